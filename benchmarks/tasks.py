@@ -82,7 +82,6 @@ def seconds(task: Any, layers: Sequence[int], scratch: Path) -> tuple[float, flo
         task,
         tuple(layers),
         str(scratch),
-        1 << 30,
     )
     embeddings = worker.encode(job)
     started = time.perf_counter()
@@ -117,7 +116,7 @@ def compare(rounds: int, texts: int) -> float:
     return ratio
 
 
-def encode_many(folder: Path, texts: int, budget: int) -> None:
+def encode_many(folder: Path, texts: int) -> None:
     """Encode texts at 25 layers of a small random model, and print time and memory."""
     import numpy as np
     import torch
@@ -127,7 +126,7 @@ def encode_many(folder: Path, texts: int, budget: int) -> None:
     from daskmetrics.checkpoints.shipped import ModelProtocol
     from daskmetrics.config import Protocol
     from daskmetrics.experiment import _worker as worker
-    from daskmetrics.experiment._embeddings import memory_budget
+    from daskmetrics.experiment._worker import MEMORY
     from daskmetrics.tasks import resolve
 
     torch.manual_seed(0)
@@ -150,24 +149,24 @@ def encode_many(folder: Path, texts: int, budget: int) -> None:
     where = Location(str(folder / "model"), None, "random")
     protocol = ModelProtocol(Protocol(pooling="mean", batch_tokens=16384))
     few = worker.EncodeSpec(
-        "few", where, protocol, resolve(["stdlib:word"])[0], tuple(range(25)), str(folder), budget
+        "few", where, protocol, resolve(["stdlib:word"])[0], tuple(range(25)), str(folder)
     )
     worker.encode(few)  # libraries and weights
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     made = worker.encode(
-        worker.EncodeSpec("many", where, protocol, task, tuple(range(25)), str(folder), budget)
+        worker.EncodeSpec("many", where, protocol, task, tuple(range(25)), str(folder))
     )
     for layer in range(25):
         assert np.isfinite(made.at(layer)).all()
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    held = memory_budget(folder, budget).in_memory
+    held = sys.getsizeof(made)
     print(
         f"{texts:,} texts x 25 layers x 64: {made.nbytes / 2**20:,.0f} MiB, encoded in {made.seconds:.0f} s"
     )
     print(
-        f"memory grew by {grown:,.0f} MiB, of it embeddings {held / 2**20:.1f} MiB (budget {budget / 2**20:.0f} MiB)"
+        f"memory grew by {grown:,.0f} MiB, of it embeddings {held / 2**20:.1f} MiB (at most {MEMORY / 2**20:.0f} MiB a task)"
     )
-    assert held <= budget
+    assert held <= MEMORY + 1024
 
 
 def _as_on_a_worker() -> None:
@@ -189,11 +188,11 @@ def main(words: Sequence[str] | None = None) -> None:
     _as_on_a_worker()
     if given.worker:
         with tempfile.TemporaryDirectory() as folder:
-            encode_many(Path(folder), given.worker, (1 if given.small else 64) << 20)
+            encode_many(Path(folder), given.worker)
         return
     if given.memory or given.small:
         count = "500" if given.small else "100000"
-        own = [sys.executable, __file__, "--worker", count, *(["--small"] if given.small else [])]
+        own = [sys.executable, __file__, "--worker", count]
         subprocess.run(own, check=True)
     if not given.memory:
         compare(rounds=1 if given.small else 3, texts=40 if given.small else 240)

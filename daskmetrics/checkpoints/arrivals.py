@@ -8,9 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from daskmetrics.checkpoints import hub
 from daskmetrics.checkpoints.folders import STATE, fault, tokenizer_folder, transformer_folder
-from daskmetrics.checkpoints.hub import HubUnreachable
 from daskmetrics.checkpoints.locations import is_hub_id
 from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError
@@ -21,7 +19,6 @@ FINISHED = "training.finished"
 """Name of a file that says that no checkpoint follows; a training loop writes it into the folder that is followed."""
 
 AT_REST = "its files changed a moment ago"
-ASK_HUB = 60.0  # seconds between two requests for the branches of a repository
 
 Stamps = tuple[tuple[str, int, int], ...]  # name, size and time of the last change of every file
 
@@ -42,7 +39,7 @@ class Follower:
     A checkpoint in a folder can be read once it is complete (`fault`), has a tokenizer, and its
     files have not changed for ``settle`` seconds of this process's own clock. Folders without a
     step in their name are not looked at: a trainer's temporary folders, and the final model that it
-    writes beside its checkpoints. A branch of the hub with a step in its name is always complete.
+    writes beside its checkpoints.
     """
 
     def __init__(self, models: Sequence[Model], settle: float) -> None:
@@ -50,14 +47,12 @@ class Follower:
             if model.source is None:
                 raise ConfigError(
                     f"Model '{model.name}' has 'train', and a watch follows suites that others"
-                    " train: give the folder or the hub id as 'source', or use daskmetrics run,"
-                    " which measures what it trains."
+                    " train: give the folder as 'source', or use daskmetrics run, which measures"
+                    " what it trains."
                 )
         self._models, self._settle = models, settle
         # the files of a folder, and since when they are so
         self._seen: dict[Path, tuple[Stamps, float]] = {}
-        # of a repository, when it was asked, and why it did not answer
-        self._branches: dict[str, tuple[tuple[str, ...], float, dict[str, str]]] = {}
 
     def look(self, now: float) -> Arrivals:
         """What can be read at this time, in seconds of any clock that only moves on."""
@@ -67,25 +62,16 @@ class Follower:
             source = model.source or ""
             # without a slash it is a folder that the training has not made yet
             if "/" in source and is_hub_id(source):
-                names, faults = self._of_hub(source, now)
-            else:
-                reasons = {path.name: self._fault(path, now) for path in _checkpoints(model)}
-                faults = {name: reason for name, reason in reasons.items() if reason}
-                names = tuple(reasons.keys() - faults.keys())
+                raise ConfigError(
+                    f"Model '{model.name}': a watch follows a folder, and '{source}' is none here."
+                    f" Write './{source}' if the training will make it."
+                )
+            reasons = {path.name: self._fault(path, now) for path in _checkpoints(model)}
+            faults = {name: reason for name, reason in reasons.items() if reason}
+            names = tuple(reasons.keys() - faults.keys())
             revisions[model.name], waiting[model.name] = _selected(model, names), faults
         changed = max((since for _, since in self._seen.values()), default=0.0)
         return Arrivals(revisions, waiting, all(map(_is_finished, self._models)), changed)
-
-    def _of_hub(self, source: str, now: float) -> tuple[tuple[str, ...], dict[str, str]]:
-        names, asked, faults = self._branches.get(source, ((), float("-inf"), {}))
-        if now - asked >= ASK_HUB:
-            try:
-                branches = hub.ask_refs(source).branches
-                names, faults = tuple(b for b in branches if step_of(b) is not None), {}
-            except HubUnreachable as error:  # it is asked again later
-                faults = {"branches": str(error)}
-            self._branches[source] = names, now, faults
-        return names, faults
 
     def _fault(self, folder: Path, now: float) -> str:
         """Why a checkpoint cannot be read yet; empty if it can."""

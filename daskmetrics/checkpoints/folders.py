@@ -1,12 +1,21 @@
 """What the folder of a model holds, read without torch: its files, its shape, its tokenizer, an
-adapter, checkpoints; which of the files decide its numbers, and whether they are complete.
+adapter, checkpoints; which of the files decide its numbers, whether they are complete, and their
+digests.
+
+Every byte of these files is read, but once: the digest of a file is kept in the cache folder until
+the file changes.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -15,12 +24,15 @@ from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
+from daskmetrics.config import Model
 from daskmetrics.config.section import DEEPEST, WIDEST
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.core.names import step_of
+from daskmetrics.core.files import atomic_write, cache_folder
+from daskmetrics.core.names import Key, content_key, select_revisions, step_of, training_order
 from daskmetrics.core.serialization import parse, readable
 from daskmetrics.core.text import listed
 
+OnMessage = Callable[[str], None]
 T = TypeVar("T")
 
 MODULES = "modules.json"  #: of a folder of sentence-transformers
@@ -42,6 +54,12 @@ CHECKPOINT = re.compile(r"checkpoint-\d+")
 STATE = "trainer_state.json"  # what these trainers write last
 _OF_A_TRAINER = ("training_args.bin", "optimizer.*", "scheduler.pt", "rng_state*.pth", STATE)
 
+_WEIGHTS = (".safetensors", ".bin")
+_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_SMALL = 1 << 16  # bytes: smaller files are read each time
+# seconds; a file that changed more recently can change again within the resolution of its times
+_SETTLED = 2.0
+_LONG = 10e9  # bytes whose reading is announced
 _FLOATS = {"F64", "F32", "F16", "BF16"}  # types of safetensors
 _BLOCK = re.compile(r"(.*?)\.(\d+)\.")  # the name of a tensor of a block: its stack and its number
 _HEADER = 100 << 20  # bytes: no header of a safetensors file is longer
@@ -212,6 +230,110 @@ def revision_folders(folder: Path) -> tuple[dict[str, Path], dict[str, str]]:
         name: transformer_folder(path) for name, path in inside.items() if name not in incomplete
     }
     return {name: path for name, path in networks.items() if is_model(path)}, incomplete
+
+
+def read_suite(
+    model: Model, folder: Path, on_message: OnMessage | None
+) -> tuple[list[ModelFolder], list[str]]:
+    """The folders of the revisions that a configuration selects, read once; and a warning of each
+    checkpoint that is left out. What is missing or wrong is a `ConfigError`, as in `read_folders`.
+    """
+    folders, incomplete = revision_folders(folder)
+    names = (model.revisions,) if isinstance(model.revisions, str) else model.revisions
+    wrong = [name for name in incomplete if not folders or name in names]
+    if wrong:
+        raise ConfigError(
+            f"Model '{model.name}': '{folder / wrong[0]}' is not complete: {incomplete[wrong[0]]}."
+        )
+    if not folders:
+        raise ConfigError(
+            f"Model '{model.name}': no model in '{folder}': no config.json in it or in its"
+            " sub-folders."
+        )
+    chosen = {name: folders[name] for name in revisions_of(model, training_order(folders))}
+    for path in chosen.values():
+        if tokenizer_folder(path) is None and not is_adapter(path):
+            raise ConfigError(
+                f"'{path}' has no tokenizer: no tokenizer.json, tokenizer_config.json or"
+                " vocabulary. Copy tokenizer.json and tokenizer_config.json of the base model into"
+                " it, or write them with"
+                f" AutoTokenizer.from_pretrained(BASE).save_pretrained('{path}')."
+            )
+    left_out = [
+        f"{name} is left out, since it is not complete: {incomplete[name]}"
+        for name in training_order(incomplete)
+    ]
+    return read_folders(chosen, model, on_message), left_out
+
+
+def revisions_of(model: Model, available: Sequence[str] | None) -> tuple[str, ...]:
+    """The revisions that a configuration selects from the available ones (None: not known)."""
+    try:
+        return select_revisions(model.revisions, available)
+    except ConfigError as error:
+        raise ConfigError(f"Model '{model.name}': {error}") from None
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """What the folder of a checkpoint holds, read once."""
+
+    name: str  # of its revision
+    path: Path
+    adapter: Adapter | None  # None for a whole model
+    shape: tuple[int, int] | None  # number of blocks and hidden size; None for an adapter
+    content: Content
+    problem: str  # why its weights cannot be read; empty if they can
+
+
+def read_folders(
+    paths: Mapping[str, Path], model: Model, on_message: OnMessage | None
+) -> list[ModelFolder]:
+    """What these folders of a model hold, by revision.
+
+    Raises
+    ------
+    ConfigError
+        If one has no weights, has code of its own that is not to be ignored, or its files do not
+        fit each other.
+    DataError
+        If a file cannot be read.
+    """
+    adapters, shapes = {}, {}
+    for name, path in paths.items():  # what takes long is read last
+        if is_adapter(path):
+            adapters[name] = read_adapter(path)
+        else:
+            shapes[name] = shape_of(path / "config.json")
+        for file in ("config.json", "tokenizer_config.json"):
+            classes = None
+            if (path / file).is_file():
+                classes = read_json(path / file, dict).get("auto_map")
+            if classes:
+                refuse_code(model, str(path), f"{file}: {classes!s:.200}")
+    folders = []
+    read = contents(list(paths.values()), model.pickled, on_message)
+    for (name, path), content in zip(paths.items(), read, strict=True):
+        problem = ""
+        try:
+            require_agreement(path, weight_headers(path))
+        except Incomplete as error:
+            problem = str(error)
+        folders.append(
+            ModelFolder(name, path, adapters.get(name), shapes.get(name), content, problem)
+        )
+    return folders
+
+
+def refuse_code(model: Model, where: str, code: str) -> None:
+    """Raise the `ConfigError` for code beside weights, unless it is to be ignored."""
+    if not model.ignore_code:
+        raise ConfigError(
+            f"Model '{model.name}': '{where}' has code of its own ({code}), which is not run, and"
+            " the class that transformers has for this type may compute something else. If that"
+            " class is meant, write 'ignore_code: true' into the model; otherwise load it yourself"
+            " and pass it to daskmetrics.layers (docs/models.md)."
+        )
 
 
 def shape_of(config: Path) -> tuple[int, int]:
@@ -448,18 +570,6 @@ def weight_headers(folder: Path) -> dict[str, TensorHeader]:
     return headers
 
 
-def own_code(folder: Path) -> str:
-    """The class in a folder's own code that its configuration or tokenizer names (``auto_map``);
-    empty if there is none.
-    """
-    for name in ("config.json", "tokenizer_config.json"):
-        if (folder / name).is_file():
-            names = read_json(folder / name, dict).get("auto_map")
-            if names:
-                return f"{name}: {names!s:.200}"
-    return ""
-
-
 def require_agreement(folder: Path, headers: Mapping[str, TensorHeader]) -> None:
     """Check that the tensors and the tokenizer of a folder fit its configuration.
 
@@ -536,3 +646,140 @@ def _greatest_token(file: Path, size: int, changed: int) -> int:
         else:
             numbers.append(len(vocabulary) - 1)
         return max(map(int, numbers), default=-1)
+
+
+# the content of the files
+
+
+@dataclass(frozen=True)
+class Content:
+    """The key of a checkpoint's content; the name of a single weight file is not part of it."""
+
+    key: Key  # of all files that decide its numbers: weights, configuration, tokenizer
+    digests: Mapping[str, str]  # by file
+
+    @classmethod
+    def of(cls, digests: Mapping[str, str]) -> Content:
+        """From the digests of the `relevant` files."""
+        files = sorted(digests.items())
+        weights = [(name, digest) for name, digest in files if name.endswith(_WEIGHTS)]
+        beside = [(name, digest) for name, digest in files if not name.endswith(_WEIGHTS)]
+        named = weights if len(weights) > 1 else [digest for _, digest in weights]
+        return cls(content_key(named, beside), digests)
+
+
+def contents(
+    folders: Sequence[Path], pickled: bool = False, on_message: OnMessage | None = None
+) -> list[Content]:
+    """The content of model folders; files of equal content in other places, or with other times,
+    have equal keys. Pickled weights are an error unless they are allowed.
+
+    Raises
+    ------
+    ConfigError
+        If a folder has no weights.
+    DataError
+        If a file cannot be read.
+    """
+    required = [required_files(folder, pickled) for folder in folders]
+    paths = list(chain.from_iterable(files.values() for files in required))
+    try:
+        kept = [_known(path) for path in paths]
+        size = sum(
+            path.stat().st_size for path, digest in zip(paths, kept, strict=True) if digest is None
+        )
+        if on_message and size > _LONG:
+            on_message(
+                f"Reading {size / 1e9:,.0f} GB of weights once, to recognise changed and identical"
+                " checkpoints ..."
+            )
+        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+            read = pool.map(lambda path, digest: digest or _read(path), paths, kept)
+            digests = iter(list(read))
+    except OSError as error:
+        raise DataError(
+            f"'{error.filename}' cannot be read ({error.strerror}), so its content is not known."
+        ) from None
+    return [Content.of(dict(zip(files, digests, strict=False))) for files in required]
+
+
+def _known(path: Path) -> str | None:
+    """The digest of a large file that need not be read: it is kept, or the hub's cache names the
+    file by it.
+
+    The name is trusted until the file changes.
+    """
+    status = path.stat()
+    if status.st_size < _SMALL:
+        return None
+    entry, stamp = _kept_digest(status)
+    kept = recall(entry) or {}
+    is_whole = _HASH.fullmatch(str(kept.get("digest"))) and isinstance(kept.get("stamp"), list)
+    if is_whole:
+        if kept["stamp"] == stamp:
+            return str(kept["digest"])
+        return None
+    name = _name_by_content(path)
+    if name:
+        keep(entry, {"stamp": stamp, "digest": name})
+    return name
+
+
+def _read(path: Path) -> str:
+    """The digest of a file, in the form by which the hub's cache names it; kept if the file is
+    large.
+    """
+    _, stamp_before = _kept_digest(path.stat())
+    digest = digest_of(path, like=_name_by_content(path))
+    after = path.stat()
+    entry, stamp = _kept_digest(after)
+    has_settled = time.time() - after.st_ctime > _SETTLED
+    if after.st_size >= _SMALL and has_settled and stamp_before == stamp:
+        keep(entry, {"stamp": stamp, "digest": digest})
+    return digest
+
+
+def _kept_digest(status: os.stat_result) -> tuple[Path, list[int]]:
+    """The file that keeps the digest of a file, and what changes with the file's content; no
+    program can set the last number, the time of the change of the inode.
+    """
+    entry = cache_folder() / "digests" / f"{status.st_dev:x}-{status.st_ino:x}.json"
+    return entry, [status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+
+
+def digest_of(path: Path, like: str | None = None) -> str:
+    """The digest of a file's bytes: SHA-256, or git's own if the hub names the file ``like``
+    that.
+    """
+    is_git = like is not None and len(like) == 40
+    header = b"blob %d\0" % path.stat().st_size
+    digest = hashlib.sha256()
+    if is_git:
+        digest = hashlib.sha1(header, usedforsecurity=False)
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: digest).hexdigest()
+
+
+def _name_by_content(path: Path) -> str | None:
+    """The name of a file of the hub's cache, which is a hash of its content."""
+    file = path.resolve()
+    if file.parent.name == "blobs" and _HASH.fullmatch(file.name):
+        return file.name
+    return None
+
+
+def recall(path: Path) -> dict[str, Any] | None:
+    """What is kept in a file of the cache folder; None if there is none, or it is damaged."""
+    with suppress(OSError, ValueError):
+        kept = parse(path.read_bytes())
+        return kept if isinstance(kept, dict) else None
+    return None
+
+
+def keep(path: Path, content: object) -> None:
+    """Keep something in a file of the cache folder; one that cannot be written costs only time and
+    requests.
+    """
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(path, json.dumps(content))

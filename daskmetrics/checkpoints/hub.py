@@ -6,20 +6,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from daskmetrics.checkpoints.content import keep, recall
+from daskmetrics.checkpoints.folders import MODULES, files_of, keep, recall, revisions_of
 from daskmetrics.config.schema import Model
 from daskmetrics.core.errors import NO_ROOM, ConfigError, DaskmetricsError, DataError, did_you_mean
 from daskmetrics.core.files import cache_folder
 from daskmetrics.core.names import content_key, select_revisions, training_order
 from daskmetrics.core.retry import Fault, GiveUp, RetryPolicy
-from daskmetrics.core.text import plural, shortened
+from daskmetrics.core.text import shortened
 
 REQUESTS = 8  # at once
 TRIES = RetryPolicy(exceptions=4, delay=1.0, longest_delay=60.0)  # beside those of the client
@@ -102,77 +102,111 @@ class Refs:
         return {**self.tags, **self.branches}
 
 
-def ask_refs(source: str) -> Refs:
-    """The branches and tags as the hub lists them now; the list is kept.
+def known_refs(source: str) -> tuple[Refs | None, str]:
+    """The branches and tags, listed now or kept, and why the hub did not answer ("" if it did).
 
-    Raises
-    ------
-    HubUnreachable
-        If the hub does not answer, or HF_HUB_OFFLINE is set.
-    ConfigError
-        If the hub has no such repository.
+    A `ConfigError` says that the hub has no such repository.
     """
-    if os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"):
-        raise HubUnreachable("the hub cannot be reached (HF_HUB_OFFLINE is set)")
     from huggingface_hub import HfApi
     from huggingface_hub.errors import RepositoryNotFoundError
 
-    with client_errors():
-        try:
-            listed = HfApi().list_repo_refs(source)
-        except RepositoryNotFoundError:
-            raise ConfigError(
-                f"The hub has no repository '{source}', or shows it to members only: log in with"
-                " 'hf auth login' or set HF_TOKEN."
-            ) from None
-    branches = {ref.name: ref.target_commit for ref in listed.branches}
-    tags = {ref.name: ref.target_commit for ref in listed.tags}
-    keep(_place("refs", source), {"branches": branches, "tags": tags})
-    return Refs(branches, tags)
-
-
-def refs(source: str) -> tuple[Refs | None, str]:
-    """The branches and tags, listed now or kept, and why the hub did not answer ("" if it did)."""
+    place = _place("refs", source)
     try:
-        return ask_refs(source), ""
+        if os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"):
+            raise HubUnreachable("the hub cannot be reached (HF_HUB_OFFLINE is set)")
+        with client_errors():
+            try:
+                listed = HfApi().list_repo_refs(source)
+            except RepositoryNotFoundError:
+                raise ConfigError(
+                    f"The hub has no repository '{source}', or shows it to members only: log in"
+                    " with 'hf auth login' or set HF_TOKEN."
+                ) from None
     except HubUnreachable as error:
-        kept = recall(_place("refs", source))
+        kept = recall(place)
         if kept and kept.keys() == {"branches", "tags"}:
             return Refs(**kept), str(error)
         return None, str(error)
+    refs = Refs(
+        branches={ref.name: ref.target_commit for ref in listed.branches},
+        tags={ref.name: ref.target_commit for ref in listed.tags},
+    )
+    keep(place, vars(refs))
+    return refs, ""
 
 
-def refs_of(model: Model) -> tuple[Refs | None, str]:
-    """The branches, if the revisions are a range without an end, and why the hub did not answer."""
-    assert model.source is not None
-    try:
-        select_revisions(model.revisions, None)
-        return None, "it was not asked"
-    except ConfigError:
-        pass
-    listed, silence = refs(model.source)
-    if listed is None:
-        raise ConfigError(
-            f"Model '{model.name}': 'revisions: {model.revisions}' needs the list of branches of"
-            f" '{model.source}', which is not on this machine, and {silence}."
-            f"{_similar_folders(model.source)} 'daskmetrics runs prefetch CONFIG' on a machine with"
-            f" a network keeps the list in '{cache_folder()}'. Or name the revisions: 'main', a"
-            " list, or a range with an end such as 'every 1000 to 143000'."
-        )
-    return listed, silence
+@dataclass(frozen=True)
+class Repository:
+    """What is known of the revisions of a model that its configuration selects; read once."""
+
+    names: tuple[str, ...]
+    is_open: bool  # whether the configuration names a range without an end
+    snapshots: Mapping[str, Path]  # folders in the hub's cache on this machine
+    complete: Mapping[str, Path]  # those of them that have weights
+    commits: Mapping[str, str]
+    listings: Mapping[str, Listing]
+    silence: str  # why the hub did not answer; empty if it did
 
 
-def require_answer(source: str) -> None:
-    """Check that the hub has a repository that is not on this machine; a `ConfigError`
-    otherwise.
+def read_repository(model: Model) -> Repository:
+    """What the hub's cache, the kept lists and the hub say of a model; the hub is asked for what
+    the others do not say.
     """
+    source, refs, silence, is_open = str(model.source), None, "it was not asked", False
     try:
-        ask_refs(source)
-    except HubUnreachable as error:
+        names = select_revisions(model.revisions, None)
+    except ConfigError:
+        is_open = True
+        refs, silence = known_refs(source)
+        if refs is None:
+            raise ConfigError(
+                f"Model '{model.name}': 'revisions: {model.revisions}' needs the list of branches"
+                f" of '{source}', which is not on this machine, and {silence}."
+                f"{_similar_folders(source)} 'daskmetrics runs prefetch CONFIG' on a machine with a"
+                f" network keeps the list in '{cache_folder()}'. Or name the revisions: 'main', a"
+                " list, or a range with an end such as 'every 1000 to 143000'."
+            ) from None
+        names = revisions_of(model, training_order(refs.branches))
+    names = tuple(dict.fromkeys(names))
+    snapshots = {name: folder for name in names if (folder := snapshot(source, name))}
+    complete = {
+        name: folder for name, folder in snapshots.items() if files_of(folder, model.pickled)
+    }
+    if refs is None and len(complete) < len(names):
+        refs, silence = known_refs(source)
+    known = dict(refs.commits) if refs else {}
+    # the snapshot folder of a cached revision is named by its commit
+    known |= {name: folder.name for name, folder in complete.items()}
+    commits = {name: known[name] for name in names if name in known}
+    here = {commits[name] for name in complete}
+    by_commit = _listings(source, here, ask=False)
+    by_commit |= _listings(source, set(commits.values()) - here, ask=not silence)
+    listings = {name: by_commit[commit] for name, commit in commits.items() if commit in by_commit}
+    return Repository(names, is_open, snapshots, complete, commits, listings, silence)
+
+
+def snapshot(source: str, revision: str) -> Path | None:
+    """The folder of a revision in the hub's cache; None if it is not there."""
+    from huggingface_hub import try_to_load_from_cache
+
+    config = try_to_load_from_cache(source, "config.json", revision=revision)
+    if isinstance(config, str):
+        return Path(config).parent
+    return None
+
+
+def require_answer(source: str, silence: str | None = None) -> None:
+    """Check that the hub has a repository that is not on this machine; a `ConfigError` otherwise.
+
+    With ``silence`` it was asked before, and this is why it did not answer.
+    """
+    if silence is None:
+        _, silence = known_refs(source)
+    if silence:
         raise ConfigError(
-            f"'{source}' is not in the cache and {error}.{_similar_folders(source)} Give a folder"
+            f"'{source}' is not in the cache and {silence}.{_similar_folders(source)} Give a folder"
             f" of a model, or fetch it on a machine with a network: hf download {source}"
-        ) from None
+        )
 
 
 def _similar_folders(source: str) -> str:
@@ -181,20 +215,23 @@ def _similar_folders(source: str) -> str:
     return did_you_mean(source, folders)
 
 
-def require_on_hub(model: Model, missing: Sequence[str]) -> None:
+def require_on_hub(model: Model, missing: Sequence[str], pooling: str) -> None:
     """Check that revisions that are not cached can be fetched from the hub; a `ConfigError`
     otherwise.
+
+    What a folder of sentence-transformers ships is read when a run is prepared. To be read so, it
+    must therefore be on this machine before.
     """
     if not missing:
         return
     assert model.source is not None
-    try:
-        available = ask_refs(model.source).commits
-    except HubUnreachable as error:
+    refs, silence = known_refs(model.source)
+    if refs is None or silence:
         raise ConfigError(
-            f"Model '{model.name}': {shortened(missing)} not in the hub's cache, and {error}. Fetch"
+            f"Model '{model.name}': {shortened(missing)} not in the hub's cache, and {silence}. Fetch"
             f" them on a machine with a network: hf download {model.source} --revision {missing[0]}"
-        ) from None
+        )
+    available = refs.commits
     unknown = [name for name in missing if name not in available]
     if unknown:
         existing = ", ".join(training_order(available)[:8])
@@ -202,14 +239,23 @@ def require_on_hub(model: Model, missing: Sequence[str]) -> None:
             f"Model '{model.name}': {model.source} has no revision {', '.join(unknown)}. It has"
             f" {existing}, ..."
         )
+    if pooling == "as_shipped":
+        commit = available[missing[0]]
+        files = _listings(model.source, [commit], ask=True).get(commit, {MODULES: ("", 0)})
+        if MODULES in files:
+            raise ConfigError(
+                f"Model '{model.name}': {missing[0]} of {model.source} is not in the hub's cache,"
+                f" and as far as is known it has {MODULES}, so how it is to be read is not known."
+                f" Fetch it: hf download {model.source} --revision {missing[0]}. Or choose"
+                " 'pooling: mean' (or last, cls) for the model."
+            )
 
 
-def listings(source: str, commits: Iterable[str], ask: bool) -> dict[str, Listing]:
+def _listings(source: str, commits: Collection[str], ask: bool) -> dict[str, Listing]:
     """The files of those commits whose list is kept or, with ``ask``, given by the hub.
 
     Listings are kept, since a commit does not change.
     """
-    commits = tuple(dict.fromkeys(commits))
     with ThreadPoolExecutor(REQUESTS) as pool:
         answers = pool.map(lambda commit: _listing(source, commit, ask), commits)
         return {commit: files for commit, files in zip(commits, answers, strict=True) if files}
@@ -234,39 +280,6 @@ def _listing(source: str, commit: str, ask: bool) -> Listing | None:
             listing[file.path] = (digest, file.size)
     keep(_place("listing", source, commit), listing)
     return listing
-
-
-def offered(
-    source: str, listings: Mapping[str, Listing], pickled: bool, setting: str
-) -> tuple[str, str]:
-    """How many of the revisions have which weights, by their lists of files, and what to do about
-    the others: the ``setting`` that allows pickled weights, if it is not set.
-    """
-    kinds: dict[str, list[str]] = {
-        "safetensors": [],
-        "with only pickled weights": [],
-        "without weights": [],
-    }
-    for name, listing in listings.items():
-        suffixes = {Path(file).suffix for file in listing if "/" not in file}
-        kind = "without weights"
-        if ".safetensors" in suffixes:
-            kind = "safetensors"
-        elif ".bin" in suffixes:
-            kind = "with only pickled weights"
-        kinds[kind].append(name)
-    if not listings:
-        return "", ""
-    safe = kinds.pop("safetensors")
-    texts = [f"{len(safe)} with safetensors"]
-    texts += [f"{len(names)} {kind} ({shortened(names)})" for kind, names in kinds.items() if names]
-    remedies = []
-    if kinds["with only pickled weights"] and not pickled:
-        remedies.append(f"set {setting} (no code in them is run)")
-    if remedies or kinds["without weights"]:
-        remedies.append("leave them out of 'revisions'")
-    revisions = plural(len(listings), "revision")
-    return f"of {revisions} of {source} {', '.join(texts)}", ", or ".join(remedies)
 
 
 def _place(*names: str) -> Path:

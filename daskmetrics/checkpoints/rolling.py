@@ -15,7 +15,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +24,7 @@ from typing import Any, Self
 
 from dask.utils import parse_bytes
 
-from daskmetrics.checkpoints.content import Content, digest_of
+from daskmetrics.checkpoints.folders import Content, OnMessage, digest_of
 from daskmetrics.checkpoints.hub import Listing, persist
 from daskmetrics.config import Model
 from daskmetrics.core.errors import NO_ROOM, ConfigError, DaskmetricsError, DataError
@@ -37,8 +37,6 @@ from daskmetrics.core.text import size_text
 POLL = 0.1  # seconds between two looks at files
 AT_ONCE = 2  # downloads at a time
 FULL = 5.0  # seconds after which a full disk is tried again
-
-OnMessage = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -57,9 +55,9 @@ class Rolling:
         return sum(size for _, _, size in self.files)
 
     @property
-    def complete(self) -> Path:
-        """The file that says that all files are here."""
-        return Path(self.folder, ".complete")
+    def entry(self) -> CheckpointFiles:
+        """Its files on this machine."""
+        return CheckpointFiles(Path(self.folder))
 
 
 def rolling_of(
@@ -92,7 +90,7 @@ class DownloadStopped(DaskmetricsError):
     """The run ends: downloads stop where they are."""
 
 
-class _CheckpointFiles:
+class CheckpointFiles:
     """The files of one checkpoint, and those beside them."""
 
     def __init__(self, folder: Path) -> None:
@@ -135,7 +133,7 @@ def held(rolling: Rolling | None) -> Iterator[Download | None]:
     if rolling is None:
         yield None
         return
-    entry = _CheckpointFiles(Path(rolling.folder))
+    entry = rolling.entry
     began = time.monotonic()
     while True:
         with _locked(entry.lock, fcntl.LOCK_SH):
@@ -153,7 +151,7 @@ def held(rolling: Rolling | None) -> Iterator[Download | None]:
         _ask_driver(entry)
 
 
-def _ask_driver(entry: _CheckpointFiles) -> None:
+def _ask_driver(entry: CheckpointFiles) -> None:
     entry.failed.unlink(missing_ok=True)
     try:
         while not entry.complete.is_file():
@@ -176,14 +174,14 @@ def download(
     Checkpoints that were used make room, those used longest ago first. With ``wait`` also others do
     that no one uses. ``pause`` is called between steps and may raise to stop.
     """
-    entry = _CheckpointFiles(Path(rolling.folder))
+    entry = rolling.entry
     mode = fcntl.LOCK_EX
     if not wait:
         mode |= fcntl.LOCK_NB
     with _locked(entry.lock, mode) as is_free:
         if not is_free or entry.complete.is_file():
             return is_free
-        while not _reserve(entry, rolling.limit, rolling.bytes, wait):
+        while not _reserve(rolling, wait):
             if not wait:
                 return False
             pause(POLL)
@@ -238,12 +236,23 @@ def _fetch(rolling: Rolling, pause: Callable[[float], None]) -> None:
             )
 
 
-def _reserve(entry: _CheckpointFiles, limit: int, size: int, wanted: bool) -> bool:
-    """Reserve space for a download, and remove checkpoints to make room for it."""
+def _reserve(rolling: Rolling, wanted: bool) -> bool:
+    """Reserve space for a download, and remove checkpoints to make room for it; those that were not
+    used yet only for a ``wanted`` one.
+    """
+    entry = rolling.entry
     with _locked(entry.lock.with_name("space.lock"), fcntl.LOCK_EX):
-        others = _others(entry)
-        free = limit - size - sum(other.bytes for other in others)
-        victims = _removable(others, wanted)
+        folders = entry.folder.parent.glob("[!.]*")
+        others = [CheckpointFiles(path) for path in folders if path != entry.folder]
+        others = [other for other in others if other.folder.is_dir()]
+        free = rolling.limit - rolling.bytes - sum(other.bytes for other in others)
+        used = [other for other in others if other.used.is_file()]
+        victims = sorted(used, key=lambda other: _written(other.used))
+        if wanted:
+            # the latest of those that were downloaded ahead is needed last; interrupted downloads,
+            # which were never complete, are at the end, since they may go on
+            unused = [other for other in others if other not in used]
+            victims += sorted(unused, key=lambda other: -_written(other.complete))
         if free + sum(victim.bytes for victim in victims) < 0:
             return False
         for victim in victims:
@@ -255,29 +264,8 @@ def _reserve(entry: _CheckpointFiles, limit: int, size: int, wanted: bool) -> bo
         if free < 0:
             return False
         entry.folder.mkdir(parents=True, exist_ok=True)
-        atomic_write(entry.reserved, str(size))
+        atomic_write(entry.reserved, str(rolling.bytes))
         return True
-
-
-def _others(entry: _CheckpointFiles) -> list[_CheckpointFiles]:
-    folders = entry.folder.parent.glob("[!.]*")
-    return [
-        _CheckpointFiles(folder) for folder in folders if folder != entry.folder and folder.is_dir()
-    ]
-
-
-def _removable(entries: Sequence[_CheckpointFiles], wanted: bool) -> list[_CheckpointFiles]:
-    """Checkpoints in the order in which they make room; those that were not used yet only for a
-    ``wanted`` one.
-    """
-    used = [entry for entry in entries if entry.used.is_file()]
-    used.sort(key=lambda entry: _written(entry.used))
-    if not wanted:
-        return used
-    # the latest of those that were downloaded ahead is needed last; interrupted downloads, which
-    # were never complete, are at the end, since they may go on
-    unused = [entry for entry in entries if not entry.used.is_file()]
-    return used + sorted(unused, key=lambda entry: -_written(entry.complete))
 
 
 def _written(path: Path) -> float:
@@ -321,8 +309,8 @@ class Downloads:
         self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> Self:
-        for folder in self._by_folder:  # of a run that was killed
-            _CheckpointFiles(Path(folder)).wanted.unlink(missing_ok=True)
+        for rolling in self._by_folder.values():  # of a run that was killed
+            rolling.entry.wanted.unlink(missing_ok=True)
         if not self._by_folder:
             return self
         for number in range(AT_ONCE):
@@ -342,7 +330,7 @@ class Downloads:
         with self._lock:
             for rolling in checkpoints:
                 if rolling and rolling.folder not in self._ahead:
-                    _CheckpointFiles(Path(rolling.folder)).used.unlink(missing_ok=True)
+                    rolling.entry.used.unlink(missing_ok=True)
                     self._ahead.append(rolling.folder)
 
     def _work(self) -> None:
@@ -362,7 +350,7 @@ class Downloads:
                         self._running.add(folder)
                         return self._by_folder[folder], True
             for folder in list(self._ahead):
-                if self._by_folder[folder].complete.is_file():
+                if self._by_folder[folder].entry.complete.is_file():
                     self._ahead.remove(folder)
                 elif folder not in self._running:
                     self._running.add(folder)
@@ -370,7 +358,7 @@ class Downloads:
         return None, False
 
     def _download(self, rolling: Rolling, wanted: bool) -> bool:
-        entry = _CheckpointFiles(Path(rolling.folder))
+        entry = rolling.entry
         done = True
         try:
             done = download(rolling, wanted, self._pause)
@@ -413,4 +401,4 @@ def drop(checkpoints: Iterable[Rolling | None]) -> None:
     """Remove the downloaded files of these checkpoints, unless another process uses them."""
     for rolling in checkpoints:
         if rolling and Path(rolling.folder).is_dir():
-            _CheckpointFiles(Path(rolling.folder)).remove()
+            rolling.entry.remove()

@@ -336,7 +336,9 @@ class ModelProtocol:
         return f"{pooling}, {self.base.max_length:,} tokens, prompts: {self.prompts.summary}"
 
 
-def protocol_of(protocol: Protocol, model: Model, folder: Path | None) -> ModelProtocol:
+def protocol_of(
+    protocol: Protocol, model: Model, folder: Path | None, shipped: Shipped | None = None
+) -> ModelProtocol:
     """The protocol of a checkpoint of this model, with its weights in this folder (None: not on
     this machine).
 
@@ -348,8 +350,10 @@ def protocol_of(protocol: Protocol, model: Model, folder: Path | None) -> ModelP
     """
     pooling = model.pooling or protocol.pooling
     modules = None
-    if folder and pooling == "as_shipped":
-        modules = read(folder, model.pickled)
+    if pooling == "as_shipped":
+        modules = shipped
+        if folder:
+            modules = read(folder, model.pickled)
     changes: dict[str, Any] = {"pooling": pooling}
     prompts = NO_PROMPTS
     if modules:
@@ -376,23 +380,3 @@ def protocol_of(protocol: Protocol, model: Model, folder: Path | None) -> ModelP
     if model.prompts is not None:
         prompts = configured(model.prompts)
     return ModelProtocol(protocol.model_copy(update=changes), prompts, modules)
-
-
-def require_known(protocol: Protocol, model: Model, missing: Sequence[str]) -> None:
-    """Check that revisions that are not in the hub's cache are no sentence-transformers folders to
-    be read as shipped.
-
-    Their files are read when a run is prepared, so that they must be on this machine before; a
-    `ConfigError` otherwise.
-    """
-    if not missing or (model.pooling or protocol.pooling) != "as_shipped":
-        return
-    from huggingface_hub import HfApi
-
-    if HfApi().file_exists(str(model.source), MODULES, revision=missing[0]):
-        raise ConfigError(
-            f"Model '{model.name}': {model.source} is of sentence-transformers, but {missing[0]} is"
-            " not in the hub's cache, so how it is to be read is not known. Fetch it: hf download"
-            f" {model.source} --revision {missing[0]}. Or choose 'pooling: mean' (or last, cls) for"
-            " the model."
-        )

@@ -227,8 +227,8 @@ def watch(
     """Measure and score checkpoints as a training writes them, and say when the score has stopped
     rising.
 
-    The models of CONFIG are folders or hub ids to which checkpoints are added (`step500`,
-    `checkpoint-500`); a folder may not exist yet. Report, live page and `events.jsonl` in the
+    The models of CONFIG are folders to which checkpoints are added (`step500`, `checkpoint-500`);
+    a folder may not exist yet. Report, live page and `events.jsonl` in the
     folder of the run follow. The watch ends with the training: when `training.finished` is in the
     folder, or the last checkpoint is that of the last step of a trainer. Ctrl-C ends it, too; the
     same command goes on.

@@ -4,18 +4,15 @@ recommendation.
 | file | what it holds |
 |---|---|
 | `_arguments` | arguments in Python as a configuration |
-| `clients` | what a run needs of workers that it did not start, checked before anything is submitted |
 | `preparation` | a configuration with all names resolved and checked |
 | `_run` | a run from its configuration to its recommendation |
-| `measure`, `search` | the two sources of work units |
-| `_fresh` | finalists on items that were kept back from the search |
-| `_worker`, `_embeddings` | the functions that run on workers, and what they return |
+| `measure`, `search` | the two sources of work units, and what is left of each |
+| `_worker` | the functions that run on workers, and the vectors that they pass on |
 | `watch` | a run whose grid grows |
 | `_trackers` | scores in MLflow and W&B |
 | `watch_process` | a watch beside a training loop, and beside a `Trainer` |
 | `train` | what is trained by process groups: suites, and programs of the user's own |
 | `direct` | one model in this process: its vectors, metrics and scores |
-| `remaining` | what is left of a run: units, and scores of the search |
 | `prefetch` | downloads before a run, and what those beside it took |
 | `transfer` | export and import of scores |
 | `score_tables` | known scores from a table or a run |

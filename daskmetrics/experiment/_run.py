@@ -18,11 +18,11 @@ from daskmetrics.bandit import Learner, Recommendation, champions
 from daskmetrics.checkpoints import rolling
 from daskmetrics.checkpoints.hub import require_on_hub
 from daskmetrics.checkpoints.locations import recorded as location_fields
-from daskmetrics.checkpoints.shipped import require_known
 from daskmetrics.cluster.connection import connect
+from daskmetrics.cluster.selftest import appears, marker
 from daskmetrics.config import Config
 from daskmetrics.core.costs import CostModel
-from daskmetrics.core.errors import room_for
+from daskmetrics.core.errors import ConfigError, room_for
 from daskmetrics.core.events import (
     RunFinished,
     RunStarted,
@@ -39,18 +39,25 @@ from daskmetrics.core.machine import environment, usage, workers
 from daskmetrics.core.names import Arm, Key, content_key, without_default
 from daskmetrics.core.results import Scored
 from daskmetrics.dashboard import RUN_PAGE, Publisher
-from daskmetrics.execution import Journal, Record, Settings, Source, Sweep, WorkUnit
+from daskmetrics.execution import (
+    Journal,
+    Record,
+    Settings,
+    Source,
+    Sweep,
+    WorkUnit,
+    handshake,
+)
 from daskmetrics.execution import run as run_source
 from daskmetrics.execution.display import Display
 from daskmetrics.execution.journal import read
-from daskmetrics.experiment import _fresh as fresh
+from daskmetrics.execution.runner import PLAIN
 from daskmetrics.experiment import maintenance as maintain
 from daskmetrics.experiment import measure as measure
 from daskmetrics.experiment import search as search
 from daskmetrics.experiment import train as train
 from daskmetrics.experiment._trackers import logged_scores, require_trackers
 from daskmetrics.experiment._worker import record_text
-from daskmetrics.experiment.clients import require_workers
 from daskmetrics.experiment.preparation import VERSION, Experiment
 
 PACKAGES = ("daskmetrics", "torch", "transformers", "distributed", "zarr", "numpy", "scikit-learn")
@@ -144,12 +151,67 @@ def require_inputs(experiment: Experiment) -> None:
         if not task.is_local:
             task.texts()
     for model in experiment.config.models:
-        missing = experiment.missing.get(model.name, ())
-        require_on_hub(model, missing)
-        require_known(experiment.config.protocol, model, missing)
+        pooling = model.pooling or experiment.config.protocol.pooling
+        require_on_hub(model, experiment.missing.get(model.name, ()), pooling)
     if experiment.fresh:
         # a budget that is too small is an error now, not after the search
-        fresh.allotment_of(experiment)
+        search.allotment_of(experiment)
+
+
+def require_workers(client: Client, folder: Path, paths: Sequence[str], patience: float) -> str:
+    """Check that workers can run the units; returns the resource that scoring occupies.
+
+    That is ``CPU``; or ``GPU`` if no worker offers ``CPU``, since a machine with a GPU can score,
+    too. The other way round there is no substitute: a worker that offers only ``CPU`` may stand
+    beside GPU workers that come later.
+
+    The workers must see the run's ``folder`` and these ``paths`` of this machine. The first is
+    awaited for ``patience`` seconds. Each reason that they cannot run the units is a `ConfigError`.
+    """
+    try:
+        client.wait_for_workers(1, timeout=patience)
+    except TimeoutError:
+        raise ConfigError(
+            f"No worker arrived within {patience:.0f} s: start some, for instance cluster.scale(2),"
+            " or cluster.adapt(minimum=1) where their number follows the work."
+        ) from None
+    arrived = workers(client)
+    offered: set[str] = set()
+    for worker in arrived.values():
+        resources = worker["resources"]
+        if not resources.keys() & PLAIN.keys():
+            resources = PLAIN
+        offered |= {name for name, amount in resources.items() if amount}
+    if "GPU" not in offered:
+        raise ConfigError(
+            "No worker offers the resource GPU, which models need. Start workers without resources,"
+            ' or with: dask worker ... --resources "GPU=1 CPU=1" (also on machines without a GPU).'
+            " If they have not arrived yet, wait for them first: client.wait_for_workers(N)."
+        )
+    names = {address: str(worker["name"]) for address, worker in arrived.items()}
+    for address, answer in client.run(eval, handshake.question(), on_error="return").items():
+        if not isinstance(answer, BaseException):
+            answer = answer["versions"]
+        handshake.require_same(names.get(address, address), answer)
+    # a folder of the same name on another disk does not count: workers look for a new file in it
+    with marker(folder) as (file, text):
+        first_unseen = client.run(_first_unseen, file, text, list(paths), on_error="ignore")
+    for address, path in first_unseen.items():
+        if path:
+            raise ConfigError(
+                f"Worker {names.get(address, address)} does not see '{path}' of this machine. Put"
+                " the run, its models and its texts into a folder that all machines share."
+            )
+    return "CPU" if "CPU" in offered else "GPU"
+
+
+def _first_unseen(marker: Path, text: str, paths: Sequence[str]) -> str | None:
+    try:
+        if appears(marker, text):
+            return next((path for path in paths if not Path(path).exists()), None)
+    except OSError:  # it is there, but this user cannot read it
+        pass
+    return str(marker.parent)
 
 
 def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
@@ -380,7 +442,7 @@ class _RunDriver:
             self.display.say(f"Budget {search.automatic_budget(problem)}.")
         allotted = None
         if experiment.fresh:
-            allotted = fresh.allotment_of(experiment, problem.exhaustive_cost)
+            allotted = search.allotment_of(experiment, problem.exhaustive_cost)
             limits = replace(limits, share=None, cost=allotted.search)
         decided = search.decided(self.journal.entries, key)
         if self.grows:
@@ -422,13 +484,13 @@ class _RunDriver:
         self._conclude(learner, best, finalists)
 
     def _score_fresh(
-        self, learner: Learner, best: Recommendation, allotted: fresh.Allotment
+        self, learner: Learner, best: Recommendation, allotted: search.Allotment
     ) -> tuple[tuple[Arm, ...], Recommendation]:
         """Score the finalists on the items kept back; returns them, and the recommendation with the
         whole cost.
         """
         experiment = self.experiment
-        problem = fresh.problem(experiment)
+        problem = search.fresh_problem(experiment)
         cells = {
             experiment.score_key(pick.cell.arm, experiment.by_task[pick.cell.task]): pick.cell
             for pick in learner.picks
@@ -437,8 +499,10 @@ class _RunDriver:
         for record, result in scored(self.journal.records()):
             if cell := cells.get(record.key):
                 scores.setdefault(cell.arm, {})[cell.task] = result
-        arms, cost = fresh.finalists(best, scores, problem, allotted.total - best.spent)
-        units = list(fresh.units(experiment, arms, problem, self.folder.embeddings.resolve()))
+        arms, cost = search.finalists(best, scores, problem, allotted.total - best.spent)
+        units = list(
+            search.fresh_units(experiment, arms, problem, self.folder.embeddings.resolve())
+        )
         recorded = self._recorded()
         self.display.phase("fresh", len(units), sum(unit.key in recorded for unit in units))
         self._compute(Sweep(units), self._show)

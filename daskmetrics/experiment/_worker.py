@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import secrets
+import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import chain, product
 from pathlib import Path
@@ -23,7 +25,6 @@ from daskmetrics.checkpoints.locations import Location
 from daskmetrics.checkpoints.shipped import ModelProtocol
 from daskmetrics.config import Recipe
 from daskmetrics.config.prompts import Prompts
-from daskmetrics.core import events
 from daskmetrics.core.corpus import digest
 from daskmetrics.core.errors import DataError, UndefinedError, room_for
 from daskmetrics.core.events import TRAIN
@@ -34,13 +35,14 @@ from daskmetrics.core.outcomes import pack
 from daskmetrics.core.readouts import Readout
 from daskmetrics.core.results import EQUAL, Measured, NetworkSize, Reading, Row, Scored, Trained
 from daskmetrics.execution import Record
-from daskmetrics.experiment._embeddings import LayerEmbeddings, memory_budget
 
 if TYPE_CHECKING:
     from daskmetrics.metrics import Metric
     from daskmetrics.models import Encoder
     from daskmetrics.tasks import Task
 
+# bytes of the vectors of a task that stay in memory; a worker holds about eight tasks at a time
+MEMORY = 2**27
 TRAINING_INTERVAL = 0.25  # seconds between two steps of a training that are shown
 
 
@@ -58,15 +60,15 @@ class MeasureSpec:
     store: str
     seed: int
     states_key: Key  # of the states from which metrics are computed
-    # metrics of earlier records: only others are computed
-    recorded: Mapping[Key, Column] = field(default_factory=dict)
-    size: NetworkSize | None = None  # from an earlier record
+    # earlier results of these states: only metrics that none of them has are computed
+    recorded: tuple[Measured, ...] = ()
     following: Location | None = None  # probably measured next: read ahead, which changes no result
 
     @property
     def missing(self) -> dict[Key, Metric]:
         """The metrics that no earlier record has; without any, no model is loaded."""
-        return {key: metric for key, metric in self.metrics.items() if key not in self.recorded}
+        recorded = set(chain.from_iterable(result.metrics for result in self.recorded))
+        return {key: metric for key, metric in self.metrics.items() if key not in recorded}
 
 
 @dataclass(frozen=True)
@@ -78,11 +80,11 @@ class EncodeSpec:
     protocol: ModelProtocol
     task: Task
     layers: tuple[int, ...]
-    scratch: str  # folder that all workers share, for embeddings that exceed the budget
-    budget: int  # bytes of embeddings that one process may hold in memory
+    scratch: str  # folder that all workers share, for embeddings that are too large for memory
     poolings: tuple[str, ...] = ("",)
     corpus: tuple[str, ...] = ()  # texts on which readouts are fitted, if there are such readouts
     sized: bool = False  # whether scores record the size of the network, since no measuring does
+    memory: int = MEMORY  # bytes; embeddings that are larger are in files
 
 
 def train_to(recipe: Recipe, folder: str, revision: str, model: str) -> Trained:
@@ -125,16 +127,52 @@ def measure(spec: MeasureSpec) -> Measured:
     """
     from daskmetrics import store
 
-    columns = dict(spec.recorded)
-    size, download = spec.size, None
+    results, download = list(spec.recorded), None
     if spec.missing:
         computed = _reduce(spec, spec.missing)
-        columns |= columns_of(computed)
-        size, download = computed.size or size, computed.download
-    result = measured_of({key: columns[key] for key in spec.metrics}, spec.layers)
+        download = computed.download
+        results.insert(0, computed)
+    size = next((result.size for result in results if result.size), None)
+    result = joined_results(results, tuple(spec.metrics), spec.layers)
     if spec.metrics:
         store.write(Path(spec.store), "metrics", spec.checkpoint, store.Block.of(result))
     return replace(result, states=spec.states_key, size=size, download=download)
+
+
+def joined_results(
+    results: Iterable[Measured], metrics: tuple[Key, ...], layers: tuple[int, ...]
+) -> Measured:
+    """These metrics, in this order, from results that have all of them between them; the earlier
+    result counts.
+
+    >>> one = Measured((0,), ("a",), ((0.5,),), ((None,),), ((1,),), metrics=("k",))
+    >>> joined_results([one], ("k",), (0,)) == one
+    True
+    """
+    columns: dict[Key, tuple[Measured, int]] = {}
+    for result in results:
+        for i, key in enumerate(result.metrics):
+            columns.setdefault(key, (result, i))
+    chosen = [columns[key] for key in metrics]
+    reasons: list[tuple[int, str, str]] = []
+    for result, i in chosen:
+        reasons += [reason for reason in result.reasons if reason[1] == result.names[i]]
+
+    def rows(attribute: str) -> Any:
+        return tuple(
+            tuple(getattr(result, attribute)[row][i] for result, i in chosen)
+            for row in range(len(layers))
+        )
+
+    return Measured(
+        layers=layers,
+        names=tuple(result.names[i] for result, i in chosen),
+        values=rows("values"),
+        stderr=rows("stderr"),
+        status=rows("status"),
+        reasons=tuple(sorted(reasons)),
+        metrics=metrics,
+    )
 
 
 def _reduce(spec: MeasureSpec, metrics: Mapping[Key, Metric]) -> Measured:
@@ -175,6 +213,99 @@ def _rows(numbers: NDArray[np.float64]) -> tuple[Row, ...]:
     return tuple(map(tuple, cells.tolist()))
 
 
+class LayerEmbeddings:
+    """Vectors (layers, texts, D) of float32 by pooling, with the seconds, the worker and the tokens
+    of their encoding.
+
+    They are in memory if they are small, otherwise in files, each of one layer and pooling, with
+    rows in the order of the batches: files are only appended to, and scoring a layer reads its file
+    alone. Files outlive this object, since Dask may delete it and keep a copy; the driver removes them
+    with `remove` when no unit can need them any more. The content key is part of their names.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[int],
+        texts: int,
+        widths: Mapping[str, int],
+        folder: Path,
+        key: Key,
+        memory: int = MEMORY,
+    ) -> None:
+        self.layers, self.texts, self.widths = tuple(layers), texts, dict(widths)
+        self.seconds = 0.0
+        self.read_seconds = 0.0  # of these, without loading the model
+        self.worker: str | None = None
+        self.tokens: float | None = None  # read per text of the task, in the mean
+        self.size: NetworkSize | None = None  # of the network
+        # of the task's texts among these, if some share a vector
+        self.places: NDArray[np.intp] | None = None
+        # file of the corpus's vectors, if readouts are fitted on them
+        self.corpus: Path | None = None
+        self._rows = np.arange(texts)
+        self._vectors: dict[str, NDArray[np.float32]] | None = None  # by pooling
+        self._folder = folder / f"{key}-{secrets.token_hex(4)}"
+        if self.nbytes <= memory:
+            self._vectors = {
+                pooling: np.empty((len(self.layers), texts, width), dtype=np.float32)
+                for pooling, width in self.widths.items()
+            }
+        else:
+            with room_for(f"embeddings in '{self._folder}'"):
+                self._folder.mkdir(parents=True)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the vectors, in memory or in files."""
+        return 4 * len(self.layers) * self.texts * sum(self.widths.values())
+
+    def put(self, texts: NDArray[np.intp], pooled: Sequence[NDArray[np.float32]]) -> None:
+        """Add the vectors (layers, B, D) of B texts, by pooling, replacing earlier ones of these
+        texts.
+        """
+        if self._vectors is not None:
+            for kept, vectors in zip(self._vectors.values(), pooled, strict=True):
+                kept[:, texts] = vectors
+            return
+        with room_for(f"embeddings in '{self._folder}'"):
+            for (pooling, width), vectors in zip(self.widths.items(), pooled, strict=True):
+                for layer, block in zip(self.layers, vectors, strict=True):
+                    with self._file(layer, pooling).open("ab") as file:
+                        start = file.tell() // (4 * width)
+                        file.write(np.ascontiguousarray(block, dtype=np.float32).tobytes())
+        self._rows[texts] = start + np.arange(len(texts))
+
+    def at(self, layer: int, pooling: str = "") -> NDArray[np.float32]:
+        """The vectors of a layer, shape (texts, D), by `places`; `DataError` if their file cannot
+        be read.
+        """
+        if self._vectors is not None:
+            vectors: NDArray[np.float32] = self._vectors[pooling][self.layers.index(layer)]
+        else:
+            path = self._file(layer, pooling)
+            try:
+                vectors = np.fromfile(path, dtype=np.float32).reshape(-1, self.widths[pooling])
+            except OSError as error:
+                raise DataError(f"Cannot read the embeddings in '{path}': {error}") from None
+            vectors = vectors[self._rows]
+        if self.places is not None:
+            vectors = vectors[self.places]
+        return vectors
+
+    def _file(self, layer: int, pooling: str) -> Path:
+        return self._folder / f"{layer}{pooling}.f32"
+
+    def __sizeof__(self) -> int:
+        """Bytes in memory, for Dask's estimate of the cost of a transfer."""
+        return 0 if self._vectors is None else self.nbytes
+
+
+def remove(folder: Path, key: Key) -> None:
+    """Remove all files of the embeddings of this key."""
+    for path in folder.glob(f"{key}-*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def encode(spec: EncodeSpec) -> LayerEmbeddings:
     """A task's texts as vectors of all layers, in one forward pass."""
     from daskmetrics.models import Encoder, LoadedModel
@@ -200,8 +331,9 @@ def encode_task(encoder: Encoder, spec: EncodeSpec) -> LayerEmbeddings:
     prompts, texts, places = _distinct(spec.task, encoder.protocol.prompts)
     pooler = Pooler(encoder.model, encoder.protocol, texts, prompts, _poolings(spec))
     widths = dict(zip(spec.poolings, pooler.widths, strict=True))
-    budget = memory_budget(Path(spec.scratch), spec.budget)
-    embeddings = LayerEmbeddings(encoder.layers, len(texts), widths, budget, spec.key)
+    embeddings = LayerEmbeddings(
+        encoder.layers, len(texts), widths, Path(spec.scratch), spec.key, spec.memory
+    )
     embeddings.places = places
     tokens = np.zeros(len(texts))
 
@@ -360,70 +492,6 @@ def _scoring_versions() -> dict[str, str]:
 
     names = ("scikit-learn", "mteb", "xgboost-cpu", "xgboost", "lightgbm")
     return {d.name: d.version for d in distributions() if d.name in names}
-
-
-@dataclass(frozen=True)
-class Column:
-    """One metric at all layers of a checkpoint; None for an undefined number."""
-
-    name: str
-    values: Row
-    stderr: Row
-    status: tuple[int, ...]
-    reasons: tuple[tuple[int, str, str], ...]  # layer, metric and why it is undefined
-
-
-def columns_of(result: Measured) -> dict[Key, Column]:
-    """The columns of a result, by metric key.
-
-    >>> columns_of(Measured((0,), ("a",), ((0.5,),), ((None,),), ((1,),), metrics=("k",)))["k"].values
-    (0.5,)
-    """
-    columns = {}
-    for i, (key, name) in enumerate(zip(result.metrics, result.names, strict=True)):
-        columns[key] = Column(
-            name,
-            values=tuple(row[i] for row in result.values),
-            stderr=tuple(row[i] for row in result.stderr),
-            status=tuple(row[i] for row in result.status),
-            reasons=tuple(reason for reason in result.reasons if reason[1] == name),
-        )
-    return columns
-
-
-def measured_of(columns: Mapping[Key, Column], layers: tuple[int, ...]) -> Measured:
-    """The inverse of `columns_of`; columns keep their order."""
-
-    def rows(attribute: str) -> Any:
-        numbers = [getattr(column, attribute) for column in columns.values()]
-        return tuple(zip(*numbers, strict=True)) or ((),) * len(layers)
-
-    return Measured(
-        layers=layers,
-        names=tuple(column.name for column in columns.values()),
-        values=rows("values"),
-        stderr=rows("stderr"),
-        status=rows("status"),
-        reasons=tuple(sorted(chain.from_iterable(column.reasons for column in columns.values()))),
-        metrics=tuple(columns),
-    )
-
-
-def known_sizes(records: Iterable[Record]) -> dict[Key, NetworkSize]:
-    """The sizes of networks, by the key of the states that they gave."""
-    results = [result for _, result in events.measured(records)]
-    return {result.states: result.size for result in results if result.states and result.size}
-
-
-def known_columns(records: Iterable[Record]) -> dict[Key, dict[Key, Column]]:
-    """All recorded columns, by the key of the states from which they were computed."""
-    by_states: dict[Key, dict[Key, Column]] = {}
-    for _, result in events.measured(records):
-        if result.states:  # older records name none
-            columns = by_states.setdefault(result.states, {})
-            for key, column in columns_of(result).items():
-                columns.setdefault(key, column)
-    return by_states
 
 
 def record_text(record: Record) -> str:

@@ -24,7 +24,6 @@ from daskmetrics.checkpoints.locations import Location
 from daskmetrics.checkpoints.shipped import ModelProtocol, Shipped, protocol_of
 from daskmetrics.checkpoints.shipped import read as read_shipped
 from daskmetrics.config import Config
-from daskmetrics.config.prompts import Prompts
 from daskmetrics.config.schema import name_of
 from daskmetrics.core.corpus import prompts
 from daskmetrics.core.errors import ConfigError, DataError, UndefinedError, unknown
@@ -43,7 +42,6 @@ from daskmetrics.execution.display import Display
 from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment import prefetch as prefetch
 from daskmetrics.experiment._arguments import file_name
-from daskmetrics.experiment._embeddings import MEMORY
 from daskmetrics.experiment.preparation import check_readouts
 from daskmetrics.metrics import Metric
 from daskmetrics.tasks import Task
@@ -268,7 +266,6 @@ def score_layers(
                     task=task,
                     layers=encoder.layers,
                     scratch=scratch,
-                    budget=MEMORY,
                     poolings=suite.poolings,
                     corpus=corpus,
                 )
@@ -489,9 +486,7 @@ def _from_source(
 
 def _download(source: str, revision: str) -> None:
     require_answer(source)
-    missing = prefetch.checkpoint(source, revision, prefetch.FILES)
-    for reason in prefetch.fetch([missing], lambda *_: None).values():
-        raise ConfigError(f"'{source}' cannot be downloaded: {reason}")
+    prefetch.checkpoint(source, revision, prefetch.FILES).fetch()
 
 
 def _from_transformers(
@@ -514,20 +509,12 @@ def _from_transformers(
         del keys["pooling"]
     settings = _settings(name, f"./{name}", _MAIN, layers, keys)
     (section,) = settings.models
-    base, own_prompts = settings.protocol, Prompts({})
-    if shipped is None or section.pooling:
-        shipped = None
-        changes: dict[str, Any] = {"pooling": section.pooling or "mean"}
-    else:
-        own_prompts = Prompts(shipped.prompts, shipped.default_prompt)
-        max_length = section.max_length or shipped.max_length or base.max_length
-        changes = {"padding": shipped.padding, "max_length": max_length}
-    base = base.model_copy(update=changes)
-    loaded = LoadedModel(InMemory(model.base_model, tokenizer or _tokenizer_of(model), name), base)
+    read = protocol_of(settings.protocol, section, None, shipped)
+    network = InMemory(model.base_model, tokenizer or _tokenizer_of(model), name)
+    loaded = LoadedModel(network, read.base)
     chosen = checkpoints.layers_of(section, loaded.depth)
     suite = Suite(name, (_MAIN,), chosen, loaded.depth)  # checks the layers
-    encoder = Encoder(loaded, ModelProtocol(base, own_prompts, shipped), suite.layers)
-    return encoder, Checkpoint(name, _MAIN)
+    return Encoder(loaded, read, suite.layers), Checkpoint(name, _MAIN)
 
 
 def _tokenizer_of(model: Any) -> Any:

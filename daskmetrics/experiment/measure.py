@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 
 import daskmetrics.training as training
 from daskmetrics.checkpoints.locations import folder_of
+from daskmetrics.core import events
 from daskmetrics.core.costs import CostModel, TextSize, weight_bytes
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Checkpoint, Key, Suite, content_key
+from daskmetrics.core.results import Measured
 from daskmetrics.execution import Record, WorkUnit
 from daskmetrics.experiment import _worker as worker
-from daskmetrics.experiment._worker import known_columns, known_sizes
 from daskmetrics.experiment.preparation import Experiment
 from daskmetrics.metrics.operations import operations
 from daskmetrics.training.suite import parameters
@@ -37,12 +37,14 @@ def units(experiment: Experiment, folder: RunFolder, records: Iterable[Record]) 
     # what each checkpoint's worker probably measures next, if units are assigned in turn
     later = map(experiment.locations.__getitem__, waiting[experiment.config.cluster.workers :])
     following = dict(zip(waiting, later, strict=False))
-    columns, sizes = known_columns(records), known_sizes(records)
+    results: dict[Key, list[Measured]] = {}
+    for _, result in events.measured(records):
+        if result.states:  # older records name none
+            results.setdefault(result.states, []).append(result)
     metrics = dict(zip(experiment.metric_keys, experiment.metrics, strict=True))
     measure = []
     for checkpoint, key in experiment.measure_keys.items():
         states = experiment.states_key(checkpoint)
-        recorded = columns.get(states, {})
         spec = worker.MeasureSpec(
             checkpoint=checkpoint,
             location=experiment.locations[checkpoint],
@@ -54,8 +56,7 @@ def units(experiment: Experiment, folder: RunFolder, records: Iterable[Record]) 
             store=str(folder.store.resolve()),
             seed=experiment.config.seed,
             states_key=states,
-            recorded={metric: recorded[metric] for metric in metrics if metric in recorded},
-            size=sizes.get(states),
+            recorded=tuple(results.get(states, ())),
             following=following.get(checkpoint),
         )
         training_unit = chains[checkpoint.model].get(checkpoint.revision)
@@ -68,9 +69,10 @@ def units(experiment: Experiment, folder: RunFolder, records: Iterable[Record]) 
             resources={"GPU": 1},
             requires=(training_unit.key,) if training_unit else (),
             keeps=str(checkpoint),
+            timeout=experiment.config.cluster.timeout,
         )
         measure.append(unit)
-    return [replace(unit, timeout=experiment.config.cluster.timeout) for unit in train + measure]
+    return train + measure
 
 
 def _training_chain(
@@ -98,6 +100,7 @@ def _training_chain(
             args=(trained_suite.recipe, str(trained_suite.folder), revision, suite.model),
             resources={"GPU": 1},
             requires=before,
+            timeout=experiment.config.cluster.timeout,
         )
         before = (chain[revision].key,)
     return chain
@@ -136,3 +139,26 @@ def bytes_of(experiment: Experiment, checkpoint: Checkpoint) -> float:
         return 4.0 * parameters(experiment.trainings[checkpoint.model].recipe)
     depth = experiment.by_model[checkpoint.model].depth
     return weight_bytes(experiment.widths[checkpoint.model], depth)
+
+
+def planned_units(
+    experiment: Experiment, folder: RunFolder, recorded: Iterable[Record]
+) -> list[WorkUnit]:
+    """The units of training, and those of measuring if there is a metric, whether done or not."""
+    planned = units(experiment, folder, recorded)
+    if experiment.metrics:
+        return planned
+    return [unit for unit in planned if unit.kind == "train"]
+
+
+def units_left(
+    experiment: Experiment, folder: RunFolder, entries: Sequence[events.Event]
+) -> list[WorkUnit]:
+    """The units of training and measuring that are to do; a recorded failure counts as done until
+    `retry`.
+    """
+    if events.is_finished(entries, experiment.key):
+        return []
+    recorded = tuple(events.records(entries))
+    done = {record.key for record in recorded}
+    return [unit for unit in planned_units(experiment, folder, recorded) if unit.key not in done]

@@ -11,7 +11,7 @@ from typing import Any
 from daskmetrics import metrics, tasks
 from daskmetrics.bandit import Policy, policy_named, policy_path, task_weights
 from daskmetrics.checkpoints import locations as checkpoints
-from daskmetrics.checkpoints.content import OnMessage
+from daskmetrics.checkpoints.folders import OnMessage
 from daskmetrics.checkpoints.locations import LocatedSuite, Location
 from daskmetrics.checkpoints.shipped import ModelProtocol, protocol_of
 from daskmetrics.config import Config, Readouts
@@ -53,7 +53,6 @@ class Experiment:
     aliases: Mapping[Checkpoint, tuple[str, ...]] = field(default_factory=dict)
     # what is doubtful about weights or data; each begins with the model or task
     warnings: tuple[str, ...] = ()
-    offered: tuple[str, ...] = ()  # what kinds of weights the hub has for each model, in words
     scored_on: str = "CPU"  # the resource of a worker that scoring occupies
 
     @cached_property
@@ -272,7 +271,6 @@ def prepare(
         fresh=fresh,
         aliases=aliases,
         warnings=tuple(warnings),
-        offered=tuple(suite.offered for suite in located.values() if suite.offered),
     )
     # unknown names are an error now, not during the run
     _ = experiment.baseline, experiment.weights
@@ -284,12 +282,12 @@ def _located(
 ) -> dict[str, LocatedSuite]:
     """The suite of each model, by its name; one error says what is wrong with all of them."""
     located, errors = {}, []
-    for number, model in enumerate(config.models):
+    for model in config.models:
         try:
             if model.train:
                 located[model.name] = trainings[model.name].located(model)
             else:
-                located[model.name] = checkpoints.locate(model, on_message, number)
+                located[model.name] = checkpoints.locate(model, on_message)
         except ConfigError as error:
             errors.append(str(error))
     if errors:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -93,14 +92,8 @@ def published(path: str | Path) -> dict[Cell, KnownScore]:
     path = Path(path)
     if not path.is_file():
         return {cell: KnownScore(score) for cell, score in read(path).cells().items()}
-    scores: dict[Cell, KnownScore] = {}
-    for position, line, row in _score_rows(path):
-        with _errors_at(path, position):
-            subsets = int(line.get("n_en") or line.get("n_subsets") or 0)
-        if math.isfinite(row.score):
-            known = KnownScore(row.score, None, line.get("split", ""), subsets)
-            scores[Cell(row.arm, row.task)] = known
-    return scores
+    rows = _score_rows(path)
+    return {Cell(row.arm, row.task): known for row, _, known in rows if math.isfinite(row.score)}
 
 
 def read(path: str | Path, models: Sequence[str] = ()) -> ScoreTable:
@@ -140,22 +133,16 @@ def _source(path: Path) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
         )
     metrics: dict[Arm, dict[str, float]] = {}
     rows = []
-    for position, line, row in _score_rows(path):
-        of_arm = metrics.setdefault(row.arm, {})
-        for name, text in line.items():
-            if name.startswith(METRIC):
-                with _errors_at(path, position):
-                    value = _number(text)
-                if math.isfinite(value):
-                    of_arm[name.removeprefix(METRIC)] = value
+    for row, values, _ in _score_rows(path):
+        metrics.setdefault(row.arm, {}).update(values)
         if math.isfinite(row.score):
             rows.append(row)
     return rows, metrics
 
 
-def _score_rows(path: Path) -> Iterator[tuple[str, Mapping[str, str], ScoreRow]]:
-    """The position, the texts by column and the score of each row; a score is NaN where the table
-    has none. Columns of the published table have our names.
+def _score_rows(path: Path) -> Iterator[tuple[ScoreRow, Mapping[str, float], KnownScore]]:
+    """The score of each row, the metrics beside it, and what it is a mean of; a score is NaN where
+    the table has none. Columns of the published table have our names.
     """
     seen: dict[Cell, tuple[str, float]] = {}
     checked: set[tuple[str, ...]] = set()
@@ -173,7 +160,7 @@ def _score_rows(path: Path) -> Iterator[tuple[str, Mapping[str, str], ScoreRow]]
                 raise ConfigError(
                     f"'{path}' has no column '{column}'. Its columns: {', '.join(columns)}."
                 )
-        with _errors_at(path, position):
+        try:
             row = ScoreRow(
                 arm=_arm(line),
                 task=line["task"],
@@ -183,6 +170,14 @@ def _score_rows(path: Path) -> Iterator[tuple[str, Mapping[str, str], ScoreRow]]
                 encode=_size(line.get("encode_seconds", "")) or 0.0,
                 kind=line.get("kind", ""),
             )
+            metrics = {
+                name.removeprefix(METRIC): _number(text)
+                for name, text in line.items()
+                if name.startswith(METRIC)
+            }
+            subsets = int(_size(line.get("n_en") or line.get("n_subsets") or "") or 0)
+        except ValueError as error:
+            raise DataError(f"'{path}', {position}: {error}.") from None
         cell = Cell(row.arm, row.task)
         earlier, score = seen.setdefault(cell, (position, row.score))
         if row.score != score and not math.isnan(row.score) and not math.isnan(score):
@@ -190,16 +185,8 @@ def _score_rows(path: Path) -> Iterator[tuple[str, Mapping[str, str], ScoreRow]]
                 f"'{path}', {position}: {cell} has the score {row.score:g}, and {score:g} in"
                 f" {earlier}. Remove one of them."
             )
-        yield position, line, row
-
-
-@contextmanager
-def _errors_at(path: Path, position: str) -> Iterator[None]:
-    """Give the errors of values the row of a table in which they stand."""
-    try:
-        yield
-    except ValueError as error:
-        raise DataError(f"'{path}', {position}: {error}.") from None
+        measured = {name: value for name, value in metrics.items() if math.isfinite(value)}
+        yield row, measured, KnownScore(row.score, None, line.get("split", ""), subsets)
 
 
 def _arm(line: Mapping[str, str]) -> Arm:

@@ -1,10 +1,17 @@
 """The second source of work: the search's picks as score units; picks of one checkpoint and task
 share an encoding.
+
+With `search.confirm: fresh` the finalists are scored on items that were kept back. The search has
+chosen its arm by its scores, so the score of that arm is too high on average, the more so the more
+arms there are. The items kept back have not influenced the choice, so scores on them are unbiased
+by it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count, product, takewhile
 from pathlib import Path
@@ -13,21 +20,38 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskmetrics import config
-from daskmetrics.bandit import Budget, Learner, Outcome, Pick, Problem, arm_features, least_budget
-from daskmetrics.bandit.costs import useful_workers
+from daskmetrics.bandit import (
+    Budget,
+    Learner,
+    Outcome,
+    Pick,
+    Problem,
+    Recommendation,
+    arm_features,
+    least_budget,
+)
+from daskmetrics.bandit.costs import PaidCosts, useful_workers
 from daskmetrics.bandit.features import measured, metrics_of_arms
 from daskmetrics.config import Protocol
 from daskmetrics.core import events
 from daskmetrics.core.costs import CHARACTERS_PER_TOKEN, UNKNOWN_TASK, CostModel, TextSize
-from daskmetrics.core.errors import DaskmetricsError
-from daskmetrics.core.events import Event, PosteriorUpdated, RunStarted, UnitAsked
+from daskmetrics.core.errors import ConfigError, DaskmetricsError
+from daskmetrics.core.events import (
+    Event,
+    PosteriorUpdated,
+    RunStarted,
+    SearchEnded,
+    UnitAsked,
+    is_finished,
+    standing,
+)
 from daskmetrics.core.names import Arm, Cell, Key, Suite, grid
+from daskmetrics.core.outcomes import difference, mean_difference
 from daskmetrics.core.readouts import Readout
 from daskmetrics.core.results import Scored
 from daskmetrics.core.text import duration, plural
 from daskmetrics.execution import Record, Settings, WorkUnit
 from daskmetrics.experiment import _worker as worker
-from daskmetrics.experiment._embeddings import MEMORY, remove
 from daskmetrics.experiment.prefetch import rate
 from daskmetrics.experiment.preparation import Experiment
 from daskmetrics.tasks import Task
@@ -38,6 +62,12 @@ FEW_CHECKPOINTS = 3  # of which every score is computed with `budget: auto`
 SMALL_COST = 300.0  # assumed seconds of all scores, below which the same holds
 USUAL_SHARE = 0.3  # of the cost of every score that `budget: auto` allows elsewhere
 NORMAL_95 = 1.645  # one-sided 95 % quantile of the normal distribution
+
+#: arms that are scored at most: the leader, arms that are within its error, and the default arm
+FINALISTS = 5
+RESERVED = 0.25  #: share of the budget that is reserved for them, unless two arms cost more
+#: standard errors of a paired difference, within which an arm counts as good as the leader
+TIED = 2.0
 
 
 class SearchSource:
@@ -85,7 +115,7 @@ class SearchSource:
         needed = {encoding for _, encoding in self._running.values()}
         unused = [key for key in self._encodings if key not in needed]
         for key in unused[: -(Settings.spare_inputs + 1)]:
-            remove(self.scratch, key)
+            worker.remove(self.scratch, key)
             self._encodings.remove(key)
 
 
@@ -104,7 +134,6 @@ def score_unit(
         task=task,
         layers=suite.layers_read,
         scratch=str(scratch),
-        budget=MEMORY,
         poolings=suite.poolings,
         corpus=experiment.prompts if suite.is_fitted else (),
         sized=not experiment.metrics,
@@ -361,3 +390,169 @@ def task_size(task: Task, protocol: Protocol, read: bool) -> TextSize:
     if not (read or task.is_local):
         return UNKNOWN_TASK
     return TextSize.of(map(len, task.texts()), protocol.max_length)
+
+
+def cells_left(experiment: Experiment, entries: Sequence[Event], problem: Problem) -> int:
+    """The scores that the search will still pay for: what its budget allows, less those that this
+    run has.
+
+    The budget for the finalists on fresh items is counted as so many scores of the search.
+    """
+    if not experiment.tasks or is_finished(entries, experiment.key):
+        return 0
+    scores = {task.name: task for task in experiment.tasks}
+    arms = set(experiment.arms)
+
+    def is_of_grid(name: str, key: Key, tasks: Mapping[str, Task]) -> bool:
+        cell = Cell.parse(name)
+        task = tasks.get(cell.task)
+        return cell.arm in arms and task is not None and experiment.score_key(cell.arm, task) == key
+
+    if any(isinstance(entry, SearchEnded) and entry.key == experiment.key for entry in entries):
+        # `retry` took results back: the search makes its decisions again
+        done = {record.key for record in events.records(entries) if record.kind == "score"}
+        asked = {
+            entry.key: entry.name
+            for entry in standing(entries)
+            if isinstance(entry, UnitAsked) and entry.pick and entry.key not in done
+        }
+        return sum(is_of_grid(name, key, scores) for key, name in asked.items())
+    exhaustive = problem.exhaustive_cost
+    limits = budget(experiment.config.search, problem)
+    total = limits.within(exhaustive)
+    if experiment.fresh:
+        total = allotment_of(experiment, exhaustive).total
+    share_of_cells = total / exhaustive * len(experiment.arms) * len(experiment.tasks)
+    allowed = min(share_of_cells, limits.cells or math.inf)
+    kinds = {"score": scores, "fresh": {task.name: task for task in experiment.fresh}}
+    scored = sum(
+        is_of_grid(record.name, record.key, kinds[record.kind])
+        for record in events.records(entries)
+        if record.kind in kinds
+    )
+    return max(0, round(allowed) - scored)
+
+
+# the finalists on fresh items
+
+
+@dataclass(frozen=True)
+class Allotment:
+    """How a budget is divided between the search and the fresh items, in units of cost."""
+
+    exhaustive: float  # all cells of the search, and `FINALISTS` arms on fresh items
+    total: float  # what the search and the finalists may cost together
+    reserved: float  # the part that the search leaves for the finalists
+
+    @property
+    def search(self) -> float:
+        """What the search may cost; rounding takes nothing from an exhaustive one."""
+        return (self.total - self.reserved) * (1 + 1e-12)
+
+
+def allotment(limits: Budget, exhaustive: float, few: float, most: float) -> Allotment:
+    """Divide a budget, given the costs of all cells of the search, and of two and of `FINALISTS`
+    arms on fresh items.
+
+    It is a `ConfigError` if two arms on fresh items would leave less than half of the budget for
+    the search.
+
+    >>> allotment(Budget(share=0.5), exhaustive=100.0, few=4.0, most=10.0)
+    Allotment(exhaustive=110.0, total=55.0, reserved=10.0)
+    """
+    with_finalists = exhaustive + most
+    total = limits.within(with_finalists)
+    reserved = min(most, max(few, RESERVED * total))
+    if total - reserved < min(exhaustive, total / 2) * (1 - 1e-9):
+        needed = min(2 * few, exhaustive + few)
+        raise ConfigError(
+            "'search.confirm: fresh' scores at least two candidates on fresh items, which takes up"
+            f" to {duration(few)} (estimated), but the search may spend only {duration(total)} in"
+            f" all and needs half of it. Allow at least {duration(needed)}, for instance with"
+            f" search.budget={min(1.0, np.ceil(100 * needed / with_finalists) / 100):g}, or remove"
+            " 'search.confirm'."
+        )
+    return Allotment(with_finalists, total, reserved)
+
+
+def allotment_of(experiment: Experiment, exhaustive: float | None = None) -> Allotment:
+    """The division of an experiment's budget, for a search whose cells cost ``exhaustive`` on some
+    device.
+    """
+    preview = build_problem(experiment, experiment.suites)
+    assumed = preview.exhaustive_cost
+    scale = 1.0 if exhaustive is None else exhaustive / assumed
+    fresh = fresh_problem(experiment)
+    divided = allotment(
+        budget(experiment.config.search, preview),
+        scale * assumed,
+        few=scale * _dearest(fresh, 2),
+        most=scale * _dearest(fresh, FINALISTS),
+    )
+    Budget(cost=divided.search / scale).require_cover(preview)
+    return divided
+
+
+def fresh_problem(experiment: Experiment) -> Problem:
+    """All arms and tasks with the costs of fresh items."""
+    return build_problem(replace(experiment, tasks=experiment.fresh, fresh=()), experiment.suites)
+
+
+def _dearest(fresh: Problem, arms: int) -> float:
+    """Cost of the most expensive arms on the objective, of different checkpoints as far as there
+    are so many.
+    """
+    encode = (fresh.encode_cost + fresh.load_costs[:, None])[np.unique(fresh.first_of_checkpoint)]
+    by_kind = [costs[:, fresh.in_objective].sum(axis=1) for costs in (encode, fresh.score_cost)]
+    return float(sum(np.sort(costs)[::-1][:arms].sum() for costs in by_kind))
+
+
+def finalists(
+    best: Recommendation,
+    scores: Mapping[Arm, Mapping[str, Scored]],
+    fresh: Problem,
+    remaining: float,
+) -> tuple[tuple[Arm, ...], float]:
+    """The arms to score on fresh items, the recommended one first, and what they cost.
+
+    ``scores`` are the recorded ones by arm and task. The others are the arms that the posterior
+    cannot tell from it, most likely first; those that paired differences of the scores cannot tell
+    from it; the runner-up if there are none; and the default arm. At least two arms are chosen, and
+    as many others as the remaining cost allows.
+    """
+    tasks = np.flatnonzero(fresh.in_objective)
+    named = [fresh.tasks[task] for task in tasks]
+    leader = scores.get(best.arm, {})
+    behind: dict[Arm, float] = {}  # arms within `TIED` standard errors of the leader
+    for arm, by_task in scores.items():
+        if leader.keys() & by_task.keys() >= set(named):
+            mean = mean_difference([difference(leader[task], by_task[task]) for task in named])
+            if mean and mean.value <= TIED * mean.stderr:
+                behind[arm] = mean.value
+    ranked_arms = [*best.credible, *sorted(behind, key=behind.__getitem__)]
+    tied = [arm for arm in ranked_arms if arm != best.arm]
+    tied = tied or [summary.arm for summary in best.top if summary.arm != best.arm][:1]
+    ranked = dict.fromkeys([best.arm, *tied[:1], best.default.arm, *tied])
+    costs = PaidCosts(fresh)
+    chosen: list[Arm] = []
+    for arm in ranked:
+        row = fresh.arm_index[arm]
+        affordable = costs.spent + costs.cost()[row, tasks].sum() <= remaining * (1 + 1e-9)
+        if len(chosen) < FINALISTS and (affordable or len(chosen) < 2):
+            chosen.append(arm)
+            for task in tasks:
+                costs.charge(row, int(task))
+    return tuple(chosen), costs.spent
+
+
+def fresh_units(
+    experiment: Experiment, arms: tuple[Arm, ...], fresh: Problem, scratch: Path
+) -> Iterator[WorkUnit]:
+    """The units that score the finalists; arms of one checkpoint follow each other, since they
+    share encodings.
+    """
+    for task, needed in zip(experiment.fresh, fresh.in_objective, strict=True):
+        if not needed:
+            continue
+        for arm in sorted(arms):
+            yield score_unit(experiment, arm, task, scratch, "fresh", {"fresh": str(arm)})

@@ -14,8 +14,8 @@ from pathlib import Path
 from distributed import Client
 
 from daskmetrics import training
-from daskmetrics.checkpoints import locations as checkpoints
-from daskmetrics.checkpoints.locations import LocatedSuite, Location
+from daskmetrics.checkpoints.folders import revisions_of
+from daskmetrics.checkpoints.locations import LocatedSuite, Location, layers_of
 from daskmetrics.cluster.slurm.partitions import account_limits
 from daskmetrics.config import Config, Model, Recipe
 from daskmetrics.core.errors import ConfigError
@@ -44,11 +44,11 @@ class TrainedSuite:
     def located(self, model: Model) -> LocatedSuite:
         """The suite as it will be after training."""
         depth = self.recipe.depth
-        names = checkpoints.revisions_of(model, training.revisions(self.recipe))
+        names = revisions_of(model, training.revisions(self.recipe))
         locations = tuple(
             Location(str(self.folder / name), None, content_key(self.key, name)) for name in names
         )
-        suite = Suite(model.name, names, checkpoints.layers_of(model, depth), depth)
+        suite = Suite(model.name, names, layers_of(model, depth), depth)
         return LocatedSuite(suite, locations, self.recipe.width)
 
     def claim(self) -> None:

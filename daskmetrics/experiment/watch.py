@@ -42,7 +42,7 @@ from daskmetrics.core.events import (
 )
 from daskmetrics.core.files import RunFolder, private
 from daskmetrics.core.machine import workers
-from daskmetrics.core.names import Cell, Checkpoint, training_order
+from daskmetrics.core.names import Arm, Cell, Checkpoint, training_order
 from daskmetrics.core.outcomes import mean_score
 from daskmetrics.core.results import Scored
 from daskmetrics.core.text import duration, parse_duration, plural
@@ -322,48 +322,66 @@ class _Watcher:
 
     def _conclude(self, experiment: Experiment) -> None:
         """Write what the round says, and what changed since the round before."""
-        checkpoints = len(experiment.checkpoints)
         ended = latest(self.journal.entries, SearchEnded)
+        checkpoints = len(experiment.checkpoints)
         if ended is None or ended.key != experiment.key:  # there are no tasks
             without = {"checkpoints": checkpoints, "best": None, "rise": None}
             self.log.write("updated", key=experiment.key, **without)
             return
-        before = self.log.latest.get("updated") or {}
-        fields = round_fields(experiment, list(self.journal.records()), ended)
+        before = self.log.latest.get("updated", {})
+        best = best_fields(experiment, ended)
+        rise = rise_fields(experiment, list(self.journal.records()), ended.best_arm)
+        text = f"{best['arm']} is the best of {plural(checkpoints, 'checkpoint')}"
+        if best["score"] is not None:
+            text += f", {best['score']:.3f} ± {best['stderr']:.3f}"
+        text += "."
+        if rise:
+            state = "has stopped rising" if rise["stopped"] else "may still rise"
+            text += (
+                f" Layer {rise['layer']} {state}: by step {rise['steps'][-1]:,} it rises by more"
+                f" than {100 * RISE:g} % with probability {rise['probability']:.2f}."
+            )
+        counts = {"checkpoints": checkpoints, "cells": ended.cells}
+        fields = {**counts, "best": best, "rise": rise, "text": text}
         if not self.log.write("updated", key=experiment.key, **fields):
             return
-        best, rise = fields["best"], fields["rise"] or {}
         numbers = {
-            "checkpoints": checkpoints,
-            "cells": ended.cells,
-            "best_step": best["step"],
-            "best_layer": best["layer"],
-            "best_score": best["score"],
-            "best_stderr": best["stderr"],
-            "rise_probability": rise.get("probability"),
+            **counts,
+            **{f"best_{name}": best[name] for name in ("step", "layer", "score", "stderr")},
+            "rise_probability": rise and rise["probability"],
         }
         step = max(checkpoint.step or 0 for checkpoint in experiment.checkpoints)
         self.track(step, {name: float(x) for name, x in numbers.items() if x is not None})
         if (before.get("best") or {}).get("arm") != best["arm"]:
             location = dict(ended.location)
             self.log.write("best", checkpoints=checkpoints, **best, location=location)
-        if rise.get("stopped") and not (before.get("rise") or {}).get("stopped"):
+        if rise and rise["stopped"] and not (before.get("rise") or {}).get("stopped"):
             self.log.write("plateau", checkpoints=checkpoints, arm=best["arm"], **rise)
-        self.display.say(fields["text"])
+        self.display.say(text)
 
 
-def round_fields(
-    experiment: Experiment, records: Sequence[Record], ended: SearchEnded
-) -> dict[str, Any]:
-    """What a round found, as the fields of its event ``updated``; docs/watch.md names them."""
-    best, checkpoints = ended.best_arm, len(experiment.checkpoints)
+def best_fields(experiment: Experiment, ended: SearchEnded) -> dict[str, Any]:
+    """The best arm of a round, as the field ``best`` of its event; docs/watch.md names the parts."""
+    best = ended.best_arm
     counted = {task: weight for task, weight in experiment.task_weights.items() if weight > 0}
-    best_scores = {task: Scored(**score) for task, score in ended.best["scores"].items()}
-    score, stderr = mean_score(best_scores, counted) or (None, None)
-    text = f"{best} is the best of {plural(checkpoints, 'checkpoint')}"
-    if score is not None:
-        text += f", {score:.3f} ± {stderr:.3f}"
-    text += "."
+    scores = {task: Scored(**score) for task, score in ended.best["scores"].items()}
+    score, stderr = mean_score(scores, counted) or (None, None)
+    return {
+        "arm": str(best),
+        "checkpoint": str(best.checkpoint),
+        "step": best.checkpoint.step,
+        "layer": best.layer,
+        "score": score,
+        "stderr": stderr,
+    }
+
+
+def rise_fields(
+    experiment: Experiment, records: Sequence[Record], best: Arm
+) -> dict[str, Any] | None:
+    """Whether the score of the best arm's layer still rises, as the field ``rise`` of a round's
+    event.
+    """
     # also with the checkpoints that were measured and deleted since
     revisions = {suite.model: set(suite.revisions) for suite in experiment.suites}
     for record, _ in measured(records):
@@ -386,33 +404,14 @@ def round_fields(
         ahead=AHEAD,
         seed=experiment.config.seed,
     )
-    rise: dict[str, Any] | None = None
-    if forecast:
-        rise = {
-            "layer": best.layer,
-            "probability": round(forecast.probability, 4),
-            "more_than": forecast.more_than,
-            "steps": list(forecast.steps),
-            "stopped": forecast.probability < STOPPED,
-        }
-        state = "has stopped rising" if rise["stopped"] else "may still rise"
-        text += (
-            f" Layer {best.layer} {state}: by step {forecast.steps[-1]:,} it rises by more than "
-            f"{100 * RISE:g} % with probability {forecast.probability:.2f}."
-        )
+    if not forecast:
+        return None
     return {
-        "checkpoints": checkpoints,
-        "cells": ended.cells,
-        "best": {
-            "arm": str(best),
-            "checkpoint": str(best.checkpoint),
-            "step": best.checkpoint.step,
-            "layer": best.layer,
-            "score": score,
-            "stderr": stderr,
-        },
-        "rise": rise,
-        "text": text,
+        "layer": best.layer,
+        "probability": round(forecast.probability, 4),
+        "more_than": forecast.more_than,
+        "steps": list(forecast.steps),
+        "stopped": forecast.probability < STOPPED,
     }
 
 

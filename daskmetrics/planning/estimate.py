@@ -38,7 +38,6 @@ from daskmetrics.core.text import duration, plural, size_text
 from daskmetrics.execution import WorkUnit
 from daskmetrics.execution.journal import read
 from daskmetrics.experiment import Experiment, measure, search
-from daskmetrics.experiment.remaining import cells_left, units_left
 from daskmetrics.experiment.train import TrainedSuite
 from daskmetrics.planning import calibration
 from daskmetrics.planning.calibration import ASSUMED, Calibration, Sample, best_sample, calibrated
@@ -75,7 +74,9 @@ def workload(
 
     groups = {
         group: [unit.name for unit in units]
-        for group, units in _by_suite(experiment, units_left(experiment, folder, entries)).items()
+        for group, units in _by_suite(
+            experiment, measure.units_left(experiment, folder, entries)
+        ).items()
     }
     for model, suite in experiment.trainings.items():
         names = [
@@ -99,7 +100,7 @@ def workload(
     cells = 0
     if experiment.tasks:
         problem = search.build_problem(experiment, experiment.suites, costs=costs)
-        cells = cells_left(experiment, entries, problem)
+        cells = search.cells_left(experiment, entries, problem)
     if cells:
         at_once = search.fixed_window(experiment, entries)
         useful = useful_workers(experiment.config.search.policy)

@@ -14,7 +14,7 @@ from daskmetrics.core.names import Suite
 from daskmetrics.core.outcomes import FRESH_SHARE
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import duration, equal_names, listed, plural, size_text
-from daskmetrics.experiment import Experiment, remaining, search
+from daskmetrics.experiment import Experiment, measure, search
 from daskmetrics.planning.estimate import measurements, recorded, workload
 from daskmetrics.planning.options import bounded
 
@@ -45,8 +45,8 @@ def _grid_rows(experiment: Experiment, folder: RunFolder) -> Iterator[tuple[str,
     if len(vectors) > 1:
         summaries = [f"{', '.join(models)}: {summary}" for summary, models in vectors.items()]
     scores = plural(candidates * len(experiment.tasks), "score")
-    units = remaining.units(experiment, folder, records(entries))
-    units_left = remaining.units_left(experiment, folder, entries)
+    units = measure.planned_units(experiment, folder, records(entries))
+    units_left = measure.units_left(experiment, folder, entries)
     yield "models", ", ".join(suites)
     yield "candidates", f"{candidates:,} in {plural(len(experiment.checkpoints), 'checkpoint')}"
     yield "vectors", "; ".join(summaries)
@@ -82,8 +82,6 @@ def _cost_rows(experiment: Experiment, folder: RunFolder) -> Iterator[tuple[str,
         )
         missing = listed(work.missing)
         yield "download", f"{missing}, not on this machine: {work.download.source}{limited}"
-    for text in experiment.offered:
-        yield "weights", text
     path = folder.path.resolve()
     existing = next(parent for parent in (path, *path.parents) if parent.exists())
     free = shutil.disk_usage(existing).free / 1e9

@@ -16,9 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daskmetrics.checkpoints import content as content
-from daskmetrics.checkpoints.content import contents
-from daskmetrics.checkpoints.folders import files_of, relevant
+from daskmetrics.checkpoints import folders as folders
+from daskmetrics.checkpoints.folders import contents, files_of, relevant
 from daskmetrics.core.errors import DataError
 from tests.checkpoints.weights import safetensors, write
 from tests.hub import git
@@ -90,7 +89,7 @@ def test_equal_bytes_have_equal_keys_under_other_names_and_times(data):
 @pytest.fixture
 def settled(tmp_path, monkeypatch):
     """A model folder whose digests are kept."""
-    monkeypatch.setattr(content, "_SETTLED", 0.05)
+    monkeypatch.setattr(folders, "_SETTLED", 0.05)
     folder = write(tmp_path / "m", np.arange(100_000))
     time.sleep(0.1)
     return folder, fingerprint(folder)
@@ -99,7 +98,7 @@ def settled(tmp_path, monkeypatch):
 def test_an_unchanged_file_is_read_once(settled, monkeypatch):
     folder, _ = settled
     read = []
-    monkeypatch.setattr(content, "_read", lambda path: read.append(path.name) or "0" * 64)
+    monkeypatch.setattr(folders, "_read", lambda path: read.append(path.name) or "0" * 64)
     fingerprint(folder)
     assert read == ["config.json", "tokenizer.json"]  # small files are read each time
 
@@ -159,7 +158,7 @@ def test_a_file_of_the_hubs_cache_is_known_by_its_name_until_it_changes(tmp_path
         file.seek(100_000)
         file.write(b"x")
     (changed,) = contents([snapshot])
-    assert changed.weights != known.weights
+    assert changed.key != known.key
 
 
 def test_a_folder_that_lacks_a_listed_file_has_no_weights(tmp_path):

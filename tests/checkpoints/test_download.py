@@ -95,7 +95,7 @@ def test_a_download_ends_with_an_error_that_says_what_to_do(hub, fault, message)
     hub.faults.append(fault)
     with pytest.raises(DataError, match=message):
         downloaded()
-    assert not located().rolling.complete.exists()
+    assert not located().rolling.entry.complete.exists()
 
 
 def test_the_token_goes_to_the_hub_and_not_to_the_host_of_the_weights(hub, tmp_path):

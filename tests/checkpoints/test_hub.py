@@ -11,6 +11,7 @@ import pytest
 
 import daskmetrics as dm
 from daskmetrics.checkpoints import locations as checkpoints
+from daskmetrics.checkpoints.hub import require_on_hub
 from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError
 from tests.checkpoints.weights import CONFIG, files
@@ -146,7 +147,7 @@ def test_pickled_weights_in_the_cache_are_refused_offline_with_the_reason(tmp_pa
 def test_a_named_revision_without_weights_is_refused(hub):
     with pytest.raises(
         ConfigError,
-        match=r"of 2 revisions of org/suite 1 with safetensors, 1 without weights \(onnx\): leave them out of 'revisions'",
+        match=r"onnx of org/suite without weights: leave them out of 'revisions'",
     ):
         locate(revisions=["step0", "onnx"])
 
@@ -171,20 +172,18 @@ def test_what_the_hub_has_of_each_revision_is_known_before_anything_is_fetched(
             **SHAPE,
         }
         with pytest.raises(ConfigError) as refused:
-            checkpoints.locate(Model(**about), number=3)
+            checkpoints.locate(Model(**about))
         allowed = checkpoints.locate(Model(**about, pickled=True))
-        partly = checkpoints.locate(Model(**{**about, "revisions": "all"}), number=3)
+        partly = checkpoints.locate(Model(**{**about, "revisions": "all"}))
         assert not any("resolve" in path for path in hub.requests)
     names = "step0, step1, step2, step3, step4 and 2 more"
-    offered = (
-        f"of 9 revisions of org/suite 2 with safetensors, 7 with only pickled weights ({names})"
+    problem = (
+        f"{names} of org/suite with only pickled weights: set 'pickled: true' for the model (no"
+        " code in them is run), or leave them out of 'revisions'"
     )
-    remedy = "set models.3.pickled: true (no code in them is run), or leave them out of 'revisions'"
-    assert str(refused.value) == f"Model 'm': {offered}: {remedy}."
-    assert len(allowed.locations) == 9 and allowed.offered == offered and not allowed.warnings
-    assert partly.suite.revisions == ("step7", "step8") and partly.warnings == (
-        f"m: {offered}: {remedy}",
-    )
+    assert str(refused.value) == f"Model 'm': {problem}."
+    assert len(allowed.locations) == 9 and not allowed.warnings
+    assert partly.suite.revisions == ("step7", "step8") and partly.warnings == (f"m: {problem}",)
 
 
 def test_the_sizes_of_files_are_kept_with_their_digests(tmp_path, monkeypatch):
@@ -209,3 +208,14 @@ def test_a_hub_that_refuses_to_list_branches_is_named_with_its_answer(
         hub.faults.append(Fault("refs", 9, status=status))
         with pytest.raises(ConfigError, match=f"the hub answers {status}"):
             locate(revisions="all")
+
+
+def test_a_hub_model_is_refused_if_how_to_read_it_is_on_the_hub_only(tmp_path, monkeypatch):
+    branches = {"step1": {**files(0), "modules.json": b"[]"}, "step2": files(1)}
+    model = Model(name="m", source=REPOSITORY)
+    with serve({REPOSITORY: branches}) as hub:
+        use(hub, tmp_path, monkeypatch)
+        with pytest.raises(ConfigError, match="hf download org/suite --revision step1"):
+            require_on_hub(model, ["step1"], "as_shipped")
+        require_on_hub(model, ["step1"], "mean")
+        require_on_hub(model, ["step2"], "as_shipped")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.checkpoints import shipped as shipped
-from daskmetrics.checkpoints.shipped import protocol_of, require_known
+from daskmetrics.checkpoints.shipped import protocol_of
 from daskmetrics.config import PRESETS, Model, Protocol
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import content_key
@@ -217,14 +217,3 @@ def test_a_network_in_a_sub_folder_is_one_revision(tmp_path: Path) -> None:
     assert shipped.read(Path(located.locations[0].path)) is not None
     write(root, **{"1_x__config": {"word_embedding_dimension": 8, "pooling_mode_cls_token": True}})
     assert checkpoints.locate(model(root)).locations[0].identity != located.locations[0].identity
-
-
-def test_a_hub_model_is_refused_if_how_to_read_it_is_on_the_hub_only(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # there is no hub here
-    monkeypatch.setattr("huggingface_hub.HfApi.file_exists", lambda *_, **__: True)
-    with pytest.raises(ConfigError, match="hf download org/name --revision step1"):
-        require_known(Protocol(), model(), ["step1"])
-    require_known(Protocol(), model(), [])
-    require_known(Protocol(), model(pooling="mean"), ["step1"])

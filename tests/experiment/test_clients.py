@@ -8,7 +8,7 @@ from distributed import Client, LocalCluster
 from daskmetrics.cluster import selftest as selftest
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.execution.runner import client_of
-from daskmetrics.experiment.clients import _first_unseen, require_workers
+from daskmetrics.experiment._run import _first_unseen, require_workers
 
 LOCAL = {"dashboard_address": "127.0.0.1:0"}
 

@@ -16,6 +16,7 @@ from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import content_key
 from daskmetrics.execution import Journal, Settings
 from daskmetrics.execution import run as run_source
+from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment import search as search
 from daskmetrics.tasks import _probes as probes
 
@@ -80,7 +81,8 @@ def test_trees_run_on_cpu_workers_beside_encoding(
         pytest.skip("needs the extra 'trees'")
     model = {"name": "narrow", "source": str(narrow)}
     # less than they need, so that they go through files
-    monkeypatch.setattr(search, "MEMORY", 10_000)
+    made = worker.EncodeSpec.__init__
+    monkeypatch.setattr(made, "__defaults__", (*made.__defaults__[:-1], 10_000))
     wanted = {
         "name": "trees",
         "models": [model],

@@ -16,9 +16,7 @@ from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import pack
 from daskmetrics.core.results import Scored
 from daskmetrics.experiment import Display
-from daskmetrics.experiment import _fresh as fresh
 from daskmetrics.experiment import search as search
-from daskmetrics.experiment.remaining import cells_left
 from daskmetrics.planning.preview import preview
 from daskmetrics.report import Run
 from tests.experiment.test_search import Bench
@@ -41,29 +39,29 @@ def test_the_benchmark_is_refused_before_anything_starts(prepared):
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.8, 1.0])
 def test_search_and_fresh_items_together_keep_within_the_budget(share):
-    divided = fresh.allotment(Budget(share=share), exhaustive=100.0, few=3.0, most=8.0)
+    divided = search.allotment(Budget(share=share), exhaustive=100.0, few=3.0, most=8.0)
     assert divided.search + divided.reserved == pytest.approx(108.0 * share) == divided.total
     assert 3.0 <= divided.reserved <= 8.0
 
 
 @pytest.mark.parametrize("most", [1.0, 50.0, 1000.0])
 def test_the_whole_budget_still_scores_every_cell(most):
-    divided = fresh.allotment(Budget(share=1.0), exhaustive=100.0, few=most / 2, most=most)
+    divided = search.allotment(Budget(share=1.0), exhaustive=100.0, few=most / 2, most=most)
     assert divided.search >= 100.0
 
 
 def test_a_budget_for_less_than_two_finalists_is_refused_with_the_one_that_is_needed():
     with pytest.raises(ConfigError, match=r"may spend only 11 s.*search\.budget=0\.19"):
-        fresh.allotment(Budget(share=0.1), exhaustive=100.0, few=10.0, most=10.0)
+        search.allotment(Budget(share=0.1), exhaustive=100.0, few=10.0, most=10.0)
     assert (
-        fresh.allotment(Budget(share=0.19), exhaustive=100.0, few=10.0, most=10.0).reserved == 10.0
+        search.allotment(Budget(share=0.19), exhaustive=100.0, few=10.0, most=10.0).reserved == 10.0
     )
 
 
 def test_the_dry_run_counts_the_fresh_items(prepared, tmp_path):
     plain, kept = prepared(search={**FRESH, "confirm": "leader"}), prepared(search=FRESH)
     problems = [search.build_problem(each, each.suites) for each in (plain, kept)]
-    assert cells_left(kept, (), problems[1]) > cells_left(plain, (), problems[0])
+    assert search.cells_left(kept, (), problems[1]) > search.cells_left(plain, (), problems[0])
     assert "30% of the items are kept back from it, for the finalists" in preview(
         kept, RunFolder(tmp_path)
     ).as_text(200)
@@ -89,14 +87,14 @@ def decided(prepared):
     bench = Bench(prepared(search=FRESH))
     bench.drive(slots=1)
     best = bench.learner.recommendation()
-    problem = fresh.problem(bench.search.experiment)
+    problem = search.fresh_problem(bench.search.experiment)
     return problem, replace(best, credible=(best.arm,))
 
 
 def test_finalists_are_the_leader_its_rivals_and_the_default_arm(decided):
     problem, best = decided
     others = [arm for arm in problem.arms if arm not in (best.arm, best.default.arm)]
-    chosen, cost = fresh.finalists(
+    chosen, cost = search.finalists(
         replace(best, credible=(best.arm, *others[:2])), {}, problem, np.inf
     )
     assert (
@@ -104,17 +102,17 @@ def test_finalists_are_the_leader_its_rivals_and_the_default_arm(decided):
         == (best.arm, others[0], *dict.fromkeys([best.default.arm, others[1]]))[: len(chosen)]
     )
     assert set(chosen) == {best.arm, best.default.arm, *others[:2]}
-    assert 0 < cost <= fresh._dearest(problem, len(chosen)) * (1 + 1e-9)
+    assert 0 < cost <= search._dearest(problem, len(chosen)) * (1 + 1e-9)
 
 
 def test_a_sure_search_still_has_a_rival_and_five_finalists_are_the_most(decided):
     problem, best = decided
-    chosen, _ = fresh.finalists(best, {}, problem, np.inf)
+    chosen, _ = search.finalists(best, {}, problem, np.inf)
     assert chosen[0] == best.arm and len(chosen) >= 2
     everyone = tuple(problem.arms)
     assert (
-        len(fresh.finalists(replace(best, credible=everyone), {}, problem, np.inf)[0])
-        == fresh.FINALISTS
+        len(search.finalists(replace(best, credible=everyone), {}, problem, np.inf)[0])
+        == search.FINALISTS
     )
 
 
@@ -123,13 +121,13 @@ def test_arms_that_paired_differences_cannot_tell_apart_are_finalists(decided):
     means = [0.5 if arm == best.arm else 0.2 for arm in problem.arms]
     tied = problem.arms[3] if problem.arms[3] != best.arm else problem.arms[4]
     means[problem.arm_index[tied]] = 0.499
-    chosen, _ = fresh.finalists(best, recorded(problem, means, 0.05), problem, np.inf)
+    chosen, _ = search.finalists(best, recorded(problem, means, 0.05), problem, np.inf)
     assert chosen[:2] == (best.arm, tied) and set(chosen) <= {best.arm, tied, best.default.arm}
 
 
 def test_a_small_rest_of_the_budget_pays_for_two_finalists(decided):
     problem, best = decided
-    chosen, _ = fresh.finalists(replace(best, credible=tuple(problem.arms)), {}, problem, 0.0)
+    chosen, _ = search.finalists(replace(best, credible=tuple(problem.arms)), {}, problem, 0.0)
     assert len(chosen) == 2 and chosen[0] == best.arm
 
 

@@ -19,7 +19,7 @@ from daskmetrics.core.outcomes import Difference, difference
 from daskmetrics.core.results import Measured, Scored
 from daskmetrics.execution import Record, Settings
 from daskmetrics.experiment import search as search
-from daskmetrics.experiment._embeddings import LayerEmbeddings, MemoryBudget
+from daskmetrics.experiment._worker import LayerEmbeddings
 from tests.events import started
 
 
@@ -124,9 +124,7 @@ def test_arms_with_equal_vectors_score_equally(prepared, tmp_path):
         values = []
         for unit in same[:3]:
             layer = unit.args[1]
-            embeddings = LayerEmbeddings(
-                (layer,), *vectors.shape[1:], MemoryBudget(tmp_path, 10**6), "key"
-            )
+            embeddings = LayerEmbeddings((layer,), len(task.texts()), {"": 4}, tmp_path, "key")
             embeddings.put(np.arange(len(task.texts())), [vectors])
             value = unit.function(embeddings, *unit.args)
             assert value.reading.layer == layer

@@ -24,7 +24,6 @@ from daskmetrics.core.events import Record
 from daskmetrics.execution.journal import read
 from daskmetrics.training.progress import PIPE
 from tests.experiment import loop
-from tests.hub import serve
 
 LOOP = Path(loop.__file__)
 CONFIG = {
@@ -172,35 +171,6 @@ def test_a_stop_signal_is_not_lost_in_a_callback_of_the_garbage_collector(tmp_pa
     finally:
         signal.signal(signal.SIGTERM, before)
     assert [event["event"] for event in events(tmp_path / "run")] == ["started", "stopped"]
-
-
-def test_branches_of_a_hub_repository_are_measured_as_they_appear(tmp_path):
-    run, model, files = tmp_path / "runs" / "watched", loop.network(), []
-    for step in (0, 1):
-        loop.save(model, tmp_path / str(step))
-        files.append({path.name: path.read_bytes() for path in (tmp_path / str(step)).iterdir()})
-        model.gpt_neox.embed_in.weight.data.mul_(1.1)
-    branches = {"main": files[0], "step0": files[0]}
-    with serve({"org/suite": branches}) as hub:
-        about = {
-            **CONFIG,
-            "models": [{"name": "out", "source": "org/suite", "depth": 2, "width": 16}],
-        }
-        (tmp_path / "watch.yaml").write_text(yaml.safe_dump(about))
-        command = [sys.executable, "-c", OFTEN, "watch", "watch.yaml"]
-        watcher = subprocess.Popen(command, env=hub.environment(tmp_path / "home"), cwd=tmp_path)
-        until(lambda: events(run, "updated") or watcher.poll() is not None)
-        branches["step1"] = files[1]
-        until(lambda: len(events(run, "updated")) == 2 or watcher.poll() is not None)
-        watcher.send_signal(signal.SIGTERM)
-        assert watcher.wait(400) == 130
-        weights = [path for path in hub.requests if path.endswith(".safetensors")]
-    assert measured(run) == {"out@step0": 1, "out@step1": 1}
-    assert [event["checkpoint"] for event in events(run, "checkpoint")] == [
-        "out@step0",
-        "out@step1",
-    ]
-    assert len(set(weights)) == 2
 
 
 def test_a_training_loop_does_not_wait_for_its_watch(tmp_path):

@@ -20,7 +20,7 @@ from daskmetrics.core.results import Status
 from daskmetrics.execution import Record
 from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment import measure as measuring
-from daskmetrics.experiment._embeddings import LayerEmbeddings, MemoryBudget
+from daskmetrics.experiment._worker import LayerEmbeddings
 
 FEW, MORE = ["curvature", "anisotropy"], ["anisotropy", "alpha_req", "curvature", "cka_next"]
 PROMPTS = ["one two three", "four five", "six seven eight nine", "ten"]
@@ -103,7 +103,7 @@ def test_a_layer_whose_vectors_are_equal_has_no_score(tmp_path, prepared, equal)
     vectors = np.random.default_rng(0).normal(size=(1, texts, 8)).astype(np.float32)
     if equal:
         vectors[:] = vectors[:, :1] * (1 + 1e-7 * vectors)  # up to rounding
-    embeddings = LayerEmbeddings((3,), texts, 8, MemoryBudget(tmp_path, 2 * vectors.nbytes), "key")
+    embeddings = LayerEmbeddings((3,), texts, {"": 8}, tmp_path, "key")
     embeddings.put(np.arange(texts), [vectors])
     if equal:
         with pytest.raises(UndefinedError, match=f"layer 3 are equal for all {texts} texts"):

@@ -53,7 +53,6 @@ def test_vectors_are_those_that_a_worker_scores(folder: Path, tmp_path: Path, re
         task=task,
         layers=(1, 2),
         scratch=str(tmp_path),
-        budget=10**9,
         poolings=(Readout.parse(readout).pooling,),
         corpus=tuple(CORPUS),
     )

@@ -14,7 +14,8 @@ from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.journal import read
 from daskmetrics.experiment import measure as measure
 from daskmetrics.experiment import search as search
-from daskmetrics.experiment.remaining import cells_left, units_left
+from daskmetrics.experiment.measure import units_left
+from daskmetrics.experiment.search import cells_left
 from daskmetrics.metrics import resolve
 from daskmetrics.metrics.operations import operations
 from daskmetrics.planning import calibration

@@ -197,11 +197,11 @@ def models(config: Config) -> ModelFacts:
     located = []
     problems = []
     missing: list[str] = []
-    for number, model in enumerate(config.models):
+    for model in config.models:
         if not model.source:
             continue
         try:
-            suite = locate(model, number=number)
+            suite = locate(model)
         except DaskmetricsError as error:
             problems.append(str(error))
             continue
