@@ -41,12 +41,14 @@ from daskmetrics.bandit.replay import (
     ReplayStep,
     ReplayTrial,
     Scenario,
+    ScoreRow,
+    ScoreTable,
     Setting,
     ground_truth,
     run_trials,
+    score_table,
     simulate,
 )
-from daskmetrics.bandit.tables import ScoreRow, ScoreTable, score_table
 from daskmetrics.core.names import Arm, Suite
 from daskmetrics.core.table import Table
 from daskmetrics.experiment.score_tables import read
@@ -298,19 +300,23 @@ def one_arm_at_a_time(
     problem = plan.scenario.build_problem(known)
     loss = ground_truth(known, problem).loss
     ran = simulate(
-        problem, known.cells(), policy_named(policy), budget=plan.budget, seed=seed, every=1
+        problem,
+        known.cells(),
+        policy_named(policy),
+        budget=plan.budget,
+        seed=seed,
+        loss=loss,
+        every=1,
     )
     arms = list(_arms(ran.picks))
-    steps = [ran.trace[last] for last, _ in arms]
-    shares = [point.cost / problem.exhaustive_cost for point in steps]
-    losses = [float(loss[problem.arm_index[point.arm]]) for point in steps]
+    steps = [ran.path[last] for last, _ in arms]
     trials = []
     for workers in numbers:
         clock = np.cumsum([_makespan(costs, workers) for _, costs in arms])
         busy = sum(pick.cost for pick in ran.picks) / (workers * float(clock[-1]))
         path = (
-            ReplayStep(share, float(now), lost, np.nan)
-            for share, now, lost in zip(shares, clock, losses, strict=True)
+            ReplayStep(step.share, float(now), step.loss)
+            for step, now in zip(steps, clock, strict=True)
         )
         trials.append(
             ReplayTrial(Setting(policy, workers), seed, tuple(path), len(ran.picks), busy)

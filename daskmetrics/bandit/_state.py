@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -30,6 +30,7 @@ from typing import Protocol
 import numpy as np
 
 from daskmetrics.bandit.model import (
+    ARM_VARIANCE,
     LOOKS,
     IncrementalPosterior,
     Posterior,
@@ -43,8 +44,6 @@ from daskmetrics.bandit.problem import (
     Floats,
     Ints,
     Observations,
-    Outcome,
-    OutcomeHistory,
     Problem,
 )
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
@@ -66,15 +65,15 @@ class Choice:
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """Everything that decision number ``len(cells)`` may depend on.
+    """Everything that a decision may depend on.
 
     Attributes
     ----------
     problem : Problem
-    cells : sequence of (arm, task)
-        Indices of the cells chosen so far, in the order of the decisions.
-    outcomes : sequence of Outcome
-        Outcomes of the first of these cells; the others are pending.
+    finished : Observations
+        The chosen cells with an outcome, in the order in which decisions take them into account.
+    pending : ndarray of int (n, 2)
+        Arm and task of the chosen cells without an outcome, in the order of the decisions.
     paid : ndarray of bool (A, T)
         The same cells as a mask, failed ones included: no cell is chosen twice.
     cost : ndarray (A, T)
@@ -86,13 +85,13 @@ class State:
     budget : float
         The whole budget; infinite where it pays for every cell.
     cache : IncrementalPosterior or None
-        Reuses the work of earlier states. It changes the time that `posterior` and `finished` take,
-        not their values.
+        Reuses the work of earlier states. It changes the time that `posterior` takes, not its
+        values.
     """
 
     problem: Problem
-    cells: Sequence[tuple[int, int]]
-    outcomes: Sequence[Outcome]
+    finished: Observations
+    pending: Ints
     paid: Bools
     cost: Floats
     remaining: float
@@ -105,17 +104,11 @@ class State:
         """The known scores, sorted by cell."""
         return self.finished.scores.by_cell()
 
-    @cached_property
-    def finished(self) -> Observations:
-        """The outcomes with their cells, as arrays, in order."""
-        return (self.cache or OutcomeHistory()).read(self.cells, self.outcomes)
-
     @property
-    def complete(self) -> Bools:
-        """Arms that have an outcome on every task of the objective (A,)."""
-        finished = np.zeros_like(self.paid)
-        finished[self.finished.arm, self.finished.task] = True
-        return np.asarray((finished | ~self.problem.in_objective).all(axis=1))
+    def cells(self) -> Ints:
+        """Arm and task of every chosen cell, those with an outcome first (n, 2)."""
+        finished = np.column_stack([self.finished.arm, self.finished.task])
+        return np.concatenate([finished, self.pending])
 
     @cached_property
     def scored(self) -> Bools:
@@ -134,9 +127,8 @@ class State:
     @cached_property
     def posterior(self) -> Posterior:
         """The posterior of every arm's objective; computed on first use."""
-        return (self.cache or IncrementalPosterior(self.problem)).posterior(
-            self.cells, self.outcomes
-        )
+        cache = self.cache or IncrementalPosterior(self.problem)
+        return cache.posterior(self.finished, self.pending)
 
     @cached_property
     def leader(self) -> int:
@@ -430,8 +422,8 @@ def _check_task(state: State) -> Choice | None:
         task = int(cheapest.min(axis=0).argmin())
         scored = np.flatnonzero(state.paid[:, task])
         open_arms = np.flatnonzero(candidates[:, task])
-        kernel = state.posterior.model.kernel
-        likeness = kernel(open_arms, scored).max(axis=1, initial=0.0) / kernel.variance
+        covariance = state.posterior.model.kernel(open_arms, scored)
+        likeness = covariance.max(axis=1, initial=0.0) / ARM_VARIANCE
         cost = state.cost[open_arms, task] + ROUNDING * state.problem.exhaustive_cost
         arm = int(open_arms[first_max((1 - likeness) / cost)])
     return Choice(arm, task, {**why, "check": state.problem.tasks[task]})
