@@ -49,6 +49,8 @@ from daskmetrics.bandit.problem import (
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.names import seed_of
 
+#: probability of being as good as another arm below which an arm with all scores is not reported
+DISBELIEVED = 0.01
 CONFIRM = 0.1  #: share of the budget that may be reserved for measuring the leader on all tasks
 
 Why = Mapping[str, float | str]
@@ -188,19 +190,35 @@ def recommended_arm(posterior: Posterior, seen: Observations, usable: Bools) -> 
     that it shows.
 
     Of the arms scored on every task of the objective it is the one with the greatest mean by these
-    scores. If there are none, it is the arm with a score whose expected objective is the greatest,
-    a usable one if possible. An arm without a score is never reported, whatever the posterior
-    expects of it.
+    scores. If there are none, or if another one is better than that by all that is known (with a
+    probability of error of `DISBELIEVED`), it is the arm with a score whose expected objective is
+    the greatest, a usable one if possible: a budget may end before a good arm is scored on every
+    task. An arm without a score is never reported, whatever the posterior expects of it.
     """
     problem = posterior.problem
     is_complete = _all_scored(problem, seen)
-    if is_complete.any():
-        return first_max(measured_objectives(problem, seen), is_complete)
     has_score = np.isin(np.arange(len(problem.arms)), seen.arm)
     candidates = has_score & usable
     if not candidates.any():
         candidates = has_score
-    return first_max(posterior.mean, candidates)
+    expected = first_max(posterior.mean, candidates)
+    if not is_complete.any():
+        return expected
+    measured = first_max(measured_objectives(problem, seen), is_complete)
+    if is_complete[expected] or _is_as_good(posterior, measured, expected):
+        return measured
+    return expected
+
+
+def _is_as_good(posterior: Posterior, arm: int, other: int) -> bool:
+    """Whether an arm may be as good as another, by the distribution of the stated confidence."""
+    from scipy.special import stdtr
+
+    pair = np.array([arm, other])
+    covariance = posterior.without_pending().covariance(pair, pair)
+    variance = covariance.trace() - 2 * covariance[0, 1]
+    distance = (posterior.mean[other] - posterior.mean[arm]) / np.sqrt(max(variance, 1e-12))
+    return bool(stdtr(posterior.model.freedom, -distance) >= DISBELIEVED)
 
 
 def _all_scored(problem: Problem, seen: Observations) -> Bools:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daskmetrics.bandit import Outcome, policy_named
+from daskmetrics.bandit import Outcome, Problem, State, arm_features, policy_named
 from daskmetrics.bandit.model import IncrementalPosterior
 from daskmetrics.bandit.problem import Observations, task_weights
 from daskmetrics.bandit.recommend import (
@@ -23,7 +23,7 @@ from daskmetrics.bandit.recommend import (
 )
 from daskmetrics.bandit.replay import simulate, true_objectives
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.names import Arm, Cell, Suite, step_of
+from daskmetrics.core.names import Arm, Cell, Suite, grid, step_of
 
 
 def observe(world, n):
@@ -142,10 +142,27 @@ def test_no_listed_arm_is_above_one_with_greater_scores(world, after, draw, seed
     measured = [each.measured for each in found.top if each.measured is not None]
     assert measured == sorted(measured, reverse=True)
     assert all((each.measured is not None) == (len(each.scores) == 3) for each in found.top)
-    if state.scored.any():
-        assert found.confirmed and found.best.measured == max(measured)
-    else:
-        assert not found.confirmed and found.best.scores
+    assert found.best.scores
+    if found.confirmed:
+        assert found.best.measured == max(measured)
+
+
+@pytest.mark.parametrize(("gap", "is_confirmed"), [(0.5, False), (0.0, True)])
+def test_a_bad_arm_is_not_the_answer_because_a_good_one_lacks_a_score(gap, is_confirmed):
+    """What was left of the budget completes no arm of the good model."""
+    suites = [Suite(model, ("main",), tuple(range(6)), 5) for model in ("good", "bad")]
+    ones = np.ones((12, 2))
+    problem = Problem(grid(suites), ("s", "t"), arm_features(suites), ones, ones)
+    cells = [(0, 0), (1, 0), (2, 1), (3, 1), (6, 0), (6, 1), (8, 0), (8, 1), (11, 0), (11, 1)]
+    score = {arm: 0.3 + gap * (arm < 6) + 0.01 * np.sin(arm) for arm, _ in cells}
+    finished = Observations.of((arm, task, score[arm], 0.01) for arm, task in cells)
+    paid = np.zeros((12, 2), dtype=bool)
+    paid[finished.arm, finished.task] = True
+    pending = np.zeros((0, 2), dtype=int)
+    state = State(problem, finished, pending, paid, np.where(paid, 0.0, 2.0), 1.0, 0)
+    found = recommend(state, 10.0, 9.0)
+    assert found.confirmed == is_confirmed == (found.arm.model == "bad")
+    assert found.best.scores and found.probability_within > 0.05
 
 
 def test_an_arm_with_a_failed_cell_has_not_all_scores(world, after):
