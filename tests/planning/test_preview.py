@@ -16,7 +16,7 @@ from daskmetrics.experiment import measure as measure
 from daskmetrics.experiment import search as search
 from daskmetrics.experiment.remaining import cells_left, units_left
 from daskmetrics.metrics import resolve
-from daskmetrics.metrics.operations import operations
+from daskmetrics.metrics.registry import operations
 from daskmetrics.planning import calibration
 from daskmetrics.planning.calibration import Calibration, Sample
 from daskmetrics.planning.estimate import unit_seconds, workload
