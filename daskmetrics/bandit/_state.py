@@ -145,7 +145,7 @@ class State:
     @cached_property
     def recommended(self) -> int:
         """The arm that is reported; see `recommended_arm`. Policies decide by the `leader`."""
-        return recommended_arm(self.posterior, self.observations, self.usable)
+        return recommended_arm(self.posterior, self.finished, self.usable)
 
     @cached_property
     def measured(self) -> Floats:
@@ -185,7 +185,7 @@ class State:
         return np.random.default_rng(seed_of("bandit", self.seed, len(self.cells)))
 
 
-def recommended_arm(posterior: Posterior, seen: Observations, usable: Bools) -> int:
+def recommended_arm(posterior: Posterior, finished: Observations, usable: Bools) -> int:
     """The arm that a search reports: one rule for every report, so that none contradicts the scores
     that it shows.
 
@@ -193,18 +193,22 @@ def recommended_arm(posterior: Posterior, seen: Observations, usable: Bools) -> 
     scores. If there are none, or if another one is better than that by all that is known (with a
     probability of error of `DISBELIEVED`), it is the arm with a score whose expected objective is
     the greatest, a usable one if possible: a budget may end before a good arm is scored on every
-    task. An arm without a score is never reported, whatever the posterior expects of it.
+    task. An arm without a score is never reported, whatever the posterior expects of it, nor one
+    that failed on a task in place of one with all scores.
     """
-    problem = posterior.problem
+    problem, seen = posterior.problem, finished.scores.by_cell()
     is_complete = _all_scored(problem, seen)
-    has_score = np.isin(np.arange(len(problem.arms)), seen.arm)
+    arms = np.arange(len(problem.arms))
+    has_score = np.isin(arms, seen.arm)
     candidates = has_score & usable
     if not candidates.any():
         candidates = has_score
-    expected = first_max(posterior.mean, candidates)
     if not is_complete.any():
-        return expected
+        return first_max(posterior.mean, candidates)
     measured = first_max(measured_objectives(problem, seen), is_complete)
+    failed = finished.take(finished.failed & problem.in_objective[finished.task])
+    candidates = (candidates & ~np.isin(arms, failed.arm)) | is_complete
+    expected = first_max(posterior.mean, candidates)
     if is_complete[expected] or _is_as_good(posterior, measured, expected):
         return measured
     return expected

@@ -342,7 +342,7 @@ def _champion(state: State, kinds: Mapping[str, str], kind: str) -> Champion:
         weights = of_kind.astype(float)
     weighted = replace(problem, weights=tuple(weights.tolist()))
     posterior = IncrementalPosterior(weighted).posterior(state.finished)
-    arm = recommended_arm(posterior, seen, state.usable)
+    arm = recommended_arm(posterior, state.finished, state.usable)
     of_arm = seen.take((seen.arm == arm) & (weights[seen.task] > 0))
     score = None
     if len(of_arm):
