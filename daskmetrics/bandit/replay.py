@@ -43,13 +43,11 @@ __all__ = [
     "ReplayStep",
     "ReplayTrial",
     "Scenario",
-    "ScoreRow",
     "ScoreTable",
     "Setting",
     "curve",
     "ground_truth",
     "run_trials",
-    "score_table",
 ]
 
 ARRAYS = ("scores", "stderr", "seconds", "encode")  #: of a table, each (A, T)
