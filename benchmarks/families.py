@@ -21,8 +21,16 @@ from replays import confidence_table, success_table
 from rivals import sixty_percent_depth
 
 from daskmetrics.bandit.problem import Floats
-from daskmetrics.bandit.replay import ReplayPlan, ReplayTrial, Scenario, Setting, run_trials
-from daskmetrics.bandit.tables import ScoreRow, ScoreTable, score_table
+from daskmetrics.bandit.replay import (
+    ReplayPlan,
+    ReplayTrial,
+    Scenario,
+    ScoreRow,
+    ScoreTable,
+    Setting,
+    run_trials,
+    score_table,
+)
 from daskmetrics.core.errors import ConfigError, UndefinedError
 from daskmetrics.core.names import Arm
 from daskmetrics.core.table import Table

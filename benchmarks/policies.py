@@ -33,7 +33,7 @@ import numpy as np
 from daskmetrics.bandit import Choice, Problem, State
 from daskmetrics.bandit.model import first_max, greatest, reward_scale
 from daskmetrics.bandit.policies import normal_tail
-from daskmetrics.bandit.problem import Floats, Ints, Observations
+from daskmetrics.bandit.problem import Bools, Floats, Ints, Observations
 
 #: pulls of an average arm that are added to every arm, so that one lucky task does not decide
 SHRINK = 1.0
@@ -203,11 +203,18 @@ def thompson(state: State) -> Choice | None:
     return None
 
 
+def complete(state: State) -> Bools:
+    """Arms that have an outcome on every task of the objective (A,)."""
+    has_outcome = np.zeros_like(state.paid)
+    has_outcome[state.finished.arm, state.finished.task] = True
+    return np.asarray((has_outcome | ~state.problem.in_objective).all(axis=1))
+
+
 def by_arms(state: State, rate: Callable[[Ints], Floats]) -> Choice | None:
     """Continue with the last arm; once it is paid for on every task, rate the others and start the
     best rated.
     """
-    if state.cells and (choice := next_pull(state, state.cells[-1][0])):
+    if len(state.cells) and (choice := next_pull(state, int(state.cells[-1, 0]))):
         return choice
     needed = state.problem.in_objective
     missing = ~state.paid[:, needed]
@@ -233,7 +240,7 @@ def gp_ei(state: State) -> Choice | None:
 
     def improvement(arms: Ints) -> Floats:
         mean, sd = state.posterior.mean, state.posterior.sd
-        finished = state.complete & state.usable
+        finished = complete(state) & state.usable
         best = float(mean[finished].max()) if finished.any() else float(mean.mean())
         return expected_improvement(mean[arms] - best, sd[arms])
 
@@ -289,7 +296,7 @@ def ridge(state: State) -> tuple[Floats, Floats]:
     In the covariance pending arms count as finished.
     """
     features = design(state.problem)
-    begun, finished = state.paid.any(axis=1), state.complete & state.usable
+    begun, finished = state.paid.any(axis=1), complete(state) & state.usable
     value = averages(state).value[finished]
     target = (value - value.mean()) / (float(value.std()) or 1.0) if len(value) else value
     prior = RIDGE * np.eye(features.shape[1])

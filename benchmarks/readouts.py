@@ -189,8 +189,8 @@ def replayed(run: Run, budget: float, seed: int) -> tuple[float, float, int]:
     )
     best = float(np.nanmax(known.scores))
     return (
-        found.trace[-1].regret / best,
-        found.trace[-1].cost / problem.exhaustive_cost,
+        found.path[-1].loss / best,
+        found.path[-1].share,
         len(found.picks),
     )
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daskmetrics.bandit.recommend import NORMAL_95
-from daskmetrics.bandit.replay import WITHIN, ReplayStep, ReplayTrial, Setting
+from daskmetrics.bandit.recommend import NORMAL_95, WITHIN
+from daskmetrics.bandit.replay import ReplayStep, ReplayTrial, Setting
 from daskmetrics.core.table import Table
 
 

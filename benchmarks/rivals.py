@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 import numpy as np
-from policies import averages, by_arms
+from policies import averages, by_arms, complete
 
 from daskmetrics.bandit import Choice, State
 from daskmetrics.bandit.replay import ReplayPlan, ReplayStep, ReplayTrial, Setting, ground_truth
@@ -46,7 +46,7 @@ def _proposal(state: State) -> tuple[str, np.ndarray]:
     sampler = optuna.samplers.TPESampler(seed=seed_of("tpe", state.seed, len(state.cells)) % 2**32)
     study = optuna.create_study(direction="maximize", sampler=sampler)
     values, features = averages(state).value, state.problem.features
-    for arm in np.flatnonzero(state.complete & state.usable):
+    for arm in np.flatnonzero(complete(state) & state.usable):
         parameters: dict[str, Any] = {
             "model": state.problem.arms[arm].model,
             "time": float(features[arm, 0]),

@@ -41,12 +41,14 @@ from daskmetrics.bandit.replay import (
     ReplayStep,
     ReplayTrial,
     Scenario,
+    ScoreRow,
+    ScoreTable,
     Setting,
     ground_truth,
     run_trials,
+    score_table,
     simulate,
 )
-from daskmetrics.bandit.tables import ScoreRow, ScoreTable, score_table
 from daskmetrics.core.names import Arm, Suite
 from daskmetrics.core.table import Table
 from daskmetrics.experiment.score_tables import read
@@ -298,19 +300,23 @@ def one_arm_at_a_time(
     problem = plan.scenario.build_problem(known)
     loss = ground_truth(known, problem).loss
     ran = simulate(
-        problem, known.cells(), policy_named(policy), budget=plan.budget, seed=seed, every=1
+        problem,
+        known.cells(),
+        policy_named(policy),
+        budget=plan.budget,
+        seed=seed,
+        loss=loss,
+        every=1,
     )
     arms = list(_arms(ran.picks))
-    steps = [ran.trace[last] for last, _ in arms]
-    shares = [point.cost / problem.exhaustive_cost for point in steps]
-    losses = [float(loss[problem.arm_index[point.arm]]) for point in steps]
+    steps = [ran.path[last] for last, _ in arms]
     trials = []
     for workers in numbers:
         clock = np.cumsum([_makespan(costs, workers) for _, costs in arms])
         busy = sum(pick.cost for pick in ran.picks) / (workers * float(clock[-1]))
         path = (
-            ReplayStep(share, float(now), lost, np.nan)
-            for share, now, lost in zip(shares, clock, losses, strict=True)
+            ReplayStep(step.share, float(now), step.loss)
+            for step, now in zip(steps, clock, strict=True)
         )
         trials.append(
             ReplayTrial(Setting(policy, workers), seed, tuple(path), len(ran.picks), busy)
@@ -392,7 +398,7 @@ def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def _large(load: Load) -> tuple[Any, Any]:
-    """Three models with metrics, and scores (A, T) with one best region."""
+    """Three models, and scores (A, T) with one best region."""
     layers = {"14m": 6, "70m": 6, "410m": 24}
     revisions = max(2, load.arms // sum(layers.values()))
     suites = [
@@ -404,9 +410,7 @@ def _large(load: Load) -> tuple[Any, Any]:
         )
         for name, depth in layers.items()
     ]
-    features = arm_features(
-        suites, np.random.default_rng(0).normal(size=(revisions * sum(layers.values()), 8))
-    )
+    features = arm_features(suites)
     rng = np.random.default_rng(1)
     price = rng.lognormal(sigma=1.5, size=load.tasks) * np.ones((len(features), 1))
     quality = -((features[:, 0] - 0.8) ** 2) - (features[:, 1] - 0.7) ** 2
@@ -428,7 +432,7 @@ def resident() -> float:
 def at_scale(chosen: Chosen) -> None:
     """Claim 4: an ask at 5,184 arms x 32 tasks and at 50,000 x 50, and the memory of the process."""
     size, decisions = ((72, 4), 20) if chosen.small else ((5184, 32), 2000)
-    # never reached, computed at every 8th decision
+    # never reached, computed at every decision
     all_but_certain = Load(*size, decisions, confidence=1 - 1e-9)
     loads = (
         Load(*size, decisions),

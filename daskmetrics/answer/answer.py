@@ -225,8 +225,8 @@ class Answer:
     candidates : int
         That the run asks about.
     best : Candidate
-        The arm to use: the highest mean of those scored on every task or, without any, the search's
-        choice among the arms with a score.
+        The arm to use: the highest mean of those scored on every task or, if none of them can be
+        as good as an arm that lacks a score, the search's choice among the arms with a score.
     default : Candidate
         What one takes without a search: by default the last layer of the last checkpoint of the
         best arm's own model.

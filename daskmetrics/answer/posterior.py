@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -17,8 +17,8 @@ import numpy as np
 from daskmetrics.answer import analysis
 from daskmetrics.answer.recorded import RecordedRun, cell_of
 from daskmetrics.bandit import Outcome, Problem, arm_features
-from daskmetrics.bandit.features import measured
 from daskmetrics.bandit.model import IncrementalPosterior, Posterior, first_max
+from daskmetrics.bandit.problem import with_checkpoints
 from daskmetrics.core import events
 from daskmetrics.core.errors import DataError, unknown
 from daskmetrics.core.names import Arm, Cell, Checkpoint
@@ -84,14 +84,13 @@ def arm_named(name: str, arms: Iterable[Arm], kind: str) -> Arm:
 def posterior_of(run: RecordedRun) -> RunPosterior:
     """The posterior of a run's latest search; `DataError` if the search has no score yet."""
     problem = _problem(run)
-    cells, outcomes = _history(run)
-    if not any(outcome.score is not None for outcome in outcomes):
+    finished = problem.observe(_history(run))
+    if not len(finished.scores):
         raise DataError(
             f"The run in '{run.folder.path}' has no scores yet, so its candidates have no"
             " posterior."
         )
-    located = [problem.locate(cell) for cell in cells]
-    posterior = IncrementalPosterior(problem).posterior(located, outcomes)
+    posterior = IncrementalPosterior(problem).posterior(finished)
     leader = first_max(posterior.mean)
     if run.result:
         leader = problem.arm_index[run.result.best_arm]
@@ -99,23 +98,18 @@ def posterior_of(run: RecordedRun) -> RunPosterior:
 
 
 def _problem(run: RecordedRun) -> Problem:
-    values = {
-        Checkpoint.parse(record.name): result.values
-        for record, result in events.measured(run.records)
-    }
-    suites, metrics = measured(analysis.suites(run), values)
+    measured = {Checkpoint.parse(record.name) for record, _ in events.measured(run.records)}
+    suites = with_checkpoints(analysis.suites(run), measured)
     if not suites or not run.tasks:
         missing = "no tasks" if suites else "no measured checkpoint yet"
         raise DataError(f"The run in '{run.folder.path}' has {missing}.")
     arms = tuple(chain.from_iterable(suite.arms() for suite in suites))
     ones = np.ones((len(arms), len(run.tasks)))
-    # runs of versions without this key used the metrics
-    uses_metrics = run.config["search"].get("metrics", True)
     weights = run.weights
     return Problem(
         arms=arms,
         tasks=tuple(run.tasks),
-        features=arm_features(suites, metrics if uses_metrics else None),
+        features=arm_features(suites),
         encode_cost=ones,
         score_cost=ones,
         reward=run.config["search"]["reward"],
@@ -124,8 +118,8 @@ def _problem(run: RecordedRun) -> Problem:
     )
 
 
-def _history(run: RecordedRun) -> tuple[list[Cell], list[Outcome]]:
-    """Cells with a result, in the order in which the search received them; those of earlier
+def _history(run: RecordedRun) -> Iterator[tuple[Cell, Outcome]]:
+    """Cells with their outcomes, in the order in which the search received them; those of earlier
     searches come first.
     """
     answered = {
@@ -139,14 +133,10 @@ def _history(run: RecordedRun) -> tuple[list[Cell], list[Outcome]]:
     earlier = answered.keys() - set(picked)
     cells = [cell for cell in answered if cell in earlier]
     cells += [cell for cell in picked if cell in answered]
-    outcomes = []
     for cell in cells:
         result = answered[cell]
-        outcome = Outcome(None)
         if isinstance(result, Scored):
-            outcome = Outcome(result.score, result.stderr)
-        outcomes.append(outcome)
-    return cells, outcomes
+            yield cell, Outcome(result.score, result.stderr)
 
 
 def known_posterior(run: RecordedRun) -> RunPosterior | None:

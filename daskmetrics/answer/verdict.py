@@ -293,12 +293,14 @@ def _standing(
     evidence: Evidence, name: str, tasks: tuple[str, ...], level: float, chosen: Arm | None
 ) -> Standing:
     """How the arms stand on some tasks; ``chosen`` is the search's choice, which counts where no
-    arm has all scores.
+    arm has all scores, or none that it believes in.
     """
     run = evidence.run
     shares = shares_of(run, tasks)
     weights = dict(zip(tasks, shares.tolist(), strict=True))
     tested = evidence.scores.tested(tasks, shares, level, chosen)
+    if name == OVERALL and not evidence.ended.confirmed:
+        tested = None  # the search believes in none of those that were scored on all tasks
     best = chosen or evidence.ended.best_arm
     arms = [best]
     if tested:

@@ -5,23 +5,20 @@ this list.
 
 =========== =================================================================================
 `problem`   arms, tasks, features and costs; scores as arrays
-`features`  what is known of an arm before any score, as numbers
-`tables`    known scores of a grid of arms on tasks
 `costs`     what was paid, what a cell would cost next, and the assumed workers
 `model`     the Gaussian process: rewards, the prior, its parameters, the posterior
 `_state`    what a policy sees (`State`) and returns (`Choice`); what it must have looked at
 `policies`  the policies by name: `race` is the default
 `recommend` the best arm and its confidence, by kind of task; whether a score will still rise
 `_learner`  the decisions of a search: ``ask`` and ``tell``
-`replay`    searches of known scores, by the code of a live search
+`replay`    tables of known scores, and searches of them by the code of a live search
 =========== =================================================================================
 """
 
 from daskmetrics.bandit._learner import Budget, Ending, Learner, Pick, least_budget
 from daskmetrics.bandit._state import Choice, Policy, State
-from daskmetrics.bandit.features import arm_features
 from daskmetrics.bandit.policies import installed_policies, policy_named, policy_path
-from daskmetrics.bandit.problem import Outcome, Problem, task_weights
+from daskmetrics.bandit.problem import Outcome, Problem, arm_features, task_weights
 from daskmetrics.bandit.recommend import Recommendation, champions
 
 __all__ = [

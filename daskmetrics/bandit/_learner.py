@@ -23,7 +23,7 @@ from daskmetrics.bandit._state import (
 )
 from daskmetrics.bandit.costs import AssumedWorkers, PaidCosts
 from daskmetrics.bandit.model import IncrementalPosterior, first_max
-from daskmetrics.bandit.problem import ROUNDING, Outcome, Problem
+from daskmetrics.bandit.problem import ROUNDING, Observations, Outcome, Problem
 from daskmetrics.bandit.recommend import WITHIN, Recommendation, leader_confidence, recommend
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Cell, without_default
@@ -32,8 +32,6 @@ from daskmetrics.core.text import plural
 
 Stage = Literal["cover", "search", "confirm"]
 Ending = Literal["sure", "confidence", "budget", "cells", "complete", "stopped"]
-
-CHECK = 8  #: number of outcomes after which the confidence is computed again
 
 
 @dataclass(frozen=True)
@@ -79,12 +77,11 @@ class Budget:
         exhaustive = problem.exhaustive_cost
         allowed = self.within(exhaustive) / exhaustive
         needed = least_budget(problem) / exhaustive
-        models, kinds = costs.shape
+        models = len(problem.models)
         look = "a single score, with its encoding"
         if models > 1:
-            of_kinds = "each kind" if kinds > 1 else "one kind"
             look = (
-                f"a first score of each of {models} models on {of_kinds} of task, without which no "
+                f"a first score of each of {models} models on each kind of task, without which no "
                 "model can be ruled out"
             )
         if allowed < needed * (1 - ROUNDING):
@@ -227,18 +224,16 @@ class Learner:
         self._policy = policy
         self._costs = PaidCosts(problem)
         self._workers = AssumedWorkers(window)
-        # three sets of outcomes grow at different times: those of decisions, of `state` and of the
-        # confidence
-        self._deciding, self._reporting, self._checking = (
-            IncrementalPosterior(problem) for _ in range(3)
-        )
+        # two sets of outcomes grow at different times: those of decisions and those of `state`
+        self._deciding, self._reporting = (IncrementalPosterior(problem) for _ in range(2))
         self._picks: list[Pick] = []
-        self._cells: list[tuple[int, int]] = []  # indices of the picks' cells
-        self._outcomes: dict[int, Outcome] = {}  # in the order of arrival
+        # a row for each pick; its score counts once it is reported
+        arms, tasks = np.zeros((2, problem.score_cost.size), dtype=np.intp)
+        self._results = Observations(arms, tasks, *np.zeros((2, problem.score_cost.size)))
+        self._reported: set[int] = set()
         # of the outcomes that the next decision needs, how many of the first ones have arrived
         self._arrived = 0
         self._look_costs = covering_costs(problem)
-        self._is_confident: dict[int, bool] = {}  # by number of outcomes
         self._decided_on = -1  # number of outcomes that the next decision was computed from
         self._choice: tuple[Stage, Choice] | None = None
         for pick in decided:
@@ -252,7 +247,7 @@ class Learner:
     @property
     def open(self) -> tuple[Pick, ...]:
         """Decisions without an outcome."""
-        return tuple(pick for pick in self._picks if pick.index not in self._outcomes)
+        return tuple(pick for pick in self._picks if pick.index not in self._reported)
 
     @property
     def spent(self) -> float:
@@ -284,20 +279,19 @@ class Learner:
         DataError
             If there is no such decision, or if it already has an outcome.
         """
-        if not 0 <= index < len(self._picks) or index in self._outcomes:
+        if not 0 <= index < len(self._picks) or index in self._reported:
             raise DataError(
                 f"Decision {index} already has an outcome or does not exist; there are "
                 f"{len(self._picks)} decisions."
             )
-        self._outcomes[index] = outcome
-        # outcomes that later decisions certainly need are added now, so that no decision has much
-        # to add
-        needed = self._needed()
+        self._results.score[index] = math.nan if outcome.score is None else outcome.score
+        self._results.stderr[index] = outcome.stderr
+        self._reported.add(index)
         if self._deciding.is_used:  # some policies use no posterior
-            self._add(self._deciding, needed[: self._arrived])
-        if self._checking.is_used:  # it is not computed from fewer outcomes than these
-            checked = max(self._is_confident, default=0) + CHECK
-            self._add(self._checking, needed[: min(self._arrived, checked)])
+            # outcomes that later decisions certainly need are added now, so that no decision has
+            # much to add
+            needed = self._needed()
+            self._deciding.update(self._results.take(np.array(needed[: self._arrived], np.intp)))
 
     def rebuild_posterior(self) -> None:
         """Compute the posterior of `state` again, so that its last bits do not depend on when
@@ -332,7 +326,7 @@ class Learner:
             return "complete"
         if len(self._picks) >= self._max_cells:
             return "cells"
-        if self._has_confidence(needed, state):
+        if self._is_confident(state):
             return "confidence"
         unlimited = replace(state, remaining=math.inf, budget=math.inf)
         if ask(self._policy, unlimited):
@@ -342,7 +336,7 @@ class Learner:
     @property
     def outcome_order(self) -> list[int]:
         """Decisions with an outcome, in the order in which decisions take outcomes into account."""
-        return [i for i in self._workers.order if i in self._outcomes]
+        return [i for i in self._workers.order if i in self._reported]
 
     def _next(self) -> tuple[Stage, Choice] | None:
         """The next decision; None if too many are open, an outcome that it needs is missing, or the
@@ -364,12 +358,9 @@ class Learner:
         have arrived.
         """
         needed = self._workers.finished  # only grows
-        while self._arrived < len(needed) and needed[self._arrived] in self._outcomes:
+        while self._arrived < len(needed) and needed[self._arrived] in self._reported:
             self._arrived += 1
         return needed
-
-    def _add(self, posterior: IncrementalPosterior, finished: Sequence[int]) -> None:
-        posterior.update([self._cells[i] for i in finished], [self._outcomes[i] for i in finished])
 
     def _decide(self, finished: Sequence[int]) -> tuple[Stage, Choice] | None:
         """The next decision: a pure function of all decisions and of the finished ones'
@@ -379,10 +370,11 @@ class Learner:
             return None
         state = self._state(finished)
         looks = MissingLooks.of(state)
-        kept = self.kept_for_looks(state)
+        # what the search may not spend yet: the cost of the looks that are still missing
+        kept = float(self._look_costs[looks.all].sum())
         if choice := cover(state, looks.of_new_models, kept):
             return "cover", choice
-        is_confident = self._has_confidence(finished, state)
+        is_confident = self._is_confident(state)
         if not is_confident:
             choice = ask(self._policy, replace(state, remaining=state.remaining - kept))
             if choice:
@@ -397,38 +389,23 @@ class Learner:
             return "search", choice
         return None
 
-    def kept_for_looks(self, state: State) -> float:
-        """What a state may not spend: the cost of the scores of models on kinds of task that are
-        still missing.
-        """
-        return float(self._look_costs[MissingLooks.of(state).all].sum())
-
-    def _has_confidence(self, finished: Sequence[int], state: State) -> bool:
-        """Whether the required confidence was reached after the last multiple of `CHECK`
-        outcomes.
-        """
-        count = len(finished) // CHECK * CHECK
-        if self.confidence is None or not count:
+    def _is_confident(self, state: State) -> bool:
+        """Whether the required confidence was reached."""
+        if self.confidence is None or not len(state.observations):
             return False
-        if count not in self._is_confident:
-            if count < len(finished):
-                state = self._state(finished[:count], self._checking)
-            is_scored = len(state.observations) > 0
-            self._is_confident[count] = (
-                is_scored and leader_confidence(state, self.within).within >= self.confidence
-            )
-        return self._is_confident[count]
+        return leader_confidence(state, self.within).within >= self.confidence
 
     def _state(self, finished: Sequence[int], cache: IncrementalPosterior | None = None) -> State:
         budget = self.budget
         if budget >= self.problem.exhaustive_cost:
             budget = math.inf
-        pending = np.ones(len(self._cells), dtype=bool)
-        pending[list(finished)] = False
+        is_pending = np.ones(len(self._picks), dtype=bool)
+        is_pending[list(finished)] = False
+        pending = self._results.take(np.flatnonzero(is_pending))
         return State(
             problem=self.problem,
-            cells=[self._cells[i] for i in (*finished, *np.flatnonzero(pending).tolist())],
-            outcomes=[self._outcomes[i] for i in finished],
+            finished=self._results.take(np.array(finished, dtype=np.intp)),
+            pending=np.column_stack([pending.arm, pending.task]),
             paid=self._costs.paid,
             cost=self._costs.cost(self._workers.held),
             remaining=budget - self.spent,
@@ -445,7 +422,8 @@ class Learner:
         cell = self.problem.cell(choice.arm, choice.task)
         pick = Pick(len(self._picks), cell, stage, cost, choice.why, outcome_count)
         self._picks.append(pick)
-        self._cells.append((choice.arm, choice.task))
+        self._results.arm[pick.index] = choice.arm
+        self._results.task[pick.index] = choice.task
         self._decided_on = -1
         self._choice = None
         return pick

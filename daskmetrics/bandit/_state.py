@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -30,6 +30,7 @@ from typing import Protocol
 import numpy as np
 
 from daskmetrics.bandit.model import (
+    ARM_VARIANCE,
     LOOKS,
     IncrementalPosterior,
     Posterior,
@@ -43,13 +44,13 @@ from daskmetrics.bandit.problem import (
     Floats,
     Ints,
     Observations,
-    Outcome,
-    OutcomeHistory,
     Problem,
 )
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.names import seed_of
 
+#: probability of being as good as another arm below which an arm with all scores is not reported
+DISBELIEVED = 0.01
 CONFIRM = 0.1  #: share of the budget that may be reserved for measuring the leader on all tasks
 
 Why = Mapping[str, float | str]
@@ -66,15 +67,15 @@ class Choice:
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """Everything that decision number ``len(cells)`` may depend on.
+    """Everything that a decision may depend on.
 
     Attributes
     ----------
     problem : Problem
-    cells : sequence of (arm, task)
-        Indices of the cells chosen so far, in the order of the decisions.
-    outcomes : sequence of Outcome
-        Outcomes of the first of these cells; the others are pending.
+    finished : Observations
+        The chosen cells with an outcome, in the order in which decisions take them into account.
+    pending : ndarray of int (n, 2)
+        Arm and task of the chosen cells without an outcome, in the order of the decisions.
     paid : ndarray of bool (A, T)
         The same cells as a mask, failed ones included: no cell is chosen twice.
     cost : ndarray (A, T)
@@ -86,13 +87,13 @@ class State:
     budget : float
         The whole budget; infinite where it pays for every cell.
     cache : IncrementalPosterior or None
-        Reuses the work of earlier states. It changes the time that `posterior` and `finished` take,
-        not their values.
+        Reuses the work of earlier states. It changes the time that `posterior` takes, not its
+        values.
     """
 
     problem: Problem
-    cells: Sequence[tuple[int, int]]
-    outcomes: Sequence[Outcome]
+    finished: Observations
+    pending: Ints
     paid: Bools
     cost: Floats
     remaining: float
@@ -105,17 +106,11 @@ class State:
         """The known scores, sorted by cell."""
         return self.finished.scores.by_cell()
 
-    @cached_property
-    def finished(self) -> Observations:
-        """The outcomes with their cells, as arrays, in order."""
-        return (self.cache or OutcomeHistory()).read(self.cells, self.outcomes)
-
     @property
-    def complete(self) -> Bools:
-        """Arms that have an outcome on every task of the objective (A,)."""
-        finished = np.zeros_like(self.paid)
-        finished[self.finished.arm, self.finished.task] = True
-        return np.asarray((finished | ~self.problem.in_objective).all(axis=1))
+    def cells(self) -> Ints:
+        """Arm and task of every chosen cell, those with an outcome first (n, 2)."""
+        finished = np.column_stack([self.finished.arm, self.finished.task])
+        return np.concatenate([finished, self.pending])
 
     @cached_property
     def scored(self) -> Bools:
@@ -134,9 +129,8 @@ class State:
     @cached_property
     def posterior(self) -> Posterior:
         """The posterior of every arm's objective; computed on first use."""
-        return (self.cache or IncrementalPosterior(self.problem)).posterior(
-            self.cells, self.outcomes
-        )
+        cache = self.cache or IncrementalPosterior(self.problem)
+        return cache.posterior(self.finished, self.pending)
 
     @cached_property
     def leader(self) -> int:
@@ -151,7 +145,7 @@ class State:
     @cached_property
     def recommended(self) -> int:
         """The arm that is reported; see `recommended_arm`. Policies decide by the `leader`."""
-        return recommended_arm(self.posterior, self.observations, self.usable)
+        return recommended_arm(self.posterior, self.finished, self.usable)
 
     @cached_property
     def measured(self) -> Floats:
@@ -191,24 +185,44 @@ class State:
         return np.random.default_rng(seed_of("bandit", self.seed, len(self.cells)))
 
 
-def recommended_arm(posterior: Posterior, seen: Observations, usable: Bools) -> int:
+def recommended_arm(posterior: Posterior, finished: Observations, usable: Bools) -> int:
     """The arm that a search reports: one rule for every report, so that none contradicts the scores
     that it shows.
 
     Of the arms scored on every task of the objective it is the one with the greatest mean by these
-    scores. If there are none, it is the arm with a score whose expected objective is the greatest,
-    a usable one if possible. An arm without a score is never reported, whatever the posterior
-    expects of it.
+    scores. If there are none, or if another one is better than that by all that is known (with a
+    probability of error of `DISBELIEVED`), it is the arm with a score whose expected objective is
+    the greatest, a usable one if possible: a budget may end before a good arm is scored on every
+    task. An arm without a score is never reported, whatever the posterior expects of it, nor one
+    that failed on a task in place of one with all scores.
     """
-    problem = posterior.problem
+    problem, seen = posterior.problem, finished.scores.by_cell()
     is_complete = _all_scored(problem, seen)
-    if is_complete.any():
-        return first_max(measured_objectives(problem, seen), is_complete)
-    has_score = np.isin(np.arange(len(problem.arms)), seen.arm)
+    arms = np.arange(len(problem.arms))
+    has_score = np.isin(arms, seen.arm)
     candidates = has_score & usable
     if not candidates.any():
         candidates = has_score
-    return first_max(posterior.mean, candidates)
+    if not is_complete.any():
+        return first_max(posterior.mean, candidates)
+    measured = first_max(measured_objectives(problem, seen), is_complete)
+    failed = finished.take(finished.failed & problem.in_objective[finished.task])
+    candidates = (candidates & ~np.isin(arms, failed.arm)) | is_complete
+    expected = first_max(posterior.mean, candidates)
+    if is_complete[expected] or _is_as_good(posterior, measured, expected):
+        return measured
+    return expected
+
+
+def _is_as_good(posterior: Posterior, arm: int, other: int) -> bool:
+    """Whether an arm may be as good as another, by the distribution of the stated confidence."""
+    from scipy.special import stdtr
+
+    pair = np.array([arm, other])
+    covariance = posterior.without_pending().covariance(pair, pair)
+    variance = covariance.trace() - 2 * covariance[0, 1]
+    distance = (posterior.mean[other] - posterior.mean[arm]) / np.sqrt(max(variance, 1e-12))
+    return bool(stdtr(posterior.model.freedom, -distance) >= DISBELIEVED)
 
 
 def _all_scored(problem: Problem, seen: Observations) -> Bools:
@@ -430,8 +444,8 @@ def _check_task(state: State) -> Choice | None:
         task = int(cheapest.min(axis=0).argmin())
         scored = np.flatnonzero(state.paid[:, task])
         open_arms = np.flatnonzero(candidates[:, task])
-        kernel = state.posterior.model.kernel
-        likeness = kernel(open_arms, scored).max(axis=1, initial=0.0) / kernel.variance
+        covariance = state.posterior.model.kernel(open_arms, scored)
+        likeness = covariance.max(axis=1, initial=0.0) / ARM_VARIANCE
         cost = state.cost[open_arms, task] + ROUNDING * state.problem.exhaustive_cost
         arm = int(open_arms[first_max((1 - likeness) / cost)])
     return Choice(arm, task, {**why, "check": state.problem.tasks[task]})

@@ -16,10 +16,10 @@ over the tasks.
 of_task(task, arm) + level(task)``: a part that all tasks share, a deviation of the task's kind, one
 of the task alone, and an offset of the task (coregionalisation; Bonilla, Chai and Williams,
 "Multi-task Gaussian process prediction", NIPS 2007). The three functions of the arm have the same
-kernel: arms that are near each other in training and depth, or that have similar metrics, are
-correlated. Readouts of one layer are correlated, too, by how many parts differ and by how much
-(`readout_distances`). The offset has a large variance (`LEVEL`), so the choice of the arms on which
-a task was scored carries no information about these arms.
+kernel: arms that are near each other in training and depth are correlated. Readouts of one layer
+are correlated, too, by how many parts differ and by how much (`readout_distances`). The offset has
+a large variance (`LEVEL`), so the choice of the arms on which a task was scored carries no
+information about these arms.
 
 How much kinds and tasks deviate differs between families of models by a factor of ten and more, so
 their variances have wide priors. The default `Hyperparameters` have one significant digit; they and
@@ -55,8 +55,6 @@ from daskmetrics.bandit.problem import (
     Floats,
     Ints,
     Observations,
-    Outcome,
-    OutcomeHistory,
     Problem,
     Rows,
 )
@@ -146,9 +144,9 @@ def measured_objectives(problem: Problem, seen: Observations) -> Floats:
 
 # --- the prior
 
-METRIC = 0.2  #: variance explained by the metrics; the variance explained by the position is 1
 #: variance, on each axis of the position, that a value does not share with its neighbours
 NUGGET = 0.03
+ARM_VARIANCE = (1 + NUGGET) ** 2  #: of the arms' kernel
 LEVEL = 10.0  #: prior variance of a task's level: vague
 NOISE = 1e-4  #: variance added to every observation, so that the covariance matrix can be factored
 PRIOR_COUNT = 1.0  #: observations that the pooled spread counts for in the spread of each task
@@ -215,13 +213,9 @@ class Hyperparameters:
 
 @dataclass(frozen=True, eq=False)
 class ArmKernel:
-    """Covariance function of arms: of their position (Matern 5/2) plus of their metrics (squared
-    exponential).
-
-    The part of the position is a product of two Matern 5/2 kernels (Rasmussen and Williams, 2006,
-    eq. 4.17), of training and of depth, each with a nugget, and of the correlation between models.
-    Both parts are multiplied by the correlation of the arms' readouts, ``exp(-distance /
-    readout_scale)``.
+    """Covariance function of arms: the product of two Matern 5/2 kernels (Rasmussen and Williams,
+    2006, eq. 4.17), of training and of depth, each with a nugget, and of the correlations between
+    models and between readouts, ``exp(-distance / readout_scale)``.
     """
 
     problem: Problem
@@ -240,13 +234,6 @@ class ArmKernel:
         angle = np.arccos(1 - 2 * depth) / np.pi
         kernel *= _matern(training / self.time_scale, at_training[left], at_training[right])
         kernel *= _matern(angle / self.depth_scale, at_depth[left], at_depth[right])
-        metrics = self._metrics
-        if metrics.shape[1]:
-            a, b = metrics[left], metrics[right]
-            square = np.maximum(
-                (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2.0 * a @ b.T, 0.0
-            )
-            kernel += METRIC * np.exp(square / (-2.0 * metrics.shape[1]))
         if len(self.problem.readouts) > 1:
             index = self.problem.readout_index
             kernel *= self._readouts[:, index[right]][index[left]]
@@ -256,18 +243,6 @@ class ArmKernel:
     def _readouts(self) -> Floats:
         """Correlations of the readouts (R, R)."""
         return np.exp(-readout_distances(self.problem.readouts) / self.readout_scale)
-
-    @property
-    def variance(self) -> float:
-        """Variance of every single arm."""
-        variance = (1 + NUGGET) ** 2
-        if self._metrics.shape[1]:
-            variance += METRIC
-        return variance
-
-    @property
-    def _metrics(self) -> Floats:
-        return self.problem.features[:, 2 + len(self.problem.models) :]
 
 
 def readout_distances(names: Sequence[str]) -> Floats:
@@ -360,7 +335,7 @@ class CovarianceModel:
     @property
     def _variances(self) -> tuple[float, float, float]:
         """The three parts of the prior variance of a cell."""
-        variance = np.array(self.kernel.variance)
+        variance = np.array(ARM_VARIANCE)
         common, of_kind, of_task = self.hyperparameters.parts(variance, np.array(True))
         return float(common), float(of_kind), float(of_task)
 
@@ -755,30 +730,6 @@ class Posterior:
         return np.asarray((part[:, sharing] * share[sharing]) @ self.inverse[:, sharing].T)
 
 
-def fit_posterior(
-    problem: Problem, seen: Observations, pending: Observations | None = None
-) -> Posterior:
-    """Estimate the model and condition on the observations, if any; the scores of pending cells are
-    not read.
-
-    >>> from daskmetrics.core.names import Suite
-    >>> from daskmetrics.bandit import arm_features
-    >>> suite = Suite("m", ("step0", "step1"), (0, 1), 1)
-    >>> cost = np.ones((4, 2))
-    >>> problem = Problem(suite.arms(), ("s", "t"), arm_features([suite]), cost, cost)
-    >>> posterior = fit_posterior(problem, Observations.of([(0, 0, 0.1, 0.01), (3, 0, 0.9, 0.01)]))
-    >>> posterior.mean.argsort().tolist()  # each arm without a score is close to its neighbour
-    [0, 1, 2, 3]
-    """
-    model = fit_model(problem, seen)
-    rows, values = pooled(model, seen, LIMIT)
-    factor = CholeskyFactor(model)
-    factor.extend(rows)
-    if pending is not None:
-        factor.extend(ObservationRows.of(model, pending.arm, pending.task))
-    return factor.posterior(values)
-
-
 def pooled(
     model: CovarianceModel, seen: Observations, limit: int
 ) -> tuple[ObservationRows, Floats]:
@@ -874,11 +825,20 @@ class IncrementalPosterior:
     Up to `FEW` scores a posterior uses a model estimated from all of them. Building a basis with a
     model estimated from more scores begins at `REFIT`. From `LIMIT` scores on a new basis, with the
     scores so far pooled, begins at every `LIMIT` / 2 further scores.
+
+    >>> from daskmetrics.core.names import Suite
+    >>> from daskmetrics.bandit import arm_features
+    >>> suite = Suite("m", ("step0", "step1"), (0, 1), 1)
+    >>> cost = np.ones((4, 2))
+    >>> problem = Problem(suite.arms(), ("s", "t"), arm_features([suite]), cost, cost)
+    >>> seen = Observations.of([(0, 0, 0.1, 0.01), (3, 0, 0.9, 0.01)])
+    >>> posterior = IncrementalPosterior(problem).posterior(seen)
+    >>> posterior.mean.argsort().tolist()  # each arm without a score is close to its neighbour
+    [0, 1, 2, 3]
     """
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self.read = OutcomeHistory().read  # the outcomes of the first cells, as arrays
         self.is_used = False
         self._reset()
 
@@ -888,9 +848,11 @@ class IncrementalPosterior:
         self._building: Iterator[Basis | None] | None = None
         self._scores = 0  # number of scores processed
 
-    def update(self, cells: Sequence[tuple[int, int]], outcomes: Sequence[Outcome]) -> Observations:
-        """Process new outcomes; doing so early leaves less work to the next posterior."""
-        seen = self.read(cells, outcomes).scores
+    def update(self, finished: Observations) -> Observations:
+        """Process new outcomes and return the scores among them; doing so early leaves less work to
+        the next posterior.
+        """
+        seen = finished.scores
         # these scores extend the earlier ones, or are a part of them that the basis covers;
         # otherwise start again
         if len(seen) < self._since or not self._agrees(seen):
@@ -912,17 +874,17 @@ class IncrementalPosterior:
         columns = (earlier.arm, seen.arm), (earlier.task, seen.task), (earlier.score, seen.score)
         return all(np.array_equal(old[:n], new[:n]) for old, new in columns)
 
-    def posterior(self, cells: Sequence[tuple[int, int]], outcomes: Sequence[Outcome]) -> Posterior:
-        """The posterior given the chosen cells, in order: failed cells are ignored, those without
-        outcome pending.
+    def posterior(self, finished: Observations, pending: Ints = NO_CELLS) -> Posterior:
+        """The posterior given the outcomes so far, of which failures are ignored, and pending cells
+        (n, 2).
         """
         self.is_used = True
-        seen = self.update(cells, outcomes)
+        seen = self.update(finished)
         if self._since < len(seen) <= FEW:
             self._begin(seen)
         basis = self._basis
         new = seen.take(slice(basis.pooled, None))  # scores that are not pooled
-        self._factor_rows(new, np.array(cells[len(outcomes) :], dtype=np.intp).reshape(-1, 2))
+        self._factor_rows(new, pending)
         return basis.factor.posterior(np.append(basis.values, basis.model.values(new)))
 
     def _factor_rows(self, new: Observations, pending: Ints = NO_CELLS) -> None:

@@ -1,20 +1,22 @@
-"""The search problem: arms, tasks, features of the arms, the assumed cost of every cell, and what
-was observed.
+"""The search problem: arms and what is known of them before any score, tasks, the assumed cost of
+every cell, and what was observed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from statistics import fmean
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daskmetrics.core.errors import ConfigError, DataError, unknown
-from daskmetrics.core.names import Arm, Cell, Checkpoint
+from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite
+from daskmetrics.core.readouts import Readout
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -34,9 +36,8 @@ class Problem:
     ----------
     arms : tuple of Arm, length A
     tasks : tuple of str, length T
-    features : ndarray (A, F)
-        As `arm_features` gives them: step, depth, one column per model, then any number of metrics;
-        all finite.
+    features : ndarray (A, 2 + number of models)
+        As `arm_features` gives them: step, depth, one column per model; all finite.
     encode_cost : ndarray (A, T)
         Cost of encoding a task's texts with the arm's checkpoint: equal for its layers, which share
         the encoding.
@@ -81,8 +82,7 @@ class Problem:
             raise DataError(
                 f"A search needs distinct arms and tasks, got {arms} arms and {tasks} tasks."
             )
-        fewest = 2 + len(self.models)
-        _check("features", self.features, (arms, max(fewest, self.features.shape[-1])), -math.inf)
+        _check("features", self.features, (arms, 2 + len(self.models)), -math.inf)
         _check("encode_cost", self.encode_cost, (arms, tasks))
         _check("score_cost", self.score_cost, (arms, tasks))
         _check("load_cost", self.load_costs, (arms,))
@@ -229,11 +229,13 @@ class Problem:
         return Cell(self.arms[arm], self.tasks[task])
 
     def observe(self, outcomes: Iterable[tuple[Cell, Outcome]]) -> Observations:
-        """Scores of cells as observations; failed cells and those of other arms are left out."""
+        """Cells with their outcomes as observations, in this order; those of other arms are left
+        out.
+        """
         return Observations.of(
             (*self.locate(cell), outcome.score, outcome.stderr)
             for cell, outcome in outcomes
-            if cell.arm in self.arm_index and outcome.score is not None
+            if cell.arm in self.arm_index
         )
 
     def locate(self, cell: Cell) -> tuple[int, int]:
@@ -288,8 +290,7 @@ class Observations(Rows):
     """Cells with their outcomes, one row per cell (n,): indices of arm and task, raw score and its
     standard error; the score is NaN where the cell failed.
 
-    >>> cells, outcomes = [(3, 0), (1, 0), (1, 1)], [Outcome(0.5, 0.1), Outcome(None), Outcome(0.4)]
-    >>> observations = Observations.of_outcomes(cells, outcomes)
+    >>> observations = Observations.of([(3, 0, 0.5, 0.1), (1, 0, None, 0.0), (1, 1, 0.4, 0.0)])
     >>> observations.scores.arm.tolist(), observations.failed.tolist()
     ([3, 1], [False, True, False])
     """
@@ -300,27 +301,15 @@ class Observations(Rows):
     stderr: Floats
 
     @classmethod
-    def of(cls, rows: Iterable[tuple[int, int, float, float]]) -> Observations:
-        """From (arm, task, score, stderr) rows, sorted by cell, so that sums do not depend on the
-        order of arrival.
-        """
-        return cls._of(list(rows)).by_cell()
-
-    @classmethod
-    def of_outcomes(
-        cls, cells: Sequence[tuple[int, int]], outcomes: Sequence[Outcome]
-    ) -> Observations:
-        """From cells (arm, task) and their outcomes, in this order."""
-        pairs = zip(cells, outcomes, strict=True)
-        return cls._of([(*cell, outcome.score, outcome.stderr) for cell, outcome in pairs])
-
-    @classmethod
-    def _of(cls, rows: Sequence[tuple[int, int, float | None, float]]) -> Observations:
-        arm, task, score, stderr = np.array(rows, dtype=float).reshape(-1, 4).T
+    def of(cls, rows: Iterable[tuple[int, int, float | None, float]]) -> Observations:
+        """From rows (arm, task, score or None, stderr), in this order."""
+        arm, task, score, stderr = np.array(list(rows), dtype=float).reshape(-1, 4).T
         return cls(arm.astype(np.intp), task.astype(np.intp), score.copy(), stderr.copy())
 
     def by_cell(self) -> Observations:
-        """The same observations, sorted by cell."""
+        """The same observations, sorted by cell, so that sums do not depend on the order of
+        arrival.
+        """
         return self.take(np.lexsort((self.stderr, self.score, self.task, self.arm)))
 
     @property
@@ -355,26 +344,55 @@ def _check(name: str, array: Floats, shape: tuple[int, ...], least: float = 0.0)
         raise DataError(f"{name} must be {must}, got values from {array.min():g} on.")
 
 
-class OutcomeHistory:
-    """Converts outcomes to arrays and keeps the result: the next call converts only what is new."""
+def arm_features(suites: Sequence[Suite]) -> Floats:
+    """Features of every arm that are known before any score: its position and its model.
 
-    def __init__(self) -> None:
-        self._cells: list[tuple[int, int]] = []
-        self._outcomes: list[Outcome] = []
-        self._arrays = Observations.of([])
+    Parameters
+    ----------
+    suites : sequence of Suite
+        The rows of the result are in the order of `daskmetrics.core.names.grid`.
 
-    def read(self, cells: Sequence[tuple[int, int]], outcomes: Sequence[Outcome]) -> Observations:
-        """The outcomes of the first ``len(outcomes)`` cells."""
-        cells, outcomes = list(cells[: len(outcomes)]), list(outcomes)
-        same = min(len(cells), len(self._cells))
-        if cells[:same] != self._cells[:same] or outcomes[:same] != self._outcomes[:same]:
-            same = 0
-            self._arrays = Observations.of([])
-        if same == len(cells) < len(self._cells):
-            return self._arrays.take(slice(same))
-        self._arrays = self._arrays.append(Observations.of_outcomes(cells[same:], outcomes[same:]))
-        self._cells, self._outcomes = cells, outcomes
-        return self._arrays
+    Returns
+    -------
+    ndarray (A, 2 + number of suites)
+        Training step, log2(step + 1) scaled to [0, 1] within the suite; relative depth in [0, 1],
+        the mean of layers that are read together; one-hot model.
+
+    Examples
+    --------
+    >>> arm_features([Suite("m", ("step0", "step1", "step3", "main"), (2,), 4)])
+    array([[0. , 0.5, 1. ],
+           [0.5, 0.5, 1. ],
+           [1. , 0.5, 1. ],
+           [1. , 0.5, 1. ]])
+    """
+    rows: list[list[float]] = []
+    for suite in suites:
+        models = [float(suite is other) for other in suites]
+        depths = [
+            fmean(Readout.parse(name).layers_of(layer)) / suite.depth for layer, name in suite.rows
+        ]
+        for time in _training_times(suite):
+            rows += [[time, depth, *models] for depth in depths]
+    return np.array(rows, dtype=float)
+
+
+def with_checkpoints(suites: Sequence[Suite], wanted: Collection[Checkpoint]) -> list[Suite]:
+    """The suites with those of their checkpoints that are wanted, without those that have none."""
+    kept = []
+    for suite in suites:
+        revisions = tuple(c.revision for c in suite.checkpoints() if c in wanted)
+        if revisions:
+            kept.append(replace(suite, revisions=revisions))
+    return kept
+
+
+def _training_times(suite: Suite) -> list[float]:
+    steps = [checkpoint.step for checkpoint in suite.checkpoints()]
+    last_step = max(filter(None, steps), default=1)
+    return [
+        1.0 if step is None else float(np.log2(step + 1) / np.log2(last_step + 1)) for step in steps
+    ]
 
 
 def task_weights(

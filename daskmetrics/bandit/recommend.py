@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmetrics.bandit._state import State, is_covered, recommended_arm
-from daskmetrics.bandit.features import arm_features
-from daskmetrics.bandit.model import Posterior, fit_posterior, greatest
+from daskmetrics.bandit.model import IncrementalPosterior, Posterior, greatest
 from daskmetrics.bandit.problem import (
     Bools,
     Floats,
@@ -24,6 +23,7 @@ from daskmetrics.bandit.problem import (
     Outcome,
     Problem,
     Reward,
+    arm_features,
 )
 from daskmetrics.core.errors import UndefinedError
 from daskmetrics.core.names import Arm, Cell, Suite, grid, seed_of, step_of, without_default
@@ -138,7 +138,7 @@ class Recommendation:
 def recommend(state: State, budget: float, spent: float, within: float = WITHIN) -> Recommendation:
     """Recommend the best arm of a state; raises UndefinedError if no cell was measured."""
     problem, seen = state.problem, state.observations
-    failed = len(state.outcomes) - len(seen)
+    failed = len(state.finished) - len(seen)
     if not len(seen):
         raise UndefinedError(
             f"No candidate can be recommended: no score is known and {failed} failed. See the"
@@ -340,8 +340,9 @@ def _champion(state: State, kinds: Mapping[str, str], kind: str) -> Champion:
     weights = of_kind * problem.objective_weights
     if not weights.any():
         weights = of_kind.astype(float)
-    posterior = fit_posterior(replace(problem, weights=tuple(weights.tolist())), seen)
-    arm = recommended_arm(posterior, seen, state.usable)
+    weighted = replace(problem, weights=tuple(weights.tolist()))
+    posterior = IncrementalPosterior(weighted).posterior(state.finished)
+    arm = recommended_arm(posterior, state.finished, state.usable)
     of_arm = seen.take((seen.arm == arm) & (weights[seen.task] > 0))
     score = None
     if len(of_arm):
@@ -475,8 +476,8 @@ def rise_forecast(
         weights=tuple(tasks.values()),
         kinds=tuple(kinds[task] for task in tasks),
     )
-    seen = problem.observe(scored_cells.items())
-    posterior = fit_posterior(problem, seen)
+    seen = problem.observe(scored_cells.items()).by_cell()
+    posterior = IncrementalPosterior(problem).posterior(seen)
     future_index = np.arange(len(arms), len(problem.arms)).reshape(spans.shape)
     rise = _rises(posterior, future_index, seed)
     margin = margin_of(posterior, arms.index(best), seen, share)

@@ -1,25 +1,24 @@
-"""Searches of known scores, by the code of a live search: what a policy would have found, and at
-what cost.
+"""Known scores of a grid of arms on tasks, and searches of them by the code of a live search: what a
+policy would have found, and at what cost.
 
 Nothing here needs torch, a scheduler or a GPU.
 """
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from statistics import median_low
 from typing import Literal
 
 import numpy as np
-from joblib import Parallel, delayed
 
 from daskmetrics.bandit._learner import Budget, Learner, Pick
 from daskmetrics.bandit._state import Policy
-from daskmetrics.bandit.costs import useful_workers
+from daskmetrics.bandit.costs import AssumedWorkers, useful_workers
 from daskmetrics.bandit.model import measured_objectives
 from daskmetrics.bandit.policies import policy_named
 from daskmetrics.bandit.problem import (
@@ -28,12 +27,13 @@ from daskmetrics.bandit.problem import (
     Outcome,
     Problem,
     Reward,
+    arm_features,
     task_weights,
 )
-from daskmetrics.bandit.recommend import Recommendation
-from daskmetrics.bandit.tables import FEWER, ScoreTable
+from daskmetrics.bandit.recommend import WITHIN, Recommendation
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.core.names import Arm, Cell
+from daskmetrics.core.names import Arm, Cell, Suite, grid, training_order
+from daskmetrics.core.readouts import Readout
 
 __all__ = [
     "COST_SHARES",
@@ -50,34 +50,175 @@ __all__ = [
     "run_trials",
 ]
 
+ARRAYS = ("scores", "stderr", "seconds", "encode")  #: of a table, each (A, T)
+
 
 @dataclass(frozen=True)
-class TracePoint:
-    """A moment of a search: the cost of its decisions, and the arm that it would recommend, with
-    its regret.
+class ScoreRow:
+    """One known score. ``encode`` is the part of the seconds that all layers of a checkpoint
+    share.
     """
 
-    cost: float
     arm: Arm
-    regret: float
-    time: float = 0.0  # since the start, on the simulated workers, in units of cost
-    # probability that the arm is within the margin of the best; NaN if not computed ...
+    task: str
+    score: float
+    stderr: float = 0.0
+    seconds: float | None = None
+    encode: float = 0.0
+    kind: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreTable:
+    """Scores of a grid of arms on tasks.
+
+    Attributes
+    ----------
+    suites : tuple of Suite
+        Their arms, in the order of `daskmetrics.core.names.grid`, are the rows.
+    kinds : mapping of str to str
+        Kind of each task, in the order of the columns; an empty string if unknown.
+    scores, stderr : ndarray (A, T)
+        NaN without a score.
+    seconds, encode : ndarray (A, T)
+        Seconds of a cell, and the part of them for encoding; NaN if unknown.
+    """
+
+    suites: tuple[Suite, ...]
+    kinds: Mapping[str, str]
+    scores: Floats
+    stderr: Floats
+    seconds: Floats
+    encode: Floats
+
+    @cached_property
+    def arms(self) -> tuple[Arm, ...]:
+        return grid(self.suites)
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return tuple(self.kinds)
+
+    @property
+    def known(self) -> int:
+        """Number of cells with a score."""
+        return int(np.isfinite(self.scores).sum())
+
+    def cells(self) -> dict[Cell, float]:
+        """Scores by cell; cells without a score are left out."""
+        tasks = self.tasks
+        return {
+            Cell(self.arms[arm], tasks[task]): float(self.scores[arm, task])
+            for arm, task in np.argwhere(np.isfinite(self.scores))
+        }
+
+    def of_tasks(self, chosen: Iterable[str]) -> ScoreTable:
+        """The same arms on fewer tasks, in the table's order."""
+        chosen = set(chosen)
+        columns = [i for i, task in enumerate(self.tasks) if task in chosen]
+        kinds = {task: kind for task, kind in self.kinds.items() if task in chosen}
+        return replace(
+            self, kinds=kinds, **{name: getattr(self, name)[:, columns] for name in ARRAYS}
+        )
+
+
+def score_table(rows: Iterable[ScoreRow]) -> ScoreTable:
+    """Arrange rows as a table; of several rows for one cell the last one counts.
+
+    Parameters
+    ----------
+    rows : iterable of ScoreRow
+        In any order. A model's layers and readouts are those of all its checkpoints; its depth is
+        the greatest layer.
+
+    Raises
+    ------
+    DataError
+        If there are no rows.
+
+    Examples
+    --------
+    >>> rows = [ScoreRow(Arm("m", f"step{s}", 1), task, 0.1 * s) for s in (8, 1) for task in ("a", "b")]
+    >>> table = score_table(rows)
+    >>> [str(arm) for arm in table.arms], table.scores.tolist()
+    (['m@step1/1', 'm@step8/1'], [[0.1, 0.1], [0.8, 0.8]])
+    """
+    rows = list(rows)
+    if not rows:
+        raise DataError("The table contains no scores.")
+    suites = _suites(row.arm for row in rows)
+    row_of = {arm: i for i, arm in enumerate(grid(suites))}
+    # one of several joined tables may not say of which kind a task is
+    kinds = {row.task: row.kind for row in sorted(rows, key=lambda row: bool(row.kind))}
+    kinds = dict(sorted(kinds.items()))
+    column_of = {task: i for i, task in enumerate(kinds)}
+    scores, stderr, seconds, encode = np.full((4, len(row_of), len(column_of)), np.nan)
+    for row in rows:
+        cell = row_of[row.arm], column_of[row.task]
+        scores[cell], stderr[cell], encode[cell] = row.score, row.stderr, row.encode
+        seconds[cell] = np.nan if row.seconds is None else row.seconds
+    return ScoreTable(suites, kinds, scores, stderr, seconds, encode)
+
+
+def _suites(arms: Iterable[Arm]) -> tuple[Suite, ...]:
+    revisions: dict[str, set[str]] = {}
+    layers: dict[str, set[int]] = {}
+    readouts: dict[str, set[str]] = {}
+    for arm in arms:
+        revisions.setdefault(arm.model, set()).add(arm.revision)
+        layers.setdefault(arm.model, set()).update(Readout.parse(arm.readout).layers_of(arm.layer))
+        readouts.setdefault(arm.model, set()).add(arm.readout)
+    return tuple(
+        Suite(
+            model,
+            training_order(revisions[model]),
+            tuple(sorted(numbers)),
+            max(1, *numbers),
+            tuple(sorted(readouts[model])),
+        )
+        for model, numbers in layers.items()
+    )
+
+
+# --- one search
+
+
+@dataclass(frozen=True)
+class ReplayStep:
+    """A moment of a search.
+
+    Attributes
+    ----------
+    share : float
+        Share of the exhaustive cost that was spent.
+    seconds : float
+        Time on the simulated clock, in units of the costs.
+    loss : float
+        By how much the recommended arm is worse than the best; see `simulate`.
+    confidence : float
+        Posterior probability that the recommended arm is within the margin of the best; NaN if it
+        was not computed.
+    expected_loss : float
+        Expectation of the loss under the posterior, as a share of the arm's mean score, computed
+        together with the confidence.
+    """
+
+    share: float
+    seconds: float
+    loss: float
     confidence: float = math.nan
-    # ... and, computed together with it, the expected regret as a share of the arm's mean score
     expected_loss: float = math.nan
 
 
 @dataclass(frozen=True)
 class SimulatedSearch:
-    """Decisions, recommendation and trace of a search; the last point of the trace is the
-    recommendation.
-    """
+    """Decisions, recommendation and steps of a search; the last step is the recommendation."""
 
     picks: tuple[Pick, ...]
     recommendation: Recommendation
-    trace: tuple[TracePoint, ...]
+    path: tuple[ReplayStep, ...]
     # share of the workers' time, until the last outcome, that they spent working
-    utilisation: float = 1.0
+    utilisation: float
 
 
 def simulate(
@@ -87,21 +228,20 @@ def simulate(
     *,
     budget: float | Budget,
     seed: int,
+    loss: Floats | None = None,
     every: int = 0,
     confidence_at: Sequence[float] = (),
     workers: int = 1,
     window: int | None = None,
-    confidence: float | None = None,
-    within: float = 0.01,
 ) -> SimulatedSearch:
     """Run a complete search; each outcome arrives when the cell's cost, taken as a duration, has
     passed.
 
-    A cell that is not in the table of raw scores fails. The recommendation is traced after
-    ``every`` so many outcomes (0 traces the end only), with its confidence at the first point at or
-    after each cost of ``confidence_at``. Each worker scores one cell at a time and holds the
-    checkpoint that it used last; the window is by default the number of workers. The other
-    parameters are those of `Learner`.
+    A cell that is not in the table of raw scores fails. A step is recorded after ``every`` so many
+    outcomes (0 records the end only), with its confidence at the first one at or after each share
+    of the cost in ``confidence_at``. ``loss`` is that of every arm (A,), by default in units of the
+    reward. Each worker scores one cell at a time and holds the checkpoint that it used last; the
+    window is by default the number of workers. The other parameters are those of `Learner`.
 
     >>> from daskmetrics.core.names import Suite
     >>> from daskmetrics.bandit import arm_features, policy_named
@@ -110,112 +250,94 @@ def simulate(
     >>> problem = Problem(suite.arms(), ("t",), arm_features([suite]), cost, cost)
     >>> table = {Cell(arm, "t"): 0.1 * i for i, arm in enumerate(problem.arms)}
     >>> sweep = policy_named("sweep")
-    >>> end = simulate(problem, table, sweep, budget=1.0, seed=0, workers=3).trace[-1]
-    >>> str(end.arm), end.regret, end.cost, end.time, end.confidence > 0.99
-    ('m@step2/1', 0.0, 9.0, 4.0, True)
+    >>> end = simulate(problem, table, sweep, budget=1.0, seed=0, workers=3).path[-1]
+    >>> end.loss, end.share, end.seconds, end.confidence > 0.99
+    (0.0, 1.0, 4.0, True)
     """
-    truth = true_objectives(problem, table)
+    if loss is None:
+        truth = true_objectives(problem, table)
+        loss = np.nanmax(truth) - truth
     learner = Learner(
         problem,
         policy,
         budget=budget,
         window=window or workers,
         seed=seed,
-        confidence=confidence,
-        within=within,
     )
     pool = _SimulatedWorkers(problem, workers)
-    trace: list[TracePoint] = []
+    path: list[ReplayStep] = []
     marks = sorted(confidence_at, reverse=True)
-
-    def record(arm: int, result: Recommendation | None) -> None:
-        point = TracePoint(
-            learner.spent, problem.arms[arm], float(np.nanmax(truth) - truth[arm]), pool.now
-        )
-        if result:
-            point = replace(point, confidence=result.probability_within)
-            if result.score_unit:  # no loss is a share of a mean score of 0
-                share = result.expected_loss / result.score_unit
-                point = replace(point, expected_loss=share)
-        trace.append(point)
-
-    outcomes = 0
+    told = 0
     while True:
-        for pick in learner.ask(len(pool.idle)):
-            pool.start(pick, problem.locate(pick.cell))
-        if not pool.running:
+        for pick in learner.ask(len(pool.schedule.held)):
+            pool.start(*problem.locate(pick.cell))
+        if told == len(learner.picks):
             break
-        pick = pool.finish()
+        if told == len(pool.schedule.finished):
+            pool.schedule.advance()
+        pick = learner.picks[pool.schedule.finished[told]]
         learner.tell(pick.index, Outcome(table.get(pick.cell)))
-        outcomes += 1
-        if every and outcomes % every == 0:
-            is_marked = False
-            while marks and marks[-1] <= learner.spent:
-                marks.pop()
-                is_marked = True
-            state = learner.state
-            stated = None
-            if is_marked and len(state.observations):
-                stated = learner.recommendation()
-            record(state.recommended, stated)
+        told += 1
+        if not every or told % every:
+            continue
+        share = learner.spent / problem.exhaustive_cost
+        step = ReplayStep(share, pool.schedule.now, float(loss[learner.state.recommended]))
+        is_marked = bool(marks) and marks[-1] <= share
+        while marks and marks[-1] <= share:
+            marks.pop()
+        if is_marked and len(learner.state.observations):
+            step = _with_confidence(step, learner.recommendation())
+        path.append(step)
     result = learner.recommendation()
-    record(problem.arm_index[result.arm], result)
-    return SimulatedSearch(learner.picks, result, tuple(trace), pool.utilisation)
+    last_loss = float(loss[problem.arm_index[result.arm]])
+    last = ReplayStep(learner.spent / problem.exhaustive_cost, pool.schedule.now, last_loss)
+    path.append(_with_confidence(last, result))
+    return SimulatedSearch(learner.picks, result, tuple(path), pool.utilisation)
+
+
+def _with_confidence(step: ReplayStep, stated: Recommendation) -> ReplayStep:
+    expected_loss = math.nan  # no loss is a share of a mean score of 0
+    if stated.score_unit:
+        expected_loss = stated.expected_loss / stated.score_unit
+    return replace(step, confidence=stated.probability_within, expected_loss=expected_loss)
 
 
 class _SimulatedWorkers:
-    """Workers on a clock: a cell takes as long as it costs, and a worker loads a checkpoint that it
-    does not hold.
+    """Workers on a clock: a cell takes as long as it costs, a worker loads a checkpoint that it
+    does not hold, and a score waits for its encoding.
     """
 
     def __init__(self, problem: Problem, workers: int) -> None:
         self._problem = problem
-        self._workers = workers
-        self._held: list[int | None] = [None] * workers
-        self.idle = list(range(workers))
-        self.running: list[tuple[float, int, int, Pick]] = []  # end, number, worker
+        self._count = workers
         self._encoded: dict[tuple[int, int], float] = {}  # time at which the embeddings exist
         self._worked = 0.0
-        self.now = 0.0
+        self.schedule = AssumedWorkers(workers)
 
     @property
     def utilisation(self) -> float:
-        if not self.now:
+        if not self.schedule.now:
             return 1.0
-        return self._worked / (self._workers * self.now)
+        return self._worked / (self._count * self.schedule.now)
 
-    def start(self, pick: Pick, cell: tuple[int, int]) -> None:
-        """Start on an idle worker: one that holds the checkpoint, else one that holds none, else
-        the first.
-        """
-        problem = self._problem
-        arm, task = cell
+    def start(self, arm: int, task: int) -> None:
+        """Start the next decision on an idle worker."""
+        problem, now = self._problem, self.schedule.now
         checkpoint = int(problem.checkpoint_index[arm])
-        worker = min(
-            self.idle, key=lambda w: (self._held[w] != checkpoint, self._held[w] is not None, w)
-        )
-        self.idle.remove(worker)
-        encoding = float(problem.encode_cost[arm, task])
         scoring = float(problem.score_cost[arm, task])
         encoded = self._encoded.get((checkpoint, task))
+        is_encoding = encoded is None
         if encoded is None:
-            load = 0.0
-            if self._held[worker] != checkpoint:
-                load = float(problem.load_costs[arm])
-            self._held[worker] = checkpoint
-            encoded = self.now + load + encoding
-            self._worked += load + encoding
+            encoding = float(problem.encode_cost[arm, task])
+            encoded = now + encoding
+            if checkpoint not in self.schedule.held:
+                encoded += float(problem.load_costs[arm])
             if encoding:
                 self._encoded[checkpoint, task] = encoded
+            self._worked += encoded - now
         self._worked += scoring
-        end = max(self.now, encoded) + scoring
-        heapq.heappush(self.running, (end, pick.index, worker, pick))
-
-    def finish(self) -> Pick:
-        """Move the clock to the end of the next cell and return its decision."""
-        self.now, _, worker, pick = heapq.heappop(self.running)
-        self.idle.append(worker)
-        return pick
+        waiting = max(0.0, encoded - now)
+        self.schedule.assign(checkpoint, waiting + scoring, is_encoding)
 
 
 def true_objectives(problem: Problem, table: Mapping[Cell, float]) -> Floats:
@@ -258,8 +380,6 @@ class Scenario:
         As in `daskmetrics.bandit.Problem`.
     objective : str
         ``all``, a kind of task or a task.
-    metrics : bool
-        Whether the table's metrics are features of the arms.
     """
 
     costs: Costs | None = None
@@ -268,7 +388,6 @@ class Scenario:
     subset: int | None = None
     reward: Reward = "mean"
     objective: str = "all"
-    metrics: bool = False
 
     def draw_tasks(self, table: ScoreTable, seed: int) -> ScoreTable:
         """The table with the tasks that a seed draws.
@@ -300,7 +419,7 @@ class Scenario:
         return Problem(
             arms=table.arms,
             tasks=table.tasks,
-            features=table.features(self.metrics),
+            features=arm_features(table.suites),
             encode_cost=encode,
             score_cost=score,
             reward=self.reward,
@@ -381,11 +500,12 @@ def ground_truth(table: ScoreTable, problem: Problem) -> GroundTruth:
         If no arm has a score on every task of the objective.
     """
     needed = problem.in_objective
-    complete = table.is_complete(np.array(table.tasks)[needed])
+    complete = np.isfinite(table.scores[:, needed]).all(axis=1)
     if not complete.any():
         raise DataError(
             f"No arm has a score on each of the {needed.sum()} tasks ({table.known} of "
-            f"{table.scores.size} cells are known), so the best arm is unknown. {FEWER}"
+            f"{table.scores.size} cells are known), so the best arm is unknown. Choose tasks or "
+            "models for which the table is complete."
         )
     raw = np.where(
         complete, np.where(needed, table.scores, 0.0) @ problem.objective_weights, np.nan
@@ -400,8 +520,6 @@ def ground_truth(table: ScoreTable, problem: Problem) -> GroundTruth:
 
 #: Shares of the exhaustive cost at which the confidence of a search is computed.
 CONFIDENCE_AT = tuple(1e-4 * 2.0 ** (i / 2) for i in range(26))
-#: an arm is found if its mean raw score is at most this share below that of the best arm
-WITHIN = 0.01
 
 
 @dataclass(frozen=True)
@@ -415,32 +533,6 @@ class Setting:
         if self.workers > 1:
             return f"{self.policy}, {self.workers} workers"
         return self.policy
-
-
-@dataclass(frozen=True)
-class ReplayStep:
-    """A moment of a search.
-
-    Attributes
-    ----------
-    share : float
-        Share of the exhaustive cost that was spent.
-    seconds : float
-        Time on the simulated clock, in units of the costs.
-    loss : float
-        By which share the mean raw score of the recommended arm is below that of the best arm.
-    confidence : float
-        Posterior probability that the recommended arm is within `WITHIN` of the best; NaN if it was
-        not computed.
-    expected_loss : float
-        Expectation of ``loss`` under the posterior, computed together with the confidence.
-    """
-
-    share: float
-    seconds: float
-    loss: float
-    confidence: float
-    expected_loss: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -506,6 +598,8 @@ def run_trials(
     DataError
         If no arm of the table is complete.
     """
+    from joblib import Parallel, delayed
+
     # an unknown name fails here, and not in another process
     policies = {setting.policy: policy_named(setting.policy) for setting in settings}
     trials = (
@@ -521,30 +615,19 @@ def run_trial(plan: ReplayPlan, setting: Setting, seed: int, policy: Policy) -> 
     table = plan.scenario.draw_tasks(plan.table, seed)
     problem = plan.scenario.build_problem(table)
     truth = ground_truth(table, problem)
-    exhaustive = problem.exhaustive_cost
     result = simulate(
         problem,
         table.cells(),
         policy,
         budget=plan.budget,
         seed=seed,
+        loss=truth.loss,
         workers=setting.workers,
         window=int(min(setting.workers, useful_workers(setting.policy))),  # as a live search
         every=plan.every,
-        confidence_at=[share * exhaustive for share in plan.confidence_at],
-        within=WITHIN,
+        confidence_at=plan.confidence_at,
     )
-    path = tuple(
-        ReplayStep(
-            share=point.cost / exhaustive,
-            seconds=point.time,
-            loss=float(truth.loss[problem.arm_index[point.arm]]),
-            confidence=point.confidence,
-            expected_loss=point.expected_loss,
-        )
-        for point in result.trace
-    )
-    return ReplayTrial(setting, seed, path, len(result.picks), result.utilisation)
+    return ReplayTrial(setting, seed, result.path, len(result.picks), result.utilisation)
 
 
 #: Shares of the exhaustive cost at which a curve is computed.

@@ -420,9 +420,6 @@ def import_results(
         " most precise]"
     ),
 )
-@click.option(
-    "--metrics", is_flag=True, help="Use the table's metrics as features of the candidates."
-)
 @text_option("--overhead", "SECONDS", "Seconds added to every score.", type=float, default=0.0)
 @click.option(
     "--workers", type=click.IntRange(1, 10_000), default=1, help="Number of simulated workers."

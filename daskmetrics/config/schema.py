@@ -323,14 +323,6 @@ class Search(Section):
         description="Weight of a task in the objective, by its name. The default is 1.",
         examples=[{"STS12": 2.0}],
     )
-    metrics: bool = Field(
-        False,
-        description=(
-            "Whether the label-free metrics are features of the candidates, beside model, "
-            "step and depth. On published tables they helped no search and made some worse."
-        ),
-        examples=[True],
-    )
     baseline: str | None = Field(
         None,
         description=(

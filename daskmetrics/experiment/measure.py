@@ -15,7 +15,7 @@ from daskmetrics.core.results import Measured
 from daskmetrics.execution import Record, WorkUnit
 from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment.preparation import Experiment
-from daskmetrics.metrics.operations import operations
+from daskmetrics.metrics.registry import operations
 from daskmetrics.training.suite import parameters
 
 

@@ -8,19 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from daskmetrics.bandit.tables import ScoreRow, ScoreTable, score_table
+from daskmetrics.bandit.replay import ScoreRow, ScoreTable, score_table
 from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.events import Record, RunStarted
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm, Cell
 from daskmetrics.core.readouts import Readout
-from daskmetrics.core.results import Measured, Scored
+from daskmetrics.core.results import Scored
 from daskmetrics.core.rows import check_names, read_rows
 from daskmetrics.core.serialization import readable
 from daskmetrics.execution.journal import read as read_journal
 from daskmetrics.tasks import mteb_results as results
 
-METRIC = "metric:"  #: prefix of the columns of metrics
 KNOWN = (
     "model",
     "family",
@@ -93,7 +92,7 @@ def published(path: str | Path) -> dict[Cell, KnownScore]:
     if not path.is_file():
         return {cell: KnownScore(score) for cell, score in read(path).cells().items()}
     rows = _score_rows(path)
-    return {Cell(row.arm, row.task): known for row, _, known in rows if math.isfinite(row.score)}
+    return {Cell(row.arm, row.task): known for row, known in rows if math.isfinite(row.score)}
 
 
 def read(path: str | Path, models: Sequence[str] = ()) -> ScoreTable:
@@ -113,16 +112,16 @@ def read(path: str | Path, models: Sequence[str] = ()) -> ScoreTable:
     DataError
         If a value cannot be read, or a cell has two different scores.
     """
-    rows, metrics = _source(Path(path))
+    rows = _source(Path(path))
     models_of_rows = dict.fromkeys(row.arm.model for row in rows)
     for model in models:
         if model not in models_of_rows:
             raise unknown("model", model, models_of_rows)
-    return score_table((row for row in rows if not models or row.arm.model in models), metrics)
+    return score_table(row for row in rows if not models or row.arm.model in models)
 
 
-def _source(path: Path) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
-    """The scores of a path, and the metrics beside them."""
+def _source(path: Path) -> list[ScoreRow]:
+    """The scores of a path."""
     if (path / "journal.jsonl").is_file():
         with readable("The scores of the run", path):
             return _from_run(RunFolder(path))
@@ -131,25 +130,19 @@ def _source(path: Path) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
             f"No scores at '{path}': it is neither a table nor the folder of a run. Results of mteb"
             " are read into a run by: daskmetrics runs import-results"
         )
-    metrics: dict[Arm, dict[str, float]] = {}
-    rows = []
-    for row, values, _ in _score_rows(path):
-        metrics.setdefault(row.arm, {}).update(values)
-        if math.isfinite(row.score):
-            rows.append(row)
-    return rows, metrics
+    return [row for row, _ in _score_rows(path) if math.isfinite(row.score)]
 
 
-def _score_rows(path: Path) -> Iterator[tuple[ScoreRow, Mapping[str, float], KnownScore]]:
-    """The score of each row, the metrics beside it, and what it is a mean of; a score is NaN where
-    the table has none. Columns of the published table have our names.
+def _score_rows(path: Path) -> Iterator[tuple[ScoreRow, KnownScore]]:
+    """The score of each row, and what it is a mean of; a score is NaN where the table has none.
+    Columns of the published table have our names.
     """
     seen: dict[Cell, tuple[str, float]] = {}
     checked: set[tuple[str, ...]] = set()
     for position, values in read_rows(path):
         columns = tuple(values)
         if columns not in checked:
-            check_names(path, [name for name in columns if not name.startswith(METRIC)], KNOWN)
+            check_names(path, columns, KNOWN)
             checked.add(columns)
         line = {name: "" if value is None else str(value) for name, value in values.items()}
         for ours, theirs in ALIASES.items():
@@ -170,11 +163,6 @@ def _score_rows(path: Path) -> Iterator[tuple[ScoreRow, Mapping[str, float], Kno
                 encode=_size(line.get("encode_seconds", "")) or 0.0,
                 kind=line.get("kind", ""),
             )
-            metrics = {
-                name.removeprefix(METRIC): _number(text)
-                for name, text in line.items()
-                if name.startswith(METRIC)
-            }
             subsets = int(_size(line.get("n_en") or line.get("n_subsets") or "") or 0)
         except ValueError as error:
             raise DataError(f"'{path}', {position}: {error}.") from None
@@ -185,8 +173,7 @@ def _score_rows(path: Path) -> Iterator[tuple[ScoreRow, Mapping[str, float], Kno
                 f"'{path}', {position}: {cell} has the score {row.score:g}, and {score:g} in"
                 f" {earlier}. Remove one of them."
             )
-        measured = {name: value for name, value in metrics.items() if math.isfinite(value)}
-        yield row, measured, KnownScore(row.score, None, line.get("split", ""), subsets)
+        yield row, KnownScore(row.score, None, line.get("split", ""), subsets)
 
 
 def _arm(line: Mapping[str, str]) -> Arm:
@@ -218,25 +205,16 @@ def _size(text: str) -> float | None:
     return None if math.isnan(value) else value
 
 
-def _from_run(folder: RunFolder) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
-    """Scores and metrics of a run, with the latest score of each cell and models in the order of
-    the run.
-    """
+def _from_run(folder: RunFolder) -> list[ScoreRow]:
+    """Scores of a run, with the latest score of each cell and models in the order of the run."""
     kinds: dict[str, str] = {}
     models: list[str] = []
     rows: dict[str, ScoreRow] = {}
-    metrics: dict[Arm, dict[str, float]] = {}
     for entry in read_journal(folder.journal):
         match entry:
             case RunStarted():
                 kinds = {name: task["kind"] for name, task in entry.tasks.items()}
                 models = list(entry.widths)
-            case Record(kind="measure", value=Measured() as measured):
-                for layer, values in zip(measured.layers, measured.values, strict=True):
-                    named = zip(measured.names, values, strict=True)
-                    metrics[Arm.parse(f"{entry.name}/{layer}")] = {
-                        name: value for name, value in named if value is not None
-                    }
             case Record(kind="score", value=Scored() as scored):
                 cell = Cell.parse(entry.name)
                 rows[entry.name] = ScoreRow(
@@ -254,9 +232,4 @@ def _from_run(folder: RunFolder) -> tuple[list[ScoreRow], dict[Arm, dict[str, fl
             " search.policy=sweep --set search.budget=1."
         )
     models += [row.arm.model for row in scores]  # those that the latest run does not name
-    scores.sort(key=lambda row: models.index(row.arm.model))
-    for row in scores:
-        layer_arm = replace(row.arm, readout="")
-        if layer_arm in metrics:  # readouts of a layer share its metrics
-            metrics[row.arm] = metrics[layer_arm]
-    return scores, metrics
+    return sorted(scores, key=lambda row: models.index(row.arm.model))

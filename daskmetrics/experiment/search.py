@@ -31,7 +31,7 @@ from daskmetrics.bandit import (
     least_budget,
 )
 from daskmetrics.bandit.costs import PaidCosts, useful_workers
-from daskmetrics.bandit.features import measured, metrics_of_arms
+from daskmetrics.bandit.problem import with_checkpoints
 from daskmetrics.config import Protocol
 from daskmetrics.core import events
 from daskmetrics.core.costs import CHARACTERS_PER_TOKEN, UNKNOWN_TASK, CostModel, TextSize
@@ -174,9 +174,7 @@ def check(experiment: Experiment) -> None:
     if not experiment.tasks or not all(task.is_local for task in experiment.tasks):
         return
     if ":" in experiment.config.search.policy:
-        layers = sum(len(suite.revisions) * len(suite.layers) for suite in experiment.suites)
-        metrics = metrics_of_arms(experiment.suites, np.zeros((layers, len(experiment.metrics))))
-        trial = build_problem(experiment, experiment.suites, metrics)
+        trial = build_problem(experiment, experiment.suites)
         # after a first look at every model, which the policy does not choose
         decisions = 1 + len(trial.models)
         Learner(
@@ -307,42 +305,36 @@ def problem(experiment: Experiment, records: Iterable[Record]) -> Problem:
     of each cell.
     """
     records = tuple(records)
-    recorded = {record.key: result.values for record, result in events.measured(records)}
-    values = {c: recorded[key] for c, key in experiment.measure_keys.items() if key in recorded}
-    if not values:
+    keys = {record.key for record, _ in events.measured(records)}
+    measured = {c for c, key in experiment.measure_keys.items() if key in keys}
+    if not measured:
         raise DaskmetricsError("No checkpoint could be measured, so there is nothing to search.")
     costs = CostModel(experiment.config.search.device, rate(records))
-    return build_problem(experiment, *measured(experiment.suites, values), costs)
+    return build_problem(experiment, with_checkpoints(experiment.suites, measured), costs, True)
 
 
 def build_problem(
     experiment: Experiment,
     suites: Sequence[Suite],
-    metrics: np.ndarray | None = None,
     costs: CostModel | None = None,
+    read: bool = False,
 ) -> Problem:
-    """The problem of these suites; with `search.metrics` the metrics (arms, metrics) are features
-    beside the positions of the arms.
-
-    Without metrics it is a preview that reads no task's data. By default costs are those of the
-    configured device.
+    """The problem of these suites; a preview unless it may ``read`` the tasks' data, which is then
+    fetched. By default costs are those of the configured device.
     """
     arms = grid(suites)
     checkpoints = {arm.checkpoint for arm in arms}
     baseline = experiment.baseline
     if baseline not in checkpoints:  # it could not be measured
         baseline = arms[-1].checkpoint
-    sizes = [
-        task_size(task, experiment.config.protocol, read=metrics is not None)
-        for task in experiment.tasks
-    ]
+    sizes = [task_size(task, experiment.config.protocol, read) for task in experiment.tasks]
     encode, score = _costs(
         experiment, arms, sizes, costs or CostModel(experiment.config.search.device)
     )
     return Problem(
         arms=arms,
         tasks=tuple(experiment.by_task),
-        features=arm_features(suites, metrics if experiment.config.search.metrics else None),
+        features=arm_features(suites),
         encode_cost=encode,
         score_cost=score,
         default=baseline if experiment.config.search.baseline else None,

@@ -6,12 +6,11 @@ Each metric is one function in a module of the same name, with its source, formu
 `participation_ratio`, `prompt_entropy`, `rankme`, `spectral_norm`, `stable_rank`, `uniformity`.
 
 ============== =========================================================================
-`_metric`      what a metric is, how ``curvature(k=2)`` is read, and what a metric gives
-`registry`     the metrics of this package in one table, plug-ins, and lookup by name
+`_metric`      what a metric is, and how ``curvature(k=2)`` is read
+`registry`     the metrics of this package in one table, plug-ins, lookup by name, operations
 `engine`       `Reducer`: reads hidden states layer by layer and computes the metrics
 `_spectra`     the spectra of a layer, each computed once for all metrics that need it
 `_eigenvalues` eigenvalues of many matrices: which library computes them, and a check
-`operations`   how many operations metrics take, for estimates
 `views`        further views of a text, for metrics that compare views
 ============== =========================================================================
 

@@ -1,5 +1,4 @@
-"""What a metric is (name, input, unit, parameters, place of its function), and what it gives; no
-torch.
+"""What a metric is: name, input, unit, parameters, place of its function; no torch.
 
 Configurations name a metric, or write a call with constants such as ``prompt_entropy(alpha=2,
 centred=false)``.
@@ -15,25 +14,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, TypeAlias, get_args
 
-import numpy as np
-from numpy.typing import NDArray
-
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.main_module import restore_state, state_with_main_object
-
-
-@dataclass(frozen=True, eq=False)
-class Reduced:
-    """Metrics of every layer of one checkpoint; L layers in the order asked for, M metrics."""
-
-    metrics: tuple[str, ...]  # names of the columns
-    values: NDArray[np.float64]  # (L, M), in the units of the metric; NaN if there is no value
-    # (L, M), over prompts; NaN for functions of a spectrum and a single prompt
-    stderr: NDArray[np.float64]
-    # (L, M), of `Status`: OK, NAN, or NOT_APPLICABLE without a next layer
-    status: NDArray[np.uint8]
-    reasons: Mapping[tuple[int, str], str]  # by layer and metric: why a value is NaN
-
 
 Takes = Literal["tokens", "pooled", "views", "layers"]
 Value: TypeAlias = bool | int | float | str

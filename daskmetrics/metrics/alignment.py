@@ -7,8 +7,6 @@ from torch import Tensor
 
 from daskmetrics.metrics._spectra import unit_rows
 
-__all__ = ["alignment"]
-
 
 def alignment(
     first: Tensor, second: Tensor, *, power: float = 2.0, leave_one_out: bool = False

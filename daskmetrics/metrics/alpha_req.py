@@ -7,8 +7,6 @@ from torch import Tensor
 
 from daskmetrics.metrics._spectra import Spectra, of_covariance
 
-__all__ = ["alpha_req"]
-
 
 def alpha_req(vectors: Tensor | Spectra, *, centred: bool = True) -> Tensor:
     r"""Exponent of the power law that the eigenvalues of the covariance follow.

@@ -7,8 +7,6 @@ from torch import Tensor
 
 from daskmetrics.metrics._spectra import unit_rows
 
-__all__ = ["anisotropy"]
-
 
 def anisotropy(vectors: Tensor, *, leave_one_out: bool = False) -> Tensor:
     r"""Mean cosine over all pairs of different prompts, in closed form.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["cka_next"]
-
 
 def cka_next(here: Tensor, following: Tensor, *, debiased: bool = False) -> Tensor:
     r"""Linear centred kernel alignment of two layers' prompts.

@@ -8,8 +8,6 @@ from torch import Tensor
 from daskmetrics.metrics._eigenvalues import is_queued
 from daskmetrics.metrics._spectra import at_least_float32, centred, unit_rows
 
-__all__ = ["curvature"]
-
 
 def curvature(states: Tensor, mask: Tensor, *, k: int = 1, variant: str = "corrected") -> Tensor:
     r"""Mean angle between consecutive steps from token to token, in radians.

@@ -12,8 +12,6 @@ from daskmetrics.metrics._spectra import (
     published_entropy,
 )
 
-__all__ = ["dataset_entropy"]
-
 
 def dataset_entropy(
     vectors: Tensor | Spectra,

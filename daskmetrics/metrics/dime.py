@@ -8,8 +8,6 @@ from torch import Tensor
 from daskmetrics.metrics._eigenvalues import eigenvalues
 from daskmetrics.metrics._spectra import entropy, gram, unit_rows
 
-__all__ = ["dime"]
-
 
 def dime(
     first: Tensor,

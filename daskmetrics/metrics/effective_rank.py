@@ -6,8 +6,6 @@ from torch import Tensor
 
 from daskmetrics.metrics._spectra import Spectra, entropy, of_covariance
 
-__all__ = ["effective_rank"]
-
 
 def effective_rank(
     vectors: Tensor | Spectra, *, centred: bool = True, squared: bool = False

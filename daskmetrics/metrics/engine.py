@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice, product
@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from daskmetrics.core.results import EQUAL, Status
 from daskmetrics.metrics._eigenvalues import is_queued, processors
-from daskmetrics.metrics._metric import Metric, Reduced
+from daskmetrics.metrics._metric import Metric
 from daskmetrics.metrics._spectra import (
     NotSolved,
     Spectra,
@@ -23,6 +24,20 @@ from daskmetrics.metrics._spectra import (
     of_pooled,
     solve_together,
 )
+
+
+@dataclass(frozen=True, eq=False)
+class Reduced:
+    """Metrics of every layer of one checkpoint; L layers in the order asked for, M metrics."""
+
+    metrics: tuple[str, ...]  # names of the columns
+    values: NDArray[np.float64]  # (L, M), in the units of the metric; NaN if there is no value
+    # (L, M), over prompts; NaN for functions of a spectrum and a single prompt
+    stderr: NDArray[np.float64]
+    # (L, M), of `Status`: OK, NAN, or NOT_APPLICABLE without a next layer
+    status: NDArray[np.uint8]
+    reasons: Mapping[tuple[int, str], str]  # by layer and metric: why a value is NaN
+
 
 _NO_VIEW = "views drop and swap words; single words have none"
 

@@ -8,8 +8,6 @@ from torch import Tensor
 from daskmetrics.metrics._spectra import blocks, unit_rows
 from daskmetrics.metrics._spectra import centred as less_mean
 
-__all__ = ["infonce"]
-
 
 def infonce(
     first: Tensor,

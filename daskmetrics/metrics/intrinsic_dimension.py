@@ -7,8 +7,6 @@ from torch import Tensor
 
 from daskmetrics.metrics._spectra import HALF, Spectra, blocks, of_pooled
 
-__all__ = ["intrinsic_dimension"]
-
 
 def intrinsic_dimension(
     vectors: Tensor | Spectra, *, fit: str = "line", discarded: float = 0.1

@@ -7,8 +7,6 @@ from torch import Tensor
 
 from daskmetrics.metrics._spectra import entropy, spectrum, unit_rows
 
-__all__ = ["lidar"]
-
 
 def lidar(
     *views: Tensor,

@@ -8,8 +8,6 @@ from torch import Tensor
 
 from daskmetrics.metrics._spectra import Spectra, of_covariance, of_pooled
 
-__all__ = ["logdet_covariance"]
-
 
 def logdet_covariance(vectors: Tensor | Spectra, *, ridge: float = 1e-6) -> Tensor:
     r"""Logarithm of the determinant of the covariance plus a ridge, in nats.

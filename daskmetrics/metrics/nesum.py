@@ -6,8 +6,6 @@ from torch import Tensor
 
 from daskmetrics.metrics._spectra import Spectra, of_covariance
 
-__all__ = ["nesum"]
-
 
 def nesum(vectors: Tensor | Spectra) -> Tensor:
     r"""Sum of the eigenvalues of the covariance over the largest of them.

@@ -6,8 +6,6 @@ from torch import Tensor
 
 from daskmetrics.metrics._spectra import Spectra, of_covariance
 
-__all__ = ["participation_ratio"]
-
 
 def participation_ratio(vectors: Tensor | Spectra, *, centred: bool = True) -> Tensor:
     r"""Squared sum over the sum of squares of the eigenvalues of the covariance.

@@ -17,8 +17,6 @@ from daskmetrics.metrics._spectra import (
 )
 from daskmetrics.metrics._spectra import centred as less_mean
 
-__all__ = ["prompt_entropy"]
-
 
 def prompt_entropy(
     states: Tensor | Spectra,

@@ -7,8 +7,6 @@ from torch import Tensor
 
 from daskmetrics.metrics._spectra import Spectra, of_covariance
 
-__all__ = ["rankme"]
-
 
 def rankme(vectors: Tensor | Spectra, *, eps: float = 1e-7) -> Tensor:
     r"""Exponential of the entropy of the singular values of prompts that are not centred.

@@ -6,8 +6,6 @@ from torch import Tensor
 
 from daskmetrics.metrics._spectra import Spectra, of_covariance, of_pooled
 
-__all__ = ["spectral_norm"]
-
 
 def spectral_norm(vectors: Tensor | Spectra) -> Tensor:
     r"""Largest eigenvalue of the covariance of prompts, in squared units of the states.

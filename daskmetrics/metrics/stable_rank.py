@@ -6,8 +6,6 @@ from torch import Tensor
 
 from daskmetrics.metrics._spectra import Spectra, of_covariance
 
-__all__ = ["stable_rank"]
-
 
 def stable_rank(vectors: Tensor | Spectra, *, centred: bool = False) -> Tensor:
     r"""Squared Frobenius norm over squared spectral norm of the matrix of prompts.

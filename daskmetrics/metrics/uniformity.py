@@ -9,8 +9,6 @@ from torch import Tensor
 
 from daskmetrics.metrics._spectra import blocks, unit_rows
 
-__all__ = ["uniformity"]
-
 
 def uniformity(vectors: Tensor, *, t: float = 2.0, leave_one_out: bool = False) -> Tensor:
     r"""Logarithm of the mean Gaussian potential over all pairs of different prompts.

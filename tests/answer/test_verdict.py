@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 from daskmetrics.answer import analysis
+from daskmetrics.answer.answer import answer_of
 from daskmetrics.answer.verdict import Evidence, Verdict, verdict_of
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Suite
 from daskmetrics.core.outcomes import mean_difference, means_of
 from daskmetrics.report import Run
+from daskmetrics.report._sections import answer_rows
 from tests.report.conftest import TASKS, Story, make_run, mean_scores, scores_of
 
 MODEL = Suite("minilm", ("main",), tuple(range(7)), 6)
@@ -45,6 +47,18 @@ def verdict_with(run: Run, recorded=None, **search) -> Verdict:
     changed.recorded = recorded or run.recorded
     changed.config = {**run.config, "search": {**run.config["search"], **search}}
     return verdict_of(changed)
+
+
+def test_a_winner_that_lacks_a_score_is_not_replaced_by_one_that_the_search_disbelieves(verdicts):
+    run = copy(verdicts["clear"])
+    best = run.result.best_arm
+    run.recorded = {arm: dict(scores) for arm, scores in run.recorded.items()}
+    del run.recorded[best][TASKS[1]]
+    run.result = replace(run.result, confirmed=False)
+    answer = answer_of(run)
+    assert answer.best.arm == answer.verdict.overall.arm == best
+    assert not answer.verdict.overall.tested and answer.sureness is None
+    assert "candidates scored on every task are unlikely" in answer_rows(answer)["Best of"]
 
 
 def test_a_clear_winner_is_ahead_by_a_difference_with_its_error(verdicts):

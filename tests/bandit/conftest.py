@@ -14,8 +14,8 @@ import pytest
 
 from daskmetrics.bandit import Outcome, Problem, State, arm_features
 from daskmetrics.bandit.costs import PaidCosts
-from daskmetrics.bandit.problem import Floats
-from daskmetrics.bandit.tables import ScoreRow, ScoreTable, score_table
+from daskmetrics.bandit.problem import Floats, Observations
+from daskmetrics.bandit.replay import ScoreRow, ScoreTable, score_table
 from daskmetrics.core.names import Arm, Cell, Suite, grid
 
 
@@ -74,8 +74,18 @@ def state_after(
     costs = PaidCosts(world.problem)
     for cell in cells:
         costs.charge(*cell)
-    outcomes = [world.outcome(world.problem.cell(*cell)) for cell in cells[:known]]
-    return State(world.problem, cells, outcomes, costs.paid, costs.cost(), np.inf, seed)
+    known = len(cells) if known is None else known
+    finished = observations(
+        cells, [world.outcome(world.problem.cell(*cell)) for cell in cells[:known]]
+    )
+    pending = np.array(cells[known:], dtype=np.intp).reshape(-1, 2)
+    return State(world.problem, finished, pending, costs.paid, costs.cost(), np.inf, seed)
+
+
+def observations(cells: list[tuple[int, int]], outcomes: list[Outcome]) -> Observations:
+    """The outcomes of the first cells."""
+    pairs = zip(cells, outcomes, strict=False)
+    return Observations.of((*cell, outcome.score, outcome.stderr) for cell, outcome in pairs)
 
 
 def random_cells(world: World, n: int, seed: int = 0) -> list[tuple[int, int]]:
@@ -123,8 +133,7 @@ def known_rows(seed: int = 0) -> list[ScoreRow]:
 
 @pytest.fixture
 def known() -> ScoreTable:
-    metrics = {row.arm: {"entropy": row.score} for row in known_rows()}
-    return score_table(known_rows(), metrics)
+    return score_table(known_rows())
 
 
 @pytest.fixture

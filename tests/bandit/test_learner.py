@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskmetrics.bandit import Budget, Choice, Learner, Outcome, Pick, least_budget, policy_named
+from daskmetrics.bandit._state import MissingLooks, covering_costs
 from daskmetrics.bandit.policies import BUILT_IN
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, DataError
 from daskmetrics.core.names import Arm
@@ -312,7 +313,7 @@ def test_a_larger_budget_repeats_a_smaller_one_until_that_cannot_pay(world, seed
         state, following = begun.state, more.picks[same]
         arm, task = small.problem.locate(following.cell)
         missing = state.cost[arm, ~state.paid[arm]].sum()
-        kept = begun.kept_for_looks(state)
+        kept = covering_costs(small.problem)[MissingLooks.of(state).all].sum()
         is_open = replace(state, remaining=state.remaining - kept).open[arm, task]
         is_look = "cover" in (following.stage, less.picks[same].stage)
         assert (

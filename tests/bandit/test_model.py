@@ -10,9 +10,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from daskmetrics.bandit import Outcome, Problem, arm_features
+from daskmetrics.bandit import Problem, arm_features
 from daskmetrics.bandit import model as model_module
-from daskmetrics.bandit.features import metrics_of_arms
 from daskmetrics.bandit.model import (
     CLIP,
     FEW,
@@ -27,7 +26,6 @@ from daskmetrics.bandit.model import (
     ObservationRows,
     first_max,
     fit_model,
-    fit_posterior,
     greatest,
     is_due,
     pooled,
@@ -151,11 +149,8 @@ def test_how_alike_readouts_are_is_learned_from_the_scores(spread, is_alike):
     assert learned > 1 if is_alike else learned < 1
 
 
-def test_layers_together_lie_between_them_and_readouts_of_a_layer_share_its_metrics():
+def test_layers_together_lie_between_them():
     suite = Suite("m", ("a", "b"), (0, 1, 2), 2, ("", "last", "mean0-2"))
-    by_layer = np.arange(6.0)[:, None]
-    spread = metrics_of_arms([suite], by_layer)[:, 0].tolist()
-    assert spread == [0, 0, 1, 1, 2, 2, 2, 3, 3, 4, 4, 5, 5, 5]
     depth = dict(zip(suite.arms(), arm_features([suite])[:, 1], strict=True))
     assert depth[Arm("m", "a", 2, "mean0-2")] == 0.5
     assert depth[Arm("m", "a", 2, "last")] == 1.0
@@ -213,17 +208,12 @@ def of_cells(posterior, arms, tasks, targets):
 
 
 @pytest.mark.parametrize("n", [1, 7, 60])
-@pytest.mark.parametrize("metrics", [0, 3])
-def test_it_equals_a_dense_gaussian_process(world, n, metrics):
+def test_it_equals_a_dense_gaussian_process(world, n):
     small = world(seed=n)
-    extra = np.random.default_rng(0).normal(size=(len(small.problem.arms), metrics))
     weights = (1.0, 2.0, 0.5, 1.0, 0.0)
-    features = np.hstack([small.problem.features, extra])
-    problem = replace(
-        small.problem, features=features, weights=weights, kinds=("a", "b", "a", "", "b")
-    )
+    problem = replace(small.problem, weights=weights, kinds=("a", "b", "a", "", "b"))
     seen = observe(small, n)
-    posterior = fit_posterior(problem, seen)
+    posterior = IncrementalPosterior(problem).posterior(seen)
     mean, covariance, with_cells, cells = dense(fit_model(problem, seen), seen)
     np.testing.assert_allclose(posterior.mean, mean, atol=1e-8)
     np.testing.assert_allclose(posterior.sd, np.sqrt(np.diag(covariance)), atol=1e-8)
@@ -242,18 +232,19 @@ def test_pending_cells_count_as_observed_at_their_expected_value(world):
     small = world()
     seen = observe(small, 30)
     pending = Observations.of([(1, 2, 0.0, 0.0), (20, 0, 0.0, 0.0)])
-    posterior = fit_posterior(small.problem, seen, pending)
+    cells = np.column_stack([pending.arm, pending.task])
+    posterior = IncrementalPosterior(small.problem).posterior(seen, cells)
     mean, covariance, *_ = dense(posterior.model, seen, pending)
     np.testing.assert_allclose(posterior.mean, mean, atol=1e-8)
     np.testing.assert_allclose(posterior.sd, np.sqrt(np.diag(covariance)), atol=1e-8)
-    alone = fit_posterior(small.problem, seen)
+    alone = IncrementalPosterior(small.problem).posterior(seen)
     np.testing.assert_allclose(posterior.mean, alone.mean, atol=1e-8)
     np.testing.assert_allclose(posterior.without_pending().sd, alone.sd, atol=1e-8)
 
 
 def test_without_observations_it_is_the_prior(world):
     problem = world().problem
-    posterior = fit_posterior(problem, Observations.of([]))
+    posterior = IncrementalPosterior(problem).posterior(Observations.of([]))
     assert np.ptp(posterior.mean) == 0 and np.ptp(posterior.sd) == 0 and posterior.sd[0] > 0
 
 
@@ -264,7 +255,7 @@ def test_a_fully_measured_arm_has_its_own_mean(world):
         [*((9, t, float(small.scores[9, t]), 1e-6) for t in range(5)), (20, 0, 0.1, 1e-6)]
     )
     for seen in (whole, other):
-        posterior = fit_posterior(small.problem, seen)
+        posterior = IncrementalPosterior(small.problem).posterior(seen)
         assert posterior.mean[9] == pytest.approx(small.scores[9].mean(), abs=2e-3)
         assert posterior.sd[9] == posterior.sd.min()
 
@@ -272,7 +263,7 @@ def test_a_fully_measured_arm_has_its_own_mean(world):
 def test_the_choice_of_arms_for_a_task_says_nothing_about_them(world):
     small = world()
     seen = observe(small, 40)
-    best = int(fit_posterior(small.problem, seen).mean.argmax())
+    best = int(IncrementalPosterior(small.problem).posterior(seen).mean.argmax())
     task = (
         int(np.flatnonzero(~np.isin(np.arange(5), seen.task[seen.arm == best]))[0])
         if len(seen)
@@ -280,9 +271,11 @@ def test_the_choice_of_arms_for_a_task_says_nothing_about_them(world):
     )
     without = [i for i in range(len(seen)) if seen.task[i] != task]
     rows = [(int(seen.arm[i]), int(seen.task[i]), float(seen.score[i]), 0.01) for i in without]
-    before = fit_posterior(small.problem, Observations.of(rows))
+    before = IncrementalPosterior(small.problem).posterior(Observations.of(rows))
     # however low that is
-    after = fit_posterior(small.problem, Observations.of([*rows, (best, task, 0.1, 0.01)]))
+    after = IncrementalPosterior(small.problem).posterior(
+        Observations.of([*rows, (best, task, 0.1, 0.01)])
+    )
     lead = [
         posterior.mean[best] - np.delete(posterior.mean, best).max()
         for posterior in (before, after)
@@ -292,39 +285,44 @@ def test_the_choice_of_arms_for_a_task_says_nothing_about_them(world):
 
 def random_search(world, n, seed=0, lost=()):
     cells = np.random.default_rng(seed).permutation(np.argwhere(np.isfinite(world.scores)))[:n]
-    cells = [(int(a), int(t)) for a, t in cells]
-    outcomes = [
-        Outcome(None) if i in lost else world.outcome(world.problem.cell(*c))
-        for i, c in enumerate(cells)
+    rows = [
+        (int(a), int(t), None if i in lost else float(world.scores[a, t]), 0.005)
+        for i, (a, t) in enumerate(cells)
     ]
-    return cells, outcomes
+    return Observations.of(rows)
+
+
+def first(outcomes, n, known=None):
+    """The first ``known`` of n outcomes, and the cells of the others, which are pending."""
+    known = n if known is None else known
+    pending = outcomes.take(slice(known, n))
+    return outcomes.take(slice(known)), np.column_stack([pending.arm, pending.task])
 
 
 @pytest.mark.parametrize("window", [0, 1, 9])
 def test_a_posterior_that_grew_equals_one_computed_at_once(world, window):
     small = world(revisions=5)
-    cells, outcomes = random_search(small, 90, lost=(3, 20, 41))
+    outcomes = random_search(small, 90, lost=(3, 20, 41))
     growing = IncrementalPosterior(small.problem)
-    for n in range(len(cells) + 1):
-        grown = growing.posterior(cells[:n], outcomes[: max(n - window, 0)])
+    for n in range(len(outcomes) + 1):
+        history = first(outcomes, n, max(n - window, 0))
+        grown = growing.posterior(*history)
         if n % 13 == 0:
-            fresh = IncrementalPosterior(small.problem).posterior(
-                cells[:n], outcomes[: max(n - window, 0)]
-            )
+            fresh = IncrementalPosterior(small.problem).posterior(*history)
             np.testing.assert_allclose(grown.mean, fresh.mean, atol=1e-8)
             np.testing.assert_allclose(grown.sd, fresh.sd, atol=1e-8)
 
 
 def test_scores_processed_early_leave_no_work_and_change_nothing(world, monkeypatch):
     small = world(revisions=5)
-    cells, outcomes = random_search(small, 90, lost=(3, 20, 41))
+    outcomes = random_search(small, 90, lost=(3, 20, 41))
     monkeypatch.setattr(model_module, "BATCH", 8)
     early, late = IncrementalPosterior(small.problem), IncrementalPosterior(small.problem)
-    for n in range(len(cells) + 1):
-        early.update(cells[:n], outcomes[:n])
+    for n in range(len(outcomes) + 1):
+        early.update(outcomes.take(slice(n)))
     steps = []
     monkeypatch.setattr(early, "_step", steps.append)
-    actual, expected = (each.posterior(cells, outcomes[:80]) for each in (early, late))
+    actual, expected = (each.posterior(*first(outcomes, 90, 80)) for each in (early, late))
     assert not steps and early.is_used
     assert actual.model.hyperparameters == expected.model.hyperparameters
     np.testing.assert_allclose(actual.mean, expected.mean, atol=1e-8)
@@ -334,13 +332,12 @@ def test_scores_processed_early_leave_no_work_and_change_nothing(world, monkeypa
 @pytest.mark.parametrize("scores", [1, 20, FEW])
 def test_with_few_scores_the_model_is_estimated_from_all_of_them(world, scores):
     small = world(revisions=5)
-    cells, outcomes = random_search(small, FEW + 1)
+    outcomes = random_search(small, FEW + 1)
     growing = IncrementalPosterior(small.problem)
-    rows = [(*cell, one.score, one.stderr) for cell, one in zip(cells, outcomes, strict=True)]
-    model = fit_model(small.problem, Observations.of(rows[:scores]))
-    for n in range(1, len(cells) + 1):
+    model = fit_model(small.problem, outcomes.take(slice(scores)))
+    for n in range(1, len(outcomes) + 1):
         # later ones are pending
-        posterior = growing.posterior(cells[:n], outcomes[: min(n, scores)])
+        posterior = growing.posterior(*first(outcomes, n, min(n, scores)))
         if n >= scores:
             assert posterior.model.hyperparameters == model.hyperparameters
             np.testing.assert_allclose(posterior.model.spread, model.spread, rtol=1e-10)
@@ -349,26 +346,29 @@ def test_with_few_scores_the_model_is_estimated_from_all_of_them(world, scores):
 @pytest.mark.parametrize("scores", [FEW + 3, REFIT + ROWS])
 def test_the_spread_of_a_task_that_is_first_scored_late_is_its_own(world, scores):
     small = world(revisions=9)
-    cells = [cell for cell in random_search(small, 5 * scores)[0] if cell[1] < 4][:scores]
-    cells += [(0, 4), (30, 4), (71, 4), *random_search(small, 340)[0][-40:]]
+    early = random_search(small, 5 * scores)
+    last = random_search(small, 340).take(slice(-40, None))
+    early = early.take(early.task < 4).take(slice(scores))
+    cells = list(zip(early.arm.tolist(), early.task.tolist(), strict=True))
+    cells += [(0, 4), (30, 4), (71, 4), *zip(last.arm.tolist(), last.task.tolist(), strict=True)]
     cells = list(dict.fromkeys(cells))
-    outcomes = [small.outcome(small.problem.cell(*cell)) for cell in cells]
-    late = [i for i, cell in enumerate(cells) if cell[1] == 4]
-    for i in late:
-        outcomes[i] = replace(outcomes[i], score=0.5 + 10 * (outcomes[i].score - 0.5))
+    outcomes = Observations.of((a, t, float(small.scores[a, t]), 0.005) for a, t in cells)
+    late = np.flatnonzero(outcomes.task == 4)
+    outcomes.score[late] = 0.5 + 10 * (outcomes.score[late] - 0.5)
     growing = IncrementalPosterior(small.problem)
-    assumed = growing.posterior(cells, outcomes[: late[1]]).model
-    model = growing.posterior(cells, outcomes).model
+    assumed = growing.posterior(*first(outcomes, len(outcomes), late[1])).model
+    model = growing.posterior(outcomes).model
     assert not assumed.has_spread[4] and model.has_spread.all()
     assert model.spread[4] > 3 * np.median(assumed.spread)
 
 
 def test_a_new_basis_is_built_while_the_old_one_is_in_use(world):
     small = world(revisions=9)
-    cells, outcomes = random_search(small, 2 * REFIT)
+    outcomes = random_search(small, 2 * REFIT)
     growing = IncrementalPosterior(small.problem)
-    models = [growing.posterior(cells[:n], outcomes[:n]).model for n in range(1, len(cells) + 1)]
-    changes = [n for n in range(2, len(cells) + 1) if models[n - 1] is not models[n - 2]]
+    counts = range(1, len(outcomes) + 1)
+    models = [growing.posterior(outcomes.take(slice(n))).model for n in counts]
+    changes = [n for n in counts[1:] if models[n - 1] is not models[n - 2]]
     assert is_due(REFIT) and changes[: FEW - 1] == list(range(2, FEW + 1))
     (change,) = changes[FEW - 1 :]
     assert REFIT // ROWS <= change - REFIT < REFIT
@@ -376,13 +376,12 @@ def test_a_new_basis_is_built_while_the_old_one_is_in_use(world):
 
 def test_fewer_scores_than_before_start_a_new_posterior(world):
     small = world(revisions=5)
-    cells, outcomes = random_search(small, 80)
+    outcomes = random_search(small, 80)
     growing = IncrementalPosterior(small.problem)
     for n in (80, 66, 50, 80, 20):
-        fresh = IncrementalPosterior(small.problem).posterior(cells[:n], outcomes[:n])
-        np.testing.assert_allclose(
-            growing.posterior(cells[:n], outcomes[:n]).mean, fresh.mean, atol=1e-8
-        )
+        known = outcomes.take(slice(n))
+        fresh = IncrementalPosterior(small.problem).posterior(known)
+        np.testing.assert_allclose(growing.posterior(known).mean, fresh.mean, atol=1e-8)
 
 
 def test_observations_change_the_hyperparameters(world):
@@ -398,9 +397,9 @@ def test_observations_change_the_hyperparameters(world):
 def test_beyond_the_limit_arms_are_pooled_with_little_loss(world, monkeypatch):
     small = world()
     seen = observe(small, 200)
-    apart = fit_posterior(small.problem, seen)
+    apart = IncrementalPosterior(small.problem).posterior(seen)
     monkeypatch.setattr(model_module, "LIMIT", 120)
-    fewer = fit_posterior(small.problem, seen)
+    fewer = IncrementalPosterior(small.problem).posterior(seen)
     assert len(apart.rows) == 200 and len(fewer.rows) <= 120
     assert np.corrcoef(apart.mean, fewer.mean)[0, 1] > 0.99
     assert (fewer.sd >= apart.sd - 1e-9).all()  # averaging loses information, and says so
@@ -427,12 +426,12 @@ def test_a_long_search_needs_few_rows(world, monkeypatch):
     small = world()
     monkeypatch.setattr(model_module, "LIMIT", 60)
     monkeypatch.setattr(model_module, "REFIT", 0)  # it would come between two of these limits
-    cells, outcomes = random_search(small, 200)
+    outcomes = random_search(small, 200)
     growing = IncrementalPosterior(small.problem)
-    sizes = [len(growing.posterior(cells[:n], outcomes[:n]).rows) for n in range(1, 201)]
+    sizes = [len(growing.posterior(outcomes.take(slice(n))).rows) for n in range(1, 201)]
     assert max(sizes) <= 60 + 60  # and a few while they are pooled
-    whole = IncrementalPosterior(small.problem).posterior(cells, outcomes)
-    np.testing.assert_allclose(growing.posterior(cells, outcomes).mean, whole.mean, atol=1e-8)
+    whole = IncrementalPosterior(small.problem).posterior(outcomes)
+    np.testing.assert_allclose(growing.posterior(outcomes).mean, whole.mean, atol=1e-8)
 
 
 @pytest.mark.parametrize("n", [0, 1, 4, 7, 9])

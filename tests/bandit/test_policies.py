@@ -67,10 +67,10 @@ def test_an_arm_that_keeps_failing_is_neither_leader_nor_rival(world, after, dra
     best = int(small.scores.mean(axis=1).argmax())
     cells = [cell for cell in cells if cell[0] != best] + [(best, 0), (best, 1)]
     state = after(small, cells)
-    failing = replace(state, outcomes=[*state.outcomes[:-2], Outcome(None), Outcome(None)])
-    assert not failing.usable[best] and failing.usable.sum() == len(failing.usable) - 1
-    assert failing.leader != best
-    assert policy_named("race")(failing).arm != best
+    state.finished.score[-2:] = np.nan
+    assert not state.usable[best] and state.usable.sum() == len(state.usable) - 1
+    assert state.leader != best
+    assert policy_named("race")(state).arm != best
 
 
 def test_race_beats_random_on_average(world):
@@ -79,7 +79,7 @@ def test_race_beats_random_on_average(world):
         small = world(seed=seed)
         for name, found in regret.items():
             result = simulate(small.problem, small.table, policy_named(name), budget=0.4, seed=seed)
-            found.append(result.trace[-1].regret)
+            found.append(result.path[-1].loss)
     assert np.mean(regret["race"]) < 0.2 * np.mean(regret["random"])
     assert np.median(regret["race"]) == 0.0
 
@@ -133,8 +133,8 @@ def test_it_finds_an_arm_far_better_than_one_at_random(world, name):
         small = world(seed=seed, revisions=8)
         found.append(
             simulate(small.problem, small.table, policy_named(name), budget=0.3, seed=seed)
-            .trace[-1]
-            .regret
+            .path[-1]
+            .loss
         )
         means = small.scores.mean(axis=1)
         chance.append(means.max() - means.mean())
@@ -160,7 +160,7 @@ def test_the_example_policy_of_the_documentation_works(world):
     small = world(revisions=3)
     result = simulate(small.problem, small.table, names["cheapest"], budget=1.0, seed=0)
     costs = [pick.cost for pick in result.picks]
-    assert len(costs) == small.scores.size and result.trace[-1].regret == 0.0
+    assert len(costs) == small.scores.size and result.path[-1].loss == 0.0
 
 
 def test_the_documentation_lists_every_policy():

@@ -7,7 +7,7 @@ import pytest
 
 from daskmetrics.bandit import Outcome, arm_features
 from daskmetrics.bandit.costs import PaidCosts
-from daskmetrics.bandit.problem import Observations, OutcomeHistory
+from daskmetrics.bandit.problem import Observations
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Checkpoint, Suite
 
@@ -84,17 +84,6 @@ def test_the_default_arm_is_the_last_layer_of_the_models_own_last_checkpoint_or_
     assert {str(problem.arms[arm]) for arm in fixed.default_arms} == {"small@step4/3"}
 
 
-def test_metrics_are_standardised_with_missing_ones_at_the_mean():
-    suite = Suite("m", ("step0", "main"), (0, 1), 1)
-    metrics = np.array(
-        [[1.0, 5.0, np.nan], [np.nan, 5.0, np.nan], [2.0, 5.0, np.nan], [3.0, np.inf, np.nan]]
-    )
-    kept = arm_features([suite], metrics)[:, 3:]
-    sd = np.sqrt(2 / 3)
-    # the constant and the empty column are gone
-    np.testing.assert_allclose(kept, [[-1 / sd], [0.0], [0.0], [1 / sd]])
-
-
 def test_two_suites_differ_in_their_model_columns():
     suites = [Suite("a", ("step0", "step8"), (1,), 2), Suite("b", ("step0", "step2"), (4,), 4)]
     expected = [[0, 0.5, 1, 0], [1, 0.5, 1, 0], [0, 1, 0, 1], [1, 1, 0, 1]]
@@ -103,7 +92,7 @@ def test_two_suites_differ_in_their_model_columns():
 
 def test_observations_do_not_depend_on_their_order():
     rows = [(2, 0, 0.3, 0.1), (0, 1, 0.2, 0.1), (0, 0, 0.1, 0.1)]
-    one, other = Observations.of(rows), Observations.of(reversed(rows))
+    one, other = (Observations.of(some).by_cell() for some in (rows, reversed(rows)))
     assert one.arm.tolist() == other.arm.tolist() == [0, 0, 2]
     assert one.score.tolist() == other.score.tolist() == [0.1, 0.2, 0.3]
 
@@ -112,16 +101,3 @@ def test_observations_do_not_depend_on_their_order():
 def test_a_failure_is_never_a_number(outcome):
     with pytest.raises(DataError, match="finite"):
         Outcome(*outcome)
-
-
-def test_a_history_that_grew_shrank_or_restarted_equals_one_read_at_once():
-    cells = [(2, 1), (0, 0), (2, 0), (1, 1)]
-    outcomes = [Outcome(0.5, 0.1), Outcome(None), Outcome(0.4), Outcome(0.3, 0.2)]
-    other = [Outcome(0.9), *outcomes[1:]]
-    history = OutcomeHistory()
-    steps = [(cells, outcomes[:n]) for n in (1, 3, 4, 2, 4)]
-    for chosen, known in (*steps, (cells, other), (cells[::-1], other), ([], []), (cells, other)):
-        read = history.read(chosen, known)
-        expected = Observations.of_outcomes(chosen[: len(known)], known)
-        for name in vars(expected):
-            np.testing.assert_array_equal(getattr(read, name), getattr(expected, name))

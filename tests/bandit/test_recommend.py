@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daskmetrics.bandit import Outcome, policy_named
-from daskmetrics.bandit.model import fit_posterior
+from daskmetrics.bandit import Outcome, Problem, State, arm_features, policy_named
+from daskmetrics.bandit.model import IncrementalPosterior
 from daskmetrics.bandit.problem import Observations, task_weights
 from daskmetrics.bandit.recommend import (
     CREDIBLE,
@@ -23,7 +23,7 @@ from daskmetrics.bandit.recommend import (
 )
 from daskmetrics.bandit.replay import simulate, true_objectives
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.names import Arm, Cell, Suite, step_of
+from daskmetrics.core.names import Arm, Cell, Suite, grid, step_of
 
 
 def observe(world, n):
@@ -33,7 +33,7 @@ def observe(world, n):
 
 def test_probabilities_are_those_of_the_draws(world):
     small = world()
-    posterior = fit_posterior(small.problem, observe(small, 60))
+    posterior = IncrementalPosterior(small.problem).posterior(observe(small, 60))
     each = [confidence(posterior, arm, 0.0, 0).best for arm in range(len(small.problem.arms))]
     assert sum(each) == pytest.approx(1.0, abs=0.05)
     leader = int(posterior.mean.argmax())
@@ -43,7 +43,7 @@ def test_probabilities_are_those_of_the_draws(world):
 
 def test_the_credible_set_is_the_smallest_with_the_required_probability(world):
     small = world()
-    posterior = fit_posterior(small.problem, observe(small, 60))
+    posterior = IncrementalPosterior(small.problem).posterior(observe(small, 60))
     sure = confidence(posterior, int(posterior.mean.argmax()), 0.0, 0)
     each = [confidence(posterior, arm, 0.0, 0).best for arm in sure.credible]
     assert sum(each[:-1]) - 0.03 < CREDIBLE <= sum(each) + 0.03  # each estimate has its own draws
@@ -52,7 +52,7 @@ def test_the_credible_set_is_the_smallest_with_the_required_probability(world):
 
 def test_unusable_arms_are_ignored(world):
     small = world()
-    posterior = fit_posterior(small.problem, observe(small, 60))
+    posterior = IncrementalPosterior(small.problem).posterior(observe(small, 60))
     leader = int(posterior.mean.argmax())
     alone = np.arange(len(small.problem.arms)) == leader
     assert confidence(posterior, leader, 0.0, 0, alone).best == 1.0
@@ -61,7 +61,7 @@ def test_unusable_arms_are_ignored(world):
 def test_two_scores_do_not_give_high_confidence(world):
     small = world()
     seen = Observations.of([(0, 0, 0.500, 0.0), (9, 0, 0.501, 0.0)])
-    posterior = fit_posterior(small.problem, seen)
+    posterior = IncrementalPosterior(small.problem).posterior(seen)
     leader = int(posterior.mean.argmax())
     margin = margin_of(posterior, leader, seen, 0.01)
     assert margin > 4 * posterior.sd.max()
@@ -72,7 +72,7 @@ def test_two_scores_do_not_give_high_confidence(world):
 def test_the_margin_is_a_share_of_the_mean_score(world, reward):
     small = world(reward=reward)
     seen = observe(small, 200)
-    posterior = fit_posterior(small.problem, seen)
+    posterior = IncrementalPosterior(small.problem).posterior(seen)
     leader = int(posterior.mean.argmax())
     margin = margin_of(posterior, leader, seen, 0.01)
     raw = 0.01 * small.scores[leader].mean()
@@ -119,10 +119,8 @@ def test_policies_decide_by_the_posterior_where_noisy_scores_name_another_arm(wo
         after(with_noise(world(seed=seed, revisions=2, layers=3, tasks=3), seed), cells, seed=seed)
         for seed in range(12)
     ]
-    states = [
-        replace(each, outcomes=[Outcome(out.score, 0.03) for out in each.outcomes])
-        for each in states
-    ]
+    for state in states:
+        state.finished.stderr[:] = 0.03
     assert all(state.scored.all() for state in states)
     assert 0 < sum(state.leader != state.recommended for state in states) < len(states)
     for state in states:
@@ -144,22 +142,36 @@ def test_no_listed_arm_is_above_one_with_greater_scores(world, after, draw, seed
     measured = [each.measured for each in found.top if each.measured is not None]
     assert measured == sorted(measured, reverse=True)
     assert all((each.measured is not None) == (len(each.scores) == 3) for each in found.top)
-    if state.scored.any():
-        assert found.confirmed and found.best.measured == max(measured)
-    else:
-        assert not found.confirmed and found.best.scores
+    assert found.best.scores
+    if found.confirmed:
+        assert found.best.measured == max(measured)
+
+
+@pytest.mark.parametrize(("gap", "is_confirmed"), [(0.5, False), (0.0, True)])
+def test_a_bad_arm_is_not_the_answer_because_a_good_one_lacks_a_score(gap, is_confirmed):
+    """What was left of the budget completes no arm of the good model."""
+    suites = [Suite(model, ("main",), tuple(range(6)), 5) for model in ("good", "bad")]
+    ones = np.ones((12, 2))
+    problem = Problem(grid(suites), ("s", "t"), arm_features(suites), ones, ones)
+    cells = [(0, 0), (1, 0), (2, 1), (3, 1), (6, 0), (6, 1), (8, 0), (8, 1), (11, 0), (11, 1)]
+    score = {arm: 0.3 + gap * (arm < 6) + 0.01 * np.sin(arm) for arm, _ in cells}
+    finished = Observations.of((arm, task, score[arm], 0.01) for arm, task in cells)
+    paid = np.zeros((12, 2), dtype=bool)
+    paid[finished.arm, finished.task] = True
+    pending = np.zeros((0, 2), dtype=int)
+    state = State(problem, finished, pending, paid, np.where(paid, 0.0, 2.0), 1.0, 0)
+    found = recommend(state, 10.0, 9.0)
+    assert found.confirmed == is_confirmed == (found.arm.model == "bad")
+    assert found.best.scores and found.probability_within > 0.05
 
 
 def test_an_arm_with_a_failed_cell_has_not_all_scores(world, after):
     small = world(revisions=2, layers=3, tasks=3)
     best = int(small.scores.mean(axis=1).argmax())
     state = after(small, [(arm, task) for arm in range(12) for task in range(3)])
-    failed = [
-        replace(one, score=None) if cell == (best, 1) else one
-        for cell, one in zip(state.cells, state.outcomes, strict=True)
-    ]
-    state = replace(state, outcomes=failed)
-    assert state.complete[best] and not state.scored[best] and state.scored.sum() == 11
+    finished = state.finished
+    finished.score[(finished.arm == best) & (finished.task == 1)] = np.nan
+    assert not state.scored[best] and state.scored.sum() == 11
     found = recommend(state, 1.0, 1.0)
     assert found.confirmed and found.arm != state.problem.arms[best]
 
@@ -279,7 +291,7 @@ def test_a_search_for_one_kind_finds_its_best_arm_and_confirms_no_other_task(wor
     problem = replace(small.problem, weights=tuple(task_weights(KINDS, "pairs")))
     changed = replace(small, problem=problem, scores=scores)
     result = simulate(problem, changed.table, policy_named("race"), budget=0.7, seed=0)
-    assert result.trace[-1].regret < 0.01
+    assert result.path[-1].loss < 0.01
     assert (
         scores.mean(axis=1)[problem.arm_index[result.recommendation.arm]]
         < scores.mean(axis=1).max()
@@ -301,9 +313,9 @@ def test_weights_decide_which_arm_is_best(world):
         )
         changed = replace(small, problem=problem, scores=scores)
         found = simulate(problem, changed.table, policy_named("sweep"), budget=1.0, seed=0)
-        assert (problem.arm_index[found.recommendation.arm] == 5) == best and found.trace[
+        assert (problem.arm_index[found.recommendation.arm] == 5) == best and found.path[
             -1
-        ].regret == 0.0
+        ].loss == 0.0
 
 
 @pytest.mark.parametrize("reward", ["mean", "robust"])

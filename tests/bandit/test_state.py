@@ -105,7 +105,7 @@ def test_no_arm_of_a_worse_model_is_the_answer_while_a_better_model_has_no_score
     complete = {problem.arms[arm].model for arm in np.flatnonzero(learner.state.scored)}
     if abs(gap) > 0.03 and best_model in complete:
         assert answer.arm.model == best_model
-    assert not complete or answer.arm.model in complete
+    assert not complete or answer.arm.model in complete or not answer.confirmed
 
 
 @settings(max_examples=20, deadline=None)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import rivals
 
-from daskmetrics.bandit.replay import ReplayPlan, Scenario
-from daskmetrics.bandit.tables import ScoreRow, score_table
+from daskmetrics.bandit.replay import ReplayPlan, Scenario, ScoreRow, score_table
 from daskmetrics.core.names import Arm
 
 

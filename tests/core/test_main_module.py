@@ -86,7 +86,7 @@ print(bool((run.metrics.norm > 0).all()), {pick["why"]["because"] for pick in ru
 REPLAY = """
 from daskmetrics.bandit.policies import race
 from daskmetrics.bandit.replay import ReplayPlan, Scenario, Setting, run_trials
-from daskmetrics.bandit.tables import score_table
+from daskmetrics.bandit.replay import score_table
 from tests.bandit.conftest import known_rows
 
 def mine(state):

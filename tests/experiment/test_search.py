@@ -169,14 +169,6 @@ def test_a_checkpoint_that_could_not_be_measured_is_excluded(prepared):
     assert bench.drive()
 
 
-@pytest.mark.parametrize(("search_keys", "columns"), [({}, 0), ({"metrics": True}, 1)])
-def test_metrics_are_features_of_the_arms_only_if_that_is_asked_for(prepared, search_keys, columns):
-    experiment = prepared(search=search_keys)
-    problem = search.problem(experiment, measured(experiment))
-    most = columns * len(experiment.metrics)
-    assert problem.features.shape[1] == 2 + len(problem.models) + most
-
-
 def test_a_search_without_measured_checkpoints_is_an_error(prepared):
     experiment = prepared()
     lost = tuple(map(str, experiment.checkpoints))

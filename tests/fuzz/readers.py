@@ -17,6 +17,7 @@ import yaml
 from safetensors.numpy import save
 
 from daskmetrics import config, store
+from daskmetrics.bandit import arm_features
 from daskmetrics.checkpoints import locations, shipped
 from daskmetrics.cluster.slurm import commands as commands
 from daskmetrics.cluster.slurm.allocation import parse_allocation
@@ -119,7 +120,7 @@ CONFIG = {
 def read_score_table(name: str) -> Callable[[Path], object]:
     def read(folder: Path) -> object:
         table = score_tables.read(folder / name)
-        return score_tables.published(folder / name), table.features(), table.is_complete()
+        return score_tables.published(folder / name), arm_features(table.suites), table.cells()
 
     return read
 

@@ -17,7 +17,7 @@ from daskmetrics.experiment import search as search
 from daskmetrics.experiment.measure import units_left
 from daskmetrics.experiment.search import cells_left
 from daskmetrics.metrics import resolve
-from daskmetrics.metrics.operations import operations
+from daskmetrics.metrics.registry import operations
 from daskmetrics.planning import calibration
 from daskmetrics.planning.calibration import Calibration, Sample
 from daskmetrics.planning.estimate import unit_seconds, workload

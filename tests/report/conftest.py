@@ -24,7 +24,6 @@ from daskmetrics.bandit import (
     policy_named,
     task_weights,
 )
-from daskmetrics.bandit.features import metrics_of_arms
 from daskmetrics.bandit.problem import Reward
 from daskmetrics.core.events import RunFinished, RunStarted, SearchEnded, StorePlan, UnitAsked
 from daskmetrics.core.files import RunFolder
@@ -177,7 +176,6 @@ def _settings(story: Story) -> dict[str, Any]:
         ],
         "tasks": list(story.tasks),
         "search": {
-            "metrics": True,
             "budget": story.budget,
             "reward": story.reward,
             "objective": story.objective,
@@ -268,12 +266,7 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
     """Run the search; returns whether it finished."""
     arms = grid(suites)
     costs = np.ones((len(arms), len(story.tasks)))
-    blocks = [
-        _block(story, suite, checkpoint).values
-        for suite in suites
-        for checkpoint in suite.checkpoints()
-    ]
-    features = arm_features(suites, metrics_of_arms(suites, np.concatenate(blocks)))
+    features = arm_features(suites)
     search, kinds = (
         config.parse(_settings(story)).search,
         {task: kind(task) for task in story.tasks},
