@@ -399,8 +399,7 @@ def watch(
     Parameters
     ----------
     config, settings, folder, **arguments
-        As in `run`; the section ``watch`` of a configuration says how its folders and hub ids are
-        followed.
+        As in `run`; ``until_idle``, such as ``"10m"``, ends the watch without a new checkpoint.
     background : bool
         Whether to return at once, while the watch goes on in a process of its own, for instance
         beside a training.

@@ -155,9 +155,7 @@ def policies() -> None:
 
 @list_.command(epilog=example("daskmetrics list profiles"))
 def profiles() -> None:
-    """List the profiles of places to run, and your site's settings."""
-    import dask.config
-
+    """List the profiles of places to run."""
     from daskmetrics import config
 
     folder = config.folder() / "clusters"
@@ -173,6 +171,3 @@ def profiles() -> None:
     headers = ("profile", "kind", "workers", "resources of each", "partition", "file")
     Table(headers, tuple(rows)).show()
     say(f"These files are in {folder}. You can also use your own file: --cluster FILE.")
-    if settings := dask.config.get("daskmetrics.cluster", {}):
-        keys = ", ".join(f"{key}: {value}" for key, value in settings.items())
-        say(f"Settings of your site, from Dask's configuration, which replace a profile's: {keys}")

@@ -14,7 +14,9 @@ from daskmetrics.cli._common import (
     end_as_by_ctrl_c,
     example,
     flag_option,
+    note,
     number_option,
+    parsed_by,
     path_option,
     say,
     text_option,
@@ -51,6 +53,10 @@ SHOWN_FAILURES = 10
     "--types",
     "TYPES",
     "Columns of a CSV file that are numbers: rate=float,steps=int.",
+    type=parsed_by(
+        lambda text: dict(pair.split("=") for pair in text.split(",")),
+        "columns and their types, for instance rate=float,steps=int",
+    ),
 )
 @number_option("--workers", "Number of workers.  [default: 2, or the profile's]")
 @number_option("--batch-size", "Items per Dask task.", default=10)
@@ -64,7 +70,6 @@ SHOWN_FAILURES = 10
     default=0,
 )
 @text_option("--version", None, "Version of FUNCTION, instead of a hash of its source.")
-@flag_option("--no-resume", "Refuse to continue a run in the folder.")
 @text_option(
     "--resume-from",
     "N|TIME",
@@ -122,14 +127,7 @@ def _spec(given: SimpleNamespace) -> MapSpec:
     function = load(given.function)
     values: Sequence[Any] = range(given.iterations or 0)
     if given.items:
-        try:
-            types = dict(pair.split("=") for pair in (given.types or "").split(",") if pair)
-        except ValueError:
-            raise ConfigError(
-                f"'--types {given.types}' is not columns and their types. Write for instance "
-                "rate=float,steps=int."
-            ) from None
-        values = read_items(given.items, types)
+        values = read_items(given.items, given.types or {})
     return make_spec(
         function,
         values,
@@ -177,17 +175,12 @@ def _run(
     from daskmetrics.experiment import Display
 
     end_as_by_ctrl_c()
-    if folder.journal.exists() and given.no_resume:
-        raise ConfigError(
-            f"'{folder.path}' already holds a run: choose another --folder, or omit --no-resume."
-        )
     if given.resume_from:
         entries = tuple(read(folder.must_exist().journal))
         keep = earlier_state(spec, entries, given.resume_from)
         aside = set_aside(folder.journal, folder.lock, keep)
-        say(
+        note(
             f"Continues after entry {keep} of {len(entries)}; the whole journal is '{aside}'.",
-            err=True,
         )
     with open_journal(folder.path) as journal, Display() as display, ExitStack() as stack:
         if given.retry_failed:
@@ -207,8 +200,6 @@ def _progress(display: Display, failed: int) -> Callable[[ItemResult], None]:
     """A callback that shows the progress and the first failures; the end of the run lists all of
     them by cause.
     """
-    from rich.markup import escape
-
     shown = 0
 
     def on_result(result: ItemResult) -> None:
@@ -216,10 +207,7 @@ def _progress(display: Display, failed: int) -> Callable[[ItemResult], None]:
         failed += not result.ok
         if not result.ok and shown < SHOWN_FAILURES:
             shown += 1
-            line = f"{escape(result.name)}: {result.status}, {escape(str(result.reason))}"
-            if shown == SHOWN_FAILURES:
-                line += "  (further failures at the end)"
-            display.message(f"[yellow]{line}[/]")
+            display.say(f"{result.name}: {result.status}, {result.reason}")
         display.advance("map", f"{failed} failed" if failed else "")
 
     return on_result
@@ -229,29 +217,21 @@ def _report_earlier_runs(spec: MapSpec, journal: Journal, finished: int, display
     from daskmetrics.core.events import MapStarted, latest
 
     if finished:
-        display.message(f"{finished} of {len(spec.items)} items are recorded already.")
+        display.say(f"{finished} of {len(spec.items)} items are recorded already.")
     header = latest(journal.entries, MapStarted)
     if header and header.function != spec.function.name:
-        display.message(
-            f"[yellow]The folder was last used by {header.function}; its results are kept.[/]"
-        )
+        display.say(f"The folder was last used by {header.function}; its results are kept.")
     elif header and header.version != spec.function.version:
-        display.message(
-            "[yellow]The function's source has changed: results of the old source are not used.[/]"
-        )
+        display.say("The function's source has changed: results of the old source are not used.")
 
 
 @contextmanager
 def _client(profile: Cluster, pins: Pins, folder: RunFolder, display: Display) -> Iterator[Client]:
-    from rich.markup import escape
-
     from daskmetrics.cluster import connect, pin_workers
     from daskmetrics.cluster.join import admitting
 
     name = folder.path.resolve().name
-    with connect(
-        profile, name, lambda text: display.message(escape(text)), on_start=display.message
-    ) as client:
+    with connect(profile, name, display.say, on_start=display.message) as client:
         pinned_workers = pin_workers(client, pins) if pins else {}
         for worker, pinned in pinned_workers.items():
             units = ", ".join(
@@ -261,7 +241,7 @@ def _client(profile: Cluster, pins: Pins, folder: RunFolder, display: Display) -
             )
             if pinned["node"] is not None:
                 units += f", of node {pinned['node']}"
-            display.message(f"Worker {worker}: {pinned['problem'] or units}")
+            display.say(f"Worker {worker}: {pinned['problem'] or units}")
         with admitting(client, profile, folder.scheduler):
             yield client
 
@@ -273,9 +253,8 @@ def _preview(
     from daskmetrics.execution.map.folder import earlier_state
     from daskmetrics.execution.map.source import ItemTracker
 
-    journal = folder.journal
     size = spec.options.batch_size
-    entries = tuple(read(journal))
+    entries = tuple(read(folder.journal))
     if given.resume_from:
         entries = entries[: earlier_state(spec, entries, given.resume_from)]
     tracker = ItemTracker(spec.items, spec.options.retries, entries)
@@ -293,14 +272,14 @@ def _preview(
     workers = f"{profile.workers} ({profile.kind})"
     if given.serial:
         workers = "none: in this process"
-    rows = (
-        ("function", function),
-        ("items", f"{total}, of which {total - unfinished} are recorded already"),
-        ("batches", f"{-(-unfinished // size)} of up to {size} items"),
-        ("each item", f"at most {given.timeout}; {spec.options.retries} retries"),
-        ("workers", workers),
-        ("each worker", ", ".join(reserved) or "not pinned"),
-        ("journal", str(journal)),
-        ("results", str(given.output or "not written; add --output results.csv")),
-    )
-    Table((), rows, notes=("Nothing was started.",)).show()
+    rows = {
+        "function": function,
+        "items": f"{total}, of which {total - unfinished} are recorded already",
+        "batches": f"{-(-unfinished // size)} of up to {size} items",
+        "each item": f"at most {given.timeout}; {spec.options.retries} retries",
+        "workers": workers,
+        "each worker": ", ".join(reserved) or "not pinned",
+        "journal": str(folder.journal),
+        "results": str(given.output or "not written; add --output results.csv"),
+    }
+    Table((), tuple(rows.items()), notes=("Nothing was started.",)).show()

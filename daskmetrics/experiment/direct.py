@@ -490,8 +490,9 @@ def _from_source(
 def _download(source: str, revision: str) -> None:
     require_answer(source)
     missing = prefetch.checkpoint(source, revision, prefetch.FILES)
-    for reason in prefetch.fetch([missing], lambda *_: None).values():
-        raise ConfigError(f"'{source}' cannot be downloaded: {reason}")
+    for _, reason in prefetch.fetch([missing]):
+        if reason:
+            raise ConfigError(f"'{source}' cannot be downloaded: {reason}")
 
 
 def _from_transformers(

@@ -286,7 +286,7 @@ def _located(
     located, errors = {}, []
     for number, model in enumerate(config.models):
         try:
-            if model.train:
+            if model.recipe:
                 located[model.name] = trainings[model.name].located(model)
             else:
                 located[model.name] = checkpoints.locate(model, on_message, number)

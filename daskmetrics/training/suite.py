@@ -175,24 +175,18 @@ def disk(recipe: Recipe) -> float:
     return parameters(recipe) * (4.0 * len(revisions(recipe)) + 2 * _SAVED)
 
 
-def needs(name: str, recipe: Recipe, folder: Path, workers: int) -> dict[str, str]:
+def needs(name: str, recipe: Recipe, folder: Path) -> dict[str, str]:
     """What training would do, as names and values for the user."""
     sequences = effective(recipe)
-    ranks = str(recipe.ranks)
-    if workers < recipe.ranks:
-        ranks += f", of which {workers} have a worker"
-    steps = f"{recipe.steps:,}, at most {recipe.steps * sequences * recipe.context:,} tokens"
-    corpus = epoch(recipe, files.cache_folder())
-    if corpus:
-        steps += f"; {recipe.steps * sequences / corpus:.3g} epochs of {corpus:,} sequences"
+    tokens = recipe.steps * sequences * recipe.context
     return {
         "suite": f"{name}, {parameters(recipe):,} parameters",
-        "ranks": ranks,
+        "ranks": str(recipe.ranks),
         "effective batch": (
             f"{sequences} sequences = {recipe.batch} per pass x {recipe.accumulate} passes x "
-            f"{recipe.ranks} ranks; {sequences * recipe.context:,} tokens"
+            f"{recipe.ranks} ranks"
         ),
-        "steps": steps,
+        "steps": f"{recipe.steps:,}, at most {tokens:,} tokens",
         "memory per rank": f"{memory(recipe) / 2**30:.2f} GiB (estimated, {recipe.precision})",
         "disk": (
             f"{disk(recipe) / 1e6:,.1f} MB of {len(revisions(recipe))} checkpoints in '{folder}'"

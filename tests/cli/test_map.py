@@ -218,13 +218,6 @@ def test_a_mistake_gives_one_message_and_exit_code_2(place, arguments, message):
     assert not (place / "runs").exists()
 
 
-def test_no_resume_refuses_an_existing_run(place):
-    arguments = ("bench.py:step", "--iterations", "3", "--serial", "--no-resume")
-    assert call(place, *arguments).exit_code == 0
-    again = call(place, *arguments)
-    assert again.exit_code == 2 and "choose another --folder" in again.stderr
-
-
 def test_ctrl_c_in_this_process_explains_how_to_resume(place):
     (place / "bench.py").write_text(BENCH.replace("0.002", "1000 if item == 5 else 0.002"))
     arguments = [
