@@ -24,7 +24,6 @@ from daskmetrics.cli._common import (
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RUNS, RunFolder
 from daskmetrics.core.table import Table
-from daskmetrics.core.text import plural
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -101,7 +100,7 @@ def map_(**options: Any) -> None:
     folder = RunFolder(given.folder or RUNS / given.function.rpartition(":")[2])
     spec, (profile, pins) = _spec(given), _cluster(given)
     if given.dry_run:
-        _preview(spec, given, folder, profile, pins)
+        _preview(spec, given, folder, profile)
         return
     results = _run(spec, given, folder, profile, pins)
     say(summary_text(results, len(results)))
@@ -246,9 +245,7 @@ def _client(profile: Cluster, pins: Pins, folder: RunFolder, display: Display) -
             yield client
 
 
-def _preview(
-    spec: MapSpec, given: SimpleNamespace, folder: RunFolder, profile: Cluster, pins: Pins
-) -> None:
+def _preview(spec: MapSpec, given: SimpleNamespace, folder: RunFolder, profile: Cluster) -> None:
     from daskmetrics.execution.journal import read
     from daskmetrics.execution.map.folder import earlier_state
     from daskmetrics.execution.map.source import ItemTracker
@@ -260,12 +257,6 @@ def _preview(
     tracker = ItemTracker(spec.items, spec.options.retries, entries)
     total = len(spec.items)
     unfinished = len(tracker.unfinished())
-    reserved = []
-    for number, unit in ((pins.cpus, "CPU"), (pins.gpus, "GPU")):
-        if number is not None:
-            reserved.append(f"{plural(number, unit)} of its own")
-    if profile.kind == "slurm":
-        reserved.append(f"{min(1, profile.gpus_per_job)} GPU of its job")
     function = f"{spec.function.name}, version {spec.function.version[:12]}"
     if spec.function.seeded:
         function += ", seeded per item"
@@ -278,7 +269,6 @@ def _preview(
         "batches": f"{-(-unfinished // size)} of up to {size} items",
         "each item": f"at most {given.timeout}; {spec.options.retries} retries",
         "workers": workers,
-        "each worker": ", ".join(reserved) or "not pinned",
         "journal": str(folder.journal),
         "results": str(given.output or "not written; add --output results.csv"),
     }

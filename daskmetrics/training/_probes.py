@@ -160,7 +160,8 @@ def buckets(gradient: float) -> list[float]:
     [1.0, 25.0, 25.0, 9.0]
     """
     ends = [0.0, *np.arange(FIRST, gradient, BUCKET), gradient]
-    return np.diff(ends).tolist()
+    sizes: list[float] = np.diff(ends).tolist()
+    return sizes
 
 
 def exposed(

@@ -41,7 +41,6 @@ FORMER = {
     "schedule": "cosine",
     "warmup": 1 / 16,
 }
-CORPUS_KEYS = {"corpus", "text", "context", "vocabulary"}
 # bytes of a process that has loaded torch and transformers; measured on Linux, without CUDA
 PROCESS = 0.4e9
 _STATE = 16  # bytes per parameter: weight, gradient, and two moments of AdamW
@@ -86,8 +85,8 @@ def epoch(recipe: Recipe, cache: Path, count: bool = False) -> int | None:
     They are kept in the cache folder. Without ``count`` the result is None for a corpus that was
     not counted before; with it, the corpus is tokenized to count it.
     """
-    of_corpus = Recipe.model_validate(recipe.model_dump(include=CORPUS_KEYS))
-    kept = cache / "epochs" / recipe_key(of_corpus)
+    about = (recipe.text, recipe.context, recipe.vocabulary)
+    kept = cache / "epochs" / content_key("epoch", data.key(recipe), *about)
     if not kept.is_file():
         if not count:
             return None

@@ -164,8 +164,7 @@ class _Relay:
     reported: float = 0.0
 
     def follow(self) -> None:
-        tasks, key = self.worker.state.tasks, self.spec.key
-        while key in tasks and tasks[key].state == "executing" and self.process.poll() is None:
+        while self._is_executing() and self.process.poll() is None:
             if select.select([self.pipe], [], [], POLL)[0] and not self._receive():
                 time.sleep(POLL)  # it has closed the pipe, and may go on
             self._beat()
@@ -173,6 +172,10 @@ class _Relay:
             while select.select([self.pipe], [], [], 0)[0] and self._receive():
                 pass
             self._read_log()
+
+    def _is_executing(self) -> bool:
+        task = self.worker.state.tasks.get(self.spec.key)  # the event loop changes them meanwhile
+        return task is not None and task.state == "executing"
 
     def _send(self, **facts: object) -> None:
         ranked = {"rank": self.spec.rank, "attempt": self.spec.attempt, **facts}
