@@ -85,7 +85,7 @@ def allreduce(recipe: Recipe, corpus: Path, world: World) -> ProbeTables:
             " ranks",
         ),
     )
-    shares = (f"{added / (added + computing):.1%}" for added in (predicted, measured))
+    shares = (f"{exchange / (exchange + computing):.1%}" for exchange in (predicted, measured))
     slowest = own.index(max(own))
     of_step = Table(
         ("", "predicted", "measured"),
