@@ -116,7 +116,7 @@ def threads(count: int) -> Iterator[None]:
 
 
 @dataclass
-class Learner:
+class TrainingState:
     """A model in training by a recipe, after ``step`` optimizer steps."""
 
     recipe: Recipe
@@ -204,7 +204,7 @@ class Learner:
             (partial / suite.SUMMARY).write_text(json.dumps(result) + "\n", encoding="utf-8")
 
 
-def new(recipe: Recipe, world: World = SINGLE, saved: Path | None = None) -> Learner:
+def new(recipe: Recipe, world: World = SINGLE, saved: Path | None = None) -> TrainingState:
     """A learner at step 0, whose random weights follow from the recipe's seed, or at the step of a
     resume state that `save` wrote.
     """
@@ -247,7 +247,7 @@ def new(recipe: Recipe, world: World = SINGLE, saved: Path | None = None) -> Lea
     )
     if state:
         optimizer.load_state_dict(state["optimizer"])
-    return Learner(recipe, world, model, world.wrap(model), optimizer, state.get("step", 0))
+    return TrainingState(recipe, world, model, world.wrap(model), optimizer, state.get("step", 0))
 
 
 def learning_rate(recipe: Recipe, step: int) -> float:
