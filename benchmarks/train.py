@@ -25,7 +25,7 @@ from daskmetrics.config import DDP, Cluster, Recipe
 from daskmetrics.training import suite as suite
 from daskmetrics.training.ddp.driver import launch
 from daskmetrics.training.ddp.ranks import Program, Progress
-from daskmetrics.training.recipe import DdpTraining
+from daskmetrics.training.recipe import program
 
 ROOT = Path(__file__).parent.parent
 
@@ -46,7 +46,7 @@ def process_group(
     """Seconds of a process group, and the weights of its last step."""
     shutil.copytree(corpus, folder / "corpus")
     started = time.perf_counter()
-    launch(client, DdpTraining("bench", recipe, folder, DDP()).program(), Quiet())
+    launch(client, program("bench", recipe, folder, DDP()), Quiet())
     seconds = time.perf_counter() - started
     return seconds, (folder / f"step{recipe.steps}" / "model.safetensors").read_bytes()
 

@@ -399,8 +399,8 @@ def watch(
     Parameters
     ----------
     config, settings, folder, **arguments
-        As in `run`; the models are folders, and the section ``watch`` of a configuration says when
-        it ends.
+        As in `run`; the models are folders; ``until_idle``, such as ``"10m"``, ends the watch
+        without a new checkpoint.
     background : bool
         Whether to return at once, while the watch goes on in a process of its own, for instance
         beside a training.

@@ -104,7 +104,7 @@ def _kinds(annotation: Any) -> Iterator[type[Section]]:
 
 
 def _section_page(path: str, section: type[Section]) -> str:
-    title = f"`{path}`" if path else "Top level"
+    title = f"`{path}`: {section.__name__}" if path else "Top level"
     meaning = (section.__doc__ or "").strip().partition("\n\n")[0].replace("\n", " ")
     properties = section.model_json_schema()["properties"]
     fields = {field.alias or name: field for name, field in section.model_fields.items()}
@@ -115,7 +115,8 @@ def _section_page(path: str, section: type[Section]) -> str:
 def _key(name: str, field: FieldInfo, schema: dict[str, Any]) -> str:
     """One key as an item of a definition list."""
     inner = list(_kinds(field.annotation))
-    kind = f"section {inner[0].__name__}" if inner else _type(schema)
+    sections = " or ".join(section.__name__ for section in inner)
+    kind = f"section {sections}" if inner else _type(schema)
     if field.is_required():
         kind += "; required"
     elif not inner:

@@ -65,8 +65,10 @@ def test_ready_made_configurations_satisfy_the_schema(path):
     jsonschema.validate(yaml.safe_load(path.read_text(encoding="utf-8")), SCHEMA)
 
 
-def test_the_schema_refuses_an_unknown_key():
+def test_the_schema_has_training_programs_and_refuses_an_unknown_key():
     config = yaml.safe_load((ROOT / "configs" / "demo.yaml").read_text(encoding="utf-8"))
+    config["models"] = [{"name": "mine", "train": {"script": "train.py", "args": ["--lr", 0.1]}}]
+    jsonschema.validate(config, SCHEMA)
     config["search"]["bugdet"] = 0.1
     with pytest.raises(jsonschema.ValidationError, match="bugdet"):
         jsonschema.validate(config, SCHEMA)

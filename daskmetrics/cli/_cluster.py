@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from daskmetrics.cli._common import PATH, Sections, end_as_by_ctrl_c, example, say
+from daskmetrics.cli._common import PATH, Sections, end_as_by_ctrl_c, example, note, say
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.table import Table
 
@@ -82,13 +82,12 @@ def init(output: Path | None) -> None:
     from daskmetrics.cluster.slurm import partitions
     from daskmetrics.cluster.slurm.commands import slurm
     from daskmetrics.cluster.slurm.profile import choose, profile_text
-    from daskmetrics.config.loading import JOBQUEUE, jobqueue_settings
+    from daskmetrics.config.loading import jobqueue_settings
 
     if output is not None and output.exists():
         raise ConfigError(f"'{output}' already exists: choose another file, or remove it.")
     listing = slurm("sinfo", "--format=%P %.11l %.5a %.6D %.5c %.8m %.20G %.10T %f")
-    settings = jobqueue_settings().items()
-    jobqueue = {JOBQUEUE[key]: value for key, value in settings if key in JOBQUEUE}
+    jobqueue = jobqueue_settings()
     partition, node = choose(partitions.read_partitions(), jobqueue.get("partition"))
     interface = partitions.interface_to(node.name)
     text = profile_text(partition, node, interface, listing, jobqueue)
@@ -115,10 +114,10 @@ def test_(profile: str) -> None:
     from daskmetrics.execution import handshake
 
     loaded = config.cluster(profile, workers=1, fewest=None, scoring=None)
-    say(f"Waiting for one worker ({loaded.kind}) ...", err=True)
+    note(f"Waiting for one worker ({loaded.kind}) ...")
     end_as_by_ctrl_c()
     began = time.perf_counter()
-    with connect(loaded, "selftest", lambda text: say(text, err=True)) as client:
+    with connect(loaded, "selftest", note) as client:
         name = next(iter(workers(client).values()))["name"]
         took = time.perf_counter() - began
         results = [

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+LONGEST = 1000  # characters of a sentence
 INTERRUPTED = 130  # exit code of a command that was ended by Ctrl-C
 
 PATH = click.Path(path_type=Path)
@@ -84,6 +84,18 @@ def number_option(name: str, help: str, least: int = 1, **settings: Any) -> Deco
     return click.option(name, type=click.IntRange(least), metavar="N", help=help, **settings)
 
 
+def parsed_by(parse: Callable[[str], object], wanted: str) -> Callable[[str], object]:
+    """The type of an option whose text is parsed; a ValueError is one that names what is wanted."""
+
+    def value(text: str) -> object:
+        try:
+            return parse(text)
+        except ValueError:
+            raise click.BadParameter(f"'{text}' is not {wanted}.") from None
+
+    return value
+
+
 def path_option(name: str, help: str, **settings: Any) -> Decorator:
     """An option with a file or a folder."""
     return click.option(name, type=PATH, help=help, **settings)
@@ -106,6 +118,11 @@ settings_option = click.option(
 #: The option --folder.
 folder_option = path_option("--folder", "Folder of the run.  [default: runs/NAME]")
 
+#: The option --cluster, which changes CONFIG.
+cluster_option = text_option(
+    "--cluster", "PROFILE", "A profile's name, or its YAML file.  [default: CONFIG's, or local]"
+)
+
 #: The option --workers, which changes CONFIG.
 workers_option = number_option("--workers", "Number of workers; short for --set cluster.workers=N.")
 
@@ -115,6 +132,24 @@ def say(text: object = "", err: bool = False, nl: bool = True) -> None:
     terminal.
     """
     click.echo(printable(str(text), "\n"), err=err, nl=nl)
+
+
+def note(text: object) -> None:
+    """Print a text to standard error, as what is not the answer."""
+    say(text, err=True)
+
+
+def all_settings(
+    settings: Sequence[str], cluster: str | None, short_forms: Mapping[str, object]
+) -> list[str]:
+    """All settings: the profile, then those of --set, then those of other options, by key, which
+    are None if they are not given.
+    """
+    profile = []
+    if cluster:
+        profile.append(f"cluster={cluster}")
+    last = (f"{key}={value}" for key, value in short_forms.items() if value is not None)
+    return [*profile, *settings, *last]
 
 
 def path_of(config: Path | None) -> Path:
@@ -151,13 +186,10 @@ def friendly(command: Callable[..., T]) -> Callable[..., T]:
             finally:
                 sys.stdout.flush()  # here, and not at the end of Python, its errors have a message
         except DaskmetricsError as error:
-            say(f"Error: {error}", err=True)
+            note(f"Error: {error}")
             sys.exit(2 if isinstance(error, (ConfigError, LockedError)) else 1)
         except KeyboardInterrupt:
-            say(
-                "Stopped. Recorded results are safe: run the same command again to resume.",
-                err=True,
-            )
+            note("Stopped. Recorded results are safe: run the same command again to resume.")
             sys.exit(INTERRUPTED)
         except BrokenPipeError:  # the reader, such as head, has ended
             _discard_output()
@@ -166,7 +198,7 @@ def friendly(command: Callable[..., T]) -> Callable[..., T]:
             if error.filename is None and error.errno in NO_ROOM:
                 _discard_output()
                 error.filename = "standard output"
-            say(f"Error: {system_error(error)}", err=True)
+            note(f"Error: {system_error(error)}")
             sys.exit(1)
 
     return run
@@ -241,12 +273,6 @@ def example(*lines: str) -> str:
     return "\n".join(["\b", heading, *(f"  {line}" for line in lines)])
 
 
-def sentence(command: click.Command) -> str:
-    """The first sentence of a command's help, whole."""
-    text = " ".join((command.help or "").split("\n\n")[0].split())
-    return re.split(r"(?<=[.?]) (?=[A-Z])", text)[0]
-
-
 class Sections(click.Group):
     """A group whose help lists its commands under headings, each with a whole sentence.
 
@@ -298,5 +324,8 @@ class Sections(click.Group):
         sections = self._sections or {"Commands": list(self.commands.values())}
         for heading, commands in sections.items():
             with formatter.section(heading):
-                rows = [(str(command.name).ljust(width), sentence(command)) for command in commands]
+                rows = [
+                    (str(command.name).ljust(width), command.get_short_help_str(LONGEST))
+                    for command in commands
+                ]
                 formatter.write_dl(rows)

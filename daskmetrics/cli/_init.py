@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -165,7 +164,6 @@ def starter(path: Path, sources: Sequence[str], tasks: Sequence[str]) -> str:
     from daskmetrics.checkpoints.locations import is_hub_id
     from daskmetrics.config.schema import name_of
 
-    name = name_of(path.stem)
     names = [name_of(str(Path(source).expanduser().resolve())) for source in sources]
     models = ""
     for number, (model_name, source) in enumerate(zip(names, sources, strict=True), 1):
@@ -175,12 +173,14 @@ def starter(path: Path, sources: Sequence[str], tasks: Sequence[str]) -> str:
         if is_hub_id(source):
             usual = "main # or all, log"
         revisions = f"{usual}, every 1000, every 1000 to 143000; or a list of names"
-        models += _MODEL.format(name=model_name, source=_quoted(source), revisions=revisions)
+        models += _MODEL.format(
+            name=model_name, source=json.dumps(source, ensure_ascii=False), revisions=revisions
+        )
     return _FILE.format(
-        name=name,
+        name=name_of(path.stem),
         path=path,
         models=models,
-        tasks=f"[{', '.join(map(_quoted, tasks))}]",
+        tasks=json.dumps(tasks, ensure_ascii=False),  # every JSON text is YAML
     )
 
 
@@ -195,10 +195,3 @@ def _require(source: str) -> None:
             f"--model '{source}' is neither a folder nor a hub id such as gpt2 or"
             " EleutherAI/pythia-14m."
         )
-
-
-def _quoted(text: str) -> str:
-    """A text as a YAML scalar: every JSON text is one."""
-    if re.fullmatch(r"[A-Za-z][\w./-]*", text):
-        return text
-    return json.dumps(text, ensure_ascii=False)

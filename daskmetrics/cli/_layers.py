@@ -16,12 +16,32 @@ from daskmetrics.cli._common import (
     answering,
     example,
     flag_option,
+    note,
+    parsed_by,
     path_option,
     say,
     text_option,
 )
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import require_new
+
+
+def _layers(text: str) -> str | list[int]:
+    """``all``, ``blocks`` or the numbers of layers."""
+    if text in ("all", "blocks"):
+        return text
+    return list(map(int, text.split(",")))
+
+
+def _part(text: str) -> tuple[str, list[Any]]:
+    """A part of the readouts and its values: numbers, words, or calls such as ``concat(3, 7)``."""
+    name, values = text.split("=", 1)
+    words = (word.strip() for word in re.split(r",(?![^(]*\))", values))
+    return name.strip(), [int(word) if word.isdecimal() else word for word in words]
+
+
+LAYERS = parsed_by(_layers, "all, blocks, or numbers such as 0,3,6")
+PART = parsed_by(_part, "PART=VALUE,VALUE, for instance pooling=mean,last")
 
 
 @click.command(
@@ -39,11 +59,12 @@ from daskmetrics.core.files import require_new
 @text_option("--text", "COLUMN", "Column of the texts.  [default: recognised by its name]")
 @text_option("--label", "COLUMN", "Column of the labels.  [default: recognised by its name]")
 @text_option("--task", "NAME", "A task in place of a file; may be repeated.", multiple=True)
-@text_option("--layers", "N,N,...", "Layers to score; 0: embeddings.", default="all")
+@text_option("--layers", "N,N,...", "Layers to score; 0: embeddings.", type=LAYERS, default="all")
 @text_option(
     "--readouts",
     "PART=V,V,...",
     "Compare readouts: pooling, layers or dimensions; may be repeated.",
+    type=PART,
     multiple=True,
 )
 @flag_option("--drop-rare", "Leave out labels of too few texts, and say how many.")
@@ -56,8 +77,8 @@ def layers(
     text: str | None,
     label: str | None,
     task: tuple[str, ...],
-    layers: str,
-    readouts: tuple[str, ...],
+    layers: str | list[int],
+    readouts: tuple[tuple[str, list[Any]], ...],
     drop_rare: bool,
     seed: int,
     save: Path | None,
@@ -83,15 +104,15 @@ def layers(
             model,
             list(task) or data,
             {role: column for role, column in columns.items() if column},
-            _numbers(layers),
+            layers,
             None,
             seed,
             {},
-            dict(map(_part, readouts)),
+            dict(readouts),
             display,
         )
     for warning in caught:
-        say(f"Warning: {warning.message}", err=True)
+        note(f"Warning: {warning.message}")
     board = Leaderboard.of_layers(layer_scores)
     if save:
         board.save(save)
@@ -108,27 +129,3 @@ def layers(
             say("To save the best for sentence-transformers, add: --save my-encoder")
 
     return Output(document, show)
-
-
-def _numbers(text: str) -> str | list[int]:
-    """``all``, ``blocks`` or the numbers of layers."""
-    if text in ("all", "blocks"):
-        return text
-    try:
-        return list(map(int, text.split(",")))
-    except ValueError:
-        raise ConfigError(
-            f"--layers: got '{text}'; write all, blocks, or numbers such as 0,3,6."
-        ) from None
-
-
-def _part(text: str) -> tuple[str, list[Any]]:
-    """A part of the readouts and its values: numbers, words, or calls such as ``concat(3, 7)``."""
-    name, equals, values = text.partition("=")
-    if not equals:
-        raise ConfigError(
-            f"'--readouts {text}' is not PART=VALUE,VALUE, for instance --readouts "
-            "pooling=mean,last."
-        )
-    words = (word.strip() for word in re.split(r",(?![^(]*\))", values))
-    return name.strip(), [int(word) if word.isdecimal() else word for word in words]

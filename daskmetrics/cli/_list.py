@@ -152,9 +152,7 @@ def policies() -> None:
 
 @list_.command(epilog=example("daskmetrics list profiles"))
 def profiles() -> None:
-    """List the profiles of places to run, and your site's settings."""
-    import dask.config
-
+    """List the profiles of places to run."""
     from daskmetrics import config
 
     folder = config.folder() / "clusters"
@@ -166,10 +164,7 @@ def profiles() -> None:
             resources.insert(0, f"1 {profile.gpu_type or 'GPU'}")
         of_each = ", ".join(filter(None, resources))
         workers = str(profile.workers)
-        rows.append((path.stem, profile.kind, workers, of_each, profile.partition or "", path.name))
-    headers = ("profile", "kind", "workers", "resources of each", "partition", "file")
+        rows.append((path.stem, profile.kind, workers, of_each, profile.partition or ""))
+    headers = ("profile", "kind", "workers", "resources of each", "partition")
     Table(headers, tuple(rows)).show()
     say(f"These files are in {folder}. You can also use your own file: --cluster FILE.")
-    if settings := dask.config.get("daskmetrics.cluster", {}):
-        keys = ", ".join(f"{key}: {value}" for key, value in settings.items())
-        say(f"Settings of your site, from Dask's configuration, which replace a profile's: {keys}")

@@ -14,6 +14,7 @@ from daskmetrics.cli._common import (
     end_as_by_ctrl_c,
     example,
     flag_option,
+    note,
     number_option,
     path_option,
     say,
@@ -22,7 +23,6 @@ from daskmetrics.cli._common import (
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RUNS, RunFolder
 from daskmetrics.core.table import Table
-from daskmetrics.core.text import plural
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -59,7 +59,6 @@ SHOWN_FAILURES = 10
     default=0,
 )
 @text_option("--version", None, "Version of FUNCTION, instead of a hash of its source.")
-@flag_option("--no-resume", "Refuse to continue a run in the folder.")
 @number_option(
     "--resume-from",
     "Continue from the state of N finished items; later results are set aside.",
@@ -91,7 +90,7 @@ def map_(**options: Any) -> None:
     folder = RunFolder(given.folder or RUNS / given.function.rpartition(":")[2])
     spec, (profile, pins) = _spec(given), _cluster(given)
     if given.dry_run:
-        _preview(spec, given, folder, profile, pins)
+        _preview(spec, given, folder, profile)
         return
     results = _run(spec, given, folder, profile, pins)
     say(summary_text(results, len(results)))
@@ -165,17 +164,12 @@ def _run(
     from daskmetrics.experiment import Display
 
     end_as_by_ctrl_c()
-    if folder.journal.exists() and given.no_resume:
-        raise ConfigError(
-            f"'{folder.path}' already holds a run: choose another --folder, or omit --no-resume."
-        )
     if given.resume_from is not None:
         entries = tuple(read(folder.must_exist().journal))
         keep = earlier_state(spec, entries, given.resume_from)
         aside = set_aside(folder.journal, folder.lock, keep)
-        say(
+        note(
             f"Continues after entry {keep} of {len(entries)}; the whole journal is '{aside}'.",
-            err=True,
         )
     with open_journal(folder.path) as journal, Display() as display, ExitStack() as stack:
         if given.retry_failed:
@@ -195,8 +189,6 @@ def _progress(display: Display, failed: int) -> Callable[[ItemResult], None]:
     """A callback that shows the progress and the first failures; the end of the run lists all of
     them by cause.
     """
-    from rich.markup import escape
-
     shown = 0
 
     def on_result(result: ItemResult) -> None:
@@ -204,10 +196,7 @@ def _progress(display: Display, failed: int) -> Callable[[ItemResult], None]:
         failed += not result.ok
         if not result.ok and shown < SHOWN_FAILURES:
             shown += 1
-            line = f"{escape(result.name)}: {result.status}, {escape(str(result.reason))}"
-            if shown == SHOWN_FAILURES:
-                line += "  (further failures at the end)"
-            display.message(f"[yellow]{line}[/]")
+            display.say(f"{result.name}: {result.status}, {result.reason}")
         display.advance("map", f"{failed} failed" if failed else "")
 
     return on_result
@@ -217,29 +206,21 @@ def _report_earlier_runs(spec: MapSpec, journal: Journal, finished: int, display
     from daskmetrics.core.events import MapStarted, latest
 
     if finished:
-        display.message(f"{finished} of {len(spec.items)} items are recorded already.")
+        display.say(f"{finished} of {len(spec.items)} items are recorded already.")
     header = latest(journal.entries, MapStarted)
     if header and header.function != spec.function.name:
-        display.message(
-            f"[yellow]The folder was last used by {header.function}; its results are kept.[/]"
-        )
+        display.say(f"The folder was last used by {header.function}; its results are kept.")
     elif header and header.version != spec.function.version:
-        display.message(
-            "[yellow]The function's source has changed: results of the old source are not used.[/]"
-        )
+        display.say("The function's source has changed: results of the old source are not used.")
 
 
 @contextmanager
 def _client(profile: Cluster, pins: Pins, folder: RunFolder, display: Display) -> Iterator[Client]:
-    from rich.markup import escape
-
     from daskmetrics.cluster import connect, pin_workers
     from daskmetrics.cluster.join import admitting
 
     name = folder.path.resolve().name
-    with connect(
-        profile, name, lambda text: display.message(escape(text)), on_start=display.message
-    ) as client:
+    with connect(profile, name, display.say, on_start=display.message) as client:
         pinned_workers = pin_workers(client, pins) if pins else {}
         for worker, pinned in pinned_workers.items():
             units = ", ".join(
@@ -249,46 +230,36 @@ def _client(profile: Cluster, pins: Pins, folder: RunFolder, display: Display) -
             )
             if pinned["node"] is not None:
                 units += f", of node {pinned['node']}"
-            display.message(f"Worker {worker}: {pinned['problem'] or units}")
+            display.say(f"Worker {worker}: {pinned['problem'] or units}")
         with admitting(client, profile, folder.scheduler):
             yield client
 
 
-def _preview(
-    spec: MapSpec, given: SimpleNamespace, folder: RunFolder, profile: Cluster, pins: Pins
-) -> None:
+def _preview(spec: MapSpec, given: SimpleNamespace, folder: RunFolder, profile: Cluster) -> None:
     from daskmetrics.execution.journal import read
     from daskmetrics.execution.map.folder import earlier_state
     from daskmetrics.execution.map.source import ItemTracker
 
-    journal = folder.journal
     size = spec.options.batch_size
-    entries = tuple(read(journal))
+    entries = tuple(read(folder.journal))
     if given.resume_from is not None:
         entries = entries[: earlier_state(spec, entries, given.resume_from)]
     tracker = ItemTracker(spec.items, spec.options.retries, entries)
     total = len(spec.items)
     unfinished = len(tracker.unfinished())
-    reserved = []
-    for number, unit in ((pins.cpus, "CPU"), (pins.gpus, "GPU")):
-        if number is not None:
-            reserved.append(f"{plural(number, unit)} of its own")
-    if profile.kind == "slurm":
-        reserved.append(f"{min(1, profile.gpus_per_job)} GPU of its job")
     function = f"{spec.function.name}, version {spec.function.version[:12]}"
     if "seed" in spec.function.accepted:
         function += ", seeded per item"
     workers = f"{profile.workers} ({profile.kind})"
     if given.serial:
         workers = "none: in this process"
-    rows = (
-        ("function", function),
-        ("items", f"{total}, of which {total - unfinished} are recorded already"),
-        ("batches", f"{-(-unfinished // size)} of up to {size} items"),
-        ("each item", f"at most {given.timeout}; {spec.options.retries} retries"),
-        ("workers", workers),
-        ("each worker", ", ".join(reserved) or "not pinned"),
-        ("journal", str(journal)),
-        ("results", str(given.output or "not written; add --output results.csv")),
-    )
-    Table((), rows, notes=("Nothing was started.",)).show()
+    rows = {
+        "function": function,
+        "items": f"{total}, of which {total - unfinished} are recorded already",
+        "batches": f"{-(-unfinished // size)} of up to {size} items",
+        "each item": f"at most {given.timeout}; {spec.options.retries} retries",
+        "workers": workers,
+        "journal": str(folder.journal),
+        "results": str(given.output or "not written; add --output results.csv"),
+    }
+    Table((), tuple(rows.items()), notes=("Nothing was started.",)).show()

@@ -5,11 +5,12 @@ needs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from itertools import count, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,13 +18,17 @@ from daskmetrics.cli._common import (
     PATH,
     RUN,
     Output,
+    all_settings,
     answering,
+    cluster_option,
     config_file,
     configuration,
     end_as_by_ctrl_c,
     example,
     folder_option,
+    note,
     number_option,
+    parsed_by,
     path_of,
     path_option,
     say,
@@ -41,10 +46,47 @@ if TYPE_CHECKING:
     from daskmetrics.planning.doctor import Finding
     from daskmetrics.planning.plan import Proposal
 
-T = TypeVar("T")
-
 PROBES = ("allreduce", "loader", "precision")  # workloads of `planning.rank_bench`
 NO_OPTION = 1  # exit code of a plan in which no option can be used
+
+
+def _increasing(text: str) -> tuple[int, ...]:
+    """Numbers from text such as ``1,2,4``."""
+    numbers = tuple(map(int, text.split(",")))
+    if numbers[0] < 1 or any(a >= b for a, b in pairwise(numbers)):
+        raise ValueError
+    return numbers
+
+
+def _sizes(text: str) -> list[float | None]:
+    """Bytes of memory from text such as ``8GiB,32GiB``."""
+    from dask.utils import parse_bytes
+
+    sizes = [float(parse_bytes(size)) for size in text.split(",")]
+    if min(sizes) <= 0:
+        raise ValueError
+    return list(sizes)
+
+
+def _limits(text: str) -> Limits:
+    """The limit of cost in text such as ``200gpuh`` or ``500``."""
+    from daskmetrics.planning import Limits
+
+    amount = float(text.removesuffix("gpuh"))
+    if text.endswith("gpuh"):
+        return Limits(worker_hours=amount)
+    return Limits(cost=amount)
+
+
+def _price(text: str) -> tuple[str, float]:
+    device, _, number = text.rpartition("=")
+    return device, float(number)
+
+
+NUMBERS = parsed_by(_increasing, "a list of increasing numbers, for instance 1,2,4,8")
+SIZES = parsed_by(_sizes, "a list of sizes, for instance 8GiB,32GiB")
+LIMITS = parsed_by(_limits, "GPU-hours (200gpuh) or money (500)")
+PRICE = parsed_by(_price, "a number, or DEVICE=NUMBER such as l40s=1.2")
 
 
 @click.command(
@@ -56,11 +98,9 @@ NO_OPTION = 1  # exit code of a plan in which no option can be used
 @click.argument("config", type=PATH, required=False, metavar="[CONFIG|PROGRAM]")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 @settings_option
-@text_option(
-    "--cluster", "PROFILE", "A profile's name, or its YAML file.  [default: CONFIG's, or local]"
-)
-@text_option("--workers", "N,N,...", "Numbers of workers to compare.", default="1,2")
-@text_option("--ranks", "N,N,...", "Numbers of ranks of PROGRAM, one per worker.")
+@cluster_option
+@text_option("--workers", "N,N,...", "Numbers of workers to compare.", type=NUMBERS, default="1,2")
+@text_option("--ranks", "N,N,...", "Numbers of ranks of PROGRAM, one per worker.", type=NUMBERS)
 @number_option("--repeats", "Rounds, interleaved.", default=3)
 @click.option(
     "--workload",
@@ -78,15 +118,21 @@ NO_OPTION = 1  # exit code of a plan in which no option can be used
 @number_option("--batch-size", "Items per unit of the map.", default=1)
 @click.option("--price", type=click.FloatRange(0), help="Of one worker (GPU) for an hour.")
 @number_option("--simulate", "Also simulate up to N workers.", least=2)
-@text_option("--cores", "N,N,...", "With --simulate: also workers with so many cores.")
 @text_option(
-    "--memory", "SIZE,...", "With --simulate: also workers with so much memory, as 8GiB,32GiB."
+    "--cores", "N,N,...", "With --simulate: also workers with so many cores.", type=NUMBERS
+)
+@text_option(
+    "--memory",
+    "SIZE,...",
+    "With --simulate: also workers with so much memory, as 8GiB,32GiB.",
+    type=SIZES,
 )
 @path_option("--output", "Folder for the tables as CSV.")
 def bench(
     config: Path | None,
     args: tuple[str, ...],
     settings: tuple[str, ...],
+    cluster: str | None,
     output: Path | None,
     **options: Any,
 ) -> None:
@@ -103,23 +149,18 @@ def bench(
         raise ConfigError(
             "--ranks and arguments are those of a training program, such as train.py."
         )
-    counts = numbers(options["workers"], "--workers")
-    if options["ranks"]:
-        counts = numbers(options["ranks"], "--ranks")
-    simulated = options["simulate"]
-    cores = numbers(options["cores"] or None, "--cores")
-    sizes = _sizes(options["memory"])
+    counts = options["ranks"] or options["workers"]
+    simulated, cores, sizes = options["simulate"], options["cores"], options["memory"]
     has_sizes = bool(cores or sizes)
     if has_sizes and not simulated:
         raise ConfigError("--cores and --memory are those of simulated workers: add --simulate N.")
     if options["function"] and config:
         raise ConfigError("Bench either CONFIG or a map (--function), not both.")
-    if options["cluster"]:
-        settings = (f"cluster={options['cluster']}", *settings)
+    wanted = all_settings(settings, cluster, {})
     if is_program:
-        loaded = script_config(Path(str(config)), args, settings, {"ranks": max(counts)})
+        loaded = script_config(Path(str(config)), args, wanted, {"ranks": max(counts)})
     else:
-        loaded = configuration(config, settings)
+        loaded = configuration(config, wanted)
     if has_sizes and (
         loaded.cluster.device != "cpu" or bench.ranks_share(loaded, options["workload"])
     ):
@@ -130,9 +171,7 @@ def bench(
         )
     end_as_by_ctrl_c()
     if options["workload"] in PROBES:
-        probed, measured = rank_bench.probe(
-            loaded, options["workload"], max(counts), _report_progress
-        )
+        probed, measured = rank_bench.probe(loaded, options["workload"], max(counts), note)
         names = (f"{options['workload']}{number or ''}" for number in count())
         _show_tables(dict(zip(names, probed, strict=False)), output)
         if measured:
@@ -148,7 +187,7 @@ def bench(
             options["repeats"],
             price=options["price"],
             on_start=None if options["function"] or is_program else bench.warm,
-            progress=_report_progress,
+            progress=note,
         )
     calibration_file = calibration.save(result.calibration)
     tables = {"bench": report.bench_table(result)}
@@ -159,10 +198,6 @@ def bench(
         tables["sizes"] = report.size_table(result, cores, sizes or [None], simulated)
     _show_tables(tables, output)
     say(f"Calibration: {calibration_file}")
-
-
-def _report_progress(text: str) -> None:
-    say(text, err=True)
 
 
 def _show_tables(tables: Mapping[str, Table], output: Path | None) -> None:
@@ -209,7 +244,10 @@ def _runner(config: Config, options: dict[str, Any]) -> tuple[str, AbstractConte
     "--profiles", "A,B,...", "Cluster profiles, by name or file.  [default: that of CONFIG]"
 )
 @text_option(
-    "--workers", "N,N,...", "Numbers of workers for each profile.  [default: the profile's]"
+    "--workers",
+    "N,N,...",
+    "Numbers of workers for each profile.  [default: the profile's]",
+    type=NUMBERS,
 )
 @click.option(
     "--purpose",
@@ -217,8 +255,15 @@ def _runner(config: Config, options: dict[str, Any]) -> tuple[str, AbstractConte
     help="Compare 1, 2, 4, ... workers of each profile, and choose the option that is best in this.",
 )
 @text_option("--deadline", "TIME", "From now, waiting included: 8h, 90min, 2d.")
-@text_option("--budget", "AMOUNT", "Largest number of worker-hours, or of money: 200gpuh, 500.")
-@text_option("--price", "[DEVICE=]PRICE", "Of a worker-hour; may be repeated.", multiple=True)
+@text_option(
+    "--budget",
+    "AMOUNT",
+    "Largest number of worker-hours, or of money: 200gpuh, 500.",
+    type=LIMITS,
+)
+@text_option(
+    "--price", "[DEVICE=]PRICE", "Of a worker-hour; may be repeated.", type=PRICE, multiple=True
+)
 @folder_option
 @click.option("--submit", type=click.IntRange(1), metavar="NUMBER", help="Run this option.")
 @answering
@@ -230,14 +275,16 @@ def plan(config: Path | None, submit: int | None, **options: Any) -> Output:
     """
     import time
 
+    from daskmetrics.core.text import parse_duration
+    from daskmetrics.planning import Limits
     from daskmetrics.planning.plan import PlanRequest, propose
     from daskmetrics.planning.report import proposal_document, proposal_tables
 
     request = PlanRequest(
         profiles=tuple(filter(None, (options["profiles"] or "").split(","))),
-        counts=numbers(options["workers"] or None, "--workers"),
-        limits=_limits(options["deadline"], options["budget"]),
-        prices=dict(map(_price, options["price"])),
+        counts=options["workers"] or (),
+        limits=replace(options["budget"] or Limits(), deadline=parse_duration(options["deadline"])),
+        prices=dict(options["price"]),
         folder=options["folder"],
         settings=options["settings"],
         purpose=options["purpose"],
@@ -278,63 +325,6 @@ def _submit(proposal: Proposal, number: int, folder: Path | None) -> None:
         folder=run_folder.path,
         submit=option.offer.partition is not None,
     )
-
-
-def _limits(deadline: str | None, budget: str | None) -> Limits:
-    from daskmetrics.core.text import parse_duration
-    from daskmetrics.planning import Limits
-
-    seconds = parse_duration(deadline)
-    if budget is None:
-        return Limits(seconds)
-    wanted = "GPU-hours (200gpuh) or money (500)"
-    amount = _parsed(float, budget.removesuffix("gpuh"), f"--budget {budget}", wanted)
-    if budget.endswith("gpuh"):
-        return Limits(seconds, worker_hours=amount)
-    return Limits(seconds, cost=amount)
-
-
-def _price(text: str) -> tuple[str, float]:
-    device, _, number = text.rpartition("=")
-    wanted = "a number, or DEVICE=NUMBER such as l40s=1.2"
-    return device, _parsed(float, number, f"--price {text}", wanted)
-
-
-def _sizes(text: str | None) -> list[float | None]:
-    """Bytes of memory from text such as ``8GiB,32GiB``."""
-    from dask.utils import parse_bytes
-
-    def parse(size: str) -> float:
-        number = float(parse_bytes(size))
-        if number <= 0:
-            raise ValueError
-        return number
-
-    if not text:
-        return []
-    wanted = "a list of sizes, for instance 8GiB,32GiB"
-    return [_parsed(parse, size, f"--memory {text}", wanted) for size in text.split(",")]
-
-
-def numbers(text: str | None, option: str) -> tuple[int, ...]:
-    """Increasing numbers from text such as ``1,2,4``, none for None; ConfigError for anything
-    else.
-    """
-    if text is None:
-        return ()
-    wanted = "a list of increasing numbers, for instance 1,2,4,8"
-    result = tuple(_parsed(int, word, f"{option} {text}", wanted) for word in text.split(","))
-    if result[0] < 1 or any(a >= b for a, b in pairwise(result)):
-        raise ConfigError(f"'{option} {text}' is not {wanted}.")
-    return result
-
-
-def _parsed(parse: Callable[[str], T], text: str, option: str, wanted: str) -> T:
-    """The value of a text; ConfigError if it has none."""
-    try:
-        return parse(text)
-    except ValueError:
-        raise ConfigError(f"'{option}' is not {wanted}.") from None
 
 
 MARKS = {"warning": "WARN", "failure": "FAIL"}

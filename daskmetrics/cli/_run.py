@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from daskmetrics import experiment
 from daskmetrics.cli._common import (
     PATH,
+    all_settings,
+    cluster_option,
     config_file,
     configuration,
     end_as_by_ctrl_c,
@@ -32,17 +34,6 @@ if TYPE_CHECKING:
     from daskmetrics.config import Config
 
 NOTHING_TO_DO = "Nothing to do: the run in '{}' is finished."
-#: Sections of the configuration, by the options that are short for --set SECTION.OPTION=VALUE.
-SECTIONS = {
-    "workers": "cluster",
-    "policy": "search",
-    "budget": "search",
-    "until_idle": "watch",
-}
-
-cluster_option = text_option(
-    "--cluster", "PROFILE", "A profile's name, or its YAML file.  [default: CONFIG's, or local]"
-)
 budget_option = text_option(
     "--budget", "SHARE", "Share of the cost of every score, or auto: --set search.budget=SHARE."
 )
@@ -69,11 +60,13 @@ def run(
     config: Path | None,
     settings: tuple[str, ...],
     cluster: str | None,
+    workers: int | None,
+    policy: str | None,
+    budget: str | None,
     folder: Path | None,
     dry_run: bool,
     submit: bool,
     in_job: bool,
-    **options: Any,
 ) -> None:
     """Measure, search and report what CONFIG describes; without a file, the embedded demo.
 
@@ -83,9 +76,12 @@ def run(
 
     if submit and in_job:
         raise ConfigError("--submit and --in-job exclude each other: choose one.")
-    loaded = configuration(config, _settings(settings, cluster, options))
+    if policy == "sweep" and budget is None:
+        budget = "1.0"  # a sweep scores every cell
+    short = {"cluster.workers": workers, "search.policy": policy, "search.budget": budget}
+    loaded = configuration(config, all_settings(settings, cluster, short))
     if in_job:
-        loaded = _on_allocation(loaded, options["workers"])
+        loaded = _on_allocation(loaded, workers)
     run_folder = RunFolder(folder or RUNS / loaded.name)
     # after the configuration is valid: importing Dask takes half a second
     if any(model.program for model in loaded.models):
@@ -157,19 +153,6 @@ def _follow(config: Config, folder: RunFolder, trains: bool = False) -> None:
     show_summary(report.Run(folder.path))
 
 
-def _settings(settings: tuple[str, ...], cluster: str | None, options: dict[str, Any]) -> list[str]:
-    """All settings: the profile, then those of --set, then the other options."""
-    if options.get("policy") == "sweep" and options["budget"] is None:
-        options["budget"] = 1.0  # a sweep scores every cell
-    profile = []
-    if cluster:
-        profile.append(f"cluster={cluster}")
-    short_forms = [
-        f"{SECTIONS[name]}.{name}={value}" for name, value in options.items() if value is not None
-    ]
-    return [*profile, *settings, *short_forms]
-
-
 def _on_allocation(config: Config, workers: int | None) -> Config:
     """The configuration with the Slurm job of this shell as its cluster, by default with all of its
     slots.
@@ -221,8 +204,10 @@ def watch(
     config: Path,
     settings: tuple[str, ...],
     cluster: str | None,
+    workers: int | None,
+    budget: str | None,
+    until_idle: str | None,
     folder: Path | None,
-    **options: Any,
 ) -> None:
     """Measure and score checkpoints as a training writes them, and say when the score has stopped
     rising.
@@ -233,5 +218,10 @@ def watch(
     folder, or the last checkpoint is that of the last step of a trainer. Ctrl-C ends it, too; the
     same command goes on.
     """
-    loaded = configuration(config, _settings(settings, cluster, options))
+    short = {
+        "cluster.workers": workers,
+        "search.budget": budget,
+        "until_idle": until_idle,
+    }
+    loaded = configuration(config, all_settings(settings, cluster, short))
     _follow(loaded, RunFolder(folder or RUNS / loaded.name))

@@ -29,6 +29,7 @@ from daskmetrics.cli._common import (
     example,
     flag_option,
     folder_option,
+    note,
     number_option,
     path_option,
     run_folder,
@@ -45,7 +46,6 @@ from daskmetrics.core.text import listed, size_text
 
 if TYPE_CHECKING:
     from daskmetrics.experiment.maintenance import CheckResult
-    from daskmetrics.experiment.prefetch import MissingFiles
 
 DAMAGED = 1  # exit code of `verify`
 FAILED = tuple(
@@ -97,7 +97,7 @@ def worker(run: Path, workers: int, memory: str | None) -> None:
     """
     from daskmetrics.cluster.join import join
 
-    join(run, workers, memory, lambda line: say(line, err=True))
+    join(run, workers, memory, note)
 
 
 @runs.command(epilog=example("daskmetrics runs journal demo --type record --tail 5"))
@@ -114,7 +114,7 @@ def journal(run: Path, type: tuple[str, ...], tail: int | None, as_json: bool) -
         of_types = ""
         if type:
             of_types = f" of type {listed(type)}"
-        say(f"The journal has no entry{of_types}.", err=True)
+        note(f"The journal has no entry{of_types}.")
     elif as_json:
         for number, entry in lines:
             say(json.dumps({"line": number, **to_json(entry)}))
@@ -287,6 +287,9 @@ def prefetch(
     Workers then need no network. Files on this machine are not downloaded again, and an interrupted
     download resumes.
     """
+    from rich.console import Console
+    from rich.progress import track
+
     from daskmetrics.experiment import prefetch as downloading
     from daskmetrics.tasks import resolve
 
@@ -321,30 +324,17 @@ def prefetch(
     if dry_run:
         sys.exit(1)
     downloading.require_space(sizes, downloading.cache())
-    if failed := _download(missing):
-        reasons = "\n".join(f"  {name}: {reason}" for name, reason in failed.items())
-        raise ConfigError(
-            f"{len(failed)} of {len(missing)} could not be downloaded; run the same command to "
-            f"try again.\n{reasons}"
-        )
-
-
-def _download(missing: list[MissingFiles]) -> dict[str, str]:
-    """Download with a progress bar; return the reasons of failures, by name."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    from daskmetrics.experiment import prefetch as downloading
-
-    with Progress(console=Console(stderr=True)) as progress:
-        bar = progress.add_task("downloading", total=len(missing))
-
-        def done(download: MissingFiles, reason: str | None) -> None:
-            progress.advance(bar)
-            outcome = "failed" if reason else "done  "
-            progress.console.print(f"{outcome} {download.kind} {download.name}", highlight=False)
-
-        return dict(downloading.fetch(missing, done))
+    console, failed = Console(stderr=True), []
+    downloads = downloading.fetch(missing)
+    for download, reason in track(downloads, "downloading", len(missing), console=console):
+        outcome = "done  "
+        if reason:
+            outcome = "failed"
+            failed.append(f"  {download.name}: {reason}")
+        console.print(f"{outcome} {download.kind} {download.name}", highlight=False)
+    if failed:
+        problem = f"{len(failed)} of {len(missing)} could not be downloaded"
+        raise ConfigError("\n".join([f"{problem}; run the same command to try again.", *failed]))
 
 
 @runs.command(epilog=example("daskmetrics runs export demo"))

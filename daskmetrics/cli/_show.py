@@ -18,12 +18,15 @@ import click
 
 from daskmetrics.cli._common import (
     INTERRUPTED,
-    PATH,
     RUN,
     Output,
     answering,
     example,
+    flag_option,
     no_document,
+    note,
+    parsed_by,
+    path_option,
     run_folder,
     say,
     show_summary,
@@ -166,14 +169,13 @@ def _workers(folder: RunFolder) -> Workers | None:
 def _driver_job(run: Path) -> str | None:
     """The state of the job that drives the run, if the run was submitted as a job."""
     from daskmetrics.cluster.slurm import driver_job
-    from daskmetrics.cluster.slurm.commands import SlurmError, job_state
 
     job = driver_job.submitted(RunFolder(run).driver)
     if job is None:
         return None
     try:
-        return driver_job.describe(job, job_state(job.job))
-    except (SlurmError, ConfigError) as error:
+        return driver_job.describe(job, _job_state(job))
+    except ConfigError as error:
         return f"Job {job.job} was submitted to drive the run. Its state is unknown: {error}"
 
 
@@ -190,7 +192,7 @@ def _follow(run: Path) -> None:
     try:
         _show_progress(run, job)
     except KeyboardInterrupt:
-        say(f"The run continues. Follow it again with: daskmetrics status --follow {run}", err=True)
+        note(f"The run continues. Follow it again with: daskmetrics status --follow {run}")
         sys.exit(INTERRUPTED)
     state = _job_state(job)
     loaded = _load(run)
@@ -281,15 +283,14 @@ def _report_failure(job: Submitted | None, state: JobState | None) -> None:
     elif state:
         exit_code, _, _ = state.exit.partition(":")
         reason = f" ({state.name.lower()}, exit code {exit_code})"
-    say(
+    note(
         f"{driver} ended{reason} before the run was finished; run the same command again to"
         " resume.",
-        err=True,
     )
     if job and Path(job.log).is_file():
-        say(f"The end of its log, {job.log}:", err=True)
+        note(f"The end of its log, {job.log}:")
         for line in Path(job.log).read_text(errors="replace").splitlines()[-TAIL:]:
-            say(f"  {line}", err=True)
+            note(f"  {line}")
 
 
 @click.command(epilog=example("daskmetrics report demo", "daskmetrics report demo --format csv"))
@@ -302,8 +303,8 @@ def _report_failure(job: Submitted | None, state: JobState | None) -> None:
     show_default=True,
     help="A page, or numbers in one file.",
 )
-@click.option("--output", type=PATH, help="File for the numbers.  [default: in RUN/report]")
-@click.option("--svg", is_flag=True, help="Write each figure as SVG, too.")
+@path_option("--output", "File for the numbers.  [default: in RUN/report]")
+@flag_option("--svg", "Write each figure as SVG, too.")
 @click.option("--open", "open_page", is_flag=True, help="Open the page in the browser.")
 def report(run: Path, kind: str, output: Path | None, svg: bool, open_page: bool) -> None:
     """Write the HTML report and the figures of RUN, or all its numbers for other programs."""
@@ -341,7 +342,17 @@ def report(run: Path, kind: str, output: Path | None, svg: bool, open_page: bool
         import webbrowser
 
         if not webbrowser.open(page.resolve().as_uri()):
-            say("No browser could be started here: open the link above yourself.", err=True)
+            note("No browser could be started here: open the link above yourself.")
+
+
+def _share(text: str) -> float:
+    """A share such as ``1%`` or ``0.01``."""
+    share = float(text.removesuffix("%"))
+    if text.endswith("%"):
+        share /= 100
+    if not 0 < share < 1:
+        raise ValueError
+    return share
 
 
 @click.command(
@@ -354,33 +365,29 @@ def report(run: Path, kind: str, output: Path | None, svg: bool, open_page: bool
 @run_folder
 @click.option(
     "--within",
+    type=parsed_by(_share, "a share between 0 and 1: write 1% or 0.01"),
     metavar="SHARE",
     help=(
         "Show the cheapest candidate that loses at most this share of the score in the worst case, "
         "such as 1%."
     ),
 )
-@click.option(
-    "--pareto", is_flag=True, help="Show the candidates that no other beats in both score and cost."
-)
-@click.option(
-    "--output", type=PATH, metavar="FILE.png", help="Draw scores against costs; with --pareto."
-)
+@flag_option("--pareto", "Show the candidates that no other beats in both score and cost.")
+@path_option("--output", "Draw scores against costs; with --pareto.", metavar="FILE.png")
 @click.option(
     "--arm",
     metavar="MODEL@REVISION/LAYER",
     help="Explain why the search chose this one or not: posterior, decisions, scores, metrics.",
 )
-@click.option(
+@path_option(
     "--save",
-    type=PATH,
+    "Save the best candidate as a sentence-transformers model that ends at its layer.",
     metavar="FOLDER",
-    help="Save the best candidate as a sentence-transformers model that ends at its layer.",
 )
 @answering
 def best(
     run: Path,
-    within: str | None,
+    within: float | None,
     pareto: bool,
     output: Path | None,
     arm: str | None,
@@ -409,10 +416,9 @@ def best(
             lambda: say("\n\n".join([front.as_text(TABLE_WIDTH), *map(str, drawn)])),
         )
     if within:
-        share = _share(within)
         return Output(
-            lambda: {"within": share, "cheaper": loaded.verdict.cheaper(share)},
-            lambda: _show([report.within_table(loaded, share)]),
+            lambda: {"within": within, "cheaper": loaded.verdict.cheaper(within)},
+            lambda: _show([report.within_table(loaded, within)]),
         )
     return Output(lambda: loaded.answer, lambda: say(report.best_text(loaded)))
 
@@ -432,20 +438,6 @@ def _draw(run: Run, output: Path) -> Path:
     return atomic_write(output, image(trade_offs(run.trade_offs())))
 
 
-def _share(text: str) -> float:
-    """A share such as ``1%`` or ``0.01``."""
-    number, percent, after_percent = text.partition("%")
-    try:
-        share = float(number)
-        if percent:
-            share /= 100
-    except ValueError:
-        share = -1.0
-    if after_percent or not 0 < share < 1:
-        raise ConfigError(f"--within '{text}' is not a share between 0 and 1: write 1% or 0.01.")
-    return share
-
-
 @click.command(
     epilog=example(
         "daskmetrics compare demo minilm",
@@ -454,10 +446,9 @@ def _share(text: str) -> float:
 )
 @click.argument("run", type=RUN)
 @click.argument("other", type=RUN, required=False)
-@click.option(
+@path_option(
     "--published",
-    type=PATH,
-    help=f"Table of published scores (CSV).  [default: published_scores.csv.gz in ${DATA}]",
+    f"Table of published scores (CSV).  [default: published_scores.csv.gz in ${DATA}]",
 )
 @click.option(
     "--arms",

@@ -10,6 +10,8 @@ import click
 
 from daskmetrics.cli._common import (
     PATH,
+    all_settings,
+    cluster_option,
     configuration,
     end_as_by_ctrl_c,
     example,
@@ -21,6 +23,7 @@ from daskmetrics.cli._common import (
     workers_option,
 )
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.table import Table
 from daskmetrics.core.text import plural
 
 if TYPE_CHECKING:
@@ -43,9 +46,7 @@ if TYPE_CHECKING:
     "DIR",
     "Where suites are kept, by name; short for --set ddp.folder=DIR.  [default: the cache]",
 )
-@text_option(
-    "--cluster", "PROFILE", "A profile's name, or its YAML file.  [default: CONFIG's, or local]"
-)
+@cluster_option
 @number_option("--ranks", "Processes of PROGRAM, one per worker and GPU.  [default: 1]")
 @number_option(
     "--max-restarts",
@@ -65,16 +66,14 @@ def train(
     """
     from daskmetrics.experiment import train as training
 
-    places = {"cluster.workers": options["workers"], "ddp.folder": options["folder"]}
-    short_forms = [f"{key}={value}" for key, value in places.items() if value is not None]
-    if options["cluster"]:
-        settings = (f"cluster={options['cluster']}", *settings)
+    short = {"cluster.workers": options["workers"], "ddp.folder": options["folder"]}
+    wanted = all_settings(settings, options["cluster"], short)
     if program.suffix not in (".yaml", ".yml"):
-        loaded = script_config(program, args, (*settings, *short_forms), options)
+        loaded = script_config(program, args, wanted, options)
     elif args or options["ranks"] is not None or options["max_restarts"] is not None:
         raise ConfigError(f"'{program}' is a configuration: its ranks and arguments are in it.")
     else:
-        loaded = configuration(program, (*settings, *short_forms))
+        loaded = configuration(program, wanted)
     suites = training.suites_to_train(loaded)
     programs = [
         training.program_of(model, loaded, Path(options["folder"] or "training") / model.name)
@@ -89,7 +88,7 @@ def train(
     if dry_run:
         for started in programs:
             say(f"{started.name}: {plural(started.ranks, 'rank')} of {' '.join(started.words)}")
-        _preview(loaded, suites)
+        _preview(suites)
         return
     from daskmetrics import experiment
     from daskmetrics.cluster import connect
@@ -97,7 +96,7 @@ def train(
     from daskmetrics.training.ddp.driver import launch
 
     end_as_by_ctrl_c()
-    if programs or not all(suite.is_done for suite in training.ddp_trainings(loaded, suites)):
+    if programs or not all(suite.is_done for suite in suites.values()):
         with (
             experiment.Display() as display,
             connect(
@@ -123,20 +122,17 @@ def script_config(
         if options.get(name) is not None:
             script[name] = options[name]
     name = name_of(program.stem)
-    data: dict[str, object] = {"name": name, "models": [{"name": name, "program": script}]}
+    data: dict[str, object] = {"name": name, "models": [{"name": name, "train": script}]}
     if not any(setting.startswith("cluster.workers=") for setting in settings):
         settings = (*settings, f"cluster.workers={script.get('ranks', 1)}")
     return load(data, settings)
 
 
-def _preview(config: Config, suites: Mapping[str, TrainedSuite]) -> None:
+def _preview(suites: Mapping[str, TrainedSuite]) -> None:
     from daskmetrics.training.suite import needs
 
     for name, suite in suites.items():
-        for quantity, text in needs(
-            name, suite.recipe, suite.folder, config.cluster.workers
-        ).items():
-            say(f"{quantity:<16} {text}")
+        Table((), tuple(needs(name, suite.recipe, suite.folder).items())).show()
         say()
     say("Nothing was started.")
 

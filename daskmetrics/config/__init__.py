@@ -2,7 +2,7 @@
 
 =========== ==================================================================
 `loading`   YAML, ``--set`` settings and cluster profiles into a configuration
-`schema`    an experiment: models, corpus, protocol, metrics, tasks, search, watch
+`schema`    an experiment: models, corpus, protocol, metrics, tasks, search
 `_readouts` how vectors are read from the states, beside the layer
 `_recipe`   how suites are trained: by the built-in recipe, or a program
 `_cluster`  where the work runs
@@ -17,7 +17,7 @@ from daskmetrics.config._cluster import Cluster, Factory, Pool
 from daskmetrics.config._readouts import Readouts
 from daskmetrics.config._recipe import DDP, Recipe, Script
 from daskmetrics.config.loading import cluster, folder, load, parse
-from daskmetrics.config.schema import PRESETS, Config, Corpus, Model, Protocol, Search, Watch
+from daskmetrics.config.schema import PRESETS, Config, Corpus, Model, Protocol, Search
 from daskmetrics.config.section import Section
 
 __all__ = [
@@ -35,7 +35,6 @@ __all__ = [
     "Script",
     "Search",
     "Section",
-    "Watch",
     "cluster",
     "folder",
     "load",

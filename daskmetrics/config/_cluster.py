@@ -30,30 +30,45 @@ def _bytes(size: str) -> int:
 
 
 class Pool(Section):
-    """CPU jobs beside the main jobs, for scoring. A key that is left out has the value of the main
-    jobs.
+    """Workers of one kind. As `scoring` they are CPU jobs beside the main jobs, whose other settings
+    hold for them, too.
     """
 
-    workers: int = Field(2, ge=1, description="Largest number of workers.", examples=[16])
+    workers: int = Field(
+        2,
+        ge=1,
+        description=(
+            "Number of workers, or the largest number with `fewest`. If that of a run on this"
+            " machine is left out, a small one starts one worker: less than 10 seconds of work"
+            " (estimated), and no training."
+        ),
+        examples=[32],
+    )
     fewest: int | None = Field(
         None,
         ge=1,
         description=(
-            "Smallest number of workers. With it, the number follows the work, up to `workers`."
+            "Smallest number of workers (Slurm). With it, the number follows the work, up to"
+            " `workers`."
         ),
-        examples=[2],
+        examples=[4],
     )
-    threads: int = Field(1, ge=1, description="CPU threads per worker.", examples=[4])
+    threads: int = Field(1, ge=1, description="CPU threads per worker.", examples=[8])
     memory: Size | None = Field(
         None, description="Memory per worker. By default no limit.", examples=["16GiB"]
     )
     partition: Partitions | None = Field(
-        None, description="Slurm partition, or several.", examples=["cpu"]
+        None,
+        description=(
+            "Slurm partition, or several: jobs go to those that accept them, and start in "
+            "the first with room."
+        ),
+        examples=["gpu", ["gpu", "preempt"]],
     )
     directives: tuple[Directive, ...] = Field(
         (),
-        description="Further #SBATCH lines, without the prefix. Not taken from the main jobs.",
-        examples=[["--exclusive"]],
+        description="Further #SBATCH lines, without the prefix.",
+        examples=[["--constraint=a100|h100"]],
     )
 
 
@@ -75,7 +90,7 @@ class Factory(Section):
     )
 
 
-class Cluster(Section):
+class Cluster(Pool):
     """Where the work runs: this machine, Slurm jobs, the present Slurm job, a running scheduler, or
     any other class.
     """
@@ -88,29 +103,6 @@ class Cluster(Section):
             " running, `factory` for a cluster of any class."
         ),
         examples=["slurm"],
-    )
-    workers: int = Field(
-        2,
-        ge=1,
-        description=(
-            "Number of workers, or the largest number with `fewest`. If it is left out, a small run"
-            " on this machine starts one: less than 10 seconds of work (estimated), and no"
-            " training."
-        ),
-        examples=[32],
-    )
-    fewest: int | None = Field(
-        None,
-        ge=1,
-        description=(
-            "Smallest number of workers (Slurm). With it, the number follows the work, up "
-            "to `workers`."
-        ),
-        examples=[4],
-    )
-    threads: int = Field(1, ge=1, description="CPU threads per worker.", examples=[8])
-    memory: Size | None = Field(
-        None, description="Memory per worker. By default no limit.", examples=["16GiB"]
     )
     max_memory: Size | None = Field(
         None,
@@ -135,16 +127,7 @@ class Cluster(Section):
         ),
         examples=[{"module": "dask_jobqueue", "class": "PBSCluster", "kwargs": {"queue": "gpu"}}],
     )
-    partition: Partitions | None = Field(
-        None,
-        description=(
-            "Slurm partition, or several: jobs go to those that accept them, and start in "
-            "the first with room."
-        ),
-        examples=["gpu", ["gpu", "preempt"]],
-    )
     account: SlurmName | None = Field(None, description="Slurm account.", examples=["proj42"])
-    qos: SlurmName | None = Field(None, description="Slurm QOS.", examples=["normal"])
     walltime: Walltime = Field(
         "04:00:00", description="Time limit of a job.", examples=["12:00:00"]
     )
@@ -181,11 +164,6 @@ class Cluster(Section):
         {},
         description="Environment variables of the workers. Values are used literally.",
         examples=[{"HF_HUB_OFFLINE": "1"}],
-    )
-    directives: tuple[Directive, ...] = Field(
-        (),
-        description="Further #SBATCH lines, without the prefix.",
-        examples=[["--constraint=a100|h100"]],
     )
     logs: SharedFolder = Field(
         "slurm-logs",

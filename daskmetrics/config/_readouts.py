@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from itertools import product
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from daskmetrics.config.section import Section, matching
+from daskmetrics.config.section import AS_LIST, Section, matching
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.readouts import Readout, joined_name
 
 EACH = "each"
 _JOIN = re.compile(r"(mean|concat)\( *(?:(-?\d+)? *: *(-?\d+)?|(-?\d+(?: *, *-?\d+)+)) *\)")
 
+Pooling = Literal["protocol", "as_shipped", "mean", "last", "cls", "weighted", "max"]
 Joined = Annotated[
     str,
     matching(
@@ -34,9 +34,7 @@ class Readouts(Section):
     forward pass.
     """
 
-    pooling: tuple[
-        Literal["protocol", "as_shipped", "mean", "last", "cls", "weighted", "max"], ...
-    ] = Field(
+    pooling: Annotated[tuple[Pooling, ...], AS_LIST] = Field(
         ("protocol",),
         min_length=1,
         description=(
@@ -46,7 +44,7 @@ class Readouts(Section):
         ),
         examples=[["mean", "last", "cls", "weighted", "max"]],
     )
-    layers: tuple[Joined, ...] = Field(
+    layers: Annotated[tuple[Joined, ...], AS_LIST] = Field(
         (EACH,),
         min_length=1,
         description=(
@@ -55,7 +53,7 @@ class Readouts(Section):
         ),
         examples=[[EACH, "mean(-4:)", "concat(3, 7)"]],
     )
-    dimensions: tuple[Count | Components, ...] = Field(
+    dimensions: Annotated[tuple[Count | Components, ...], AS_LIST] = Field(
         ("all",),
         min_length=1,
         description=(
@@ -64,17 +62,6 @@ class Readouts(Section):
         ),
         examples=[["all", 256, "pca128"]],
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _list_single_values(cls, data: object) -> object:
-        """``pooling: last`` stands for a list of one."""
-        if not isinstance(data, Mapping):
-            return data
-        return {
-            name: value if isinstance(value, list | tuple) else [value]
-            for name, value in data.items()
-        }
 
     @property
     def is_fitted(self) -> bool:

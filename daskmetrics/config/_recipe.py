@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeGuard
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from daskmetrics.config.section import Section, Seed, Source
-
-
-def _as_texts(value: object) -> object:
-    """Numbers of a list as text: arguments are written without quotation marks."""
-    if isinstance(value, list | tuple):
-        return [str(item) if isinstance(item, int | float) else item for item in value]
-    return value
+from daskmetrics.config.section import Section, Seed, Source, TextOrNumber
 
 
 class Recipe(Section):
@@ -131,7 +125,7 @@ class Script(Section):
     script: Source = Field(
         description="The program: a Python file, or another command.", examples=["train.py"]
     )
-    args: Annotated[tuple[str, ...], BeforeValidator(_as_texts)] = Field(
+    args: tuple[TextOrNumber, ...] = Field(
         (), description="Its arguments.", examples=[["--lr", 3e-4]]
     )
     ranks: int = Field(
@@ -162,6 +156,21 @@ class Script(Section):
                 "out/checkpoint-*"
             )
         return pattern
+
+
+def is_script(train: Any) -> TypeGuard[Mapping[str, Any]]:
+    """Whether a model's ``train``, as YAML gives it, is that of a program."""
+    return isinstance(train, Mapping) and "script" in train
+
+
+#: How a model is trained; the tags stand in the places of errors.
+TRAININGS: Mapping[str, type[Section]] = {"(recipe)": Recipe, "(script)": Script}
+Training = Annotated[
+    Annotated[Recipe, Tag("(recipe)")] | Annotated[Script, Tag("(script)")],
+    Discriminator(
+        lambda train: "(script)" if is_script(train) or isinstance(train, Script) else "(recipe)"
+    ),
+]
 
 
 class DDP(Section):

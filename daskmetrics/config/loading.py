@@ -14,6 +14,7 @@ import yaml
 from pydantic import ValidationError
 
 from daskmetrics.config._cluster import Cluster
+from daskmetrics.config._recipe import TRAININGS
 from daskmetrics.config.schema import PRESETS, Config
 from daskmetrics.config.section import Section
 from daskmetrics.core.errors import ConfigError, unknown
@@ -160,13 +161,13 @@ JOBQUEUE = {
 
 
 def jobqueue_settings() -> dict[str, Any]:
-    """What the user has set for Slurm in dask-jobqueue's configuration; its own defaults are
-    empty.
+    """What the user has set for Slurm in dask-jobqueue's configuration, by our keys; its own
+    defaults are empty.
     """
     import dask.config
 
     settings = dask.config.get("jobqueue.slurm", None) or {}
-    return {key: value for key, value in settings.items() if value not in (None, "", [], {})}
+    return {key: settings[name] for name, key in JOBQUEUE.items() if settings.get(name)}
 
 
 def cluster_origins(base: str) -> tuple[Cluster, dict[str, str]]:
@@ -200,9 +201,7 @@ def _cluster_layers(section: object) -> list[tuple[str, Mapping[Any, Any]]]:
     site = dask.config.get("daskmetrics.cluster", None) or {}
     layers = [("profile", profile), ("Dask's configuration", site), ("experiment", keys)]
     if _merge(profile, site, keys).get("kind") == "slurm":
-        settings = jobqueue_settings().items()
-        jobqueue = {JOBQUEUE[key]: value for key, value in settings if key in JOBQUEUE}
-        layers.insert(0, ("jobqueue.yaml", jobqueue))
+        layers.insert(0, ("jobqueue.yaml", jobqueue_settings()))
     return layers
 
 
@@ -341,15 +340,17 @@ def _causes(error: ValidationError) -> list[Any]:
 
 
 def _message(item: Mapping[str, Any]) -> str:
-    *parents, wrong_key = item["loc"] or ("",)
+    *parents, wrong_key = map(str, item["loc"] or ("",))
     # pydantic names the member of a union that was tried, such as tuple[str, ...], in the path
-    path = ".".join(key for key in map(str, item["loc"]) if not set("[(") & set(key))
+    parents = [key for key in parents if not set("[(") & set(key)]
+    path = ".".join(key for key in (*parents, wrong_key) if not set("[(") & set(key))
     if item["type"] == "extra_forbidden":
         inside = ""
         if parents:
-            inside = f" in '{'.'.join(map(str, parents))}'"
-        valid = (field.alias or name for name, field in _section_at(parents).model_fields.items())
-        return f"{unknown('key', str(wrong_key), valid)}{inside}"
+            inside = f" in '{'.'.join(parents)}'"
+        fields = _section_at(item["loc"][:-1]).model_fields
+        valid = (field.alias or name for name, field in fields.items())
+        return f"{unknown('key', wrong_key, valid)}{inside}"
     if item["type"] == "missing":
         return f"'{path}' is missing."
     message = item["msg"].removeprefix("Value error, ")
@@ -359,9 +360,10 @@ def _message(item: Mapping[str, Any]) -> str:
 
 
 def _section_at(path: Sequence[Any]) -> type[Section]:
-    """The section that a path such as ('models', 0, 'train') leads to."""
+    """The section that a path such as ('models', 0, 'train', '(recipe)') leads to."""
     section: type[Section] = Config
     for key in path:
+        section = TRAININGS.get(str(key), section)
         field = section.model_fields.get(str(key))
         if field:
             kinds = (field.annotation, *get_args(field.annotation))

@@ -11,11 +11,11 @@ from pydantic import Field, field_validator, model_validator
 
 from daskmetrics.config._cluster import Cluster
 from daskmetrics.config._readouts import Readouts
-from daskmetrics.config._recipe import DDP, Recipe, Script
+from daskmetrics.config._recipe import DDP, Recipe, Script, Training, is_script
 from daskmetrics.config.section import (
+    AS_LIST,
     DEEPEST,
     WIDEST,
-    WORD_AS_LIST,
     Duration,
     Name,
     Names,
@@ -69,15 +69,13 @@ class Model(Section):
         ),
         examples=["EleutherAI/pythia-70m"],
     )
-    train: Recipe | None = Field(
+    train: Training | None = Field(
         None,
-        description="How to train the suite; see Recipe.",
-        examples=[{"width": 64, "depth": 4}],
-    )
-    program: Script | None = Field(
-        None,
-        description="How a program of one's own trains it; `train: {script: ...}` is the same.",
-        examples=[{"script": "train.py", "ranks": 8, "checkpoints": "out/checkpoint-*"}],
+        description="How to train the suite: see Recipe; or a program of one's own: see Script.",
+        examples=[
+            {"width": 64, "depth": 4},
+            {"script": "train.py", "ranks": 8, "checkpoints": "out/checkpoint-*"},
+        ],
     )
     revisions: Revision | tuple[Revision, ...] = Field(
         "all",
@@ -160,38 +158,35 @@ class Model(Section):
     def _name_after_source(cls, data: object) -> object:
         if isinstance(data, str):
             data = {"source": data}
-        if isinstance(data, Mapping):
-            data = _with_program(data)
-        if not isinstance(data, Mapping) or not isinstance(data.get("source"), str):
+        if not isinstance(data, Mapping):
             return data
-        return {"name": name_of(data["source"]), **data}
+        train = data.get("train")
+        if is_script(train) and isinstance(train.get("checkpoints"), str):
+            data = {"source": str(Path(train["checkpoints"]).parent), **data}
+        if isinstance(data.get("source"), str):
+            data = {"name": name_of(data["source"]), **data}
+        return data
 
     @model_validator(mode="after")
     def _check_origin(self) -> Model:
-        if self.program is not None:
-            if self.train is not None:
-                raise ValueError(f"model '{self.name}' has both 'train' and 'program'")
-        elif (self.source is None) == (self.train is None):
+        if self.program is None and (self.source is None) == (self.train is None):
             raise ValueError(f"model '{self.name}' needs either 'source' or 'train'")
-        if self.disk and self.train:
+        if self.disk and self.recipe:
             raise ValueError(
                 f"model '{self.name}' is trained, so that it has nothing to download: leave out "
                 "'disk'"
             )
         return self
 
+    @property
+    def recipe(self) -> Recipe | None:
+        """How the built-in recipe trains it, if it does."""
+        return self.train if isinstance(self.train, Recipe) else None
 
-def _with_program(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A model whose ``train`` names a script, with that as its program; where the program saves its
-    checkpoints is the model's source.
-    """
-    model = dict(data)
-    if isinstance(model.get("train"), Mapping) and "script" in model["train"]:
-        model["program"] = model.pop("train")
-    program = model.get("program")
-    if isinstance(program, Mapping) and isinstance(program.get("checkpoints"), str):
-        model.setdefault("source", str(Path(program["checkpoints"]).parent))
-    return model
+    @property
+    def program(self) -> Script | None:
+        """The program of one's own that trains it, if one does."""
+        return self.train if isinstance(self.train, Script) else None
 
 
 class Corpus(Section):
@@ -366,17 +361,7 @@ class Search(Section):
         return value
 
 
-Trackers = Annotated[tuple[Literal["mlflow", "wandb"], ...], WORD_AS_LIST]
-
-
-class Watch(Section):
-    """How `daskmetrics watch` follows a suite that grows; `daskmetrics run` does not read it."""
-
-    until_idle: Duration = Field(
-        "none",
-        description="End when no new checkpoint appeared for this long. `none` does not end.",
-        examples=["10m"],
-    )
+Trackers = Annotated[tuple[Literal["mlflow", "wandb"], ...], AS_LIST]
 
 
 class Config(Section):
@@ -440,10 +425,13 @@ class Config(Section):
         description="How processes that train together are run.",
         examples=[{"folder": "suites"}],
     )
-    watch: Watch = Field(
-        Watch(),
-        description="How a suite that grows is followed; for `daskmetrics watch`.",
-        examples=[{"until_idle": "10m"}],
+    until_idle: Duration = Field(
+        "none",
+        description=(
+            "`daskmetrics watch` ends when no new checkpoint appeared for this long. `none` does"
+            " not end it."
+        ),
+        examples=["10m"],
     )
     log_to: Trackers = Field(
         (),

@@ -72,13 +72,17 @@ Line = Annotated[
         "one printable line of at most 4096 characters",
     ),
 ]
-Word = Annotated[
-    str, matching(r"[A-Za-z0-9][A-Za-z0-9._:,@+-]{0,95}", "one word of letters, digits and ._:,@+-")
+# an account and an argument may be numbers, which YAML and the environment give as such
+TextOrNumber = Annotated[
+    str,
+    Field(coerce_numbers_to_str=True),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}]}),
 ]
-# an account may be a number, which YAML and the environment give as an integer
-SlurmName = Annotated[
-    Word, BeforeValidator(lambda value: str(value) if type(value) is int else value)
-]
+_is_word = matching(
+    r"[A-Za-z0-9][A-Za-z0-9._:,@+-]{0,95}", "one word of letters, digits and ._:,@+-"
+)
+Word = Annotated[str, _is_word]
+SlurmName = Annotated[TextOrNumber, _is_word]
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 _WORD_OR_LIST = WithJsonSchema(
     {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
@@ -115,9 +119,9 @@ Directive = Annotated[Line, matching(r"--?[A-Za-z].*", "an option of sbatch such
 DottedName = Annotated[
     str, matching(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", "a name of Python such as package.module")
 ]
-# one word may stand for a list of one
-WORD_AS_LIST = BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
-Names = Annotated[tuple[str, ...], WORD_AS_LIST, _WORD_OR_LIST]
+# a single value may stand for a list of one
+AS_LIST = BeforeValidator(lambda value: value if isinstance(value, list | tuple) else [value])
+Names = Annotated[tuple[str, ...], AS_LIST, _WORD_OR_LIST]
 Variable = Annotated[str, matching(r"[A-Za-z_][A-Za-z0-9_]{0,95}", "the name of a variable")]
 
 

@@ -486,7 +486,10 @@ def _from_source(
 
 def _download(source: str, revision: str) -> None:
     require_answer(source)
-    prefetch.checkpoint(source, revision, prefetch.FILES).fetch()
+    missing = prefetch.checkpoint(source, revision, prefetch.FILES)
+    for _, reason in prefetch.fetch([missing]):
+        if reason:
+            raise ConfigError(f"'{source}' cannot be downloaded: {reason}")
 
 
 def _from_transformers(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import partial
@@ -82,15 +82,10 @@ def require_space(sizes: Sequence[int | None], folder: Path) -> None:
         )
 
 
-def fetch(
-    missing: Sequence[MissingFiles], done: Callable[[MissingFiles, str | None], None]
-) -> Mapping[str, str]:
-    """Download one after the other, and continue after a failure; return the reasons of failures,
-    by name.
-
-    ``done`` is called after each, with the reason if it failed.
+def fetch(missing: Sequence[MissingFiles]) -> Iterator[tuple[MissingFiles, str | None]]:
+    """Download one after the other, and continue after a failure; each with the reason if it
+    failed.
     """
-    failed = {}
     for download in missing:
         reason = None
         try:
@@ -98,9 +93,7 @@ def fetch(
         # of the network, the hub, the disk or the benchmark: report it and continue
         except Exception as error:
             reason = unsigned(" ".join(str(error).split()))[:400] or type(error).__name__
-            failed[download.name] = reason
-        done(download, reason)
-    return failed
+        yield download, reason
 
 
 def cache() -> Path:

@@ -284,7 +284,7 @@ def _located(
     located, errors = {}, []
     for model in config.models:
         try:
-            if model.train:
+            if model.recipe:
                 located[model.name] = trainings[model.name].located(model)
             else:
                 located[model.name] = checkpoints.locate(model, on_message)

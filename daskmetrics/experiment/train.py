@@ -26,7 +26,7 @@ from daskmetrics.execution import Record
 from daskmetrics.execution.display import Display
 from daskmetrics.training.ddp.driver import launch
 from daskmetrics.training.ddp.ranks import Program, Progress
-from daskmetrics.training.recipe import DdpTraining
+from daskmetrics.training.recipe import program as recipe_program
 from daskmetrics.training.suite import parameters, with_steps
 
 OWNER = "suite.key"  # file in a named folder that holds the key of its suite
@@ -40,6 +40,14 @@ class TrainedSuite:
     recipe: Recipe
     folder: Path
     key: Key
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all of its checkpoints are there."""
+        return all(
+            training.is_complete(self.folder, revision)
+            for revision in training.revisions(self.recipe)
+        )
 
     def located(self, model: Model) -> LocatedSuite:
         """The suite as it will be after training."""
@@ -62,9 +70,9 @@ def suites_to_train(config: Config) -> dict[str, TrainedSuite]:
     """The suites that a configuration trains, by model."""
     suites = {}
     for model in config.models:
-        if not model.train:
+        if not model.recipe:
             continue
-        recipe = with_steps(model.train, cache_folder())
+        recipe = with_steps(model.recipe, cache_folder())
         key = training.recipe_key(recipe)
         folder = cache_folder() / "suites" / key
         if config.ddp.folder is not None:
@@ -82,20 +90,14 @@ def suites_to_train(config: Config) -> dict[str, TrainedSuite]:
     return suites
 
 
-def ddp_trainings(config: Config, suites: Mapping[str, TrainedSuite]) -> list[DdpTraining]:
-    """The trainings of these suites by process groups, largest first."""
-    trainings = [
-        DdpTraining(
-            name,
-            suite.recipe,
-            suite.folder,
-            config.ddp,
-            config.cluster.interface,
-            config.cluster.workers,
-        )
-        for name, suite in suites.items()
-    ]
-    return sorted(trainings, key=lambda group: -parameters(group.recipe) * group.recipe.steps)
+def largest_first(suites: Mapping[str, TrainedSuite]) -> list[tuple[str, TrainedSuite]]:
+    """Models and their suites, by the work of a training."""
+
+    def work(item: tuple[str, TrainedSuite]) -> int:
+        _, suite = item
+        return parameters(suite.recipe) * suite.recipe.steps
+
+    return sorted(suites.items(), key=work, reverse=True)
 
 
 def programs(config: Config, folder: Path = Path()) -> list[Program]:
@@ -233,14 +235,20 @@ def train(
     Returns the folder of each suite, with one folder per checkpoint. A process group that fails
     repeatedly is a `ProcessGroupError`.
     """
-    missing = [group for group in ddp_trainings(config, suites) if not group.is_done]
-    if missing and config.cluster.kind in ("slurm", "allocation"):
+    cluster = config.cluster
+    missing = [(name, suite) for name, suite in largest_first(suites) if not suite.is_done]
+    if missing and cluster.kind in ("slurm", "allocation"):
         for line in account_limits():
             display.say(f"Limit of {line}")
-    for group in missing:
-        suites[group.name].claim()
-        file = telemetry or group.folder / TELEMETRY
-        launch(client, replace(group, telemetry=file).program(), DisplayObserver(display))
+    for name, suite in missing:
+        suite.claim()
+        program = replace(
+            recipe_program(name, suite.recipe, suite.folder, config.ddp),
+            interface=cluster.interface,
+            workers=cluster.workers,
+            telemetry=telemetry or suite.folder / TELEMETRY,
+        )
+        launch(client, program, DisplayObserver(display))
     return {name: suite.folder for name, suite in suites.items()}
 
 

@@ -240,7 +240,7 @@ class _Watcher:
         if finished and idle > UNFINISHED:
             incomplete = plural(len(reasons), "checkpoint")
             return f"the training has finished, and {incomplete} never became complete"
-        longest = parse_duration(self.config.watch.until_idle)
+        longest = parse_duration(self.config.until_idle)
         if longest is not None and idle > longest:
             return f"no new checkpoint for {duration(longest)}"
         return ""

@@ -261,7 +261,7 @@ TRIAL = "{trial}"  # in an argument of a program: a new folder for each trial
 def ranks_share(config: Config, phase: str) -> bool:
     """Whether all workers share each unit of a phase, as the ranks of a training do."""
     return phase == "train" and any(
-        model.train and model.train.ranks > 1 for model in config.models
+        model.recipe and model.recipe.ranks > 1 for model in config.models
     )
 
 
@@ -272,7 +272,7 @@ def experiment_runner(config: Config, phase: str) -> Iterator[Runner]:
 
     Measuring starts from suites that are trained once, before the first call.
     """
-    trains = any(model.train for model in config.models)
+    trains = any(model.recipe for model in config.models)
     if phase == "train" and not trains:
         raise ConfigError(
             "No model of the configuration has a 'train' recipe. Bench another --workload."
@@ -377,7 +377,7 @@ def program_runner(model: Model, config: Config) -> Iterator[Runner]:
             folder = Path(tempfile.mkdtemp(dir=root)).absolute()
             args = tuple(arg.replace(TRIAL, str(folder)) for arg in script.args)
             changes = {"ranks": len(workers(client)), "args": args, "max_restarts": 0}
-            changed = model.model_copy(update={"program": script.model_copy(update=changes)})
+            changed = model.model_copy(update={"train": script.model_copy(update=changes)})
             program = training.program_of(changed, _with_workers(config, client), folder)
             meter = _Meter()
             began = time.perf_counter()

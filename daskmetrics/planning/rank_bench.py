@@ -18,6 +18,7 @@ from daskmetrics.planning.calibration import Calibration, Sample, versions
 from daskmetrics.planning.estimate import exchange_seconds
 from daskmetrics.training.ddp.driver import launch
 from daskmetrics.training.ddp.ranks import Program, Progress
+from daskmetrics.training.recipe import program
 
 
 class _Observer:
@@ -47,24 +48,27 @@ def probe(
         )
     if workload == "allreduce" and workers < 2:
         raise ConfigError("An all-reduce needs two workers or more: --workers 2")
-    chosen = training.ddp_trainings(config, suites)[0]
+    name, suite = training.largest_first(suites)[0]
     ranks = 1 if workload == "precision" else workers
-    suites[chosen.name].claim()
-    recipe = chosen.recipe.model_copy(update={"ranks": ranks})
-    chosen = replace(chosen, recipe=recipe, workers=ranks, probe=workload)
+    suite.claim()
+    recipe = suite.recipe.model_copy(update={"ranks": ranks})
     profile = config.cluster.model_copy(update={"workers": ranks})
+    measuring = replace(
+        program(name, recipe, suite.folder, config.ddp, workload),
+        interface=profile.interface,
+        workers=ranks,
+    )
     with connect(profile) as client:
-        measured = launch(client, chosen.program(), _Observer(show))
+        measured = launch(client, measuring, _Observer(show))
     tables = [
-        Table(**{**table, "title": f"{chosen.name}: {table['title']}"})
-        for table in measured["tables"]
+        Table(**{**table, "title": f"{name}: {table['title']}"}) for table in measured["tables"]
     ]
     if not measured["exchange"]:
         return tables, None
     # an exchange takes (1 - 1/n) of what it takes among very many ranks
     many = ranks / (ranks - 1)
     seconds = tuple(max(1e-6, many * added) for added in measured["exchange"])
-    sample = Sample("allreduce", chosen.name, seconds, exchange_seconds(recipe))
+    sample = Sample("allreduce", name, seconds, exchange_seconds(recipe))
     calibration = Calibration(
         profile.device,
         socket.gethostname(),

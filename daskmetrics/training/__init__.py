@@ -4,8 +4,7 @@ transformers loads, by one process or a process group.
 | file | what it holds |
 |---|---|
 | `data` | the corpus, its tokenizer, its tokens as a memory-mapped array, the windows of a step |
-| `_learning` | the model, optimizer steps and their learning rate, checkpoints |
-| `_distributed` | the ranks that share a step |
+| `_learning` | the model, the ranks that share a step, the loop over the steps, checkpoints |
 | `suite` | the folder of a suite: its complete revisions, its resume state; what a recipe needs |
 | `_probes` | short measurements by the ranks: exchange of gradients, loaders, precision |
 | `recipe` | the built-in recipe as a training program of several ranks |

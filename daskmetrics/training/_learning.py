@@ -1,24 +1,29 @@
-"""Training of a suite's revisions: a GPT-NeoX of transformers, its state, which can be saved and
-restored bit for bit, one optimizer step, and the loop over the steps.
+"""Training of a suite's revisions: a GPT-NeoX of transformers, the ranks that take a step together,
+a state that can be saved and restored bit for bit, and the loop over the steps.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
+from inspect import signature
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+import torch.distributed as dist
 from safetensors.torch import save_file
 from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
 from daskmetrics.config import DDP, Recipe
@@ -27,7 +32,6 @@ from daskmetrics.core.errors import ConfigError, UndefinedError, unknown
 from daskmetrics.core.names import seed_of, step_of
 from daskmetrics.training import data as data
 from daskmetrics.training import suite as suite
-from daskmetrics.training._distributed import SINGLE, World, threads
 from daskmetrics.training.data import Tokens, effective, staged
 
 FLOOR = 0.1  # of the learning rate at the end, as a share of its peak
@@ -35,22 +39,175 @@ WARMUP = 1 / 16  # share of the steps during which it rises
 MAX_REPORTS = 500  # of the mean loss, in one training
 LARGEST_GRADIENT = 1.0  # norm to which a greater one is scaled
 
+T = TypeVar("T")
 Show = Callable[[int, float], None]  # called after a step, with its mean loss
+
+
+@dataclass(frozen=True)
+class World:
+    """This process's rank, the number of ranks that take a step together, and the device (``cpu``,
+    ``cuda:0``, ...).
+    """
+
+    rank: int = 0
+    size: int = 1
+    device: str = "cpu"
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this rank is the one that writes."""
+        return self.rank == 0
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the ranks compute on GPUs."""
+        return self.device != "cpu"
+
+    def gather(self, value: T) -> list[T]:
+        """The values of all ranks, at every rank, once all have come here."""
+        values = [value] * self.size
+        if self.size > 1:
+            dist.all_gather_object(values, value)
+        return values
+
+    def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
+        """The same model with gradients that are means over the ranks."""
+        if self.size == 1:
+            return model
+        # no buffer changes in training; torch 2.13 renamed the switch
+        switch = "broadcast_buffers"
+        if "forward_sync_buffers" in signature(DistributedDataParallel).parameters:
+            switch = "forward_sync_buffers"
+        options: dict[str, Any] = {switch: False, "gradient_as_bucket_view": True}
+        return DistributedDataParallel(model, **options)
+
+
+SINGLE = World()
+
+
+@contextmanager
+def process_group(timeout: float) -> Iterator[World]:
+    """This rank's view of the process group that torchrun's variables describe, once all ranks have
+    arrived.
+    """
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    device, backend = "cpu", "gloo"
+    if torch.cuda.is_available():
+        device, backend = f"cuda:{os.environ['LOCAL_RANK']}", "nccl"
+        torch.cuda.set_device(device)
+    if size == 1:
+        yield World(device=device)
+        return
+    dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+    yield World(rank, size, device)
+    dist.barrier()  # rank 0 writes last; the others wait for it
+    dist.destroy_process_group()
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Fix the number of threads of torch: the last bits of sums depend on it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @dataclass
 class TrainingState:
-    """A model in training, after ``step`` optimizer steps."""
+    """A model in training by a recipe, after ``step`` optimizer steps."""
 
+    recipe: Recipe
+    world: World
     model: Any
     wrapped: Any  # the same model; its gradients are means over the ranks
     optimizer: torch.optim.Optimizer
-    world: World
     step: int = 0
 
+    def take_step(self, passes: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Take the next step on this rank's passes; return its loss, scaled so that the mean over
+        ranks is the mean loss.
 
-def new_model(recipe: Recipe) -> Any:
-    """The model at step 0; its random weights follow from the recipe's seed."""
+        The gradient is the mean over the examples of all ranks and passes, however they are
+        divided.
+        """
+        recipe, world = self.recipe, self.world
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(recipe, self.step + 1)
+        total = torch.zeros((), device=world.device)
+        for number, batch in enumerate(passes, start=1):
+            is_final = number == len(passes)
+            weight = len(batch) * world.size / effective(recipe)
+            with nullcontext() if is_final or world.size == 1 else self.wrapped.no_sync():
+                loss = self._loss(self.wrapped, batch) * weight
+                loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.detach()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), LARGEST_GRADIENT)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.step += 1
+        return total
+
+    def evaluate(self, tokens: Tokens) -> float:
+        """Mean loss in nats on examples that are the same for every revision."""
+        mean = 0.0
+        with torch.no_grad():
+            for batch in RankSteps(self.recipe, tokens, SINGLE)[0]:
+                mean += float(self._loss(self.model, batch)) * len(batch) / effective(self.recipe)
+        return mean
+
+    def _loss(self, model: Any, batch: torch.Tensor) -> torch.Tensor:
+        """Mean loss in nats per next token."""
+        device = self.world.device
+        ids = batch.to(device)
+        is_half = self.recipe.precision == "bfloat16"
+        with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=is_half):
+            logits = model(input_ids=ids[:, :-1], use_cache=False).logits
+            return cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten())
+
+    def save(self, folder: Path) -> None:
+        """Write the resume state, then remove older ones; a process killed meanwhile leaves the old
+        state or the new one.
+        """
+        state = {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "step": self.step,
+        }
+        (folder / "resume").mkdir(parents=True, exist_ok=True)
+        with files.atomic_file(folder / "resume" / f"step{self.step}.pt") as file:
+            torch.save(state, file)
+        for path in suite.resume_states(folder)[1:]:
+            path.unlink(missing_ok=True)
+
+    def write(self, folder: Path, loss: float, seconds: float) -> None:
+        """Write the resume state and the checkpoint, as `transformers.AutoModel` reads it, with its
+        summary.
+        """
+        result = {
+            "loss": round(loss, 6),
+            "tokens": float(self.step * effective(self.recipe) * self.recipe.context),
+            "seconds": round(seconds, 3),
+        }
+        self.save(folder)
+        with files.atomic_folder(folder / f"step{self.step}") as partial:
+            # as save_pretrained does, but without its progress bar, which only a process-wide
+            # switch turns off
+            self.model.config.architectures = [type(self.model).__name__]
+            self.model.config.save_pretrained(partial)
+            weights = self.model.state_dict()
+            save_file(weights, partial / "model.safetensors", metadata={"format": "pt"})
+            for name in data.TOKENIZER:
+                shutil.copyfile(folder / "corpus" / name, partial / name)
+            (partial / suite.SUMMARY).write_text(json.dumps(result) + "\n", encoding="utf-8")
+
+
+def new(recipe: Recipe, world: World = SINGLE, saved: Path | None = None) -> TrainingState:
+    """A learner at step 0, whose random weights follow from the recipe's seed, or at the step of a
+    resume state that `save` wrote.
+    """
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
     config = GPTNeoXConfig(
@@ -76,17 +233,11 @@ def new_model(recipe: Recipe) -> Any:
             or model.gradient_checkpointing_enable
         )
         enable({"use_reentrant": False})
-    return model.train()
-
-
-def new(recipe: Recipe, world: World = SINGLE, saved: Path | None = None) -> TrainingState:
-    """A learner at step 0, or at the step of a resume state that `save` wrote."""
-    model = new_model(recipe)
     state: dict[str, Any] = {}
     if saved:
         state = torch.load(saved, weights_only=True, map_location="cpu")
         model.load_state_dict(state["model"])
-    model.to(world.device)
+    model.train().to(world.device)
     optimizer = torch.optim.AdamW(
         model.parameters(),
         lr=recipe.learning_rate,
@@ -96,7 +247,7 @@ def new(recipe: Recipe, world: World = SINGLE, saved: Path | None = None) -> Tra
     )
     if state:
         optimizer.load_state_dict(state["optimizer"])
-    return TrainingState(model, world.wrap(model), optimizer, world, state.get("step", 0))
+    return TrainingState(recipe, world, model, world.wrap(model), optimizer, state.get("step", 0))
 
 
 def learning_rate(recipe: Recipe, step: int) -> float:
@@ -135,73 +286,10 @@ def read_steps(steps: RankSteps, numbers: range, loaders: int) -> Iterator[list[
     What is read does not depend on them, so every rank may choose their number.
     """
     generator = torch.Generator()  # else the random state of the process would change
-    return iter(
-        DataLoader(
-            steps, batch_size=None, sampler=numbers, num_workers=loaders, generator=generator
-        )
+    loader = DataLoader(
+        steps, batch_size=None, sampler=numbers, num_workers=loaders, generator=generator
     )
-
-
-def take_step(
-    learner: TrainingState, recipe: Recipe, passes: Sequence[torch.Tensor]
-) -> torch.Tensor:
-    """Take the next step on this rank's passes; return its loss, scaled so that the mean over ranks
-    is the mean loss.
-
-    The gradient is the mean over the examples of all ranks and passes, however they are divided.
-    """
-    world = learner.world
-    step = learner.step + 1
-    for group in learner.optimizer.param_groups:
-        group["lr"] = learning_rate(recipe, step)
-    total = torch.zeros((), device=world.device)
-    for number, batch in enumerate(passes, start=1):
-        is_final = number == len(passes)
-        weight = len(batch) * world.size / effective(recipe)
-        with nullcontext() if is_final or world.size == 1 else learner.wrapped.no_sync():
-            loss = _loss(learner.wrapped, recipe, batch, world) * weight
-            loss.backward()  # type: ignore[no-untyped-call]
-        total += loss.detach()
-    torch.nn.utils.clip_grad_norm_(learner.model.parameters(), LARGEST_GRADIENT)
-    learner.optimizer.step()
-    learner.optimizer.zero_grad()
-    learner.step = step
-    return total
-
-
-def evaluate(learner: TrainingState, recipe: Recipe, tokens: Tokens) -> float:
-    """Mean loss in nats on examples that are the same for every revision."""
-    mean = 0.0
-    with torch.no_grad():
-        for batch in RankSteps(recipe, tokens, SINGLE)[0]:
-            loss = float(_loss(learner.model, recipe, batch, learner.world))
-            mean += loss * len(batch) / effective(recipe)
-    return mean
-
-
-def _loss(model: Any, recipe: Recipe, batch: torch.Tensor, world: World) -> torch.Tensor:
-    """Mean loss in nats per next token."""
-    ids = batch.to(world.device)
-    is_half = recipe.precision == "bfloat16"
-    with torch.autocast(torch.device(world.device).type, torch.bfloat16, enabled=is_half):
-        logits = model(input_ids=ids[:, :-1], use_cache=False).logits
-        return cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten())
-
-
-def save(learner: TrainingState, folder: Path) -> None:
-    """Write the resume state, then remove older ones; a process killed meanwhile leaves the old
-    state or the new one.
-    """
-    state = {
-        "model": learner.model.state_dict(),
-        "optimizer": learner.optimizer.state_dict(),
-        "step": learner.step,
-    }
-    (folder / "resume").mkdir(parents=True, exist_ok=True)
-    with files.atomic_file(folder / "resume" / f"step{learner.step}.pt") as file:
-        torch.save(state, file)
-    for path in suite.resume_states(folder)[1:]:
-        path.unlink(missing_ok=True)
+    return iter(loader)
 
 
 def is_readable(path: Path) -> bool:
@@ -250,50 +338,21 @@ def train(
         for end in steps:
             began = time.perf_counter()
             for passes in islice(stream, max(0, end - learner.step)):
-                loss_of_rank = take_step(learner, recipe, passes)
+                loss_of_rank = learner.take_step(passes)
                 step = learner.step
                 if step % max(1, recipe.steps // MAX_REPORTS) == 0 or step == end:
-                    show(step, _mean_loss(world, step, loss_of_rank))
+                    loss = fmean(world.gather(float(loss_of_rank)))
+                    if not math.isfinite(loss):
+                        raise UndefinedError(
+                            f"The loss is {loss} at step {step}: lower learning_rate, or use"
+                            " another precision."
+                        )
+                    show(step, loss)
                 if step % ddp.save_every == 0 and step < end and world.is_leader:
-                    save(learner, folder)
+                    learner.save(folder)
             if world.is_leader:
-                loss = evaluate(learner, recipe, tokens)
-                _write(learner, recipe, folder, loss, time.perf_counter() - began)
-
-
-def _mean_loss(world: World, step: int, loss_of_rank: torch.Tensor) -> float:
-    """The loss of a step over all ranks, if it is finite."""
-    loss = fmean(world.gather(float(loss_of_rank)))
-    if not math.isfinite(loss):
-        raise UndefinedError(
-            f"The loss is {loss} at step {step}: lower learning_rate, or use another precision."
-        )
-    return loss
-
-
-def _write(
-    learner: TrainingState, recipe: Recipe, folder: Path, loss: float, seconds: float
-) -> None:
-    """Write the resume state and the checkpoint, as `transformers.AutoModel` reads it, with its
-    summary.
-    """
-    result = {
-        "loss": round(loss, 6),
-        "tokens": float(learner.step * effective(recipe) * recipe.context),
-        "seconds": round(seconds, 3),
-    }
-    save(learner, folder)
-    with files.atomic_folder(folder / f"step{learner.step}") as partial:
-        # as save_pretrained does, but without its progress bar, which only a process-wide switch
-        # turns off
-        learner.model.config.architectures = [type(learner.model).__name__]
-        learner.model.config.save_pretrained(partial)
-        save_file(
-            learner.model.state_dict(), partial / "model.safetensors", metadata={"format": "pt"}
-        )
-        for name in data.TOKENIZER:
-            shutil.copyfile(folder / "corpus" / name, partial / name)
-        (partial / suite.SUMMARY).write_text(json.dumps(result) + "\n", encoding="utf-8")
+                loss = learner.evaluate(tokens)
+                learner.write(folder, loss, time.perf_counter() - began)
 
 
 def train_to(

@@ -9,8 +9,8 @@ import gc
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -25,8 +25,7 @@ from daskmetrics.core.table import Table
 from daskmetrics.core.text import plural, size_text
 from daskmetrics.training import _learning as learning
 from daskmetrics.training import data as data
-from daskmetrics.training._distributed import World, threads
-from daskmetrics.training._learning import RankSteps, read_steps
+from daskmetrics.training._learning import RankSteps, World, threads
 from daskmetrics.training.data import effective
 
 SIZES = tuple(4**power for power in range(5, 14))  # bytes of the measured messages: 1 KiB to 64 MiB
@@ -58,11 +57,12 @@ def allreduce(recipe: Recipe, corpus: Path, world: World) -> ProbeTables:
     seconds = {size: max(world.gather(_exchange(size, world))) for size in SIZES}
     with threads(recipe.threads):
         learner = learning.new(recipe, world)
-        steps = RankSteps(recipe, data.read(recipe, corpus), world)
+        passes = RankSteps(recipe, data.read(recipe, corpus), world)[1]
         alone, together = [], []
         for _ in _rounds(world, 4, PAIRS, PATIENCE):
-            together.append(_one_step(learner, recipe, steps))
-            alone.append(_one_step(learner, recipe, steps, exchanges=False))
+            together.append(_seconds(world, lambda: learner.take_step(passes)))
+            with learner.wrapped.no_sync():
+                alone.append(_seconds(world, lambda: learner.take_step(passes)))
     # DDP rearranges its buckets after the first exchange
     own = world.gather(typical(alone[1:]))
     added = world.gather(typical(together[1:]) - typical(alone[1:]))
@@ -72,29 +72,27 @@ def allreduce(recipe: Recipe, corpus: Path, world: World) -> ProbeTables:
     predicted = exposed(seconds, gradient, computing, overlaps=world.on_gpu)
     measured = max(0.0, median(added))
     counted = 2 * (world.size - 1) / world.size
-    messages = []
-    for size, took in seconds.items():
-        bandwidth = f"{size_text(counted * size / took)}/s"
-        messages.append((f"{size // 1024:,} KiB", _ms(took), bandwidth))
-    title = (
+    by_size = Table(
+        ("message", "time", "bandwidth"),
+        tuple(
+            (f"{size // 1024:,} KiB", _ms(took), f"{size_text(counted * size / took)}/s")
+            for size, took in seconds.items()
+        ),
         f"all-reduce of {plural(world.size, 'rank')} on {plural(len(set(nodes)), 'node')}, "
-        f"{dist.get_backend()}, measured"
+        f"{dist.get_backend()}, measured",
+        (
+            "bandwidth is 2 (n - 1) / n x bytes / time, which does not depend on the number n of"
+            " ranks",
+        ),
     )
-    note = (
-        "bandwidth is 2 (n - 1) / n x bytes / time, which does not depend on the number n of ranks"
-    )
-    by_size = Table(("message", "time", "bandwidth"), tuple(messages), title, (note,))
+    shares = (f"{exchange / (exchange + computing):.1%}" for exchange in (predicted, measured))
     slowest = own.index(max(own))
     of_step = Table(
         ("", "predicted", "measured"),
         (
             ("own work of a step", "", _ms(computing)),
             ("added by the exchange", _ms(predicted), _ms(measured)),
-            (
-                "share of a step",
-                f"{predicted / (predicted + computing):.1%}",
-                f"{measured / (measured + computing):.1%}",
-            ),
+            ("share of a step", *shares),
         ),
         f"gradients of {size_text(gradient)} in {plural(len(buckets(gradient)), 'bucket')}",
         (f"slowest: rank {slowest} on {nodes[slowest]}, {_ms(own[slowest])} of its own work",),
@@ -109,18 +107,14 @@ def _ms(seconds: float) -> str:
 def _exchange(size: int, world: World) -> float:
     """The typical seconds of an all-reduce of so many bytes."""
     message = torch.zeros(size // 4, device=world.device)
-    seconds = []
-    for _ in _rounds(world, 5, 50, LONGEST):
-        began = time.perf_counter()
-        dist.all_reduce(message)
-        _finish(world)
-        seconds.append(time.perf_counter() - began)
+    rounds = _rounds(world, 5, 50, LONGEST)
+    seconds = [_seconds(world, lambda: dist.all_reduce(message)) for _ in rounds]
     return typical(seconds[2:])  # the first two warm up
 
 
 def _rounds(world: World, least: int, most: int, longest: float) -> Iterator[int]:
-    """Repetitions, of which more than ``least`` only begin within so many seconds; all ranks begin
-    and stop together.
+    """Repetitions, of which more than ``least`` only begin within so many seconds; all ranks stop
+    together.
     """
     began = time.perf_counter()
     for number in range(most):
@@ -130,22 +124,13 @@ def _rounds(world: World, least: int, most: int, longest: float) -> Iterator[int
         yield number
 
 
-def _finish(world: World) -> None:
-    if world.on_gpu:
-        torch.cuda.synchronize(world.device)
-
-
-def _one_step(
-    learner: learning.TrainingState, recipe: Recipe, steps: RankSteps, exchanges: bool = True
-) -> float:
-    """Seconds of a step, once all ranks have read their examples."""
-    world = learner.world
-    passes = steps[learner.step + 1]
+def _seconds(world: World, action: Callable[[], object]) -> float:
+    """Seconds of what all ranks do, from when all are ready."""
     world.gather(None)
     began = time.perf_counter()
-    with nullcontext() if exchanges else learner.wrapped.no_sync():
-        learning.take_step(learner, recipe, passes)
-    _finish(world)
+    action()
+    if world.on_gpu:
+        torch.cuda.synchronize(world.device)
     return time.perf_counter() - began
 
 
@@ -153,18 +138,19 @@ def _typical_step(recipe: Recipe, corpus: Path, world: World) -> float:
     """The typical seconds of a step of a new model."""
     with threads(recipe.threads):
         learner = learning.new(recipe, world)
-        steps = RankSteps(recipe, data.read(recipe, corpus), world)
-        return typical([_one_step(learner, recipe, steps) for _ in range(5)][1:])
+        passes = RankSteps(recipe, data.read(recipe, corpus), world)[1]
+        seconds = [_seconds(world, lambda: learner.take_step(passes)) for _ in range(5)]
+    return typical(seconds[1:])
 
 
-def typical(seconds: Sequence[float]) -> float:
+def typical(seconds: list[float]) -> float:
     """The lower quartile of repeated times: what other work on a machine adds to some of them does
     not count.
 
     >>> typical([1.0, 1.1, 1.2, 5.0, 7.0])
     1.1
     """
-    return sorted(seconds)[(len(seconds) - 1) // 4]
+    return float(np.quantile(seconds, 0.25, method="lower"))
 
 
 def buckets(gradient: float) -> list[float]:
@@ -173,11 +159,8 @@ def buckets(gradient: float) -> list[float]:
     >>> [size / 2**20 for size in buckets(60 * 2**20)]
     [1.0, 25.0, 25.0, 9.0]
     """
-    sizes = [min(gradient, float(FIRST))]
-    remaining = gradient - FIRST
-    while remaining > 0:
-        sizes.append(min(remaining, float(BUCKET)))
-        remaining -= BUCKET
+    ends = [0.0, *np.arange(FIRST, gradient, BUCKET), gradient]
+    sizes: list[float] = np.diff(ends).tolist()
     return sizes
 
 
@@ -195,11 +178,9 @@ def exposed(
     >>> [round(exposed(link, 26 * 2**20, 0.03, overlaps), 3) for overlaps in (False, True)]
     [0.026, 0.025]
     """
-    sizes = sorted(seconds)
-    times = np.interp(buckets(gradient), sizes, [seconds[size] for size in sizes]).tolist()
-    if not overlaps:
-        return float(sum(times))
-    return float(max(times[-1], sum(times) - BACKWARD * computing))
+    times = np.interp(buckets(gradient), list(seconds), list(seconds.values()))
+    hidden = BACKWARD * computing if overlaps else 0.0
+    return float(max(times[-1], times.sum() - hidden))
 
 
 def loader(recipe: Recipe, corpus: Path, world: World) -> ProbeTables:
@@ -220,7 +201,7 @@ def loader(recipe: Recipe, corpus: Path, world: World) -> ProbeTables:
     for loaders in LOADERS:
         if loaders <= tried:
             world.gather(None)  # all ranks read at once, as in a training
-            stream = read_steps(steps, range(10**9), loaders)
+            stream = learning.read_steps(steps, range(10**9), loaders)
             next(stream)
             count = 0
             began = time.perf_counter()
@@ -240,25 +221,16 @@ def loader(recipe: Recipe, corpus: Path, world: World) -> ProbeTables:
 
 
 def advised(rates: Mapping[int, float], computing: float, most: int) -> int:
-    """The fewest loaders, at most ``most``, that keep up with a rank; or the fastest number of
-    those, if none does.
+    """The fewest loaders, at most ``most``, that keep up with a rank, from samples per second by
+    their number; or the fastest number of those, if none does.
 
-    Parameters
-    ----------
-    rates : mapping of int to float
-        Samples per second by the number of loaders; 0 is the rank itself, whose reading delays each
-        step.
-    computing : float
-        Samples per second that the rank computes.
-    most : int
+    0 is the rank itself, whose reading delays each step.
 
-    Examples
-    --------
     >>> rates = {0: 900.0, 1: 600.0, 2: 1100.0, 4: 1900.0, 8: 2000.0}
     >>> [advised(rates, computing, most=4) for computing in (10.0, 1000.0, 5000.0)]
     [0, 2, 4]
     """
-    usable = {count: rate for count, rate in sorted(rates.items()) if count <= most}
+    usable = {count: rate for count, rate in rates.items() if count <= most}
     for count, rate in usable.items():
         if rate * (1 if count else TOLERATED) >= computing:
             return count
@@ -269,28 +241,24 @@ def precision(recipe: Recipe, corpus: Path, world: World) -> ProbeTables:
     """Seconds of a step and peak memory of the ways to save memory, each on a new model with the
     same examples.
     """
-    half = {"batch": recipe.batch // 2, "accumulate": 2 * recipe.accumulate}
     bfloat16, recomputed = {"precision": "bfloat16"}, {"activation_checkpointing": True}
-    variants: dict[str, Mapping[str, object]] = {
-        "float32": {},
-        "bfloat16": bfloat16,
-        "half the batch, twice the passes": half,
-        "activation checkpointing": recomputed,
-        "bfloat16, activation checkpointing": {**bfloat16, **recomputed},
-    }
-    if recipe.batch % 2:
-        del variants["half the batch, twice the passes"]
+    variants: dict[str, Mapping[str, object]] = {"float32": {}, "bfloat16": bfloat16}
+    if recipe.batch % 2 == 0:
+        half = {"batch": recipe.batch // 2, "accumulate": 2 * recipe.accumulate}
+        variants["half the batch, twice the passes"] = half
+    variants["activation checkpointing"] = recomputed
+    variants["bfloat16, activation checkpointing"] = {**bfloat16, **recomputed}
     plain = recipe.model_copy(update={"activation_checkpointing": False, "precision": "float32"})
     # else what libraries keep for good would count for the first variant
     _cost(plain, corpus, world)
     rows = []
     for name, changes in variants.items():
-        seconds, memory = _cost(plain.model_copy(update=changes), corpus, world)
-        if seconds is None:
+        try:
+            seconds, peak = _cost(plain.model_copy(update=changes), corpus, world)
+        except torch.OutOfMemoryError:
             rows.append((name, "out of memory", "", ""))
-            continue
-        peak = "?" if memory is None else size_text(memory)
-        rows.append((name, _ms(seconds), f"{effective(recipe) / seconds:,.0f}", peak))
+        else:
+            rows.append((name, _ms(seconds), f"{effective(recipe) / seconds:,.0f}", peak))
     header = ("", "time of a step", "samples/s", "peak memory")
     note = (
         "peak memory beyond that of the process without a model: weights, gradients, optimizer, "
@@ -301,37 +269,29 @@ def precision(recipe: Recipe, corpus: Path, world: World) -> ProbeTables:
     return ProbeTables((Table(header, tuple(rows), title, (note,)),))
 
 
-def _cost(recipe: Recipe, corpus: Path, world: World) -> tuple[float | None, int | None]:
-    """Seconds of a step, None if the memory is not enough, and the peak of its memory in bytes,
-    None where the system cannot reset its own.
-    """
+def _cost(recipe: Recipe, corpus: Path, world: World) -> tuple[float, str]:
+    """Seconds of a step, and the peak of its memory, ``?`` where the system cannot reset it."""
     gc.collect()
-    before = _start_peak(world)
-    seconds = None
-    with suppress(torch.OutOfMemoryError):
-        seconds = _typical_step(recipe, corpus, world)
-    if before is None:
-        return seconds, None
-    if world.on_gpu:
-        return seconds, torch.cuda.max_memory_allocated(world.device) - before
-    lines = Path("/proc/self/status").read_text().splitlines()
-    peak = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
-    return seconds, max(0, 1024 * peak - before)
-
-
-def _start_peak(world: World) -> int | None:
-    """Bytes in use, from which the peak is counted; None where the system cannot reset its peak."""
     if world.on_gpu:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(world.device)
-        return torch.cuda.memory_allocated(world.device)
+        before = torch.cuda.memory_allocated(world.device)
+        seconds = _typical_step(recipe, corpus, world)
+        return seconds, size_text(torch.cuda.max_memory_allocated(world.device) - before)
     with suppress(OSError, AttributeError):  # not Linux with glibc
         # else the next model would use memory that the last one left
         ctypes.CDLL(None).malloc_trim(0)
         Path("/proc/self/clear_refs").write_text("5")
-        return int(psutil.Process().memory_info().rss)
-    return None
+        before = psutil.Process().memory_info().rss
+        seconds = _typical_step(recipe, corpus, world)
+        status = Path("/proc/self/status").read_text()
+        peak = 1024 * int(status.partition("VmHWM:")[2].split()[0])
+        return seconds, size_text(max(0, peak - before))
+    return _typical_step(recipe, corpus, world), "?"
 
 
-Probe = Callable[[Recipe, Path, World], ProbeTables]
-PROBES: Mapping[str, Probe] = {"allreduce": allreduce, "loader": loader, "precision": precision}
+PROBES: Mapping[str, Callable[[Recipe, Path, World], ProbeTables]] = {
+    "allreduce": allreduce,
+    "loader": loader,
+    "precision": precision,
+}

@@ -41,7 +41,6 @@ FORMER = {
     "schedule": "cosine",
     "warmup": 1 / 16,
 }
-CORPUS_KEYS = {"corpus", "text", "context", "vocabulary"}
 # bytes of a process that has loaded torch and transformers; measured on Linux, without CUDA
 PROCESS = 0.4e9
 _STATE = 16  # bytes per parameter: weight, gradient, and two moments of AdamW
@@ -86,8 +85,8 @@ def epoch(recipe: Recipe, cache: Path, count: bool = False) -> int | None:
     They are kept in the cache folder. Without ``count`` the result is None for a corpus that was
     not counted before; with it, the corpus is tokenized to count it.
     """
-    of_corpus = Recipe.model_validate(recipe.model_dump(include=CORPUS_KEYS))
-    kept = cache / "epochs" / recipe_key(of_corpus)
+    about = (recipe.text, recipe.context, recipe.vocabulary)
+    kept = cache / "epochs" / content_key("epoch", data.key(recipe), *about)
     if not kept.is_file():
         if not count:
             return None
@@ -175,24 +174,18 @@ def disk(recipe: Recipe) -> float:
     return parameters(recipe) * (4.0 * len(revisions(recipe)) + 2 * _SAVED)
 
 
-def needs(name: str, recipe: Recipe, folder: Path, workers: int) -> dict[str, str]:
+def needs(name: str, recipe: Recipe, folder: Path) -> dict[str, str]:
     """What training would do, as names and values for the user."""
     sequences = effective(recipe)
-    ranks = str(recipe.ranks)
-    if workers < recipe.ranks:
-        ranks += f", of which {workers} have a worker"
-    steps = f"{recipe.steps:,}, at most {recipe.steps * sequences * recipe.context:,} tokens"
-    corpus = epoch(recipe, files.cache_folder())
-    if corpus:
-        steps += f"; {recipe.steps * sequences / corpus:.3g} epochs of {corpus:,} sequences"
+    tokens = recipe.steps * sequences * recipe.context
     return {
         "suite": f"{name}, {parameters(recipe):,} parameters",
-        "ranks": ranks,
+        "ranks": str(recipe.ranks),
         "effective batch": (
             f"{sequences} sequences = {recipe.batch} per pass x {recipe.accumulate} passes x "
-            f"{recipe.ranks} ranks; {sequences * recipe.context:,} tokens"
+            f"{recipe.ranks} ranks"
         ),
-        "steps": steps,
+        "steps": f"{recipe.steps:,}, at most {tokens:,} tokens",
         "memory per rank": f"{memory(recipe) / 2**30:.2f} GiB (estimated, {recipe.precision})",
         "disk": (
             f"{disk(recipe) / 1e6:,.1f} MB of {len(revisions(recipe))} checkpoints in '{folder}'"

@@ -285,7 +285,8 @@ def test_a_download_before_a_run_is_tried_again_after_an_error_of_the_server(hub
     monkeypatch.setattr(client, "TRIES", replace(client.TRIES, delay=0.01))
     hub.faults.append(Fault("GET /org/suite/resolve", 2, status=503))
     wanted = prefetch.checkpoint("org/suite", "step0", prefetch.FILES)
-    assert prefetch.fetch([wanted], lambda download, reason: None) == {}
+    assert list(prefetch.fetch([wanted])) == [(wanted, None)]
     hub.faults.append(Fault("GET /org/suite/resolve", 9, status=404))
     wanted = prefetch.checkpoint("org/suite", "step1", prefetch.FILES)
-    assert prefetch.fetch([wanted], lambda *done: None).keys() == {"org/suite@step1"}
+    [(failed, reason)] = prefetch.fetch([wanted])
+    assert failed.name == "org/suite@step1" and reason

@@ -166,7 +166,7 @@ def test_a_stop_signal_is_not_lost_in_a_callback_of_the_garbage_collector(tmp_pa
             dm.watch(
                 models=[tmp_path / "out"],
                 folder=tmp_path / "run",
-                watch={"until_idle": "1s"},
+                until_idle="1s",
             )
     finally:
         signal.signal(signal.SIGTERM, before)

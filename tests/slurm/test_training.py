@@ -11,7 +11,7 @@ from daskmetrics.config import DDP, Cluster, Recipe
 from daskmetrics.training import revisions, train_to
 from daskmetrics.training.ddp.driver import launch
 from daskmetrics.training.ddp.ranks import Program, Progress
-from daskmetrics.training.recipe import DdpTraining
+from daskmetrics.training.recipe import program
 from tests.slurm.site import needs_slurm, profile
 
 pytestmark = needs_slurm
@@ -58,8 +58,7 @@ def test_a_node_is_lost_and_the_weights_are_the_same(slurm: Path, tmp_path: Path
         observer.message,
     ) as client:
         ddp = DDP(save_every=10, patience=180.0)
-        training = DdpTraining("tiny", recipe, tmp_path / "suite", ddp)
-        launch(client, training.program(), observer)
+        launch(client, program("tiny", recipe, tmp_path / "suite", ddp), observer)
     assert observer.lost
     # for other tests
     subprocess.run(["scontrol", "update", f"NodeName={observer.lost}", "State=RESUME"], check=False)

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from daskmetrics.config import Recipe
-from daskmetrics.training._distributed import World
+from daskmetrics.training._learning import World
 from tests.training.test_learning import apart, changed, gradient
 
 pytestmark = pytest.mark.cuda

@@ -13,7 +13,7 @@ from daskmetrics.core.errors import UndefinedError
 from daskmetrics.training import _learning as learning
 from daskmetrics.training import revisions, train_to
 from daskmetrics.training import suite as suite
-from daskmetrics.training._distributed import SINGLE, World
+from daskmetrics.training._learning import SINGLE, World
 
 
 def trained(recipe: Recipe, folder: Path, steps: int = 4) -> dict[str, torch.Tensor]:
@@ -39,7 +39,7 @@ def gradient(recipe: Recipe, folder: Path, world: World = SINGLE) -> torch.Tenso
             torch.cat([p.grad.flatten().clone() for p in learner.model.parameters()])
         )
     )
-    learning.take_step(learner, recipe, learning.RankSteps(recipe, tokens, SINGLE)[1])
+    learner.take_step(learning.RankSteps(recipe, tokens, SINGLE)[1])
     return seen[0]
 
 

@@ -11,8 +11,7 @@ from daskmetrics.config import DDP, Recipe
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.training import _learning as learning
 from daskmetrics.training import suite as suite
-from daskmetrics.training._distributed import SINGLE, World
-from daskmetrics.training._learning import RankSteps, read_steps
+from daskmetrics.training._learning import SINGLE, RankSteps, World, read_steps
 from daskmetrics.training.data import staged
 
 

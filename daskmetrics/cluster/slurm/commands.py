@@ -233,7 +233,7 @@ def rehearse_workers(profile: Cluster, launch: LaunchInfo) -> None:
                 raise ConfigError(
                     f"Slurm would refuse the {pool.name} jobs of this profile with "
                     f"{memory or 'the default memory'} per worker: {refusal}. Nothing was"
-                    " submitted. Check its partition, account, qos, walltime, gpus_per_job, memory"
+                    " submitted. Check its partition, account, walltime, gpus_per_job, memory"
                     " and directives."
                 )
 

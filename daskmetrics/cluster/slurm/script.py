@@ -125,7 +125,7 @@ def _directives(pool: WorkerPool, launch: LaunchInfo) -> Iterator[str]:
     yield f"--job-name={job_name(launch.run)}"
     yield f"--comment={launch.comment}"
     yield output(profile.logs, "%x-%j.log")
-    for name in ("partition", "account", "qos"):
+    for name in ("partition", "account"):
         if value := getattr(profile, name):
             yield f"--{name}={value}"
     yield f"--time={profile.walltime}"
@@ -206,7 +206,7 @@ def pools(profile: Cluster) -> tuple[WorkerPool, ...]:
     if profile.scoring is None:
         return (WorkerPool(name, profile, gres, RESOURCES),)
     # what the main jobs demand of nodes is not taken over: it may be a GPU
-    demands = {"qos": None, **dict(profile.scoring)}
+    demands = dict(profile.scoring)
     if profile.scoring.partition is None:
         demands["partition"] = profile.partition
     scoring = profile.model_copy(update=demands)

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from distributed import Worker, get_worker
 from daskmetrics.core.events import TRAIN
 from daskmetrics.core.machine import VISIBLE, gpu_models, visible_gpus
 from daskmetrics.core.telemetry import RANK
-from daskmetrics.training.ddp.ranks import Progress, RankHost, RankSpec
+from daskmetrics.training.ddp.ranks import RankHost, RankSpec
 from daskmetrics.training.progress import PIPE, printed
 
 POLL = 0.1  # seconds
@@ -44,6 +44,7 @@ def inventory(dask_worker: Any) -> RankHost:
         available=psutil.virtual_memory().available,
         gpus=tuple(visible_gpus()) if models else (),
         models=tuple(models),
+        offers_gpu=bool(dask_worker.state.total_resources.get("GPU")),
     )
 
 
@@ -163,7 +164,7 @@ class _Relay:
     reported: float = 0.0
 
     def follow(self) -> None:
-        while _is_executing(self.worker, self.spec.key) and self.process.poll() is None:
+        while self._is_executing() and self.process.poll() is None:
             if select.select([self.pipe], [], [], POLL)[0] and not self._receive():
                 time.sleep(POLL)  # it has closed the pipe, and may go on
             self._beat()
@@ -171,6 +172,10 @@ class _Relay:
             while select.select([self.pipe], [], [], 0)[0] and self._receive():
                 pass
             self._read_log()
+
+    def _is_executing(self) -> bool:
+        task = self.worker.state.tasks.get(self.spec.key)  # the event loop changes them meanwhile
+        return task is not None and task.state == "executing"
 
     def _send(self, **facts: object) -> None:
         ranked = {"rank": self.spec.rank, "attempt": self.spec.attempt, **facts}
@@ -218,18 +223,22 @@ class _Relay:
     def _progress(self, facts: Mapping[str, float | None]) -> None:
         """Send a step with its rates since the one before."""
         clock = time.monotonic()
+        elapsed = max(clock - self.reported, 1e-9)
         numbers = {name: value for name, value in facts.items() if value is not None}
-        step, total = int(numbers["step"]), facts.get("total")
+        step = int(numbers["step"])
         rates = {}
         if step > self.latest.get("step", step):
             for name in {"step", "samples", "tokens"} & set(numbers) & set(self.latest):
-                gained = numbers[name] - self.latest[name]
-                rates[name] = gained / max(clock - self.reported, 1e-9)
+                rates[name] = (numbers[name] - self.latest[name]) / elapsed
         self.latest, self.reported = numbers, clock
-        progress = Progress(
-            step, None if total is None else int(total), numbers, rates, not self.reports_itself
-        )
-        self._send(progress=asdict(progress), step=step)
+        progress = {
+            "step": step,
+            "total": numbers.get("total"),
+            "numbers": numbers,
+            "rates": rates,
+            "is_of_epoch": not self.reports_itself,
+        }
+        self._send(progress=progress, step=step)
         tokens = rates.get("tokens")
         self.worker.log_event(
             TRAIN,
@@ -242,11 +251,6 @@ class _Relay:
                 "tokens_per_second": tokens and tokens / len(self.spec.placements),
             },
         )
-
-
-def _is_executing(worker: Worker, key: str) -> bool:
-    task = worker.state.tasks.get(key)
-    return task is not None and task.state == "executing"
 
 
 def _worker_address() -> str:

@@ -19,13 +19,15 @@ from daskmetrics.core.errors import ClusterLostError, ConfigError, DaskmetricsEr
 from daskmetrics.core.machine import workers
 from daskmetrics.core.telemetry import PROCESS_GROUP, TelemetryFile
 from daskmetrics.training.ddp import _worker as worker
-from daskmetrics.training.ddp._diagnosis import RankFailure, RankState, first_failure
 from daskmetrics.training.ddp.ranks import (
     Program,
     Progress,
+    RankFailure,
     RankHost,
     RankPlacement,
     RankSpec,
+    RankState,
+    first_failure,
     place_ranks,
     rank_table,
 )
@@ -71,13 +73,10 @@ def launch(
     """
     topic = f"train-{program.name}-{secrets.token_hex(4)}"
     launcher = _Launcher(client, program, observer, stopping, topic)
-    if program.telemetry:
-        launcher.telemetry = TelemetryFile(program.telemetry)
     client.subscribe_topic(topic, lambda event: launcher.reports.put(event[1]))
     try:
-        launcher.drive()
-    except _Stopped:
-        pass
+        with suppress(_Stopped):
+            launcher.drive()
     finally:
         client.unsubscribe_topic(topic)
     return launcher.measured
@@ -93,7 +92,6 @@ class _Launcher:
     stopping: Callable[[], bool]
     topic: str  # of the reports of the ranks
     reports: queue.SimpleQueue[Mapping[str, Any]] = field(default_factory=queue.SimpleQueue)
-    telemetry: TelemetryFile | None = None
     furthest: tuple[float, int] = (0.0, 0)  # epoch and step that the program has reported
     measured: Mapping[str, Any] = field(default_factory=dict)
     excluded: set[str] = field(default_factory=set)  # workers that did not end their ranks
@@ -103,6 +101,10 @@ class _Launcher:
     placements: tuple[RankPlacement, ...] = ()
     states: dict[int, RankState] = field(default_factory=dict)
     futures: list[Future] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        file = self.program.telemetry
+        self.telemetry = TelemetryFile(file) if file else None
 
     def drive(self) -> None:
         program, message = self.program, self.observer.message
@@ -136,13 +138,12 @@ class _Launcher:
         expected = min(planned, self.program.workers or planned)
         deadline = time.monotonic() + self.program.patience
         while True:
-            present = workers(self.client)
-            # ranks avoid the workers that only score, where there are others
-            addresses = [name for name in present if _has_gpu(present, name)] or list(present)
+            addresses = list(workers(self.client))
             replies = self.client.run(worker.inventory, workers=addresses, on_error="ignore")
-            hosts: list[RankHost] = [
-                host for host in replies.values() if host.address not in self.excluded
-            ]
+            found: list[RankHost] = list(replies.values())
+            # ranks avoid the workers that only score, where there are others
+            suitable = [host for host in found if host.offers_gpu] or found
+            hosts = [host for host in suitable if host.address not in self.excluded]
             is_late = time.monotonic() > deadline
             if len(hosts) >= expected or (len(hosts) >= self.program.least and is_late):
                 return place_ranks(hosts, planned)
@@ -195,20 +196,18 @@ class _Launcher:
                 fire_and_forget(self.client.submit(worker.close_store, name, **leader))
 
     def _start(self, store: tuple[str, int]) -> None:
-        present = workers(self.client)
         here = str(Path.cwd())
         self.futures = []
         for rank, placement in enumerate(self.placements):
             spec = RankSpec(
                 self.program, self.placements, rank, self.topic, self.attempt, store, here
             )
-            address = placement.host.address
             future = self.client.submit(
                 worker.run_rank,
                 spec,
                 key=spec.key,
-                workers=[address],
-                resources={"GPU": 1} if _has_gpu(present, address) else None,
+                workers=[placement.host.address],
+                resources={"GPU": 1} if placement.host.offers_gpu else None,
                 priority=1,  # before units that wait for this worker
                 pure=False,
             )
@@ -275,8 +274,3 @@ class _Launcher:
             # a bar of each epoch begins again
             self.furthest = max(self.furthest, (progress.numbers.get("epoch", 0.0), progress.step))
             self.observer.progressed(self.program, progress)
-
-
-def _has_gpu(present: Mapping[str, Any], address: str) -> bool:
-    """Whether a worker is there, and offers the resource GPU."""
-    return bool(present.get(address, {}).get("resources", {}).get("GPU"))

@@ -1,13 +1,17 @@
-"""What is started, which worker runs which rank, and what a rank process is given."""
+"""What is started, which worker runs which rank, what a rank process is given, and which rank failed
+first: the error itself appears on other ranks, which lose a partner or time out waiting for it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import plural
+
+SILENT = 5.0  # seconds; a living rank reports twice a second
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ class RankHost:
     available: int  # bytes of free memory on its machine
     gpus: tuple[str, ...] = ()  # that it sees, as CUDA_VISIBLE_DEVICES names them
     models: tuple[str, ...] = ()  # of all GPUs of its machine
+    offers_gpu: bool = False  # as a resource of Dask; workers that only score do not
 
 
 @dataclass(frozen=True)
@@ -206,3 +211,74 @@ class RankSpec:
             "TORCHELASTIC_USE_AGENT_STORE": "True",
             "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
         }
+
+
+@dataclass(frozen=True)
+class RankState:
+    """What is known of a rank from its reports."""
+
+    rank: int
+    heard: float  # time of its last report
+    step: int = 0
+    began: bool = False  # its process has started
+    error: str | None = None
+    of_partner: bool = False  # the error is one that follows when another rank has failed
+    failed: float = 0.0  # time of the error, by the clock of its machine
+    permanent: bool = False  # the same error would occur again
+    code: int | None = None  # exit code of its process; negative for a signal
+    lines: tuple[str, ...] = ()  # that it printed last
+    lost: bool = False  # its worker has left the cluster
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process has not ended, as far as is known."""
+        return self.code is None and not self.lost
+
+
+@dataclass(frozen=True)
+class RankFailure:
+    """The rank that failed first, the reason, and whether it would fail again."""
+
+    rank: int
+    reason: str
+    permanent: bool = False
+
+
+def first_failure(states: Collection[RankState], now: float, timeout: float) -> RankFailure | None:
+    """The rank that made a process group fail; None while all ranks work.
+
+    In this order: a rank that lost its worker or was killed without a report; a rank that was
+    silent when others reported errors, or for ``timeout`` seconds since it began; the rank that
+    reported an error of its own, or then any error, first.
+
+    >>> stopped = RankState(rank=1, heard=0.0, step=7)
+    >>> timed_out = RankState(rank=0, heard=60.0, step=7, error="timed out", failed=60.0)
+    >>> first_failure([timed_out, stopped], now=60.0, timeout=90.0).rank
+    1
+    """
+    reported = [state for state in states if state.error is not None]
+    others = [state for state in states if state.lost or state.error is None]
+    others.sort(key=lambda state: (not state.lost, state.heard))
+    for state in others:
+        code = state.code or 0
+        if state.lost:
+            return RankFailure(state.rank, "its worker was lost")
+        if code < 0:
+            return RankFailure(state.rank, f"its process was ended by signal {-code}")
+        if code:
+            return RankFailure(state.rank, f"its process ended with exit code {code}")
+    tolerated = SILENT if reported else timeout
+    for state in others:
+        silence = now - state.heard
+        if state.code is not None or silence <= tolerated:
+            continue
+        if state.began:
+            at_step = f"at step {state.step}, {silence:.0f} s ago"
+            return RankFailure(state.rank, f"it stopped reporting {at_step}")
+        if reported:  # else its worker may still be busy with other work
+            return RankFailure(state.rank, f"it did not start in {silence:.0f} s")
+    if reported:
+        failed = min(reported, key=lambda state: (state.of_partner, state.failed))
+        permanent = any(state.permanent for state in reported)
+        return RankFailure(failed.rank, failed.error or "", permanent)
+    return None

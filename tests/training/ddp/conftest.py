@@ -5,7 +5,7 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ from distributed import Client
 
 from daskmetrics.cluster import connect
 from daskmetrics.config import DDP, Cluster, Recipe
+from daskmetrics.training import revisions
 from daskmetrics.training.ddp.ranks import Program, Progress
-from daskmetrics.training.recipe import DdpTraining
+from daskmetrics.training.recipe import program
 
 SAVED = (0, 20, 60, 100, 140)
 RECIPE = Recipe(
@@ -30,6 +31,26 @@ RECIPE = Recipe(
     checkpoints=SAVED,
     corpus="stdlib",
 )
+
+
+@dataclass(frozen=True)
+class Training:
+    """A suite that two ranks train; a test may change its program."""
+
+    recipe: Recipe
+    folder: Path
+    timeout: float = 20.0
+    patience: float = 120.0
+    telemetry: Path | None = None
+
+    @property
+    def revisions(self) -> tuple[str, ...]:
+        return revisions(self.recipe)
+
+    def program(self) -> Program:
+        ddp = DDP(timeout=self.timeout, patience=self.patience, save_every=10)
+        started = program("tiny", self.recipe, self.folder, ddp)
+        return replace(started, telemetry=self.telemetry)
 
 
 @dataclass
@@ -77,20 +98,14 @@ def corpus(tmp_path_factory) -> Path:
 def make_training(corpus, tmp_path):
     """Makes a training in its own folder."""
 
-    def make(**changes: Any) -> DdpTraining:
-        ddp = DDP(
-            timeout=changes.pop("timeout", 20.0),
-            patience=changes.pop("patience", 120.0),
-            save_every=10,
-        )
-        folder = changes.pop("folder", tmp_path / "suite")
+    def make(timeout: float = 20.0, patience: float = 120.0, **changes: Any) -> Training:
         recipe = Recipe.model_validate({**RECIPE.model_dump(), "corpus": str(corpus), **changes})
-        return DdpTraining("tiny", recipe, folder, ddp)
+        return Training(recipe, tmp_path / "suite", timeout, patience)
 
     return make
 
 
-def weights(training: DdpTraining) -> bytes:
+def weights(training: Training) -> bytes:
     return (training.folder / training.revisions[-1] / "model.safetensors").read_bytes()
 
 
@@ -101,13 +116,13 @@ class Planted:
 
     Parameters
     ----------
-    training : DdpTraining
+    training : Training
     faults : mapping of int to (rank, signal or "worker")
         Faults by step of the revision.
     """
 
     def __init__(
-        self, training: DdpTraining, faults: Mapping[int, tuple[int, signal.Signals | str]]
+        self, training: Training, faults: Mapping[int, tuple[int, signal.Signals | str]]
     ) -> None:
         self.training, self.faults = training, dict(faults)
         self.ranks, self._seen = set[psutil.Process](), set[psutil.Process]()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from daskmetrics.training.ddp._diagnosis import RankState, first_failure
+from daskmetrics.training.ddp.ranks import RankState, first_failure
 
 NOW = 100.0
 PARTNER = RankState(0, NOW, step=7, error="closed", of_partner=True, failed=50.0, code=1)

@@ -37,12 +37,12 @@ FAULTS = {
 @pytest.fixture(scope="module")
 def undisturbed(client, tmp_path_factory, corpus):
     """A training without any fault."""
-    from tests.training.ddp.conftest import DDP, RECIPE, DdpTraining, Recorder
+    from tests.training.ddp.conftest import RECIPE, Recorder, Training
 
     recipe = RECIPE.model_copy(update={"corpus": str(corpus)})
     place = tmp_path_factory.mktemp("undisturbed")
     kept = place / "telemetry.jsonl"
-    training = DdpTraining("tiny", recipe, place / "suite", DDP(timeout=60), telemetry=kept)
+    training = Training(recipe, place / "suite", timeout=60, telemetry=kept)
     observer = Recorder()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("daskmetrics.core.telemetry.EVERY", 0.5)
@@ -81,9 +81,7 @@ def test_the_checkpoints_of_all_steps_are_there(undisturbed):
 
 
 def test_the_dashboard_receives_the_events_of_every_rank(client, undisturbed):
-    events = [
-        event for _, event in client.get_events(TRAIN) if event.get("model") == undisturbed.name
-    ]
+    events = [event for _, event in client.get_events(TRAIN) if event.get("model") == "tiny"]
     for rank in (0, 1):
         latest = [event for event in events if event["rank"] == rank][-1]
         assert latest["step"] == undisturbed.recipe.steps and latest["tokens_per_second"] > 0
