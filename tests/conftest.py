@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import importlib.metadata
 import importlib.util
 import os
 import warnings
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -18,6 +20,10 @@ from hypothesis import settings
 # two processes of tests that each start a thread per core take twice the CPU time; workers of Dask
 # have one thread, too. It is read when numpy is first imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# to look for plug-ins reads a file of each of 200 packages, a hundred times in a made-up run; no test
+# installs a package, and those of plug-ins replace the function in its module
+importlib.metadata.entry_points = cache(importlib.metadata.entry_points)
 
 if TYPE_CHECKING:
     # missing on a bare machine with a GPU, where `pytest -m cuda` runs

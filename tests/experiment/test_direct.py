@@ -79,6 +79,13 @@ def finished(
     return dm.open(folder / "run"), data, list(prepared.prompts)
 
 
+@pytest.fixture(scope="module")
+def small(minilm: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dm.Leaderboard]:
+    """A table with the board of the first and the last layer on it."""
+    data = reviews(tmp_path_factory.mktemp("small") / "reviews.csv", 40)
+    return data, dm.layers(minilm, data, "body", "stars", layers=[0, 6])
+
+
 def test_metrics_are_those_of_the_store_of_a_run(finished, minilm: Path) -> None:
     run, _, prompts = finished
     measured, stored = (
@@ -126,11 +133,9 @@ def test_the_best_arm_is_loaded_and_saved_as_a_smaller_model(
         SentenceTransformer(str(folder), device="cpu").encode(TEXTS), vectors, atol=1e-5
     )
     card = (folder / "README.md").read_text()
-    assert (
-        f"cut after layer {best.arm.layer}" in card
-        and str(best.arm) in card
-        and next(iter(run.tasks)) in card
-    )
+    assert f"cut after layer {best.arm.layer}" in card
+    assert str(best.arm) in card
+    assert next(iter(run.tasks)) in card
     with pytest.raises(ConfigError, match="not empty"):
         best.save(folder)
 
@@ -165,10 +170,8 @@ def test_any_network_is_read_at_the_modules_that_are_named() -> None:
     expected = network[1](network[0](torch.stack(items))).detach().numpy()
     np.testing.assert_allclose(vectors.sel(layer="hidden").values, expected, atol=1e-6)
     measured = dm.measure(network, items, ["spectral"], {"hidden": network[1], "out": network[2]})
-    assert (
-        measured.effective_rank.sel(layer="out") < 3.001
-        and measured.effective_rank.sel(layer="hidden") < 8.001
-    )
+    assert measured.effective_rank.sel(layer="out") < 3.001
+    assert measured.effective_rank.sel(layer="hidden") < 8.001
     with pytest.raises(DataError, match="different numbers of dimensions: 3 and 8"):
         dm.embed(network, items, {"hidden": network[1], "out": network[2]})
     with pytest.raises(
@@ -180,23 +183,19 @@ def test_any_network_is_read_at_the_modules_that_are_named() -> None:
         ("all", items, "The layers of a Sequential are not known"),
         (other, items, "'elsewhere' is not a module"),
         ({"": network[1]}, items, "a name must not be empty"),
-        (
-            {"hidden": network[1]},
-            ["a text"],
-            "cannot be stacked into one tensor.*Give `tokenizer=`",
-        ),
+        ({"hidden": network[1]}, ["a text"], "be stacked into one tensor.*Give `tokenizer=`"),
     ):
         with pytest.raises((ConfigError, DataError), match=message):
             dm.embed(network, wrong, layers)
 
 
-def test_a_table_in_memory_gives_the_scores_of_its_file(tmp_path: Path, minilm: Path) -> None:
-    data = reviews(tmp_path / "reviews.csv", 60)
+def test_a_table_in_memory_gives_the_scores_of_its_file(small, minilm: Path) -> None:
+    data, board = small
     frame = pandas.read_csv(data)
     datasets = pytest.importorskip("datasets")
-    boards = [
+    boards = [board] + [
         dm.layers(minilm, given, "body", "stars", layers=[0, 6])
-        for given in (data, frame, datasets.Dataset.from_pandas(frame), frame.to_dict("records"))
+        for given in (frame, datasets.Dataset.from_pandas(frame), frame.to_dict("records"))
     ]
     means = [[(each.arm.layer, each.mean, each.stderr) for each in board.arms] for board in boards]
     assert means[1:] == means[:1] * 3
@@ -210,10 +209,7 @@ def test_a_table_in_memory_gives_the_scores_of_its_file(tmp_path: Path, minilm: 
     ("call", "message"),
     [
         (lambda m: dm.embed("./nowhere", ["x"]), "no folder './nowhere'"),
-        (
-            lambda m: dm.embed("gpt2", ["x"]),
-            "'gpt2' is not in the cache and the hub cannot be reached",
-        ),
+        (lambda m: dm.embed("gpt2", ["x"]), "'gpt2' is not in the cache and the hub cannot be"),
         (lambda m: dm.embed("nobody/nothing", ["x"]), "'nobody/nothing' is not in the cache"),
         (lambda m: dm.embed("test", ["x"]), r"HF_HUB_OFFLINE is set\)\. Did you mean 'tests'"),
         (lambda m: dm.embed(m, "one text"), r"got one text: 'one text'. Write it as \[text\]"),
@@ -236,24 +232,13 @@ def test_a_wrong_argument_is_an_error_with_the_remedy(
         call(minilm)
 
 
-def test_the_command_prints_the_layers_and_gives_json(tmp_path: Path, minilm: Path) -> None:
-    data = reviews(tmp_path / "reviews.csv", 60)
-    words = [
-        "layers",
-        str(minilm),
-        "--data",
-        str(data),
-        "--text",
-        "body",
-        "--label",
-        "stars",
-        "--layers",
-        "0,6",
-    ]
+def test_the_command_prints_the_layers_and_gives_json(small, minilm: Path) -> None:
+    data, board = small
+    words = f"layers {minilm} --data {data} --text body --label stars --layers 0,6".split()
     shown = CliRunner().invoke(main, words)
     assert shown.exit_code == 0 and "Layers of model@main" in shown.output
     rows = json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)["layers"]
-    frame = dm.layers(minilm, data, "body", "stars", layers=[0, 6]).to_frame()
+    frame = board.to_frame()
     assert [row["layer"] for row in rows] == frame["layer"].tolist()
     assert [row["mean"] for row in rows] == pytest.approx(frame["mean"].tolist(), abs=1e-12)
     parts = ["--readouts", "pooling=mean,last", "--readouts", "layers=each,concat(0, 6)"]
@@ -271,23 +256,22 @@ def test_the_command_prints_the_layers_and_gives_json(tmp_path: Path, minilm: Pa
 
 
 def test_checkpoints_of_a_folder_and_several_models_share_one_leaderboard(
-    tmp_path: Path, minilm: Path
+    small, tmp_path: Path, minilm: Path
 ) -> None:
-    data, out = reviews(tmp_path / "reviews.csv", 60), tmp_path / "out"
+    (data, board), out = small, tmp_path / "out"
+    same = {row.arm.layer: row.mean for row in board.arms}
     for step in (8, 16):
         shutil.copytree(minilm, out / f"checkpoint-{step}")
     board = dm.layers([out, minilm], data, layers=[0, 6])
     names = {str(row.arm.checkpoint) for row in board.arms}
     assert names == {"out@checkpoint-8", "out@checkpoint-16", "model@main"}
-    same = {row.arm.layer: row.mean for row in dm.layers(minilm, data, layers=[0, 6]).arms}
     assert all(row.mean == same[row.arm.layer] for row in board.arms)
     with pytest.raises(ConfigError, match="Two models are called 'model'"):
         dm.layers([minilm, minilm], data, layers=[0])
 
 
-def test_the_best_layer_is_saved(tmp_path: Path, minilm: Path) -> None:
-    data = reviews(tmp_path / "reviews.csv", 60)
-    board = dm.layers(minilm, data, layers=[2, 6])
+def test_the_best_layer_is_saved(small, tmp_path: Path, minilm: Path) -> None:
+    _, board = small
     best = board.arms[0].arm.layer
     saved = SentenceTransformer(str(board.save(tmp_path / "saved")), device="cpu")
     vectors = dm.embed(minilm, TEXTS, [best]).values[:, 0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -153,6 +154,12 @@ class Story:
 
 def make_run(path: Path, story: Story) -> Run:
     """Write the folder of a run with the journal, the store and the learner that a real run uses."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: None)  # it need not survive a power cut
+        return _make_run(path, story)
+
+
+def _make_run(path: Path, story: Story) -> Run:
     folder = RunFolder(path).create()
     plain = config.parse(_settings(story)).as_dict()
     folder.config.write_text(yaml.safe_dump(plain, sort_keys=False), encoding="utf-8")
@@ -179,6 +186,8 @@ def _settings(story: Story) -> dict[str, Any]:
             "budget": story.budget,
             "reward": story.reward,
             "objective": story.objective,
+            # where every score is paid for, no model need choose the order
+            **({} if story.budget < 1 else SWEEP),
             **story.settings,
         },
     }
@@ -347,16 +356,24 @@ def stories(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def a_run(tmp_path: Path, stories: Path) -> Callable[..., Run]:
-    """Makes a run in ``tmp_path/demo``; a second call continues in the same folder."""
+    """Makes a run in ``tmp_path/demo``; a second call continues in the same folder.
+
+    Its store is a link to the one that the tests of this story share.
+    """
 
     def make(**changes: Any) -> Run:
         story, path = Story(**changes), tmp_path / "demo"
         if path.exists():
+            shared = RunFolder(path).store.resolve()
+            RunFolder(path).store.unlink()
+            shutil.copytree(shared, RunFolder(path).store)
             return make_run(path, story)
         kept = stories / hashlib.sha256(repr(story).encode()).hexdigest()
         if not kept.exists():
             make_run(kept, story)
-        return Run(shutil.copytree(kept, path))
+        shutil.copytree(kept, path, ignore=shutil.ignore_patterns(RunFolder(kept).store.name))
+        RunFolder(path).store.symlink_to(RunFolder(kept).store)
+        return Run(path)
 
     return make
 
