@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PROBES = ("allreduce", "loader", "precision")  # workloads of `planning.rank_bench`
+PROBES = ("allreduce", "loader", "precision")  # workloads of `planning.bench.probe`
 NO_OPTION = 1  # exit code of a plan in which no option can be used
 
 
@@ -96,7 +96,7 @@ def bench(
     last; {trial} in an argument is a new folder for each trial. The measured times are kept as a
     calibration, which `plan` uses for its predictions.
     """
-    from daskmetrics.planning import bench, calibration, rank_bench, report
+    from daskmetrics.planning import bench, estimate, scaling
 
     is_program = config is not None and config.suffix not in (".yaml", ".yml")
     if not is_program and (args or options["ranks"]):
@@ -130,13 +130,11 @@ def bench(
         )
     end_as_by_ctrl_c()
     if options["workload"] in PROBES:
-        probed, measured = rank_bench.probe(
-            loaded, options["workload"], max(counts), _report_progress
-        )
+        probed, measured = bench.probe(loaded, options["workload"], max(counts), _report_progress)
         names = (f"{options['workload']}{number or ''}" for number in count())
         _show_tables(dict(zip(names, probed, strict=False)), output)
         if measured:
-            say(f"Calibration: {calibration.save(measured)}")
+            say(f"Calibration: {estimate.save(measured)}")
         return
     name, running = _runner(loaded, options)
     with running as runner:
@@ -146,17 +144,16 @@ def bench(
             loaded.cluster,
             counts,
             options["repeats"],
-            price=options["price"],
             on_start=None if options["function"] or is_program else bench.warm,
             progress=_report_progress,
         )
-    calibration_file = calibration.save(result.calibration)
-    tables = {"bench": report.bench_table(result)}
+    calibration_file = estimate.save(bench.calibration_of(result, loaded.cluster.device))
+    tables = {"bench": scaling.bench_table(result, options["price"])}
     if simulated:
-        tables["simulated"] = report.simulation_table(result, simulated)
+        tables["simulated"] = scaling.simulation_table(result, simulated, options["price"])
     if has_sizes:
         cores = cores or (result.cores,)
-        tables["sizes"] = report.size_table(result, cores, sizes or [None], simulated)
+        tables["sizes"] = scaling.size_table(result, cores, sizes or [None], simulated)
     _show_tables(tables, output)
     say(f"Calibration: {calibration_file}")
 
@@ -225,10 +222,15 @@ def plan(config: Path | None, submit: int | None, **options: Any) -> Output:
     """
     import time
 
-    from daskmetrics.planning.plan import PlanRequest, propose
-    from daskmetrics.planning.report import proposal_document, proposal_tables
+    from daskmetrics.planning.plan import (
+        PlanRequest,
+        proposal_document,
+        proposal_tables,
+        propose,
+    )
 
     request = PlanRequest(
+        config=path_of(config),
         profiles=tuple(filter(None, (options["profiles"] or "").split(","))),
         counts=numbers(options["workers"] or None, "--workers"),
         limits=_limits(options["deadline"], options["budget"]),
@@ -237,14 +239,14 @@ def plan(config: Path | None, submit: int | None, **options: Any) -> Output:
         settings=options["settings"],
         purpose=options["purpose"],
     )
-    proposal = propose(path_of(config), request)
+    proposal = propose(request)
 
     def show() -> None:
         for table in proposal_tables(proposal, time.time()):
             table.show()
             say()
         if submit is not None:
-            _submit(proposal, submit, request.folder)
+            _submit(proposal, submit)
 
     def document() -> dict[str, Any]:
         if submit is not None:
@@ -256,19 +258,19 @@ def plan(config: Path | None, submit: int | None, **options: Any) -> Output:
     return Output(document, show)
 
 
-def _submit(proposal: Proposal, number: int, folder: Path | None) -> None:
+def _submit(proposal: Proposal, number: int) -> None:
     """Run an option with `run`, an option of Slurm in a job of its own."""
     from daskmetrics.cli._run import run
     from daskmetrics.core.files import RUNS, RunFolder
     from daskmetrics.planning.progress import keep
 
     option = proposal.option(number)
-    run_folder = RunFolder(folder or RUNS / proposal.name)
-    keep(option, proposal.pairs[number - 1][1], proposal.at, run_folder)
+    run_folder = RunFolder(proposal.request.folder or RUNS / proposal.name)
+    keep(option, proposal.at, run_folder)
     say(f"\nOption {number}: {proposal.command(option)}")
     click.get_current_context().invoke(
         run,
-        config=Path(proposal.config),
+        config=proposal.request.config,
         settings=proposal.settings_of(option),
         folder=run_folder.path,
         submit=option.offer.partition is not None,

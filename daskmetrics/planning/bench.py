@@ -1,20 +1,20 @@
 """The same work with several numbers of workers, in interleaved rounds, and the calibration that
-results. The work is a part of an experiment, or a map, from the beginning.
+results; short measurements by the ranks of a training.
+
+The work is a part of an experiment, a training program, or a map, from the beginning.
 """
 
 from __future__ import annotations
 
 import io
-import math
 import shutil
-import socket
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain, count, product
+from itertools import chain, count
 from math import fsum
 from pathlib import Path
 from statistics import median_high
@@ -30,119 +30,21 @@ from daskmetrics.core.files import RunFolder
 from daskmetrics.core.machine import usage, variable, workers
 from daskmetrics.core.names import Cell, Checkpoint
 from daskmetrics.core.results import Scored
+from daskmetrics.core.table import Table
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.journal import read
 from daskmetrics.execution.map.api import run as run_map
 from daskmetrics.execution.map.source import MapSpec
 from daskmetrics.experiment import Display, Experiment, prepare, run
 from daskmetrics.experiment import train as training
-from daskmetrics.planning import scaling
-from daskmetrics.planning.calibration import Calibration, Sample, versions
-from daskmetrics.planning.estimate import samples
-from daskmetrics.planning.scaling import Amdahl, BenchTrial, ScalingRow, WorkerSize, makespan
+from daskmetrics.planning.estimate import Calibration, Sample, exchange_seconds, samples
+from daskmetrics.planning.scaling import Bench, BenchTrial, fit
 from daskmetrics.training.data import effective
 from daskmetrics.training.ddp.driver import launch
 from daskmetrics.training.ddp.ranks import Program, Progress
 from daskmetrics.training.suite import write_corpus
 
-
-@dataclass(frozen=True)
-class TrialResult:
-    """What one trial took: the driver's seconds, and the seconds of each unit on its worker.
-
-    Units that must follow each other are in one of ``chains``.
-    """
-
-    seconds: float
-    chains: tuple[tuple[float, ...], ...]
-    samples: tuple[Sample, ...]
-    start: float = 0.0  # seconds in which processes of the trial started; not in ``seconds``
-    sequences: float = 0.0  # that a training by process groups learned from
-    memory: int = 0  # greatest peak of a worker in bytes
-
-
-Runner = Callable[[Client], TrialResult]  # does the whole work again on a client's workers
-
-
-@dataclass(frozen=True)
-class Bench:
-    """Trials and their analysis."""
-
-    name: str  # of the work
-    trials: tuple[BenchTrial, ...]
-    chains: tuple[tuple[float, ...], ...]  # seconds of the units, measured with the fewest workers
-    calibration: Calibration
-    price: float | None = None  # of one worker for an hour
-    cores: int = 1  # of a worker, which computed one unit at a time
-    memory: int = 0  # bytes; the peak of such a worker
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether all workers share each unit, as in a training by process groups."""
-        return any(trial.samples for trial in self.trials)
-
-    @property
-    def rows(self) -> tuple[ScalingRow, ...]:
-        return scaling.rows(self.trials, self.price)
-
-    @property
-    def law(self) -> Amdahl | None:
-        return scaling.fit(self.trials)
-
-    @property
-    def dispatch(self) -> float:
-        """Seconds of the driver per unit: what the fewest workers took beyond their units, divided
-        by the units.
-        """
-        workers = min(trial.workers for trial in self.trials)
-        fewest = [trial for trial in self.trials if trial.workers == workers]
-        busy = fsum(map(fsum, self.chains)) / workers
-        idle = min(trial.seconds for trial in fewest) - busy
-        return max(0.0, idle / max(1, fewest[0].units))
-
-    def simulation(self, most: int) -> tuple[tuple[ScalingRow, ...], Amdahl | None]:
-        """Rows of up to ``most`` simulated workers, from the measured seconds of the units, and
-        Amdahl's law fitted to them.
-
-        Workers that share each unit follow the measured law; ConfigError if it could not be fitted.
-        """
-        measured = self.trials[0]
-        law = self.law
-
-        def trial(workers: int) -> BenchTrial:
-            if law and self.is_shared:
-                seconds = law.seconds(workers)
-            else:
-                seconds = makespan(self.chains, workers, self.dispatch)
-            return BenchTrial(workers, seconds, measured.units, samples=measured.samples)
-
-        if law is None and self.is_shared:
-            raise ConfigError("More workers are simulated from two measured numbers: --workers 1,2")
-        trials = [trial(workers) for workers in scaling.doublings(most)]
-        if not self.is_shared:
-            law = scaling.fit(trials)
-        return scaling.rows(trials, self.price, simulated=True), law
-
-    def sizes(
-        self,
-        cores: Sequence[int],
-        memory: Sequence[float | None],
-        most: int,
-    ) -> tuple[tuple[WorkerSize, float, float], ...]:
-        """Simulated sizes of a worker, with the seconds of one and of ``most`` such workers; inf if
-        no unit fits.
-
-        Each unit takes the cores and the peak memory of the measured worker.
-        """
-
-        def seconds(workers: int, size: WorkerSize) -> float:
-            if not size.units:
-                return math.inf
-            return makespan(self.chains, workers * size.units, self.dispatch)
-
-        combinations = product(cores, memory)
-        sizes = [WorkerSize.of(c, m, self.cores, self.memory) for c, m in combinations]
-        return tuple((size, seconds(1, size), seconds(most, size)) for size in sizes)
+Runner = Callable[[Client], BenchTrial]  # does the whole work again on a client's workers
 
 
 def bench(
@@ -152,40 +54,30 @@ def bench(
     counts: Sequence[int],
     repeats: int,
     *,
-    price: float | None = None,
     on_start: Callable[[], None] | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Bench:
-    """Do the same work with each number of workers, in interleaved rounds.
+    """Do the same work with each number of workers, in interleaved rounds: every other one runs in
+    reverse order, so that a machine that becomes slower treats all numbers alike.
 
     ``on_start`` is called on every worker before the clock starts, for instance `warm`;
     ``progress`` is called with a line about each trial. Raises DaskmetricsError if workers do not
     arrive, or a trial did not finish a unit.
     """
-    trials: list[BenchTrial] = []
-    fewest: list[TrialResult] = []
-    for repeat, n in scaling.interleaved(counts, repeats):
-        trial, result = _trial(runner, profile.model_copy(update={"workers": n}), repeat, on_start)
-        trials.append(trial)
-        if n == counts[0]:
-            fewest.append(result)
-        progress(f"{n} workers, round {repeat + 1} of {repeats}: {trial.seconds:.1f} s")
-    chains = min(fewest, key=lambda result: result.seconds).chains
-    peak = max(result.memory for result in fewest)
-    return Bench(
-        name,
-        tuple(trials),
-        chains,
-        _calibration(trials, fewest, profile),
-        price,
-        profile.threads,
-        peak,
-    )
+    trials = []
+    for repeat in range(repeats):
+        for n in counts[:: -1 if repeat % 2 else 1]:
+            of_size = profile.model_copy(update={"workers": n})
+            trial = replace(run_trial(runner, of_size, on_start), repeat=repeat)
+            trials.append(trial)
+            progress(f"{n} workers, round {repeat + 1} of {repeats}: {trial.seconds:.1f} s")
+    return Bench(name, tuple(trials), profile.threads)
 
 
-def _trial(
-    runner: Runner, profile: Cluster, repeat: int, on_start: Callable[[], None] | None
-) -> tuple[BenchTrial, TrialResult]:
+def run_trial(
+    runner: Runner, profile: Cluster, on_start: Callable[[], None] | None = None
+) -> BenchTrial:
+    """The work once, on workers of its own."""
     began = time.perf_counter()
     with connect(profile) as client:
         try:
@@ -198,22 +90,14 @@ def _trial(
         if on_start is not None:
             client.run(on_start)
         start = time.perf_counter() - began
-        result = runner(client)
-        result = replace(
-            result,
-            memory=max((used["memory"] for used in usage(client).workers.values()), default=0),
-        )
-    units = sum(map(len, result.chains))
-    if not units:
+        trial = runner(client)
+        peaks = [used["memory"] for used in usage(client).workers.values()]
+    if not trial.units:
         raise DaskmetricsError(
             "The work did not finish a single unit. Run it once without bench to see why."
         )
-    return (
-        BenchTrial(
-            profile.workers, result.seconds, units, repeat, start + result.start, result.sequences
-        ),
-        result,
-    )
+    # the processes of a trial can start, too, before its clock does
+    return replace(trial, start=start + trial.start, memory=max(peaks, default=0))
 
 
 def warm() -> None:
@@ -225,36 +109,29 @@ def warm() -> None:
     assert transformers
 
 
-def _calibration(
-    trials: Sequence[BenchTrial],
-    fewest: Sequence[TrialResult],
-    profile: Cluster,
-) -> Calibration:
+def calibration_of(bench: Bench, device: str) -> Calibration:
+    """What a bench has measured on a device, by the trials with the fewest workers."""
+    fewest = bench.fewest
     merged: dict[tuple[str, str, int], Sample] = {}  # of all rounds
-    for sample in chain.from_iterable(result.samples for result in fewest):
+    for sample in chain.from_iterable(trial.samples for trial in fewest):
         kind = sample.kind, sample.group, sample.ranks
         if kind in merged:
             sample = replace(sample, seconds=merged[kind].seconds + sample.seconds)
         merged[kind] = sample
-    calibration = Calibration(
-        device=profile.device,
-        host=socket.gethostname(),
-        at=time.time(),
-        versions=versions(),
+    law = fit(bench.trials)
+    busy = fsum(fsum(map(fsum, trial.chains)) for trial in fewest)
+    wall = fsum(trial.seconds * trial.workers for trial in fewest)
+    return Calibration(
+        device,
         samples=tuple(merged.values()),
-        workers=max(trial.workers for trial in trials),
-        start=median_high(trial.start for trial in trials),
+        workers=max(trial.workers for trial in bench.trials),
+        serial=law.serial.bounds if law else (0.0, 0.0, 0.0),
+        start=median_high(trial.start for trial in bench.trials),
+        overhead=max(0.0, wall / busy - 1.0) if busy else 0.0,
     )
-    if law := scaling.fit(trials):
-        calibration = replace(calibration, serial=law.serial.bounds)
-    busy = fsum(fsum(map(fsum, result.chains)) for result in fewest)
-    if busy:
-        workers = min(trial.workers for trial in trials)
-        wall = fsum(trial.seconds * workers for trial in trials if trial.workers == workers)
-        calibration = replace(calibration, overhead=max(0.0, wall / busy - 1.0))
-    return calibration
 
 
+NO_RECIPE = "No model of the configuration has a 'train' recipe. Bench another --workload."
 TRIAL = "{trial}"  # in an argument of a program: a new folder for each trial
 
 
@@ -274,9 +151,7 @@ def experiment_runner(config: Config, phase: str) -> Iterator[Runner]:
     """
     trains = any(model.train for model in config.models)
     if phase == "train" and not trains:
-        raise ConfigError(
-            "No model of the configuration has a 'train' recipe. Bench another --workload."
-        )
+        raise ConfigError(NO_RECIPE)
     without_work = config.model_copy(update={"tasks": (), "metrics": ()})
     kinds = {"measure", "score", "search"}
     if phase == "train":
@@ -292,7 +167,7 @@ def experiment_runner(config: Config, phase: str) -> Iterator[Runner]:
             cache = str(Path(root, "cache").resolve())
             stack.enter_context(variable("DASKMETRICS_CACHE", cache))
 
-        def runner(client: Client) -> TrialResult:
+        def runner(client: Client) -> BenchTrial:
             folder = RunFolder(Path(root) / f"trial{next(numbers)}")
             suites: Mapping[str, training.TrainedSuite] = {}
             if phase == "train":
@@ -304,17 +179,17 @@ def experiment_runner(config: Config, phase: str) -> Iterator[Runner]:
             seconds = _run_quietly(prepared, folder, client)
             entries = tuple(read(folder.journal))
             units = [record for record in records(entries) if record.ok and record.kind in kinds]
-            measured = tuple(
-                sample for sample in samples(prepared, entries) if sample.kind in kinds
-            )
-            result = TrialResult(seconds, _chains(units), measured)
+            number = prepared.config.cluster.workers
+            found = samples(prepared, entries, number)
+            measured = [sample for sample in found if sample.kind in kinds]
+            trial = BenchTrial(number, seconds, _chains(units), tuple(measured))
             if not ranks_share(config, phase):
-                return result
+                return trial
             # the processes of ranks start before their clock does
             steps = fsum(record.seconds for record in units)
             recipes = [suite.recipe for suite in suites.values()]
             sequences = float(sum(recipe.steps * effective(recipe) for recipe in recipes))
-            return replace(result, seconds=steps, start=seconds - steps, sequences=sequences)
+            return replace(trial, seconds=steps, start=seconds - steps, sequences=sequences)
 
         yield runner
 
@@ -344,14 +219,12 @@ def _untrained(config: Config) -> Mapping[str, training.TrainedSuite]:
 
 
 @dataclass
-class _Meter:
+class Meter:
     """The first and the latest progress of a program, and when they were reported."""
 
+    message: Callable[[str], None] = lambda text: None  # gets the lines for the user
     first: tuple[float, Progress] | None = None
     latest: tuple[float, Progress] | None = None
-
-    def message(self, text: str) -> None:
-        pass
 
     def progressed(self, program: Program, progress: Progress) -> None:
         self.latest = time.perf_counter(), progress
@@ -373,13 +246,13 @@ def program_runner(model: Model, config: Config) -> Iterator[Runner]:
 
     with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as root:
 
-        def runner(client: Client) -> TrialResult:
+        def runner(client: Client) -> BenchTrial:
             folder = Path(tempfile.mkdtemp(dir=root)).absolute()
             args = tuple(arg.replace(TRIAL, str(folder)) for arg in script.args)
-            changes = {"ranks": len(workers(client)), "args": args, "max_restarts": 0}
+            changes = {"args": args, "ranks": len(workers(client)), "max_restarts": 0}
             changed = model.model_copy(update={"program": script.model_copy(update=changes)})
             program = training.program_of(changed, _with_workers(config, client), folder)
-            meter = _Meter()
+            meter = Meter()
             began = time.perf_counter()
             launch(client, program, meter)
             wall = time.perf_counter() - began
@@ -398,7 +271,14 @@ def program_runner(model: Model, config: Config) -> Iterator[Runner]:
                 seconds *= work[0] / samples
             sample = Sample("program", name, (seconds,), 1.0, program.ranks)
             sequences = work[0] if samples else 0.0
-            return TrialResult(seconds, ((seconds,),), (sample,), wall - seconds, sequences)
+            return BenchTrial(
+                program.ranks,
+                seconds,
+                ((seconds,),),
+                (sample,),
+                start=wall - seconds,
+                sequences=sequences,
+            )
 
         yield runner
 
@@ -438,7 +318,7 @@ def map_runner(spec: MapSpec) -> Iterator[Runner]:
     with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as root:
         folders = (RunFolder(Path(root) / f"trial{i}") for i in count(1))
 
-        def runner(client: Client) -> TrialResult:
+        def runner(client: Client) -> BenchTrial:
             folder = next(folders).create()
             with Journal(folder.journal, folder.lock) as journal:
                 began = time.perf_counter()
@@ -452,6 +332,44 @@ def map_runner(spec: MapSpec) -> Iterator[Runner]:
                 )
             item_seconds = sum(record.seconds for record in batches) / max(1, len(results))
             sample = Sample("map", spec.function.name, (item_seconds,), 1.0)
-            return TrialResult(seconds, tuple((record.seconds,) for record in batches), (sample,))
+            chains = tuple((record.seconds,) for record in batches)
+            return BenchTrial(len(workers(client)), seconds, chains, (sample,))
 
         yield runner
+
+
+def probe(
+    config: Config, workload: str, workers: int, show: Callable[[str], None] = lambda text: None
+) -> tuple[list[Table], Calibration | None]:
+    """Measure with this number of workers on the largest model that the configuration trains;
+    returns tables of what the ranks measured, and the calibration that `plan` uses.
+
+    Raises
+    ------
+    ConfigError
+        If no model has a `train` section, or there are too few workers.
+    """
+    suites = training.suites_to_train(config)
+    if not suites:
+        raise ConfigError(NO_RECIPE)
+    if workload == "allreduce" and workers < 2:
+        raise ConfigError("An all-reduce needs two workers or more: --workers 2")
+    chosen = training.ddp_trainings(config, suites)[0]
+    ranks = 1 if workload == "precision" else workers
+    suites[chosen.name].claim()
+    recipe = chosen.recipe.model_copy(update={"ranks": ranks})
+    chosen = replace(chosen, recipe=recipe, workers=ranks, probe=workload)
+    profile = config.cluster.model_copy(update={"workers": ranks})
+    with connect(profile) as client:
+        measured = launch(client, chosen.program(), Meter(show))
+    tables = [
+        Table(**{**table, "title": f"{chosen.name}: {table['title']}"})
+        for table in measured["tables"]
+    ]
+    if not measured["exchange"]:
+        return tables, None
+    # an exchange takes (1 - 1/n) of what it takes among very many ranks
+    many = ranks / (ranks - 1)
+    seconds = tuple(max(1e-6, many * added) for added in measured["exchange"])
+    sample = Sample("allreduce", chosen.name, seconds, exchange_seconds(recipe))
+    return tables, Calibration(profile.device, samples=(sample,), workers=ranks)

@@ -8,97 +8,64 @@ import getpass
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cache
 from itertools import chain, product
 
 from dask.utils import parse_bytes
 
 from daskmetrics.cluster.pinning import usable_cpus
 from daskmetrics.cluster.slurm import commands
-from daskmetrics.cluster.slurm.partitions import Partition, read_partitions
+from daskmetrics.cluster.slurm.partitions import Partition
 from daskmetrics.cluster.slurm.script import job_name, pools, script
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.planning.options import (
     DEVICES,
     NO_WAIT,
+    Estimate,
+    Interval,
     Offer,
     TrackRecord,
-    Workload,
-    options,
 )
-from daskmetrics.planning.scaling import Estimate, Interval
 
 DAYS = 30  # of Slurm's accounts that count
 LOST = ("FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT", "PREEMPTED", "BOOT_FAIL", "DEADLINE")
 SOON = 30  # seconds: Slurm's clock counts whole seconds, and it schedules periodically
 
 
-def offers(
-    profiles: Mapping[str, Cluster],
-    counts: Callable[[Cluster], Sequence[int]],
-    workload_on: Callable[[str], Workload],
-) -> Iterator[Offer]:
-    """The offers of all profiles, with the numbers of workers to compare for each.
-
-    The nodes of Slurm are read once; then Slurm is asked for the start of each job, and how own
-    jobs ended.
-    """
-    partitions = cache(read_partitions)
-    jobs_of = cache(_jobs_record)
-    for name, profile in profiles.items():
-        if profile.kind != "slurm":
-            yield from (_local_offer(name, profile, workers) for workers in counts(profile))
-            continue
-        for offer in slurm_offers(name, profile, counts(profile), partitions()):
-            if offer.partition and not offer.problem:
-                (option,) = options([(offer, workload_on(offer.device))])
-                offer = _rehearsed(offer, profile, option.walltime)
-            if offer.partition:
-                offer = replace(offer, success=jobs_of(offer.partition))
-            yield offer
-
-
-def _local_offer(name: str, profile: Cluster, workers: int) -> Offer:
-    """Workers on this machine, or of a scheduler that runs already."""
-    if profile.kind != "local":
-        return Offer(name, profile.gpu_type or "cpu", 1, workers, NO_WAIT)
+def local_offers(name: str, profile: Cluster, counts: Sequence[int]) -> Iterator[Offer]:
+    """Numbers of workers on this machine, or of a scheduler that runs already."""
     cpus = len(usable_cpus())
     free_gib = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
-    offer = Offer(name, "cpu", 1, workers, NO_WAIT, free=cpus, host_gib=free_gib / workers)
-    if workers * profile.threads > cpus:
-        return replace(offer, problem=f"this machine offers {cpus} CPUs")
-    return offer
+    for workers in counts:
+        offer = Offer(name, profile.gpu_type or "cpu", 1, workers, NO_WAIT)
+        if profile.kind == "local":
+            offer = replace(offer, device="cpu", free=cpus, host_gib=free_gib / workers)
+            if workers * profile.threads > cpus:
+                offer = replace(offer, problem=f"this machine offers {cpus} CPUs")
+        yield offer
 
 
 def slurm_offers(
-    name: str,
-    profile: Cluster,
-    counts: Sequence[int],
-    partitions: Sequence[Partition],
-) -> list[Offer]:
+    name: str, profile: Cluster, counts: Sequence[int], partitions: Sequence[Partition]
+) -> Iterator[Offer]:
     """One offer for each partition and number of workers; one that the partition cannot give states
     its problem.
     """
     by_name = {partition.name: partition for partition in partitions}
-    names = [partition.name for partition in partitions if partition.default][:1]
+    requested = [partition.name for partition in partitions if partition.default][:1]
     if profile.partition:
-        names = profile.partition.split(",")
-    device = profile.gpu_type or "cpu"
-    if not names:
+        requested = profile.partition.split(",")
+    for partition, workers in product(requested or [""], counts):
+        if partition in by_name:
+            yield _slurm_offer(name, profile, workers, by_name[partition])
+            continue
         problem = "the profile names no partition, and the site has no default one"
-        return [Offer(name, device, 1, n, problem=problem) for n in counts]
-    of_profile = []
-    for partition_name, workers in product(names, counts):
-        if partition_name in by_name:
-            offer = _slurm_offer(name, profile, workers, by_name[partition_name])
-        else:
-            problem = str(unknown("partition", partition_name, by_name))
-            offer = Offer(name, device, 1, workers, partition=partition_name, problem=problem)
-        of_profile.append(offer)
-    return of_profile
+        if partition:
+            problem = str(unknown("partition", partition, by_name))
+        device = profile.gpu_type or "cpu"
+        yield Offer(name, device, 1, workers, partition=partition or None, problem=problem)
 
 
 def _slurm_offer(name: str, profile: Cluster, workers: int, partition: Partition) -> Offer:
@@ -136,7 +103,7 @@ def _slurm_offer(name: str, profile: Cluster, workers: int, partition: Partition
     )
 
 
-def _rehearsed(offer: Offer, profile: Cluster, walltime: str) -> Offer:
+def rehearsed(offer: Offer, profile: Cluster, walltime: str) -> Offer:
     """The offer with the start that Slurm expects for it (``sbatch --test-only``), or with Slurm's
     refusal.
     """
@@ -168,7 +135,8 @@ def _rehearsed(offer: Offer, profile: Cluster, walltime: str) -> Offer:
     return replace(offer, wait=Estimate(wait, source, True, asked_at))
 
 
-def _jobs_record(partition: str) -> TrackRecord | None:
+def own_jobs(partition: str) -> TrackRecord | None:
+    """How the user's jobs on a partition ended; None where there are no accounts."""
     query = (
         f"--user={getpass.getuser()}",
         f"--partition={partition}",
@@ -177,7 +145,7 @@ def _jobs_record(partition: str) -> TrackRecord | None:
     )
     try:
         text = commands.slurm("sacct", "-X", "-n", "-P", *query)
-    except (commands.SlurmError, ConfigError):  # there are no accounts here
+    except (commands.SlurmError, ConfigError):
         return None
     return jobs_record(text.splitlines(), partition)
 

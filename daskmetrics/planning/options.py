@@ -1,5 +1,5 @@
-"""The work of a run in phases, and the offers of workers for it compared: when each would finish,
-at what cost, and which to choose; pure functions of numbers.
+"""Times with their errors; the work of a run in phases, and the offers of workers for it compared:
+when each would finish, at what cost, and which to choose. Pure functions of numbers.
 """
 
 from __future__ import annotations
@@ -7,9 +7,125 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
 
 from daskmetrics.core.text import duration, walltime_text
-from daskmetrics.planning.scaling import Estimate, Interval, divided
+
+ONE_SAMPLE = 1.25  #: factor, up and down, by which a single measurement is assumed to err
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value between two bounds.
+
+    Examples
+    --------
+    >>> Interval(1, 2, 3) + Interval.exactly(1)
+    Interval(low=2, value=3, high=4)
+    >>> Interval(1, 2, 3).overlaps(Interval(3, 4, 5))
+    True
+    """
+
+    low: float
+    value: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.value <= self.high:
+            raise ValueError(
+                f"An interval needs low <= value <= high, got {self.low}, {self.value},"
+                f" {self.high}."
+            )
+
+    @classmethod
+    def exactly(cls, value: float) -> Interval:
+        """A value without error."""
+        return cls(value, value, value)
+
+    @classmethod
+    def around(cls, value: float, factor: float) -> Interval:
+        """From ``value / factor`` to ``value * factor``."""
+        return cls(value / factor, value, value * factor)
+
+    @classmethod
+    def of(cls, samples: Sequence[float]) -> Interval:
+        """The geometric mean of positive samples with its 90 % interval, since durations err by
+        factors.
+
+        Examples
+        --------
+        >>> Interval.of([10.0, 10.0, 10.0])
+        Interval(low=10.0, value=10.0, high=10.0)
+        >>> Interval.of([10.0]) == Interval.around(10.0, ONE_SAMPLE)
+        True
+        """
+        from scipy.stats import sem, t
+
+        if not samples or min(samples) <= 0:
+            raise ValueError(f"An interval needs positive samples, got {list(samples)}.")
+        if len(samples) == 1:
+            return cls.around(samples[0], ONE_SAMPLE)
+        logs = np.log(samples)
+        value = float(round(math.exp(logs.mean()), 12))
+        return cls.around(value, math.exp(t.ppf(0.95, len(samples) - 1) * sem(logs)))
+
+    @property
+    def bounds(self) -> tuple[float, float, float]:
+        return self.low, self.value, self.high
+
+    def overlaps(self, other: Interval) -> bool:
+        """Whether both could be the same number."""
+        return self.low <= other.high and other.low <= self.high
+
+    def __add__(self, other: Interval) -> Interval:
+        return Interval(self.low + other.low, self.value + other.value, self.high + other.high)
+
+    def __mul__(self, other: Interval | float) -> Interval:
+        """The product with a positive number or interval."""
+        if not isinstance(other, Interval):
+            other = Interval.exactly(other)
+        return Interval(self.low * other.low, self.value * other.value, self.high * other.high)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with error bounds and its source.
+
+    Attributes
+    ----------
+    interval : Interval
+    source : str
+        ``estimated``, or what was measured and where; shown to the user.
+    measured : bool
+        Whether the number rests on a measurement of the same or a comparable thing.
+    at : float or None
+        Time of the measurement in seconds since 1970; None for an assumption.
+    """
+
+    interval: Interval
+    source: str = "estimated"
+    measured: bool = False
+    at: float | None = None
+
+    @property
+    def value(self) -> float:
+        return self.interval.value
+
+    def times(self, factor: Interval | float) -> Estimate:
+        """The same estimate, scaled."""
+        return replace(self, interval=self.interval * factor)
+
+
+def divided(serial: float, workers: float) -> float:
+    """The time on a number of workers as a share of the time on one.
+
+    >>> divided(0.0, 4), divided(1.0, 4)
+    (0.25, 1.0)
+    """
+    return serial + (1 - serial) / workers
+
 
 # up and down, by which the ratio of two datasheets may miss the ratio of two runs
 SPEED_FACTOR = 1.5
@@ -290,33 +406,51 @@ class Offer:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """The user's limits on an option; None is no limit."""
+
+    deadline: float | None = None
+    worker_hours: float | None = None
+    cost: float | None = None
+
+
+NO_LIMITS = Limits()
+
+
+@dataclass(frozen=True)
 class Option:
-    """An offer with its times and costs for one workload.
+    """An offer for one workload, with its times and costs.
 
     Attributes
     ----------
     number : int
         From 1; ``plan --submit`` takes it.
     offer : Offer
-    run : Estimate
-        Seconds from the start of the jobs to the last result.
-    total : Interval
-        Seconds from now to the last result, waiting included.
-    worker_hours : Interval
-        GPU-hours where workers are GPUs.
-    efficiency : float
-        Share of the workers' time that is work, compared with a single worker.
-    problems : tuple of str
-        Why the option cannot be used.
+    workload : Workload
+        In seconds of the offer's device, or of the nearest device that was measured.
+    limits : Limits
     """
 
     number: int
     offer: Offer
-    run: Estimate
-    total: Interval
-    worker_hours: Interval
-    efficiency: float
-    problems: tuple[str, ...] = ()
+    workload: Workload
+    limits: Limits = NO_LIMITS
+
+    @cached_property
+    def run(self) -> Estimate:
+        """Seconds from the start of the jobs to the last result."""
+        work = self.workload.on(self.offer.workers, self.offer.device)
+        return replace(work, interval=work.interval + self.workload.start.interval)
+
+    @property
+    def total(self) -> Interval:
+        """Seconds from now to the last result, waiting included."""
+        return self.run.interval + self.offer.wait.interval
+
+    @property
+    def worker_hours(self) -> Interval:
+        """GPU-hours where workers are GPUs."""
+        return self.run.interval * (self.offer.workers / 3600)
 
     @property
     def cost(self) -> Interval | None:
@@ -324,6 +458,37 @@ class Option:
         if self.offer.price is None:
             return None
         return self.worker_hours * self.offer.price
+
+    @property
+    def efficiency(self) -> float:
+        """Share of the workers' time that is work, compared with a single worker without its start,
+        so that starting workers lowers it.
+        """
+        if not self.run.value:
+            return 1.0
+        alone = self.workload.on(1, self.offer.device).value
+        return min(1.0, alone / (self.offer.workers * self.run.value))
+
+    @cached_property
+    def problems(self) -> tuple[str, ...]:
+        """Why the option cannot be used: what the offer itself says, and which bounds it
+        exceeds.
+        """
+        work, offer, limits = self.workload, self.offer, self.limits
+        late = f"takes longer than {duration(limits.deadline or 0)}"
+        cost = self.cost.value if self.cost else None
+        bounds = (
+            (work.vram_gib, offer.vram_gib, "needs {:.0f} GiB of GPU memory, has {:.0f}"),
+            (work.host_gib, offer.host_gib, "needs {:.0f} GiB of memory per worker, has {:.0f}"),
+            (self.total.value, limits.deadline, late),
+            (self.worker_hours.value, limits.worker_hours, "needs more than {1:,.0f} GPU-hours"),
+            (cost, limits.cost, "costs more than {1:,.0f}"),
+        )
+        problems = [offer.problem] if offer.problem else []
+        for needed, bound, problem in bounds:
+            if needed is not None and bound is not None and needed > bound:
+                problems.append(problem.format(needed, bound))
+        return tuple(problems)
 
     @property
     def possible(self) -> bool:
@@ -350,26 +515,10 @@ class Option:
         return math.ceil(self.run.interval.high / self.offer.limit)
 
 
-@dataclass(frozen=True)
-class Limits:
-    """The user's limits on an option; None is no limit."""
-
-    deadline: float | None = None
-    worker_hours: float | None = None
-    cost: float | None = None
-
-
 def options(
-    offers: Sequence[tuple[Offer, Workload]], limits: Limits | None = None
+    offers: Sequence[tuple[Offer, Workload]], limits: Limits = NO_LIMITS
 ) -> tuple[Option, ...]:
     """Each offer with its times, costs and problems, in the given order.
-
-    Parameters
-    ----------
-    offers : sequence of (Offer, Workload)
-        Each with the workload in seconds of the offer's device, or of the nearest device that was
-        measured.
-    limits : Limits, optional
 
     Examples
     --------
@@ -379,40 +528,7 @@ def options(
     >>> one.total.value, two.total.value, two.efficiency
     (7200.0, 3600.0, 1.0)
     """
-    limits = limits or Limits()
-    late = f"takes longer than {duration(limits.deadline or 0)}"
-    compared = []
-    for number, (offer, workload) in enumerate(offers, start=1):
-        work = workload.on(offer.workers, offer.device)
-        run = replace(work, interval=work.interval + workload.start.interval)
-        total = run.interval + offer.wait.interval
-        hours = run.interval * (offer.workers / 3600)
-        # compared with one worker's work without its start, so that starting workers lowers the
-        # efficiency
-        efficiency = 1.0
-        if run.value:
-            alone = workload.on(1, offer.device).value
-            efficiency = min(1.0, alone / (offer.workers * run.value))
-        option = Option(number, offer, run, total, hours, efficiency)
-        cost = option.cost.value if option.cost else None
-        bounds = (
-            (workload.vram_gib, offer.vram_gib, "needs {:.0f} GiB of GPU memory, has {:.0f}"),
-            (
-                workload.host_gib,
-                offer.host_gib,
-                "needs {:.0f} GiB of memory per worker, has {:.0f}",
-            ),
-            (total.value, limits.deadline, late),
-            (hours.value, limits.worker_hours, "needs more than {1:,.0f} GPU-hours"),
-            (cost, limits.cost, "costs more than {1:,.0f}"),
-        )
-        # what the offer itself says against the option, and which bounds this exceeds
-        problems = [offer.problem] if offer.problem else []
-        for needed, bound, problem in bounds:
-            if needed is not None and bound is not None and needed > bound:
-                problems.append(problem.format(needed, bound))
-        compared.append(replace(option, problems=tuple(problems)))
-    return tuple(compared)
+    return tuple(Option(n, offer, work, limits) for n, (offer, work) in enumerate(offers, start=1))
 
 
 @dataclass(frozen=True)
@@ -467,3 +583,23 @@ def bounded(
     if low == high:
         return value
     return f"{value} ({low}{until}{high})"
+
+
+def amount(number: float) -> str:
+    """Hours, money or rates, rounded to the digits that matter.
+
+    >>> amount(0.0123), amount(4.56), amount(1234.5)
+    ('0.0123', '4.56', '1,234')
+    """
+    if number >= 100:
+        return f"{number:,.0f}"
+    return f"{number:.3g}"
+
+
+def doublings(most: int) -> tuple[int, ...]:
+    """1, 2, 4, ... and ``most``.
+
+    >>> doublings(10)
+    (1, 2, 4, 8, 10)
+    """
+    return tuple(dict.fromkeys([*(2**i for i in range(most.bit_length())), most]))
