@@ -81,7 +81,6 @@ def init(output: Path | None) -> None:
     """
     from daskmetrics.cluster.slurm import partitions
     from daskmetrics.cluster.slurm.commands import slurm
-    from daskmetrics.cluster.slurm.profile import choose, profile_text
     from daskmetrics.config.loading import JOBQUEUE, jobqueue_settings
 
     if output is not None and output.exists():
@@ -89,9 +88,9 @@ def init(output: Path | None) -> None:
     listing = slurm("sinfo", "--format=%P %.11l %.5a %.6D %.5c %.8m %.20G %.10T %f")
     settings = jobqueue_settings().items()
     jobqueue = {JOBQUEUE[key]: value for key, value in settings if key in JOBQUEUE}
-    partition, node = choose(partitions.read_partitions(), jobqueue.get("partition"))
+    partition, node = partitions.choose(partitions.read_partitions(), jobqueue.get("partition"))
     interface = partitions.interface_to(node.name)
-    text = profile_text(partition, node, interface, listing, jobqueue)
+    text = partitions.profile_text(partition, node, interface, listing, jobqueue)
     if output is None:
         say(text, nl=False)
         return

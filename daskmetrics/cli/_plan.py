@@ -175,14 +175,13 @@ def _show_tables(tables: Mapping[str, Table], output: Path | None) -> None:
 
 def _runner(config: Config, options: dict[str, Any]) -> tuple[str, AbstractContextManager[Runner]]:
     """The name of the work, and what does it."""
-    from daskmetrics.planning.bench import experiment_runner, map_runner, program_runner
+    from daskmetrics.planning import bench
 
     if config.models[0].program:
-        return config.name, program_runner(config.models[0], config)
+        return config.name, bench.program_runner(config.models[0], config)
     if not options["function"]:
-        return f"{config.name}, {options['workload']}", experiment_runner(
-            config, options["workload"]
-        )
+        runners = {"all": bench.experiment_runner, "train": bench.training_runner}
+        return f"{config.name}, {options['workload']}", runners[options["workload"]](config)
     from daskmetrics.execution.map.function import load
     from daskmetrics.execution.map.source import MapOptions, make_spec
 
@@ -191,7 +190,7 @@ def _runner(config: Config, options: dict[str, Any]) -> tuple[str, AbstractConte
     spec = make_spec(
         function, range(options["iterations"]), map_options, reference=options["function"]
     )
-    return spec.function.name, map_runner(spec)
+    return spec.function.name, bench.map_runner(spec)
 
 
 @click.command(epilog=example("daskmetrics plan mine.yaml --profiles local,l40s --deadline 8h"))
@@ -350,7 +349,7 @@ def doctor(subject: str) -> Output:
     """
     from daskmetrics.planning import doctor as checks
 
-    findings = checks.examine(checks.collect(checks.subject(subject)))
+    findings = checks.examine(checks.collect(subject))
     applied = [finding for finding in findings.values() if finding]
     failures = sum(finding.severity is checks.Severity.FAILURE for finding in applied)
     return Output(

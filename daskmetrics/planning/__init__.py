@@ -25,7 +25,6 @@ from daskmetrics.planning.options import (
     Phase,
     Suggestion,
     Workload,
-    options,
     suggestions,
 )
 
@@ -38,6 +37,5 @@ __all__ = [
     "Phase",
     "Suggestion",
     "Workload",
-    "options",
     "suggestions",
 ]

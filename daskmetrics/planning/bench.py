@@ -11,10 +11,10 @@ import shutil
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain, count
+from itertools import chain
 from math import fsum
 from pathlib import Path
 from statistics import median_high
@@ -132,6 +132,7 @@ def calibration_of(bench: Bench, device: str) -> Calibration:
 
 
 NO_RECIPE = "No model of the configuration has a 'train' recipe. Bench another --workload."
+FOLDER = "daskmetrics-bench-"  # in the present one: workers must see it
 TRIAL = "{trial}"  # in an argument of a program: a new folder for each trial
 
 
@@ -143,55 +144,65 @@ def ranks_share(config: Config, phase: str) -> bool:
 
 
 @contextmanager
-def experiment_runner(config: Config, phase: str) -> Iterator[Runner]:
-    """The runner of a part of an experiment, ``train`` or ``all`` (measuring and searching): each
-    call runs it again, in a new folder.
-
-    Measuring starts from suites that are trained once, before the first call.
+def experiment_runner(config: Config) -> Iterator[Runner]:
+    """The runner of measuring and searching: each call runs both again, in a new folder, from
+    suites that are trained once.
     """
-    trains = any(model.train for model in config.models)
-    if phase == "train" and not trains:
-        raise ConfigError(NO_RECIPE)
-    without_work = config.model_copy(update={"tasks": (), "metrics": ()})
-    kinds = {"measure", "score", "search"}
-    if phase == "train":
-        ddp = config.ddp.model_copy(update={"folder": None})
-        config, kinds = without_work.model_copy(update={"ddp": ddp}), {"train"}
-    numbers = count(1)
-    with (
-        tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as root,
-        ExitStack() as stack,
-    ):
-        base = RunFolder(Path(root) / "base")
-        if phase == "train":  # again in each trial
-            cache = str(Path(root, "cache").resolve())
-            stack.enter_context(variable("DASKMETRICS_CACHE", cache))
+    with tempfile.TemporaryDirectory(prefix=FOLDER, dir=".") as root:
+        if any(model.train for model in config.models):
+            only_training = prepare(config.model_copy(update={"tasks": (), "metrics": ()}))
+            with connect(config.cluster) as client:
+                _run_quietly(only_training, client, root, ())
 
         def runner(client: Client) -> BenchTrial:
-            folder = RunFolder(Path(root) / f"trial{next(numbers)}")
-            suites: Mapping[str, training.TrainedSuite] = {}
-            if phase == "train":
-                suites = _untrained(config)
-            elif trains and not base.journal.exists():
-                with connect(config.cluster) as base_client:
-                    _run_quietly(prepare(without_work), base, base_client)
             prepared = prepare(_with_workers(config, client))
-            seconds = _run_quietly(prepared, folder, client)
-            entries = tuple(read(folder.journal))
-            units = [record for record in records(entries) if record.ok and record.kind in kinds]
-            number = prepared.config.cluster.workers
-            found = samples(prepared, entries, number)
-            measured = [sample for sample in found if sample.kind in kinds]
-            trial = BenchTrial(number, seconds, _chains(units), tuple(measured))
-            if not ranks_share(config, phase):
-                return trial
-            # the processes of ranks start before their clock does
-            steps = fsum(record.seconds for record in units)
-            recipes = [suite.recipe for suite in suites.values()]
-            sequences = float(sum(recipe.steps * effective(recipe) for recipe in recipes))
-            return replace(trial, seconds=steps, start=seconds - steps, sequences=sequences)
+            return _run_quietly(prepared, client, root, ("measure", "score", "search"))
 
         yield runner
+
+
+@contextmanager
+def training_runner(config: Config) -> Iterator[Runner]:
+    """The runner of the trainings by recipes: each call trains again, in a cache of its own."""
+    if not any(model.train for model in config.models):
+        raise ConfigError(NO_RECIPE)
+    ddp = config.ddp.model_copy(update={"folder": None})
+    config = config.model_copy(update={"tasks": (), "metrics": (), "ddp": ddp})
+    with (
+        tempfile.TemporaryDirectory(prefix=FOLDER, dir=".") as root,
+        variable("DASKMETRICS_CACHE", str(Path(root, "cache").resolve())),
+    ):
+
+        def runner(client: Client) -> BenchTrial:
+            sequences = 0.0
+            for suite in training.suites_to_train(config).values():
+                _remove_trained(suite)
+                sequences += suite.recipe.steps * effective(suite.recipe)
+            prepared = prepare(_with_workers(config, client))
+            trial = _run_quietly(prepared, client, root, ("train",))
+            if not ranks_share(config, "train"):
+                return trial
+            # the processes of ranks start before their clock does
+            steps = fsum(map(fsum, trial.chains))
+            return replace(trial, seconds=steps, start=trial.seconds - steps, sequences=sequences)
+
+        yield runner
+
+
+def _run_quietly(
+    prepared: Experiment, client: Client, root: str, kinds: Sequence[str]
+) -> BenchTrial:
+    """Run an experiment in a new folder without output; the trial has its units of these kinds."""
+    folder = RunFolder(Path(tempfile.mkdtemp(dir=root)))
+    began = time.perf_counter()
+    run(prepared, folder, Display(Console(file=io.StringIO())), client)
+    seconds = time.perf_counter() - began
+    entries = tuple(read(folder.journal))
+    units = [record for record in records(entries) if record.ok and record.kind in kinds]
+    number = prepared.config.cluster.workers
+    measured = samples(prepared, entries, number)
+    of_kinds = tuple(sample for sample in measured if sample.kind in kinds)
+    return BenchTrial(number, seconds, _chains(units), of_kinds)
 
 
 def _with_workers(config: Config, client: Client) -> Config:
@@ -200,22 +211,17 @@ def _with_workers(config: Config, client: Client) -> Config:
     return config.model_copy(update={"cluster": cluster})
 
 
-def _untrained(config: Config) -> Mapping[str, training.TrainedSuite]:
-    """The suites of a configuration with their tokenized corpus, and without what earlier trials
-    trained.
-    """
-    suites = training.suites_to_train(config)
-    for suite in suites.values():
-        suite.claim()
-        write_corpus(suite.recipe, suite.folder)
-        for path in suite.folder.iterdir():
-            if path.name in ("corpus", training.OWNER):
-                continue
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
-    return suites
+def _remove_trained(suite: training.TrainedSuite) -> None:
+    """Leave of a suite only its tokenized corpus, not what earlier trials have trained."""
+    suite.claim()
+    write_corpus(suite.recipe, suite.folder)
+    for path in suite.folder.iterdir():
+        if path.name in ("corpus", training.OWNER):
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 @dataclass
@@ -244,7 +250,7 @@ def program_runner(model: Model, config: Config) -> Iterator[Runner]:
     assert script is not None
     work: list[float] = []  # samples of the first call
 
-    with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as root:
+    with tempfile.TemporaryDirectory(prefix=FOLDER, dir=".") as root:
 
         def runner(client: Client) -> BenchTrial:
             folder = Path(tempfile.mkdtemp(dir=root)).absolute()
@@ -305,21 +311,13 @@ def _chains(units: Sequence[Record]) -> tuple[tuple[float, ...], ...]:
     return (*(tuple(chain) for chain in trained.values()), *chains)
 
 
-def _run_quietly(prepared: Experiment, folder: RunFolder, client: Client) -> float:
-    """Run an experiment without output; returns its seconds."""
-    began = time.perf_counter()
-    run(prepared, folder, Display(Console(file=io.StringIO())), client)
-    return time.perf_counter() - began
-
-
 @contextmanager
 def map_runner(spec: MapSpec) -> Iterator[Runner]:
     """The runner of a map: all items again at each call."""
-    with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as root:
-        folders = (RunFolder(Path(root) / f"trial{i}") for i in count(1))
+    with tempfile.TemporaryDirectory(prefix=FOLDER, dir=".") as root:
 
         def runner(client: Client) -> BenchTrial:
-            folder = next(folders).create()
+            folder = RunFolder(Path(tempfile.mkdtemp(dir=root)))
             with Journal(folder.journal, folder.lock) as journal:
                 began = time.perf_counter()
                 results = run_map(spec, client, journal)

@@ -429,6 +429,14 @@ class Option:
     workload : Workload
         In seconds of the offer's device, or of the nearest device that was measured.
     limits : Limits
+
+    Examples
+    --------
+    >>> unit = Estimate(Interval.exactly(60.0), "measured", True)
+    >>> work = Workload((Phase("measure", 120, unit),), "l40s", start=Estimate(Interval.exactly(0.0)))
+    >>> option = Option(1, Offer("l40s", "l40s", nodes=1, workers=2, wait=NO_WAIT), work)
+    >>> option.total.value, option.efficiency
+    (3600.0, 1.0)
     """
 
     number: int
@@ -513,22 +521,6 @@ class Option:
         if not self.offer.limit:
             return 1
         return math.ceil(self.run.interval.high / self.offer.limit)
-
-
-def options(
-    offers: Sequence[tuple[Offer, Workload]], limits: Limits = NO_LIMITS
-) -> tuple[Option, ...]:
-    """Each offer with its times, costs and problems, in the given order.
-
-    Examples
-    --------
-    >>> unit = Estimate(Interval.exactly(60.0), "measured", True)
-    >>> work = Workload((Phase("measure", 120, unit),), "l40s", start=Estimate(Interval.exactly(0.0)))
-    >>> one, two = options([(Offer("l40s", "l40s", n, n, NO_WAIT), work) for n in (1, 2)])
-    >>> one.total.value, two.total.value, two.efficiency
-    (7200.0, 3600.0, 1.0)
-    """
-    return tuple(Option(n, offer, work, limits) for n, (offer, work) in enumerate(offers, start=1))
 
 
 @dataclass(frozen=True)
