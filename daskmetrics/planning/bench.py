@@ -79,14 +79,7 @@ def run_trial(
 ) -> BenchTrial:
     """The work once, on workers of its own."""
     began = time.perf_counter()
-    with connect(profile) as client:
-        try:
-            client.wait_for_workers(profile.workers, timeout=profile.patience)
-        except TimeoutError:
-            raise DaskmetricsError(
-                f"Not all {profile.workers} workers arrived within {profile.patience:.0f} s. Use "
-                "fewer with --workers, or allow more time with --set cluster.arrive_within=SECONDS."
-            ) from None
+    with connect(profile, wait=profile.workers) as client:
         if on_start is not None:
             client.run(on_start)
         start = time.perf_counter() - began
