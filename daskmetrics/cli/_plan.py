@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from daskmetrics.planning import Limits
     from daskmetrics.planning.bench import Runner
     from daskmetrics.planning.doctor import Finding
-    from daskmetrics.planning.plan import Proposal
+    from daskmetrics.planning.options import Proposal
 
 T = TypeVar("T")
 
@@ -221,12 +221,8 @@ def plan(config: Path | None, submit: int | None, **options: Any) -> Output:
     """
     import time
 
-    from daskmetrics.planning.plan import (
-        PlanRequest,
-        proposal_document,
-        proposal_tables,
-        propose,
-    )
+    from daskmetrics.planning.options import PlanRequest, proposal_document, proposal_tables
+    from daskmetrics.planning.plan import propose
 
     request = PlanRequest(
         config=path_of(config),

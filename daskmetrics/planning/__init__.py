@@ -2,11 +2,10 @@
 
 ============= ===============================================================================
 `options`     times with their errors; offers of workers compared for the phases of work: times,
-              costs, suggestions
+              costs, suggestions, and the tables of a plan
 `estimate`    what is left of an experiment as a workload; measured times correct assumed times
 `preview`     the same as the table of a dry run
-`offers`      what profiles offer: free workers, waits, how earlier work ended
-`plan`        the options for a configuration, and their tables
+`plan`        the options for a configuration, from what its profiles offer
 `progress`    the prediction that a plan keeps for its run, beside the run
 `scaling`     time against number of workers, and its tables
 `bench`       the same work with several numbers of workers; what the ranks of a training measure

@@ -1,120 +1,49 @@
-"""The options for a configuration, from calibrations and what is free, and their tables; nothing is
-submitted.
+"""The options for a configuration, from calibrations and from what its profiles offer: free workers,
+waits, how earlier jobs ended. Nothing is submitted.
 """
 
 from __future__ import annotations
 
-import shlex
+import getpass
+import os
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
-from pathlib import Path
-from typing import Any
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import chain, product
+
+from dask.utils import parse_bytes
 
 from daskmetrics import config as configuration
-from daskmetrics.cluster.slurm.partitions import read_partitions
+from daskmetrics.cluster.pinning import usable_cpus
+from daskmetrics.cluster.slurm import commands
+from daskmetrics.cluster.slurm.partitions import Partition, read_partitions
+from daskmetrics.cluster.slurm.script import job_name, pools, script
 from daskmetrics.config import Cluster
-from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.events import is_finished
 from daskmetrics.core.files import RUNS, RunFolder
-from daskmetrics.core.table import Table
-from daskmetrics.core.text import duration, listed, size_text
 from daskmetrics.experiment import prepare
 from daskmetrics.planning.estimate import measurements, recorded, workload
-from daskmetrics.planning.offers import local_offers, own_jobs, rehearsed, slurm_offers
 from daskmetrics.planning.options import (
-    NO_LIMITS,
-    Limits,
+    DEVICES,
+    NO_WAIT,
+    Estimate,
+    Interval,
+    Offer,
     Option,
-    Suggestion,
+    PlanRequest,
+    Proposal,
+    TrackRecord,
     Workload,
-    amount,
-    bounded,
-    doublings,
-    suggestions,
 )
 
 # whose speed is assumed where no GPU was measured; datasheets relate other GPUs to it
 ASSUMED_GPU = "l40s"
-OFFER_KEYS = ("profile", "device", "nodes", "workers", "partition", "free", "price", "wait")
-OPTION_KEYS = (
-    *("number", "run", "total", "worker_hours", "cost", "efficiency"),
-    *("walltime", "jobs", "possible", "problems"),
-)
-
-
-@dataclass(frozen=True)
-class PlanRequest:
-    """A configuration's file, and the options of ``plan``."""
-
-    config: Path
-    profiles: tuple[str, ...] = ()  # by name or file; by default that of the configuration
-    counts: tuple[int, ...] = ()  # of workers for each profile; by default that of the profile
-    limits: Limits = NO_LIMITS
-    # of a worker-hour by device; the empty name stands for all
-    prices: Mapping[str, float] = field(default_factory=dict)
-    folder: Path | None = None  # of the run
-    settings: tuple[str, ...] = ()
-    purpose: str | None = None  # the label of the suggestion to choose
-
-    def counts_of(self, profile: Cluster) -> tuple[int, ...]:
-        """The numbers of workers to compare: for a purpose 1, 2, 4, ... up to the profile's."""
-        if self.counts:
-            return self.counts
-        if self.purpose is None:
-            return (profile.workers,)
-        return doublings(profile.workers)
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """The options for a request."""
-
-    name: str  # of the experiment
-    request: PlanRequest
-    options: tuple[Option, ...]  # numbered from 1
-    at: float  # when the proposal was made, in seconds since 1970
-    is_finished: bool = False  # whether the run has nothing left to do
-
-    @cached_property
-    def suggestions(self) -> tuple[Suggestion, ...]:
-        """The fastest, the cheapest and the balanced option."""
-        return suggestions(self.options)
-
-    @property
-    def chosen(self) -> Option | None:
-        """The option for the purpose, if there is one."""
-        by_label = {suggestion.label: suggestion.option for suggestion in self.suggestions}
-        return by_label.get(self.request.purpose or "")
-
-    def option(self, number: int) -> Option:
-        """The option with a number; ConfigError if it does not exist or cannot be used."""
-        if not 1 <= number <= len(self.options):
-            raise ConfigError(
-                f"There is no option {number}. Choose one of 1 to {len(self.options)}."
-            )
-        option = self.options[number - 1]
-        if not option.possible:
-            problems = "; ".join(option.problems)
-            raise ConfigError(f"Option {number} cannot be used: {problems}. Choose another option.")
-        return option
-
-    def settings_of(self, option: Option) -> tuple[str, ...]:
-        """The settings with which a run uses an option."""
-        offer = option.offer
-        settings = [*self.request.settings, f"cluster.workers={offer.workers}"]
-        if offer.profile:
-            settings.insert(0, f"cluster={offer.profile}")
-        if offer.partition is not None:
-            settings.append(f'cluster.walltime="{option.walltime}"')
-        return tuple(settings)
-
-    def command(self, option: Option) -> str:
-        """The shell command that runs an option."""
-        settings = " ".join(f"--set {shlex.quote(setting)}" for setting in self.settings_of(option))
-        return f"daskmetrics run {shlex.quote(str(self.request.config))} {settings}"
+DAYS = 30  # of Slurm's accounts that count
+LOST = ("FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT", "PREEMPTED", "BOOT_FAIL", "DEADLINE")
+SOON = 30  # seconds: Slurm's clock counts whole seconds, and it schedules periodically
 
 
 def propose(request: PlanRequest) -> Proposal:
@@ -165,115 +94,143 @@ def propose(request: PlanRequest) -> Proposal:
     return Proposal(config.name, request, tuple(options), time.time(), finished)
 
 
-def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
-    """The options of a plan, where their numbers come from, what the run needs, and the
-    commands.
+def local_offers(name: str, profile: Cluster, counts: Sequence[int]) -> Iterator[Offer]:
+    """Numbers of workers on this machine, or of a scheduler that runs already."""
+    cpus = len(usable_cpus())
+    free_gib = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    for workers in counts:
+        offer = Offer(name, profile.gpu_type or "cpu", 1, workers, NO_WAIT)
+        if profile.kind == "local":
+            offer = replace(offer, device="cpu", free=cpus, host_gib=free_gib / workers)
+            if workers * profile.threads > cpus:
+                offer = replace(offer, problem=f"this machine offers {cpus} CPUs")
+        yield offer
+
+
+def slurm_offers(
+    name: str, profile: Cluster, counts: Sequence[int], partitions: Sequence[Partition]
+) -> Iterator[Offer]:
+    """One offer for each partition and number of workers; one that the partition cannot give states
+    its problem.
     """
-    title = f"Plan of {proposal.name} (nothing is submitted)"
-    if proposal.is_finished:
-        yield Table((), (("state", "finished: nothing is left to do"),), title)
-        return
-    columns: dict[str, list[str]] = defaultdict(list)
-    # where the numbers come from, and when they were measured
-    sources: dict[tuple[str, str, str], list[str]] = defaultdict(list)
-    for option in proposal.options:
-        offer = option.offer
-        walltime = option.walltime
-        if option.jobs > 1:
-            walltime += f" x {option.jobs}"
-        # what an option is best in, or why it cannot be used
-        remarks = [best.label for best in proposal.suggestions if best.option == option]
-        if option == proposal.chosen:
-            remarks.append("chosen")
-        if option.problems:
-            remarks = [f"cannot be used: {'; '.join(option.problems)}"]
-        cells = {
-            "#": str(option.number),
-            "workers": offer.label,
-            "free": "?" if offer.free is None else str(offer.free),
-            "wait": duration(offer.wait.value) if offer.wait.interval.high else "none",
-            "run": bounded(option.run.interval),
-            "total": bounded(option.total),
-            "worker hours": amount(option.worker_hours.value),
-            "cost": amount(option.cost.value) if option.cost else "",
-            "eff.": f"{option.efficiency:.0%}",
-            "walltime": walltime,
-            "": ", ".join(remarks),
-        }
-        for name, cell in cells.items():
-            columns[name].append(cell)
-        for name, estimate in (("run", option.run), ("wait", offer.wait)):
-            age = ""
-            if estimate.at is not None:
-                age = f"{duration(max(0.0, now - estimate.at))} ago"
-            sources[name, estimate.source, age].append(str(option.number))
-        if offer.success:
-            sources["chance of success", str(offer.success), ""].append(str(option.number))
-    filled = {name: cells for name, cells in columns.items() if any(cells)}
-    rows = tuple(zip(*filled.values(), strict=True))
-    yield Table(tuple(filled), rows, title, tuple(_notes(proposal)))
-    origins = [(name, listed(of), source, age) for (name, source, age), of in sources.items()]
-    yield Table(("number", "options", "from", "age"), tuple(sorted(origins)))
-    work = proposal.options[0].workload
-    needs = {
-        "units": str(work.units),
-        "GPU memory": f"{work.vram_gib:.1f} GiB of a worker (estimated)",
-        "host memory": f"{work.host_gib:.1f} GiB of a worker (estimated)",
-        "disk": f"{size_text(work.disk_bytes)} of results",
-        "texts": work.texts,
-        "not on this machine": ", ".join(work.missing),
+    by_name = {partition.name: partition for partition in partitions}
+    requested = [partition.name for partition in partitions if partition.default][:1]
+    if profile.partition:
+        requested = profile.partition.split(",")
+    for partition, workers in product(requested or [""], counts):
+        if partition in by_name:
+            yield _slurm_offer(name, profile, workers, by_name[partition])
+            continue
+        problem = "the profile names no partition, and the site has no default one"
+        if partition:
+            problem = str(unknown("partition", partition, by_name))
+        device = profile.gpu_type or "cpu"
+        yield Offer(name, device, 1, workers, partition=partition or None, problem=problem)
+
+
+def _slurm_offer(name: str, profile: Cluster, workers: int, partition: Partition) -> Offer:
+    kinds = Counter(filter(None, chain.from_iterable(node.gpus for node in partition.nodes)))
+    device = "cpu"
+    if profile.gpus_per_job:
+        # the profile's kind of GPU, or else the partition's most frequent one
+        device = profile.gpu_type or next((kind for kind, _ in kinds.most_common(1)), "gpu")
+    able = [node for node in partition.nodes if node.has(device)]
+    available = sum(node.has(device) for node in able)
+    free = sum(node.free(device) for node in able)
+    per_node = workers  # they share a node's CPUs freely, while a GPU belongs to one worker
+    if device != "cpu":
+        per_node = max((node.has(device) for node in able), default=1)
+    others = ", ".join(sorted(kinds)) or "no GPUs of a known type"
+    problems = {
+        f"has no {device}, but {others}": not available,
+        f"has only {available} {device}": available < workers,
+        "is not up": not partition.up,
     }
-    yield Table(("needs", ""), tuple((name, text) for name, text in needs.items() if text))
-    suggested = dict.fromkeys(suggestion.option for suggestion in proposal.suggestions)
-    commands = tuple((str(option.number), proposal.command(option)) for option in suggested)
-    note = "Add --submit NUMBER to run an option; its prediction is kept in the run's folder."
-    if commands:
-        yield Table(("#", "command"), commands, notes=(note,))
+    problem = next((text for text, holds in problems.items() if holds), None)
+    smallest_node_gib = min((node.memory for node in able), default=0) / 1024
+    memory_gib = parse_bytes(profile.memory or "0") / 2**30
+    return Offer(
+        name,
+        device,
+        nodes=max(1, -(-workers // per_node)),
+        workers=workers,
+        free=free,
+        limit=partition.longest,
+        vram_gib=DEVICES[device].memory_gib if device in DEVICES else None,
+        host_gib=memory_gib or smallest_node_gib / per_node or None,
+        partition=partition.name,
+        problem=problem and f"partition {partition.name} {problem}",
+    )
 
 
-def _notes(proposal: Proposal) -> Iterator[str]:
-    if not proposal.suggestions:
-        yield "No option can be used."
-    for suggestion in proposal.suggestions:
-        if suggestion.ties:
-            ties = listed([str(option.number) for option in suggestion.ties])
-            yield f"{suggestion.label}: the difference from {ties} is within the error"
-    phases = proposal.options[0].workload.phases
-    limit = next((phase.chains for phase in phases if phase.name == "search"), None)
-    if limit and any(option.offer.workers > limit for option in proposal.options):
-        yield f"search: more than {limit} workers bring no earlier answer"
-    for option in proposal.options:
-        for phase in option.workload.phases:
-            if phase.samples:
-                alone = replace(option.workload, phases=(phase,), download=None)
-                seconds = alone.on(option.offer.workers, option.offer.device).value
-                rate = phase.units * phase.samples / seconds
-                note = f"{phase.name} with option {option.number}: {rate:,.0f} samples/s"
-                if phase.epoch:
-                    note += f", an epoch takes {duration(phase.epoch / rate)}"
-                yield note
-
-
-def proposal_document(proposal: Proposal) -> dict[str, Any]:
-    """A plan for other programs; see docs/json.md."""
-    suggestions = []
-    for suggestion in proposal.suggestions:
-        ties = [option.number for option in suggestion.ties]
-        number = suggestion.option.number
-        suggestions.append({"label": suggestion.label, "option": number, "ties": ties})
-    options = []
-    for option in proposal.options:
-        record = option.offer.success
-        document = {name: getattr(option.offer, name) for name in OFFER_KEYS}
-        document |= {name: getattr(option, name) for name in OPTION_KEYS}
-        document["success"] = record and {**vars(record), "chance": record.chance}
-        document["command"] = proposal.command(option) if option.possible else None
-        options.append(document)
-    return {
-        "name": proposal.name,
-        "at": proposal.at,
-        "options": options,
-        "suggestions": suggestions,
-        "purpose": proposal.request.purpose,
-        "chosen": proposal.chosen and proposal.chosen.number,
+def rehearsed(offer: Offer, profile: Cluster, walltime: str) -> Offer:
+    """The offer with the start that Slurm expects for it (``sbatch --test-only``), or with Slurm's
+    refusal.
+    """
+    per_node = -(-offer.workers // offer.nodes)
+    directives = [*profile.directives, f"--nodes={offer.nodes}", f"--ntasks={offer.nodes}"]
+    if profile.gpus_per_job:
+        kind = f"{profile.gpu_type}:" if profile.gpu_type else ""
+        directives.append(f"--gres=gpu:{kind}{per_node}")
+    if offer.device == "cpu":
+        directives.append(f"--cpus-per-task={profile.threads * per_node}")
+    changes = {
+        "partition": offer.partition,
+        "walltime": walltime,
+        "directives": tuple(directives),
     }
+    rehearsal = commands.rehearse(script(pools(profile.model_copy(update=changes))[0]))
+    if rehearsal.refusal:
+        return replace(offer, problem=f"Slurm refuses: {rehearsal.refusal}")
+    if rehearsal.start is None:
+        return offer
+    asked_at = time.time()
+    seconds = max(0.0, rehearsal.start.timestamp() - asked_at)
+    # running jobs rarely use all of their time, and jobs of others may come before
+    wait = Interval(0.0, seconds, 2 * seconds)
+    source = "sbatch --test-only"
+    if seconds < SOON:
+        wait = Interval.exactly(0.0)
+        source = "free now (sbatch --test-only)"
+    return replace(offer, wait=Estimate(wait, source, True, asked_at))
+
+
+def own_jobs(partition: str) -> TrackRecord | None:
+    """How the user's jobs on a partition ended; None where there are no accounts."""
+    query = (
+        f"--user={getpass.getuser()}",
+        f"--partition={partition}",
+        f"--starttime=now-{DAYS}days",
+        "--format=JobName%120,State%30",
+    )
+    try:
+        text = commands.slurm("sacct", "-X", "-n", "-P", *query)
+    except (commands.SlurmError, ConfigError):
+        return None
+    return jobs_record(text.splitlines(), partition)
+
+
+def jobs_record(lines: Sequence[str], partition: str) -> TrackRecord | None:
+    """The record in lines of ``sacct``, names and states.
+
+    Jobs that are not over do not count, nor those that the user cancelled, except our own workers:
+    they are cancelled when their run ends.
+
+    >>> jobs = ("a|COMPLETED", "b|TIMEOUT", "c|RUNNING", "d|CANCELLED by 7", "daskmetrics-x|CANCELLED by 7")
+    >>> print(jobs_record(jobs, "gpu"))
+    2 of 3 of your jobs on gpu in 30 days ended well (1 timeout): 67 % (24 % to 94 %)
+    """
+    well = 0
+    lost = Counter[str]()
+    for line in lines:
+        name, _, state_text = line.strip().rpartition("|")
+        state = state_text.partition(" ")[0].rstrip("+")
+        ended_by_us = state == "CANCELLED" and name.startswith(job_name(""))
+        if state == "COMPLETED" or ended_by_us:
+            well += 1
+        elif state in LOST:
+            lost[state] += 1
+    ended = well + lost.total()
+    if not ended:
+        return None
+    return TrackRecord(well, ended, f"of your jobs on {partition} in {DAYS} days", lost)

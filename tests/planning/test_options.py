@@ -8,8 +8,17 @@ from hypothesis import strategies as st
 
 from daskmetrics.planning import Limits, Offer, Option, Phase, Workload, suggestions
 from daskmetrics.planning.estimate import Calibration, Sample, calibrated, known, save
-from daskmetrics.planning.options import DEVICES, NO_LIMITS, NO_WAIT, Estimate, Interval, speed
-from daskmetrics.planning.plan import PlanRequest, Proposal, proposal_tables
+from daskmetrics.planning.options import (
+    DEVICES,
+    NO_LIMITS,
+    NO_WAIT,
+    Estimate,
+    Interval,
+    PlanRequest,
+    Proposal,
+    proposal_tables,
+    speed,
+)
 
 HOUR = 3600.0
 EPOCH = Estimate(Interval.exactly(22 * 60.0), "measured", True)
