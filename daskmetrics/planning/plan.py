@@ -72,7 +72,8 @@ def propose(request: PlanRequest) -> Proposal:
             device = latest_gpu
         return workload(prepared, folder, calibrations, device)
 
-    jobs_on, options = cache(own_jobs), []
+    options: list[Option] = []
+    jobs_on = cache(own_jobs)
     profiles = {name: configuration.cluster(name) for name in request.profiles}
     site = None
     for name, profile in (profiles or {"": config.cluster}).items():
