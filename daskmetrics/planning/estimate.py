@@ -21,7 +21,6 @@ from pathlib import Path
 from socket import gethostname
 from typing import TypeVar
 
-import yaml
 from pydantic import TypeAdapter
 
 from daskmetrics.bandit.costs import useful_workers
@@ -429,11 +428,11 @@ def measurements(experiment: Experiment, folder: RunFolder) -> list[Calibration]
     calibrations = list(known())
     entries = recorded(folder)
     start = latest(entries, RunStarted)
-    if not (start and folder.config.is_file()):
+    if not (start and start.config):
         return calibrations
-    config = yaml.safe_load(folder.config.read_text(encoding="utf-8"))
     fields = Cluster.model_fields  # a run of an earlier version may have other keys
-    profile = Cluster(**{key: value for key, value in config["cluster"].items() if key in fields})
+    keys = start.config["cluster"].items()
+    profile = Cluster(**{key: value for key, value in keys if key in fields})
     if of_run := samples(experiment, entries, profile.workers):
         host = f"the workers of {folder.path}"
         calibrations.append(Calibration(profile.device, host, start.at, {}, of_run))
