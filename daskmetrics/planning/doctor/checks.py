@@ -124,7 +124,7 @@ def examine(facts: Facts) -> dict[str, Finding | None]:
 
 def partitions(facts: Facts) -> tuple[Partition, ...] | None:
     """The partitions, where Slurm answers."""
-    return facts.slurm and facts.slurm.partitions
+    return facts.slurm.partitions if facts.slurm else None
 
 
 def partition(facts: Facts) -> Partition | None:
@@ -173,7 +173,7 @@ def _partition(facts: Facts, offered: tuple[Partition, ...]) -> Iterator[Finding
 def _account(facts: Facts, partition: Partition) -> Iterator[Finding]:
     """The account may use the partition."""
     name = facts.profile.account
-    accounts = facts.slurm and facts.slurm.accounts
+    accounts = facts.slurm.accounts if facts.slurm else None
     if partition.accounts and name not in partition.accounts:
         accepted = ", ".join(partition.accounts)
         yield failure(
@@ -186,7 +186,7 @@ def _account(facts: Facts, partition: Partition) -> Iterator[Finding]:
         yield failure(f"{name} is not one of your accounts", remedy)
 
 
-@check("job-limit", lambda facts: facts.slurm and facts.slurm.max_jobs)
+@check("job-limit", lambda facts: facts.slurm.max_jobs if facts.slurm else None)
 def _job_limit(facts: Facts, allowed: int) -> Iterator[Finding]:
     """The site lets a user submit all jobs."""
     processes = max(1, facts.profile.gpus_per_job)
@@ -310,7 +310,7 @@ def _interface(facts: Facts, _: object) -> Iterator[Finding]:
     """The profile's network interface is up and leads to the nodes."""
     name = facts.profile.interface
     interfaces = facts.here.interfaces
-    reached_by = facts.slurm and facts.slurm.reached_by
+    reached_by = facts.slurm.reached_by if facts.slurm else None
     remedy = f"--set cluster.interface={reached_by or 'NAME'}"
     if name and not interfaces.get(name):
         up = ", ".join(other for other, addresses in interfaces.items() if addresses)
@@ -556,7 +556,7 @@ def _failed_attempts(facts: Facts, history: RunHistory) -> Iterator[Finding]:
     )
 
 
-@check("slow-node", lambda facts: facts.history and facts.history.paces)
+@check("slow-node", lambda facts: facts.history.paces if facts.history else None)
 def _slow_node(facts: Facts, paces: dict[str, float]) -> Iterator[Finding]:
     """No node is much slower than the others at the same kind of unit."""
     slowest, ratio = max(paces.items(), key=itemgetter(1))
@@ -566,7 +566,7 @@ def _slow_node(facts: Facts, paces: dict[str, float]) -> Iterator[Finding]:
         yield warning(message, f"{exclude}; tell the site's support")
 
 
-@check("waiting", lambda facts: facts.history and facts.history.busy)
+@check("waiting", lambda facts: facts.history.busy if facts.history else None)
 def _waiting(facts: Facts, busy: float) -> Iterator[Finding]:
     """Workers compute most of the time, instead of waiting for data or for the driver."""
     if busy < IDLE:
