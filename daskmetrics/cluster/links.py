@@ -62,10 +62,14 @@ def link_lines(link: str, kind: str, label: str = "Dashboard") -> list[str]:
     """Lines that explain how to open a dashboard; only the link if the user's browser runs on this
     machine, as it does unless this is a job or the user is connected by ssh.
 
-    >>> print(*link_lines("http://127.0.0.1:8787/abc/status", "slurm"), sep="\\n")  # doctest: +SKIP
-    Dashboard: http://127.0.0.1:8787/abc/status
-      first, on your own machine:  ssh -N -L 8787:127.0.0.1:8787 ada@login1
-      in Jupyter on login1:        /proxy/8787/abc/status
+    On a login node these are, for instance::
+
+        Dashboard: http://127.0.0.1:8787/abc/status
+          first, on your own machine:  ssh -N -L 8787:127.0.0.1:8787 ada@login1
+          in Jupyter on login1:        /proxy/8787/abc/status
+
+    >>> link_lines("http://elsewhere:8787/status", "existing")
+    ['Dashboard: http://elsewhere:8787/status']
     """
     lines = [f"{label}: {link}"]
     url = urlsplit(link)
