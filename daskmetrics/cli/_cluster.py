@@ -81,16 +81,15 @@ def init(output: Path | None) -> None:
     """
     from daskmetrics.cluster.slurm import partitions
     from daskmetrics.cluster.slurm.commands import slurm
-    from daskmetrics.cluster.slurm.profile import choose, profile_text
     from daskmetrics.config.loading import jobqueue_settings
 
     if output is not None and output.exists():
         raise ConfigError(f"'{output}' already exists: choose another file, or remove it.")
     listing = slurm("sinfo", "--format=%P %.11l %.5a %.6D %.5c %.8m %.20G %.10T %f")
     jobqueue = jobqueue_settings()
-    partition, node = choose(partitions.read_partitions(), jobqueue.get("partition"))
+    partition, node = partitions.choose(partitions.read_partitions(), jobqueue.get("partition"))
     interface = partitions.interface_to(node.name)
-    text = profile_text(partition, node, interface, listing, jobqueue)
+    text = partitions.profile_text(partition, node, interface, listing, jobqueue)
     if output is None:
         say(text, nl=False)
         return

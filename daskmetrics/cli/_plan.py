@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from daskmetrics.planning import Limits
     from daskmetrics.planning.bench import Runner
     from daskmetrics.planning.doctor import Finding
-    from daskmetrics.planning.plan import Proposal
+    from daskmetrics.planning.options import Proposal
 
-PROBES = ("allreduce", "loader", "precision")  # workloads of `planning.rank_bench`
+PROBES = ("allreduce", "loader", "precision")  # workloads of `planning.bench.probe`
 NO_OPTION = 1  # exit code of a plan in which no option can be used
 
 
@@ -142,7 +142,7 @@ def bench(
     last; {trial} in an argument is a new folder for each trial. The measured times are kept as a
     calibration, which `plan` uses for its predictions.
     """
-    from daskmetrics.planning import bench, calibration, rank_bench, report
+    from daskmetrics.planning import bench, estimate, scaling
 
     is_program = config is not None and config.suffix not in (".yaml", ".yml")
     if not is_program and (args or options["ranks"]):
@@ -171,11 +171,11 @@ def bench(
         )
     end_as_by_ctrl_c()
     if options["workload"] in PROBES:
-        probed, measured = rank_bench.probe(loaded, options["workload"], max(counts), note)
+        probed, measured = bench.probe(loaded, options["workload"], max(counts), note)
         names = (f"{options['workload']}{number or ''}" for number in count())
         _show_tables(dict(zip(names, probed, strict=False)), output)
         if measured:
-            say(f"Calibration: {calibration.save(measured)}")
+            say(f"Calibration: {estimate.save(measured)}")
         return
     name, running = _runner(loaded, options)
     with running as runner:
@@ -185,17 +185,16 @@ def bench(
             loaded.cluster,
             counts,
             options["repeats"],
-            price=options["price"],
             on_start=None if options["function"] or is_program else bench.warm,
             progress=note,
         )
-    calibration_file = calibration.save(result.calibration)
-    tables = {"bench": report.bench_table(result)}
+    calibration_file = estimate.save(bench.calibration_of(result, loaded.cluster.device))
+    tables = {"bench": scaling.bench_table(result, options["price"])}
     if simulated:
-        tables["simulated"] = report.simulation_table(result, simulated)
+        tables["simulated"] = scaling.simulation_table(result, simulated, options["price"])
     if has_sizes:
         cores = cores or (result.cores,)
-        tables["sizes"] = report.size_table(result, cores, sizes or [None], simulated)
+        tables["sizes"] = scaling.size_table(result, cores, sizes or [None], simulated)
     _show_tables(tables, output)
     say(f"Calibration: {calibration_file}")
 
@@ -218,14 +217,13 @@ def _show_tables(tables: Mapping[str, Table], output: Path | None) -> None:
 
 def _runner(config: Config, options: dict[str, Any]) -> tuple[str, AbstractContextManager[Runner]]:
     """The name of the work, and what does it."""
-    from daskmetrics.planning.bench import experiment_runner, map_runner, program_runner
+    from daskmetrics.planning import bench
 
     if config.models[0].program:
-        return config.name, program_runner(config.models[0], config)
+        return config.name, bench.program_runner(config.models[0], config)
     if not options["function"]:
-        return f"{config.name}, {options['workload']}", experiment_runner(
-            config, options["workload"]
-        )
+        runners = {"all": bench.experiment_runner, "train": bench.training_runner}
+        return f"{config.name}, {options['workload']}", runners[options["workload"]](config)
     from daskmetrics.execution.map.function import load
     from daskmetrics.execution.map.source import MapOptions, make_spec
 
@@ -234,7 +232,7 @@ def _runner(config: Config, options: dict[str, Any]) -> tuple[str, AbstractConte
     spec = make_spec(
         function, range(options["iterations"]), map_options, reference=options["function"]
     )
-    return spec.function.name, map_runner(spec)
+    return spec.function.name, bench.map_runner(spec)
 
 
 @click.command(epilog=example("daskmetrics plan mine.yaml --profiles local,l40s --deadline 8h"))
@@ -277,10 +275,11 @@ def plan(config: Path | None, submit: int | None, **options: Any) -> Output:
 
     from daskmetrics.core.text import parse_duration
     from daskmetrics.planning import Limits
-    from daskmetrics.planning.plan import PlanRequest, propose
-    from daskmetrics.planning.report import proposal_document, proposal_tables
+    from daskmetrics.planning.options import PlanRequest, proposal_document, proposal_tables
+    from daskmetrics.planning.plan import propose
 
     request = PlanRequest(
+        config=path_of(config),
         profiles=tuple(filter(None, (options["profiles"] or "").split(","))),
         counts=options["workers"] or (),
         limits=replace(options["budget"] or Limits(), deadline=parse_duration(options["deadline"])),
@@ -289,14 +288,14 @@ def plan(config: Path | None, submit: int | None, **options: Any) -> Output:
         settings=options["settings"],
         purpose=options["purpose"],
     )
-    proposal = propose(path_of(config), request)
+    proposal = propose(request)
 
     def show() -> None:
         for table in proposal_tables(proposal, time.time()):
             table.show()
             say()
         if submit is not None:
-            _submit(proposal, submit, request.folder)
+            _submit(proposal, submit)
 
     def document() -> dict[str, Any]:
         if submit is not None:
@@ -308,19 +307,19 @@ def plan(config: Path | None, submit: int | None, **options: Any) -> Output:
     return Output(document, show)
 
 
-def _submit(proposal: Proposal, number: int, folder: Path | None) -> None:
+def _submit(proposal: Proposal, number: int) -> None:
     """Run an option with `run`, an option of Slurm in a job of its own."""
     from daskmetrics.cli._run import run
     from daskmetrics.core.files import RUNS, RunFolder
     from daskmetrics.planning.progress import keep
 
     option = proposal.option(number)
-    run_folder = RunFolder(folder or RUNS / proposal.name)
-    keep(option, proposal.pairs[number - 1][1], proposal.at, run_folder)
+    run_folder = RunFolder(proposal.request.folder or RUNS / proposal.name)
+    keep(option, proposal.at, run_folder)
     say(f"\nOption {number}: {proposal.command(option)}")
     click.get_current_context().invoke(
         run,
-        config=Path(proposal.config),
+        config=proposal.request.config,
         settings=proposal.settings_of(option),
         folder=run_folder.path,
         submit=option.offer.partition is not None,
@@ -343,7 +342,7 @@ def doctor(subject: str) -> Output:
     """
     from daskmetrics.planning import doctor as checks
 
-    findings = checks.examine(checks.collect(checks.subject(subject)))
+    findings = checks.examine(checks.collect(subject))
     applied = [finding for finding in findings.values() if finding]
     failures = sum(finding.severity is checks.Severity.FAILURE for finding in applied)
     return Output(

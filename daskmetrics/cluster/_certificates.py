@@ -24,11 +24,11 @@ VALID = timedelta(days=366)
 PREFIX = ".tls-"  # of the folders of keys
 
 
-def cluster_security(now: datetime | None = None) -> Security:
+def cluster_security() -> Security:
     """A new key and its certificate, in memory; as `Security.temporary`, whose certificates begin
     at this moment.
     """
-    now = now or datetime.now(UTC)
+    now = datetime.now(UTC)
     key = ec.generate_private_key(ec.SECP256R1())
     private = key.private_bytes(
         serialization.Encoding.PEM,

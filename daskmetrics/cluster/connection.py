@@ -55,7 +55,7 @@ def connect(
     on_message: Callable[[str], None] = log.warning,
     *,
     on_start: Callable[[str], None] = lambda line: None,
-    wait: bool = True,
+    wait: int = 1,
     page: str = "status",
 ) -> Iterator[Client]:
     """A client whose workers take work; the cluster ends with the context.
@@ -72,8 +72,8 @@ def connect(
     on_start : callable
         Called with lines for the user before the first worker arrives: what was started, and how to
         open the dashboard.
-    wait : bool
-        Whether to wait for the first worker.
+    wait : int
+        How many workers to wait for.
     page : str
         The page of the dashboard that the link in these lines opens; the scheduler of another
         program or library may lack it, so its link is not changed.
@@ -81,7 +81,7 @@ def connect(
     Raises
     ------
     ConfigError
-        If no worker arrives in time, Slurm would refuse the jobs, no scheduler answers, or a class
+        If they do not arrive in time, Slurm would refuse the jobs, no scheduler answers, or a class
         cannot make its cluster.
     ClusterLostError
         Also within the context, if jobs fail one after the other.
@@ -118,8 +118,7 @@ def connect(
             link = f"{link.removesuffix('status')}{page}"
         for line in link_lines(link, profile.kind):
             on_start(line)
-        if wait:
-            _wait_for_workers(client, profile)
+        _wait_for_workers(client, profile, wait)
         yield client
 
 
@@ -147,14 +146,15 @@ def _client(
             return _local_client(profile, prefix)
 
 
-def _wait_for_workers(client: Client, profile: Cluster) -> None:
+def _wait_for_workers(client: Client, profile: Cluster, count: int) -> None:
     deadline = time.monotonic() + profile.patience
-    while not workers(client):
+    while (arrived := len(workers(client))) < count:
         if problem := getattr(client.cluster, "problem", None):
             raise problem
         if time.monotonic() >= deadline:
+            few = f"Only {arrived} of {count} workers" if arrived else "No worker"
             raise ConfigError(
-                f"No worker arrived within {profile.patience:.0f} s on the {profile.kind} cluster. "
+                f"{few} arrived within {profile.patience:.0f} s on the {profile.kind} cluster. "
                 f"On Slurm, see 'squeue --me' and the job logs in '{profile.logs}'. "
                 "To wait longer, set cluster.arrive_within."
             )
@@ -360,7 +360,7 @@ class ProfileCluster:
         import_early(self.profile)
         self._stack = ExitStack()
         self._client: Client | None = self._stack.enter_context(
-            connect(self.profile, self.run, wait=False)
+            connect(self.profile, self.run, wait=0)
         )
 
     def close(self) -> None:

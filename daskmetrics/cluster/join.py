@@ -40,7 +40,6 @@ def admitting(client: Client, profile: Cluster, file: Path) -> Iterator[None]:
         "host": socket.gethostname(),
         "address": client.scheduler.address,
         "memory": profile.memory,
-        "threads": profile.threads,
         "settings": inherited_settings(client.security),
     }
     atomic_write(file, json.dumps(admission))

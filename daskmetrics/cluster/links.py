@@ -58,37 +58,32 @@ def kept_token(folder: Path) -> str:
     return file.read_text().strip()
 
 
-def link_lines(
-    link: str,
-    kind: str,
-    label: str = "Dashboard",
-    environment: Mapping[str, str] = os.environ,
-    user: str = "",
-    host: str = "",
-) -> list[str]:
+def link_lines(link: str, kind: str, label: str = "Dashboard") -> list[str]:
     """Lines that explain how to open a dashboard; only the link if the user's browser runs on this
     machine, as it does unless this is a job or the user is connected by ssh.
 
-    >>> ssh = {"SSH_CONNECTION": "10.0.0.1 22 10.0.0.2 22"}
-    >>> lines = link_lines("http://127.0.0.1:8787/abc/status", "slurm", "Dashboard", ssh, "ada", "login1")
-    >>> print(*lines, sep="\\n")
-    Dashboard: http://127.0.0.1:8787/abc/status
-      first, on your own machine:  ssh -N -L 8787:127.0.0.1:8787 ada@login1
-      in Jupyter on login1:        /proxy/8787/abc/status
+    On a login node these are, for instance::
+
+        Dashboard: http://127.0.0.1:8787/abc/status
+          first, on your own machine:  ssh -N -L 8787:127.0.0.1:8787 ada@login1
+          in Jupyter on login1:        /proxy/8787/abc/status
+
+    >>> link_lines("http://elsewhere:8787/status", "existing")
+    ['Dashboard: http://elsewhere:8787/status']
     """
     lines = [f"{label}: {link}"]
     url = urlsplit(link)
     port = url.port
     # other people's dashboards listen anywhere
     is_ours = port is not None and url.hostname == "127.0.0.1"
-    is_remote = kind in ("slurm", "allocation") or not REMOTE.isdisjoint(environment)
+    is_remote = kind in ("slurm", "allocation") or not REMOTE.isdisjoint(os.environ)
     if not (is_ours and is_remote):
         return lines
-    user, host = user or getpass.getuser(), host or socket.gethostname()
+    user, host = getpass.getuser(), socket.gethostname()
     # the machine that the job was submitted from, if this is a compute node: ssh jumps over it
-    login = environment.get("SLURM_SUBMIT_HOST", host)
+    login = os.environ.get("SLURM_SUBMIT_HOST", host)
     jump = f"-J {user}@{login} " if login != host else ""
-    jupyter = environment.get("JUPYTERHUB_SERVICE_PREFIX", "/")
+    jupyter = os.environ.get("JUPYTERHUB_SERVICE_PREFIX", "/")
     rows = {
         "first, on your own machine:": f"ssh -N {jump}-L {port}:127.0.0.1:{port} {user}@{host}",
         f"in Jupyter on {host}:": f"{jupyter}proxy/{port}{url.path}",

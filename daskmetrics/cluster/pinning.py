@@ -56,7 +56,7 @@ class PinningPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed has no t
         self.pins = pins
 
     def setup(self, worker: Any) -> None:
-        worker.daskmetrics_pins = pin(self.pins)
+        worker.daskmetrics_pins = {"name": worker.name, **pin(self.pins)}
 
 
 def pin_workers(client: Client, pins: Pins) -> Mapping[str, Mapping[str, Any]]:
@@ -74,11 +74,8 @@ def pin_workers(client: Client, pins: Pins) -> Mapping[str, Mapping[str, Any]]:
     {'0': {'name': 0, 'cpus': ['0'], 'gpus': None, 'node': None, 'problem': None}}
     """
     client.register_plugin(PinningPlugin(pins))
-    return {str(result["name"]): result for result in client.run(_pins_of).values()}
-
-
-def _pins_of(dask_worker: Any) -> Mapping[str, Any]:
-    return {"name": dask_worker.name, **dask_worker.daskmetrics_pins}
+    results = client.run(lambda dask_worker: dask_worker.daskmetrics_pins)
+    return {str(result["name"]): result for result in results.values()}
 
 
 def require(pins: Pins, workers: int) -> None:

@@ -18,6 +18,7 @@ and numpy.
 `telemetry`     what workers use over time: CPU, memory, network, disk, GPU
 `outcomes`      what a score says of every item, and the paired difference of two scores
 `results`       what each kind of work unit gives, as frozen values, and the status of a value
+`failures`      failures grouped by their causes, and their table
 `retry`         what follows a failed attempt, as a value
 `events`        the entries of a journal, the messages to the live pages and their topics
 =============== =============================================================================

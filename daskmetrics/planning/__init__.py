@@ -1,17 +1,14 @@
 """Before a run: its time, its cost, what is free to run it on, and what will go wrong.
 
 ============= ===============================================================================
-`calibration` measured times, and how they correct assumed times
-`options`     phases of work, and offers of workers compared for them: times, costs, suggestions
-`estimate`    what is left of an experiment, as a workload
+`options`     times with their errors; offers of workers compared for the phases of work: times,
+              costs, suggestions, and the tables of a plan
+`estimate`    what is left of an experiment as a workload; measured times correct assumed times
 `preview`     the same as the table of a dry run
-`offers`      what profiles offer: free workers, waits, how earlier work ended
-`plan`        the options for a configuration
+`plan`        the options for a configuration, from what its profiles offer
 `progress`    the prediction that a plan keeps for its run, beside the run
-`scaling`     numbers with error bounds, and time against number of workers
-`bench`       the same work with several numbers of workers
-`rank_bench`  what the ranks of a training measure: exchange of gradients, loaders, precision
-`report`      tables of a plan and a bench
+`scaling`     time against number of workers, and its tables
+`bench`       the same work with several numbers of workers; what the ranks of a training measure
 `doctor`      checks of a profile, an experiment or a run
 ============= ===============================================================================
 
@@ -19,16 +16,16 @@ All assumed costs are those of `daskmetrics.core.costs`, which the search uses a
 """
 
 from daskmetrics.planning.options import (
+    Estimate,
+    Interval,
     Limits,
     Offer,
     Option,
     Phase,
     Suggestion,
     Workload,
-    options,
     suggestions,
 )
-from daskmetrics.planning.scaling import Estimate, Interval
 
 __all__ = [
     "Estimate",
@@ -39,6 +36,5 @@ __all__ = [
     "Phase",
     "Suggestion",
     "Workload",
-    "options",
     "suggestions",
 ]

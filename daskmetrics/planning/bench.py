@@ -1,20 +1,20 @@
 """The same work with several numbers of workers, in interleaved rounds, and the calibration that
-results. The work is a part of an experiment, or a map, from the beginning.
+results; short measurements by the ranks of a training.
+
+The work is a part of an experiment, a training program, or a map, from the beginning.
 """
 
 from __future__ import annotations
 
 import io
-import math
 import shutil
-import socket
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain, count, product
+from itertools import chain
 from math import fsum
 from pathlib import Path
 from statistics import median_high
@@ -30,119 +30,22 @@ from daskmetrics.core.files import RunFolder
 from daskmetrics.core.machine import usage, variable, workers
 from daskmetrics.core.names import Cell, Checkpoint
 from daskmetrics.core.results import Scored
+from daskmetrics.core.table import Table
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.journal import read
 from daskmetrics.execution.map.api import run as run_map
 from daskmetrics.execution.map.source import MapSpec
 from daskmetrics.experiment import Display, Experiment, prepare, run
 from daskmetrics.experiment import train as training
-from daskmetrics.planning import scaling
-from daskmetrics.planning.calibration import Calibration, Sample, versions
-from daskmetrics.planning.estimate import samples
-from daskmetrics.planning.scaling import Amdahl, BenchTrial, ScalingRow, WorkerSize, makespan
+from daskmetrics.planning.estimate import Calibration, Sample, exchange_seconds, samples
+from daskmetrics.planning.scaling import Bench, BenchTrial, fit
 from daskmetrics.training.data import effective
 from daskmetrics.training.ddp.driver import launch
 from daskmetrics.training.ddp.ranks import Program, Progress
+from daskmetrics.training.recipe import program as recipe_program
 from daskmetrics.training.suite import write_corpus
 
-
-@dataclass(frozen=True)
-class TrialResult:
-    """What one trial took: the driver's seconds, and the seconds of each unit on its worker.
-
-    Units that must follow each other are in one of ``chains``.
-    """
-
-    seconds: float
-    chains: tuple[tuple[float, ...], ...]
-    samples: tuple[Sample, ...]
-    start: float = 0.0  # seconds in which processes of the trial started; not in ``seconds``
-    sequences: float = 0.0  # that a training by process groups learned from
-    memory: int = 0  # greatest peak of a worker in bytes
-
-
-Runner = Callable[[Client], TrialResult]  # does the whole work again on a client's workers
-
-
-@dataclass(frozen=True)
-class Bench:
-    """Trials and their analysis."""
-
-    name: str  # of the work
-    trials: tuple[BenchTrial, ...]
-    chains: tuple[tuple[float, ...], ...]  # seconds of the units, measured with the fewest workers
-    calibration: Calibration
-    price: float | None = None  # of one worker for an hour
-    cores: int = 1  # of a worker, which computed one unit at a time
-    memory: int = 0  # bytes; the peak of such a worker
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether all workers share each unit, as in a training by process groups."""
-        return any(trial.samples for trial in self.trials)
-
-    @property
-    def rows(self) -> tuple[ScalingRow, ...]:
-        return scaling.rows(self.trials, self.price)
-
-    @property
-    def law(self) -> Amdahl | None:
-        return scaling.fit(self.trials)
-
-    @property
-    def dispatch(self) -> float:
-        """Seconds of the driver per unit: what the fewest workers took beyond their units, divided
-        by the units.
-        """
-        workers = min(trial.workers for trial in self.trials)
-        fewest = [trial for trial in self.trials if trial.workers == workers]
-        busy = fsum(map(fsum, self.chains)) / workers
-        idle = min(trial.seconds for trial in fewest) - busy
-        return max(0.0, idle / max(1, fewest[0].units))
-
-    def simulation(self, most: int) -> tuple[tuple[ScalingRow, ...], Amdahl | None]:
-        """Rows of up to ``most`` simulated workers, from the measured seconds of the units, and
-        Amdahl's law fitted to them.
-
-        Workers that share each unit follow the measured law; ConfigError if it could not be fitted.
-        """
-        measured = self.trials[0]
-        law = self.law
-
-        def trial(workers: int) -> BenchTrial:
-            if law and self.is_shared:
-                seconds = law.seconds(workers)
-            else:
-                seconds = makespan(self.chains, workers, self.dispatch)
-            return BenchTrial(workers, seconds, measured.units, samples=measured.samples)
-
-        if law is None and self.is_shared:
-            raise ConfigError("More workers are simulated from two measured numbers: --workers 1,2")
-        trials = [trial(workers) for workers in scaling.doublings(most)]
-        if not self.is_shared:
-            law = scaling.fit(trials)
-        return scaling.rows(trials, self.price, simulated=True), law
-
-    def sizes(
-        self,
-        cores: Sequence[int],
-        memory: Sequence[float | None],
-        most: int,
-    ) -> tuple[tuple[WorkerSize, float, float], ...]:
-        """Simulated sizes of a worker, with the seconds of one and of ``most`` such workers; inf if
-        no unit fits.
-
-        Each unit takes the cores and the peak memory of the measured worker.
-        """
-
-        def seconds(workers: int, size: WorkerSize) -> float:
-            if not size.units:
-                return math.inf
-            return makespan(self.chains, workers * size.units, self.dispatch)
-
-        combinations = product(cores, memory)
-        sizes = [WorkerSize.of(c, m, self.cores, self.memory) for c, m in combinations]
-        return tuple((size, seconds(1, size), seconds(most, size)) for size in sizes)
+Runner = Callable[[Client], BenchTrial]  # does the whole work again on a client's workers
 
 
 def bench(
@@ -152,68 +55,43 @@ def bench(
     counts: Sequence[int],
     repeats: int,
     *,
-    price: float | None = None,
     on_start: Callable[[], None] | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Bench:
-    """Do the same work with each number of workers, in interleaved rounds.
+    """Do the same work with each number of workers, in interleaved rounds: every other one runs in
+    reverse order, so that a machine that becomes slower treats all numbers alike.
 
     ``on_start`` is called on every worker before the clock starts, for instance `warm`;
     ``progress`` is called with a line about each trial. Raises DaskmetricsError if workers do not
     arrive, or a trial did not finish a unit.
     """
-    trials: list[BenchTrial] = []
-    fewest: list[TrialResult] = []
-    for repeat, n in scaling.interleaved(counts, repeats):
-        trial, result = _trial(runner, profile.model_copy(update={"workers": n}), repeat, on_start)
-        trials.append(trial)
-        if n == counts[0]:
-            fewest.append(result)
-        progress(f"{n} workers, round {repeat + 1} of {repeats}: {trial.seconds:.1f} s")
-    chains = min(fewest, key=lambda result: result.seconds).chains
-    peak = max(result.memory for result in fewest)
-    return Bench(
-        name,
-        tuple(trials),
-        chains,
-        _calibration(trials, fewest, profile),
-        price,
-        profile.threads,
-        peak,
-    )
+    trials = []
+    for repeat in range(repeats):
+        for n in counts[:: -1 if repeat % 2 else 1]:
+            of_size = profile.model_copy(update={"workers": n})
+            trial = replace(run_trial(runner, of_size, on_start), repeat=repeat)
+            trials.append(trial)
+            progress(f"{n} workers, round {repeat + 1} of {repeats}: {trial.seconds:.1f} s")
+    return Bench(name, tuple(trials), profile.threads)
 
 
-def _trial(
-    runner: Runner, profile: Cluster, repeat: int, on_start: Callable[[], None] | None
-) -> tuple[BenchTrial, TrialResult]:
+def run_trial(
+    runner: Runner, profile: Cluster, on_start: Callable[[], None] | None = None
+) -> BenchTrial:
+    """The work once, on workers of its own."""
     began = time.perf_counter()
-    with connect(profile) as client:
-        try:
-            client.wait_for_workers(profile.workers, timeout=profile.patience)
-        except TimeoutError:
-            raise DaskmetricsError(
-                f"Not all {profile.workers} workers arrived within {profile.patience:.0f} s. Use "
-                "fewer with --workers, or allow more time with --set cluster.arrive_within=SECONDS."
-            ) from None
+    with connect(profile, wait=profile.workers) as client:
         if on_start is not None:
             client.run(on_start)
         start = time.perf_counter() - began
-        result = runner(client)
-        result = replace(
-            result,
-            memory=max((used["memory"] for used in usage(client).workers.values()), default=0),
-        )
-    units = sum(map(len, result.chains))
-    if not units:
+        trial = runner(client)
+        peaks = [used["memory"] for used in usage(client).workers.values()]
+    if not trial.units:
         raise DaskmetricsError(
             "The work did not finish a single unit. Run it once without bench to see why."
         )
-    return (
-        BenchTrial(
-            profile.workers, result.seconds, units, repeat, start + result.start, result.sequences
-        ),
-        result,
-    )
+    # the processes of a trial can start, too, before its clock does
+    return replace(trial, start=start + trial.start, memory=max(peaks, default=0))
 
 
 def warm() -> None:
@@ -225,36 +103,30 @@ def warm() -> None:
     assert transformers
 
 
-def _calibration(
-    trials: Sequence[BenchTrial],
-    fewest: Sequence[TrialResult],
-    profile: Cluster,
-) -> Calibration:
+def calibration_of(bench: Bench, device: str) -> Calibration:
+    """What a bench has measured on a device, by the trials with the fewest workers."""
+    fewest = bench.fewest
     merged: dict[tuple[str, str, int], Sample] = {}  # of all rounds
-    for sample in chain.from_iterable(result.samples for result in fewest):
+    for sample in chain.from_iterable(trial.samples for trial in fewest):
         kind = sample.kind, sample.group, sample.ranks
         if kind in merged:
             sample = replace(sample, seconds=merged[kind].seconds + sample.seconds)
         merged[kind] = sample
-    calibration = Calibration(
-        device=profile.device,
-        host=socket.gethostname(),
-        at=time.time(),
-        versions=versions(),
+    law = fit(bench.trials)
+    busy = fsum(fsum(map(fsum, trial.chains)) for trial in fewest)
+    wall = fsum(trial.seconds * trial.workers for trial in fewest)
+    return Calibration(
+        device,
         samples=tuple(merged.values()),
-        workers=max(trial.workers for trial in trials),
-        start=median_high(trial.start for trial in trials),
+        workers=max(trial.workers for trial in bench.trials),
+        serial=law.serial.bounds if law else (0.0, 0.0, 0.0),
+        start=median_high(trial.start for trial in bench.trials),
+        overhead=max(0.0, wall / busy - 1.0) if busy else 0.0,
     )
-    if law := scaling.fit(trials):
-        calibration = replace(calibration, serial=law.serial.bounds)
-    busy = fsum(fsum(map(fsum, result.chains)) for result in fewest)
-    if busy:
-        workers = min(trial.workers for trial in trials)
-        wall = fsum(trial.seconds * workers for trial in trials if trial.workers == workers)
-        calibration = replace(calibration, overhead=max(0.0, wall / busy - 1.0))
-    return calibration
 
 
+NO_RECIPE = "No model of the configuration has a 'train' recipe. Bench another --workload."
+FOLDER = "daskmetrics-bench-"  # in the present one: workers must see it
 TRIAL = "{trial}"  # in an argument of a program: a new folder for each trial
 
 
@@ -266,57 +138,65 @@ def ranks_share(config: Config, phase: str) -> bool:
 
 
 @contextmanager
-def experiment_runner(config: Config, phase: str) -> Iterator[Runner]:
-    """The runner of a part of an experiment, ``train`` or ``all`` (measuring and searching): each
-    call runs it again, in a new folder.
-
-    Measuring starts from suites that are trained once, before the first call.
+def experiment_runner(config: Config) -> Iterator[Runner]:
+    """The runner of measuring and searching: each call runs both again, in a new folder, from
+    suites that are trained once.
     """
-    trains = any(model.recipe for model in config.models)
-    if phase == "train" and not trains:
-        raise ConfigError(
-            "No model of the configuration has a 'train' recipe. Bench another --workload."
-        )
-    without_work = config.model_copy(update={"tasks": (), "metrics": ()})
-    kinds = {"measure", "score", "search"}
-    if phase == "train":
-        ddp = config.ddp.model_copy(update={"folder": None})
-        config, kinds = without_work.model_copy(update={"ddp": ddp}), {"train"}
-    numbers = count(1)
-    with (
-        tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as root,
-        ExitStack() as stack,
-    ):
-        base = RunFolder(Path(root) / "base")
-        if phase == "train":  # again in each trial
-            cache = str(Path(root, "cache").resolve())
-            stack.enter_context(variable("DASKMETRICS_CACHE", cache))
+    with tempfile.TemporaryDirectory(prefix=FOLDER, dir=".") as root:
+        if any(model.recipe for model in config.models):
+            only_training = prepare(config.model_copy(update={"tasks": (), "metrics": ()}))
+            with connect(config.cluster) as client:
+                _run_quietly(only_training, client, root, ())
 
-        def runner(client: Client) -> TrialResult:
-            folder = RunFolder(Path(root) / f"trial{next(numbers)}")
-            suites: Mapping[str, training.TrainedSuite] = {}
-            if phase == "train":
-                suites = _untrained(config)
-            elif trains and not base.journal.exists():
-                with connect(config.cluster) as base_client:
-                    _run_quietly(prepare(without_work), base, base_client)
+        def runner(client: Client) -> BenchTrial:
             prepared = prepare(_with_workers(config, client))
-            seconds = _run_quietly(prepared, folder, client)
-            entries = tuple(read(folder.journal))
-            units = [record for record in records(entries) if record.ok and record.kind in kinds]
-            measured = tuple(
-                sample for sample in samples(prepared, entries) if sample.kind in kinds
-            )
-            result = TrialResult(seconds, _chains(units), measured)
-            if not ranks_share(config, phase):
-                return result
-            # the processes of ranks start before their clock does
-            steps = fsum(record.seconds for record in units)
-            recipes = [suite.recipe for suite in suites.values()]
-            sequences = float(sum(recipe.steps * effective(recipe) for recipe in recipes))
-            return replace(result, seconds=steps, start=seconds - steps, sequences=sequences)
+            return _run_quietly(prepared, client, root, ("measure", "score", "search"))
 
         yield runner
+
+
+@contextmanager
+def training_runner(config: Config) -> Iterator[Runner]:
+    """The runner of the trainings by recipes: each call trains again, in a cache of its own."""
+    if not any(model.recipe for model in config.models):
+        raise ConfigError(NO_RECIPE)
+    ddp = config.ddp.model_copy(update={"folder": None})
+    config = config.model_copy(update={"tasks": (), "metrics": (), "ddp": ddp})
+    with (
+        tempfile.TemporaryDirectory(prefix=FOLDER, dir=".") as root,
+        variable("DASKMETRICS_CACHE", str(Path(root, "cache").resolve())),
+    ):
+
+        def runner(client: Client) -> BenchTrial:
+            sequences = 0.0
+            for suite in training.suites_to_train(config).values():
+                _remove_trained(suite)
+                sequences += suite.recipe.steps * effective(suite.recipe)
+            prepared = prepare(_with_workers(config, client))
+            trial = _run_quietly(prepared, client, root, ("train",))
+            if not ranks_share(config, "train"):
+                return trial
+            # the processes of ranks start before their clock does
+            steps = fsum(map(fsum, trial.chains))
+            return replace(trial, seconds=steps, start=trial.seconds - steps, sequences=sequences)
+
+        yield runner
+
+
+def _run_quietly(
+    prepared: Experiment, client: Client, root: str, kinds: Sequence[str]
+) -> BenchTrial:
+    """Run an experiment in a new folder without output; the trial has its units of these kinds."""
+    folder = RunFolder(Path(tempfile.mkdtemp(dir=root)))
+    began = time.perf_counter()
+    run(prepared, folder, Display(Console(file=io.StringIO())), client)
+    seconds = time.perf_counter() - began
+    entries = tuple(read(folder.journal))
+    units = [record for record in records(entries) if record.ok and record.kind in kinds]
+    number = prepared.config.cluster.workers
+    measured = samples(prepared, entries, number)
+    of_kinds = tuple(sample for sample in measured if sample.kind in kinds)
+    return BenchTrial(number, seconds, _chains(units), of_kinds)
 
 
 def _with_workers(config: Config, client: Client) -> Config:
@@ -325,33 +205,26 @@ def _with_workers(config: Config, client: Client) -> Config:
     return config.model_copy(update={"cluster": cluster})
 
 
-def _untrained(config: Config) -> Mapping[str, training.TrainedSuite]:
-    """The suites of a configuration with their tokenized corpus, and without what earlier trials
-    trained.
-    """
-    suites = training.suites_to_train(config)
-    for suite in suites.values():
-        suite.claim()
-        write_corpus(suite.recipe, suite.folder)
-        for path in suite.folder.iterdir():
-            if path.name in ("corpus", training.OWNER):
-                continue
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
-    return suites
+def _remove_trained(suite: training.TrainedSuite) -> None:
+    """Leave of a suite only its tokenized corpus, not what earlier trials have trained."""
+    suite.claim()
+    write_corpus(suite.recipe, suite.folder)
+    for path in suite.folder.iterdir():
+        if path.name in ("corpus", training.OWNER):
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 @dataclass
-class _Meter:
+class Meter:
     """The first and the latest progress of a program, and when they were reported."""
 
+    message: Callable[[str], None] = lambda text: None  # gets the lines for the user
     first: tuple[float, Progress] | None = None
     latest: tuple[float, Progress] | None = None
-
-    def message(self, text: str) -> None:
-        pass
 
     def progressed(self, program: Program, progress: Progress) -> None:
         self.latest = time.perf_counter(), progress
@@ -371,15 +244,15 @@ def program_runner(model: Model, config: Config) -> Iterator[Runner]:
     assert script is not None
     work: list[float] = []  # samples of the first call
 
-    with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as root:
+    with tempfile.TemporaryDirectory(prefix=FOLDER, dir=".") as root:
 
-        def runner(client: Client) -> TrialResult:
+        def runner(client: Client) -> BenchTrial:
             folder = Path(tempfile.mkdtemp(dir=root)).absolute()
             args = tuple(arg.replace(TRIAL, str(folder)) for arg in script.args)
-            changes = {"ranks": len(workers(client)), "args": args, "max_restarts": 0}
+            changes = {"args": args, "ranks": len(workers(client)), "max_restarts": 0}
             changed = model.model_copy(update={"train": script.model_copy(update=changes)})
             program = training.program_of(changed, _with_workers(config, client), folder)
-            meter = _Meter()
+            meter = Meter()
             began = time.perf_counter()
             launch(client, program, meter)
             wall = time.perf_counter() - began
@@ -398,7 +271,14 @@ def program_runner(model: Model, config: Config) -> Iterator[Runner]:
                 seconds *= work[0] / samples
             sample = Sample("program", name, (seconds,), 1.0, program.ranks)
             sequences = work[0] if samples else 0.0
-            return TrialResult(seconds, ((seconds,),), (sample,), wall - seconds, sequences)
+            return BenchTrial(
+                program.ranks,
+                seconds,
+                ((seconds,),),
+                (sample,),
+                start=wall - seconds,
+                sequences=sequences,
+            )
 
         yield runner
 
@@ -425,21 +305,13 @@ def _chains(units: Sequence[Record]) -> tuple[tuple[float, ...], ...]:
     return (*(tuple(chain) for chain in trained.values()), *chains)
 
 
-def _run_quietly(prepared: Experiment, folder: RunFolder, client: Client) -> float:
-    """Run an experiment without output; returns its seconds."""
-    began = time.perf_counter()
-    run(prepared, folder, Display(Console(file=io.StringIO())), client)
-    return time.perf_counter() - began
-
-
 @contextmanager
 def map_runner(spec: MapSpec) -> Iterator[Runner]:
     """The runner of a map: all items again at each call."""
-    with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as root:
-        folders = (RunFolder(Path(root) / f"trial{i}") for i in count(1))
+    with tempfile.TemporaryDirectory(prefix=FOLDER, dir=".") as root:
 
-        def runner(client: Client) -> TrialResult:
-            folder = next(folders).create()
+        def runner(client: Client) -> BenchTrial:
+            folder = RunFolder(Path(tempfile.mkdtemp(dir=root)))
             with Journal(folder.journal, folder.lock) as journal:
                 began = time.perf_counter()
                 results = run_map(spec, client, journal)
@@ -452,6 +324,47 @@ def map_runner(spec: MapSpec) -> Iterator[Runner]:
                 )
             item_seconds = sum(record.seconds for record in batches) / max(1, len(results))
             sample = Sample("map", spec.function.name, (item_seconds,), 1.0)
-            return TrialResult(seconds, tuple((record.seconds,) for record in batches), (sample,))
+            chains = tuple((record.seconds,) for record in batches)
+            return BenchTrial(len(workers(client)), seconds, chains, (sample,))
 
         yield runner
+
+
+def probe(
+    config: Config, workload: str, workers: int, show: Callable[[str], None] = lambda text: None
+) -> tuple[list[Table], Calibration | None]:
+    """Measure with this number of workers on the largest model that the configuration trains;
+    returns tables of what the ranks measured, and the calibration that `plan` uses.
+
+    Raises
+    ------
+    ConfigError
+        If no model has a `train` section, or there are too few workers.
+    """
+    suites = training.suites_to_train(config)
+    if not suites:
+        raise ConfigError(NO_RECIPE)
+    if workload == "allreduce" and workers < 2:
+        raise ConfigError("An all-reduce needs two workers or more: --workers 2")
+    name, suite = training.largest_first(suites)[0]
+    ranks = 1 if workload == "precision" else workers
+    suite.claim()
+    recipe = suite.recipe.model_copy(update={"ranks": ranks})
+    profile = config.cluster.model_copy(update={"workers": ranks})
+    measuring = replace(
+        recipe_program(name, recipe, suite.folder, config.ddp, workload),
+        interface=profile.interface,
+        workers=ranks,
+    )
+    with connect(profile) as client:
+        measured = launch(client, measuring, Meter(show))
+    tables = [
+        Table(**{**table, "title": f"{name}: {table['title']}"}) for table in measured["tables"]
+    ]
+    if not measured["exchange"]:
+        return tables, None
+    # an exchange takes (1 - 1/n) of what it takes among very many ranks
+    many = ranks / (ranks - 1)
+    seconds = tuple(max(1e-6, many * added) for added in measured["exchange"])
+    sample = Sample("allreduce", name, seconds, exchange_seconds(recipe))
+    return tables, Calibration(profile.device, samples=(sample,), workers=ranks)

@@ -1,18 +1,27 @@
 """What is left of an experiment as a workload: time, memory, disk and downloads, from assumed costs
 and from what was measured.
+
+A calibration holds, for each kind of unit and each model, measured seconds beside those that the
+cost model assumes of a CPU core. Their ratio corrects the assumption for other units of the same
+kind and model; for another model the interval is wider.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from math import fsum
+from operator import attrgetter
+from pathlib import Path
+from socket import gethostname
 from typing import TypeVar
 
-import yaml
+from pydantic import TypeAdapter
 
 from daskmetrics.bandit.costs import useful_workers
 from daskmetrics.config import Cluster, Recipe
@@ -22,6 +31,7 @@ from daskmetrics.core.costs import (
     UNKNOWN_TASK,
     CostModel,
 )
+from daskmetrics.core.errors import DataError
 from daskmetrics.core.events import (
     Event,
     Record,
@@ -32,21 +42,21 @@ from daskmetrics.core.events import (
     records,
     scored,
 )
-from daskmetrics.core.files import RunFolder, cache_folder
+from daskmetrics.core.files import RunFolder, atomic_write, cache_folder, private
+from daskmetrics.core.machine import environment
 from daskmetrics.core.names import Cell, Checkpoint, step_of
 from daskmetrics.core.text import duration, plural, size_text
 from daskmetrics.execution import WorkUnit
 from daskmetrics.execution.journal import read
 from daskmetrics.experiment import Experiment, measure, search
-from daskmetrics.experiment.train import TrainedSuite
-from daskmetrics.planning import calibration
-from daskmetrics.planning.calibration import ASSUMED, Calibration, Sample, best_sample, calibrated
-from daskmetrics.planning.options import USUAL_START, Phase, Workload
-from daskmetrics.planning.scaling import Estimate, Interval
+from daskmetrics.planning.options import USUAL_START, Estimate, Interval, Phase, Workload
 from daskmetrics.training import is_complete, revisions
 from daskmetrics.training.data import effective
 from daskmetrics.training.suite import epoch, parameters
 
+# factors, up and down
+ASSUMED = 4.0  # by which an assumed time may be wrong
+OTHER_MODEL = 1.6  # by which the ratio of one model may be wrong for another
 WORKER_GIB = 1.5  # assumed host memory of a worker with its libraries
 CUDA_GIB = 0.6  # assumed GPU memory of a process that uses CUDA at all
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -54,6 +64,89 @@ ASSUMED_LINK = 1e9  # bytes of gradients that ranks are assumed to exchange in a
 CPU = CostModel("cpu")  # samples are compared with its seconds, whatever device measured them
 
 Unit = TypeVar("Unit", Record, WorkUnit)
+
+
+versions = partial(environment, "daskmetrics", "distributed", "torch", "transformers")
+"""What a calibration is measured with."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Measured seconds of units of one kind and model, and the assumed seconds of one unit."""
+
+    kind: str  # such as ``measure`` or ``map``
+    group: str  # the model's or the function's name
+    seconds: tuple[float, ...]  # one for each unit
+    assumed: float  # average of such units on a CPU core, whatever device measured them
+    ranks: int = 1  # workers that shared each unit
+
+    @property
+    def ratio(self) -> Interval:
+        """Measured over assumed seconds: the mean, since a plan predicts sums, with the error of
+        the mean.
+        """
+        error = Interval.of([max(seconds, 1e-6) for seconds in self.seconds])
+        mean = max(sum(self.seconds) / len(self.seconds), 1e-6)
+        return Interval.around(mean / self.assumed, max(1.05, (error.high / error.low) ** 0.5))
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The result of one bench or probe, with its time and place."""
+
+    device: str
+    host: str = field(default_factory=gethostname)
+    at: float = field(default_factory=time.time)  # seconds since 1970
+    versions: Mapping[str, str] = field(default_factory=versions)  # of what it was measured with
+    samples: tuple[Sample, ...] = ()
+    workers: int = 1  # the largest number that was tried
+    serial: tuple[float, float, float] = (0.0, 0.0, 0.0)  # the serial share: low, value, high
+    start: float = 0.0  # seconds until workers were ready
+    overhead: float = 0.0  # time of a run beyond its units, as a share of the units' time
+
+
+_JSON = TypeAdapter(Calibration)
+
+
+def best_sample(
+    kind: str, group: str, calibrations: Sequence[Calibration]
+) -> tuple[Calibration, Sample] | None:
+    """The newest measurement of the same model, or else of the same kind; None without any."""
+    same_kind: list[tuple[Calibration, Sample]] = []
+    for measured in calibrations:
+        same_kind += [(measured, sample) for sample in measured.samples if sample.kind == kind]
+    return max(same_kind, key=lambda pair: (pair[1].group == group, pair[0].at), default=None)
+
+
+def calibrated(
+    kind: str,
+    group: str,
+    assumed: float,
+    calibrations: Sequence[Calibration],
+    otherwise: float | None = None,
+) -> Estimate:
+    """Seconds of a unit, from the seconds that a CPU core is assumed to take, and calibrations of
+    one device.
+
+    The newest calibration of the same model is used, or else the newest of the same kind. Without
+    any, the result is ``otherwise``, the assumption for this device if that is no CPU.
+
+    >>> known = [Calibration("cpu", "here", 0.0, samples=(Sample("measure", "tiny", (2.0, 2.0), 1.0),))]
+    >>> round(calibrated("measure", "tiny", 1.0, known).value, 6)
+    2.0
+    >>> calibrated("measure", "tiny", 1.0, ()).source
+    'estimated'
+    """
+    best = best_sample(kind, group, calibrations)
+    if best is None:
+        return Estimate(Interval.around(otherwise or assumed, ASSUMED))
+    calibration, sample = best
+    same_model = sample.group == group
+    ratio = sample.ratio
+    if not same_model:
+        ratio *= Interval.around(1.0, OTHER_MODEL)
+    source = f"{len(sample.seconds)} x {kind} {sample.group} measured on {calibration.host}"
+    return Estimate(ratio * assumed, source, measured=same_model, at=calibration.at)
 
 
 def workload(
@@ -66,18 +159,10 @@ def workload(
     """
     entries = recorded(folder)
     of_device = [measured for measured in calibrations if measured.device == device]
-    of_device.sort(key=lambda measured: measured.at)
+    of_device.sort(key=attrgetter("at"))
     costs = CostModel(device)
-
-    def seconds(kind: str, group: str, assumed: Callable[[CostModel], float]) -> Estimate:
-        return calibrated(kind, group, assumed(CPU), of_device, device, assumed(costs))
-
-    groups = {
-        group: [unit.name for unit in units]
-        for group, units in _by_suite(
-            experiment, measure.units_left(experiment, folder, entries)
-        ).items()
-    }
+    units = _by_suite(experiment, measure.units_left(experiment, folder, entries))
+    groups = {group: [unit.name for unit in of_group] for group, of_group in units.items()}
     for model, suite in experiment.trainings.items():
         names = [
             f"{model}@{revision}"
@@ -88,26 +173,19 @@ def workload(
             groups["train", model] = names
     phases = []
     for (kind, model), names in groups.items():
-        assumed = partial(_mean_seconds, experiment, kind, names)
-        phase = Phase(f"{kind} {model}", len(names), seconds(kind, model, assumed))
+        assumed = _mean_seconds(experiment, kind, names, CPU)
+        on_device = _mean_seconds(experiment, kind, names, costs)
+        seconds = calibrated(kind, model, assumed, of_device, on_device)
+        phase = Phase(f"{kind} {model}", len(names), seconds)
         if kind == "measure":
             phase = _with_bench(phase, kind, of_device)
         elif experiment.trainings[model].recipe.ranks == 1:  # each step follows the one before
             phase = replace(phase, chains=1)
         else:
-            phase = _shared(phase, experiment.trainings[model], assumed(CPU), of_device, device)
+            phase = _shared(phase, model, experiment.trainings[model].recipe, assumed, of_device)
         phases.append(phase)
-    cells = 0
-    if experiment.tasks:
-        problem = search.build_problem(experiment, experiment.suites, costs=costs)
-        cells = search.cells_left(experiment, entries, problem)
-    if cells:
-        at_once = search.fixed_window(experiment, entries)
-        useful = useful_workers(experiment.config.search.policy)
-        if not at_once and useful < math.inf:
-            at_once = int(useful)
-        cell = seconds("search", "cells", partial(_cell_seconds, experiment))
-        phases.append(_with_bench(Phase("search", cells, cell, at_once), "search", of_device))
+    if search_left := search_phase(experiment, entries, of_device, costs):
+        phases.append(search_left)
     work = Workload(
         tuple(phases),
         device,
@@ -122,6 +200,32 @@ def workload(
     if experiment.tasks:
         work = replace(work, texts=texts_of(experiment))
     return work
+
+
+def search_phase(
+    experiment: Experiment,
+    entries: Sequence[Event],
+    calibrations: Sequence[Calibration],
+    costs: CostModel,
+) -> Phase | None:
+    """The scores that are left; each with its share of the encoding that scores share."""
+    if not experiment.tasks:
+        return None
+    problem = search.build_problem(experiment, experiment.suites, costs=costs)
+    cells = search.cells_left(experiment, entries, problem)
+    if not cells:
+        return None
+    at_once = search.fixed_window(experiment, entries)
+    useful = useful_workers(experiment.config.search.policy)
+    if not at_once and useful < math.inf:
+        at_once = int(useful)
+    on_cpu = search.build_problem(experiment, experiment.suites, costs=CPU)
+    assumed, on_device = (
+        costly.exhaustive_cost / (len(experiment.arms) * len(experiment.tasks))
+        for costly in (on_cpu, problem)
+    )
+    seconds = calibrated("search", "cells", assumed, calibrations, on_device)
+    return _with_bench(Phase("search", cells, seconds, at_once), "search", calibrations)
 
 
 def recorded(folder: RunFolder) -> tuple[Event, ...]:
@@ -149,36 +253,29 @@ def _with_bench(phase: Phase, kind: str, calibrations: Sequence[Calibration]) ->
     return phase
 
 
-def _cell_seconds(experiment: Experiment, costs: CostModel) -> float:
-    """Mean assumed seconds of a score, with its share of the encoding that scores share."""
-    cells = len(experiment.arms) * len(experiment.tasks)
-    return search.build_problem(experiment, experiment.suites, costs=costs).exhaustive_cost / cells
-
-
 def _shared(
     phase: Phase,
-    suite: TrainedSuite,
+    model: str,
+    recipe: Recipe,
     assumed: float,
     calibrations: Sequence[Calibration],
-    device: str,
 ) -> Phase:
     """A training whose ranks share each step; the exchange of gradients is its serial share."""
-    recipe, model = suite.recipe, phase.name.partition(" ")[2]
-    exchange = calibrated("allreduce", model, exchange_seconds(recipe), calibrations, device)
-    best = best_sample("train", model, calibrations, device)
+    exchange = calibrated("allreduce", model, exchange_seconds(recipe), calibrations)
+    best = best_sample("train", model, calibrations)
     ranks = best[1].ranks if best else 1
     sequences = effective(recipe)
     tokens = sequences * recipe.context
     steps = assumed / CPU.train_seconds(recipe.width, recipe.depth, tokens, recipe.context)
-    seconds = phase.seconds
-    step = seconds.times(1 / steps).interval
+    step = phase.seconds.interval * (1 / steps)
+    seconds = replace(
+        phase.seconds,
+        source=f"{phase.seconds.source}; exchange of gradients {exchange.source}",
+        measured=phase.seconds.measured and exchange.measured,
+    )
     return replace(
         phase,
-        seconds=replace(
-            seconds,
-            source=f"{seconds.source}; exchange of gradients {exchange.source}",
-            measured=seconds.measured and exchange.measured,
-        ),
+        seconds=seconds,
         chains=recipe.ranks,
         together=True,
         workers=ranks,
@@ -327,29 +424,24 @@ def measurements(experiment: Experiment, folder: RunFolder) -> list[Calibration]
     """All kept calibrations, and what the run in a folder has recorded, which is often the latest
     measurement.
     """
-    calibrations = list(calibration.known())
-    if not (folder.journal.is_file() and folder.config.is_file()):
-        return calibrations
-    entries = tuple(read(folder.journal))
+    calibrations = list(known())
+    entries = recorded(folder)
     start = latest(entries, RunStarted)
-    config = yaml.safe_load(folder.config.read_text(encoding="utf-8"))
+    if not (start and start.config):
+        return calibrations
     fields = Cluster.model_fields  # a run of an earlier version may have other keys
-    profile = Cluster(**{key: value for key, value in config["cluster"].items() if key in fields})
-    of_run = samples(experiment, entries, profile.workers)
-    if start and of_run:
+    keys = start.config["cluster"].items()
+    profile = Cluster(**{key: value for key, value in keys if key in fields})
+    if of_run := samples(experiment, entries, profile.workers):
         host = f"the workers of {folder.path}"
-        calibrations.append(Calibration(profile.device, host, start.at, samples=of_run))
+        calibrations.append(Calibration(profile.device, host, start.at, {}, of_run))
     return calibrations
 
 
-def samples(
-    experiment: Experiment, entries: Sequence[Event], workers: int | None = None
-) -> tuple[Sample, ...]:
-    """The measured seconds of the units in a run's journal, beside the assumed seconds.
-
-    The run had so many workers; by default as many as the configuration has.
+def samples(experiment: Experiment, entries: Sequence[Event], workers: int) -> tuple[Sample, ...]:
+    """The measured seconds of the units in a run's journal, beside the assumed seconds; the run had
+    so many workers.
     """
-    workers = workers or experiment.config.cluster.workers
     finished = [record for record in records(entries) if record.ok and not measures_nothing(record)]
     result = []
     for (kind, model), units in _by_suite(experiment, finished).items():
@@ -359,25 +451,47 @@ def samples(
         assumed = _mean_seconds(experiment, kind, [record.name for record in units], CPU)
         seconds = tuple(record.seconds for record in units)
         result.append(Sample(kind, model, seconds, assumed, ranks))
-    return (*result, *_search_sample(experiment, finished, entries))
-
-
-def _search_sample(
-    experiment: Experiment, finished: Sequence[Record], entries: Sequence[Event]
-) -> Iterator[Sample]:
-    """The mean seconds of a score, with its share of the encodings."""
+    # of a score the mean, with its share of the encodings
     picks = {
         entry.key: entry.pick for entry in entries if isinstance(entry, UnitAsked) and entry.pick
     }
-    scores = [(record, result) for record, result in scored(finished) if record.key in picks]
-    spent = fsum(picks[record.key]["cost"] for record, _ in scores)
-    if spent > 0:
+    scores = [(record, score) for record, score in scored(finished) if record.key in picks]
+    if spent := fsum(picks[record.key]["cost"] for record, _ in scores):
         encoded = {}
-        for record, result in scores:
+        for record, score in scores:
             cell = Cell.parse(record.name)
-            encoded[cell.arm.checkpoint, cell.task] = result.encode_seconds
-        seconds = fsum(record.seconds for record, _ in scores) + fsum(encoded.values())
-        on_cpu = search.build_problem(experiment, experiment.suites, costs=CPU).exhaustive_cost
-        on_assumed_device = search.build_problem(experiment, experiment.suites).exhaustive_cost
-        assumed = spent / len(scores) * on_cpu / on_assumed_device
-        yield Sample("search", "cells", (seconds / len(scores),), assumed)
+            encoded[cell.arm.checkpoint, cell.task] = score.encode_seconds
+        total = fsum(record.seconds for record, _ in scores) + fsum(encoded.values())
+        # a search pays in assumed seconds of its own device
+        on_cpu = search.build_problem(experiment, experiment.suites, costs=CPU)
+        paid_in = search.build_problem(experiment, experiment.suites)
+        assumed = spent / len(scores) * on_cpu.exhaustive_cost / paid_in.exhaustive_cost
+        result.append(Sample("search", "cells", (total / len(scores),), assumed))
+    return tuple(result)
+
+
+def folder() -> Path:
+    """Where calibrations are kept."""
+    return cache_folder() / "calibrations"
+
+
+def save(calibration: Calibration) -> Path:
+    """Keep a calibration; returns the path of its file."""
+    path = folder() / f"{calibration.at:.0f}-{calibration.device}-{os.getpid()}.json"
+    with private():
+        path.parent.mkdir(parents=True, exist_ok=True)
+    return atomic_write(path, _JSON.dump_json(calibration, indent=1).decode())
+
+
+def known() -> tuple[Calibration, ...]:
+    """All kept calibrations, oldest first; DataError for a file that is not a calibration."""
+    calibrations = []
+    for path in sorted(folder().glob("*.json")):
+        try:
+            calibrations.append(_JSON.validate_json(path.read_bytes()))
+        except ValueError as error:
+            raise DataError(
+                f"'{path}' is not a calibration ({error}). "
+                "Delete it and measure again with: daskmetrics bench"
+            ) from None
+    return tuple(calibrations)

@@ -1,15 +1,138 @@
-"""The work of a run in phases, and the offers of workers for it compared: when each would finish,
-at what cost, and which to choose; pure functions of numbers.
+"""Times with their errors; the work of a run in phases, and the offers of workers for it compared:
+when each would finish, at what cost, and which to choose, with tables. Pure functions of numbers.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import shlex
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
-from daskmetrics.core.text import duration, walltime_text
-from daskmetrics.planning.scaling import Estimate, Interval, divided
+import numpy as np
+
+from daskmetrics.config import Cluster
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.table import Table
+from daskmetrics.core.text import duration, listed, size_text, walltime_text
+
+ONE_SAMPLE = 1.25  #: factor, up and down, by which a single measurement is assumed to err
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value between two bounds.
+
+    Examples
+    --------
+    >>> Interval(1, 2, 3) + Interval.exactly(1)
+    Interval(low=2, value=3, high=4)
+    >>> Interval(1, 2, 3).overlaps(Interval(3, 4, 5))
+    True
+    """
+
+    low: float
+    value: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.value <= self.high:
+            raise ValueError(
+                f"An interval needs low <= value <= high, got {self.low}, {self.value},"
+                f" {self.high}."
+            )
+
+    @classmethod
+    def exactly(cls, value: float) -> Interval:
+        """A value without error."""
+        return cls(value, value, value)
+
+    @classmethod
+    def around(cls, value: float, factor: float) -> Interval:
+        """From ``value / factor`` to ``value * factor``."""
+        return cls(value / factor, value, value * factor)
+
+    @classmethod
+    def of(cls, samples: Sequence[float]) -> Interval:
+        """The geometric mean of positive samples with its 90 % interval, since durations err by
+        factors.
+
+        Examples
+        --------
+        >>> Interval.of([10.0, 10.0, 10.0])
+        Interval(low=10.0, value=10.0, high=10.0)
+        >>> Interval.of([10.0]) == Interval.around(10.0, ONE_SAMPLE)
+        True
+        """
+        from scipy.stats import sem, t
+
+        if not samples or min(samples) <= 0:
+            raise ValueError(f"An interval needs positive samples, got {list(samples)}.")
+        if len(samples) == 1:
+            return cls.around(samples[0], ONE_SAMPLE)
+        logs = np.log(samples)
+        value = float(round(math.exp(logs.mean()), 12))
+        return cls.around(value, math.exp(t.ppf(0.95, len(samples) - 1) * sem(logs)))
+
+    @property
+    def bounds(self) -> tuple[float, float, float]:
+        return self.low, self.value, self.high
+
+    def overlaps(self, other: Interval) -> bool:
+        """Whether both could be the same number."""
+        return self.low <= other.high and other.low <= self.high
+
+    def __add__(self, other: Interval) -> Interval:
+        return Interval(self.low + other.low, self.value + other.value, self.high + other.high)
+
+    def __mul__(self, other: Interval | float) -> Interval:
+        """The product with a positive number or interval."""
+        if not isinstance(other, Interval):
+            other = Interval.exactly(other)
+        return Interval(self.low * other.low, self.value * other.value, self.high * other.high)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with error bounds and its source.
+
+    Attributes
+    ----------
+    interval : Interval
+    source : str
+        ``estimated``, or what was measured and where; shown to the user.
+    measured : bool
+        Whether the number rests on a measurement of the same or a comparable thing.
+    at : float or None
+        Time of the measurement in seconds since 1970; None for an assumption.
+    """
+
+    interval: Interval
+    source: str = "estimated"
+    measured: bool = False
+    at: float | None = None
+
+    @property
+    def value(self) -> float:
+        return self.interval.value
+
+    def times(self, factor: Interval | float) -> Estimate:
+        """The same estimate, scaled."""
+        return replace(self, interval=self.interval * factor)
+
+
+def divided(serial: float, workers: float) -> float:
+    """The time on a number of workers as a share of the time on one.
+
+    >>> divided(0.0, 4), divided(1.0, 4)
+    (0.25, 1.0)
+    """
+    return serial + (1 - serial) / workers
+
 
 # up and down, by which the ratio of two datasheets may miss the ratio of two runs
 SPEED_FACTOR = 1.5
@@ -290,33 +413,59 @@ class Offer:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """The user's limits on an option; None is no limit."""
+
+    deadline: float | None = None
+    worker_hours: float | None = None
+    cost: float | None = None
+
+
+NO_LIMITS = Limits()
+
+
+@dataclass(frozen=True)
 class Option:
-    """An offer with its times and costs for one workload.
+    """An offer for one workload, with its times and costs.
 
     Attributes
     ----------
     number : int
         From 1; ``plan --submit`` takes it.
     offer : Offer
-    run : Estimate
-        Seconds from the start of the jobs to the last result.
-    total : Interval
-        Seconds from now to the last result, waiting included.
-    worker_hours : Interval
-        GPU-hours where workers are GPUs.
-    efficiency : float
-        Share of the workers' time that is work, compared with a single worker.
-    problems : tuple of str
-        Why the option cannot be used.
+    workload : Workload
+        In seconds of the offer's device, or of the nearest device that was measured.
+    limits : Limits
+
+    Examples
+    --------
+    >>> unit = Estimate(Interval.exactly(60.0), "measured", True)
+    >>> work = Workload((Phase("measure", 120, unit),), "l40s", start=Estimate(Interval.exactly(0.0)))
+    >>> option = Option(1, Offer("l40s", "l40s", nodes=1, workers=2, wait=NO_WAIT), work)
+    >>> option.total.value, option.efficiency
+    (3600.0, 1.0)
     """
 
     number: int
     offer: Offer
-    run: Estimate
-    total: Interval
-    worker_hours: Interval
-    efficiency: float
-    problems: tuple[str, ...] = ()
+    workload: Workload
+    limits: Limits = NO_LIMITS
+
+    @cached_property
+    def run(self) -> Estimate:
+        """Seconds from the start of the jobs to the last result."""
+        work = self.workload.on(self.offer.workers, self.offer.device)
+        return replace(work, interval=work.interval + self.workload.start.interval)
+
+    @property
+    def total(self) -> Interval:
+        """Seconds from now to the last result, waiting included."""
+        return self.run.interval + self.offer.wait.interval
+
+    @property
+    def worker_hours(self) -> Interval:
+        """GPU-hours where workers are GPUs."""
+        return self.run.interval * (self.offer.workers / 3600)
 
     @property
     def cost(self) -> Interval | None:
@@ -324,6 +473,37 @@ class Option:
         if self.offer.price is None:
             return None
         return self.worker_hours * self.offer.price
+
+    @property
+    def efficiency(self) -> float:
+        """Share of the workers' time that is work, compared with a single worker without its start,
+        so that starting workers lowers it.
+        """
+        if not self.run.value:
+            return 1.0
+        alone = self.workload.on(1, self.offer.device).value
+        return min(1.0, alone / (self.offer.workers * self.run.value))
+
+    @cached_property
+    def problems(self) -> tuple[str, ...]:
+        """Why the option cannot be used: what the offer itself says, and which bounds it
+        exceeds.
+        """
+        work, offer, limits = self.workload, self.offer, self.limits
+        late = f"takes longer than {duration(limits.deadline or 0)}"
+        cost = self.cost.value if self.cost else None
+        bounds = (
+            (work.vram_gib, offer.vram_gib, "needs {:.0f} GiB of GPU memory, has {:.0f}"),
+            (work.host_gib, offer.host_gib, "needs {:.0f} GiB of memory per worker, has {:.0f}"),
+            (self.total.value, limits.deadline, late),
+            (self.worker_hours.value, limits.worker_hours, "needs more than {1:,.0f} GPU-hours"),
+            (cost, limits.cost, "costs more than {1:,.0f}"),
+        )
+        problems = [offer.problem] if offer.problem else []
+        for needed, bound, problem in bounds:
+            if needed is not None and bound is not None and needed > bound:
+                problems.append(problem.format(needed, bound))
+        return tuple(problems)
 
     @property
     def possible(self) -> bool:
@@ -348,71 +528,6 @@ class Option:
         if not self.offer.limit:
             return 1
         return math.ceil(self.run.interval.high / self.offer.limit)
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The user's limits on an option; None is no limit."""
-
-    deadline: float | None = None
-    worker_hours: float | None = None
-    cost: float | None = None
-
-
-def options(
-    offers: Sequence[tuple[Offer, Workload]], limits: Limits | None = None
-) -> tuple[Option, ...]:
-    """Each offer with its times, costs and problems, in the given order.
-
-    Parameters
-    ----------
-    offers : sequence of (Offer, Workload)
-        Each with the workload in seconds of the offer's device, or of the nearest device that was
-        measured.
-    limits : Limits, optional
-
-    Examples
-    --------
-    >>> unit = Estimate(Interval.exactly(60.0), "measured", True)
-    >>> work = Workload((Phase("measure", 120, unit),), "l40s", start=Estimate(Interval.exactly(0.0)))
-    >>> one, two = options([(Offer("l40s", "l40s", n, n, NO_WAIT), work) for n in (1, 2)])
-    >>> one.total.value, two.total.value, two.efficiency
-    (7200.0, 3600.0, 1.0)
-    """
-    limits = limits or Limits()
-    late = f"takes longer than {duration(limits.deadline or 0)}"
-    compared = []
-    for number, (offer, workload) in enumerate(offers, start=1):
-        work = workload.on(offer.workers, offer.device)
-        run = replace(work, interval=work.interval + workload.start.interval)
-        total = run.interval + offer.wait.interval
-        hours = run.interval * (offer.workers / 3600)
-        # compared with one worker's work without its start, so that starting workers lowers the
-        # efficiency
-        efficiency = 1.0
-        if run.value:
-            alone = workload.on(1, offer.device).value
-            efficiency = min(1.0, alone / (offer.workers * run.value))
-        option = Option(number, offer, run, total, hours, efficiency)
-        cost = option.cost.value if option.cost else None
-        bounds = (
-            (workload.vram_gib, offer.vram_gib, "needs {:.0f} GiB of GPU memory, has {:.0f}"),
-            (
-                workload.host_gib,
-                offer.host_gib,
-                "needs {:.0f} GiB of memory per worker, has {:.0f}",
-            ),
-            (total.value, limits.deadline, late),
-            (hours.value, limits.worker_hours, "needs more than {1:,.0f} GPU-hours"),
-            (cost, limits.cost, "costs more than {1:,.0f}"),
-        )
-        # what the offer itself says against the option, and which bounds this exceeds
-        problems = [offer.problem] if offer.problem else []
-        for needed, bound, problem in bounds:
-            if needed is not None and bound is not None and needed > bound:
-                problems.append(problem.format(needed, bound))
-        compared.append(replace(option, problems=tuple(problems)))
-    return tuple(compared)
 
 
 @dataclass(frozen=True)
@@ -455,6 +570,199 @@ def suggestions(all_options: Sequence[Option]) -> tuple[Suggestion, ...]:
     )
 
 
+OFFER_KEYS = ("profile", "device", "nodes", "workers", "partition", "free", "price", "wait")
+OPTION_KEYS = (
+    *("number", "run", "total", "worker_hours", "cost", "efficiency"),
+    *("walltime", "jobs", "possible", "problems"),
+)
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """A configuration's file, and the options of ``plan``."""
+
+    config: Path
+    profiles: tuple[str, ...] = ()  # by name or file; by default that of the configuration
+    counts: tuple[int, ...] = ()  # of workers for each profile; by default that of the profile
+    limits: Limits = NO_LIMITS
+    # of a worker-hour by device; the empty name stands for all
+    prices: Mapping[str, float] = field(default_factory=dict)
+    folder: Path | None = None  # of the run
+    settings: tuple[str, ...] = ()
+    purpose: str | None = None  # the label of the suggestion to choose
+
+    def counts_of(self, profile: Cluster) -> tuple[int, ...]:
+        """The numbers of workers to compare: for a purpose 1, 2, 4, ... up to the profile's."""
+        if self.counts:
+            return self.counts
+        if self.purpose is None:
+            return (profile.workers,)
+        return doublings(profile.workers)
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """The options for a request."""
+
+    name: str  # of the experiment
+    request: PlanRequest
+    options: tuple[Option, ...]  # numbered from 1
+    at: float  # when the proposal was made, in seconds since 1970
+    is_finished: bool = False  # whether the run has nothing left to do
+
+    @cached_property
+    def suggestions(self) -> tuple[Suggestion, ...]:
+        """The fastest, the cheapest and the balanced option."""
+        return suggestions(self.options)
+
+    @property
+    def chosen(self) -> Option | None:
+        """The option for the purpose, if there is one."""
+        by_label = {suggestion.label: suggestion.option for suggestion in self.suggestions}
+        return by_label.get(self.request.purpose or "")
+
+    def option(self, number: int) -> Option:
+        """The option with a number; ConfigError if it does not exist or cannot be used."""
+        if not 1 <= number <= len(self.options):
+            raise ConfigError(
+                f"There is no option {number}. Choose one of 1 to {len(self.options)}."
+            )
+        option = self.options[number - 1]
+        if not option.possible:
+            problems = "; ".join(option.problems)
+            raise ConfigError(f"Option {number} cannot be used: {problems}. Choose another option.")
+        return option
+
+    def settings_of(self, option: Option) -> tuple[str, ...]:
+        """The settings with which a run uses an option."""
+        offer = option.offer
+        settings = [*self.request.settings, f"cluster.workers={offer.workers}"]
+        if offer.profile:
+            settings.insert(0, f"cluster={offer.profile}")
+        if offer.partition is not None:
+            settings.append(f'cluster.walltime="{option.walltime}"')
+        return tuple(settings)
+
+    def command(self, option: Option) -> str:
+        """The shell command that runs an option."""
+        settings = " ".join(f"--set {shlex.quote(setting)}" for setting in self.settings_of(option))
+        return f"daskmetrics run {shlex.quote(str(self.request.config))} {settings}"
+
+
+def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
+    """The options of a plan, where their numbers come from, what the run needs, and the
+    commands.
+    """
+    title = f"Plan of {proposal.name} (nothing is submitted)"
+    if proposal.is_finished:
+        yield Table((), (("state", "finished: nothing is left to do"),), title)
+        return
+    columns: dict[str, list[str]] = defaultdict(list)
+    # where the numbers come from, and when they were measured
+    sources: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for option in proposal.options:
+        offer = option.offer
+        walltime = option.walltime
+        if option.jobs > 1:
+            walltime += f" x {option.jobs}"
+        # what an option is best in, or why it cannot be used
+        remarks = [best.label for best in proposal.suggestions if best.option == option]
+        if option == proposal.chosen:
+            remarks.append("chosen")
+        if option.problems:
+            remarks = [f"cannot be used: {'; '.join(option.problems)}"]
+        cells = {
+            "#": str(option.number),
+            "workers": offer.label,
+            "free": "?" if offer.free is None else str(offer.free),
+            "wait": duration(offer.wait.value) if offer.wait.interval.high else "none",
+            "run": bounded(option.run.interval),
+            "total": bounded(option.total),
+            "worker hours": amount(option.worker_hours.value),
+            "cost": amount(option.cost.value) if option.cost else "",
+            "eff.": f"{option.efficiency:.0%}",
+            "walltime": walltime,
+            "": ", ".join(remarks),
+        }
+        for name, cell in cells.items():
+            columns[name].append(cell)
+        for name, estimate in (("run", option.run), ("wait", offer.wait)):
+            age = ""
+            if estimate.at is not None:
+                age = f"{duration(max(0.0, now - estimate.at))} ago"
+            sources[name, estimate.source, age].append(str(option.number))
+        if offer.success:
+            sources["chance of success", str(offer.success), ""].append(str(option.number))
+    filled = {name: cells for name, cells in columns.items() if any(cells)}
+    rows = tuple(zip(*filled.values(), strict=True))
+    yield Table(tuple(filled), rows, title, tuple(_notes(proposal)))
+    origins = [(name, listed(of), source, age) for (name, source, age), of in sources.items()]
+    yield Table(("number", "options", "from", "age"), tuple(sorted(origins)))
+    work = proposal.options[0].workload
+    needs = {
+        "units": str(work.units),
+        "GPU memory": f"{work.vram_gib:.1f} GiB of a worker (estimated)",
+        "host memory": f"{work.host_gib:.1f} GiB of a worker (estimated)",
+        "disk": f"{size_text(work.disk_bytes)} of results",
+        "texts": work.texts,
+        "not on this machine": ", ".join(work.missing),
+    }
+    yield Table(("needs", ""), tuple((name, text) for name, text in needs.items() if text))
+    suggested = dict.fromkeys(suggestion.option for suggestion in proposal.suggestions)
+    commands = tuple((str(option.number), proposal.command(option)) for option in suggested)
+    note = "Add --submit NUMBER to run an option; its prediction is kept in the run's folder."
+    if commands:
+        yield Table(("#", "command"), commands, notes=(note,))
+
+
+def _notes(proposal: Proposal) -> Iterator[str]:
+    if not proposal.suggestions:
+        yield "No option can be used."
+    for suggestion in proposal.suggestions:
+        if suggestion.ties:
+            ties = listed([str(option.number) for option in suggestion.ties])
+            yield f"{suggestion.label}: the difference from {ties} is within the error"
+    phases = proposal.options[0].workload.phases
+    limit = next((phase.chains for phase in phases if phase.name == "search"), None)
+    if limit and any(option.offer.workers > limit for option in proposal.options):
+        yield f"search: more than {limit} workers bring no earlier answer"
+    for option in proposal.options:
+        for phase in option.workload.phases:
+            if phase.samples:
+                alone = replace(option.workload, phases=(phase,), download=None)
+                seconds = alone.on(option.offer.workers, option.offer.device).value
+                rate = phase.units * phase.samples / seconds
+                note = f"{phase.name} with option {option.number}: {rate:,.0f} samples/s"
+                if phase.epoch:
+                    note += f", an epoch takes {duration(phase.epoch / rate)}"
+                yield note
+
+
+def proposal_document(proposal: Proposal) -> dict[str, Any]:
+    """A plan for other programs; see docs/json.md."""
+    suggestions = []
+    for suggestion in proposal.suggestions:
+        ties = [option.number for option in suggestion.ties]
+        number = suggestion.option.number
+        suggestions.append({"label": suggestion.label, "option": number, "ties": ties})
+    options = []
+    for option in proposal.options:
+        record = option.offer.success
+        document = {name: getattr(option.offer, name) for name in OFFER_KEYS}
+        document |= {name: getattr(option, name) for name in OPTION_KEYS}
+        document["success"] = record and {**vars(record), "chance": record.chance}
+        document["command"] = proposal.command(option) if option.possible else None
+        options.append(document)
+    return {
+        "name": proposal.name,
+        "at": proposal.at,
+        "options": options,
+        "suggestions": suggestions,
+        "purpose": proposal.request.purpose,
+        "chosen": proposal.chosen and proposal.chosen.number,
+    }
+
+
 def bounded(
     interval: Interval, form: Callable[[float], str] = duration, until: str = " to "
 ) -> str:
@@ -467,3 +775,23 @@ def bounded(
     if low == high:
         return value
     return f"{value} ({low}{until}{high})"
+
+
+def amount(number: float) -> str:
+    """Hours, money or rates, rounded to the digits that matter.
+
+    >>> amount(0.0123), amount(4.56), amount(1234.5)
+    ('0.0123', '4.56', '1,234')
+    """
+    if number >= 100:
+        return f"{number:,.0f}"
+    return f"{number:.3g}"
+
+
+def doublings(most: int) -> tuple[int, ...]:
+    """1, 2, 4, ... and ``most``.
+
+    >>> doublings(10)
+    (1, 2, 4, 8, 10)
+    """
+    return tuple(dict.fromkeys([*(2**i for i in range(most.bit_length())), most]))

@@ -1,120 +1,58 @@
-"""The options for a configuration, from calibrations and what is free; nothing is submitted."""
+"""The options for a configuration, from calibrations and from what its profiles offer: free workers,
+waits, how earlier jobs ended. Nothing is submitted.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-import shlex
+import getpass
+import os
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache, cached_property
-from pathlib import Path
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import chain, product
+
+from dask.utils import parse_bytes
 
 from daskmetrics import config as configuration
+from daskmetrics.cluster.pinning import usable_cpus
+from daskmetrics.cluster.slurm import commands
+from daskmetrics.cluster.slurm.partitions import Partition, read_partitions
+from daskmetrics.cluster.slurm.script import job_name, pools, script
 from daskmetrics.config import Cluster
-from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.events import is_finished
 from daskmetrics.core.files import RUNS, RunFolder
 from daskmetrics.experiment import prepare
 from daskmetrics.planning.estimate import measurements, recorded, workload
-from daskmetrics.planning.offers import offers
 from daskmetrics.planning.options import (
-    Limits,
+    DEVICES,
+    NO_WAIT,
+    Estimate,
+    Interval,
     Offer,
     Option,
-    Suggestion,
+    PlanRequest,
+    Proposal,
+    TrackRecord,
     Workload,
-    options,
-    suggestions,
 )
-from daskmetrics.planning.scaling import doublings
 
 # whose speed is assumed where no GPU was measured; datasheets relate other GPUs to it
 ASSUMED_GPU = "l40s"
+DAYS = 30  # of Slurm's accounts that count
+LOST = ("FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT", "PREEMPTED", "BOOT_FAIL", "DEADLINE")
+SOON = 30  # seconds: Slurm's clock counts whole seconds, and it schedules periodically
 
 
-@dataclass(frozen=True)
-class PlanRequest:
-    """The options of ``plan`` beside the configuration."""
+def propose(request: PlanRequest) -> Proposal:
+    """The options for a configuration; ConfigError if a file or Slurm cannot be used.
 
-    profiles: tuple[str, ...] = ()  # by name or file; by default that of the configuration
-    counts: tuple[int, ...] = ()  # of workers for each profile; by default that of the profile
-    limits: Limits = dataclasses.field(default_factory=Limits)
-    # of a worker-hour by device; the empty name stands for all
-    prices: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    folder: Path | None = None  # of the run
-    settings: tuple[str, ...] = ()
-    purpose: str | None = None  # the label of the suggestion to choose
-
-    def counts_of(self, profile: Cluster) -> tuple[int, ...]:
-        """The numbers of workers to compare: for a purpose 1, 2, 4, ... up to the profile's."""
-        if self.counts:
-            return self.counts
-        if self.purpose is None:
-            return (profile.workers,)
-        return doublings(profile.workers)
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """Options for a configuration."""
-
-    name: str  # of the experiment
-    config: str  # the configuration's file
-    pairs: tuple[tuple[Offer, Workload], ...]
-    limits: Limits
-    at: float  # when the proposal was made, in seconds since 1970
-    settings: tuple[str, ...] = ()  # of the run
-    purpose: str | None = None
-    is_finished: bool = False  # whether the run has nothing left to do
-
-    @cached_property
-    def options(self) -> tuple[Option, ...]:
-        """The offers with their times and costs, numbered from 1."""
-        return options(self.pairs, self.limits)
-
-    @cached_property
-    def suggestions(self) -> tuple[Suggestion, ...]:
-        """The fastest, the cheapest and the balanced option."""
-        return suggestions(self.options)
-
-    @property
-    def chosen(self) -> Option | None:
-        """The option for the purpose, if there is one."""
-        by_label = {suggestion.label: suggestion.option for suggestion in self.suggestions}
-        return by_label.get(self.purpose or "")
-
-    def option(self, number: int) -> Option:
-        """The option with a number; ConfigError if it does not exist or cannot be used."""
-        if not 1 <= number <= len(self.options):
-            raise ConfigError(
-                f"There is no option {number}. Choose one of 1 to {len(self.options)}."
-            )
-        option = self.options[number - 1]
-        if not option.possible:
-            problems = "; ".join(option.problems)
-            raise ConfigError(f"Option {number} cannot be used: {problems}. Choose another option.")
-        return option
-
-    def settings_of(self, option: Option) -> tuple[str, ...]:
-        """The settings with which a run uses an option."""
-        offer = option.offer
-        settings = [*self.settings, f"cluster.workers={offer.workers}"]
-        if offer.profile:
-            settings.insert(0, f"cluster={offer.profile}")
-        if offer.partition is not None:
-            settings.append(f'cluster.walltime="{option.walltime}"')
-        return tuple(settings)
-
-    def command(self, option: Option) -> str:
-        """The shell command that runs an option."""
-        settings = " ".join(f"--set {shlex.quote(setting)}" for setting in self.settings_of(option))
-        return f"daskmetrics run {shlex.quote(self.config)} {settings}"
-
-
-def propose(path: Path, request: PlanRequest) -> Proposal:
-    """The options for a configuration; ConfigError if a file or Slurm cannot be used."""
-    config = configuration.load(path, request.settings)
+    The nodes of Slurm are read once; then Slurm is asked for the start of each job, and how own
+    jobs ended.
+    """
+    config = configuration.load(request.config, request.settings)
     for model in config.models:
         if model.program:
             raise ConfigError(
@@ -134,18 +72,166 @@ def propose(path: Path, request: PlanRequest) -> Proposal:
             device = latest_gpu
         return workload(prepared, folder, calibrations, device)
 
+    options: list[Option] = []
+    jobs_on = cache(own_jobs)
     profiles = {name: configuration.cluster(name) for name in request.profiles}
-    pairs = []
-    for offer in offers(profiles or {"": config.cluster}, request.counts_of, workload_on):
-        price = request.prices.get(offer.device, request.prices.get(""))
-        pairs.append((dataclasses.replace(offer, price=price), workload_on(offer.device)))
-    return Proposal(
-        config.name,
-        str(path),
-        tuple(pairs),
-        request.limits,
-        time.time(),
-        request.settings,
-        request.purpose,
-        is_finished(recorded(folder), prepared.key),
+    site = None
+    for name, profile in (profiles or {"": config.cluster}).items():
+        if profile.kind == "slurm":
+            site = site or read_partitions()
+            offers = slurm_offers(name, profile, request.counts_of(profile), site)
+        else:
+            offers = local_offers(name, profile, request.counts_of(profile))
+        for offer in offers:
+            price = request.prices.get(offer.device, request.prices.get(""))
+            offer = replace(offer, price=price)
+            option = Option(len(options) + 1, offer, workload_on(offer.device), request.limits)
+            if offer.partition:
+                if not offer.problem:
+                    offer = rehearsed(offer, profile, option.walltime)
+                option = replace(option, offer=replace(offer, success=jobs_on(offer.partition)))
+            options.append(option)
+    finished = is_finished(recorded(folder), prepared.key)
+    return Proposal(config.name, request, tuple(options), time.time(), finished)
+
+
+def local_offers(name: str, profile: Cluster, counts: Sequence[int]) -> Iterator[Offer]:
+    """Numbers of workers on this machine, or of a scheduler that runs already."""
+    cpus = len(usable_cpus())
+    free_gib = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    for workers in counts:
+        offer = Offer(name, profile.gpu_type or "cpu", 1, workers, NO_WAIT)
+        if profile.kind == "local":
+            offer = replace(offer, device="cpu", free=cpus, host_gib=free_gib / workers)
+            if workers * profile.threads > cpus:
+                offer = replace(offer, problem=f"this machine offers {cpus} CPUs")
+        yield offer
+
+
+def slurm_offers(
+    name: str, profile: Cluster, counts: Sequence[int], partitions: Sequence[Partition]
+) -> Iterator[Offer]:
+    """One offer for each partition and number of workers; one that the partition cannot give states
+    its problem.
+    """
+    by_name = {partition.name: partition for partition in partitions}
+    requested = [partition.name for partition in partitions if partition.default][:1]
+    if profile.partition:
+        requested = profile.partition.split(",")
+    for partition, workers in product(requested or [""], counts):
+        if partition in by_name:
+            yield _slurm_offer(name, profile, workers, by_name[partition])
+            continue
+        problem = "the profile names no partition, and the site has no default one"
+        if partition:
+            problem = str(unknown("partition", partition, by_name))
+        device = profile.gpu_type or "cpu"
+        yield Offer(name, device, 1, workers, partition=partition or None, problem=problem)
+
+
+def _slurm_offer(name: str, profile: Cluster, workers: int, partition: Partition) -> Offer:
+    kinds = Counter(filter(None, chain.from_iterable(node.gpus for node in partition.nodes)))
+    device = "cpu"
+    if profile.gpus_per_job:
+        # the profile's kind of GPU, or else the partition's most frequent one
+        device = profile.gpu_type or next((kind for kind, _ in kinds.most_common(1)), "gpu")
+    able = [node for node in partition.nodes if node.has(device)]
+    available = sum(node.has(device) for node in able)
+    free = sum(node.free(device) for node in able)
+    per_node = workers  # they share a node's CPUs freely, while a GPU belongs to one worker
+    if device != "cpu":
+        per_node = max((node.has(device) for node in able), default=1)
+    others = ", ".join(sorted(kinds)) or "no GPUs of a known type"
+    problems = {
+        f"has no {device}, but {others}": not available,
+        f"has only {available} {device}": available < workers,
+        "is not up": not partition.up,
+    }
+    problem = next((text for text, holds in problems.items() if holds), None)
+    smallest_node_gib = min((node.memory for node in able), default=0) / 1024
+    memory_gib = parse_bytes(profile.memory or "0") / 2**30
+    return Offer(
+        name,
+        device,
+        nodes=max(1, -(-workers // per_node)),
+        workers=workers,
+        free=free,
+        limit=partition.longest,
+        vram_gib=DEVICES[device].memory_gib if device in DEVICES else None,
+        host_gib=memory_gib or smallest_node_gib / per_node or None,
+        partition=partition.name,
+        problem=problem and f"partition {partition.name} {problem}",
     )
+
+
+def rehearsed(offer: Offer, profile: Cluster, walltime: str) -> Offer:
+    """The offer with the start that Slurm expects for it (``sbatch --test-only``), or with Slurm's
+    refusal.
+    """
+    per_node = -(-offer.workers // offer.nodes)
+    directives = [*profile.directives, f"--nodes={offer.nodes}", f"--ntasks={offer.nodes}"]
+    if profile.gpus_per_job:
+        kind = f"{profile.gpu_type}:" if profile.gpu_type else ""
+        directives.append(f"--gres=gpu:{kind}{per_node}")
+    if offer.device == "cpu":
+        directives.append(f"--cpus-per-task={profile.threads * per_node}")
+    changes = {
+        "partition": offer.partition,
+        "walltime": walltime,
+        "directives": tuple(directives),
+    }
+    rehearsal = commands.rehearse(script(pools(profile.model_copy(update=changes))[0]))
+    if rehearsal.refusal:
+        return replace(offer, problem=f"Slurm refuses: {rehearsal.refusal}")
+    if rehearsal.start is None:
+        return offer
+    asked_at = time.time()
+    seconds = max(0.0, rehearsal.start.timestamp() - asked_at)
+    # running jobs rarely use all of their time, and jobs of others may come before
+    wait = Interval(0.0, seconds, 2 * seconds)
+    source = "sbatch --test-only"
+    if seconds < SOON:
+        wait = Interval.exactly(0.0)
+        source = "free now (sbatch --test-only)"
+    return replace(offer, wait=Estimate(wait, source, True, asked_at))
+
+
+def own_jobs(partition: str) -> TrackRecord | None:
+    """How the user's jobs on a partition ended; None where there are no accounts."""
+    query = (
+        f"--user={getpass.getuser()}",
+        f"--partition={partition}",
+        f"--starttime=now-{DAYS}days",
+        "--format=JobName%120,State%30",
+    )
+    try:
+        text = commands.slurm("sacct", "-X", "-n", "-P", *query)
+    except (commands.SlurmError, ConfigError):
+        return None
+    return jobs_record(text.splitlines(), partition)
+
+
+def jobs_record(lines: Sequence[str], partition: str) -> TrackRecord | None:
+    """The record in lines of ``sacct``, names and states.
+
+    Jobs that are not over do not count, nor those that the user cancelled, except our own workers:
+    they are cancelled when their run ends.
+
+    >>> jobs = ("a|COMPLETED", "b|TIMEOUT", "c|RUNNING", "d|CANCELLED by 7", "daskmetrics-x|CANCELLED by 7")
+    >>> print(jobs_record(jobs, "gpu"))
+    2 of 3 of your jobs on gpu in 30 days ended well (1 timeout): 67 % (24 % to 94 %)
+    """
+    well = 0
+    lost = Counter[str]()
+    for line in lines:
+        name, _, state_text = line.strip().rpartition("|")
+        state = state_text.partition(" ")[0].rstrip("+")
+        ended_by_us = state == "CANCELLED" and name.startswith(job_name(""))
+        if state == "COMPLETED" or ended_by_us:
+            well += 1
+        elif state in LOST:
+            lost[state] += 1
+    ended = well + lost.total()
+    if not ended:
+        return None
+    return TrackRecord(well, ended, f"of your jobs on {partition} in {DAYS} days", lost)

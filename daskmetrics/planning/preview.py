@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 from daskmetrics.core.events import is_finished, records
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.names import Suite
 from daskmetrics.core.outcomes import FRESH_SHARE
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import duration, equal_names, listed, plural, size_text
@@ -34,10 +33,12 @@ def _grid_rows(experiment: Experiment, folder: RunFolder) -> Iterator[tuple[str,
         search.check(experiment)
     candidates = len(experiment.arms)
     metrics = [metric.name for metric in experiment.metrics]
-    suites = (
-        f"{suite.model} ({plural(len(suite.revisions), 'checkpoint')} x {_layers(suite)})"
-        for suite in experiment.suites
-    )
+    suites = []
+    for suite in experiment.suites:
+        grid = f"{plural(len(suite.revisions), 'checkpoint')} x {len(suite.layers)} layers"
+        if suite.has_readouts:
+            grid += f", {len(suite.reads)} readouts"
+        suites.append(f"{suite.model} ({grid})")
     vectors: dict[str, dict[str, None]] = defaultdict(dict)
     for checkpoint, protocol in experiment.protocols.items():
         vectors[protocol.summary][checkpoint.model] = None
@@ -92,22 +93,6 @@ def _cost_rows(experiment: Experiment, folder: RunFolder) -> Iterator[tuple[str,
         yield "identical", f"{same}: equal weights, measured and scored once"
     for warning in experiment.warnings:
         yield "warning", warning
-
-
-def _layers(suite: Suite) -> str:
-    """How many layers and readouts of a suite make its arms.
-
-    >>> _layers(Suite("m", ("main",), (0, 1, 2), 2, ("", "64d", "mean0-2", "mean0-2,64d")))
-    '3 layers x 2 readouts, and 2 of layers together'
-    """
-    together = sum(bool(readout.together) for readout in suite.reads)
-    alone = len(suite.reads) - together
-    text = f"{len(suite.layers)} layers"
-    if suite.has_readouts:
-        text += f" x {plural(alone, 'readout')}"
-    if together:
-        text += f", and {together} of layers together"
-    return text
 
 
 def _limits(experiment: Experiment) -> Iterator[str]:

@@ -12,11 +12,10 @@ from daskmetrics.core.events import RunFinished, RunStarted
 from daskmetrics.core.files import RunFolder, atomic_write, private
 from daskmetrics.core.names import Checkpoint
 from daskmetrics.core.text import duration
-from daskmetrics.planning.options import Option, Workload, bounded
-from daskmetrics.planning.scaling import Interval
+from daskmetrics.planning.options import Interval, Option, bounded
 
 
-def keep(option: Option, workload: Workload, at: float, folder: RunFolder) -> None:
+def keep(option: Option, at: float, folder: RunFolder) -> None:
     """Write an option's prediction, made at this time, into the run's folder; `status` compares the
     run with it.
     """
@@ -27,7 +26,9 @@ def keep(option: Option, workload: Workload, at: float, folder: RunFolder) -> No
         "source": option.run.source,
         "run": option.run.interval.bounds,
         "total": option.total.bounds,
-        "phases": {phase.name: [phase.units, phase.seconds.value] for phase in workload.phases},
+        "phases": {
+            phase.name: [phase.units, phase.seconds.value] for phase in option.workload.phases
+        },
     }
     with private():
         folder.create()

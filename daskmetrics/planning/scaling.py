@@ -1,5 +1,5 @@
-"""Numbers with error bounds, and time against number of workers: a table, Amdahl's law, the knee,
-and the fastest number of workers.
+"""Time against number of workers: Amdahl's law, the knee, the fastest number of workers, and their
+tables.
 
 Amdahl (1967): a share s of the work cannot be divided, T(n) = T(1) (s + (1 - s) / n).
 """
@@ -8,137 +8,47 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
+from math import fsum
+from operator import attrgetter
 from statistics import mean
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.table import Table
+from daskmetrics.core.text import duration, listed, plural, size_text
+from daskmetrics.planning.options import Interval, amount, bounded, divided, doublings
+
+if TYPE_CHECKING:
+    from daskmetrics.planning.estimate import Sample
+
 WORTH = 0.5  # efficiency at the knee: below it, an added worker counts as wasted
 VERDICTS = {0.8: "good", WORTH: "acceptable", -math.inf: "wasteful"}  # by efficiency
-# two-sided 90 % points of Student's distribution for 1, 2, ... degrees of freedom; normal
-# distribution beyond
-STUDENT = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81)
-NORMAL = 1.645
-ONE_SAMPLE = 1.25  #: factor, up and down, by which a single measurement is assumed to err
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A value between two bounds.
-
-    Examples
-    --------
-    >>> Interval(1, 2, 3) + 1.0
-    Interval(low=2.0, value=3.0, high=4.0)
-    >>> Interval(1, 2, 3).overlaps(Interval(3, 4, 5))
-    True
-    """
-
-    low: float
-    value: float
-    high: float
-
-    def __post_init__(self) -> None:
-        if not self.low <= self.value <= self.high:
-            raise ValueError(
-                f"An interval needs low <= value <= high, got {self.low}, {self.value},"
-                f" {self.high}."
-            )
-
-    @classmethod
-    def exactly(cls, value: float) -> Interval:
-        """A value without error."""
-        return cls(value, value, value)
-
-    @classmethod
-    def around(cls, value: float, factor: float) -> Interval:
-        """From ``value / factor`` to ``value * factor``."""
-        return cls(value / factor, value, value * factor)
-
-    @classmethod
-    def of(cls, samples: Sequence[float]) -> Interval:
-        """The geometric mean of positive samples with its 90 % interval, since durations err by
-        factors.
-
-        Examples
-        --------
-        >>> Interval.of([10.0, 10.0, 10.0])
-        Interval(low=10.0, value=10.0, high=10.0)
-        >>> Interval.of([10.0]) == Interval.around(10.0, ONE_SAMPLE)
-        True
-        """
-        if not samples or min(samples) <= 0:
-            raise ValueError(f"An interval needs positive samples, got {list(samples)}.")
-        if len(samples) == 1:
-            return cls.around(samples[0], ONE_SAMPLE)
-        logs = np.log(samples)
-        free = len(samples) - 1
-        t = NORMAL
-        if free <= len(STUDENT):
-            t = STUDENT[free - 1]
-        value = float(round(math.exp(logs.mean()), 12))
-        return cls.around(value, math.exp(t * logs.std(ddof=1) / math.sqrt(len(samples))))
-
-    @property
-    def bounds(self) -> tuple[float, float, float]:
-        return self.low, self.value, self.high
-
-    def overlaps(self, other: Interval) -> bool:
-        """Whether both could be the same number."""
-        return self.low <= other.high and other.low <= self.high
-
-    def __add__(self, other: Interval | float) -> Interval:
-        if not isinstance(other, Interval):
-            other = Interval.exactly(other)
-        return Interval(self.low + other.low, self.value + other.value, self.high + other.high)
-
-    def __mul__(self, other: Interval | float) -> Interval:
-        """The product with a positive number or interval."""
-        if not isinstance(other, Interval):
-            other = Interval.exactly(other)
-        return Interval(self.low * other.low, self.value * other.value, self.high * other.high)
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A number with error bounds and its source.
-
-    Attributes
-    ----------
-    interval : Interval
-    source : str
-        ``estimated``, or what was measured and where; shown to the user.
-    measured : bool
-        Whether the number rests on a measurement of the same or a comparable thing.
-    at : float or None
-        Time of the measurement in seconds since 1970; None for an assumption.
-    """
-
-    interval: Interval
-    source: str = "estimated"
-    measured: bool = False
-    at: float | None = None
-
-    @property
-    def value(self) -> float:
-        return self.interval.value
-
-    def times(self, factor: Interval | float) -> Estimate:
-        """The same estimate, scaled."""
-        return replace(self, interval=self.interval * factor)
 
 
 @dataclass(frozen=True)
 class BenchTrial:
-    """One run of the workload."""
+    """One run of the work."""
 
     workers: int
     seconds: float  # from the first unit's submission to the last record, with all workers ready
-    units: int  # that were finished
+    # seconds of each unit on its worker; units that must follow each other are in one chain
+    chains: tuple[tuple[float, ...], ...]
+    samples: tuple[Sample, ...] = ()
     repeat: int = 0  # number of the round
     start: float = 0.0  # seconds until the workers were ready and had imported their libraries
-    samples: float = 0.0  # sequences that a training learned from
+    sequences: float = 0.0  # that a training by process groups learned from
+    memory: int = 0  # greatest peak of a worker in bytes
+
+    @property
+    def units(self) -> int:
+        """How many were finished."""
+        return sum(map(len, self.chains))
 
 
 @dataclass(frozen=True)
@@ -149,10 +59,12 @@ class ScalingRow:
     seconds: Interval
     speedup: Interval
     efficiency: Interval
-    worker_hours: float
-    cost: float | None
-    throughput: float
-    samples: float = 0.0
+    units: float
+    sequences: float
+
+    @property
+    def worker_hours(self) -> float:
+        return self.workers * self.seconds.value / 3600
 
 
 @dataclass(frozen=True)
@@ -180,13 +92,56 @@ class Amdahl:
         return int((1 / WORTH - 1 + serial) / serial + 1e-9)
 
 
-def divided(serial: float, workers: float) -> float:
-    """The time on a number of workers as a share of the time on one.
+@dataclass(frozen=True)
+class Bench:
+    """Trials of the same work with several numbers of workers."""
 
-    >>> divided(0.0, 4), divided(1.0, 4)
-    (0.25, 1.0)
-    """
-    return serial + (1 - serial) / workers
+    name: str  # of the work
+    trials: tuple[BenchTrial, ...]
+    cores: int = 1  # of a worker, which computed one unit at a time
+
+    @property
+    def fewest(self) -> list[BenchTrial]:
+        """The trials with the fewest workers, whose units disturb each other least; the quickest
+        first.
+        """
+        workers = min(trial.workers for trial in self.trials)
+        fewest = [trial for trial in self.trials if trial.workers == workers]
+        return sorted(fewest, key=attrgetter("seconds"))
+
+    @property
+    def memory(self) -> int:
+        """Bytes; the peak of such a worker."""
+        return max(trial.memory for trial in self.fewest)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether all workers share each unit, as in a training by process groups."""
+        return any(trial.sequences for trial in self.trials)
+
+    @property
+    def dispatch(self) -> float:
+        """Seconds of the driver per unit: what the fewest workers took beyond their units, divided
+        by the units.
+        """
+        quickest = self.fewest[0]
+        busy = fsum(map(fsum, quickest.chains)) / quickest.workers
+        return max(0.0, (quickest.seconds - busy) / max(1, quickest.units))
+
+    def seconds(self, slots: int) -> float:
+        """Simulated seconds, if so many units are computed side by side."""
+        return makespan(self.fewest[0].chains, slots, self.dispatch)
+
+    def simulated(self, most: int) -> list[BenchTrial]:
+        """Trials of up to ``most`` simulated workers, from the measured seconds of the units.
+
+        Workers that share each unit follow the measured law; ConfigError if it could not be fitted.
+        """
+        measured, law = self.fewest[0], fit(self.trials)
+        if self.is_shared and law is None:
+            raise ConfigError("More workers are simulated from two measured numbers: --workers 1,2")
+        seconds = law.seconds if self.is_shared and law else self.seconds
+        return [replace(measured, workers=n, seconds=seconds(n)) for n in doublings(most)]
 
 
 def fit(trials: Sequence[BenchTrial]) -> Amdahl | None:
@@ -197,7 +152,7 @@ def fit(trials: Sequence[BenchTrial]) -> Amdahl | None:
     share its conditions.
 
     >>> law = Amdahl(100.0, Interval.exactly(0.2))
-    >>> fit([BenchTrial(n, law.seconds(n), 1) for n in (1, 2, 4)]).serial.value
+    >>> fit([BenchTrial(n, law.seconds(n), ()) for n in (1, 2, 4)]).serial.value
     0.2
     """
     if len({trial.workers for trial in trials}) < 2:
@@ -213,75 +168,50 @@ def fit(trials: Sequence[BenchTrial]) -> Amdahl | None:
 
 def _least_squares(trials: Sequence[BenchTrial]) -> tuple[float, float]:
     """Seconds on one worker and serial share, from T = a + b / n with neither below zero."""
+    from scipy.optimize import nnls
+
     design = np.array([[1.0, 1.0 / trial.workers] for trial in trials])
-    seconds = np.array([trial.seconds for trial in trials])
-    (fixed, shared), *_ = np.linalg.lstsq(design, seconds, rcond=None)
-    if fixed < 0:
-        fixed, shared = 0.0, float(seconds @ design[:, 1] / (design[:, 1] @ design[:, 1]))
-    elif shared < 0:
-        fixed, shared = float(seconds.mean()), 0.0
+    (fixed, shared), _ = nnls(design, [trial.seconds for trial in trials])
     return float(fixed + shared), round(float(fixed / (fixed + shared)), 9)
 
 
-def rows(
-    trials: Sequence[BenchTrial], price: float | None = None, simulated: bool = False
-) -> tuple[ScalingRow, ...]:
-    """One row for each number of workers, fewest first; the price is that of one worker for an
-    hour. Simulated times have no error.
-    """
-    counts = sorted({trial.workers for trial in trials})
-    fewest = counts[0]
-    table = []
-    for n in counts:
-        group = [trial for trial in trials if trial.workers == n]
-        if simulated:
-            time = Interval.exactly(group[0].seconds)
-        else:
+def rows(trials: Iterable[BenchTrial], simulated: bool = False) -> list[ScalingRow]:
+    """One row for each number of workers, fewest first. Simulated times have no error."""
+    by_workers: dict[int, list[BenchTrial]] = defaultdict(list)
+    for trial in sorted(trials, key=attrgetter("workers")):
+        by_workers[trial.workers].append(trial)
+    table: list[ScalingRow] = []
+    for workers, group in by_workers.items():
+        time = Interval.exactly(group[0].seconds)
+        if not simulated:
             time = Interval.of([trial.seconds for trial in group])
-        if n == fewest:
-            base = time
-            speedup = Interval.exactly(float(fewest))
-        else:
+        ratio = Interval.exactly(1.0)
+        if table:
+            base = table[0].seconds
             ratio = Interval(base.low / time.high, base.value / time.value, base.high / time.low)
-            speedup = ratio * float(fewest)
-        hours = n * time.value / 3600
+        speedup = ratio * float(min(by_workers))
         row = ScalingRow(
-            workers=n,
-            seconds=time,
-            speedup=speedup,
-            efficiency=speedup * (1 / n),
-            worker_hours=hours,
-            cost=None if price is None else price * hours,
-            throughput=mean(trial.units for trial in group) / time.value,
-            samples=mean(trial.samples for trial in group),
+            workers,
+            time,
+            speedup,
+            efficiency=speedup * (1 / workers),
+            units=mean(trial.units for trial in group),
+            sequences=mean(trial.sequences for trial in group),
         )
         table.append(row)
-    return tuple(table)
+    return table
 
 
-def fastest(table: Sequence[ScalingRow]) -> tuple[ScalingRow, ...]:
+def fastest(table: Sequence[ScalingRow]) -> list[ScalingRow]:
     """The rows whose times cannot be distinguished from the smallest one.
 
     >>> seconds = {1: (10, 10.2), 2: (5, 5.1), 4: (4.9, 5.2)}
-    >>> trials = [BenchTrial(n, t, 1) for n, times in seconds.items() for t in times]
+    >>> trials = [BenchTrial(n, t, ()) for n, times in seconds.items() for t in times]
     >>> [row.workers for row in fastest(rows(trials))]
     [2, 4]
     """
     smallest = min(table, key=lambda row: row.seconds.value).seconds
-    return tuple(row for row in table if row.seconds.overlaps(smallest))
-
-
-def interleaved(counts: Sequence[int], repeats: int) -> tuple[tuple[int, int], ...]:
-    """(repeat, workers) in an order that treats all counts alike on a machine that becomes slower.
-
-    >>> interleaved([1, 2], 2)
-    ((0, 1), (0, 2), (1, 2), (1, 1))
-    """
-    trials: list[tuple[int, int]] = []
-    for repeat in range(repeats):
-        trials += [(repeat, n) for n in counts]
-        counts = counts[::-1]
-    return tuple(trials)
+    return [row for row in table if row.seconds.overlaps(smallest)]
 
 
 def makespan(chains: Iterable[Sequence[float]], workers: int, dispatch: float = 0.0) -> float:
@@ -310,36 +240,104 @@ def makespan(chains: Iterable[Sequence[float]], workers: int, dispatch: float = 
     return end
 
 
-@dataclass(frozen=True)
-class WorkerSize:
-    """Cores and memory of a simulated worker, and how many units they allow side by side."""
-
-    cores: int
-    memory: float | None  # bytes; None without a limit
-    units: int  # side by side
-    limit: str  # which of the two allows no more
-
-    @classmethod
-    def of(
-        cls, cores: int, memory: float | None, unit_cores: int, unit_memory: float
-    ) -> WorkerSize:
-        """The size of a worker whose units take so many cores and bytes each.
-
-        >>> [WorkerSize.of(8, memory, 2, 5.0).units for memory in (None, 12.0, 4.0)]
-        [4, 2, 0]
-        """
-        by_cores = cores // unit_cores
-        if memory is not None:
-            by_memory = int(memory // max(1.0, unit_memory))
-            if by_memory < by_cores:
-                return cls(cores, memory, by_memory, "memory")
-        return cls(cores, memory, by_cores, "cores")
+def bench_table(bench: Bench, price: float | None = None) -> Table:
+    """What was measured; the price is that of one worker for an hour."""
+    repeats = len({trial.repeat for trial in bench.trials})
+    units = plural(bench.fewest[0].units, "unit")
+    title = f"{bench.name}: {units}, {plural(repeats, 'repeat')}, measured"
+    error = "bounds are 90 % intervals of the geometric mean"
+    if repeats == 1:
+        error = "one repeat does not show the spread: bounds assume a factor of 1.25 either way"
+    measured = rows(bench.trials)
+    equal = fastest(measured)
+    cheapest = min(equal, key=attrgetter("worker_hours")).workers
+    names = listed([str(row.workers) for row in equal])
+    ranking = f"fastest within the error: {names} workers; of these the cheapest: {cheapest}"
+    notes = (ranking, law_text(fit(bench.trials)), error)
+    return Table(*_scaling_columns(measured, price), title, notes)
 
 
-def doublings(most: int) -> tuple[int, ...]:
-    """1, 2, 4, ... and ``most``.
+def simulation_table(bench: Bench, most: int, price: float | None = None) -> Table:
+    """What a simulation with the measured unit times gives."""
+    trials = bench.simulated(most)
+    if bench.is_shared:
+        law = fit(bench.trials)
+        source = "Amdahl's law, fitted to the measured times; the batch of a step stays the same"
+    else:
+        law = fit(trials)
+        fewest = plural(bench.fewest[0].workers)
+        dispatch = f"{bench.dispatch * 1e3:.1f} ms of the driver for each unit"
+        source = f"unit times as measured on {fewest}, and {dispatch}"
+    title = f"{bench.name}: SIMULATED, not measured"
+    columns = _scaling_columns(rows(trials, simulated=True), price)
+    return Table(*columns, title, (source, law_text(law)))
 
-    >>> doublings(10)
-    (1, 2, 4, 8, 10)
+
+def size_table(
+    bench: Bench,
+    cores: Sequence[int],
+    memory: Sequence[float | None],
+    most: int,
+) -> Table:
+    """What larger workers would change: how many units fit side by side, each with the cores and
+    the peak memory of the measured worker, and the simulated time.
     """
-    return tuple(dict.fromkeys([*(2**i for i in range(most.bit_length())), most]))
+    table = []
+    for number, size in product(cores, memory):
+        units, limit = number // bench.cores, "cores"
+        if size is not None and size // max(1, bench.memory) < units:
+            units, limit = int(size // max(1, bench.memory)), "memory"
+        seconds = ["no unit fits"] * 2
+        if units:
+            seconds = [duration(bench.seconds(workers * units)) for workers in (1, most)]
+        allowed = "any" if size is None else size_text(size)
+        table.append((str(number), allowed, str(units), limit, *seconds))
+    unit = f"{plural(bench.cores, 'core')} and the peak memory ({size_text(bench.memory)})"
+    notes = (
+        f"a unit takes the {unit} of the worker that was measured",
+        "units side by side also share caches and the bus to the memory, which is not simulated",
+    )
+    header = ("cores", "memory", "units side by side", "limit")
+    times_header = ("time, 1 worker", f"time, {plural(most)}")
+    title = f"{bench.name}: larger workers, SIMULATED, not measured"
+    return Table((*header, *times_header), tuple(table), title, notes)
+
+
+def _scaling_columns(
+    table: Sequence[ScalingRow], price: float | None
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """Header and rows; simulated numbers have no bounds."""
+    columns: dict[str, list[str]] = defaultdict(list)
+    for row in table:
+        columns["workers"].append(str(row.workers))
+        columns["time"].append(bounded(row.seconds))
+        columns["speed-up"].append(bounded(row.speedup, "{:.2f}".format, "-"))
+        columns["efficiency"].append(bounded(row.efficiency, "{:.0%}".format, "-"))
+        columns["worker hours"].append(amount(row.worker_hours))
+        if price is not None:
+            columns["cost"].append(amount(price * row.worker_hours))
+        if not row.sequences:
+            columns["units/s"].append(amount(row.units / row.seconds.value))
+            continue
+        columns["samples/s"].append(amount(row.sequences / row.seconds.value))
+        if price is not None:
+            of_samples = price * row.worker_hours / row.sequences
+            columns["cost per million samples"].append(amount(of_samples * 1e6))
+        used = row.efficiency.value
+        columns["verdict"].append(next(word for least, word in VERDICTS.items() if used >= least))
+    return tuple(columns), tuple(zip(*columns.values(), strict=True))
+
+
+def law_text(law: Amdahl | None) -> str:
+    """Amdahl's law in words.
+
+    >>> law_text(Amdahl(100.0, Interval(0.08, 0.1, 0.12)))
+    'serial share 10 % (8 % to 12 %); beyond 11 workers, less than half of an added worker is used'
+    """
+    if law is None:
+        return "serial share: unknown, since it takes two numbers of workers to fit it"
+    low, value, high = (f"{100 * share:.3g} %" for share in law.serial.bounds)
+    share = f"serial share {value} ({low} to {high})"
+    if law.knee is None:
+        return f"{share}; no knee was found"
+    return f"{share}; beyond {plural(law.knee)}, less than half of an added worker is used"

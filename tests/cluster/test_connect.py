@@ -41,7 +41,7 @@ def test_a_configured_port_keeps_its_link_and_is_refused_if_taken(tmp_path, monk
             pass
     links = []
     for _ in range(2):
-        with connect(profile, wait=False) as client:
+        with connect(profile, wait=0) as client:
             links.append(client.dashboard_link)
             metrics = client.dashboard_link.replace("/status", "/metrics")
             assert b"daskmetrics_workers" in urllib.request.urlopen(metrics, timeout=30).read()

@@ -1,19 +1,32 @@
 from __future__ import annotations
 
+import socket
+
 import pytest
 
-from daskmetrics.cluster.links import link_lines
+from daskmetrics.cluster.links import REMOTE, link_lines
 
 LINK = "http://127.0.0.1:8787/secret/status"
 
 
-def lines(kind, environment, host):
-    return link_lines(LINK, kind, "Dashboard", environment, "ada", host)
+@pytest.fixture
+def here(monkeypatch):
+    """Say where this process runs, by its variables and the name of the machine."""
+
+    def is_(host, **variables):
+        for name in (*REMOTE, "SLURM_SUBMIT_HOST"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in {"LOGNAME": "ada", **variables}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(socket, "gethostname", lambda: host)
+
+    return is_
 
 
 @pytest.mark.parametrize("kind", ["local", "existing"])
-def test_on_the_users_own_machine_only_the_link_is_printed(kind):
-    assert lines(kind, {}, "laptop") == [f"Dashboard: {LINK}"]
+def test_on_the_users_own_machine_only_the_link_is_printed(kind, here):
+    here("laptop")
+    assert link_lines(LINK, kind) == [f"Dashboard: {LINK}"]
 
 
 @pytest.mark.parametrize(
@@ -32,9 +45,10 @@ def test_on_the_users_own_machine_only_the_link_is_printed(kind):
     ids=["ssh", "compute node", "jupyterhub"],
 )
 def test_from_another_machine_a_tunnel_and_the_path_in_jupyter_are_printed(
-    kind, environment, host, tunnel, path
+    kind, environment, host, tunnel, path, here
 ):
-    _, ssh, jupyter = lines(kind, environment, host)
+    here(host, **environment)
+    _, ssh, jupyter = link_lines(LINK, kind)
     assert ssh.endswith(f"-L 8787:127.0.0.1:8787 {tunnel}")
     assert ("-J ada@login1" in ssh) == (host == "node3")
     assert jupyter.endswith(f" {path}/8787/secret/status")

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from daskmetrics.answer.status import worker_use
 from daskmetrics.cli import main
 from daskmetrics.core.files import RunFolder
-from daskmetrics.planning import calibration as calibration
+from daskmetrics.planning import estimate as calibration
 from daskmetrics.planning.progress import prediction as prediction_of
 from daskmetrics.report import Run
 from daskmetrics.training import data as data

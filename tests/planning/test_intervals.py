@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daskmetrics.planning.scaling import Estimate, Interval
+from daskmetrics.planning.options import Estimate, Interval
 
 
 def test_bounds_must_be_in_order():

@@ -6,8 +6,8 @@ import pytest
 
 from daskmetrics.cluster.slurm.partitions import parse_partitions
 from daskmetrics.config import Cluster
-from daskmetrics.planning.offers import jobs_record
-from daskmetrics.planning.offers import slurm_offers as offers
+from daskmetrics.planning.plan import jobs_record
+from daskmetrics.planning.plan import slurm_offers as offers
 
 PARTITIONS = (
     "PartitionName=gpu Default=YES MaxTime=1-00:00:00 State=UP\nPartitionName=old State=DOWN"

@@ -1,15 +1,24 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskmetrics.planning import Limits, Offer, Phase, Workload, options, suggestions
-from daskmetrics.planning.calibration import Calibration, Sample, calibrated, known, save
-from daskmetrics.planning.options import DEVICES, NO_WAIT, speed
-from daskmetrics.planning.plan import Proposal
-from daskmetrics.planning.report import proposal_tables
-from daskmetrics.planning.scaling import Estimate, Interval
+from daskmetrics.planning import Limits, Offer, Option, Phase, Workload, suggestions
+from daskmetrics.planning.estimate import Calibration, Sample, calibrated, known, save
+from daskmetrics.planning.options import (
+    DEVICES,
+    NO_LIMITS,
+    NO_WAIT,
+    Estimate,
+    Interval,
+    PlanRequest,
+    Proposal,
+    proposal_tables,
+    speed,
+)
 
 HOUR = 3600.0
 EPOCH = Estimate(Interval.exactly(22 * 60.0), "measured", True)
@@ -28,13 +37,14 @@ def offer(workers, wait=0.0, **about):
     )
 
 
-def planned(*offers, limits=None, work=None):
-    return options([(each, work or workload()) for each in offers], limits)
+def planned(*offers, limits=NO_LIMITS, work=None):
+    work = work or workload()
+    return [Option(number, each, work, limits) for number, each in enumerate(offers, 1)]
 
 
 def test_forty_epochs_are_predicted_from_the_first():
     work = Workload((Phase("epochs", 40, EPOCH, together=True, workers=16),), "a100", AT_ONCE)
-    (only,) = options([(offer(16, device="a100"), work)])
+    (only,) = planned(offer(16, device="a100"), work=work)
     assert only.run.value / HOUR == pytest.approx(14.1, rel=0.1)
 
 
@@ -70,7 +80,7 @@ def test_the_walltime_has_a_margin_and_ends_at_the_limit():
 def test_overlapping_options_are_reported_as_equal_within_the_error():
     unit = Estimate(Interval.around(HOUR, 2.0), "estimated")
     work = Workload((Phase("measure", 64, unit),), "l40s", AT_ONCE)
-    fastest = suggestions(options([(offer(8), work), (offer(9), work)]))[0]
+    fastest = suggestions(planned(offer(8), offer(9), work=work))[0]
     assert [option.number for option in fastest.ties] == [2]
 
 
@@ -111,10 +121,10 @@ def test_the_newest_calibration_of_the_model_counts():
         Calibration("cpu", "h", at, samples=(Sample("measure", "a", (at,) * 3, 1.0),))
         for at in (2.0, 3.0)
     )
-    assert calibrated("measure", "a", 10.0, (new, old), "cpu").value == pytest.approx(30.0)
-    other = calibrated("measure", "b", 10.0, (new, old), "cpu")
+    assert calibrated("measure", "a", 10.0, (new, old)).value == pytest.approx(30.0)
+    other = calibrated("measure", "b", 10.0, (new, old))
     assert not other.measured and other.interval.high > 40.0
-    assert calibrated("search", "b", 10.0, (new, old), "cpu").source == "estimated"
+    assert calibrated("search", "b", 10.0, (new, old)).source == "estimated"
 
 
 def test_a_calibration_survives_a_round_trip():
@@ -131,22 +141,25 @@ def test_a_calibration_survives_a_round_trip():
     assert known() == (one,)
 
 
+def first_table(options, purpose=None):
+    request = PlanRequest(Path("x.yaml"), purpose=purpose)
+    return next(proposal_tables(Proposal("x", request, tuple(options), 0.0), 0.0))
+
+
 def test_the_plan_says_how_many_workers_a_search_can_use():
     search = Phase("search", 1_000, Estimate(Interval.exactly(1.0)), chains=32)
-    pairs = tuple(
-        (Offer("p", "cpu", 1, n, NO_WAIT), Workload((search,))) for n in (16, 32, 128, 512)
-    )
-    table, *_ = proposal_tables(Proposal("x", "x.yaml", pairs, Limits(), 0.0), 0.0)
+    offers = [Offer("p", "cpu", 1, n, NO_WAIT) for n in (16, 32, 128, 512)]
+    options = planned(*offers, work=Workload((search,)))
+    table = first_table(options)
     assert "search: more than 32 workers bring no earlier answer" in table.notes
     assert len({row[4] for row in table.rows}) == 2  # the run time of three options is the same
-    table, *_ = proposal_tables(Proposal("x", "x.yaml", pairs[:2], Limits(), 0.0), 0.0)
+    table = first_table(options[:2])
     assert not any("32 workers" in note for note in table.notes)
 
 
 def test_a_plan_says_what_is_best():
     offers = [offer(4), offer(16, wait=6.5), offer(8, problem="is not up")]
-    pairs = tuple((each, workload()) for each in offers)
-    table, *_ = proposal_tables(Proposal("x", "x.yaml", pairs, Limits(), 0.0, (), "fastest"), 0.0)
+    table = first_table(planned(*offers), "fastest")
     rows = [dict(zip(table.header, row, strict=True)) for row in table.rows]
     assert [row[""] for row in rows] == [
         "",

@@ -18,9 +18,7 @@ from daskmetrics.experiment.measure import units_left
 from daskmetrics.experiment.search import cells_left
 from daskmetrics.metrics import resolve
 from daskmetrics.metrics.registry import operations
-from daskmetrics.planning import calibration
-from daskmetrics.planning.calibration import Calibration, Sample
-from daskmetrics.planning.estimate import unit_seconds, workload
+from daskmetrics.planning.estimate import Calibration, Sample, save, unit_seconds, workload
 from daskmetrics.planning.preview import preview
 from tests.events import started
 
@@ -95,7 +93,7 @@ def test_the_dry_run_and_the_plan_use_the_same_measurements(prepared, tmp_path):
     assumed = shown(small, folder)["time"]
     assert assumed.startswith("about ") and assumed.endswith("estimated") and "search" in assumed
     sample = Sample("search", "cells", (600.0,), 1e-3)
-    calibration.save(Calibration("cpu", "here", 1.0, samples=(sample,)))
+    save(Calibration("cpu", "here", 1.0, samples=(sample,)))
     assert "1 x search cells measured on here" in shown(small, folder)["time"]
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from daskmetrics.planning import calibration as calibration
-from daskmetrics.planning.options import Phase
-from daskmetrics.planning.scaling import Estimate, Interval
+from daskmetrics.planning import estimate as calibration
+from daskmetrics.planning.options import Estimate, Interval, Phase
 from tests.planning.test_bench import daskmetrics
 
 RECIPE = {

@@ -5,29 +5,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskmetrics.planning.bench import Bench
-from daskmetrics.planning.calibration import Calibration
-from daskmetrics.planning.report import size_table
+from daskmetrics.planning.options import Interval, divided
 from daskmetrics.planning.scaling import (
     Amdahl,
+    Bench,
     BenchTrial,
-    Interval,
-    divided,
+    bench_table,
     fit,
     makespan,
     rows,
+    size_table,
 )
 
 
 def trials(times):
-    return [BenchTrial(n, t, 10, r) for n, seconds in times.items() for r, t in enumerate(seconds)]
+    return [
+        BenchTrial(n, t, ((0.0,),) * 10, repeat=r)
+        for n, seconds in times.items()
+        for r, t in enumerate(seconds)
+    ]
 
 
 @pytest.mark.parametrize("serial", [0.0, 0.05, 0.5, 1.0])
 def test_the_serial_share_is_recovered_from_noisy_times(serial):
     rng = np.random.default_rng(1)
     noisy = [
-        BenchTrial(n, 100 * divided(serial, n) * rng.lognormal(0, 0.01), 1, r)
+        BenchTrial(n, 100 * divided(serial, n) * rng.lognormal(0, 0.01), (), repeat=r)
         for r in range(5)
         for n in (1, 2, 4, 8)
     ]
@@ -56,10 +59,13 @@ def test_at_the_knee_workers_are_half_used():
 
 
 def test_rows_count_from_the_fewest_workers():
-    one, two = rows(trials({2: [10.0, 10.0], 4: [5.0, 5.0]}), price=2.0)
+    measured = trials({2: [10.0, 10.0], 4: [5.0, 5.0]})
+    one, two = rows(measured)
     assert (one.speedup.value, two.speedup.value, two.efficiency.value) == (2.0, 4.0, 1.0)
-    assert one.worker_hours == two.worker_hours and two.cost == pytest.approx(2 * 20 / 3600)
-    assert two.throughput == 2.0
+    assert one.worker_hours == two.worker_hours == pytest.approx(20 / 3600)
+    table = bench_table(Bench("x", tuple(measured)), price=360.0)
+    last = dict(zip(table.header, table.rows[-1], strict=True))
+    assert (last["cost"], last["units/s"]) == ("2", "2")
 
 
 @given(st.lists(st.floats(0.1, 10.0), min_size=1, max_size=40), st.integers(1, 9))
@@ -76,22 +82,20 @@ def test_chains_are_not_divided_and_the_driver_is_a_limit():
 
 
 def test_a_simulation_of_independent_units_has_no_serial_share():
-    kept = Calibration("cpu", "here", 0.0)
-    rows, law = Bench("x", (BenchTrial(1, 256.0, 256),), ((1.0,),) * 256, kept).simulation(256)
-    assert (rows[-1].workers, rows[-1].seconds.value) == (256, 1.0) and law.serial.value < 1e-9
+    simulated = Bench("x", (BenchTrial(1, 256.0, ((1.0,),) * 256),)).simulated(256)
+    assert (simulated[-1].workers, simulated[-1].seconds) == (256, 1.0)
+    assert fit(simulated).serial.value < 1e-9
 
 
 def test_a_larger_worker_computes_as_many_units_side_by_side_as_its_cores_and_memory_allow():
-    kept = Calibration("cpu", "here", 0.0)
-    bench = Bench("map", (BenchTrial(1, 8.0, 8),), ((1.0,),) * 8, kept, cores=2, memory=3 * 2**30)
-    found = bench.sizes((2, 8), (2.0**31, 2.0**33, None), most=2)
-    assert [(size.units, size.limit, *seconds) for size, *seconds in found] == [
-        (0, "memory", np.inf, np.inf),
-        (1, "cores", 8.0, 4.0),
-        (1, "cores", 8.0, 4.0),
-        (0, "memory", np.inf, np.inf),
-        (2, "memory", 4.0, 2.0),
-        (4, "cores", 2.0, 1.0),
+    trial = BenchTrial(1, 8.0, ((1.0,),) * 8, memory=3 * 2**30)
+    table = size_table(Bench("map", (trial,), cores=2), (2, 8), (2.0**31, 2.0**33, None), most=2)
+    assert [row[2:] for row in table.rows] == [
+        ("0", "memory", "no unit fits", "no unit fits"),
+        ("1", "cores", "8.0 s", "4.0 s"),
+        ("1", "cores", "8.0 s", "4.0 s"),
+        ("0", "memory", "no unit fits", "no unit fits"),
+        ("2", "memory", "4.0 s", "2.0 s"),
+        ("4", "cores", "2.0 s", "1.0 s"),
     ]
-    text = size_table(bench, (8,), (2.0**31, 2.0**33), most=2).as_text()
-    assert "SIMULATED" in text and "no unit fits" in text and "4.0 s" in text
+    assert "SIMULATED" in table.title

@@ -1,15 +1,13 @@
 """Jobs as Dask workers: Slurm's commands, job scripts, and the supervisor that replaces lost jobs.
 
 ============= ===================================================================
-`_cluster`    the cluster, whose jobs the supervisor manages
-`_supervisor` keeps the number of workers: reads the queue and submits jobs
+`_cluster`    the cluster, and the supervisor of its jobs: reads the queue and submits
 `_jobs`       the jobs of a pool and the actions on them, decided from a snapshot
 `commands`    Slurm's commands and their output
 `script`      the script of a worker's job
 `allocation`  workers inside the present Slurm job
 `driver_job`  the driver as a Slurm job
-`partitions`  partitions, limits, nodes and accounts of a site
-`profile`     a proposed profile for a site
+`partitions`  partitions, limits, nodes and accounts of a site, and a proposed profile for it
 ============= ===================================================================
 """
 

@@ -1,5 +1,5 @@
 """What a site offers, as `sinfo`, `scontrol` and `sacctmgr` print it: partitions, limits, nodes,
-GPUs, accounts.
+GPUs, accounts; and a profile that is proposed for it, as commented YAML.
 
 Only output whose form has not changed since Slurm 20.11 is parsed: rows of fields that we name
 ourselves, and ``Key=Value`` pairs, of which unknown ones are ignored.
@@ -9,22 +9,30 @@ from __future__ import annotations
 
 import csv
 import getpass
+import json
 import re
 import socket
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from daskmetrics.cluster.slurm.commands import parse_pairs, slurm
+from daskmetrics.cluster.slurm.commands import parse_pairs, seconds_left, slurm
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.machine import interfaces
 from daskmetrics.core.serialization import readable
-from daskmetrics.core.text import parse_walltime
+from daskmetrics.core.text import walltime_text
 
 NODE_FIELDS = "Partition:|,NodeList:|,StateLong:|,CPUsState:|,Memory:|,Gres:|,GresUsed:|"
 """Format of ``sinfo -N -O``: one line for each node and partition."""
 USABLE = ("idle", "mixed", "allocated", "completing", "planned", "reserved", "powering_up",
           "powered_down")  # fmt: skip
+
+# of a proposed profile
+WALLTIME = 4 * 3600.0  # long enough to be worth a wait, short enough to be backfilled
+CPUS = 8  # of one worker at most: beside a GPU no more are used
+MEMORY = 64  # GiB of one worker at most
+SHARE = 0.9  # of a node's memory, since the system needs some
+WORKERS = 4
 
 
 @dataclass(frozen=True)
@@ -113,7 +121,7 @@ def parse_partitions(printed: str, rows: str) -> tuple[Partition, ...]:
                 name=name,
                 default=pairs.get("Default") == "YES",
                 up=pairs.get("State", "UP") == "UP",
-                longest=parse_limit(pairs.get("MaxTime", "UNLIMITED")),
+                longest=seconds_left(pairs.get("MaxTime", "UNLIMITED")),
                 accounts=() if accounts in ("ALL", "(null)") else tuple(accounts.split(",")),
                 nodes=tuple(nodes[name]),
             )
@@ -135,17 +143,6 @@ def parse_gpus(gres: str) -> dict[str, int]:
             names = [word for word in fields[:-1] if word not in ("(null)", "no_consume")]
             counts["".join(names[:1])] += int(count[0])
     return dict(counts)
-
-
-def parse_limit(text: str) -> float | None:
-    """A time limit in seconds; None for no limit.
-
-    >>> parse_limit("1-12:00:00"), parse_limit("UNLIMITED")
-    (129600.0, None)
-    """
-    if not text[:1].isdigit():  # UNLIMITED, INFINITE, NONE, n/a
-        return None
-    return float(parse_walltime(text))
 
 
 def interface_to(node: str) -> str | None:
@@ -240,3 +237,99 @@ def _sacctmgr(table: str, fields: str) -> str:
         return slurm(*words)
     except DaskmetricsError:
         return ""
+
+
+def choose(partitions: Sequence[Partition], name: str | None = None) -> tuple[Partition, Node]:
+    """The best partition and its best kind of node: with GPUs, open to all accounts, the default
+    one, in this order.
+
+    A usable partition of the given name comes before all others.
+    """
+    usable = [partition for partition in partitions if partition.up and partition.usable_nodes]
+    if not usable:
+        names = ", ".join(partition.name for partition in partitions) or "none"
+        raise ConfigError(
+            f"No partition is up and has usable nodes. Partitions: {names}. See: sinfo"
+        )
+
+    def suitability(partition: Partition) -> tuple[bool, bool, bool, bool, int]:
+        is_open = not partition.accounts
+        gpus = partition.gpus.total()
+        return partition.name == name, gpus > 0, is_open, partition.default, gpus
+
+    partition = max(usable, key=suitability)
+    alike = Counter((node.cpus, node.memory, *node.gpus.items()) for node in partition.usable_nodes)
+
+    def gpus_of_all(node: Node) -> tuple[int, int]:
+        count = alike[node.cpus, node.memory, *node.gpus.items()]
+        return sum(whole_gpus(node.gpus).values()) * count, count
+
+    return partition, max(partition.usable_nodes, key=gpus_of_all)
+
+
+def whole_gpus(gpus: Mapping[str, int]) -> Mapping[str, int]:
+    """GPUs without MIG slices, which are too small for most models, unless there are only slices.
+
+    >>> whole_gpus({"a100": 2, "a100_1g.5gb": 14})
+    {'a100': 2}
+    """
+    return {name: n for name, n in gpus.items() if not re.search(r"\dg\.\d+gb", name)} or gpus
+
+
+FROM_JOBQUEUE = "from jobqueue.yaml"
+
+
+def profile_text(
+    partition: Partition,
+    node: Node,
+    interface: str | None,
+    listing: str = "",
+    jobqueue: Mapping[str, object] | None = None,
+) -> str:
+    """The YAML of a profile for a partition and a kind of its nodes, a share of a node for each
+    worker; ``listing``, of all partitions, is put into comments.
+
+    ``jobqueue`` is what the user has set for dask-jobqueue, by the keys of a profile; it comes
+    before what the site says.
+    """
+    gpus = whole_gpus(node.gpus)
+    workers_per_node = max(1, sum(gpus.values()))
+    gpu_type = max(gpus, key=gpus.__getitem__, default="")
+    types = dict.fromkeys([gpu_type, *sorted(filter(None, partition.gpus))])
+    memory = min(MEMORY, int(node.memory * SHARE / workers_per_node / 1024))
+    walltime = walltime_text(min(WALLTIME, partition.longest or WALLTIME))
+    # each key with its value, which may be left to the user, and a comment
+    keys: dict[str, tuple[object, str]] = {
+        "kind": ("slurm", ""),
+        "workers": (WORKERS, ""),
+        "partition": (partition.name, ""),
+        "account": (None, "if Slurm requires one: sacctmgr show associations user=$USER"),
+        "gpus_per_job": ("1" if gpus else "0", ""),
+        "gpu_type": (gpu_type, f"available: {', '.join(types)}"),
+        "threads": (min(CPUS, max(1, node.cpus // workers_per_node)), ""),
+        "memory": (f"{memory}GiB", ""),
+        "walltime": (f'"{walltime}"', ""),
+        "interface": (interface, "to the nodes, whose interface must have the same name"),
+    }
+    if partition.accounts:
+        keys["account"] = (partition.accounts[0], f"allowed: {', '.join(partition.accounts)}")
+    if not gpu_type:
+        del keys["gpu_type"]
+    if not memory:
+        del keys["memory"]
+    for key, value in (jobqueue or {}).items():
+        if key != "partition" or value == partition.name:  # another one is not usable
+            keys[key] = (json.dumps(value), FROM_JOBQUEUE)
+    lines = [
+        "# Written by `daskmetrics cluster init` from the output of Slurm.",
+        "# Test it with: daskmetrics cluster test FILE",
+        "#",
+        *(f"#   {line}" for line in listing.splitlines()),
+        "",
+    ]
+    for key, (value, comment) in keys.items():
+        line = f"{key}: {value}" if value else f"# {key}: ..."
+        if comment:
+            line += f"  # {comment}"
+        lines.append(line)
+    return "\n".join([*lines, ""])

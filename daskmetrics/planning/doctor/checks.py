@@ -5,21 +5,20 @@ first.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from itertools import chain
-from operator import attrgetter
-from statistics import median
+from operator import attrgetter, itemgetter
 from typing import TypeVar
 
 from dask.utils import parse_bytes
 
 from daskmetrics.cluster.slurm.partitions import Partition, parse_gpus
 from daskmetrics.core.errors import unknown
-from daskmetrics.core.events import AttemptFailed, RunFinished, RunStarted, WorkerJoined, scored
+from daskmetrics.core.events import AttemptFailed, WorkerJoined
 from daskmetrics.core.machine import VISIBLE, split_gpus
 from daskmetrics.core.text import (
     duration,
@@ -47,7 +46,6 @@ LOCKED = 2**30  # bytes; NCCL locks the memory of its buffers
 LEAST_SPACE = 1e9
 LEAST_FILES = 10_000  # each chunk is a file
 SLOWER = 1.5  # ratio of a node's median seconds to the other nodes' above which it counts as slow
-ENOUGH = 5  # the smallest number of units by which a node is judged
 IDLE = 0.5  # share of the time that workers compute, below which they count as idle
 
 # what helps, by folder
@@ -109,7 +107,7 @@ def check(name: str, needed: Callable[[Facts], T | None]) -> Callable[[Examine[T
 
         def run(facts: Facts) -> Finding | None:
             subject = needed(facts)
-            if subject is None or subject == ():
+            if subject in (None, (), {}):
                 return None
             return next(function(facts, subject), Finding(Severity.GOOD, summary))
 
@@ -117,6 +115,11 @@ def check(name: str, needed: Callable[[Facts], T | None]) -> Callable[[Examine[T
         return function
 
     return register
+
+
+def examine(facts: Facts) -> dict[str, Finding | None]:
+    """The findings of all checks, by name; None for those that do not apply."""
+    return {name: check(facts) for name, check in CHECKS.items()}
 
 
 def partitions(facts: Facts) -> tuple[Partition, ...] | None:
@@ -257,7 +260,7 @@ def _cpus(facts: Facts, partition: Partition) -> Iterator[Finding]:
         yield warning(f"{message}: some of its GPUs stay unused", remedy)
 
 
-@check("task-layout", lambda facts: facts.profile.directives or None)
+@check("task-layout", attrgetter("profile.directives"))
 def _task_layout(facts: Facts, directives: tuple[str, ...]) -> Iterator[Finding]:
     """There is one worker process for each GPU, so that no GPU of a job is idle."""
     requested = 0
@@ -353,7 +356,7 @@ def _variable(facts: Facts, name: str) -> str:
     return str(variables.get(name, ""))
 
 
-@check("infiniband", lambda facts: facts.here.infiniband or None)
+@check("infiniband", attrgetter("here.infiniband"))
 def _infiniband(facts: Facts, ports: Mapping[str, str]) -> Iterator[Finding]:
     """NCCL can use the InfiniBand of this machine; otherwise it falls back to sockets, without an
     error.
@@ -433,7 +436,7 @@ def _gpu_driver(facts: Facts, machine: MachineFacts) -> Iterator[Finding]:
         yield failure(message, "a build of torch for an older CUDA, or a newer driver")
 
 
-@check("gpu-memory", lambda facts: facts.here.gpu_used or None)
+@check("gpu-memory", attrgetter("here.gpu_used"))
 def _gpu_memory(facts: Facts, shares: tuple[float, ...]) -> Iterator[Finding]:
     """No other process uses the GPUs' memory."""
     busy = [f"GPU {number}: {share:.0%}" for number, share in enumerate(shares) if share > 0.1]
@@ -553,54 +556,19 @@ def _failed_attempts(facts: Facts, history: RunHistory) -> Iterator[Finding]:
     )
 
 
-@check("slow-node", lambda facts: pace(facts.history) or None if facts.history else None)
-def _slow_node(facts: Facts, ratios: dict[str, float]) -> Iterator[Finding]:
+@check("slow-node", lambda facts: facts.history.paces if facts.history else None)
+def _slow_node(facts: Facts, paces: dict[str, float]) -> Iterator[Finding]:
     """No node is much slower than the others at the same kind of unit."""
-    slowest = max(ratios, key=ratios.__getitem__)
-    if ratios[slowest] <= SLOWER:
-        return
-    message = f"{slowest} takes {ratios[slowest]:.1f} times as long as the other nodes"
-    exclude = f"--set 'cluster.directives=[\"--exclude={slowest}\"]'"
-    yield warning(message, f"{exclude}; tell the site's support")
+    slowest, ratio = max(paces.items(), key=itemgetter(1))
+    if ratio > SLOWER:
+        message = f"{slowest} takes {ratio:.1f} times as long as the other nodes"
+        exclude = f"--set 'cluster.directives=[\"--exclude={slowest}\"]'"
+        yield warning(message, f"{exclude}; tell the site's support")
 
 
-def pace(history: RunHistory) -> dict[str, float]:
-    """For each host the median of its units' seconds over the median of the same model's units on
-    other hosts; empty if no two hosts can be compared.
-    """
-    hosts = {entry.name: entry.host for entry in history.entries if isinstance(entry, WorkerJoined)}
-    units: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for record in history.records:
-        host = hosts.get(record.worker or "")
-        if record.ok and host and record.kind != "train":
-            model = record.name.partition("@")[0]
-            units[record.kind, model][host].append(record.seconds)
-    ratios: dict[str, list[float]] = defaultdict(list)
-    for by_host in units.values():
-        for host, inside in by_host.items():
-            others = [seconds for other, seconds in by_host.items() if other != host]
-            outside = list(chain.from_iterable(others))
-            if min(len(inside), len(outside)) >= ENOUGH and median(outside) > 0:
-                ratios[host].append(median(inside) / median(outside))
-    return {host: median(values) for host, values in ratios.items()}
-
-
-@check("waiting", lambda facts: _busy(facts.history) if facts.history else None)
+@check("waiting", lambda facts: facts.history.busy if facts.history else None)
 def _waiting(facts: Facts, busy: float) -> Iterator[Finding]:
     """Workers compute most of the time, instead of waiting for data or for the driver."""
     if busy < IDLE:
         remedy = "loading or the driver is the limit: fewer workers, or a faster file system"
         yield warning(f"workers computed {busy:.0%} of the time", remedy)
-
-
-def _busy(history: RunHistory) -> float | None:
-    """The share of an uninterrupted run's time that its workers computed."""
-    entries = history.entries
-    started = [entry.at for entry in entries if isinstance(entry, RunStarted)]
-    ended = [entry.at for entry in entries if isinstance(entry, RunFinished)]
-    workers = {entry.name for entry in entries if isinstance(entry, WorkerJoined)}
-    if not workers or not len(started) == len(ended) == 1:
-        return None
-    encoded = {result.encode_seconds for _, result in scored(history.records)}
-    work = sum(record.seconds for record in history.records) + sum(encoded)
-    return work / (len(workers) * (ended[0] - started[0]))

@@ -9,25 +9,40 @@ import resource
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from pathlib import Path
+from statistics import median
 
 import psutil
+import yaml
 
+from daskmetrics import config as configuration
 from daskmetrics.checkpoints.locations import LocatedSuite, locate
 from daskmetrics.cluster.slurm import partitions
 from daskmetrics.cluster.slurm.commands import rehearse
 from daskmetrics.cluster.slurm.partitions import Partition
 from daskmetrics.cluster.slurm.script import pools, script
 from daskmetrics.config import Cluster, Config
-from daskmetrics.core.errors import DaskmetricsError
-from daskmetrics.core.events import Event, Record, is_finished, measures_nothing, records
-from daskmetrics.core.files import RunFolder, cache_folder
+from daskmetrics.core.errors import ConfigError, DaskmetricsError, did_you_mean
+from daskmetrics.core.events import (
+    Event,
+    Record,
+    RunFinished,
+    RunStarted,
+    WorkerJoined,
+    is_finished,
+    measures_nothing,
+    records,
+    scored,
+)
+from daskmetrics.core.files import RUNS, RunFolder, cache_folder, require_regular, run_names
 from daskmetrics.core.machine import gpu_models, infiniband_ports, interfaces
 from daskmetrics.execution import handshake
 from daskmetrics.execution.journal import holder, read
@@ -36,6 +51,8 @@ COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol")
 VARIABLES = ("NCCL_", "GLOO_", "CUDA_VISIBLE", "SLURM_")  # their beginnings
 SAMPLE = 4 * 2**20  # bytes of a trial write; a quota or a full disk refuses some
 TIMEOUT = 20.0  # seconds for a command to answer
+ENOUGH = 5  # the smallest number of units by which a node is judged
+LOCAL_CLUSTER = Cluster()
 
 
 @dataclass(frozen=True)
@@ -225,6 +242,43 @@ class RunHistory:
     finished: bool
     driver: str | None
 
+    @property
+    def paces(self) -> dict[str, float]:
+        """For each host the median of its units' seconds over the median of the same model's units
+        on other hosts; of several models the median. Empty if no two hosts can be compared.
+        """
+        import pandas
+
+        workers = [entry for entry in self.entries if isinstance(entry, WorkerJoined)]
+        hosts = {worker.name: worker.host for worker in workers}
+        frame = pandas.DataFrame(
+            [
+                (record.kind, record.name.partition("@")[0], hosts[record.worker], record.seconds)
+                for record in self.records
+                if record.ok and record.kind != "train" and record.worker in hosts
+            ],
+            columns=["kind", "model", "host", "seconds"],
+        )
+        ratios: dict[str, list[float]] = defaultdict(list)
+        for _, units in frame.groupby(["kind", "model"]):
+            for host, inside in units.groupby("host")["seconds"]:
+                outside = units["seconds"][units["host"] != host]
+                if min(len(inside), len(outside)) >= ENOUGH and outside.median() > 0:
+                    ratios[str(host)].append(inside.median() / outside.median())
+        return {host: median(of_models) for host, of_models in ratios.items()}
+
+    @property
+    def busy(self) -> float | None:
+        """The share of an uninterrupted run's time that its workers computed."""
+        started = [entry.at for entry in self.entries if isinstance(entry, RunStarted)]
+        ended = [entry.at for entry in self.entries if isinstance(entry, RunFinished)]
+        workers = {entry.name for entry in self.entries if isinstance(entry, WorkerJoined)}
+        if not workers or not len(started) == len(ended) == 1:
+            return None
+        encoded = {result.encode_seconds for _, result in scored(self.records)}
+        work = sum(record.seconds for record in self.records) + sum(encoded)
+        return work / (len(workers) * (ended[0] - started[0]))
+
 
 def history(run: RunFolder) -> RunHistory:
     """The journal of a run."""
@@ -244,3 +298,55 @@ class Facts:
     environment: FolderFacts | None = None  # of Python
     models: ModelFacts | None = None
     history: RunHistory | None = None
+
+
+def collect(subject: str) -> Facts:
+    """The facts about what the command line names: a run, an experiment's YAML, or a profile, by
+    name or file.
+    """
+    path = Path(subject)
+    run = RunFolder(path)
+    if run.journal.is_file():
+        has_models = run.config.is_file() and _has_models(run.config)
+        config = configuration.load(run.config) if has_models else None
+        return replace(_facts(run, config), history=history(run))
+    if path.is_dir():
+        run.must_exist()
+    if path.is_file() and _has_models(path):
+        config = configuration.load(path)
+        return _facts(RunFolder(RUNS / config.name), config)
+    try:
+        profile = configuration.cluster(subject)
+    except ConfigError as error:
+        names = run_names(RUNS)
+        if subject in names:
+            return collect(str(RUNS / subject))
+        if not names or path.suffix:
+            raise
+        raise ConfigError(
+            f"{error}{did_you_mean(subject, names)} Runs in '{RUNS}': {', '.join(names)}."
+        ) from None
+    return _facts(RunFolder(RUNS), None, profile)
+
+
+def _facts(run: RunFolder, config: Config | None, profile: Cluster = LOCAL_CLUSTER) -> Facts:
+    if config:
+        profile = config.cluster
+    prefix = Path(sys.prefix)
+    return Facts(
+        profile,
+        this_machine(),
+        slurm_facts(profile) if profile.kind == "slurm" else None,
+        folders(profile, run),
+        FolderFacts("environment", prefix, kind=file_system(prefix)),
+        models(config) if config else None,
+    )
+
+
+def _has_models(path: Path) -> bool:
+    require_regular(path)
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ConfigError(f"'{path}' cannot be read as YAML: {error}") from None
+    return isinstance(data, Mapping) and "models" in data

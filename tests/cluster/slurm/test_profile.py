@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from daskmetrics import config
-from daskmetrics.cluster.slurm.profile import choose, profile_text
+from daskmetrics.cluster.slurm.partitions import choose, profile_text
 from daskmetrics.cluster.slurm.script import pools, script
 from daskmetrics.core.errors import ConfigError
 from tests.cluster.slurm.test_partitions import read

@@ -18,7 +18,6 @@ from daskmetrics.core.machine import infiniband_ports
 from daskmetrics.core.names import Suite
 from daskmetrics.execution import Journal, Record
 from daskmetrics.planning.doctor import CHECKS, Facts, Severity, examine
-from daskmetrics.planning.doctor.checks import pace
 from daskmetrics.planning.doctor.facts import (
     FolderFacts,
     MachineFacts,
@@ -256,8 +255,8 @@ def test_the_ports_of_infiniband_are_read(tmp_path):
 
 
 def test_the_pace_of_a_node_is_relative_to_the_others():
-    assert pace(replace(HISTORY, records=SLOW)) == pytest.approx({"n0": 1 / 3, "n1": 3.0})
-    assert pace(replace(HISTORY, records=SLOW[:4])) == {}
+    assert replace(HISTORY, records=SLOW).paces == pytest.approx({"n0": 1 / 3, "n1": 3.0})
+    assert replace(HISTORY, records=SLOW[:4]).paces == {}
 
 
 def test_a_run_with_failures_taken_back_is_not_finished_and_has_no_failed_record(tmp_path):
