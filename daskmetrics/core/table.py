@@ -21,6 +21,7 @@ T = TypeVar("T")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters that make a spreadsheet compute
 # a lone return ends a row where a writer leaves it without quotes
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
+WORD = 9  # characters that a column needs, which is not broken into letters
 _UNBOUNDED = 10_000  # columns in a file or a pipe: each row stays on one line
 
 
@@ -57,13 +58,19 @@ class Table:
             pad_edge=False,
             padding=(0, 1, 0, 0),
         )
-        # the first column holds what a reader types or copies: it is broken only where no room is
-        # left
-        longest = max((cell_len(row[0]) for row in rows if row), default=0)
-        is_whole = longest + 3 * (widest - 1) <= options.max_width
+        lines = [list(map(printable, self.header)), *rows]
+        widths = [max(cell_len(line[i]) for line in lines if i < len(line)) for i in range(widest)]
+        # the narrowest columns stay whole, as long as each of the others has room for a word
+        room = options.max_width - (WORD + 2) * widest
+        whole: set[int] = set()
+        for i in sorted(range(widest), key=lambda column: widths[column]):
+            room -= widths[i] - WORD
+            if room < 0:
+                break
+            whole.add(i)
         for i in range(widest):
             name = printable(self.header[i]) if self.header else ""
-            drawn.add_column(Text(name), overflow="fold", no_wrap=is_whole and not i)
+            drawn.add_column(Text(name), overflow="fold", no_wrap=i in whole)
         for row in rows:
             drawn.add_row(*map(Text, row))
         yield drawn

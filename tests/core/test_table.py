@@ -22,13 +22,19 @@ def test_each_row_is_one_line_without_a_width():
     )
 
 
-def test_in_a_narrow_terminal_cells_continue_on_the_next_line_and_the_first_column_is_whole():
+def test_in_a_narrow_terminal_cells_continue_on_the_next_line_and_a_narrow_column_is_whole():
     lines = TABLE.as_text(width=40).splitlines()
     assert max(map(len, lines)) <= 40 and any(
         line.startswith("Banking77Classification ") for line in lines
     )
     question = ["Which of", "seventy-seven", "intents does a", "customer have?"]
     assert [line[25:] for line in lines[4:8]] == question
+
+
+def test_the_widest_column_gives_way_so_that_names_and_numbers_stay_whole():
+    row = ("file:reviews.csv(text=body, label=stars)", "out@checkpoint-2000/2", "0.858 ± 0.011")
+    first, second = Table((), (row,)).as_text(width=70).splitlines()
+    assert first.endswith("out@checkpoint-2000/2  0.858 ± 0.011") and second.strip()
 
 
 def test_columns_that_fit_in_no_other_way_break_words():
