@@ -152,7 +152,7 @@ class Figures {
 
   paint() {  // in the colours of the page, light or dark
     const style = getComputedStyle(document.documentElement);
-    const [text, soft, line, card] = ["--text", "--soft", "--line", "--card"].map(name => style.getPropertyValue(name).trim());
+    const [text, soft, line] = ["--text", "--soft", "--line"].map(name => style.getPropertyValue(name).trim());
     for (const figure of this.all) {
       for (const part of [...figure.left, ...figure.below, ...figure.right, ...figure.above, ...figure.center]) {
         if (part.type.endsWith("Axis"))
@@ -163,7 +163,7 @@ class Figures {
       }
     }
     const colours = this.document.get_model_by_name("colours");
-    if (colours) colours.nan_color = card;
+    if (colours) colours.nan_color = line;
   }
 }
 
