@@ -127,11 +127,11 @@ class Display:
 
     @property
     def phases(self) -> dict[str, str]:
-        """How far every phase is: ``30 of 99 % of budget``."""
+        """How far every phase is: ``30 of 99``, or ``82 % of budget`` of a unit in percent."""
         done = {}
         for task in self._bars.tasks:
-            text = f"{task.completed:.0f} of {task.total:.0f} {task.fields['unit']}"
-            done[task.description] = text.rstrip()
+            counted = task.fields["unit"] or f"of {task.total:.0f}"
+            done[task.description] = f"{task.completed:.0f} {counted}"
         return done
 
     def as_html(self) -> str:

@@ -53,7 +53,7 @@ def test_a_file_gets_plain_lines_and_a_phase_that_begins_again_takes_its_bar_ove
         display.phase("search", 100, unit="% of budget")
         display.advance("search", "tiny@step8/2:stdlib:order  0.512", to=100.0)
     assert "measure: 2 of 2  tiny@step1" in text.getvalue()
-    assert "search: 100 of 100 % of budget" in text.getvalue()
+    assert "search: 100 % of budget" in text.getvalue()
 
 
 @pytest.mark.parametrize(("width", "bar"), [(120, 28), (80, 10)])
