@@ -335,6 +335,7 @@ def test_each_of_several_models_has_a_line_that_is_named(a_run, width=400):
         names = view.evaluate("figures.figure('lines').renderers[0].data_source.data.label")
         drawn = view.evaluate("figures.figure('lines').renderers[1].data_source.data.y")
         legend = view.evaluate("figures.figure('lines').left[0].axis_label")
+        view.evaluate("document.querySelector('option').textContent = 'a_long_name'.repeat(9)")
         assert view.evaluate("document.documentElement.scrollWidth") <= width
     assert list(names) == ["tiny", "small"] and len(drawn) == 7
     assert legend.startswith(TASKS[0])
