@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from daskmetrics.report import BackgroundRun, Leaderboard, Run
     from daskmetrics.training.progress import ProgressCallback, progress
 
-__version__ = next((each.version for each in distributions(name="daskmetrics")), "0+source")
+__version__ = next((package.version for package in distributions(name="daskmetrics")), "0+source")
 __all__ = [
     "ConfigError",
     "DaskmetricsError",

@@ -163,7 +163,7 @@ def suites(run: RecordedRun) -> tuple[Suite, ...]:
         if record.kind == "measure":
             checkpoint = Checkpoint.parse(record.name)
             by_model.setdefault(checkpoint.model, {})[checkpoint.revision] = record
-    found = []
+    suites = []
     for model in run.models:
         records = by_model.get(model, {})
         layers: set[int] = set()
@@ -171,8 +171,8 @@ def suites(run: RecordedRun) -> tuple[Suite, ...]:
             layers.update(result.layers)
         if layers:
             places = tuple(sorted(layers)), max(layers), readouts.get(model, ("",))
-            found.append(Suite(model, training_order(records), *places))
-    return tuple(found)
+            suites.append(Suite(model, training_order(records), *places))
+    return tuple(suites)
 
 
 def spending(run: RecordedRun) -> dict[str, float]:

@@ -286,19 +286,19 @@ class ScoreMatrix:
             return None
         values = self.values(complete, tasks)
         order = np.argsort(-values @ shares, kind="stable")
-        first, others = np.sort(order[:MOST]), np.sort(order[MOST:])
-        arms = [complete[i] for i in first]
+        leading, others = np.sort(order[:MOST]), np.sort(order[MOST:])
+        arms = [complete[i] for i in leading]
         units = [self._values[1][self._columns[task]] for task in tasks]
         errors = []
         for unit, task in zip(units, tasks, strict=True):
             error = joint_error([self.recorded[arm][task] for arm in arms])
             errors.append(replace(error, covariance=error.covariance * (unit * unit)))
-        means = MeanScores.of(values[first], shares, errors)
+        means = MeanScores.of(values[leading], shares, errors)
         best = int(means.mean.argmax())
         if chosen in arms and means.mean[arms.index(chosen)] >= means.mean[best] - ROUNDING:
             best = arms.index(chosen)
         # the others are compared with the best alone
-        compared = [first[best], *others]
+        compared = [leading[best], *others]
         variance = np.zeros(len(compared))
         for share, unit, task in zip(shares, units, tasks, strict=True):
             stderr = np.array([self.recorded[complete[i]][task].stderr for i in compared])

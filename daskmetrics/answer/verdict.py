@@ -348,22 +348,22 @@ def _standing(
 def _model_standing(evidence: Evidence, model: str, overall_best: Arm) -> ModelStanding:
     """The best arm of a model by the mean of the objective, and its last layer."""
     run, tasks = evidence.run, tuple(evidence.weights)
-    last = evidence.last_layer(model)
+    last_layer = evidence.last_layer(model)
     complete = [arm for arm in evidence.scores.complete(tasks) if arm.model == model]
     best = score = gain = behind = None
     if complete:
         means = evidence.scores.values(complete, tasks) @ shares_of(run, tasks)
         best = complete[int(means.argmax())]
         score = mean_score(run.recorded[best], evidence.weights)
-        if last in complete:
-            gain = gain_over(run, best, last, tasks)
-            behind = gain_over(run, overall_best, last, tasks)
+        if last_layer in complete:
+            gain = gain_over(run, best, last_layer, tasks)
+            behind = gain_over(run, overall_best, last_layer, tasks)
     return ModelStanding(
         model=model,
         best=best,
         score=score,
-        last=last,
-        last_score=mean_score(run.recorded.get(last, {}), evidence.weights),
+        last=last_layer,
+        last_score=mean_score(run.recorded.get(last_layer, {}), evidence.weights),
         gain=gain,
         behind=behind,
         scores=sum(len(scores) for arm, scores in run.recorded.items() if arm.model == model),

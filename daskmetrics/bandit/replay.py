@@ -267,18 +267,18 @@ def simulate(
     pool = _SimulatedWorkers(problem, workers)
     path: list[ReplayStep] = []
     marks = sorted(confidence_at, reverse=True)
-    told = 0
+    reported = 0
     while True:
         for pick in learner.ask(len(pool.schedule.held)):
             pool.start(*problem.locate(pick.cell))
-        if told == len(learner.picks):
+        if reported == len(learner.picks):
             break
-        if told == len(pool.schedule.finished):
+        if reported == len(pool.schedule.finished):
             pool.schedule.advance()
-        pick = learner.picks[pool.schedule.finished[told]]
+        pick = learner.picks[pool.schedule.finished[reported]]
         learner.tell(pick.index, Outcome(table.get(pick.cell)))
-        told += 1
-        if not every or told % every:
+        reported += 1
+        if not every or reported % every:
             continue
         share = learner.spent / problem.exhaustive_cost
         step = ReplayStep(share, pool.schedule.now, float(loss[learner.state.recommended]))
@@ -290,8 +290,8 @@ def simulate(
         path.append(step)
     result = learner.recommendation()
     last_loss = float(loss[problem.arm_index[result.arm]])
-    last = ReplayStep(learner.spent / problem.exhaustive_cost, pool.schedule.now, last_loss)
-    path.append(_with_confidence(last, result))
+    final_step = ReplayStep(learner.spent / problem.exhaustive_cost, pool.schedule.now, last_loss)
+    path.append(_with_confidence(final_step, result))
     return SimulatedSearch(learner.picks, result, tuple(path), pool.utilisation)
 
 

@@ -500,17 +500,17 @@ def fault(folder: Path) -> str:
     It is complete if its configuration can be read, every weight file that its index names is there
     and has the size that its header says, and the trainer has written the file that it writes last.
     """
-    network, last = transformer_folder(folder), ""
+    network, remark = transformer_folder(folder), ""
     # others, which somebody copied without the files of the trainer, need none
     beside = folder.parent.glob(f"checkpoint-*/{STATE}")
     try:
         _check_json(network / (CONFIG if is_adapter(network) else "config.json"))
         weight_headers(network)
         if any(chain(*map(folder.glob, _OF_A_TRAINER), beside)):
-            last = ", which the trainer writes last"
+            remark = ", which the trainer writes last"
             _check_json(folder / STATE)
     except Incomplete as problem:
-        return f"{problem}{last}"
+        return f"{problem}{remark}"
     except OSError:  # a trainer removes old checkpoints at any time
         return "it cannot be read"
     return ""

@@ -178,10 +178,10 @@ def layers_of(model: Model, depth: int) -> tuple[int, ...]:
 def _find_folder(model: Model, folder: Path, on_message: OnMessage | None) -> LocatedSuite:
     folders, left_out = read_suite(model, folder, on_message)
     shape, base = folders[0].shape, None
-    whole = _base_of(model, folders)
-    if whole:
-        (base,) = whole.locations
-        shape = whole.suite.depth, whole.width
+    base_suite = _base_of(model, folders)
+    if base_suite:
+        (base,) = base_suite.locations
+        shape = base_suite.suite.depth, base_suite.width
     assert shape is not None
     checkpoints = []
     for read in folders:

@@ -148,8 +148,8 @@ def all_settings(
     profile = []
     if cluster:
         profile.append(f"cluster={cluster}")
-    last = (f"{key}={value}" for key, value in short_forms.items() if value is not None)
-    return [*profile, *settings, *last]
+    option_settings = (f"{key}={value}" for key, value in short_forms.items() if value is not None)
+    return [*profile, *settings, *option_settings]
 
 
 def path_of(config: Path | None) -> Path:

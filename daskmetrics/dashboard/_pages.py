@@ -291,8 +291,8 @@ class Page:
         if self.map.visible:
             self.source.data.update({"value": values, "error": _errors(live, name)})
             finite = values[np.isfinite(values)]
-            least = LEAST_SHARE * float(np.abs(finite).max(initial=0.0))
-            low, high = drawing.span(finite, least, margin=0.0)
+            smallest_span = LEAST_SHARE * float(np.abs(finite).max(initial=0.0))
+            low, high = drawing.span(finite, smallest_span, margin=0.0)
             self.mapper.update(low=low, high=high)
             marks = {"paid": live.paid, "best": [live.leader]}
             self.map.select_one({"name": "marks"}).data = drawing.marked(self.source, marks)

@@ -280,6 +280,6 @@ class TrainingCurves:
         if len(points) > MAX_POINTS:
             # evenly spaced steps, or the beginning of a long training would be lost
             steps = [kept.step for kept in points]
-            even = np.linspace(steps[0], steps[-1], MAX_POINTS // 2)
-            points[:] = [points[i] for i in np.unique(np.searchsorted(steps, even))]
+            even_steps = np.linspace(steps[0], steps[-1], MAX_POINTS // 2)
+            points[:] = [points[i] for i in np.unique(np.searchsorted(steps, even_steps))]
         self.version += 1

@@ -92,7 +92,7 @@ def published(path: str | Path) -> dict[Cell, KnownScore]:
     if not path.is_file():
         return {cell: KnownScore(score) for cell, score in read(path).cells().items()}
     rows = _score_rows(path)
-    return {Cell(row.arm, row.task): known for row, known in rows if math.isfinite(row.score)}
+    return {Cell(row.arm, row.task): score for row, score in rows if math.isfinite(row.score)}
 
 
 def read(path: str | Path, models: Sequence[str] = ()) -> ScoreTable:

@@ -159,8 +159,8 @@ class LoadedModel:
                 if len(batch) == 1 or not is_out_of_memory(error):
                     raise
                 budget = _BUDGETS[network.key] = reduced_budget(batch, lengths, budget)
-                again = chain.from_iterable(waiting)
-                waiting = deque(plan_batches(lengths, budget, again, equal))
+                unread = chain.from_iterable(waiting)
+                waiting = deque(plan_batches(lengths, budget, unread, equal))
 
     def is_normed(self, layer: int) -> bool:
         """Whether the protocol asks for the final norm at this layer."""

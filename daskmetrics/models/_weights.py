@@ -169,7 +169,7 @@ def changes(
 
     parameters = dict(module.named_parameters())
     by_parameter: defaultdict[str, Change] = defaultdict(Change)
-    whole: dict[str, Tensor] = {}  # trained as a whole, by their names in the trained model
+    replacements: dict[str, Tensor] = {}  # trained as a whole, by their names in the trained model
     # A (r, in), B (out, r) and perhaps the bias (out,) of each module
     factors_of: defaultdict[str, dict[str, Tensor]] = defaultdict(dict)
     for name_in_file, tensor in weights.items():
@@ -179,10 +179,10 @@ def changes(
             factors_of[match["module"]][kind] = tensor
         elif ".modules_to_save." in name:
             name = name.replace(".base_layer.", ".")
-            whole[name.replace(".modules_to_save.", ".")] = tensor
+            replacements[name.replace(".modules_to_save.", ".")] = tensor
         elif ".lora_" not in name and ".original_module." not in name:
-            whole.setdefault(name.replace(".base_layer.", "."), tensor)
-    trained = [(name, tensor, False) for name, tensor in whole.items()]
+            replacements.setdefault(name.replace(".base_layer.", "."), tensor)
+    trained = [(name, tensor, False) for name, tensor in replacements.items()]
     for name, factors in factors_of.items():
         down, up = factors["A"].float(), factors["B"].float()
         scale = adapter.scale(name, down.shape[0])

@@ -324,7 +324,7 @@ def _scaling_columns(
             of_samples = price * row.worker_hours / row.sequences
             columns["cost per million samples"].append(amount(of_samples * 1e6))
         used = row.efficiency.value
-        columns["verdict"].append(next(word for least, word in VERDICTS.items() if used >= least))
+        columns["verdict"].append(next(word for share, word in VERDICTS.items() if used >= share))
     return tuple(columns), tuple(zip(*columns.values(), strict=True))
 
 

@@ -93,13 +93,13 @@ def score_fields(run: RecordedRun, arms: Sequence[Arm]) -> list[Field]:
     scores by task; the mean of one task is its score.
     """
     shown = []
-    for task, about in run.tasks.items():
+    for task, task_summary in run.tasks.items():
         by_task = {
             arm: (scores[task].score, scores[task].stderr)
             for arm, scores in run.recorded.items()
             if task in scores
         }
-        shown.append(Field.of(task, SCORES, about["main_score"], arms, by_task))
+        shown.append(Field.of(task, SCORES, task_summary["main_score"], arms, by_task))
     if len(shown) > 1:
         return [Field.of("mean score", SCORES, "", arms, run.means), *shown]
     return shown

@@ -212,8 +212,8 @@ class Plots:
         arms = drawn_arms(run, suites, readout)
         shown = score_fields(run, arms)[: LINES + 1]
         if name != SCORE:
-            known = [*score_fields(run, arms), *metric_fields(run, arms)]
-            shown = [field for field in known if field.name == name]
+            all_fields = [*score_fields(run, arms), *metric_fields(run, arms)]
+            shown = [field for field in all_fields if field.name == name]
         if not shown or np.isnan(shown[0].values).all():
             raise self._nothing(name)
         return shown

@@ -69,8 +69,8 @@ def v_measure(embeddings: EmbeddingArray, labels: NDArray[np.int64], seed: int) 
     value = float(np.mean(values))
     draws = (np.array(values) - value) / math.sqrt(_HALVES * (_HALVES - 1))
     error = math.sqrt(_CENTRES * (influence**2).sum() + (draws**2).sum())
-    parts = np.concatenate([math.sqrt(_SHARED) * influence, draws])
-    outcomes = value + math.sqrt(len(parts) * (len(parts) - 1)) * parts
+    samples = np.concatenate([math.sqrt(_SHARED) * influence, draws])
+    outcomes = value + math.sqrt(len(samples) * (len(samples) - 1)) * samples
     return Score(value, error, n, outcomes=outcomes)
 
 
@@ -274,8 +274,8 @@ def _pseudo_values(
     blocks = min(max_blocks, n)
     block = np.empty(n, dtype=np.int64)
     block[np.argsort(labels, kind="stable")] = np.arange(n) % blocks
-    rests = [block != i for i in range(blocks)]
-    without = np.array([statistic(similarity[rest], labels[rest]) for rest in rests])
+    masks = [block != i for i in range(blocks)]
+    without = np.array([statistic(similarity[mask], labels[mask]) for mask in masks])
     return np.asarray(statistic(similarity, labels) + (blocks - 1) * (without.mean() - without))
 
 

@@ -335,8 +335,8 @@ def _part_of(task: ExampleTask, portion: Portion) -> Examples:
     fitted = chosen[:0]
     if portion.fresh and task.how.fits:
         fitted = np.flatnonzero(fresh != portion.fresh)
-    part = examples.take([*fitted, *chosen], all_documents=task.kind == "retrieval")
-    return replace(part, fitted=len(fitted))
+    portion_items = examples.take([*fitted, *chosen], all_documents=task.kind == "retrieval")
+    return replace(portion_items, fitted=len(fitted))
 
 
 def kept_back(names: Sequence[str], labels: NDArray[np.generic], share: float) -> NDArray[np.bool_]:

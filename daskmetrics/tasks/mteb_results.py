@@ -115,10 +115,10 @@ def write(results: Iterable[BenchmarkResult], folder: Path) -> None:
             "experiment_kwargs": dict(result.settings),
         }
         of_task = TaskResult.model_validate(dict(result.content))
-        place = result.model, result.revision, str(result.settings), result.task
-        if place in written:
-            of_task = of_task.merge(written[place][0])  # of a subset in both, the first counts
-        written[place] = of_task, ModelMeta.create_empty(model)
+        result_key = result.model, result.revision, str(result.settings), result.task
+        if result_key in written:
+            of_task = of_task.merge(written[result_key][0])  # of a subset in both, the first counts
+        written[result_key] = of_task, ModelMeta.create_empty(model)
     cache = mteb.ResultCache(folder)
     for of_task, meta in written.values():
         cache.save_to_cache(of_task, meta)

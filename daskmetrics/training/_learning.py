@@ -324,8 +324,10 @@ def train(
     if world.is_leader:
         files.remove_partial(folder)
         files.remove_partial(folder / "resume")
-        first = min(steps, default=0)
-        usable = (path for path in suite.resume_states(folder) if suite.state_step(path) <= first)
+        first_step = min(steps, default=0)
+        usable = (
+            path for path in suite.resume_states(folder) if suite.state_step(path) <= first_step
+        )
         newest = next(filter(is_readable, usable), None)
     with (
         threads(recipe.threads),

@@ -397,14 +397,14 @@ def _same_versions(facts: Facts, history: RunHistory) -> Iterator[Finding]:
     """The workers of a run have the versions of this machine; patch releases of Python and builds
     of a package count as the same.
     """
-    here = facts.here.versions
+    local_versions = facts.here.versions
     for worker in history.entries:
         if not isinstance(worker, WorkerJoined):
             continue
         differing = [
-            f"{name} {version} there, {here[name]} here"
+            f"{name} {version} there, {local_versions[name]} here"
             for name, version in worker.versions.items()
-            if version != here.get(name, version)
+            if version != local_versions.get(name, version)
         ]
         if differing:
             remedy = "start workers from this environment, or from one with the same packages"

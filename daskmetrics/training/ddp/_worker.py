@@ -213,8 +213,8 @@ class _Relay:
             block = file.read(1 << 20)
         self.read += len(block)
         facts: dict[str, float] = {}
-        for more in printed(block.decode(errors="replace")):
-            facts |= more
+        for line_facts in printed(block.decode(errors="replace")):
+            facts |= line_facts
         if "loss" in facts:
             facts = {name: self.latest[name] for name in STEPS & set(self.latest)} | facts
         if "step" in facts:
