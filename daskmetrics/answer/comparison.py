@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import numpy as np
 
@@ -58,7 +57,7 @@ class RunComparison:
     best_arms: ArmComparison | None  # None if a search is not finished
     shared: Agreement
     left_out: Sequence[str]  # why scores were not compared
-    settings: Mapping[str, Sequence[Any]]
+    settings: Mapping[str, Sequence[object]]
 
 
 @dataclass(frozen=True)
@@ -174,11 +173,11 @@ def known_scores(run: RecordedRun) -> dict[Cell, KnownScore]:
     return scores
 
 
-def different_settings(*runs: RecordedRun) -> dict[str, tuple[Any, ...]]:
+def different_settings(*runs: RecordedRun) -> dict[str, tuple[object, ...]]:
     """The settings of runs that differ, by key; None where a run has none."""
     import pandas
 
-    settings: list[dict[str, Any]] = []
+    settings: list[dict[str, object]] = []
     for run in runs:
         (flat,) = pandas.json_normalize(run.config).to_dict("records")
         settings.append({str(key): value for key, value in flat.items()})

@@ -297,7 +297,7 @@ def plan(config: Path | None, submit: int | None, **options: Any) -> Output:
         if submit is not None:
             _submit(proposal, submit)
 
-    def document() -> dict[str, Any]:
+    def document() -> dict[str, object]:
         if submit is not None:
             raise ConfigError("--json shows the options and --submit runs one: omit one of them.")
         return proposal_document(proposal)

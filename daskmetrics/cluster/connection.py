@@ -348,10 +348,10 @@ class ProfileCluster:
 
     def __init__(
         self,
-        profile: str | Mapping[str, Any] | Cluster = "local",
+        profile: str | Mapping[str, object] | Cluster = "local",
         *,
         run: str = "notebook",
-        **changes: Any,
+        **changes: object,
     ) -> None:
         if isinstance(profile, Cluster):
             profile = profile.model_dump()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from distributed import Client, WorkerPlugin
+from distributed import Client, Worker, WorkerPlugin
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.machine import VISIBLE, visible_gpus
@@ -55,7 +55,7 @@ class PinningPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed has no t
     def __init__(self, pins: Pins) -> None:
         self.pins = pins
 
-    def setup(self, worker: Any) -> None:
+    def setup(self, worker: Worker) -> None:
         worker.daskmetrics_pins = {"name": worker.name, **pin(self.pins)}
 
 

@@ -47,7 +47,10 @@ class Note(Exception):
 
 
 def run_checks(
-    client: Client, profile: Cluster, question: str, require_same: Callable[[str, Any], None]
+    client: Client,
+    profile: Cluster,
+    question: str,
+    require_same: Callable[[str, Mapping[str, str]], None],
 ) -> Iterator[SelfTestResult]:
     """Check on the first worker what a run needs, one check after the other.
 
@@ -57,7 +60,7 @@ def run_checks(
     """
     address, info = next(iter(workers(client).items()))
 
-    def call(function: Callable[..., Any], *args: Any) -> Any:
+    def call(function: Callable[..., object], *args: object) -> Any:
         return client.run(function, *args, workers=[address])[address]
 
     def check_versions() -> str:
@@ -175,7 +178,7 @@ def marker(folder: Path) -> Iterator[tuple[Path, str]]:
         file.unlink(missing_ok=True)
 
 
-def _device() -> dict[str, Any]:
+def _device() -> dict[str, object]:
     cuda = import_module("torch").cuda
     names = [cuda.get_device_name(i) for i in range(cuda.device_count())]
     driver = Path("/proc/driver/nvidia/version").exists()

@@ -93,7 +93,7 @@ def state_with_main_object(value: object, reference: str) -> dict[str, Any]:
     return state
 
 
-def restore_state(value: object, state: Mapping[str, Any]) -> None:
+def restore_state(value: object, state: Mapping[str, object]) -> None:
     """Give a value its state, and the main module of this process the object that came with it."""
     for name, content in state.items():
         module, separator, object_name = name.partition(":")

@@ -102,7 +102,7 @@ def read_json_lines(path: Path) -> Iterator[tuple[str, Any]]:
                     ) from None
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     values = dict(pairs)
     if len(values) < len(pairs):
         raise ValueError(f"a name stands twice in {', '.join(name for name, _ in pairs)}")

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from distributed import Client
+from distributed import Client, Scheduler
 
 from daskmetrics.core import events as events
 from daskmetrics.core.results import Scored
@@ -128,7 +128,7 @@ def _shown(message: events.LiveMessage) -> dict[str, Any]:
     return events.to_json(message)
 
 
-def _has_plugin(dask_scheduler: Any) -> bool:
+def _has_plugin(dask_scheduler: Scheduler) -> bool:
     """Whether the scheduler can receive messages; it would not answer calls of an unknown
     handler.
     """

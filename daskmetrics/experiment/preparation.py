@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any
 
 from daskmetrics import metrics, tasks
 from daskmetrics.bandit import Policy, policy_named, policy_path, task_weights
@@ -194,7 +193,7 @@ class Experiment:
         """Number of views of every prompt that the metrics read."""
         return max((metric.views for metric in self.metrics), default=0)
 
-    def template(self, attributes: Mapping[str, Any]) -> Template:
+    def template(self, attributes: Mapping[str, object]) -> Template:
         """The layout of the store that this experiment fills."""
         measured = Axis(
             tuple(metric.name for metric in self.metrics),

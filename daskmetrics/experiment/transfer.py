@@ -69,7 +69,7 @@ def to_mteb(folder: RunFolder, path: Path) -> tuple[int, int]:
         if not detail.get("scores"):
             others += 1
             continue
-        settings: dict[str, Any] = {"layer": arm.layer}
+        settings: dict[str, object] = {"layer": arm.layer}
         if result.protocol:
             settings["protocol"] = result.protocol[:12]
         if arm.readout:

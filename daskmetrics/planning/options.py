@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -738,7 +737,7 @@ def _notes(proposal: Proposal) -> Iterator[str]:
                 yield note
 
 
-def proposal_document(proposal: Proposal) -> dict[str, Any]:
+def proposal_document(proposal: Proposal) -> dict[str, object]:
     """A plan for other programs; see docs/json.md."""
     suggestions = []
     for suggestion in proposal.suggestions:

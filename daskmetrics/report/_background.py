@@ -45,7 +45,7 @@ class BackgroundRun:
     """
 
     def __init__(
-        self, drive: Callable[[Display], object], folder: RunFolder, given: Any = None
+        self, drive: Callable[[Display], object], folder: RunFolder, given: object = None
     ) -> None:
         self._folder, self._drive, self._given = folder, drive, given
         self._error: BaseException | None = None
@@ -90,7 +90,7 @@ class BackgroundRun:
             await asyncio.to_thread(self.stop)
             raise
 
-    def __await__(self) -> Generator[Any, Any, Run]:
+    def __await__(self) -> Generator[Any, None, Run]:
         return asyncio.to_thread(self.wait).__await__()
 
     def _require_thread(self) -> None:

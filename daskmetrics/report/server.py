@@ -18,7 +18,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from jinja2 import TemplateError
 from tornado.httpserver import HTTPServer
@@ -45,6 +45,7 @@ FILES = {
     ".svg": "image/svg+xml",
     ".json": "application/json",
 }
+T = TypeVar("T")
 HEADERS = {
     "Cache-Control": "no-cache",
     "Referrer-Policy": "no-referrer",  # the address holds the token
@@ -225,7 +226,7 @@ class _Page(RequestHandler):  # type: ignore[misc]  # tornado is followed withou
         for name, value in HEADERS.items():
             self.set_header(name, value)
 
-    def write_error(self, status_code: int, **options: Any) -> None:
+    def write_error(self, status_code: int, **options: object) -> None:
         reasons = {
             403: "Open the link that `daskmetrics runs serve` has printed: it holds the token."
         }
@@ -243,7 +244,7 @@ class _Page(RequestHandler):  # type: ignore[misc]  # tornado is followed withou
             case _:
                 raise HTTPError(404)
 
-    async def _in_pool(self, work: Callable[..., Any], *arguments: Any) -> Any:
+    async def _in_pool(self, work: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.pool, work, *arguments)
 
     def _send_file(self, name: str, file: str) -> None:
@@ -258,7 +259,7 @@ class _Page(RequestHandler):  # type: ignore[misc]  # tornado is followed withou
 
     def _page(self, parts: Sequence[str], nonce: str) -> str:
         """The filled template; what cannot be read becomes a page with the reason."""
-        values: dict[str, Any] = dict.fromkeys(("problem", "rows", "run", "tables"))
+        values: dict[str, object] = dict.fromkeys(("problem", "rows", "run", "tables"))
         try:
             match parts:
                 case ["run", name]:
@@ -275,7 +276,7 @@ class _Page(RequestHandler):  # type: ignore[misc]  # tornado is followed withou
         page = template("serve.html")
         return page.render(values, up=up, nonce=nonce, interval=INTERVAL, now=time.time())
 
-    def _of_run(self, name: str) -> dict[str, Any]:
+    def _of_run(self, name: str) -> dict[str, object]:
         run = self.runs.run(name)
         report = self.runs.file_of_report(name, "index.html")
         decisions = []
@@ -293,7 +294,7 @@ class _Page(RequestHandler):  # type: ignore[misc]  # tornado is followed withou
             "failures": failures_table(analysis.failures(run)),
         }
 
-    def _of_comparison(self) -> dict[str, Any]:
+    def _of_comparison(self) -> dict[str, object]:
         names = list(dict.fromkeys(self.get_query_arguments("run")))
         if len(names) < 2:
             raise ConfigError("Choose two or more runs to compare.")

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 PIPE = "DASKMETRICS_PROGRESS"  # variable with the number of the file that takes the reports
@@ -76,7 +76,14 @@ class ProgressCallback:
             return lambda *_, **__: None
         raise AttributeError(f"'ProgressCallback' object has no attribute '{name}'")
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **others: Any) -> None:
+    def on_log(
+        self,
+        args: Any,
+        state: Any,
+        control: object,
+        logs: Mapping[str, float] | None = None,
+        **others: object,
+    ) -> None:
         """Report the step and the numbers that the trainer logs; the trainer calls it.
 
         Examples

@@ -91,10 +91,10 @@ class WorkerArrivals(SchedulerPlugin):  # type: ignore[misc]  # distributed has 
         self.refused: set[str] = set()
         self.has_left = False
 
-    def add_worker(self, scheduler: Any, worker: str) -> None:
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         self.names[worker] = str(scheduler.workers[worker].name)
 
-    def remove_worker(self, scheduler: Any, worker: str, **_: Any) -> None:
+    def remove_worker(self, scheduler: Scheduler, worker: str, **_: object) -> None:
         self.has_left = True
 
     def log_event(self, topic: str, msg: Any) -> None:
@@ -139,7 +139,7 @@ class Supervisor:
         self,
         profile: Cluster,
         launch: LaunchInfo,
-        scheduler: Any,
+        scheduler: Scheduler,
         on_message: Callable[[str], None],
         keys: Path,
     ) -> None:
@@ -458,7 +458,7 @@ class SlurmCluster(PrivateCluster):
             self.supervisor.scale(n, n, pool)
 
     def adapt(
-        self, minimum: int = 0, maximum: int = 1, pool: str | None = None, **_: Any
+        self, minimum: int = 0, maximum: int = 1, pool: str | None = None, **_: object
     ) -> SimpleNamespace:
         """Let the number of workers of a pool follow the work between two limits; the lower is at
         least 1.

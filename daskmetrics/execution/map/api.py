@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
 
 from distributed import Client
 from distributed.scheduler import KilledWorker
@@ -41,10 +40,10 @@ log = logging.getLogger(__name__)
 
 
 def map(
-    function: Callable[..., Any],
-    iterable: Iterable[Any],
+    function: Callable[..., object],
+    iterable: Iterable[object],
     *,
-    client: Any,
+    client: object,
     journal: str | Path,
     batch_size: int = MapOptions.batch_size,
     retries: int = MapOptions.retries,

@@ -18,7 +18,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from daskmetrics.core.errors import ConfigError, DataError, room_for
 from daskmetrics.core.events import Event, ItemsRetried, MapStarted, RunStarted, latest, records
@@ -171,8 +171,8 @@ class ResultDifference:
 
     item: str
     field: str
-    recorded: Any
-    again: Any
+    recorded: object
+    again: object
 
 
 @dataclass(frozen=True)
@@ -225,8 +225,8 @@ def verify(
     seed: int = 0,
     ignore: Sequence[str] = (),
     tolerance: float = 0.0,
-    function: Callable[..., Any] | None = None,
-    values: Iterable[Any] | None = None,
+    function: Callable[..., object] | None = None,
+    values: Iterable[object] | None = None,
 ) -> Verification:
     """Check the folder of a map: its lines, its items, and a random sample of its results.
 

@@ -72,8 +72,8 @@ class MapSpec:
 
 
 def make_spec(
-    function: Callable[..., Any],
-    values: Iterable[Any],
+    function: Callable[..., object],
+    values: Iterable[object],
     options: MapOptions | None = None,
     *,
     seed: int = 0,

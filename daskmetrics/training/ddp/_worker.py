@@ -33,7 +33,7 @@ MEASURE = 2.0  # seconds between two measurements of a rank
 _STORES: dict[str, Any] = {}  # TCPStores that this worker holds, by topic; they outlive the ranks
 
 
-def inventory(dask_worker: Any) -> RankHost:
+def inventory(dask_worker: Worker) -> RankHost:
     """This worker, its machine and its GPUs, read without initialising CUDA."""
     models = gpu_models()
     return RankHost(
@@ -132,7 +132,7 @@ class _RankUse:
     seconds: float = 0.0
     use: dict[str, float] = field(default_factory=dict)
 
-    def __call__(self, dask_worker: Any) -> dict[str, float]:
+    def __call__(self, dask_worker: Worker) -> dict[str, float]:
         elapsed = time.monotonic() - self.measured
         if elapsed < MEASURE:
             return self.use
