@@ -76,7 +76,8 @@ def by_layer(run: RecordedRun, readout: str | None = None) -> dict[Arm, Arm]:
 
     The best has the greatest mean score or, while none of the layer has one, the most scores.
     """
-    means, chosen = run.means, dict[Arm, Arm]()
+    means = run.means
+    chosen = dict[Arm, Arm]()
     nothing = (-math.inf, 0.0)
     worth = {
         arm: (means.get(arm, nothing)[0], len(by_task)) for arm, by_task in run.recorded.items()

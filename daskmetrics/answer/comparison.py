@@ -147,7 +147,8 @@ def compare_best(run: RecordedRun, other: RecordedRun) -> ArmComparison:
     """The recommended arm of the other run beside that of the first, on the tasks over the same
     subsets.
     """
-    arm, other_arm = run.finished_search().best_arm, other.finished_search().best_arm
+    arm = run.finished_search().best_arm
+    other_arm = other.finished_search().best_arm
     return compare_arms(other, other_arm, arm, run, unlike_tasks(run, other))
 
 
@@ -222,7 +223,8 @@ def _agreement(
     gaps = theirs - mine
     worst = int(np.abs(gaps).argmax())
     rho = rank_correlation(mine, theirs) if len(cells) >= FEWEST else None
-    mean, greatest = float(gaps.mean()), float(gaps[worst])
+    mean = float(gaps.mean())
+    greatest = float(gaps[worst])
     return Agreement(len(cells), mean, greatest, cells[worst], rho), left_out
 
 

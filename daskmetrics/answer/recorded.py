@@ -151,7 +151,8 @@ class RecordedRun:
     @property
     def weights(self) -> dict[str, float]:
         """Weights of the tasks of the objective, by name; tasks without weight are left out."""
-        kinds, search = self.kinds, self.config["search"]
+        kinds = self.kinds
+        search = self.config["search"]
         if not kinds:
             return {}
         weights = task_weights(kinds, search["objective"], search["weights"])
@@ -216,7 +217,8 @@ class RecordedRun:
         --------
         >>> run.differences(run.best().arm, Arm.parse("tiny@step8/2"))  # doctest: +SKIP
         """
-        mine, theirs = self.recorded.get(arm, {}), (run or self).recorded.get(other, {})
+        mine = self.recorded.get(arm, {})
+        theirs = (run or self).recorded.get(other, {})
         return {
             task: difference(mine[task], theirs[task])
             for task in self.tasks

@@ -258,7 +258,8 @@ class ScoreMatrix:
         seen = Observations.of(cells)
         ones = np.ones((len(self._rows), len(self._columns)))
         features = np.zeros((len(ones), 2 + len({arm.model for arm in self._rows})))
-        arms, tasks = tuple(self._rows), tuple(self._columns)
+        arms = tuple(self._rows)
+        tasks = tuple(self._columns)
         scale = reward_scale(Problem(arms, tasks, features, ones, ones, self.reward), seen)
         values = np.full(ones.shape, math.nan)
         values[seen.arm, seen.task] = scale.values(seen)
@@ -286,7 +287,8 @@ class ScoreMatrix:
             return None
         values = self.values(complete, tasks)
         order = np.argsort(-values @ shares, kind="stable")
-        leading, others = np.sort(order[:MOST]), np.sort(order[MOST:])
+        leading = np.sort(order[:MOST])
+        others = np.sort(order[MOST:])
         arms = [complete[i] for i in leading]
         units = [self._values[1][self._columns[task]] for task in tasks]
         errors = []

@@ -322,7 +322,8 @@ class _SimulatedWorkers:
 
     def start(self, arm: int, task: int) -> None:
         """Start the next decision on an idle worker."""
-        problem, now = self._problem, self.schedule.now
+        problem = self._problem
+        now = self.schedule.now
         checkpoint = int(problem.checkpoint_index[arm])
         scoring = float(problem.score_cost[arm, task])
         encoded = self._encoded.get((checkpoint, task))

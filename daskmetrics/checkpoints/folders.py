@@ -377,7 +377,8 @@ def read_adapter(folder: Path) -> Adapter:
     """
     with readable("The adapter", folder / CONFIG):
         config = read_json(folder / CONFIG, dict)
-        kind, start = config.get("peft_type"), config.get("init_lora_weights")
+        kind = config.get("peft_type")
+        start = config.get("init_lora_weights")
         unknown = sorted(name for name, value in config.items() if value and name not in _KNOWN)
         problem = ""
         if kind != "LORA":
@@ -500,7 +501,8 @@ def fault(folder: Path) -> str:
     It is complete if its configuration can be read, every weight file that its index names is there
     and has the size that its header says, and the trainer has written the file that it writes last.
     """
-    network, remark = transformer_folder(folder), ""
+    network = transformer_folder(folder)
+    remark = ""
     # others, which somebody copied without the files of the trainer, need none
     beside = folder.parent.glob(f"checkpoint-*/{STATE}")
     try:

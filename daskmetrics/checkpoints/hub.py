@@ -152,7 +152,10 @@ def read_repository(model: Model) -> Repository:
     """What the hub's cache, the kept lists and the hub say of a model; the hub is asked for what
     the others do not say.
     """
-    source, refs, silence, is_open = str(model.source), None, "it was not asked", False
+    source = str(model.source)
+    refs = None
+    silence = "it was not asked"
+    is_open = False
     try:
         names = select_revisions(model.revisions, None)
     except ConfigError:

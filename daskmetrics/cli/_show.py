@@ -86,7 +86,8 @@ def _map_status(run: Path, workers: Workers | None) -> Output:
     from daskmetrics.execution.map.result_table import summary_text
 
     _, _, tracker = read_map(run)
-    results, items = tracker.results(), len(tracker.states)
+    results = tracker.results()
+    items = len(tracker.states)
     idle = idle_now(RunFolder(run))
     is_finished = len(results) == items
 

@@ -97,7 +97,8 @@ def check_device(device: Mapping[str, Any], needs_gpu: bool) -> str:
     >>> check_device({"visible": "0", "devices": ["NVIDIA L40S"], "driver": True}, needs_gpu=True)
     'has GPU 0: NVIDIA L40S'
     """
-    visible, names = device["visible"], device["devices"]
+    visible = device["visible"]
+    names = device["devices"]
     if not needs_gpu:
         return f"CPU; visible GPUs: {', '.join(names) or 'none'}"
     if len(names) > 1:
@@ -128,7 +129,9 @@ def check_clock(ask: Callable[[], float], clock: Callable[[], float] = time.time
     """
     offsets = []
     for _ in range(2):  # the first may have to connect
-        sent, theirs, received = clock(), ask(), clock()
+        sent = clock()
+        theirs = ask()
+        received = clock()
         offsets.append(((received - sent) / 2, theirs - (sent + received) / 2))
     error, ahead = min(offsets)
     if abs(ahead) - error > TOLERATED:

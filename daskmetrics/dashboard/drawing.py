@@ -74,7 +74,8 @@ def span(values: NDArray[np.floating], least: float, margin: float = 0.12) -> tu
     finite = values[np.isfinite(values)]
     if not len(finite):
         return 0.0, 1.0
-    low, high = float(finite.min()), float(finite.max())
+    low = float(finite.min())
+    high = float(finite.max())
     half = max((0.5 + margin) * (high - low), least / 2) or 0.5  # equal values without an error
     return (low + high) / 2 - half, (low + high) / 2 + half
 

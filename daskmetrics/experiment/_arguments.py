@@ -128,7 +128,8 @@ def _written(argument: str, table: dict[str, object], folder: RunFolder) -> str:
     for key in table:
         if key not in keys:
             raise unknown(f"key of {argument}", key, keys)
-    name, data = table["name"], table.get("data")
+    name = table["name"]
+    data = table.get("data")
     if not isinstance(name, str) or UNSUITABLE.search(name) or not name.strip("."):
         raise ConfigError(
             f"{argument}: the name {name!r} is not valid; use letters, digits, '.', '_' and '-'."

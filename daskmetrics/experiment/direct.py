@@ -195,7 +195,8 @@ class LayerScores:
 
     def gain(self, arm: Arm) -> Difference | None:
         """What an arm gains over its `last_layer` on the tasks that both have scores of, if any."""
-        scores, others = self.recorded[arm], self.recorded[self.last_layer(arm)]
+        scores = self.recorded[arm]
+        others = self.recorded[self.last_layer(arm)]
         return mean_difference(
             [difference(scores[task], others[task]) for task in scores if task in others]
         )
@@ -588,7 +589,8 @@ def _from_modules(
     for key in protocol:
         if key not in _MODEL_KEYS:
             raise unknown("argument for layers that are modules", key, _MODEL_KEYS)
-    kind, modules = type(model).__name__, set(model.modules())
+    kind = type(model).__name__
+    modules = set(model.modules())
     if not layers or not all(layers):
         raise ConfigError(
             "No layers: name at least one module, such as layers={'first': model.blocks[0]}; a name"

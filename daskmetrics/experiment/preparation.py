@@ -222,7 +222,8 @@ def prepare(
     else:
         search = config.search.model_copy(update={"policy": policy_path(policy)})
         config = config.model_copy(update={"search": search})
-    chosen_metrics, chosen_tasks = metrics.resolve(config.metrics), tasks.resolve(config.tasks)
+    chosen_metrics = metrics.resolve(config.metrics)
+    chosen_tasks = tasks.resolve(config.tasks)
     fresh: tuple[Task, ...] = ()
     if config.search.confirm == "fresh":
         chosen_tasks, fresh = divide(chosen_tasks, FRESH_SHARE)
@@ -341,7 +342,9 @@ def draw_prompts(config: Config) -> tuple[str, ...]:
     readouts = [model.readouts or config.readouts for model in config.models]
     if not config.metrics and not any(section.is_fitted for section in readouts):
         return ()
-    source, count, seed = config.corpus.source, config.corpus.prompts, config.seed
+    source = config.corpus.source
+    count = config.corpus.prompts
+    seed = config.seed
     if not source.startswith("task:"):
         return corpus.prompts(source, count, seed)
     (task,) = tasks.resolve([source.removeprefix("task:")])

@@ -192,7 +192,10 @@ class WatchCallback:
                 "models: leave it out; the model of a WatchCallback is what the trainer saves."
             )
         self.watching: BackgroundWatch | None = None
-        self._config, self._folder, self._wait, self._arguments = config, folder, wait, arguments
+        self._config = config
+        self._folder = folder
+        self._wait = wait
+        self._arguments = arguments
 
     def __getattr__(self, name: str) -> Any:
         """Nothing happens at the other events of a ``TrainerCallback``, whose class would import

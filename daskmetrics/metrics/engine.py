@@ -163,7 +163,8 @@ class Reducer:
     def _settle(self) -> None:
         """Solve the waiting layers together, and take what they give from the device."""
         # one that does not fit into memory comes again, as part of smaller batches
-        batches, self._waiting = list(self._waiting.values()), {}
+        batches = list(self._waiting.values())
+        self._waiting = {}
         unsolved = [batch for batch in batches if batch.unsolved]
         off = torch.zeros((), dtype=torch.bool, device=batches[0].vectors.device)
         if unsolved:

@@ -73,9 +73,12 @@ class Encoder:
         readout: Readout = DEFAULT,
         corpus: Sequence[str] = (),
     ) -> None:
-        self.model, self.protocol, self.layers = model, protocol, tuple(layers)
+        self.model = model
+        self.protocol = protocol
+        self.layers = tuple(layers)
         self.names: tuple[int | str, ...] = tuple(names) or self.layers
-        self.readout, self._corpus = readout, corpus
+        self.readout = readout
+        self._corpus = corpus
 
     @classmethod
     def load(

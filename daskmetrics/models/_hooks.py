@@ -32,8 +32,10 @@ class HookedModel:
     def __init__(
         self, network: nn.Module, layers: Mapping[str, nn.Module], prepare: Prepare | None
     ) -> None:
-        self._network, self._prepare = network, prepare or _stacked
-        self._names, self._modules = tuple(layers), tuple(layers.values())
+        self._network = network
+        self._prepare = prepare or _stacked
+        self._names = tuple(layers)
+        self._modules = tuple(layers.values())
         tensor = next(chain(network.parameters(), network.buffers()), torch.empty(0, device="cpu"))
         self.device = tensor.device
 

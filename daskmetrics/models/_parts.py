@@ -70,7 +70,8 @@ class NetworkParts:
         """The size of the network; None if the blocks are not known."""
         if not self.blocks:
             return None
-        config, weights = self.reader.config, dict(self.reader.named_parameters())
+        config = self.reader.config
+        weights = dict(self.reader.named_parameters())
         by_block = [set(block.parameters()) for block in self.blocks]
         inside = set().union(*by_block)
         # no layer reads a pooler
@@ -421,5 +422,6 @@ def _are_close(a: Tensor, b: Tensor) -> bool:
     finite = a.isfinite()
     if not torch.equal(finite, b.isfinite()):
         return False
-    a, b = a[finite].float(), b[finite].float()
+    a = a[finite].float()
+    b = b[finite].float()
     return bool((a - b).norm() <= tolerance * a.norm())

@@ -202,7 +202,8 @@ def _step(step: Dense | str, device: torch.device) -> Callable[[Tensor], Tensor]
         )
     apply = activation()
     weights = {name: tensor.float().to(device) for name, tensor in load_dense(step).items()}
-    linear, bias = weights.get("linear.weight"), weights.get("linear.bias")
+    linear = weights.get("linear.weight")
+    bias = weights.get("linear.bias")
     residual = weights.get("residual.weight")
     if linear is None:
         raise DataError(

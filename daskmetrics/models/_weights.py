@@ -110,7 +110,8 @@ class Prefetch:
         """
         if location == self._location or (self._thread is not None and self._thread.is_alive()):
             return
-        self._location, self._weights = location, None
+        self._location = location
+        self._weights = None
         self._thread = Thread(
             target=self._read, args=(location, pin, names), name="prefetch", daemon=True
         )
@@ -184,7 +185,8 @@ def changes(
             replacements.setdefault(name.replace(".base_layer.", "."), tensor)
     trained = [(name, tensor, False) for name, tensor in replacements.items()]
     for name, factors in factors_of.items():
-        down, up = factors["A"].float(), factors["B"].float()
+        down = factors["A"].float()
+        up = factors["B"].float()
         scale = adapter.scale(name, down.shape[0])
         trained.append((f"{name}.weight", up @ down * scale, True))
         if "bias" in factors:
@@ -193,7 +195,8 @@ def changes(
         target = _target(name, module, parameters, path)
         if target is None:
             continue
-        layer, parameter = module.get_submodule(target.rpartition(".")[0]), parameters[target]
+        layer = module.get_submodule(target.rpartition(".")[0])
+        parameter = parameters[target]
         # embeddings keep weights as (in, out), and what GPT-2 has for linear layers
         if is_added and tensor.dim() > 1 and isinstance(layer, nn.Embedding | Conv1D):
             tensor = tensor.T

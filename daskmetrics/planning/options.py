@@ -308,7 +308,8 @@ class Workload:
             source += f"; {self.device} to {device} estimated {basis}"
         measured = device == self.device and all(phase.seconds.measured for phase in self.phases)
         if self.download:
-            seconds, measured = seconds + self.download.interval, False
+            seconds = seconds + self.download.interval
+            measured = False
             source += f"; downloads: {self.download.source}"
         ages = [phase.seconds.at for phase in self.phases if phase.seconds.at is not None]
         return Estimate(seconds, source, measured, min(ages, default=None))

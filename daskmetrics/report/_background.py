@@ -47,7 +47,9 @@ class BackgroundRun:
     def __init__(
         self, drive: Callable[[Display], object], folder: RunFolder, given: object = None
     ) -> None:
-        self._folder, self._drive, self._given = folder, drive, given
+        self._folder = folder
+        self._drive = drive
+        self._given = given
         self._error: BaseException | None = None
         self._cells: list[NotebookCell] = []
         self._display = Display(on_change=self._refresh)

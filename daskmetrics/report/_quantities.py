@@ -140,7 +140,8 @@ def fields(
         shown.append(Field.of(COST_NAMES[name], COSTS, "", arms, costs))
     if not run.recorded:
         return shown
-    scores, means = score_fields(run, arms), run.means
+    scores = score_fields(run, arms)
+    means = run.means
     if len(scores) > 1:
         counts = {arm: (float(len(by_task)), math.nan) for arm, by_task in run.recorded.items()}
         scores.append(Field.of("tasks scored", SCORES, "", arms, counts))

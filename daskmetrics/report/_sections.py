@@ -311,7 +311,8 @@ def within_table(run: Run, within: float) -> Table:
     if simpler is None:
         rows["Cheaper"] = f"none loses at most {percent(within)} of the score (95 %)"
     else:
-        less, best = run.cost_of(simpler.arm), run.cost_of(run.answer.best.arm)
+        less = run.cost_of(simpler.arm)
+        best = run.cost_of(run.answer.best.arm)
         rows["Cheaper"] = answer["Cheaper"]
         rows["Saves"] = (
             f"{si(less.parameters)} weights in place of {si(best.parameters)}, "
@@ -361,7 +362,8 @@ def _mean(run: Run, other: Run, compared: ArmComparison) -> str:
         return "No task of the objective was scored with both."
     relation = compared.difference.relation
     if run is other and run.result:
-        overall, pair = run.verdict.overall, [compared.arm, compared.other]
+        overall = run.verdict.overall
+        pair = [compared.arm, compared.other]
         if overall.arm in pair:
             pair.remove(overall.arm)
             relation = overall.relation(pair[0], compared.difference)

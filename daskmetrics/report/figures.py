@@ -318,7 +318,8 @@ def layer_lines(ax: Axes, points: pandas.DataFrame) -> None:
         ax.errorbar(
             places, values, errors, label=name, color=shade, marker="o", ms=3, lw=1.5, elinewidth=1
         )
-    value, error = points["value"], points["error"]
+    value = points["value"]
+    error = points["error"]
     ends = pandas.concat([value, value - error, value + error])
     ax.set_ylim(span(ends.to_numpy(float), LEAST_ERRORS * np.nan_to_num(error.median())))
     ax.set_xlim(points["layer"].min() - 0.15, points["layer"].max() + 0.15)

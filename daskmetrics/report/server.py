@@ -181,7 +181,8 @@ def _row(folder: RunFolder, stamp: Stamp) -> RunRow:
     unread = RunRow(folder.path.name, changed=stamp[0] / 1e9)
     try:
         run = Run(folder.path)
-        measured, planned = run.counts["measure", "ok"], run.start.checkpoints
+        measured = run.counts["measure", "ok"]
+        planned = run.start.checkpoints
         progress = f"{measured:,} of {plural(planned, 'checkpoint')}"
         if run.tasks:
             progress = f"{run.counts['score', 'ok']:,} of {plural(run.cells_planned, 'score')}"
@@ -215,7 +216,9 @@ class _Page(RequestHandler):  # type: ignore[misc]  # tornado is followed withou
     """All pages, below the token; errors are short pages."""
 
     def initialize(self, runs: RunCollection, token: str, pool: Executor) -> None:
-        self.runs, self.token, self.pool = runs, token, pool
+        self.runs = runs
+        self.token = token
+        self.pool = pool
 
     def prepare(self) -> None:
         token = self.request.path.split("/")[1]
@@ -322,7 +325,8 @@ async def serve(runs: RunCollection, port: int, on_start: Callable[[str], None])
         raise ConfigError(
             f"Port {port} cannot be used: {error.strerror}. Choose another with --port."
         ) from None
-    token, pool = secrets.token_urlsafe(24), ThreadPoolExecutor(1)
+    token = secrets.token_urlsafe(24)
+    pool = ThreadPoolExecutor(1)
     options = {"runs": runs, "token": token, "pool": pool}
     server = HTTPServer(Application([("/(.*)", _Page, options)], log_function=lambda page: None))
     server.add_sockets(sockets)

@@ -156,7 +156,9 @@ def ndcg(
     >>> ndcg(np.eye(3), np.eye(3), [(0, 0, 1.0), (1, 1, 1.0), (2, 0, 1.0)]).value.__round__(3)
     0.833
     """
-    unit_queries, unit_documents, gains = _unit(queries), _unit(documents), []
+    unit_queries = _unit(queries)
+    unit_documents = _unit(documents)
+    gains = []
     for query, relevances in _by_query(judgements):
         ranks, gain = _ranks(unit_documents @ unit_queries[query], relevances)
         if len(gain):
@@ -175,7 +177,9 @@ def mean_average_precision(
     >>> mean_average_precision(np.eye(3), np.eye(3), [(0, 0, 1.0), (0, 1, 0.0), (1, 0, 1.0), (1, 1, 0.0)]).value
     0.75
     """
-    unit_queries, unit_documents, precisions = _unit(queries), _unit(documents), []
+    unit_queries = _unit(queries)
+    unit_documents = _unit(documents)
+    precisions = []
     for query, relevances in _by_query(judgements):
         similarity = unit_documents[list(relevances)] @ unit_queries[query]
         ranks, _ = _ranks(similarity, dict(enumerate(relevances.values())))
@@ -197,7 +201,8 @@ def _ranks(
     indices = np.array([i for i, relevance in relevances.items() if relevance > 0], dtype=np.intp)
     values = np.array([relevances[i] for i in indices.tolist()])
     order = np.lexsort((values, -similarity[indices]))
-    indices, values = indices[order], values[order]
+    indices = indices[order]
+    values = values[order]
     others = np.delete(similarity, indices)
     before = [(others >= similarity[index] - _TOLERANCE).sum() for index in indices]
     return np.arange(1, len(indices) + 1) + before, values

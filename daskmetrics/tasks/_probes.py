@@ -65,7 +65,8 @@ def classify(
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed32)
     predicted = _predicted(partial(_model, probe, seed32), folds, embeddings, labels, fitted)
     right = predicted == labels[fitted:]
-    value, n = float(right.mean()), len(right)
+    value = float(right.mean())
+    n = len(right)
     single, paired = 1.0, 1.0
     if not fitted:
         single, paired = _inflation(value, float(np.bincount(labels).max() / n))

@@ -55,7 +55,8 @@ def read_result(path: Path) -> BenchmarkResult | None:
         if settings.get("layer") is None:
             return None
         content = _json(path)
-        numbers, names = [content.get("evaluation_time")], list[object]()
+        numbers = [content.get("evaluation_time")]
+        names = list[object]()
         for subset in _subsets(content):
             numbers.append(subset.get("main_score"))
             names += [subset.get("hf_subset", ""), *(subset.get("languages") or ())]

@@ -241,7 +241,8 @@ def precision(recipe: Recipe, corpus: Path, world: World) -> ProbeTables:
     """Seconds of a step and peak memory of the ways to save memory, each on a new model with the
     same examples.
     """
-    bfloat16, recomputed = {"precision": "bfloat16"}, {"activation_checkpointing": True}
+    bfloat16 = {"precision": "bfloat16"}
+    recomputed = {"activation_checkpointing": True}
     variants: dict[str, Mapping[str, object]] = {"float32": {}, "bfloat16": bfloat16}
     if recipe.batch % 2 == 0:
         half = {"batch": recipe.batch // 2, "accumulate": 2 * recipe.accumulate}

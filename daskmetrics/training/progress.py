@@ -111,7 +111,8 @@ def printed(text: str) -> Iterator[dict[str, float]]:
     """
     for line in re.split(r"[\r\n]+", text):
         facts: dict[str, float] = {}
-        bar, loss = _BAR.search(line), _LOSS.search(line)
+        bar = _BAR.search(line)
+        loss = _LOSS.search(line)
         if bar and _TRAINS.fullmatch(bar["text"] or ""):
             facts |= {"step": int(bar["step"]), "total": int(bar["total"])}
             epoch = _EPOCH.search(bar["text"] or "")

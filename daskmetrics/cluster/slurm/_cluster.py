@@ -289,7 +289,8 @@ class Supervisor:
                         f"Slurm accepts {pool.name} jobs again, after "
                         f"{plural(state.refusals, 'refusal')}."
                     )
-                state.refusals, state.latest_refusal = 0, ""
+                state.refusals = 0
+                state.latest_refusal = ""
                 job = Job(job_id, launch.worker, time.monotonic(), step=state.jobs.step)
                 state.jobs = replace(state.jobs, jobs=(*state.jobs.jobs, job))
         except SlurmError as error:

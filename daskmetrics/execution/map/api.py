@@ -217,7 +217,8 @@ def _run_on(
     have which status; for /metrics and the live page.
     """
     _check_function(source.spec, client)
-    options, tracker = source.spec.options, source.tracker
+    options = source.spec.options
+    tracker = source.tracker
     counts = Counter(result.status for result in tracker.results())
     next_listener, due = source.on_result, 0.0
 
@@ -249,7 +250,8 @@ def open_journal(path: str | Path) -> Journal:
 
 def _check_function(spec: MapSpec, client: Client) -> None:
     """Load the function on a worker, so that a missing module is reported before the first item."""
-    name, resources = spec.function.name, dict(spec.options.resources)
+    name = spec.function.name
+    resources = dict(spec.options.resources)
     if any(not worker["resources"].keys() & PLAIN.keys() for worker in workers(client).values()):
         resources = {unit: amount for unit, amount in resources.items() if unit not in PLAIN}
     for _ in range(PROBES):

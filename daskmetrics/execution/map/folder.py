@@ -45,7 +45,8 @@ def begin(source: MapSource, journal: Journal) -> None:
 
     Raises ConfigError if the folder belongs to an experiment.
     """
-    folder, spec = RunFolder(journal.path.parent), source.spec
+    folder = RunFolder(journal.path.parent)
+    spec = source.spec
     rows = (
         [item.key, item.name, item.value if is_json(item.value) else None] for item in spec.items
     )
@@ -301,9 +302,11 @@ def _value_differences(
         status = f"{outcome.status}, {outcome.reason}"
         yield ResultDifference(result.name, "status", "ok", status)
         return
-    before, after = dict(flatten(result.value)), dict(flatten(outcome.value))
+    before = dict(flatten(result.value))
+    after = dict(flatten(outcome.value))
     for name in sorted({*before, *after} - set(ignore)):
-        recorded, repeated = before.get(name), after.get(name)
+        recorded = before.get(name)
+        repeated = after.get(name)
         same = recorded == repeated
         if tolerance and isinstance(recorded, float) and isinstance(repeated, int | float):
             same = math.isclose(recorded, repeated, rel_tol=tolerance)

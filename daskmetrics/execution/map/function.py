@@ -288,7 +288,9 @@ def load(reference: str) -> Callable[..., object]:
 
 def _import(source: str) -> ModuleType:
     """The module of a file, or of this name."""
-    path, folder, name = Path(source).resolve(), Path.cwd(), source
+    path = Path(source).resolve()
+    folder = Path.cwd()
+    name = source
     remedy = f" For a file, add its suffix: {source}.py:..."
     if is_file := source.endswith(".py"):
         folder, name, remedy = path.parent, path.stem, ""

@@ -199,7 +199,8 @@ def _job_limit(facts: Facts, allowed: int) -> Iterator[Finding]:
 @check("gres", lambda facts: partition(facts) if facts.profile.gpus_per_job else None)
 def _gres(facts: Facts, partition: Partition) -> Iterator[Finding]:
     """The partition has the GPUs that a job requests."""
-    kind, requested = facts.profile.gpu_type, facts.profile.gpus_per_job
+    kind = facts.profile.gpu_type
+    requested = facts.profile.gpus_per_job
     counts = [
         node.has(kind) if kind else sum(node.gpus.values()) for node in partition.usable_nodes
     ]

@@ -230,7 +230,8 @@ class _Relay:
         if step > self.latest.get("step", step):
             for name in {"step", "samples", "tokens"} & set(numbers) & set(self.latest):
                 rates[name] = (numbers[name] - self.latest[name]) / elapsed
-        self.latest, self.reported = numbers, clock
+        self.latest = numbers
+        self.reported = clock
         progress = {
             "step": step,
             "total": numbers.get("total"),

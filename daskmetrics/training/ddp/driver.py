@@ -107,7 +107,8 @@ class _Launcher:
         self.telemetry = TelemetryFile(file) if file else None
 
     def drive(self) -> None:
-        program, message = self.program, self.observer.message
+        program = self.program
+        message = self.observer.message
         self.placements = self._wait_for_workers()
         if len(self.placements) < program.ranks:
             message(
