@@ -164,7 +164,7 @@ def suites(run: RecordedRun) -> tuple[Suite, ...]:
         if record.kind == "measure":
             checkpoint = Checkpoint.parse(record.name)
             by_model.setdefault(checkpoint.model, {})[checkpoint.revision] = record
-    suites = []
+    measured_suites = []
     for model in run.models:
         records = by_model.get(model, {})
         layers: set[int] = set()
@@ -172,8 +172,8 @@ def suites(run: RecordedRun) -> tuple[Suite, ...]:
             layers.update(result.layers)
         if layers:
             places = tuple(sorted(layers)), max(layers), readouts.get(model, ("",))
-            suites.append(Suite(model, training_order(records), *places))
-    return tuple(suites)
+            measured_suites.append(Suite(model, training_order(records), *places))
+    return tuple(measured_suites)
 
 
 def spending(run: RecordedRun) -> dict[str, float]:

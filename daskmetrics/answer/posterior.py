@@ -187,6 +187,7 @@ def path_of(run: RecordedRun, posterior: RunPosterior | None = None) -> SearchPa
             by_task[task] = score
             if mean := mean_score(by_task, run.weights):
                 best = np.fmax(best, mean[0])
-        points.append((number, str(arm), pick["stage"], spent, best, expected.get(arm, (best,))[0]))
+        expected_score = expected.get(arm, (best,))[0]
+        points.append((number, str(arm), pick["stage"], spent, best, expected_score))
     columns = ["number", "arm", "stage", "spent", "best", "expected"]
     return SearchPath(pandas.DataFrame(points, columns=columns), default, unit)

@@ -135,7 +135,8 @@ class MeanScores:
     @cached_property
     def _draws(self) -> NDArray[np.float32]:
         """Errors drawn from their joint normal distribution (DRAWS, A)."""
-        return _normal(len(self.mean)) @ _root(self.covariance.sum(axis=0)).T.astype(np.float32)
+        root = _root(self.covariance.sum(axis=0))
+        return _normal(len(self.mean)) @ root.T.astype(np.float32)
 
     @cached_property
     def _variance(self) -> Floats:
@@ -172,7 +173,8 @@ def not_worse(mean: Floats, variance: Floats, level: float) -> NDArray[np.bool_]
     """Which of the arms after the first a coarse test does not tell from it: unpaired, by
     Bonferroni over all pairs.
     """
-    bound = -NormalDist().inv_cdf(level / len(mean) ** 2) * np.sqrt(variance[0] + variance[1:])
+    quantile = NormalDist().inv_cdf(level / len(mean) ** 2)
+    bound = -quantile * np.sqrt(variance[0] + variance[1:])
     return np.asarray(mean[0] - mean[1:] <= bound)
 
 

@@ -607,7 +607,8 @@ class CholeskyFactor:
         schur = prior + np.diag(more.noise) - cross @ cross.T
         root = np.linalg.inv(np.linalg.cholesky(schur))
         arms = np.arange(len(model.problem.arms))
-        new = model.cells(arms, model.weights, more.arm, more.mix).T - cross @ self._cross[:n]
+        cells = model.cells(arms, model.weights, more.arm, more.mix)
+        new = cells.T - cross @ self._cross[:n]
         self._cross[n : n + m] = root @ new
         self._inverse[n : n + m, :n] = -root @ (cross @ inverse)
         self._inverse[n : n + m, n : n + m] = root
@@ -754,7 +755,8 @@ def pooled(
         return ObservationRows.of(model, seen.arm, seen.task), model.values(seen)
     arms, arm, count = np.unique(seen.arm, return_inverse=True, return_counts=True)
     fullest = np.argsort(-count, kind="stable")
-    needed = int(np.searchsorted(np.cumsum(count[fullest] - 1), len(seen) - limit)) + 1
+    removable = np.cumsum(count[fullest] - 1)
+    needed = int(np.searchsorted(removable, len(seen) - limit)) + 1
     alone = ~np.isin(arm, fullest[:needed])
     group = np.where(alone, len(arms) + np.arange(len(seen)), arm)
     _, group = np.unique(group, return_inverse=True)

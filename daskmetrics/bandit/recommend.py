@@ -256,7 +256,8 @@ def confidence(
     draws: NDArray[np.float32] = normal_draws(seed, len(arms)) @ root.T
     lead = posterior.mean[arms] - posterior.mean[arm]
     # of normal draws, since the mean of a t distribution with one degree of freedom is infinite
-    loss = float(((draws + lead).max(axis=1) - draws[:, -1]).mean())
+    best_drawn = (draws + lead).max(axis=1)
+    loss = float((best_drawn - draws[:, -1]).mean())
     freedom = posterior.model.freedom
     scale = np.sqrt(
         freedom / np.random.default_rng(seed_of("scale", seed)).chisquare(freedom, DRAWS)

@@ -166,7 +166,8 @@ def _suites(arms: Iterable[Arm]) -> tuple[Suite, ...]:
     readouts: dict[str, set[str]] = {}
     for arm in arms:
         revisions.setdefault(arm.model, set()).add(arm.revision)
-        layers.setdefault(arm.model, set()).update(Readout.parse(arm.readout).layers_of(arm.layer))
+        readout = Readout.parse(arm.readout)
+        layers.setdefault(arm.model, set()).update(readout.layers_of(arm.layer))
         readouts.setdefault(arm.model, set()).add(arm.readout)
     return tuple(
         Suite(

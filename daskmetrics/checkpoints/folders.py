@@ -445,7 +445,8 @@ def files_of(folder: Path, pickled: bool = False) -> tuple[str, ...]:
     for index in (name for name in names if name.endswith(".index.json")):
         # a foreign file: the loader says what is wrong
         with suppress(ValueError, KeyError, TypeError, AttributeError):
-            if not set(parse((folder / index).read_bytes())["weight_map"].values()) <= set(names):
+            weight_map = parse((folder / index).read_bytes())["weight_map"]
+            if not set(weight_map.values()) <= set(names):
                 return ()
     return names
 

@@ -244,7 +244,8 @@ def require_on_hub(model: Model, missing: Sequence[str], pooling: str) -> None:
         )
     if pooling == "as_shipped":
         commit = available[missing[0]]
-        files = _listings(model.source, [commit], ask=True).get(commit, {MODULES: ("", 0)})
+        listings = _listings(model.source, [commit], ask=True)
+        files = listings.get(commit, {MODULES: ("", 0)})
         if MODULES in files:
             raise ConfigError(
                 f"Model '{model.name}': {missing[0]} of {model.source} is not in the hub's cache,"

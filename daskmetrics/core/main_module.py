@@ -56,7 +56,8 @@ def import_from(*folders: str | Path) -> None:
     They are searched last: a ``queue.py`` there replaces no module of Python or of a package.
     """
     earlier = filter(None, os.environ.get(CODE, "").split(os.pathsep))
-    code = list(dict.fromkeys([*earlier, *(str(Path(folder).resolve()) for folder in folders)]))
+    resolved = (str(Path(folder).resolve()) for folder in folders)
+    code = list(dict.fromkeys([*earlier, *resolved]))
     os.environ[CODE] = os.pathsep.join(code)
     sys.path += [folder for folder in code if folder not in sys.path]
 

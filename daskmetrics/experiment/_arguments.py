@@ -182,7 +182,8 @@ def _lines(argument: str, data: Any, roles: Mapping[str, Any]) -> str:
             for column in frame.columns
             if str(column).strip().lower() in open_names and column not in roles.values()
         ]
-        chosen = frame[list(roles.values())].set_axis([ROLES[role][0] for role in roles], axis=1)
+        standard_names = [ROLES[role][0] for role in roles]
+        chosen = frame[list(roles.values())].set_axis(standard_names, axis=1)
         frame = pandas.concat([chosen, frame[free]], axis=1)
     if not len(frame):
         raise ConfigError(f"{argument}: the table has no rows.")

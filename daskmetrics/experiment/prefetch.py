@@ -93,7 +93,8 @@ def fetch(missing: Sequence[MissingFiles]) -> Iterator[tuple[MissingFiles, str |
             download.fetch()
         # of the network, the hub, the disk or the benchmark: report it and continue
         except Exception as error:
-            reason = unsigned(" ".join(str(error).split()))[:400] or type(error).__name__
+            text = unsigned(" ".join(str(error).split()))
+            reason = text[:400] or type(error).__name__
         yield download, reason
 
 

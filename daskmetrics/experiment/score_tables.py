@@ -177,7 +177,8 @@ def _score_rows(path: Path) -> Iterator[tuple[ScoreRow, KnownScore]]:
 
 
 def _arm(line: Mapping[str, str]) -> Arm:
-    model = line.get("model") or "-".join(filter(None, (line.get("family"), line.get("size"))))
+    words = filter(None, (line.get("family"), line.get("size")))
+    model = line.get("model") or "-".join(words)
     readout = Readout.parse(line.get("readout") or "")
     if not line["layer"].isdecimal() or len(line["layer"]) > 6:
         raise ValueError(f"layer '{line['layer'][:40]}' is not a number 0, 1, ...")

@@ -301,10 +301,12 @@ def posterior(experiment: Experiment, learner: Learner) -> PosteriorUpdated:
     values = np.full((2, len(index)), np.nan, np.float32)
     values[:, [index[arm] for arm in learner.problem.arms]] = scored.mean, scored.sd
     bound = np.where(state.usable, scored.mean + NORMAL_95 * scored.sd, -np.inf)
+    others = np.delete(bound, best)
+    shortfall = others.max(initial=-np.inf) - scored.mean[best]
     return PosteriorUpdated(
         values=values.tobytes(),
         leader=str(learner.problem.arms[best]),
-        shortfall=float(max(0.0, np.delete(bound, best).max(initial=-np.inf) - scored.mean[best])),
+        shortfall=float(max(0.0, shortfall)),
     )
 
 

@@ -204,7 +204,8 @@ def probe(network: Any, tokens: int) -> Tensor:
     """
     size = int(getattr(network.config, "vocab_size", None) or 128)  # CANINE reads code points
     pad = getattr(network.config, "pad_token_id", None)
-    ids = [token for token in range(size - 2, 0, -max(1, size // (tokens + 2))) if token != pad]
+    stride = max(1, size // (tokens + 2))
+    ids = [token for token in range(size - 2, 0, -stride) if token != pad]
     device = next(network.parameters()).device
     return torch.tensor(list(islice(cycle(ids or [0]), tokens)), device=device)
 

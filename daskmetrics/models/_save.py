@@ -190,7 +190,8 @@ def _check_equal(
     """Compare what the saved network gives, read as sentence-transformers reads it, with the
     vectors of the layer.
     """
-    module = load_module(Location(str(folder), None, "saved"), model.network.dtype).to(model.device)
+    location = Location(str(folder), None, "saved")
+    module = load_module(location, model.network.dtype).to(model.device)
     reader = module
     if module.config.is_encoder_decoder:
         reader = module.get_encoder()

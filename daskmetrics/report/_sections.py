@@ -285,7 +285,8 @@ def _scores(run: Run, arm: Arm, leader: Arm) -> Table:
     for task in run.tasks:
         by_arm = {other: by_task[task].score for other, by_task in recorded if task in by_task}
         best = max(by_arm.values(), default=None)
-        rows.append((task, *map(number, (by_arm.get(arm), by_arm.get(leader), best))))
+        compared = (by_arm.get(arm), by_arm.get(leader), best)
+        rows.append((task, *map(number, compared)))
     return Table(("task", "this one", "leader", "best score"), tuple(rows))
 
 

@@ -532,7 +532,8 @@ def averaged(losses: Losses, most: int = MOST_LOSSES) -> Losses:
     """
     if len(losses) <= most:
         return losses
-    ends = np.unique(np.geomspace(1, len(losses), most).round().astype(int))
+    spaced = np.geomspace(1, len(losses), most).round()
+    ends = np.unique(spaced.astype(int))
     steps, values = np.array(losses).T
     sums = np.diff(np.cumsum(values)[ends - 1], prepend=0)
     means = sums / np.diff(ends, prepend=0)

@@ -164,7 +164,8 @@ def ndcg(
         if len(gain):
             best = np.sort(gain)[::-1][:CUT]
             ideal = (best / np.log2(np.arange(len(best)) + 2)).sum()
-            gains.append(float((gain / np.log2(ranks + 1))[ranks <= CUT].sum() / ideal))
+            discounted = gain / np.log2(ranks + 1)
+            gains.append(float(discounted[ranks <= CUT].sum() / ideal))
     return _mean(np.array(gains))
 
 

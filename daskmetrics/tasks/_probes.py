@@ -131,7 +131,8 @@ def _predicted(
     for fold, (train, tested) in enumerate(folds.split(rows[:n], known[:n])):
         if fitted:
             tested = np.arange(fitted + fold, len(rows), FOLDS)
-        predicted[tested] = make().fit(rows[train], known[train]).predict(rows[tested])
+        model = make().fit(rows[train], known[train])
+        predicted[tested] = model.predict(rows[tested])
     return predicted[fitted:]
 
 

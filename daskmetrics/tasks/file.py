@@ -532,7 +532,8 @@ def _check_texts(table: _Table) -> None:
         column = table.columns[role]
         texts = table.rows[role].map(lambda value: str(value or ""))
         texts = texts[texts != ""]
-        empty = texts[[len(text.strip()) < 2 or not any(map(str.isalnum, text)) for text in texts]]
+        is_empty = [len(text.strip()) < 2 or not any(map(str.isalnum, text)) for text in texts]
+        empty = texts[is_empty]
         if empty.empty:
             continue
         example = f"{empty.index[0]}: {empty.iloc[0][:_SHOWN]!r}"

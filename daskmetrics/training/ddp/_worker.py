@@ -255,7 +255,8 @@ class _Relay:
 
 
 def _worker_address() -> str:
-    return str(get_worker().address).rpartition("://")[2].rpartition(":")[0].strip("[]")
+    host_and_port = str(get_worker().address).rpartition("://")[2]
+    return host_and_port.rpartition(":")[0].strip("[]")
 
 
 def _environment(spec: RankSpec, address: str) -> dict[str, str]:
