@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from daskmetrics.report import BackgroundRun, Leaderboard, Run
     from daskmetrics.training.progress import ProgressCallback, progress
 
-__version__ = next((each.version for each in distributions(name="daskmetrics")), "0+source")
+__version__ = next((package.version for package in distributions(name="daskmetrics")), "0+source")
 __all__ = [
     "ConfigError",
     "DaskmetricsError",
@@ -136,7 +136,7 @@ def open(path: str | Path) -> Run:
 
 @overload
 def run(
-    config: str | Path | Mapping[str, Any] | Config | None = ...,
+    config: str | Path | Mapping[str, object] | Config | None = ...,
     *,
     background: Literal[True],
     **arguments: Any,
@@ -145,7 +145,7 @@ def run(
 
 @overload
 def run(
-    config: str | Path | Mapping[str, Any] | Config | None = ...,
+    config: str | Path | Mapping[str, object] | Config | None = ...,
     *,
     background: Literal[False] = ...,
     **arguments: Any,
@@ -153,18 +153,18 @@ def run(
 
 
 def run(
-    config: str | Path | Mapping[str, Any] | Config | None = None,
+    config: str | Path | Mapping[str, object] | Config | None = None,
     *,
-    models: Sequence[Any] | str | Path | None = None,
-    tasks: Sequence[Any] | str | None = None,
+    models: Sequence[object] | str | Path | None = None,
+    tasks: Sequence[object] | str | None = None,
     budget: float | None = None,
-    client: Any = None,
-    cluster: Any = None,
+    client: object = None,
+    cluster: object = None,
     background: bool = False,
     settings: Sequence[str] = (),
     folder: str | Path | None = None,
     policy: Policy | None = None,
-    **sections: Any,
+    **sections: object,
 ) -> Run | BackgroundRun:
     """Run an experiment, or resume it, and open its results.
 
@@ -265,17 +265,17 @@ def run(
 
 
 def layers(
-    model: Any,
-    data: Any,
+    model: object,
+    data: object,
     text: str | None = None,
     label: str | None = None,
     *,
     layers: str | Sequence[int] = "all",
     columns: Mapping[str, str] | None = None,
-    tokenizer: Any = None,
-    readouts: Mapping[str, Any] | None = None,
+    tokenizer: object = None,
+    readouts: Mapping[str, object] | None = None,
     seed: int = 0,
-    **protocol: Any,
+    **protocol: object,
 ) -> Leaderboard:
     """Score every layer of models on your own data; in this process, without a cluster.
 
@@ -349,7 +349,7 @@ def layers(
     return Leaderboard.of_layers(layer_scores)
 
 
-def train(client: Any, config: Config | str | Path) -> dict[str, Path]:
+def train(client: object, config: Config | str | Path) -> dict[str, Path]:
     """Train the suites of a configuration on a client's workers, or resume their training.
 
     Parameters
@@ -386,13 +386,13 @@ def train(client: Any, config: Config | str | Path) -> dict[str, Path]:
 
 
 def watch(
-    config: str | Path | Mapping[str, Any] | Config | None = None,
+    config: str | Path | Mapping[str, object] | Config | None = None,
     *,
     background: bool = False,
-    client: Any = None,
+    client: object = None,
     settings: Sequence[str] = (),
     folder: str | Path | None = None,
-    **arguments: Any,
+    **arguments: object,
 ) -> Run | BackgroundWatch:
     """Measure and score the checkpoints of growing suites as they appear; the twin of `run`.
 

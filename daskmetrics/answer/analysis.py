@@ -76,7 +76,8 @@ def by_layer(run: RecordedRun, readout: str | None = None) -> dict[Arm, Arm]:
 
     The best has the greatest mean score or, while none of the layer has one, the most scores.
     """
-    means, chosen = run.means, dict[Arm, Arm]()
+    means = run.means
+    chosen = dict[Arm, Arm]()
     nothing = (-math.inf, 0.0)
     worth = {
         arm: (means.get(arm, nothing)[0], len(by_task)) for arm, by_task in run.recorded.items()
@@ -163,7 +164,7 @@ def suites(run: RecordedRun) -> tuple[Suite, ...]:
         if record.kind == "measure":
             checkpoint = Checkpoint.parse(record.name)
             by_model.setdefault(checkpoint.model, {})[checkpoint.revision] = record
-    found = []
+    measured_suites = []
     for model in run.models:
         records = by_model.get(model, {})
         layers: set[int] = set()
@@ -171,8 +172,8 @@ def suites(run: RecordedRun) -> tuple[Suite, ...]:
             layers.update(result.layers)
         if layers:
             places = tuple(sorted(layers)), max(layers), readouts.get(model, ("",))
-            found.append(Suite(model, training_order(records), *places))
-    return tuple(found)
+            measured_suites.append(Suite(model, training_order(records), *places))
+    return tuple(measured_suites)
 
 
 def spending(run: RecordedRun) -> dict[str, float]:

@@ -330,7 +330,7 @@ def answer_of(run: RecordedRun) -> Answer:
         sureness=_sureness(verdict, result.probability_best),
         cheaper=verdict.cheaper(),
         per_task=verdict.per_task,
-        unscored_models=tuple(part.model for part in verdict.models if not part.scores),
+        unscored_models=tuple(standing.model for standing in verdict.models if not standing.scores),
         scored=run.counts["score", "ok"],
         planned=run.cells_planned,
         cost=cost_of(run),

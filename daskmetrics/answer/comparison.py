@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import numpy as np
 
@@ -58,7 +57,7 @@ class RunComparison:
     best_arms: ArmComparison | None  # None if a search is not finished
     shared: Agreement
     left_out: Sequence[str]  # why scores were not compared
-    settings: Mapping[str, Sequence[Any]]
+    settings: Mapping[str, Sequence[object]]
 
 
 @dataclass(frozen=True)
@@ -148,7 +147,8 @@ def compare_best(run: RecordedRun, other: RecordedRun) -> ArmComparison:
     """The recommended arm of the other run beside that of the first, on the tasks over the same
     subsets.
     """
-    arm, other_arm = run.finished_search().best_arm, other.finished_search().best_arm
+    arm = run.finished_search().best_arm
+    other_arm = other.finished_search().best_arm
     return compare_arms(other, other_arm, arm, run, unlike_tasks(run, other))
 
 
@@ -156,7 +156,7 @@ def unlike_tasks(run: RecordedRun, other: RecordedRun) -> list[str]:
     """The tasks of mteb whose scores are over other subsets or splits."""
     by_task = []
     for scores in (known_scores(run), known_scores(other)):
-        contents = {cell.task: known.content for cell, known in scores.items() if known.content}
+        contents = {cell.task: score.content for cell, score in scores.items() if score.content}
         by_task.append(contents)
     mine, theirs = by_task
     selection_of = mteb_results.selection_of
@@ -166,19 +166,19 @@ def unlike_tasks(run: RecordedRun, other: RecordedRun) -> list[str]:
 
 def known_scores(run: RecordedRun) -> dict[Cell, KnownScore]:
     """Raw score of every scored cell of a run, for a task of mteb with what mteb returned."""
-    known = {}
+    scores = {}
     for record, result in scored(run.records):
         detail = result.detail or {}
         content = detail if detail.get("scores") else None
-        known[run.cells[record.key]] = KnownScore(result.score, content)
-    return known
+        scores[run.cells[record.key]] = KnownScore(result.score, content)
+    return scores
 
 
-def different_settings(*runs: RecordedRun) -> dict[str, tuple[Any, ...]]:
+def different_settings(*runs: RecordedRun) -> dict[str, tuple[object, ...]]:
     """The settings of runs that differ, by key; None where a run has none."""
     import pandas
 
-    settings: list[dict[str, Any]] = []
+    settings: list[dict[str, object]] = []
     for run in runs:
         (flat,) = pandas.json_normalize(run.config).to_dict("records")
         settings.append({str(key): value for key, value in flat.items()})
@@ -202,8 +202,8 @@ def _agreement(
     by_name = {_plain(cell): score for cell, score in others.items()}
     pairs: dict[Cell, tuple[float, float]] = {}
     left_out: list[str] = []
-    for cell, known in known_scores(run).items():
-        detail = known.content
+    for cell, known_score in known_scores(run).items():
+        detail = known_score.content
         other = by_name.get(_plain(cell))
         if other is None and detail:
             # a variant of the task, in a table that says which
@@ -213,7 +213,7 @@ def _agreement(
         if other is None or (other.content and not detail):
             continue
         try:
-            pairs[cell] = known.score, other.over(detail) if detail else other.score
+            pairs[cell] = known_score.score, other.over(detail) if detail else other.score
         except DataError as error:
             left_out.append(f"{cell}: the score of {name} {error}")
     if not pairs:
@@ -223,7 +223,8 @@ def _agreement(
     gaps = theirs - mine
     worst = int(np.abs(gaps).argmax())
     rho = rank_correlation(mine, theirs) if len(cells) >= FEWEST else None
-    mean, greatest = float(gaps.mean()), float(gaps[worst])
+    mean = float(gaps.mean())
+    greatest = float(gaps[worst])
     return Agreement(len(cells), mean, greatest, cells[worst], rho), left_out
 
 

@@ -64,7 +64,8 @@ class RunPosterior:
 
     def lead(self, arm: int) -> Difference:
         """By how much the leader is expected to be better than an arm, in units of the reward."""
-        mean, variance = self.posterior.mean, self.posterior.variance
+        mean = self.posterior.mean
+        variance = self.posterior.variance
         shared = self.posterior.covariance(np.array([arm]), np.array([self.leader]))[0, 0]
         spread = max(0.0, float(variance[arm] + variance[self.leader] - 2 * shared))
         return Difference(float(mean[self.leader] - mean[arm]), math.sqrt(spread), paired=True)
@@ -168,7 +169,8 @@ def path_of(run: RecordedRun, posterior: RunPosterior | None = None) -> SearchPa
 
     unit, seconds, default = "estimated seconds", 1.0, None
     if run.result:
-        unit, seconds = "% of the time that all scores would take", run.result.exhaustive / 100
+        unit = "% of the time that all scores would take"
+        seconds = run.result.exhaustive / 100
         default, _ = run.means.get(run.result.default_arm, (None, None))
     expected = {}
     if posterior and posterior.is_of_scores:
@@ -177,13 +179,15 @@ def path_of(run: RecordedRun, posterior: RunPosterior | None = None) -> SearchPa
     spent, best = 0.0, math.nan
     paid: dict[Arm, dict[str, Scored]] = {}
     for number, pick in enumerate(run.picks, 1):
-        arm, task = cell_of(pick).arm, cell_of(pick).task
+        arm = cell_of(pick).arm
+        task = cell_of(pick).task
         spent += pick["cost"] / seconds
         if score := run.recorded.get(arm, {}).get(task):
             by_task = paid.setdefault(arm, {})
             by_task[task] = score
             if mean := mean_score(by_task, run.weights):
                 best = np.fmax(best, mean[0])
-        points.append((number, str(arm), pick["stage"], spent, best, expected.get(arm, (best,))[0]))
+        expected_score = expected.get(arm, (best,))[0]
+        points.append((number, str(arm), pick["stage"], spent, best, expected_score))
     columns = ["number", "arm", "stage", "spent", "best", "expected"]
     return SearchPath(pandas.DataFrame(points, columns=columns), default, unit)

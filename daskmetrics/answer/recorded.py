@@ -87,7 +87,7 @@ class RecordedRun:
         the same unit would give it: other metrics are measured again, a change of weights, protocol
         or seed also changes the scores.
         """
-        found: dict[tuple[str, str], tuple[bool, StorePlan | None, Record]] = {}
+        latest_of: dict[tuple[str, str], tuple[bool, StorePlan | None, Record]] = {}
         is_current = False  # whether a record belongs to the latest configuration
         plan: StorePlan | None = None
         for entry in standing(self.entries):
@@ -97,12 +97,14 @@ class RecordedRun:
                 plan = entry
             elif isinstance(entry, Record):
                 unit = entry.kind, entry.name
-                if is_current or unit not in found or not found[unit][0]:
-                    found[unit] = is_current, plan, entry
-        measured = {name for (kind, name), unit in found.items() if kind == "measure" and unit[0]}
+                if is_current or unit not in latest_of or not latest_of[unit][0]:
+                    latest_of[unit] = is_current, plan, entry
+        measured = {
+            name for (kind, name), unit in latest_of.items() if kind == "measure" and unit[0]
+        }
         return tuple(
             record
-            for is_new, before, record in found.values()
+            for is_new, before, record in latest_of.values()
             if is_new or self._is_valid(record, measured, before, plan)
         )
 
@@ -149,7 +151,8 @@ class RecordedRun:
     @property
     def weights(self) -> dict[str, float]:
         """Weights of the tasks of the objective, by name; tasks without weight are left out."""
-        kinds, search = self.kinds, self.config["search"]
+        kinds = self.kinds
+        search = self.config["search"]
         if not kinds:
             return {}
         weights = task_weights(kinds, search["objective"], search["weights"])
@@ -214,7 +217,8 @@ class RecordedRun:
         --------
         >>> run.differences(run.best().arm, Arm.parse("tiny@step8/2"))  # doctest: +SKIP
         """
-        mine, theirs = self.recorded.get(arm, {}), (run or self).recorded.get(other, {})
+        mine = self.recorded.get(arm, {})
+        theirs = (run or self).recorded.get(other, {})
         return {
             task: difference(mine[task], theirs[task])
             for task in self.tasks

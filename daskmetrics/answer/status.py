@@ -156,7 +156,8 @@ def worker_use(run: RecordedRun) -> tuple[WorkerUse, ...]:
             busy = min(1.0, of_worker["seconds"].sum() / length)
         if length and used:
             cpu = used["cpu_seconds"] / length
-        memory, gpu_memory = used.get("memory"), used.get("gpu_memory")
+        memory = used.get("memory")
+        gpu_memory = used.get("gpu_memory")
         host = hosts.get(worker, "")
         uses.append(WorkerUse(worker, host, len(of_worker), busy, cpu, memory, gpu_memory))
     return tuple(uses)

@@ -135,7 +135,8 @@ class MeanScores:
     @cached_property
     def _draws(self) -> NDArray[np.float32]:
         """Errors drawn from their joint normal distribution (DRAWS, A)."""
-        return _normal(len(self.mean)) @ _root(self.covariance.sum(axis=0)).T.astype(np.float32)
+        root = _root(self.covariance.sum(axis=0))
+        return _normal(len(self.mean)) @ root.T.astype(np.float32)
 
     @cached_property
     def _variance(self) -> Floats:
@@ -172,7 +173,8 @@ def not_worse(mean: Floats, variance: Floats, level: float) -> NDArray[np.bool_]
     """Which of the arms after the first a coarse test does not tell from it: unpaired, by
     Bonferroni over all pairs.
     """
-    bound = -NormalDist().inv_cdf(level / len(mean) ** 2) * np.sqrt(variance[0] + variance[1:])
+    quantile = NormalDist().inv_cdf(level / len(mean) ** 2)
+    bound = -quantile * np.sqrt(variance[0] + variance[1:])
     return np.asarray(mean[0] - mean[1:] <= bound)
 
 
@@ -258,7 +260,8 @@ class ScoreMatrix:
         seen = Observations.of(cells)
         ones = np.ones((len(self._rows), len(self._columns)))
         features = np.zeros((len(ones), 2 + len({arm.model for arm in self._rows})))
-        arms, tasks = tuple(self._rows), tuple(self._columns)
+        arms = tuple(self._rows)
+        tasks = tuple(self._columns)
         scale = reward_scale(Problem(arms, tasks, features, ones, ones, self.reward), seen)
         values = np.full(ones.shape, math.nan)
         values[seen.arm, seen.task] = scale.values(seen)
@@ -286,19 +289,20 @@ class ScoreMatrix:
             return None
         values = self.values(complete, tasks)
         order = np.argsort(-values @ shares, kind="stable")
-        first, others = np.sort(order[:MOST]), np.sort(order[MOST:])
-        arms = [complete[i] for i in first]
+        leading = np.sort(order[:MOST])
+        others = np.sort(order[MOST:])
+        arms = [complete[i] for i in leading]
         units = [self._values[1][self._columns[task]] for task in tasks]
         errors = []
         for unit, task in zip(units, tasks, strict=True):
             error = joint_error([self.recorded[arm][task] for arm in arms])
             errors.append(replace(error, covariance=error.covariance * (unit * unit)))
-        means = MeanScores.of(values[first], shares, errors)
+        means = MeanScores.of(values[leading], shares, errors)
         best = int(means.mean.argmax())
         if chosen in arms and means.mean[arms.index(chosen)] >= means.mean[best] - ROUNDING:
             best = arms.index(chosen)
         # the others are compared with the best alone
-        compared = [first[best], *others]
+        compared = [leading[best], *others]
         variance = np.zeros(len(compared))
         for share, unit, task in zip(shares, units, tasks, strict=True):
             stderr = np.array([self.recorded[complete[i]][task].stderr for i in compared])

@@ -248,7 +248,8 @@ class Evidence:
 def verdict_of(run: RecordedRun) -> Verdict:
     """The verdict of a finished search; `DataError` if the run has none."""
     evidence = Evidence(run)
-    ended, search = evidence.ended, run.config["search"]
+    ended = evidence.ended
+    search = run.config["search"]
     overall = _standing(evidence, OVERALL, tuple(evidence.weights), LEVEL, ended.best_arm)
     chosen = {choice["kind"]: Arm(**choice["arm"]) for choice in ended.kinds}
     groups = _groups(evidence)
@@ -330,7 +331,8 @@ def _standing(
     next_best = lead = None
     if others := np.delete(np.arange(len(tested.arms)), tested.best).tolist():
         i = max(others, key=means.mean.__getitem__)
-        next_best, lead = tested.arms[i], means.difference(tested.best, i)
+        next_best = tested.arms[i]
+        lead = means.difference(tested.best, i)
     score, stderr = mean_score(run.recorded[best], weights) or (None, None)
     return replace(
         standing,
@@ -347,23 +349,24 @@ def _standing(
 
 def _model_standing(evidence: Evidence, model: str, overall_best: Arm) -> ModelStanding:
     """The best arm of a model by the mean of the objective, and its last layer."""
-    run, tasks = evidence.run, tuple(evidence.weights)
-    last = evidence.last_layer(model)
+    run = evidence.run
+    tasks = tuple(evidence.weights)
+    last_layer = evidence.last_layer(model)
     complete = [arm for arm in evidence.scores.complete(tasks) if arm.model == model]
     best = score = gain = behind = None
     if complete:
         means = evidence.scores.values(complete, tasks) @ shares_of(run, tasks)
         best = complete[int(means.argmax())]
         score = mean_score(run.recorded[best], evidence.weights)
-        if last in complete:
-            gain = gain_over(run, best, last, tasks)
-            behind = gain_over(run, overall_best, last, tasks)
+        if last_layer in complete:
+            gain = gain_over(run, best, last_layer, tasks)
+            behind = gain_over(run, overall_best, last_layer, tasks)
     return ModelStanding(
         model=model,
         best=best,
         score=score,
-        last=last,
-        last_score=mean_score(run.recorded.get(last, {}), evidence.weights),
+        last=last_layer,
+        last_score=mean_score(run.recorded.get(last_layer, {}), evidence.weights),
         gain=gain,
         behind=behind,
         scores=sum(len(scores) for arm, scores in run.recorded.items() if arm.model == model),

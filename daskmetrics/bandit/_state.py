@@ -122,7 +122,8 @@ class State:
         """Arms that failed at most as often as they gave a score (A,); the others are not
         recommended.
         """
-        arms, size = self.finished.arm, len(self.problem.arms)
+        arms = self.finished.arm
+        size = len(self.problem.arms)
         failed = np.bincount(arms[self.finished.failed], minlength=size)
         return np.asarray(2 * failed <= np.bincount(arms, minlength=size))
 
@@ -196,7 +197,8 @@ def recommended_arm(posterior: Posterior, finished: Observations, usable: Bools)
     task. An arm without a score is never reported, whatever the posterior expects of it, nor one
     that failed on a task in place of one with all scores.
     """
-    problem, seen = posterior.problem, finished.scores.by_cell()
+    problem = posterior.problem
+    seen = finished.scores.by_cell()
     is_complete = _all_scored(problem, seen)
     arms = np.arange(len(problem.arms))
     has_score = np.isin(arms, seen.arm)
@@ -326,7 +328,8 @@ def cover(state: State, looks: Bools, kept: float) -> Choice | None:
     candidates &= state.cost <= cheapest * (1 + ROUNDING) + tolerance
     arms, tasks = np.nonzero(_comparable(state, candidates))
     chosen = state.random().integers(len(arms))
-    arm, task = int(arms[chosen]), int(tasks[chosen])
+    arm = int(arms[chosen])
+    task = int(tasks[chosen])
     return Choice(arm, task, {"model": problem.arms[arm].model, "kind": problem.kind_names[task]})
 
 

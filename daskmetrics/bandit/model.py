@@ -367,7 +367,8 @@ class _TrainingScores:
     """
 
     def __init__(self, problem: Problem, seen: Observations) -> None:
-        self.problem, self.seen = problem, seen
+        self.problem = problem
+        self.seen = seen
         self.scale = reward_scale(problem, seen)
         kind = problem.kind_index[seen.task]
         self.same_arm = seen.arm[:, None] == seen.arm  # (n, n)
@@ -468,7 +469,9 @@ def _standardised(
     stated. The differences of a task whose scores vary no more than their errors then count as
     noise, and the search soon leaves it.
     """
-    task, values, count = scores.seen.task, scores.values, scores.count
+    task = scores.seen.task
+    values = scores.values
+    count = scores.count
     no_error = scores.noise == 0  # of the tasks (T,)
     diagonal = np.arange(len(task))
     freedom = np.maximum(count - 1, 0)
@@ -516,7 +519,8 @@ def _log_posteriors(scores: _TrainingScores, models: Sequence[CovarianceModel]) 
     """Log marginal likelihood of the scores plus the log prior of the hyperparameters of each, up
     to a constant.
     """
-    seen, diagonal = scores.seen, np.arange(len(scores.seen))
+    seen = scores.seen
+    diagonal = np.arange(len(scores.seen))
     covariance = np.stack([scores.covariance(model.hyperparameters) for model in models])
     noise = np.stack([model.noise for model in models])
     covariance[:, diagonal, diagonal] += noise[:, seen.task] + NOISE
@@ -564,7 +568,8 @@ class CholeskyFactor:
     """
 
     def __init__(self, model: CovarianceModel) -> None:
-        arms, tasks = len(model.problem.arms), len(model.problem.tasks)
+        arms = len(model.problem.arms)
+        tasks = len(model.problem.tasks)
         self.model = model
         self._rows = ObservationRows(np.zeros(0, dtype=np.intp), np.zeros((0, tasks)), np.zeros(0))
         self._inverse = np.zeros((0, 0))
@@ -593,7 +598,8 @@ class CholeskyFactor:
             return
         model = self.model
         rows = self._rows
-        n, m = len(self), len(more)
+        n = len(self)
+        m = len(more)
         self._reserve(n + m)
         inverse = self._inverse[:n, :n]
         cross = model.cells(more.arm, more.mix, rows.arm, rows.mix) @ inverse.T
@@ -601,7 +607,8 @@ class CholeskyFactor:
         schur = prior + np.diag(more.noise) - cross @ cross.T
         root = np.linalg.inv(np.linalg.cholesky(schur))
         arms = np.arange(len(model.problem.arms))
-        new = model.cells(arms, model.weights, more.arm, more.mix).T - cross @ self._cross[:n]
+        cells = model.cells(arms, model.weights, more.arm, more.mix)
+        new = cells.T - cross @ self._cross[:n]
         self._cross[n : n + m] = root @ new
         self._inverse[n : n + m, :n] = -root @ (cross @ inverse)
         self._inverse[n : n + m, n : n + m] = root
@@ -622,7 +629,8 @@ class CholeskyFactor:
         """Condition on the values of the first rows; the values of an earlier call must be the
         first of these.
         """
-        old, n = len(self._white), len(values)
+        old = len(self._white)
+        n = len(values)
         if n < old:
             self._white = np.zeros(0)
             self._mean = np.zeros_like(self._mean)
@@ -630,7 +638,8 @@ class CholeskyFactor:
         new = self._inverse[old:n, :n] @ values
         self._white = np.append(self._white, new)
         self._mean = self._mean + new @ self._cross[old:n]
-        model, size = self.model, len(self)
+        model = self.model
+        size = len(self)
         return Posterior(
             model=model,
             mean=model.problem.objective_weights @ model.level + self._mean,
@@ -672,7 +681,9 @@ class Posterior:
         """The posterior given the known scores only."""
         n = self.scored
         variance = self.variance + (self.cross[n:] ** 2).sum(axis=0)
-        rows, inverse, cross = self.rows.take(slice(n)), self.inverse[:n, :n], self.cross[:n]
+        rows = self.rows.take(slice(n))
+        inverse = self.inverse[:n, :n]
+        cross = self.cross[:n]
         return replace(self, variance=variance, rows=rows, inverse=inverse, cross=cross)
 
     @property
@@ -707,7 +718,8 @@ class Posterior:
         First that of tasks of a kind without a row, then of each kind with a row, then of each task
         with a row. They come one by one, since all together they do not fit in a processor's cache.
         """
-        rows, kind = self.rows, self.problem.kind_index
+        rows = self.rows
+        kind = self.problem.kind_index
         common, of_kind, of_task = self.model.parts(arms, rows.arm)
         shares = rows.mix @ self.problem.kind_membership
         shared = common @ self.inverse.T
@@ -743,17 +755,20 @@ def pooled(
         return ObservationRows.of(model, seen.arm, seen.task), model.values(seen)
     arms, arm, count = np.unique(seen.arm, return_inverse=True, return_counts=True)
     fullest = np.argsort(-count, kind="stable")
-    needed = int(np.searchsorted(np.cumsum(count[fullest] - 1), len(seen) - limit)) + 1
+    removable = np.cumsum(count[fullest] - 1)
+    needed = int(np.searchsorted(removable, len(seen) - limit)) + 1
     alone = ~np.isin(arm, fullest[:needed])
     group = np.where(alone, len(arms) + np.arange(len(seen)), arm)
     _, group = np.unique(group, return_inverse=True)
     share = np.maximum(model.weights, 1e-12 * model.weights.max())[seen.task]
     share = share / np.bincount(group, weights=share)[group]
     size = int(group.max()) + 1
-    mix, owner = np.zeros((size, len(model.weights))), np.zeros(size, dtype=np.intp)
+    mix = np.zeros((size, len(model.weights)))
+    owner = np.zeros(size, dtype=np.intp)
     np.add.at(mix, (group, seen.task), share)
     owner[group] = seen.arm
-    values, noise = np.zeros(size), np.full(size, NOISE)
+    values = np.zeros(size)
+    noise = np.full(size, NOISE)
     np.add.at(values, group, share * model.values(seen))
     np.add.at(noise, group, share**2 * model.noise[seen.task])
     kept = _thinned(values, limit)
@@ -870,7 +885,8 @@ class IncrementalPosterior:
 
     def _agrees(self, seen: Observations) -> bool:
         """Whether the scores that these and the earlier ones have in common are equal."""
-        earlier, n = self._seen, min(len(self._seen), len(seen))
+        earlier = self._seen
+        n = min(len(self._seen), len(seen))
         columns = (earlier.arm, seen.arm), (earlier.task, seen.task), (earlier.score, seen.score)
         return all(np.array_equal(old[:n], new[:n]) for old, new in columns)
 
@@ -891,8 +907,10 @@ class IncrementalPosterior:
         """Extend the factor from the rows of the basis by these scores and the pending cells (n,
         2).
         """
-        model, factor = self._basis.model, self._basis.factor
-        arms, tasks = np.append(new.arm, pending[:, 0]), np.append(new.task, pending[:, 1])
+        model = self._basis.model
+        factor = self._basis.factor
+        arms = np.append(new.arm, pending[:, 0])
+        tasks = np.append(new.task, pending[:, 1])
         rows = self._basis.rows.append(ObservationRows.of(model, arms, tasks))
         common = factor.common_rows(rows)
         factor.truncate(common)

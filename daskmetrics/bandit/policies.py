@@ -176,7 +176,8 @@ def _draw_rivals(all_rivals: Rivals, rng: np.random.Generator) -> Rivals:
     """At most `RIVALS` of them; the ones drawn at random represent all the others."""
     if len(all_rivals) <= RIVALS:
         return all_rivals
-    top, others = np.arange(RIVALS // 2), np.arange(RIVALS // 2, len(all_rivals))
+    top = np.arange(RIVALS // 2)
+    others = np.arange(RIVALS // 2, len(all_rivals))
     share = np.maximum(all_rivals.loss[others], 1e-300)
     order = np.argsort(rng.exponential(size=len(others)) / share)
     drawn = np.sort(others[order[: RIVALS - len(top)]])

@@ -77,7 +77,8 @@ class Problem:
     default: Checkpoint | None = None
 
     def __post_init__(self) -> None:
-        arms, tasks = len(self.arms), len(self.tasks)
+        arms = len(self.arms)
+        tasks = len(self.tasks)
         if len(set(self.arms)) < arms or len(set(self.tasks)) < tasks or not arms * tasks:
             raise DataError(
                 f"A search needs distinct arms and tasks, got {arms} arms and {tasks} tasks."

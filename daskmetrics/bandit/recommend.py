@@ -144,7 +144,8 @@ def recommend(state: State, budget: float, spent: float, within: float = WITHIN)
             f"No candidate can be recommended: no score is known and {failed} failed. See the"
             " journal for the reasons."
         )
-    posterior, best = state.posterior.without_pending(), state.recommended
+    posterior = state.posterior.without_pending()
+    best = state.recommended
     default = int(problem.default_arms[best])
     certainty = leader_confidence(state, within)
     common = np.intersect1d(seen.task[seen.arm == best], seen.task[seen.arm == default])
@@ -223,7 +224,8 @@ def leader_confidence(state: State, within: float) -> Confidence:
     """The confidence in the recommended arm of a state with at least one score, from the known
     scores alone.
     """
-    posterior, leader = state.posterior.without_pending(), state.recommended
+    posterior = state.posterior.without_pending()
+    leader = state.recommended
     margin = margin_of(posterior, leader, state.observations, within)
     stated = confidence(posterior, leader, margin, state.seed, state.usable)
     bound = 1.0 if is_covered(state) else UNCOVERED
@@ -254,7 +256,8 @@ def confidence(
     draws: NDArray[np.float32] = normal_draws(seed, len(arms)) @ root.T
     lead = posterior.mean[arms] - posterior.mean[arm]
     # of normal draws, since the mean of a t distribution with one degree of freedom is infinite
-    loss = float(((draws + lead).max(axis=1) - draws[:, -1]).mean())
+    best_drawn = (draws + lead).max(axis=1)
+    loss = float((best_drawn - draws[:, -1]).mean())
     freedom = posterior.model.freedom
     scale = np.sqrt(
         freedom / np.random.default_rng(seed_of("scale", seed)).chisquare(freedom, DRAWS)

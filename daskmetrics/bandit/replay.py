@@ -166,7 +166,8 @@ def _suites(arms: Iterable[Arm]) -> tuple[Suite, ...]:
     readouts: dict[str, set[str]] = {}
     for arm in arms:
         revisions.setdefault(arm.model, set()).add(arm.revision)
-        layers.setdefault(arm.model, set()).update(Readout.parse(arm.readout).layers_of(arm.layer))
+        readout = Readout.parse(arm.readout)
+        layers.setdefault(arm.model, set()).update(readout.layers_of(arm.layer))
         readouts.setdefault(arm.model, set()).add(arm.readout)
     return tuple(
         Suite(
@@ -267,18 +268,18 @@ def simulate(
     pool = _SimulatedWorkers(problem, workers)
     path: list[ReplayStep] = []
     marks = sorted(confidence_at, reverse=True)
-    told = 0
+    reported = 0
     while True:
         for pick in learner.ask(len(pool.schedule.held)):
             pool.start(*problem.locate(pick.cell))
-        if told == len(learner.picks):
+        if reported == len(learner.picks):
             break
-        if told == len(pool.schedule.finished):
+        if reported == len(pool.schedule.finished):
             pool.schedule.advance()
-        pick = learner.picks[pool.schedule.finished[told]]
+        pick = learner.picks[pool.schedule.finished[reported]]
         learner.tell(pick.index, Outcome(table.get(pick.cell)))
-        told += 1
-        if not every or told % every:
+        reported += 1
+        if not every or reported % every:
             continue
         share = learner.spent / problem.exhaustive_cost
         step = ReplayStep(share, pool.schedule.now, float(loss[learner.state.recommended]))
@@ -290,8 +291,8 @@ def simulate(
         path.append(step)
     result = learner.recommendation()
     last_loss = float(loss[problem.arm_index[result.arm]])
-    last = ReplayStep(learner.spent / problem.exhaustive_cost, pool.schedule.now, last_loss)
-    path.append(_with_confidence(last, result))
+    final_step = ReplayStep(learner.spent / problem.exhaustive_cost, pool.schedule.now, last_loss)
+    path.append(_with_confidence(final_step, result))
     return SimulatedSearch(learner.picks, result, tuple(path), pool.utilisation)
 
 
@@ -322,7 +323,8 @@ class _SimulatedWorkers:
 
     def start(self, arm: int, task: int) -> None:
         """Start the next decision on an idle worker."""
-        problem, now = self._problem, self.schedule.now
+        problem = self._problem
+        now = self.schedule.now
         checkpoint = int(problem.checkpoint_index[arm])
         scoring = float(problem.score_cost[arm, task])
         encoded = self._encoded.get((checkpoint, task))

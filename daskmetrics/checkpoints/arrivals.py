@@ -50,7 +50,8 @@ class Follower:
                     " train: give the folder as 'source', or use daskmetrics run, which measures"
                     " what it trains."
                 )
-        self._models, self._settle = models, settle
+        self._models = models
+        self._settle = settle
         # the files of a folder, and since when they are so
         self._seen: dict[Path, tuple[Stamps, float]] = {}
 

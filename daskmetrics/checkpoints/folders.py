@@ -377,7 +377,8 @@ def read_adapter(folder: Path) -> Adapter:
     """
     with readable("The adapter", folder / CONFIG):
         config = read_json(folder / CONFIG, dict)
-        kind, start = config.get("peft_type"), config.get("init_lora_weights")
+        kind = config.get("peft_type")
+        start = config.get("init_lora_weights")
         unknown = sorted(name for name, value in config.items() if value and name not in _KNOWN)
         problem = ""
         if kind != "LORA":
@@ -444,7 +445,8 @@ def files_of(folder: Path, pickled: bool = False) -> tuple[str, ...]:
     for index in (name for name in names if name.endswith(".index.json")):
         # a foreign file: the loader says what is wrong
         with suppress(ValueError, KeyError, TypeError, AttributeError):
-            if not set(parse((folder / index).read_bytes())["weight_map"].values()) <= set(names):
+            weight_map = parse((folder / index).read_bytes())["weight_map"]
+            if not set(weight_map.values()) <= set(names):
                 return ()
     return names
 
@@ -500,17 +502,18 @@ def fault(folder: Path) -> str:
     It is complete if its configuration can be read, every weight file that its index names is there
     and has the size that its header says, and the trainer has written the file that it writes last.
     """
-    network, last = transformer_folder(folder), ""
+    network = transformer_folder(folder)
+    remark = ""
     # others, which somebody copied without the files of the trainer, need none
     beside = folder.parent.glob(f"checkpoint-*/{STATE}")
     try:
         _check_json(network / (CONFIG if is_adapter(network) else "config.json"))
         weight_headers(network)
         if any(chain(*map(folder.glob, _OF_A_TRAINER), beside)):
-            last = ", which the trainer writes last"
+            remark = ", which the trainer writes last"
             _check_json(folder / STATE)
     except Incomplete as problem:
-        return f"{problem}{last}"
+        return f"{problem}{remark}"
     except OSError:  # a trainer removes old checkpoints at any time
         return "it cannot be read"
     return ""

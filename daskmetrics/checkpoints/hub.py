@@ -110,7 +110,7 @@ def known_refs(source: str) -> tuple[Refs | None, str]:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import RepositoryNotFoundError
 
-    place = _place("refs", source)
+    refs_file = _place("refs", source)
     try:
         if os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"):
             raise HubUnreachable("the hub cannot be reached (HF_HUB_OFFLINE is set)")
@@ -123,7 +123,7 @@ def known_refs(source: str) -> tuple[Refs | None, str]:
                     " with 'hf auth login' or set HF_TOKEN."
                 ) from None
     except HubUnreachable as error:
-        kept = recall(place)
+        kept = recall(refs_file)
         if kept and kept.keys() == {"branches", "tags"}:
             return Refs(**kept), str(error)
         return None, str(error)
@@ -131,7 +131,7 @@ def known_refs(source: str) -> tuple[Refs | None, str]:
         branches={ref.name: ref.target_commit for ref in listed.branches},
         tags={ref.name: ref.target_commit for ref in listed.tags},
     )
-    keep(place, vars(refs))
+    keep(refs_file, vars(refs))
     return refs, ""
 
 
@@ -152,7 +152,10 @@ def read_repository(model: Model) -> Repository:
     """What the hub's cache, the kept lists and the hub say of a model; the hub is asked for what
     the others do not say.
     """
-    source, refs, silence, is_open = str(model.source), None, "it was not asked", False
+    source = str(model.source)
+    refs = None
+    silence = "it was not asked"
+    is_open = False
     try:
         names = select_revisions(model.revisions, None)
     except ConfigError:
@@ -174,13 +177,13 @@ def read_repository(model: Model) -> Repository:
     }
     if refs is None and len(complete) < len(names):
         refs, silence = known_refs(source)
-    known = dict(refs.commits) if refs else {}
+    commit_of = dict(refs.commits) if refs else {}
     # the snapshot folder of a cached revision is named by its commit
-    known |= {name: folder.name for name, folder in complete.items()}
-    commits = {name: known[name] for name in names if name in known}
-    here = {commits[name] for name in complete}
-    by_commit = _listings(source, here, ask=False)
-    by_commit |= _listings(source, set(commits.values()) - here, ask=not silence)
+    commit_of |= {name: folder.name for name, folder in complete.items()}
+    commits = {name: commit_of[name] for name in names if name in commit_of}
+    cached_commits = {commits[name] for name in complete}
+    by_commit = _listings(source, cached_commits, ask=False)
+    by_commit |= _listings(source, set(commits.values()) - cached_commits, ask=not silence)
     listings = {name: by_commit[commit] for name, commit in commits.items() if commit in by_commit}
     return Repository(names, is_open, snapshots, complete, commits, listings, silence)
 
@@ -241,7 +244,8 @@ def require_on_hub(model: Model, missing: Sequence[str], pooling: str) -> None:
         )
     if pooling == "as_shipped":
         commit = available[missing[0]]
-        files = _listings(model.source, [commit], ask=True).get(commit, {MODULES: ("", 0)})
+        listings = _listings(model.source, [commit], ask=True)
+        files = listings.get(commit, {MODULES: ("", 0)})
         if MODULES in files:
             raise ConfigError(
                 f"Model '{model.name}': {missing[0]} of {model.source} is not in the hub's cache,"

@@ -177,11 +177,12 @@ def layers_of(model: Model, depth: int) -> tuple[int, ...]:
 
 def _find_folder(model: Model, folder: Path, on_message: OnMessage | None) -> LocatedSuite:
     folders, left_out = read_suite(model, folder, on_message)
-    shape, base = folders[0].shape, None
-    whole = _base_of(model, folders)
-    if whole:
-        (base,) = whole.locations
-        shape = whole.suite.depth, whole.width
+    shape = folders[0].shape
+    base = None
+    base_suite = _base_of(model, folders)
+    if base_suite:
+        (base,) = base_suite.locations
+        shape = base_suite.suite.depth, base_suite.width
     assert shape is not None
     checkpoints = []
     for read in folders:
@@ -272,7 +273,8 @@ def _find_on_hub(model: Model, on_message: OnMessage | None) -> LocatedSuite:
     for name in names:
         if name in empty:
             continue
-        content, commit = None, repository.commits.get(name, name)
+        content = None
+        commit = repository.commits.get(name, name)
         identity = content_key(source, commit)
         if name in digests:
             content = Content.of(digests[name])

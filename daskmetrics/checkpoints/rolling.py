@@ -305,7 +305,9 @@ class Downloads:
         self._by_folder = {rolling.folder: rolling for rolling in checkpoints if rolling}
         self._ahead: list[str] = []  # folders
         self._running: set[str] = set()
-        self._lock, self._stop, self._on_message = threading.Lock(), threading.Event(), on_message
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._on_message = on_message
         self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> Self:

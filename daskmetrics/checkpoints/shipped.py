@@ -245,7 +245,8 @@ def _dense(root: Path, folder: Path, config: Mapping[str, Any], pickled: bool) -
             f"'{weights}' is pickled, and is loaded only with 'pickled: true' for the model."
         )
     digest = hashlib.sha256(weights.read_bytes()).hexdigest()
-    residual, width = bool(config.get("use_residual")), int(config.get("out_features", 0))
+    residual = bool(config.get("use_residual"))
+    width = int(config.get("out_features", 0))
     return Dense(str(weights), digest, activation.rpartition(".")[2], residual, width)
 
 

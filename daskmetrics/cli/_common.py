@@ -47,7 +47,12 @@ class RunPath(click.Path):
     run.
     """
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Path:
         """The path, or that of the run with this name."""
         path = Path(value)
         is_name = len(path.parts) == 1 and value == path.name  # "./ft" is the folder
@@ -148,8 +153,8 @@ def all_settings(
     profile = []
     if cluster:
         profile.append(f"cluster={cluster}")
-    last = (f"{key}={value}" for key, value in short_forms.items() if value is not None)
-    return [*profile, *settings, *last]
+    option_settings = (f"{key}={value}" for key, value in short_forms.items() if value is not None)
+    return [*profile, *settings, *option_settings]
 
 
 def path_of(config: Path | None) -> Path:
@@ -179,7 +184,7 @@ def friendly(command: Callable[..., T]) -> Callable[..., T]:
     """
 
     @wraps(command)
-    def run(*args: Any, **kwargs: Any) -> T:
+    def run(*args: object, **kwargs: object) -> T:
         try:
             try:
                 return command(*args, **kwargs)
@@ -218,7 +223,7 @@ class Output:
     The exit code belongs to both.
     """
 
-    document: Callable[[], Any]
+    document: Callable[[], object]
     show: Callable[[], None]
     code: int = 0
 
@@ -240,7 +245,7 @@ def answering(command: Callable[..., Output]) -> Callable[..., None]:
 
     @as_json_option
     @wraps(command)
-    def run(*args: Any, as_json: bool, **kwargs: Any) -> None:
+    def run(*args: object, as_json: bool, **kwargs: object) -> None:
         answer = command(*args, **kwargs)
         if as_json:
             from daskmetrics.core.serialization import as_json as as_document

@@ -6,7 +6,6 @@ import json
 import re
 import warnings
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -33,7 +32,7 @@ def _layers(text: str) -> str | list[int]:
     return list(map(int, text.split(",")))
 
 
-def _part(text: str) -> tuple[str, list[Any]]:
+def _part(text: str) -> tuple[str, list[int | str]]:
     """A part of the readouts and its values: numbers, words, or calls such as ``concat(3, 7)``."""
     name, values = text.split("=", 1)
     words = (word.strip() for word in re.split(r",(?![^(]*\))", values))
@@ -78,7 +77,7 @@ def layers(
     label: str | None,
     task: tuple[str, ...],
     layers: str | list[int],
-    readouts: tuple[tuple[str, list[Any]], ...],
+    readouts: tuple[tuple[str, list[int | str]], ...],
     drop_rare: bool,
     seed: int,
     save: Path | None,
@@ -117,7 +116,7 @@ def layers(
     if save:
         board.save(save)
 
-    def document() -> dict[str, Any]:
+    def document() -> dict[str, object]:
         rows = board.to_frame().to_json(orient="records", double_precision=15)
         return {"layers": json.loads(rows)}
 

@@ -33,7 +33,7 @@ def metrics() -> Output:
     del by_family["all"]
     fields = ("name", "units", "takes", "description", "formula", "source", "cost")
 
-    def document() -> dict[str, Any]:
+    def document() -> dict[str, object]:
         rows = []
         for family, members in by_family.items():
             for metric in members:

@@ -150,7 +150,9 @@ def bench(
             "--ranks and arguments are those of a training program, such as train.py."
         )
     counts = options["ranks"] or options["workers"]
-    simulated, cores, sizes = options["simulate"], options["cores"], options["memory"]
+    simulated = options["simulate"]
+    cores = options["cores"]
+    sizes = options["memory"]
     has_sizes = bool(cores or sizes)
     if has_sizes and not simulated:
         raise ConfigError("--cores and --memory are those of simulated workers: add --simulate N.")
@@ -297,7 +299,7 @@ def plan(config: Path | None, submit: int | None, **options: Any) -> Output:
         if submit is not None:
             _submit(proposal, submit)
 
-    def document() -> dict[str, Any]:
+    def document() -> dict[str, object]:
         if submit is not None:
             raise ConfigError("--json shows the options and --submit runs one: omit one of them.")
         return proposal_document(proposal)

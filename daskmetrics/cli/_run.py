@@ -119,7 +119,8 @@ def run(
     from daskmetrics import report
 
     finished = report.Run(run_folder.path)
-    page, journal = run_folder.report / "index.html", run_folder.journal
+    page = run_folder.report / "index.html"
+    journal = run_folder.journal
     # a run that was killed before it wrote its page has none, or one of an earlier budget
     is_current = page.is_file() and page.stat().st_mtime > journal.stat().st_mtime
     if not (result.nothing_to_do and is_current):

@@ -324,7 +324,8 @@ def prefetch(
     if dry_run:
         sys.exit(1)
     downloading.require_space(sizes, downloading.cache())
-    console, failed = Console(stderr=True), []
+    console = Console(stderr=True)
+    failed = []
     downloads = downloading.fetch(missing)
     for download, reason in track(downloads, "downloading", len(missing), console=console):
         outcome = "done  "

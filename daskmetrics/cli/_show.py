@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
@@ -86,11 +86,12 @@ def _map_status(run: Path, workers: Workers | None) -> Output:
     from daskmetrics.execution.map.result_table import summary_text
 
     _, _, tracker = read_map(run)
-    results, items = tracker.results(), len(tracker.states)
+    results = tracker.results()
+    items = len(tracker.states)
     idle = idle_now(RunFolder(run))
     is_finished = len(results) == items
 
-    def document() -> dict[str, Any]:
+    def document() -> dict[str, object]:
         return {
             "folder": run,
             "finished": is_finished,
@@ -120,7 +121,7 @@ def _run_status(run: Path, workers: Workers | None) -> Output:
     if not loaded.finished:
         job = _driver_job(run)
 
-    def document() -> dict[str, Any]:
+    def document() -> dict[str, object]:
         return {**vars(status_of(loaded)), "job": job, "workers": workers}
 
     def show() -> None:
@@ -473,7 +474,7 @@ def compare(
     if arms:
         two_arms = compare_named(loaded, *arms, beside)
         return Output(lambda: two_arms, lambda: _show_comparisons(loaded, beside, two_arms))
-    documents: dict[str, Any] = {}
+    documents: dict[str, object] = {}
     comparisons: list[RunComparison | PublishedComparison] = []
     if beside:
         two_runs = compare_runs(loaded, beside)

@@ -132,7 +132,8 @@ def _preview(suites: Mapping[str, TrainedSuite]) -> None:
     from daskmetrics.training.suite import needs
 
     for name, suite in suites.items():
-        Table((), tuple(needs(name, suite.recipe, suite.folder).items())).show()
+        needed = needs(name, suite.recipe, suite.folder)
+        Table((), tuple(needed.items())).show()
         say()
     say("Nothing was started.")
 

@@ -68,7 +68,7 @@ def withdraw(dask_scheduler: Any, names: Collection[str]) -> None:
             )
 
 
-def dask_settings(profile: Cluster, prefix: str) -> dict[str, Any]:
+def dask_settings(profile: Cluster, prefix: str) -> Mapping[str, object]:
     """Configuration in force while the cluster runs; for an existing one, only what its client
     needs.
     """
@@ -111,12 +111,12 @@ def dask_settings(profile: Cluster, prefix: str) -> dict[str, Any]:
 
 
 _LOCK = threading.RLock()
-_IN_FORCE: list[Mapping[str, Any]] = []
+_IN_FORCE: list[Mapping[str, object]] = []
 _set = ExitStack()  # undoes what `in_force` has set
 
 
 @contextmanager
-def in_force(settings: Mapping[str, Any]) -> Iterator[None]:
+def in_force(settings: Mapping[str, object]) -> Iterator[None]:
     """Dask's configuration with these settings; such blocks, of several clusters, may end in any
     order.
     """

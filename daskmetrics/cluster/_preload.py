@@ -42,7 +42,7 @@ PROCESS = Path("/proc/self/cgroup")
 GROUPS = Path("/sys/fs/cgroup")
 
 
-def dask_setup(process: Any) -> None:
+def dask_setup(process: Scheduler | Nanny | Worker) -> None:
     """Called by Dask with the new scheduler, nanny or worker."""
     keep_time()
     match process:
@@ -77,7 +77,7 @@ def keep_time() -> None:
     IOLoop.time = lambda loop: ahead + time.monotonic()
 
 
-def hide_other_paths(scheduler: Any, prefix: str) -> None:
+def hide_other_paths(scheduler: Scheduler, prefix: str) -> None:
     """Answer requests outside the private prefix by error 404.
 
     The prefix alone does not hide a dashboard: Dask redirects ``/`` to it, and lists it in
@@ -110,7 +110,7 @@ def worker_gpu(name: str, visible: str) -> str:
     return gpus[int(number)]
 
 
-def watch(nanny: Any, kills: Callable[[], int]) -> Callable[[], None]:
+def watch(nanny: Nanny, kills: Callable[[], int]) -> Callable[[], None]:
     """A check that reports a worker which ended when the kernel had killed a process of its job.
 
     Dask's nanny reports only the workers that it ended itself; a job goes on after such a kill, and

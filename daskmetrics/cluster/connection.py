@@ -193,11 +193,11 @@ def _local_client(profile: Cluster, prefix: str) -> Iterator[Client]:
         host = get_ip_interface(profile.interface)
     # without the connections to its workers these would never be ready
     needed = FILES + FILES_PER_WORKER * profile.workers
-    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     if allowed < needed:
         raise ConfigError(
             f"A process may open {allowed} files; with {plural(profile.workers)} it needs {needed}:"
-            f" ulimit -n {needed} (at most {most}), or fewer --workers."
+            f" ulimit -n {needed} (at most {hard_limit}), or fewer --workers."
         )
     cluster = _LocalCluster(
         n_workers=0,
@@ -348,10 +348,10 @@ class ProfileCluster:
 
     def __init__(
         self,
-        profile: str | Mapping[str, Any] | Cluster = "local",
+        profile: str | Mapping[str, object] | Cluster = "local",
         *,
         run: str = "notebook",
-        **changes: Any,
+        **changes: object,
     ) -> None:
         if isinstance(profile, Cluster):
             profile = profile.model_dump()

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
-from distributed import Client
+from distributed import Client, Scheduler
 
 from daskmetrics.cluster._certificates import INHERITED, inherited_settings
 from daskmetrics.cluster._dask_config import withdraw, worker_command
@@ -117,7 +117,7 @@ def _drain(admission: dict[str, Any], names: Sequence[str], hurry: Callable[[], 
                 idle = time.monotonic()
 
 
-def _tasks(dask_scheduler: Any, names: Sequence[str]) -> int:
+def _tasks(dask_scheduler: Scheduler, names: Sequence[str]) -> int:
     """How many tasks workers have."""
     workers = dask_scheduler.workers.values()
     return sum(len(worker.processing) for worker in workers if worker.name in names)

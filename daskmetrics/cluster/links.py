@@ -79,7 +79,8 @@ def link_lines(link: str, kind: str, label: str = "Dashboard") -> list[str]:
     is_remote = kind in ("slurm", "allocation") or not REMOTE.isdisjoint(os.environ)
     if not (is_ours and is_remote):
         return lines
-    user, host = getpass.getuser(), socket.gethostname()
+    user = getpass.getuser()
+    host = socket.gethostname()
     # the machine that the job was submitted from, if this is a compute node: ssh jumps over it
     login = os.environ.get("SLURM_SUBMIT_HOST", host)
     jump = f"-J {user}@{login} " if login != host else ""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from distributed import Client, WorkerPlugin
+from distributed import Client, Worker, WorkerPlugin
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.machine import VISIBLE, visible_gpus
@@ -55,7 +55,7 @@ class PinningPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed has no t
     def __init__(self, pins: Pins) -> None:
         self.pins = pins
 
-    def setup(self, worker: Any) -> None:
+    def setup(self, worker: Worker) -> None:
         worker.daskmetrics_pins = {"name": worker.name, **pin(self.pins)}
 
 
@@ -116,7 +116,7 @@ def pin(pins: Pins) -> dict[str, Any]:
     process stays unpinned and reports it.
     """
     result: dict[str, Any] = {"cpus": None, "gpus": None, "node": None, "problem": None}
-    near: set[str] = set()
+    near_cpus: set[str] = set()
     try:
         if pins.gpus is not None:
             gpus = claim("gpu", visible_gpus(), pins.gpus)
@@ -126,8 +126,8 @@ def pin(pins: Pins) -> dict[str, Any]:
             if result["gpus"]:
                 result["node"] = node_of_gpu(result["gpus"][0])
             if result["node"] is not None:
-                near = cpus_of_node(result["node"])
-            cpus = sorted(usable_cpus(), key=lambda cpu: cpu not in near)
+                near_cpus = cpus_of_node(result["node"])
+            cpus = sorted(usable_cpus(), key=lambda cpu: cpu not in near_cpus)
             result["cpus"] = claim("cpu", cpus, pins.cpus)
             os.sched_setaffinity(0, map(int, result["cpus"]))
             os.environ.update(dict.fromkeys(THREADS, str(pins.cpus)))

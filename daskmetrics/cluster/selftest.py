@@ -47,7 +47,10 @@ class Note(Exception):
 
 
 def run_checks(
-    client: Client, profile: Cluster, question: str, require_same: Callable[[str, Any], None]
+    client: Client,
+    profile: Cluster,
+    question: str,
+    require_same: Callable[[str, Mapping[str, str]], None],
 ) -> Iterator[SelfTestResult]:
     """Check on the first worker what a run needs, one check after the other.
 
@@ -57,7 +60,7 @@ def run_checks(
     """
     address, info = next(iter(workers(client).items()))
 
-    def call(function: Callable[..., Any], *args: Any) -> Any:
+    def call(function: Callable[..., object], *args: object) -> Any:
         return client.run(function, *args, workers=[address])[address]
 
     def check_versions() -> str:
@@ -94,7 +97,8 @@ def check_device(device: Mapping[str, Any], needs_gpu: bool) -> str:
     >>> check_device({"visible": "0", "devices": ["NVIDIA L40S"], "driver": True}, needs_gpu=True)
     'has GPU 0: NVIDIA L40S'
     """
-    visible, names = device["visible"], device["devices"]
+    visible = device["visible"]
+    names = device["devices"]
     if not needs_gpu:
         return f"CPU; visible GPUs: {', '.join(names) or 'none'}"
     if len(names) > 1:
@@ -125,7 +129,9 @@ def check_clock(ask: Callable[[], float], clock: Callable[[], float] = time.time
     """
     offsets = []
     for _ in range(2):  # the first may have to connect
-        sent, theirs, received = clock(), ask(), clock()
+        sent = clock()
+        theirs = ask()
+        received = clock()
         offsets.append(((received - sent) / 2, theirs - (sent + received) / 2))
     error, ahead = min(offsets)
     if abs(ahead) - error > TOLERATED:
@@ -175,7 +181,7 @@ def marker(folder: Path) -> Iterator[tuple[Path, str]]:
         file.unlink(missing_ok=True)
 
 
-def _device() -> dict[str, Any]:
+def _device() -> dict[str, object]:
     cuda = import_module("torch").cuda
     names = [cuda.get_device_name(i) for i in range(cuda.device_count())]
     driver = Path("/proc/driver/nvidia/version").exists()

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from importlib.resources import files
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeAlias, get_args
 
 import yaml
 from pydantic import ValidationError
@@ -21,6 +21,8 @@ from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.files import require_regular
 from daskmetrics.core.main_module import import_from
 
+# as YAML gives them: they may have any type until they are validated
+Keys: TypeAlias = Mapping[Any, Any]
 _DEEPEST = 100  # brackets in brackets
 # the key of a section for which a name stands
 _NAMED = {
@@ -42,9 +44,9 @@ def folder() -> Path:
 
 
 def load(
-    source: str | Path | Mapping[str, Any],
+    source: str | Path | Mapping[str, object],
     settings: Sequence[str] = (),
-    changes: Mapping[str, Any] | None = None,
+    changes: Mapping[str, object] | None = None,
 ) -> Config:
     """Read a configuration from a YAML file or a mapping, and apply changes and settings on top.
 
@@ -81,7 +83,7 @@ def load(
     return parse(data, where)
 
 
-def parse(data: Mapping[str, Any], where: str = "configuration") -> Config:
+def parse(data: Mapping[str, object], where: str = "configuration") -> Config:
     """Validate a mapping, as YAML gives it; presets and profiles are replaced by their keys.
 
     Parameters
@@ -118,7 +120,7 @@ def parse(data: Mapping[str, Any], where: str = "configuration") -> Config:
         ) from None
 
 
-def cluster(base: str | Mapping[str, Any] | None, **keys: Any) -> Cluster:
+def cluster(base: str | Mapping[str, object] | None, **keys: object) -> Cluster:
     """Read the settings of a cluster alone.
 
     The site's dask configuration (``daskmetrics.cluster``) overrides the profile, and keys override
@@ -178,11 +180,11 @@ def cluster_origins(base: str) -> tuple[Cluster, dict[str, str]]:
     return cluster(base), origins
 
 
-def _cluster_keys(section: object) -> dict[Any, Any]:
+def _cluster_keys(section: object) -> Keys:
     return _merge(*(keys for _, keys in _cluster_layers(section)))
 
 
-def _cluster_layers(section: object) -> list[tuple[str, Mapping[Any, Any]]]:
+def _cluster_layers(section: object) -> list[tuple[str, Keys]]:
     """Cluster settings by origin, weakest first: jobqueue.yaml, the named profile, the site's file,
     the keys.
     """
@@ -205,11 +207,9 @@ def _cluster_layers(section: object) -> list[tuple[str, Mapping[Any, Any]]]:
     return layers
 
 
-def _merge(*weakest_first: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Mappings joined key by key, nested ones too. Keys may have any type: validation reports wrong
-    ones later.
-    """
-    merged: dict[Any, Any] = {}
+def _merge(*weakest_first: Keys) -> dict[Any, Any]:
+    """Mappings joined key by key, nested ones too."""
+    merged: dict[object, object] = {}
     for layer in weakest_first:
         for key, value in layer.items():
             before = merged.get(key)
@@ -318,7 +318,7 @@ def _apply(data: dict[str, Any], setting: str) -> None:
     node[_place(node, option, setting)] = value
 
 
-def _place(node: dict[str, Any] | list[Any], name: str, setting: str) -> Any:
+def _place(node: dict[str, object] | list[object], name: str, setting: str) -> Any:
     """A key of a section, or an index of a list."""
     if isinstance(node, dict):
         return name
@@ -359,7 +359,7 @@ def _message(item: Mapping[str, Any]) -> str:
     return f"'{path}': got {_shorten(item['input'])}; {message}."
 
 
-def _section_at(path: Sequence[Any]) -> type[Section]:
+def _section_at(path: Sequence[object]) -> type[Section]:
     """The section that a path such as ('models', 0, 'train', '(recipe)') leads to."""
     section: type[Section] = Config
     for key in path:

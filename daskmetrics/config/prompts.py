@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from daskmetrics.core.errors import unknown
 
@@ -39,7 +38,7 @@ class Prompts:
             names[:0] = [f"{task}-{role}"]
         return next((self.texts[name] for name in names if name and name in self.texts), "")
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """As plain JSON values; empty if every prompt is."""
         if not any(self.texts.values()):
             return {}

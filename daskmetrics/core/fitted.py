@@ -81,5 +81,6 @@ def fit(readout: Readout, corpus: Vectors | None = None) -> Fitted:
             f"texts of the corpus vary in {varied} directions."
         )
     largest = np.abs(rows).argmax(axis=1)
-    basis = (rows * np.sign(rows[np.arange(len(rows)), largest])[:, None])[:kept].T
+    signs = np.sign(rows[np.arange(len(rows)), largest])
+    basis = (rows * signs[:, None])[:kept].T
     return Fitted(readout, mean.astype(np.float32), basis.astype(np.float32))

@@ -114,7 +114,7 @@ def infiniband_ports(root: Path = Path("/sys/class/infiniband")) -> dict[str, st
     return states
 
 
-def _resource_use() -> dict[str, Any]:
+def _resource_use() -> dict[str, float | None]:
     """CPU seconds and peak memory of this process in bytes; of a GPU the memory that torch
     reserved.
     """

@@ -56,7 +56,8 @@ def import_from(*folders: str | Path) -> None:
     They are searched last: a ``queue.py`` there replaces no module of Python or of a package.
     """
     earlier = filter(None, os.environ.get(CODE, "").split(os.pathsep))
-    code = list(dict.fromkeys([*earlier, *(str(Path(folder).resolve()) for folder in folders)]))
+    resolved = (str(Path(folder).resolve()) for folder in folders)
+    code = list(dict.fromkeys([*earlier, *resolved]))
     os.environ[CODE] = os.pathsep.join(code)
     sys.path += [folder for folder in code if folder not in sys.path]
 
@@ -93,7 +94,7 @@ def state_with_main_object(value: object, reference: str) -> dict[str, Any]:
     return state
 
 
-def restore_state(value: object, state: Mapping[str, Any]) -> None:
+def restore_state(value: object, state: Mapping[str, object]) -> None:
     """Give a value its state, and the main module of this process the object that came with it."""
     for name, content in state.items():
         module, separator, object_name = name.partition(":")

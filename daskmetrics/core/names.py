@@ -35,7 +35,7 @@ Key = str
 _ARM = re.compile(r"([^@]+)@(.+)/([0-9]+)(?:/([^/]+))?")
 
 
-def content_key(*parts: Any) -> Key:
+def content_key(*parts: object) -> Key:
     """A key of 32 hexadecimal digits for JSON values: equal values give equal keys, on any machine.
 
     Examples
@@ -47,7 +47,7 @@ def content_key(*parts: Any) -> Key:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def seed_of(*parts: Any) -> int:
+def seed_of(*parts: object) -> int:
     """A 63-bit seed for JSON values, so that each piece of work has its own random generator."""
     return int(content_key("seed", *parts)[:16], 16) >> 1
 

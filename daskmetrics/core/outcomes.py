@@ -151,7 +151,8 @@ def mean_of_pairs(pairs: Sequence[tuple[Scored, Scored]]) -> Difference:
             same.append(unpack(mine) - unpack(theirs))
     errors = [single.stderr for single in singles if not single.paired]
     for (_, n), same in by_items.items():
-        errors += [float(np.mean(same, axis=0).std(ddof=1)) / math.sqrt(n)] * len(same)
+        stderr = float(np.mean(same, axis=0).std(ddof=1)) / math.sqrt(n)
+        errors += [stderr] * len(same)
     value = math.fsum(single.value for single in singles) / len(singles)
     error = math.fsum(errors) / len(singles)
     return Difference(value, error, all(single.paired for single in singles))

@@ -128,7 +128,8 @@ class Readout:
         """Check that this is possible for pooled vectors of this width and a corpus of this many
         texts.
         """
-        kept, available = self.width(width), self.joined_width(width)
+        kept = self.width(width)
+        available = self.joined_width(width)
         if kept > available:
             raise ConfigError(
                 f"Readout '{self}' keeps {kept:,} dimensions, but vectors have {available:,}: keep "

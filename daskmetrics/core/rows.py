@@ -102,7 +102,7 @@ def read_json_lines(path: Path) -> Iterator[tuple[str, Any]]:
                     ) from None
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     values = dict(pairs)
     if len(values) < len(pairs):
         raise ValueError(f"a name stands twice in {', '.join(name for name, _ in pairs)}")
@@ -115,7 +115,9 @@ class _Unpacked(io.RawIOBase):
     """
 
     def __init__(self, path: Path, file: IO[bytes]) -> None:
-        self._path, self._content, self._size = path, gzip.GzipFile(fileobj=file), 0
+        self._path = path
+        self._content = gzip.GzipFile(fileobj=file)
+        self._size = 0
         self._most = _ALWAYS_UNPACKED + _GREATEST_RATIO * path.stat().st_size
 
     def readable(self) -> bool:

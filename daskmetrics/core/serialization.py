@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 
-def as_json(value: Any) -> str:
+def as_json(value: object) -> str:
     """A value as a JSON document.
 
     >>> print(as_json({"arm": Arm("tiny", "step8", 3), "score": math.nan, "tasks": ("order",)}))
@@ -36,7 +36,7 @@ def as_json(value: Any) -> str:
     return json.dumps(plain(value), indent=1, allow_nan=False)
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """A value of JSON: data classes become objects, numbers that are not finite become None.
 
     >>> plain({1: {"a"}, "x": [math.inf, Path("runs")]})

@@ -82,7 +82,10 @@ class TelemetryFile:
     """
 
     def __init__(self, path: Path, most: int = MOST) -> None:
-        self.path, self._most, self._every, self._due = path, most, EVERY, 0.0
+        self.path = path
+        self._most = most
+        self._every = EVERY
+        self._due = 0.0
         self._count = sum(len(sample.readings) for sample in read_samples(path))
 
     def add(

@@ -236,7 +236,8 @@ class Page:
         self.mapper = self.map.select_one({"name": "colours"})
         self.source = self.map.select_one({"name": "arms"})
         figures = [self.choices, self.map, self.lines, self.cost]
-        training, lists = [self.loss, self.speed], [self.decisions, self.failures]
+        training = [self.loss, self.speed]
+        lists = [self.decisions, self.failures]
         for panel in (*figures, *training, *lists):
             panel.visible = False
         panels = [self.head, *figures, row(*training, **WRAPPED), self.workers]
@@ -244,7 +245,8 @@ class Page:
 
     def update(self) -> None:
         """Show the latest state; called once a second."""
-        live, training = self.plugin.live, self.plugin.training
+        live = self.plugin.live
+        training = self.plugin.training
         self._show_workers()
         if training.version != self._trained:
             self._trained = training.version
@@ -276,7 +278,8 @@ class Page:
 
     def _show(self, live: LiveState) -> None:
         """What is known so far; nothing is drawn of what has no value yet."""
-        suite, name = current_model(live), self.quantity.value
+        suite = current_model(live)
+        name = self.quantity.value
         if self.model.value != FOLLOW:
             suite = next(suite for suite in live.suites if suite.model == self.model.value)
         if name == FOLLOW:
@@ -291,8 +294,8 @@ class Page:
         if self.map.visible:
             self.source.data.update({"value": values, "error": _errors(live, name)})
             finite = values[np.isfinite(values)]
-            least = LEAST_SHARE * float(np.abs(finite).max(initial=0.0))
-            low, high = drawing.span(finite, least, margin=0.0)
+            smallest_span = LEAST_SHARE * float(np.abs(finite).max(initial=0.0))
+            low, high = drawing.span(finite, smallest_span, margin=0.0)
             self.mapper.update(low=low, high=high)
             marks = {"paid": live.paid, "best": [live.leader]}
             self.map.select_one({"name": "marks"}).data = drawing.marked(self.source, marks)
@@ -316,7 +319,8 @@ class Page:
     def _show_cost(self, live: LiveState) -> None:
         unit, label = 1.0, "cost so far, estimated seconds"
         if not math.isnan(live.exhaustive):
-            unit, label = live.exhaustive / 100, "cost so far, % of scoring everything (estimated)"
+            unit = live.exhaustive / 100
+            label = "cost so far, % of scoring everything (estimated)"
         cost, best = np.array([*live.curve, (live.spent, live.best)]).T
         # a step: the best stays as it is until it rises
         steps = {"x": np.repeat(cost / unit, 2)[1:], "y": np.repeat(best, 2)[:-1]}

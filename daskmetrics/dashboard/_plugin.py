@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from distributed import SchedulerPlugin
+from distributed import Scheduler, SchedulerPlugin
 
 from daskmetrics.core.events import CLUSTER, MAP, TRAIN, StorePlan, message_from_json
 from daskmetrics.core.telemetry import readings
@@ -41,7 +41,7 @@ class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
 
     name = NAME
 
-    def __init__(self, scheduler: Any) -> None:
+    def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         self.live: LiveState | None = None
         self.training = TrainingCurves()
@@ -67,7 +67,7 @@ class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         if self.live is not None:
             self.live.receive(messages, time.monotonic())
 
-    def log_event(self, topic: str, msg: Any) -> None:
+    def log_event(self, topic: str, msg: object) -> None:
         """Called by Dask for every logged event."""
         if topic == TRAIN and isinstance(msg, dict):
             self.training.receive(msg, time.time())
@@ -83,7 +83,7 @@ class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         }
 
 
-def plugin_of(scheduler: Any) -> DashboardPlugin:
+def plugin_of(scheduler: Scheduler) -> DashboardPlugin:
     """The plugin of a scheduler; a new one if another scheduler of this process has added the
     pages.
     """

@@ -31,14 +31,14 @@ class PrometheusCollector(Collector):
         for plugin in self.plugins[-1:]:
             yield _gauge("workers", "Workers of the scheduler", len(plugin.scheduler.workers))
             used = plugin.readings().items()
-            for quantity, (_, _, name, about) in USED.items():
+            for quantity, (_, _, name, description) in USED.items():
                 values = {(worker,): row[quantity] for worker, row in used if quantity in row}
                 if values:
-                    yield _gauge(f"worker_{name}", f"{about} of a worker", values, "worker")
-            for quantity, (name, about) in TRAINING.items():
+                    yield _gauge(f"worker_{name}", f"{description} of a worker", values, "worker")
+            for quantity, (name, description) in TRAINING.items():
                 latest = plugin.training.last.items()
                 values = {(rank,): getattr(point, quantity) for rank, point in latest}
-                yield _gauge(f"training_{name}", about, values, "rank")
+                yield _gauge(f"training_{name}", description, values, "rank")
             if plugin.items:
                 yield _gauge("items_planned", "Items of a map", plugin.items["items"])
                 values = {(status,): count for status, count in plugin.items["counts"].items()}
@@ -78,8 +78,8 @@ def _run(live: LiveState) -> Iterator[MetricFamily]:
     units = {unit: count for unit, count in live.counts.items() if count}
     yield _gauge("units", "Recorded work units", units, "kind", "state")
     planned = {(kind,): live.planned[kind] for kind in KINDS if kind in live.planned}
-    about = "Planned work units; for scores, those of scoring everything"
-    yield _gauge("units_planned", about, planned, "kind")
+    description = "Planned work units; for scores, those of scoring everything"
+    yield _gauge("units_planned", description, planned, "kind")
     failures = CounterMetricFamily(
         "daskmetrics_failures", "Failed units, by cause", labels=["kind", "cause"]
     )
@@ -88,8 +88,8 @@ def _run(live: LiveState) -> Iterator[MetricFamily]:
             failures.add_metric([kind, status], count)
     yield failures
     yield _gauge("cells_scored", "Scores that are known", live.counts["score", "ok"])
-    for name, about, attribute in GAUGES:
-        yield _gauge(name, about, getattr(live, attribute))
+    for name, description, attribute in GAUGES:
+        yield _gauge(name, description, getattr(live, attribute))
     yield CounterMetricFamily(
         "daskmetrics_cost_spent_seconds", "Estimated seconds spent by the search", live.spent
     )

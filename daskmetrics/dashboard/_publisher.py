@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from distributed import Client
+from distributed import Client, Scheduler
 
 from daskmetrics.core import events as events
 from daskmetrics.core.results import Scored
@@ -55,7 +55,9 @@ class Publisher:
         entries: Sequence[events.Event],
         weights: Mapping[str, float] | None = None,
     ) -> None:
-        self._client, self._entries, self._weights = client, entries, weights
+        self._client = client
+        self._entries = entries
+        self._weights = weights
         self._messages: list[events.LiveMessage] = []
         self._sent = 0
         self._compute_after = 0.0
@@ -106,7 +108,8 @@ class Publisher:
 
     async def _send(self) -> None:
         """Send what is new: entries, then the other messages."""
-        messages, self._messages = self._messages, []
+        messages = self._messages
+        self._messages = []
         end = len(self._entries)
         while self._sent < end:
             entries = self._entries[self._sent : min(end, self._sent + MAX_ENTRIES)]
@@ -128,7 +131,7 @@ def _shown(message: events.LiveMessage) -> dict[str, Any]:
     return events.to_json(message)
 
 
-def _has_plugin(dask_scheduler: Any) -> bool:
+def _has_plugin(dask_scheduler: Scheduler) -> bool:
     """Whether the scheduler can receive messages; it would not answer calls of an unknown
     handler.
     """

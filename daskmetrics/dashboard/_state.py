@@ -80,7 +80,9 @@ class LiveState:
         self.values |= zip(self.tasks, self.scores, strict=True)
         self.errors: dict[str, NDArray[np.float32]] = dict(zip(self.tasks, errors, strict=True))
         self.weights = np.ones(len(self.tasks))  # of the tasks in the objective (T,)
-        self.name, self.phase, self.version = "", "measuring", 0
+        self.name = ""
+        self.phase = "measuring"
+        self.version = 0
         self.counts: Counter[tuple[str, str]] = Counter()
         self.planned: dict[str, int] = {}
         self.open: dict[str, str] = {}  # names of the units that are asked for, by key
@@ -90,7 +92,9 @@ class LiveState:
         self.best = self.shortfall = math.nan
         self.leader = self.recent = ""  # the leading arm, and the unit of the latest result
         self.confirmed = False  # whether the recommended arm was scored on every task
-        self.spent, self.budget, self.exhaustive = 0.0, math.nan, math.nan
+        self.spent = 0.0
+        self.budget = math.nan
+        self.exhaustive = math.nan
         self._units: dict[tuple[str, str], events.Record] = {}
         self._searched: str | None = None
         self._asked = 0
@@ -105,7 +109,8 @@ class LiveState:
     def _apply(self, message: events.LiveMessage, now: float) -> None:
         match message:
             case events.RunStarted():
-                self.name, self.phase = message.name, "measuring"
+                self.name = message.name
+                self.phase = "measuring"
                 self.planned.setdefault("measure", message.checkpoints)
                 self.planned["score"] = message.arms * len(message.tasks)
             case events.ObjectiveSet(weights=weights):
@@ -124,16 +129,20 @@ class LiveState:
             case events.Record():
                 self._record(message)
             case events.SearchStarted():
-                self.phase, self.spent = "searching", message.spent
-                self.budget, self.exhaustive = message.budget, message.exhaustive
+                self.phase = "searching"
+                self.spent = message.spent
+                self.budget = message.budget
+                self.exhaustive = message.exhaustive
                 self._began, self._before = now, self.spent
             case events.PosteriorUpdated():
                 mean, deviation = np.frombuffer(message.values, np.float32).reshape(2, -1)
                 self.values |= {POSTERIOR_MEAN: mean, POSTERIOR_SD: deviation}
                 self.errors[POSTERIOR_MEAN] = deviation
-                self.leader, self.shortfall = message.leader, message.shortfall
+                self.leader = message.leader
+                self.shortfall = message.shortfall
             case events.SearchEnded():
-                self.leader, self.phase = str(message.best_arm), "searched"
+                self.leader = str(message.best_arm)
+                self.phase = "searched"
                 self.confirmed = message.confirmed
             case events.RunFinished():
                 self.phase = "finished"
@@ -174,11 +183,14 @@ class LiveState:
         if ask.note.get("search") != self._searched:
             # remove the decisions of an earlier search, whose numbers would be confused with new
             # ones
-            self._searched, self._asked, self.spent = ask.note.get("search"), 0, 0.0
+            self._searched = ask.note.get("search")
+            self._asked = 0
+            self.spent = 0.0
             self.latest.clear()
             self.paid.clear()
             self.curve = [(0.0, self.best)]
-        index, arm = pick["index"] + 1, str(Arm(**pick["cell"]["arm"]))
+        index = pick["index"] + 1
+        arm = str(Arm(**pick["cell"]["arm"]))
         decision = Decision(index, f"{arm}:{pick['cell']['task']}", pick["stage"], pick["cost"])
         # one of an interrupted search is asked for again
         self._decisions[ask.key] = self.latest.get(index, decision)
@@ -280,6 +292,6 @@ class TrainingCurves:
         if len(points) > MAX_POINTS:
             # evenly spaced steps, or the beginning of a long training would be lost
             steps = [kept.step for kept in points]
-            even = np.linspace(steps[0], steps[-1], MAX_POINTS // 2)
-            points[:] = [points[i] for i in np.unique(np.searchsorted(steps, even))]
+            even_steps = np.linspace(steps[0], steps[-1], MAX_POINTS // 2)
+            points[:] = [points[i] for i in np.unique(np.searchsorted(steps, even_steps))]
         self.version += 1

@@ -74,7 +74,8 @@ def span(values: NDArray[np.floating], least: float, margin: float = 0.12) -> tu
     finite = values[np.isfinite(values)]
     if not len(finite):
         return 0.0, 1.0
-    low, high = float(finite.min()), float(finite.max())
+    low = float(finite.min())
+    high = float(finite.max())
     half = max((0.5 + margin) * (high - low), least / 2) or 0.5  # equal values without an error
     return (low + high) / 2 - half, (low + high) / 2 + half
 
@@ -167,12 +168,12 @@ def marked(
 ) -> dict[str, list[Any]]:
     """The columns of the marks of a map, from the names of arms by their kind of `MARKS`."""
     places = pandas.DataFrame(source.data).set_index("name")
-    found = []
+    rows_of_marks = []
     for kind, names in arms.items():
         marker, size = MARKS[kind]
         of_kind = places.loc[places.index.intersection(list(names))]
-        found.append(of_kind.assign(marker=marker, size=size))
-    marks = pandas.concat(found) if found else places[:0].assign(marker="", size=0)
+        rows_of_marks.append(of_kind.assign(marker=marker, size=size))
+    marks = pandas.concat(rows_of_marks) if rows_of_marks else places[:0].assign(marker="", size=0)
     x, y = (marks[sides].mean(axis=1) for sides in (["left", "right"], ["bottom", "top"]))
     columns = marks.assign(x=x, y=y)
     return {name: columns[name].tolist() for name in ("x", "y", "model", "marker", "size")}

@@ -46,7 +46,9 @@ class AttemptError(Exception):
 
     def __init__(self, fault: Fault, reason: str, trace: str) -> None:
         super().__init__(fault, reason, trace)
-        self.fault, self.reason, self.trace = fault, reason, trace
+        self.fault = fault
+        self.reason = reason
+        self.trace = trace
 
     def __str__(self) -> str:
         return self.reason

@@ -114,7 +114,8 @@ class Display:
         begins = not any(task.completed for task in self._bars.tasks)
         step = 1 if to is None else None
         self._bars.update(self._tasks[name], latest=latest, advance=step, completed=to)
-        task, clock = self._bars.tasks[self._tasks[name]], time.monotonic()
+        task = self._bars.tasks[self._tasks[name]]
+        clock = time.monotonic()
         # without bars: a plain line for the first and the last unit of a phase, and now and then
         is_due = begins or task.finished or clock - self._printed > LINE_EVERY
         if is_due and not self.console.is_terminal and self._cell is None:
@@ -161,7 +162,8 @@ class _LatestColumn(progress.TextColumn):
 
     def render(self, task: progress.Task) -> Text:
         text = super().render(task)
-        text.no_wrap, text.overflow = True, "ellipsis"
+        text.no_wrap = True
+        text.overflow = "ellipsis"
         return text
 
 

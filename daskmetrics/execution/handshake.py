@@ -58,7 +58,8 @@ def _gpu_state(worker: Worker) -> dict[str, float]:
     """Power and temperature of the GPU of a worker, which calls this with each heartbeat and
     ignores its errors.
     """
-    handle, library = nvml._pynvml_handles(), nvml.pynvml
+    handle = nvml._pynvml_handles()
+    library = nvml.pynvml
     celsius = library.nvmlDeviceGetTemperature(handle, library.NVML_TEMPERATURE_GPU)
     return {"power": library.nvmlDeviceGetPowerUsage(handle) / 1000, "temperature": float(celsius)}
 

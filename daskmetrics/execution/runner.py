@@ -119,7 +119,10 @@ class _DaskBackend:
     def __init__(
         self, client: Client, scratch: Path, settings: Settings, say: Callable[[str], None]
     ) -> None:
-        self.client, self.scratch, self.settings, self.say = client, scratch, settings, say
+        self.client = client
+        self.scratch = scratch
+        self.settings = settings
+        self.say = say
         # on a shared scheduler, an old future with the same key would return the result of another
         # function
         self.nonce = secrets.token_hex(4)
@@ -350,11 +353,13 @@ class _DaskBackend:
         if not offered.keys() & PLAIN.keys():
             self.plain.add(address)
             offered = {**offered, **PLAIN}
-        threads, remaining = info["nthreads"], answer["remaining"]
+        threads = info["nthreads"]
+        remaining = answer["remaining"]
         if address in self.plain and self.settings.alone:
             # Dask would start a waiting unit on a free thread; with a walltime no unit waits on a
             # worker
-            threads, remaining = 1, min(remaining or DECADE, DECADE)
+            threads = 1
+            remaining = min(remaining or DECADE, DECADE)
         memory = info["memory_limit"] or math.inf
         self.events.put(Joined(address, name, threads, offered, remaining, joined, memory))
 

@@ -23,7 +23,7 @@ UNSUITABLE = re.compile(r"[^A-Za-z0-9._-]+")  # in a name
 
 
 def configured(
-    config: str | Path | Mapping[str, Any] | Config | None,
+    config: str | Path | Mapping[str, object] | Config | None,
     arguments: Mapping[str, Any],
     settings: Sequence[str],
     folder: str | Path | None,
@@ -51,7 +51,7 @@ def configured(
                 "budget: the argument 'search' has one, too, or is no mapping. Pass one of them."
             )
         changes["search"] = {**search, "budget": changes.pop("budget")}
-    source: str | Path | Mapping[str, Any] = configuration.folder() / "demo.yaml"
+    source: str | Path | Mapping[str, object] = configuration.folder() / "demo.yaml"
     if isinstance(config, Config):
         source = config.as_dict()
     elif isinstance(config, str | Path | Mapping):
@@ -76,7 +76,7 @@ def configured(
     return parsed, run_folder
 
 
-def _listed(name: str, value: object) -> list[Any]:
+def _listed(name: str, value: object) -> list[object]:
     """A list; a single item stands for a list of one."""
     if isinstance(value, str | Path | Mapping) or _is_table(value):
         return [value]
@@ -87,7 +87,7 @@ def _listed(name: str, value: object) -> list[Any]:
     return list(value)
 
 
-def _model(number: int, given: object) -> str | Mapping[str, Any]:
+def _model(number: int, given: object) -> str | Mapping[str, object]:
     """A model as a configuration names it: a hub id or folder, or a mapping."""
     if isinstance(given, Path):
         return str(given.expanduser())
@@ -100,7 +100,7 @@ def _model(number: int, given: object) -> str | Mapping[str, Any]:
     return given
 
 
-def _tasks(given: Sequence[Any], folder: RunFolder) -> Iterator[str]:
+def _tasks(given: Sequence[object], folder: RunFolder) -> Iterator[str]:
     """Names of tasks; those of tables are written first."""
     defaults = chain(["texts"], (f"texts{number}" for number in count(2)))
     for number, task in enumerate(given):
@@ -120,7 +120,7 @@ def _tasks(given: Sequence[Any], folder: RunFolder) -> Iterator[str]:
             )
 
 
-def _written(argument: str, table: dict[str, Any], folder: RunFolder) -> str:
+def _written(argument: str, table: dict[str, object], folder: RunFolder) -> str:
     """Write a table into the run's folder, with the columns under the names of their roles; returns
     the task's name.
     """
@@ -128,7 +128,8 @@ def _written(argument: str, table: dict[str, Any], folder: RunFolder) -> str:
     for key in table:
         if key not in keys:
             raise unknown(f"key of {argument}", key, keys)
-    name, data = table["name"], table.get("data")
+    name = table["name"]
+    data = table.get("data")
     if not isinstance(name, str) or UNSUITABLE.search(name) or not name.strip("."):
         raise ConfigError(
             f"{argument}: the name {name!r} is not valid; use letters, digits, '.', '_' and '-'."
@@ -152,7 +153,7 @@ def _written(argument: str, table: dict[str, Any], folder: RunFolder) -> str:
     return file_name(source, options)
 
 
-def file_name(source: object, options: Mapping[str, Any]) -> str:
+def file_name(source: object, options: Mapping[str, object]) -> str:
     """The name of the task on a file.
 
     >>> file_name("reviews.csv", {"text": "body"})
@@ -181,7 +182,8 @@ def _lines(argument: str, data: Any, roles: Mapping[str, Any]) -> str:
             for column in frame.columns
             if str(column).strip().lower() in open_names and column not in roles.values()
         ]
-        chosen = frame[list(roles.values())].set_axis([ROLES[role][0] for role in roles], axis=1)
+        standard_names = [ROLES[role][0] for role in roles]
+        chosen = frame[list(roles.values())].set_axis(standard_names, axis=1)
         frame = pandas.concat([chosen, frame[free]], axis=1)
     if not len(frame):
         raise ConfigError(f"{argument}: the table has no rows.")

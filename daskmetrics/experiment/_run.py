@@ -371,7 +371,8 @@ class _RunDriver:
                 self._search(publisher)
             self.journal.append(usage(client))
         # make the store equal to the journal and ready for readers
-        records, planned = list(self.journal.records()), _plan(self.experiment)
+        records = list(self.journal.records())
+        planned = _plan(self.experiment)
         with room_for(f"the store '{self.folder.store}'"):
             store.restore(self.folder.store, "metrics", store.metric_blocks(planned, records))
             if self.experiment.tasks:
@@ -415,7 +416,8 @@ class _RunDriver:
 
     def _measure(self, publisher: Publisher) -> None:
         units = measure.units(self.experiment, self.folder, self.journal.records())
-        recorded, planned = self._recorded(), {}
+        recorded = self._recorded()
+        planned = {}
         for kind in ("train", "measure"):
             keys = [unit.key for unit in units if unit.kind == kind]
             if kind == "measure" and not self.experiment.metrics:
@@ -434,7 +436,8 @@ class _RunDriver:
             )
 
     def _search(self, publisher: Publisher) -> None:
-        experiment, config = self.experiment, self.experiment.config.search
+        experiment = self.experiment
+        config = self.experiment.config.search
         problem = search.problem(experiment, self.journal.records())
         key = content_key("search", experiment.key, [str(arm) for arm in problem.arms])
         limits = search.budget(config, problem, self.grows)

@@ -114,7 +114,8 @@ class _TrainingEvents:
         get_worker().log_event(
             TRAIN, {"model": self.model, "step": step, "loss": loss, "tokens_per_second": speed}
         )
-        self._step, self._time = step, clock
+        self._step = step
+        self._time = clock
 
 
 def measure(spec: MeasureSpec) -> Measured:
@@ -127,7 +128,8 @@ def measure(spec: MeasureSpec) -> Measured:
     """
     from daskmetrics import store
 
-    results, download = list(spec.recorded), None
+    results = list(spec.recorded)
+    download = None
     if spec.missing:
         computed = _reduce(spec, spec.missing)
         download = computed.download
@@ -232,7 +234,9 @@ class LayerEmbeddings:
         key: Key,
         memory: int = MEMORY,
     ) -> None:
-        self.layers, self.texts, self.widths = tuple(layers), texts, dict(widths)
+        self.layers = tuple(layers)
+        self.texts = texts
+        self.widths = dict(widths)
         self.seconds = 0.0
         self.read_seconds = 0.0  # of these, without loading the model
         self.worker: str | None = None
@@ -364,7 +368,8 @@ def _keep_corpus(encoder: Encoder, spec: EncodeSpec) -> Path:
     """
     from daskmetrics.models import Pooler
 
-    poolings, texts = _poolings(spec), spec.corpus
+    poolings = _poolings(spec)
+    texts = spec.corpus
     identity = content_key(
         spec.location.identity, spec.protocol.key, spec.layers, spec.poolings, poolings, texts
     )
@@ -415,7 +420,8 @@ def _distinct(
     """
     from daskmetrics.tasks.task import roles_of
 
-    name, texts = getattr(task, "benchmark_name", task.name), task.texts()
+    name = getattr(task, "benchmark_name", task.name)
+    texts = task.texts()
     pairs = [
         (prompts.of(role, name, task.kind), text)
         for role, text in zip(roles_of(task), texts, strict=True)

@@ -50,6 +50,7 @@ from daskmetrics.tasks.registry import RESERVED
 
 if TYPE_CHECKING:
     import xarray
+    from torch import nn
 
     from daskmetrics.models import Encoder
 
@@ -60,12 +61,12 @@ _MAIN = "main"
 
 
 def embed(
-    model: Any,
-    texts: Sequence[Any],
-    layers: str | Sequence[int] | Mapping[str, Any] = "all",
+    model: str | Path | nn.Module,
+    texts: Sequence[object],
+    layers: str | Sequence[int] | Mapping[str, nn.Module] = "all",
     *,
-    tokenizer: Any = None,
-    **protocol: Any,
+    tokenizer: object = None,
+    **protocol: object,
 ) -> xarray.DataArray:
     """Compute the vectors of texts at all layers of a model, as a run does; in this process,
     without a cluster.
@@ -114,14 +115,14 @@ def embed(
 
 
 def measure(
-    model: Any,
-    texts: Sequence[Any],
+    model: str | Path | nn.Module,
+    texts: Sequence[object],
     metrics: str | Metric | Sequence[str | Metric] = "all",
-    layers: str | Sequence[int] | Mapping[str, Any] = "all",
+    layers: str | Sequence[int] | Mapping[str, nn.Module] = "all",
     *,
-    tokenizer: Any = None,
+    tokenizer: object = None,
     seed: int = 0,
-    **protocol: Any,
+    **protocol: object,
 ) -> xarray.Dataset:
     """Compute label-free metrics of all layers of a model; in this process, without a cluster.
 
@@ -179,8 +180,8 @@ class LayerScores:
 
     tasks: tuple[Task, ...]
     recorded: Mapping[Arm, Mapping[str, Scored]]
-    sources: Mapping[Checkpoint, Any]
-    protocol: Mapping[str, Any]
+    sources: Mapping[Checkpoint, object]
+    protocol: Mapping[str, object]
     corpus: tuple[str, ...]
 
     def last_layer(self, arm: Arm) -> Arm:
@@ -194,7 +195,8 @@ class LayerScores:
 
     def gain(self, arm: Arm) -> Difference | None:
         """What an arm gains over its `last_layer` on the tasks that both have scores of, if any."""
-        scores, others = self.recorded[arm], self.recorded[self.last_layer(arm)]
+        scores = self.recorded[arm]
+        others = self.recorded[self.last_layer(arm)]
         return mean_difference(
             [difference(scores[task], others[task]) for task in scores if task in others]
         )
@@ -216,14 +218,14 @@ class LayerScores:
 
 
 def score_layers(
-    models: Any,
-    data: Any,
+    models: object,
+    data: object,
     columns: Mapping[str, str],
     layers: str | Sequence[int],
-    tokenizer: Any,
+    tokenizer: object,
     seed: int,
-    protocol: Mapping[str, Any],
-    readouts: Mapping[str, Any],
+    protocol: Mapping[str, object],
+    readouts: Mapping[str, object],
     display: Display | None = None,
 ) -> LayerScores:
     """The recorded values of every layer and readout of checkpoints on every task of the data."""
@@ -237,7 +239,7 @@ def score_layers(
         for text in getattr(task, "warnings", ()):
             warnings.warn(f"{task.name}: {text}", stacklevel=3)
     recorded: dict[Arm, dict[str, Scored]] = {}
-    source_of: dict[Checkpoint, Any] = {}
+    source_of: dict[Checkpoint, object] = {}
     corpus: tuple[str, ...] = ()
     sources = _sources(models)
     display.phase("layers", 100, unit="%")
@@ -277,9 +279,9 @@ def score_layers(
     return LayerScores(chosen, recorded, source_of, protocol, corpus)
 
 
-def _sources(models: Any) -> list[Any]:
+def _sources(models: object) -> list[object]:
     """The models of a list, each checkpoint of a folder of them by itself."""
-    sources: list[Any] = []
+    sources: list[object] = []
     for model in models if isinstance(models, (list, tuple)) else [models]:
         revisions: Mapping[str, Path] = {}
         if isinstance(model, (str, Path)):
@@ -291,7 +293,7 @@ def _sources(models: Any) -> list[Any]:
 
 
 def _suite(
-    encoder: Encoder, checkpoint: Checkpoint, readouts: Mapping[str, Any], seed: int
+    encoder: Encoder, checkpoint: Checkpoint, readouts: Mapping[str, object], seed: int
 ) -> tuple[Suite, tuple[str, ...]]:
     """The checkpoint as a suite with these readouts, and the texts on which they are fitted, if any
     is.
@@ -341,7 +343,7 @@ def _scores(
         warnings.warn(f"{task.name}: {reason}", stacklevel=4)
 
 
-def tasks_of(data: Any, columns: Mapping[str, str]) -> tuple[Task, ...]:
+def tasks_of(data: object, columns: Mapping[str, str]) -> tuple[Task, ...]:
     """The tasks of a file, a table in memory, or a list of names.
 
     ``columns`` are the options of a file task: the columns of its roles, ``kind`` and ``probe``.
@@ -367,10 +369,10 @@ def tasks_of(data: Any, columns: Mapping[str, str]) -> tuple[Task, ...]:
     return (table_task(Path("data"), placed_rows, columns, "data", in_memory=True),)
 
 
-def _rows(data: Any) -> list[Mapping[str, Any]]:
+def _rows(data: Any) -> list[Mapping[str, object]]:
     """The rows of a DataFrame, of a Hugging Face dataset, or of a list of mappings."""
     if hasattr(data, "to_dict") and hasattr(data, "columns"):
-        rows: list[Mapping[str, Any]] = data.set_axis(map(str, data.columns), axis=1).to_dict(
+        rows: list[Mapping[str, object]] = data.set_axis(map(str, data.columns), axis=1).to_dict(
             "records"
         )
         return rows
@@ -391,7 +393,10 @@ def _rows(data: Any) -> list[Mapping[str, Any]]:
 
 @contextmanager
 def _opened(
-    model: Any, layers: Any, tokenizer: Any, protocol: Mapping[str, Any]
+    model: object,
+    layers: str | Sequence[int] | Mapping[str, nn.Module],
+    tokenizer: object,
+    protocol: Mapping[str, object],
 ) -> Iterator[tuple[Encoder, Checkpoint]]:
     """The encoder of what a user calls a model, and the name of its checkpoint.
 
@@ -440,11 +445,16 @@ def _opened(
 
 
 def _settings(
-    name: str, source: str, revision: str, layers: Any, protocol: Mapping[str, Any]
+    name: str,
+    source: str,
+    revision: str,
+    layers: str | Sequence[int],
+    protocol: Mapping[str, object],
 ) -> Config:
     """These arguments as a configuration of one model, which checks them."""
     chosen = layers if isinstance(layers, str) else [int(layer) for layer in layers]
-    model = {"name": name, "source": source, "revisions": revision, "layers": chosen}
+    model: dict[str, object] = {"name": name, "source": source}
+    model |= {"revisions": revision, "layers": chosen}
     model |= {key: protocol[key] for key in _MODEL_KEYS if key in protocol}
     return config.parse(
         {"name": "direct", "models": [model], "protocol": dict(protocol)}, where="arguments"
@@ -452,7 +462,7 @@ def _settings(
 
 
 def _from_source(
-    model: str, layers: Any, protocol: Mapping[str, Any]
+    model: str, layers: str | Sequence[int], protocol: Mapping[str, object]
 ) -> tuple[Encoder, Checkpoint]:
     """The encoder of a folder or of a hub id, whose files are downloaded if they are not on this
     machine.
@@ -493,10 +503,10 @@ def _download(source: str, revision: str) -> None:
 
 
 def _from_transformers(
-    model: Any,
-    layers: Any,
-    tokenizer: Any,
-    protocol: Mapping[str, Any],
+    model: nn.Module,
+    layers: str | Sequence[int],
+    tokenizer: object,
+    protocol: Mapping[str, object],
     shipped: Shipped | None = None,
 ) -> tuple[Encoder, Checkpoint]:
     """The encoder of a model of transformers in memory, without its head."""
@@ -520,7 +530,7 @@ def _from_transformers(
     return Encoder(loaded, read, suite.layers), Checkpoint(name, _MAIN)
 
 
-def _tokenizer_of(model: Any) -> Any:
+def _tokenizer_of(model: object) -> Any:
     """The tokenizer of the folder or hub id that a model was loaded from."""
     from transformers import AutoTokenizer
 
@@ -568,7 +578,10 @@ def _shipped_by(model: Any, folder: Path) -> tuple[Any, Shipped | None]:
 
 
 def _from_modules(
-    model: Any, layers: Mapping[str, Any], tokenizer: Any, protocol: Mapping[str, Any]
+    model: nn.Module,
+    layers: Mapping[str, nn.Module],
+    tokenizer: Any,
+    protocol: Mapping[str, object],
 ) -> tuple[Encoder, Checkpoint]:
     """The encoder of any network whose layers are modules of it."""
     from daskmetrics.models import Encoder, HookedModel
@@ -576,7 +589,8 @@ def _from_modules(
     for key in protocol:
         if key not in _MODEL_KEYS:
             raise unknown("argument for layers that are modules", key, _MODEL_KEYS)
-    kind, modules = type(model).__name__, set(model.modules())
+    kind = type(model).__name__
+    modules = set(model.modules())
     if not layers or not all(layers):
         raise ConfigError(
             "No layers: name at least one module, such as layers={'first': model.blocks[0]}; a name"

@@ -99,7 +99,8 @@ def repair(folder: RunFolder) -> CheckResult:
 
 def check_files(folder: RunFolder, entries: Sequence[Event]) -> Iterator[Damage]:
     """The configuration and the prompts of a run, if they are not those that the journal names."""
-    start, key = latest(entries, RunStarted), _prompts_key(entries)
+    start = latest(entries, RunStarted)
+    key = _prompts_key(entries)
     if start and start.config:
         config = yaml.safe_dump(dict(start.config), sort_keys=False)
         if not _holds(folder.config, lambda text: text == config):

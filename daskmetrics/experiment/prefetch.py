@@ -74,7 +74,8 @@ def data_sets(tasks: Iterable[Task]) -> list[MissingFiles]:
 def require_space(sizes: Sequence[int | None], folder: Path) -> None:
     """Check that the disk of the hub's cache has space for the downloads."""
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    needed, free = sum(size or 0 for size in sizes), shutil.disk_usage(existing).free
+    needed = sum(size or 0 for size in sizes)
+    free = shutil.disk_usage(existing).free
     if needed > free:
         raise ConfigError(
             f"The downloads need {needed / 1e9:,.1f} GB in '{folder}', where {free / 1e9:,.1f} GB"
@@ -92,7 +93,8 @@ def fetch(missing: Sequence[MissingFiles]) -> Iterator[tuple[MissingFiles, str |
             download.fetch()
         # of the network, the hub, the disk or the benchmark: report it and continue
         except Exception as error:
-            reason = unsigned(" ".join(str(error).split()))[:400] or type(error).__name__
+            text = unsigned(" ".join(str(error).split()))
+            reason = text[:400] or type(error).__name__
         yield download, reason
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any
 
 from daskmetrics import metrics, tasks
 from daskmetrics.bandit import Policy, policy_named, policy_path, task_weights
@@ -194,7 +193,7 @@ class Experiment:
         """Number of views of every prompt that the metrics read."""
         return max((metric.views for metric in self.metrics), default=0)
 
-    def template(self, attributes: Mapping[str, Any]) -> Template:
+    def template(self, attributes: Mapping[str, object]) -> Template:
         """The layout of the store that this experiment fills."""
         measured = Axis(
             tuple(metric.name for metric in self.metrics),
@@ -223,7 +222,8 @@ def prepare(
     else:
         search = config.search.model_copy(update={"policy": policy_path(policy)})
         config = config.model_copy(update={"search": search})
-    chosen_metrics, chosen_tasks = metrics.resolve(config.metrics), tasks.resolve(config.tasks)
+    chosen_metrics = metrics.resolve(config.metrics)
+    chosen_tasks = tasks.resolve(config.tasks)
     fresh: tuple[Task, ...] = ()
     if config.search.confirm == "fresh":
         chosen_tasks, fresh = divide(chosen_tasks, FRESH_SHARE)
@@ -342,7 +342,9 @@ def draw_prompts(config: Config) -> tuple[str, ...]:
     readouts = [model.readouts or config.readouts for model in config.models]
     if not config.metrics and not any(section.is_fitted for section in readouts):
         return ()
-    source, count, seed = config.corpus.source, config.corpus.prompts, config.seed
+    source = config.corpus.source
+    count = config.corpus.prompts
+    seed = config.seed
     if not source.startswith("task:"):
         return corpus.prompts(source, count, seed)
     (task,) = tasks.resolve([source.removeprefix("task:")])

@@ -92,7 +92,7 @@ def published(path: str | Path) -> dict[Cell, KnownScore]:
     if not path.is_file():
         return {cell: KnownScore(score) for cell, score in read(path).cells().items()}
     rows = _score_rows(path)
-    return {Cell(row.arm, row.task): known for row, known in rows if math.isfinite(row.score)}
+    return {Cell(row.arm, row.task): score for row, score in rows if math.isfinite(row.score)}
 
 
 def read(path: str | Path, models: Sequence[str] = ()) -> ScoreTable:
@@ -177,7 +177,8 @@ def _score_rows(path: Path) -> Iterator[tuple[ScoreRow, KnownScore]]:
 
 
 def _arm(line: Mapping[str, str]) -> Arm:
-    model = line.get("model") or "-".join(filter(None, (line.get("family"), line.get("size"))))
+    words = filter(None, (line.get("family"), line.get("size")))
+    model = line.get("model") or "-".join(words)
     readout = Readout.parse(line.get("readout") or "")
     if not line["layer"].isdecimal() or len(line["layer"]) > 6:
         raise ValueError(f"layer '{line['layer'][:40]}' is not a number 0, 1, ...")

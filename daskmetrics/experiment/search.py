@@ -85,18 +85,23 @@ class SearchSource:
         scratch: Path,
         expect: Callable[[Sequence[WorkUnit]], None] = lambda units: None,
     ) -> None:
-        self.experiment, self.learner, self.key, self.scratch = experiment, learner, key, scratch
+        self.experiment = experiment
+        self.learner = learner
+        self.key = key
+        self.scratch = scratch
         self._expect = expect
         self._decided = list(learner.open)  # before an interruption
         self._running: dict[Key, tuple[Pick, Key]] = {}  # with the key of the encoding
         self._encodings: list[Key] = []  # the latest last
 
     def ask(self, n: int) -> Sequence[WorkUnit]:
-        picks, self._decided = self._decided[:n], self._decided[n:]
+        picks = self._decided[:n]
+        self._decided = self._decided[n:]
         picks += self.learner.ask(n - len(picks))
         units = []
         for pick in picks:
-            arm, task = pick.cell.arm, self.experiment.by_task[pick.cell.task]
+            arm = pick.cell.arm
+            task = self.experiment.by_task[pick.cell.task]
             note = {"search": self.key, "seed": self.learner.seed, "pick": pick.as_dict()}
             unit = score_unit(self.experiment, arm, task, self.scratch, "score", note)
             self._running[unit.key] = pick, self.experiment.encode_key(arm.checkpoint, task)
@@ -125,7 +130,8 @@ def score_unit(
     """The unit that scores an arm on a task; its input, the encoding, is shared by all arms of the
     checkpoint.
     """
-    checkpoint, timeout = arm.checkpoint, experiment.config.cluster.timeout
+    checkpoint = arm.checkpoint
+    timeout = experiment.config.cluster.timeout
     suite = experiment.by_model[arm.model]
     spec = worker.EncodeSpec(
         key=experiment.encode_key(checkpoint, task),
@@ -148,7 +154,8 @@ def score_unit(
         timeout=timeout,
         keeps=str(checkpoint),
     )
-    key, protocol = experiment.score_key(arm, task), experiment.protocols[checkpoint]
+    key = experiment.score_key(arm, task)
+    protocol = experiment.protocols[checkpoint]
     if isinstance(task, MtebTask) and protocol.shipped:
         task = task.compared_by(protocol.shipped.similarity)
     return WorkUnit(
@@ -208,7 +215,8 @@ def automatic_budget(problem: Problem) -> AutomaticBudget:
     checkpoints = len(np.unique(problem.checkpoint_index))
     exhaustive = problem.exhaustive_cost
     first_look = least_budget(problem) / exhaustive
-    share, reason = 1.0, f"all scores take about {duration(exhaustive)} (estimated)"
+    share = 1.0
+    reason = f"all scores take about {duration(exhaustive)} (estimated)"
     if checkpoints <= FEW_CHECKPOINTS:
         reason = f"the grid is small: {plural(checkpoints, 'checkpoint')}"
     elif exhaustive > SMALL_COST and 2 * first_look >= 1:
@@ -293,10 +301,12 @@ def posterior(experiment: Experiment, learner: Learner) -> PosteriorUpdated:
     values = np.full((2, len(index)), np.nan, np.float32)
     values[:, [index[arm] for arm in learner.problem.arms]] = scored.mean, scored.sd
     bound = np.where(state.usable, scored.mean + NORMAL_95 * scored.sd, -np.inf)
+    others = np.delete(bound, best)
+    shortfall = others.max(initial=-np.inf) - scored.mean[best]
     return PosteriorUpdated(
         values=values.tobytes(),
         leader=str(learner.problem.arms[best]),
-        shortfall=float(max(0.0, np.delete(bound, best).max(initial=-np.inf) - scored.mean[best])),
+        shortfall=float(max(0.0, shortfall)),
     )
 
 
@@ -354,7 +364,8 @@ def _costs(
 
     @cache
     def seconds(model: str, readout: str) -> tuple[list[float], list[float]]:
-        hidden, depth = experiment.widths[model], experiment.by_model[model].depth
+        hidden = experiment.widths[model]
+        depth = experiment.by_model[model].depth
         width = Readout.parse(readout).width(hidden)
         return (
             [costs.encode_seconds(hidden, depth, size) for size in sizes],

@@ -208,7 +208,8 @@ class DisplayObserver:
         self.display.say(text)
 
     def progressed(self, program: Program, progress: Progress) -> None:
-        bar, epoch = program.name, progress.numbers.get("epoch")
+        bar = program.name
+        epoch = progress.numbers.get("epoch")
         if epoch is not None and progress.is_of_epoch:
             bar = f"{bar} epoch {epoch:.0f}"
         if bar not in self.display.phases:

@@ -65,11 +65,12 @@ def to_mteb(folder: RunFolder, path: Path) -> tuple[int, int]:
     for cell, (record, result) in sorted(latest_scores.items()):
         if start is None or cell.task not in start.tasks:
             continue
-        arm, detail = cell.arm, result.detail or {}
+        arm = cell.arm
+        detail = result.detail or {}
         if not detail.get("scores"):
             others += 1
             continue
-        settings: dict[str, Any] = {"layer": arm.layer}
+        settings: dict[str, object] = {"layer": arm.layer}
         if result.protocol:
             settings["protocol"] = result.protocol[:12]
         if arm.readout:
@@ -107,7 +108,8 @@ def import_results(experiment: Experiment, folder: RunFolder, source: Path) -> I
         if candidate not in arms or result.task not in tasks:
             counts.elsewhere += 1
             continue
-        arm, protocol = arms[candidate], settings.get("protocol")
+        arm = arms[candidate]
+        protocol = settings.get("protocol")
         if not experiment.protocols[arm.checkpoint].key.startswith(str(protocol or "")):
             counts.other_protocol += 1
             continue

@@ -299,7 +299,7 @@ class _Watcher:
 
     def _record(self, record: Record) -> None:
         """Write the event of a record; one that failed has a reason and no number."""
-        ending: dict[str, Any] = {"status": record.status}
+        ending: dict[str, object] = {"status": record.status}
         if not record.ok:
             ending["reason"] = record.reason
         if record.kind == "measure" and not measures_nothing(record):
@@ -439,7 +439,7 @@ class WatchLog:
         # of each kind
         self.latest: dict[str, dict[str, Any]] = {event["event"]: event for event in events}
 
-    def write(self, event: str, **fields: Any) -> bool:
+    def write(self, event: str, **fields: object) -> bool:
         """Append an event with the present time, unless the file has it; returns whether it was
         new.
         """
@@ -455,7 +455,7 @@ class WatchLog:
         self.latest[event] = {"event": event, **fields}
         return True
 
-    def has(self, event: str, **fields: Any) -> bool:
+    def has(self, event: str, **fields: object) -> bool:
         """Whether the file has this event, at any time."""
         return _content({"event": event, **fields}) in self._written
 
@@ -466,7 +466,7 @@ class WatchLog:
         os.close(self._file)
 
 
-def _content(event: Mapping[str, Any]) -> str:
+def _content(event: Mapping[str, object]) -> str:
     return json.dumps(
         {name: value for name, value in event.items() if name != "at"}, sort_keys=True
     )

@@ -181,18 +181,21 @@ class WatchCallback:
 
     def __init__(
         self,
-        config: str | Path | Mapping[str, Any] | Config | None = None,
+        config: str | Path | Mapping[str, object] | Config | None = None,
         *,
         folder: str | Path | None = None,
         wait: bool = False,
-        **arguments: Any,
+        **arguments: object,
     ) -> None:
         if "models" in arguments:
             raise ConfigError(
                 "models: leave it out; the model of a WatchCallback is what the trainer saves."
             )
         self.watching: BackgroundWatch | None = None
-        self._config, self._folder, self._wait, self._arguments = config, folder, wait, arguments
+        self._config = config
+        self._folder = folder
+        self._wait = wait
+        self._arguments = arguments
 
     def __getattr__(self, name: str) -> Any:
         """Nothing happens at the other events of a ``TrainerCallback``, whose class would import
@@ -202,7 +205,7 @@ class WatchCallback:
             return lambda *_, **__: None
         raise AttributeError(f"'WatchCallback' object has no attribute '{name}'")
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: object, **others: object) -> None:
         """Start the watch, in the main process of the training; the trainer calls it.
 
         Examples
@@ -216,7 +219,7 @@ class WatchCallback:
             arguments = {**self._arguments, "models": [output]}
             self.watching = BackgroundWatch(*configured(self._config, arguments, (), self._folder))
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+    def on_train_end(self, args: object, state: object, control: object, **others: object) -> None:
         """Say that no checkpoint follows; the trainer calls it.
 
         Examples

@@ -111,7 +111,8 @@ def has_residual(matrix: Tensor, values: Tensor) -> Tensor:
     is missing in :math:`\sum_i \lambda_i^2 = \|A\|_F^2`, and :math:`\sum_i \lambda_i =
     \operatorname{tr} A` (Golub & Van Loan, *Matrix Computations*, 8.5).
     """
-    trace, squares = matrix.diagonal(dim1=-2, dim2=-1).sum(-1), matrix.square().sum((-2, -1))
+    trace = matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
+    squares = matrix.square().sum((-2, -1))
     allowed = 32 * matrix.shape[-1] ** 0.5 * torch.finfo(matrix.dtype).eps
     off: Tensor = (values.sum(-1) - trace).abs() > allowed * trace.abs()
     off |= (values.square().sum(-1) - squares).abs() > allowed * squares

@@ -348,7 +348,8 @@ def _quick_unit_gram(
     else:
         squared = torch.linalg.vector_norm(deviations, dim=-1).square()
     scale = squared.where(keep, 0).amax(-1, keepdim=True) + mean.square().sum(-1)
-    eps, tiny = torch.finfo(rows.dtype).eps, torch.finfo(rows.dtype).tiny
+    eps = torch.finfo(rows.dtype).eps
+    tiny = torch.finfo(rows.dtype).tiny
     sound = (squared > (32 * eps) ** 2 * scale) & (squared > tiny / eps) & (squared < eps / tiny)
     # the rounding of a mean beyond 1,000 spreads from zero moves an entropy by more than 1e-6
     sound &= squared > 1e-6 * mean.square().sum(-1)

@@ -46,7 +46,8 @@ def alpha_req(vectors: Tensor | Spectra, *, centred: bool = True) -> Tensor:
     def decay(values: Tensor) -> Tensor:
         kept = values[values > 0].flip(0)
         rank = torch.arange(1, len(kept) + 1, dtype=kept.dtype, device=kept.device).log()
-        across, along = kept.log() - kept.log().mean(), rank - rank.mean()
+        across = kept.log() - kept.log().mean()
+        along = rank - rank.mean()
         return -(across * along).sum() / along.square().sum()  # 0 / 0 for one eigenvalue
 
     # near the noise an eigenvalue is larger by the noise, which bends a line through logarithms

@@ -38,9 +38,11 @@ def anisotropy(vectors: Tensor, *, leave_one_out: bool = False) -> Tensor:
     """
     units = unit_rows(vectors.double())
     directed = (units != 0).any(-1)
-    count, total = directed.sum(), units.sum(0)
+    count = directed.sum()
+    total = units.sum(0)
     squared = total.square().sum()
     if leave_one_out:
-        count, squared = count - directed.long(), squared - 2 * units @ total + directed
+        count = count - directed.long()
+        squared = squared - 2 * units @ total + directed
     pairs = count * (count - 1)
     return torch.where(pairs > 0, (squared - count) / pairs, torch.nan)

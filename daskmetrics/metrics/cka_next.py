@@ -40,7 +40,8 @@ def cka_next(here: Tensor, following: Tensor, *, debiased: bool = False) -> Tens
     >>> round(cka_next(states, -2 * states.flip(1)).item(), 6)
     1.0
     """
-    x, y = _scaled(here), _scaled(following)
+    x = _scaled(here)
+    y = _scaled(following)
     product, fewest = (_unbiased, 4) if debiased else (_biased, 2)
     if len(x) < fewest:
         return x.new_full((), torch.nan)
@@ -72,6 +73,7 @@ def _unbiased(x: Tensor, y: Tensor) -> Tensor:
     taken out.
     """
     n = len(x)
-    x_lengths, y_lengths = x.square().sum(1), y.square().sum(1)
+    x_lengths = x.square().sum(1)
+    y_lengths = y.square().sum(1)
     diagonal = n / (n - 2) * (x_lengths * y_lengths).sum()
     return _biased(x, y) - diagonal + x_lengths.sum() * y_lengths.sum() / ((n - 1) * (n - 2))

@@ -85,7 +85,8 @@ def _quick(rows: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
     steps = rows.diff(dim=1)
     real = mask[:, 1:] & mask[:, :-1]
     lengths = torch.linalg.vector_norm(steps, dim=-1)
-    before, after = steps[:, :-k], steps[:, k:]
+    before = steps[:, :-k]
+    after = steps[:, k:]
     cosines = torch.linalg.vecdot(before, after) / (lengths[:, :-k] * lengths[:, k:])
     counted = real[:, :-k] & real[:, k:]
     angles = cosines.clamp(-1, 1).acos()
@@ -101,7 +102,8 @@ def _quick(rows: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 def _mean_angle(units: Tensor, counted: Tensor, k: int) -> Tensor:
     """Of unit rows (B, N, D) with those that count (B, N) in front, k apart."""
-    angles, counted = _angles(units[:, :-k], units[:, k:]), counted[:, k:]
+    angles = _angles(units[:, :-k], units[:, k:])
+    counted = counted[:, k:]
     return angles.where(counted, 0).sum(1) / counted.sum(1)
 
 

@@ -72,7 +72,8 @@ def dime(
         units = unit_rows(rows)
         first_gram, second_gram = units @ units.mT
         order = (first_gram.square().sum(1) + second_gram.square().sum(1)).argsort()
-        first_gram, second_gram = first_gram[order][:, order], second_gram[order][:, order]
+        first_gram = first_gram[order][:, order]
+        second_gram = second_gram[order][:, order]
     generator = torch.Generator().manual_seed(seed)
     orders = [torch.randperm(len(first_gram), generator=generator) for _ in range(permutations)]
     return _difference(first_gram, second_gram, orders, alpha)

@@ -163,7 +163,8 @@ class Reducer:
     def _settle(self) -> None:
         """Solve the waiting layers together, and take what they give from the device."""
         # one that does not fit into memory comes again, as part of smaller batches
-        batches, self._waiting = list(self._waiting.values()), {}
+        batches = list(self._waiting.values())
+        self._waiting = {}
         unsolved = [batch for batch in batches if batch.unsolved]
         off = torch.zeros((), dtype=torch.bool, device=batches[0].vectors.device)
         if unsolved:
@@ -303,9 +304,9 @@ def _on_host(tensors: Sequence[Tensor]) -> list[Tensor]:
         return list(tensors)
     packed = torch.cat([tensor.contiguous().flatten().view(torch.uint8) for tensor in tensors])
     sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
-    parts = zip(torch.split_with_sizes(packed.cpu(), sizes), tensors, strict=True)
+    chunks = zip(torch.split_with_sizes(packed.cpu(), sizes), tensors, strict=True)
     # a copy starts where its type can be read
-    return [part.clone().view(tensor.dtype).view(tensor.shape) for part, tensor in parts]
+    return [chunk.clone().view(tensor.dtype).view(tensor.shape) for chunk, tensor in chunks]
 
 
 def _are_finite(states: Tensor, mask: Tensor) -> Tensor:

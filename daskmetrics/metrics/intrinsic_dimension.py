@@ -100,5 +100,6 @@ def _slope(ratios: Tensor, discarded: float) -> Tensor:
     count = len(ratios)
     kept = min(int(count * (1 - discarded)), count - 1)
     share = torch.arange(1, max(kept, 0) + 1, dtype=ratios.dtype, device=ratios.device) / count
-    along, height = ratios[: len(share)], -torch.log1p(-share)
+    along = ratios[: len(share)]
+    height = -torch.log1p(-share)
     return (along * height).sum() / along.square().sum()

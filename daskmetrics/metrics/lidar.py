@@ -67,7 +67,8 @@ def lidar(
         stacked = unit_rows(stacked)
     means = stacked.mean(0)
     between = means - means.mean(0)
-    between = between * (between.abs() > 32 * torch.finfo(between.dtype).eps * means.abs().max())
+    rounding = 32 * torch.finfo(between.dtype).eps * means.abs().max()
+    between = between * (between.abs() > rounding)
     deviations = (stacked - means).flatten(0, 1)
     scatter = deviations.mT @ deviations / len(deviations)
     ridge: float | Tensor = delta

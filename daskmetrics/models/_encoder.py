@@ -73,9 +73,12 @@ class Encoder:
         readout: Readout = DEFAULT,
         corpus: Sequence[str] = (),
     ) -> None:
-        self.model, self.protocol, self.layers = model, protocol, tuple(layers)
+        self.model = model
+        self.protocol = protocol
+        self.layers = tuple(layers)
         self.names: tuple[int | str, ...] = tuple(names) or self.layers
-        self.readout, self._corpus = readout, corpus
+        self.readout = readout
+        self._corpus = corpus
 
     @classmethod
     def load(
@@ -146,7 +149,7 @@ class Encoder:
         if isinstance(self.model, LoadedModel):
             self.model.__exit__(None, None, None)
 
-    def encode(self, texts: Sequence[Any], prompt: str | None = None) -> NDArray[np.float32]:
+    def encode(self, texts: Sequence[object], prompt: str | None = None) -> NDArray[np.float32]:
         """Vectors of the deepest layer, or of the readout of an arm, (texts, dimensions).
 
         Parameters
@@ -183,13 +186,13 @@ class Encoder:
             vectors = self._joined(self._corpus, self.protocol.prompts.of(None))
         return fit(self.readout, vectors)
 
-    def _joined(self, texts: Sequence[Any], before: str) -> NDArray[np.float32]:
+    def _joined(self, texts: Sequence[object], before: str) -> NDArray[np.float32]:
         """The vectors of the deepest layer, or of the layers that are read together."""
         layers = self.readout.layers_of(self.layers[-1])
         pooled = self._vectors(texts, layers, before, self.readout.pooling)
         return joined(self.readout, dict(zip(layers, pooled, strict=True)), layers[-1])
 
-    def embed(self, texts: Sequence[Any], prompt: str | None = None) -> xarray.DataArray:
+    def embed(self, texts: Sequence[object], prompt: str | None = None) -> xarray.DataArray:
         """Vectors of all layers, (text, layer, dimension); see `daskmetrics.embed`."""
         import xarray
 
@@ -203,7 +206,7 @@ class Encoder:
         )
 
     def measure(
-        self, texts: Sequence[Any], metrics: Sequence[Metric], seed: int = 0
+        self, texts: Sequence[object], metrics: Sequence[Metric], seed: int = 0
     ) -> xarray.Dataset:
         """Metrics of all layers, with dimension layer; see `daskmetrics.measure`."""
         import xarray
@@ -315,7 +318,7 @@ class Encoder:
         return prompts.texts[name]
 
 
-def _checked(texts: Sequence[Any], fewest: int) -> Sequence[Any]:
+def _checked(texts: Sequence[object], fewest: int) -> Sequence[Any]:
     """The items as a list; a `DataError` if there are too few, or a single text is given."""
     if isinstance(texts, str):
         raise DataError(

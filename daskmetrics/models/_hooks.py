@@ -16,7 +16,7 @@ from daskmetrics.models._parts import states_returned
 
 BATCH = 32  #: items of one forward pass
 
-Prepare = Callable[[list[Any]], Any]
+Prepare = Callable[[list[Any]], object]
 """From a list of items to what the network is called with: a tensor, a tuple of arguments, or a mapping of keywords."""
 
 
@@ -32,13 +32,15 @@ class HookedModel:
     def __init__(
         self, network: nn.Module, layers: Mapping[str, nn.Module], prepare: Prepare | None
     ) -> None:
-        self._network, self._prepare = network, prepare or _stacked
-        self._names, self._modules = tuple(layers), tuple(layers.values())
+        self._network = network
+        self._prepare = prepare or _stacked
+        self._names = tuple(layers)
+        self._modules = tuple(layers.values())
         tensor = next(chain(network.parameters(), network.buffers()), torch.empty(0, device="cpu"))
         self.device = tensor.device
 
     @torch.inference_mode()
-    def read(self, items: Sequence[Any], layers: Sequence[int], on_batch: OnBatch) -> None:
+    def read(self, items: Sequence[object], layers: Sequence[int], on_batch: OnBatch) -> None:
         """Call ``on_batch`` with the states of each layer, by its place among the layers, of each
         batch of items.
         """
@@ -51,11 +53,11 @@ class HookedModel:
                 states = self._states(layer, returned.get(layer), len(batch))
                 on_batch(layer, rows, states, _mask(given, states))
 
-    def _call(self, given: Any, layers: Sequence[int]) -> dict[int, Any]:
+    def _call(self, given: object, layers: Sequence[int]) -> dict[int, object]:
         """What the modules of these layers return in one forward pass."""
-        returned: dict[int, Any] = {}
+        returned: dict[int, object] = {}
 
-        def keep(layer: int) -> Callable[[nn.Module, Any, Any], None]:
+        def keep(layer: int) -> Callable[[nn.Module, object, object], None]:
             return lambda _, __, output: returned.__setitem__(layer, states_returned(output))
 
         with ExitStack() as hooks:
@@ -91,7 +93,7 @@ class HookedModel:
         return states
 
 
-def _stacked(items: list[Any]) -> Tensor:
+def _stacked(items: list[object]) -> Tensor:
     try:
         return torch.stack([torch.as_tensor(item) for item in items])
     except (TypeError, ValueError, RuntimeError) as error:
@@ -102,7 +104,7 @@ def _stacked(items: list[Any]) -> Tensor:
         ) from None
 
 
-def _moved(given: Any, device: torch.device) -> Any:
+def _moved(given: object, device: torch.device) -> object:
     """The same arguments, with their tensors on the device."""
     if isinstance(given, Mapping):
         return {name: _moved(value, device) for name, value in given.items()}

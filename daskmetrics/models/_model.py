@@ -76,7 +76,8 @@ class LoadedModel:
         dtype = cast(torch.dtype, getattr(torch, protocol.dtype))
         self._network: Network | None = NETWORKS.borrow(location, dtype, self.device)
         config = self.network.module.config
-        self.depth, self.width = int(config.num_hidden_layers), int(config.hidden_size)
+        self.depth = int(config.num_hidden_layers)
+        self.width = int(config.hidden_size)
         if following is not None:
             names = self.network.names if following.base is None else None
             NETWORKS.prefetch.begin(following, self._on_gpu, names and names.values())
@@ -130,7 +131,8 @@ class LoadedModel:
         self.network.parts.check(self.protocol.state_norm, layers)
         tokens = self.tokenizer(texts, self.max_length)
         lengths = list(map(len, tokens))
-        network, side = self.network, self.protocol.padding
+        network = self.network
+        side = self.protocol.padding
         budget = self._batch_tokens(max(lengths), len(layers))
         budget = min(_BUDGETS.get(network.key, budget), budget)
         numbered = network.numbering(side, self.tokenizer.pad)
@@ -159,8 +161,8 @@ class LoadedModel:
                 if len(batch) == 1 or not is_out_of_memory(error):
                     raise
                 budget = _BUDGETS[network.key] = reduced_budget(batch, lengths, budget)
-                again = chain.from_iterable(waiting)
-                waiting = deque(plan_batches(lengths, budget, again, equal))
+                unread = chain.from_iterable(waiting)
+                waiting = deque(plan_batches(lengths, budget, unread, equal))
 
     def is_normed(self, layer: int) -> bool:
         """Whether the protocol asks for the final norm at this layer."""

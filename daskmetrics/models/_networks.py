@@ -71,7 +71,8 @@ class Network:
         with torch.no_grad():
             for name, name_in_file in self.names.items():
                 parameters[name].copy_(weights[name_in_file], non_blocking=True)
-        self.location, self.base = location, None
+        self.location = location
+        self.base = None
         self._of_base.clear()
         self._numbering.clear()  # positions that were zero at first may not be so any more
         return True
@@ -95,7 +96,8 @@ class Network:
             for name, change in changed.items():
                 tensor = self._of_base.setdefault(name, parameters[name].clone())
                 parameters[name].copy_(change.of(tensor))
-        self.location, self.base = location, location.base
+        self.location = location
+        self.base = location.base
         self._numbering.clear()
 
 
@@ -198,7 +200,8 @@ def load(
     names = None
     layout: Layout = ()
     if weights is not None:
-        names, layout = match(module, weights), layout_of(weights)
+        names = match(module, weights)
+        layout = layout_of(weights)
     module = module.to(device)
     before = _state_of(module)
     network_parts = parts_of(module)

@@ -70,7 +70,8 @@ class NetworkParts:
         """The size of the network; None if the blocks are not known."""
         if not self.blocks:
             return None
-        config, weights = self.reader.config, dict(self.reader.named_parameters())
+        config = self.reader.config
+        weights = dict(self.reader.named_parameters())
         by_block = [set(block.parameters()) for block in self.blocks]
         inside = set().union(*by_block)
         # no layer reads a pooler
@@ -203,7 +204,8 @@ def probe(network: Any, tokens: int) -> Tensor:
     """
     size = int(getattr(network.config, "vocab_size", None) or 128)  # CANINE reads code points
     pad = getattr(network.config, "pad_token_id", None)
-    ids = [token for token in range(size - 2, 0, -max(1, size // (tokens + 2))) if token != pad]
+    stride = max(1, size // (tokens + 2))
+    ids = [token for token in range(size - 2, 0, -stride) if token != pad]
     device = next(network.parameters()).device
     return torch.tensor(list(islice(cycle(ids or [0]), tokens)), device=device)
 
@@ -421,5 +423,6 @@ def _are_close(a: Tensor, b: Tensor) -> bool:
     finite = a.isfinite()
     if not torch.equal(finite, b.isfinite()):
         return False
-    a, b = a[finite].float(), b[finite].float()
+    a = a[finite].float()
+    b = b[finite].float()
     return bool((a - b).norm() <= tolerance * a.norm())

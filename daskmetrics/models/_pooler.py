@@ -184,7 +184,9 @@ def pool(states: Tensor, counted: Tensor, pooling: str, mask: Tensor | None = No
     weights = counted.unsqueeze(1).float()
     if mode == "weightedmean":
         weights *= (counted if mask is None else mask).cumsum(1).unsqueeze(1)
-    mean = ((weights @ states.float()) / weights.sum(-1, keepdim=True).clamp(min=1)).squeeze(1)
+    total = weights @ states.float()
+    weight = weights.sum(-1, keepdim=True).clamp(min=1)
+    mean = (total / weight).squeeze(1)
     if mode == "mean_sqrt_len_tokens":
         mean *= counted.sum(1, keepdim=True).clamp(min=1).sqrt()
     return mean
@@ -202,7 +204,8 @@ def _step(step: Dense | str, device: torch.device) -> Callable[[Tensor], Tensor]
         )
     apply = activation()
     weights = {name: tensor.float().to(device) for name, tensor in load_dense(step).items()}
-    linear, bias = weights.get("linear.weight"), weights.get("linear.bias")
+    linear = weights.get("linear.weight")
+    bias = weights.get("linear.bias")
     residual = weights.get("residual.weight")
     if linear is None:
         raise DataError(

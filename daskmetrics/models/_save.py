@@ -157,7 +157,8 @@ def _whole_width(model: LoadedModel, protocol: ModelProtocol, pooling: str) -> i
 def _projection(fitted: Fitted, width: int) -> dict[str, torch.Tensor]:
     """The projection to principal components as a linear layer of vectors with this width."""
     assert fitted.mean is not None and fitted.basis is not None
-    mean, basis = fitted.mean.astype(np.float64), fitted.basis.astype(np.float64)
+    mean = fitted.mean.astype(np.float64)
+    basis = fitted.basis.astype(np.float64)
     weight = np.zeros((basis.shape[1], width))
     weight[:, : len(basis)] = basis.T
     return {
@@ -189,7 +190,8 @@ def _check_equal(
     """Compare what the saved network gives, read as sentence-transformers reads it, with the
     vectors of the layer.
     """
-    module = load_module(Location(str(folder), None, "saved"), model.network.dtype).to(model.device)
+    location = Location(str(folder), None, "saved")
+    module = load_module(location, model.network.dtype).to(model.device)
     reader = module
     if module.config.is_encoder_decoder:
         reader = module.get_encoder()

@@ -110,7 +110,8 @@ class Prefetch:
         """
         if location == self._location or (self._thread is not None and self._thread.is_alive()):
             return
-        self._location, self._weights = location, None
+        self._location = location
+        self._weights = None
         self._thread = Thread(
             target=self._read, args=(location, pin, names), name="prefetch", daemon=True
         )
@@ -169,7 +170,7 @@ def changes(
 
     parameters = dict(module.named_parameters())
     by_parameter: defaultdict[str, Change] = defaultdict(Change)
-    whole: dict[str, Tensor] = {}  # trained as a whole, by their names in the trained model
+    replacements: dict[str, Tensor] = {}  # trained as a whole, by their names in the trained model
     # A (r, in), B (out, r) and perhaps the bias (out,) of each module
     factors_of: defaultdict[str, dict[str, Tensor]] = defaultdict(dict)
     for name_in_file, tensor in weights.items():
@@ -179,12 +180,13 @@ def changes(
             factors_of[match["module"]][kind] = tensor
         elif ".modules_to_save." in name:
             name = name.replace(".base_layer.", ".")
-            whole[name.replace(".modules_to_save.", ".")] = tensor
+            replacements[name.replace(".modules_to_save.", ".")] = tensor
         elif ".lora_" not in name and ".original_module." not in name:
-            whole.setdefault(name.replace(".base_layer.", "."), tensor)
-    trained = [(name, tensor, False) for name, tensor in whole.items()]
+            replacements.setdefault(name.replace(".base_layer.", "."), tensor)
+    trained = [(name, tensor, False) for name, tensor in replacements.items()]
     for name, factors in factors_of.items():
-        down, up = factors["A"].float(), factors["B"].float()
+        down = factors["A"].float()
+        up = factors["B"].float()
         scale = adapter.scale(name, down.shape[0])
         trained.append((f"{name}.weight", up @ down * scale, True))
         if "bias" in factors:
@@ -193,7 +195,8 @@ def changes(
         target = _target(name, module, parameters, path)
         if target is None:
             continue
-        layer, parameter = module.get_submodule(target.rpartition(".")[0]), parameters[target]
+        layer = module.get_submodule(target.rpartition(".")[0])
+        parameter = parameters[target]
         # embeddings keep weights as (in, out), and what GPT-2 has for linear layers
         if is_added and tensor.dim() > 1 and isinstance(layer, nn.Embedding | Conv1D):
             tensor = tensor.T

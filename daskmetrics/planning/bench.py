@@ -263,9 +263,10 @@ def program_runner(model: Model, config: Config) -> Iterator[Runner]:
                     f" from what an earlier trial saved, give it an argument with {TRIAL}, such as"
                     f" --output_dir {TRIAL}/out."
                 )
-            (start, first), (end, last) = meter.first, meter.latest
+            (start, first_progress), (end, last_progress) = meter.first, meter.latest
             seconds = end - start
-            samples = last.numbers.get("samples", 0.0) - first.numbers.get("samples", 0.0)
+            samples_before = first_progress.numbers.get("samples", 0.0)
+            samples = last_progress.numbers.get("samples", 0.0) - samples_before
             if samples:
                 work.append(samples)
                 seconds *= work[0] / samples

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -309,7 +308,8 @@ class Workload:
             source += f"; {self.device} to {device} estimated {basis}"
         measured = device == self.device and all(phase.seconds.measured for phase in self.phases)
         if self.download:
-            seconds, measured = seconds + self.download.interval, False
+            seconds = seconds + self.download.interval
+            measured = False
             source += f"; downloads: {self.download.source}"
         ages = [phase.seconds.at for phase in self.phases if phase.seconds.at is not None]
         return Estimate(seconds, source, measured, min(ages, default=None))
@@ -738,7 +738,7 @@ def _notes(proposal: Proposal) -> Iterator[str]:
                 yield note
 
 
-def proposal_document(proposal: Proposal) -> dict[str, Any]:
+def proposal_document(proposal: Proposal) -> dict[str, object]:
     """A plan for other programs; see docs/json.md."""
     suggestions = []
     for suggestion in proposal.suggestions:

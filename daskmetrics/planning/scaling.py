@@ -137,7 +137,8 @@ class Bench:
 
         Workers that share each unit follow the measured law; ConfigError if it could not be fitted.
         """
-        measured, law = self.fewest[0], fit(self.trials)
+        measured = self.fewest[0]
+        law = fit(self.trials)
         if self.is_shared and law is None:
             raise ConfigError("More workers are simulated from two measured numbers: --workers 1,2")
         seconds = law.seconds if self.is_shared and law else self.seconds
@@ -284,9 +285,11 @@ def size_table(
     """
     table = []
     for number, size in product(cores, memory):
-        units, limit = number // bench.cores, "cores"
+        units = number // bench.cores
+        limit = "cores"
         if size is not None and size // max(1, bench.memory) < units:
-            units, limit = int(size // max(1, bench.memory)), "memory"
+            units = int(size // max(1, bench.memory))
+            limit = "memory"
         seconds = ["no unit fits"] * 2
         if units:
             seconds = [duration(bench.seconds(workers * units)) for workers in (1, most)]
@@ -324,7 +327,7 @@ def _scaling_columns(
             of_samples = price * row.worker_hours / row.sequences
             columns["cost per million samples"].append(amount(of_samples * 1e6))
         used = row.efficiency.value
-        columns["verdict"].append(next(word for least, word in VERDICTS.items() if used >= least))
+        columns["verdict"].append(next(word for share, word in VERDICTS.items() if used >= share))
     return tuple(columns), tuple(zip(*columns.values(), strict=True))
 
 

@@ -45,9 +45,11 @@ class BackgroundRun:
     """
 
     def __init__(
-        self, drive: Callable[[Display], object], folder: RunFolder, given: Any = None
+        self, drive: Callable[[Display], object], folder: RunFolder, given: object = None
     ) -> None:
-        self._folder, self._drive, self._given = folder, drive, given
+        self._folder = folder
+        self._drive = drive
+        self._given = given
         self._error: BaseException | None = None
         self._cells: list[NotebookCell] = []
         self._display = Display(on_change=self._refresh)
@@ -90,7 +92,7 @@ class BackgroundRun:
             await asyncio.to_thread(self.stop)
             raise
 
-    def __await__(self) -> Generator[Any, Any, Run]:
+    def __await__(self) -> Generator[Any, None, Run]:
         return asyncio.to_thread(self.wait).__await__()
 
     def _require_thread(self) -> None:

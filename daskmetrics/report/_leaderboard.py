@@ -154,7 +154,8 @@ class Leaderboard:
             mean = number(row.mean, row.stderr) if row.mean is not None else ""
             scores = [number(row.scores[task][0]) if task in row.scores else "" for task in tasks]
             rows.append((*named, mean, "tied" if row.tied else "", *scores))
-        header, title = ["candidate"], "Leaderboard"
+        header = ["candidate"]
+        title = "Leaderboard"
         if is_single:
             header = ["layer", "readout"][: 1 + self._several_readouts]
             title = f"Layers of {self._checkpoint}"

@@ -93,13 +93,13 @@ def score_fields(run: RecordedRun, arms: Sequence[Arm]) -> list[Field]:
     scores by task; the mean of one task is its score.
     """
     shown = []
-    for task, about in run.tasks.items():
+    for task, task_summary in run.tasks.items():
         by_task = {
             arm: (scores[task].score, scores[task].stderr)
             for arm, scores in run.recorded.items()
             if task in scores
         }
-        shown.append(Field.of(task, SCORES, about["main_score"], arms, by_task))
+        shown.append(Field.of(task, SCORES, task_summary["main_score"], arms, by_task))
     if len(shown) > 1:
         return [Field.of("mean score", SCORES, "", arms, run.means), *shown]
     return shown
@@ -140,7 +140,8 @@ def fields(
         shown.append(Field.of(COST_NAMES[name], COSTS, "", arms, costs))
     if not run.recorded:
         return shown
-    scores, means = score_fields(run, arms), run.means
+    scores = score_fields(run, arms)
+    means = run.means
     if len(scores) > 1:
         counts = {arm: (float(len(by_task)), math.nan) for arm, by_task in run.recorded.items()}
         scores.append(Field.of("tasks scored", SCORES, "", arms, counts))

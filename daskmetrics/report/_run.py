@@ -194,7 +194,7 @@ class Run(RecordedRun):
         """Whether the run is finished, running or interrupted, in a sentence."""
         return dict(status_rows(self))["state"]
 
-    def cluster(self, **changes: Any) -> ProfileCluster:
+    def cluster(self, **changes: object) -> ProfileCluster:
         """Workers with the cluster profile of the run, for further work with its models;
         ``close()`` stops them.
 

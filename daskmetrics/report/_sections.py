@@ -285,7 +285,8 @@ def _scores(run: Run, arm: Arm, leader: Arm) -> Table:
     for task in run.tasks:
         by_arm = {other: by_task[task].score for other, by_task in recorded if task in by_task}
         best = max(by_arm.values(), default=None)
-        rows.append((task, *map(number, (by_arm.get(arm), by_arm.get(leader), best))))
+        compared = (by_arm.get(arm), by_arm.get(leader), best)
+        rows.append((task, *map(number, compared)))
     return Table(("task", "this one", "leader", "best score"), tuple(rows))
 
 
@@ -311,7 +312,8 @@ def within_table(run: Run, within: float) -> Table:
     if simpler is None:
         rows["Cheaper"] = f"none loses at most {percent(within)} of the score (95 %)"
     else:
-        less, best = run.cost_of(simpler.arm), run.cost_of(run.answer.best.arm)
+        less = run.cost_of(simpler.arm)
+        best = run.cost_of(run.answer.best.arm)
         rows["Cheaper"] = answer["Cheaper"]
         rows["Saves"] = (
             f"{si(less.parameters)} weights in place of {si(best.parameters)}, "
@@ -361,7 +363,8 @@ def _mean(run: Run, other: Run, compared: ArmComparison) -> str:
         return "No task of the objective was scored with both."
     relation = compared.difference.relation
     if run is other and run.result:
-        overall, pair = run.verdict.overall, [compared.arm, compared.other]
+        overall = run.verdict.overall
+        pair = [compared.arm, compared.other]
         if overall.arm in pair:
             pair.remove(overall.arm)
             relation = overall.relation(pair[0], compared.difference)

@@ -212,8 +212,8 @@ class Plots:
         arms = drawn_arms(run, suites, readout)
         shown = score_fields(run, arms)[: LINES + 1]
         if name != SCORE:
-            known = [*score_fields(run, arms), *metric_fields(run, arms)]
-            shown = [field for field in known if field.name == name]
+            all_fields = [*score_fields(run, arms), *metric_fields(run, arms)]
+            shown = [field for field in all_fields if field.name == name]
         if not shown or np.isnan(shown[0].values).all():
             raise self._nothing(name)
         return shown
@@ -318,7 +318,8 @@ def layer_lines(ax: Axes, points: pandas.DataFrame) -> None:
         ax.errorbar(
             places, values, errors, label=name, color=shade, marker="o", ms=3, lw=1.5, elinewidth=1
         )
-    value, error = points["value"], points["error"]
+    value = points["value"]
+    error = points["error"]
     ends = pandas.concat([value, value - error, value + error])
     ax.set_ylim(span(ends.to_numpy(float), LEAST_ERRORS * np.nan_to_num(error.median())))
     ax.set_xlim(points["layer"].min() - 0.15, points["layer"].max() + 0.15)
@@ -531,7 +532,8 @@ def averaged(losses: Losses, most: int = MOST_LOSSES) -> Losses:
     """
     if len(losses) <= most:
         return losses
-    ends = np.unique(np.geomspace(1, len(losses), most).round().astype(int))
+    spaced = np.geomspace(1, len(losses), most).round()
+    ends = np.unique(spaced.astype(int))
     steps, values = np.array(losses).T
     sums = np.diff(np.cumsum(values)[ends - 1], prepend=0)
     means = sums / np.diff(ends, prepend=0)

@@ -85,7 +85,7 @@ def log_text(folder: RunFolder, query: str) -> str:
                     details = trace.splitlines()
                 # the undefined metrics of a measured checkpoint
                 case events.Record(value=Measured(reasons=reasons)):
-                    details = (f"{what} of layer {at}: {why}" for at, what, why in reasons)
+                    details = (f"{metric} of layer {at}: {why}" for at, metric, why in reasons)
             lines += (f"{INDENT}{printable(line)}" for line in details)
             if isinstance(entry, events.Record | events.AttemptFailed) and entry.worker:
                 workers[entry.worker] = None

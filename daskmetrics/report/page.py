@@ -152,7 +152,8 @@ def figures(run: Run) -> Mapping[str, Any]:
 
     from daskmetrics.dashboard import drawing
 
-    suites, posterior = analysis.suites(run), known_posterior(run)
+    suites = analysis.suites(run)
+    posterior = known_posterior(run)
     arms = drawn_arms(run, suites)
     quantities = fields(run, arms, posterior) if suites else []
     # a metric or, without metrics, another quantity is compared with the one that is shown first
@@ -160,7 +161,8 @@ def figures(run: Run) -> Mapping[str, Any]:
     others.sort(key=lambda quantity: quantity.group != METRICS)
     drawn: list[figure] = []
     if quantities:
-        shown, against = quantities[0], [*others, quantities[0]][0]
+        shown = quantities[0]
+        against = [*others, quantities[0]][0]
         columns = {"value": shown.values, "error": shown.errors, "against": against.values}
         for quantity in quantities:
             columns[f"values of {quantity.name}"] = quantity.values

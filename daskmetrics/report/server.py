@@ -18,7 +18,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from jinja2 import TemplateError
 from tornado.httpserver import HTTPServer
@@ -45,6 +45,7 @@ FILES = {
     ".svg": "image/svg+xml",
     ".json": "application/json",
 }
+T = TypeVar("T")
 HEADERS = {
     "Cache-Control": "no-cache",
     "Referrer-Policy": "no-referrer",  # the address holds the token
@@ -180,7 +181,8 @@ def _row(folder: RunFolder, stamp: Stamp) -> RunRow:
     unread = RunRow(folder.path.name, changed=stamp[0] / 1e9)
     try:
         run = Run(folder.path)
-        measured, planned = run.counts["measure", "ok"], run.start.checkpoints
+        measured = run.counts["measure", "ok"]
+        planned = run.start.checkpoints
         progress = f"{measured:,} of {plural(planned, 'checkpoint')}"
         if run.tasks:
             progress = f"{run.counts['score', 'ok']:,} of {plural(run.cells_planned, 'score')}"
@@ -214,7 +216,9 @@ class _Page(RequestHandler):  # type: ignore[misc]  # tornado is followed withou
     """All pages, below the token; errors are short pages."""
 
     def initialize(self, runs: RunCollection, token: str, pool: Executor) -> None:
-        self.runs, self.token, self.pool = runs, token, pool
+        self.runs = runs
+        self.token = token
+        self.pool = pool
 
     def prepare(self) -> None:
         token = self.request.path.split("/")[1]
@@ -225,7 +229,7 @@ class _Page(RequestHandler):  # type: ignore[misc]  # tornado is followed withou
         for name, value in HEADERS.items():
             self.set_header(name, value)
 
-    def write_error(self, status_code: int, **options: Any) -> None:
+    def write_error(self, status_code: int, **options: object) -> None:
         reasons = {
             403: "Open the link that `daskmetrics runs serve` has printed: it holds the token."
         }
@@ -243,7 +247,7 @@ class _Page(RequestHandler):  # type: ignore[misc]  # tornado is followed withou
             case _:
                 raise HTTPError(404)
 
-    async def _in_pool(self, work: Callable[..., Any], *arguments: Any) -> Any:
+    async def _in_pool(self, work: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.pool, work, *arguments)
 
     def _send_file(self, name: str, file: str) -> None:
@@ -258,7 +262,7 @@ class _Page(RequestHandler):  # type: ignore[misc]  # tornado is followed withou
 
     def _page(self, parts: Sequence[str], nonce: str) -> str:
         """The filled template; what cannot be read becomes a page with the reason."""
-        values: dict[str, Any] = dict.fromkeys(("problem", "rows", "run", "tables"))
+        values: dict[str, object] = dict.fromkeys(("problem", "rows", "run", "tables"))
         try:
             match parts:
                 case ["run", name]:
@@ -275,7 +279,7 @@ class _Page(RequestHandler):  # type: ignore[misc]  # tornado is followed withou
         page = template("serve.html")
         return page.render(values, up=up, nonce=nonce, interval=INTERVAL, now=time.time())
 
-    def _of_run(self, name: str) -> dict[str, Any]:
+    def _of_run(self, name: str) -> dict[str, object]:
         run = self.runs.run(name)
         report = self.runs.file_of_report(name, "index.html")
         decisions = []
@@ -293,7 +297,7 @@ class _Page(RequestHandler):  # type: ignore[misc]  # tornado is followed withou
             "failures": failures_table(analysis.failures(run)),
         }
 
-    def _of_comparison(self) -> dict[str, Any]:
+    def _of_comparison(self) -> dict[str, object]:
         names = list(dict.fromkeys(self.get_query_arguments("run")))
         if len(names) < 2:
             raise ConfigError("Choose two or more runs to compare.")
@@ -321,7 +325,8 @@ async def serve(runs: RunCollection, port: int, on_start: Callable[[str], None])
         raise ConfigError(
             f"Port {port} cannot be used: {error.strerror}. Choose another with --port."
         ) from None
-    token, pool = secrets.token_urlsafe(24), ThreadPoolExecutor(1)
+    token = secrets.token_urlsafe(24)
+    pool = ThreadPoolExecutor(1)
     options = {"runs": runs, "token": token, "pool": pool}
     server = HTTPServer(Application([("/(.*)", _Page, options)], log_function=lambda page: None))
     server.add_sockets(sockets)

@@ -135,9 +135,13 @@ def _create_group(root: zarr.Group, suite: Suite, template: Template) -> None:
         descriptions = dict(zip(axis.names, axis.descriptions, strict=True))
         about_axis = {"units": units, "descriptions": descriptions}
         coordinate(dimension, dimension, np.array(axis.names, text), **about_axis)
-        rows, row_count, coordinates = "layer", len(suite.layers), "step"
+        rows = "layer"
+        row_count = len(suite.layers)
+        coordinates = "step"
         if array_name == "scores" and suite.has_readouts:
-            rows, row_count, coordinates = "arm", len(suite.rows), "step arm_layer readout"
+            rows = "arm"
+            row_count = len(suite.rows)
+            coordinates = "step arm_layer readout"
         shape = (len(suite.revisions), row_count, len(axis.names))
         kinds: tuple[tuple[str, str, float, Mapping[str, object]], ...] = (
             ("", "float64", float("nan"), about_axis),
@@ -272,7 +276,8 @@ def files_of(path: Path) -> dict[str, str]:
         is_chunk = len(inside) > 1 and inside[0] in values and inside[1] == "c"
         # a killed writer leaves such files
         if file.is_file() and not is_chunk and file.suffix != ".partial":
-            name, content = str(file.relative_to(path)), file.read_bytes()
+            name = str(file.relative_to(path))
+            content = file.read_bytes()
             if file.name == "zarr.json":
                 # damaged: use the digest of its bytes, which differs
                 with suppress(ValueError, AttributeError):

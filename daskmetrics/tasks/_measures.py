@@ -69,8 +69,8 @@ def v_measure(embeddings: EmbeddingArray, labels: NDArray[np.int64], seed: int) 
     value = float(np.mean(values))
     draws = (np.array(values) - value) / math.sqrt(_HALVES * (_HALVES - 1))
     error = math.sqrt(_CENTRES * (influence**2).sum() + (draws**2).sum())
-    parts = np.concatenate([math.sqrt(_SHARED) * influence, draws])
-    outcomes = value + math.sqrt(len(parts) * (len(parts) - 1)) * parts
+    samples = np.concatenate([math.sqrt(_SHARED) * influence, draws])
+    outcomes = value + math.sqrt(len(samples) * (len(samples) - 1)) * samples
     return Score(value, error, n, outcomes=outcomes)
 
 
@@ -156,13 +156,16 @@ def ndcg(
     >>> ndcg(np.eye(3), np.eye(3), [(0, 0, 1.0), (1, 1, 1.0), (2, 0, 1.0)]).value.__round__(3)
     0.833
     """
-    unit_queries, unit_documents, gains = _unit(queries), _unit(documents), []
+    unit_queries = _unit(queries)
+    unit_documents = _unit(documents)
+    gains = []
     for query, relevances in _by_query(judgements):
         ranks, gain = _ranks(unit_documents @ unit_queries[query], relevances)
         if len(gain):
             best = np.sort(gain)[::-1][:CUT]
             ideal = (best / np.log2(np.arange(len(best)) + 2)).sum()
-            gains.append(float((gain / np.log2(ranks + 1))[ranks <= CUT].sum() / ideal))
+            discounted = gain / np.log2(ranks + 1)
+            gains.append(float(discounted[ranks <= CUT].sum() / ideal))
     return _mean(np.array(gains))
 
 
@@ -175,7 +178,9 @@ def mean_average_precision(
     >>> mean_average_precision(np.eye(3), np.eye(3), [(0, 0, 1.0), (0, 1, 0.0), (1, 0, 1.0), (1, 1, 0.0)]).value
     0.75
     """
-    unit_queries, unit_documents, precisions = _unit(queries), _unit(documents), []
+    unit_queries = _unit(queries)
+    unit_documents = _unit(documents)
+    precisions = []
     for query, relevances in _by_query(judgements):
         similarity = unit_documents[list(relevances)] @ unit_queries[query]
         ranks, _ = _ranks(similarity, dict(enumerate(relevances.values())))
@@ -197,7 +202,8 @@ def _ranks(
     indices = np.array([i for i, relevance in relevances.items() if relevance > 0], dtype=np.intp)
     values = np.array([relevances[i] for i in indices.tolist()])
     order = np.lexsort((values, -similarity[indices]))
-    indices, values = indices[order], values[order]
+    indices = indices[order]
+    values = values[order]
     others = np.delete(similarity, indices)
     before = [(others >= similarity[index] - _TOLERANCE).sum() for index in indices]
     return np.arange(1, len(indices) + 1) + before, values
@@ -274,8 +280,8 @@ def _pseudo_values(
     blocks = min(max_blocks, n)
     block = np.empty(n, dtype=np.int64)
     block[np.argsort(labels, kind="stable")] = np.arange(n) % blocks
-    rests = [block != i for i in range(blocks)]
-    without = np.array([statistic(similarity[rest], labels[rest]) for rest in rests])
+    masks = [block != i for i in range(blocks)]
+    without = np.array([statistic(similarity[mask], labels[mask]) for mask in masks])
     return np.asarray(statistic(similarity, labels) + (blocks - 1) * (without.mean() - without))
 
 

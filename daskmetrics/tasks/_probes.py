@@ -65,7 +65,8 @@ def classify(
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed32)
     predicted = _predicted(partial(_model, probe, seed32), folds, embeddings, labels, fitted)
     right = predicted == labels[fitted:]
-    value, n = float(right.mean()), len(right)
+    value = float(right.mean())
+    n = len(right)
     single, paired = 1.0, 1.0
     if not fitted:
         single, paired = _inflation(value, float(np.bincount(labels).max() / n))
@@ -130,7 +131,8 @@ def _predicted(
     for fold, (train, tested) in enumerate(folds.split(rows[:n], known[:n])):
         if fitted:
             tested = np.arange(fitted + fold, len(rows), FOLDS)
-        predicted[tested] = make().fit(rows[train], known[train]).predict(rows[tested])
+        model = make().fit(rows[train], known[train])
+        predicted[tested] = model.predict(rows[tested])
     return predicted[fitted:]
 
 

@@ -188,7 +188,7 @@ def _columns(pairs: Iterable[tuple[str, str]], count: int) -> Examples:
     shuffled = list(pairs)
     random.Random(count).shuffle(shuffled)
     by_first_text = dict(shuffled)
-    by_second_text = {second: first for first, second in by_first_text.items()}
+    by_second_text = {second_text: first_text for first_text, second_text in by_first_text.items()}
     seconds = tuple(by_second_text)[:count]
     return Examples(tuple(by_second_text.values())[:count] + seconds)
 

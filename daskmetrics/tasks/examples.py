@@ -74,7 +74,8 @@ class Examples:
         """The content of each item."""
         if len(self.labels) == len(self.texts):
             return self.texts
-        texts, paired = self.texts[: self.first], self.texts[self.first :]
+        texts = self.texts[: self.first]
+        paired = self.texts[self.first :]
         if self.queries:
             return texts
         return list(zip(texts, paired, strict=True))
@@ -93,7 +94,8 @@ class Examples:
         return Examples(tuple(self.texts[row] for row in rows), labels)
 
     def _take_queries(self, rows: Sequence[int], all_documents: bool) -> Examples:
-        queries, documents = self.texts[: self.first], self.texts[self.first :]
+        queries = self.texts[: self.first]
+        documents = self.texts[self.first :]
         position = {row: i for i, row in enumerate(rows)}
         judged = [judgement for judgement in self.judgements if judgement[0] in position]
         if not self.judgements:
@@ -311,7 +313,8 @@ def _part_of(task: ExampleTask, portion: Portion) -> Examples:
     fit it: `Examples.fitted` of them. It is a `ConfigError` if the part has too few items, or only
     one of several labels.
     """
-    examples, where = task.whole(), "left for the search"
+    examples = task.whole()
+    where = "left for the search"
     if portion.fresh:
         where = "kept back"
     items = examples.items
@@ -335,8 +338,8 @@ def _part_of(task: ExampleTask, portion: Portion) -> Examples:
     fitted = chosen[:0]
     if portion.fresh and task.how.fits:
         fitted = np.flatnonzero(fresh != portion.fresh)
-    part = examples.take([*fitted, *chosen], all_documents=task.kind == "retrieval")
-    return replace(part, fitted=len(fitted))
+    portion_items = examples.take([*fitted, *chosen], all_documents=task.kind == "retrieval")
+    return replace(portion_items, fitted=len(fitted))
 
 
 def kept_back(names: Sequence[str], labels: NDArray[np.generic], share: float) -> NDArray[np.bool_]:

@@ -304,7 +304,9 @@ class _Table:
         columns: Mapping[str, str],
         drop: tuple[str, ...],
     ) -> None:
-        self.path, self.columns, self.drop = path, columns, drop
+        self.path = path
+        self.columns = columns
+        self.drop = drop
         self.warnings: list[str] = []
         self.rows = frame[list(columns.values())].set_axis(list(columns), axis=1)
         for role in self.rows.columns.difference([*_TEXTS]):
@@ -384,7 +386,8 @@ def _by_label(table: _Table, fewest: int = 2) -> Examples:
         rows = labels.groupby(labels).transform("size") < fewest
         rare = labels[rows].nunique()
         table.leave_out(rows, f"with {plural(rare, 'label')} of fewer than {fewest} texts")
-    texts, labels = table.texts(table.rows["text"]), table.rows["label"]
+    texts = table.texts(table.rows["text"])
+    labels = table.rows["label"]
     counts = Counter(labels)
     if len(counts) < 2:
         raise table.error(f" has only one label, '{labels.iloc[0]}'; a task needs at least two.")
@@ -529,7 +532,8 @@ def _check_texts(table: _Table) -> None:
         column = table.columns[role]
         texts = table.rows[role].map(lambda value: str(value or ""))
         texts = texts[texts != ""]
-        empty = texts[[len(text.strip()) < 2 or not any(map(str.isalnum, text)) for text in texts]]
+        is_empty = [len(text.strip()) < 2 or not any(map(str.isalnum, text)) for text in texts]
+        empty = texts[is_empty]
         if empty.empty:
             continue
         example = f"{empty.index[0]}: {empty.iloc[0][:_SHOWN]!r}"
@@ -560,7 +564,8 @@ def _check_labels(table: _Table, rows: pd.DataFrame) -> None:
     """Warn of many labels, of copies, and of labels that differ in their writing alone, which are
     different labels.
     """
-    column, texts = table.columns["label"], rows.groupby("text")["label"]
+    column = table.columns["label"]
+    texts = rows.groupby("text")["label"]
     counts = rows["label"].value_counts(sort=False)
     labels_of_text = texts.transform("nunique")
     if texts.ngroups == len(counts) and (labels_of_text == 1).all():

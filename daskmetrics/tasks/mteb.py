@@ -103,7 +103,8 @@ class MtebTask:
         """As in `daskmetrics.tasks.Task`; ``benchmark`` if the benchmark is not installed or does
         not know the task.
         """
-        kind, file = "benchmark", _statistics_file(self.benchmark_name)
+        kind = "benchmark"
+        file = _statistics_file(self.benchmark_name)
         if ":" in self.target:
             kind = str(benchmark.make(self.target).metadata.type)
         elif file:
@@ -298,7 +299,8 @@ def _columns(
         columns = by_subset.get(subset) or {}
         for name, column in columns.items():
             if column and re.fullmatch(r"(.*text|text[12])_statistics", name):
-                texts, characters = column["unique_texts"], column.get("total_text_length")
+                texts = column["unique_texts"]
+                characters = column.get("total_text_length")
                 if characters is None:
                     characters = round(column["average_text_length"] * texts)
                 yield columns.get("label_statistics", {}), (texts, characters)

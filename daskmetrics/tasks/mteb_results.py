@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.serialization import parse, readable
@@ -21,6 +21,7 @@ from daskmetrics.tasks import mteb_run as benchmark
 from daskmetrics.tasks.mteb_run import LANGUAGE, ONLY, Selection
 from daskmetrics.tasks.task import Score
 
+Content: TypeAlias = Mapping[str, Any]  #: of a result file, or of a subset in it
 META = "model_meta.json"
 GREATEST = 1e100  #: a score whose square overflows is none
 #: Numbers of a single run or a single threshold; they would multiply the size of a score.
@@ -35,8 +36,8 @@ class BenchmarkResult:
     revision: str
     layer: int
     task: str
-    content: Mapping[str, Any]  # of the file
-    settings: Mapping[str, Any]  # the keywords of the experiment: ``layer`` and others
+    content: Content
+    settings: Mapping[str, object]  # the keywords of the experiment: ``layer`` and others
     path: Path = Path()  # empty for a result that was not read from a file
 
 
@@ -54,7 +55,8 @@ def read_result(path: Path) -> BenchmarkResult | None:
         if settings.get("layer") is None:
             return None
         content = _json(path)
-        numbers, names = [content.get("evaluation_time")], list[object]()
+        numbers = [content.get("evaluation_time")]
+        names = list[object]()
         for subset in _subsets(content):
             numbers.append(subset.get("main_score"))
             names += [subset.get("hf_subset", ""), *(subset.get("languages") or ())]
@@ -74,7 +76,7 @@ def read_result(path: Path) -> BenchmarkResult | None:
         )
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _json(path: Path) -> Content:
     try:
         return dict(parse(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
@@ -107,7 +109,7 @@ def write(results: Iterable[BenchmarkResult], folder: Path) -> None:
     from mteb.models import ModelMeta
     from mteb.results import TaskResult
 
-    written: dict[tuple[str, ...], tuple[Any, Any]] = {}
+    written: dict[tuple[str, ...], tuple[TaskResult, ModelMeta]] = {}
     for result in results:
         model = {
             "name": result.model,
@@ -115,20 +117,20 @@ def write(results: Iterable[BenchmarkResult], folder: Path) -> None:
             "experiment_kwargs": dict(result.settings),
         }
         of_task = TaskResult.model_validate(dict(result.content))
-        place = result.model, result.revision, str(result.settings), result.task
-        if place in written:
-            of_task = of_task.merge(written[place][0])  # of a subset in both, the first counts
-        written[place] = of_task, ModelMeta.create_empty(model)
+        result_key = result.model, result.revision, str(result.settings), result.task
+        if result_key in written:
+            of_task = of_task.merge(written[result_key][0])  # of a subset in both, the first counts
+        written[result_key] = of_task, ModelMeta.create_empty(model)
     cache = mteb.ResultCache(folder)
     for of_task, meta in written.values():
         cache.save_to_cache(of_task, meta)
 
 
-def select(content: Mapping[str, Any], wanted: Selection) -> dict[str, Any]:
+def select(content: Content, wanted: Selection) -> Content:
     """The content with the scores of the wanted splits and subsets; `DataError` if it lacks one of
     them.
     """
-    scores: dict[str, list[Any]] = {}
+    scores: dict[str, list[Content]] = {}
     for split in wanted.splits:
         by_subset = _by_subset(content.get("scores", {}).get(split, ()))
         missing = [name for name in wanted.subsets if name not in by_subset]
@@ -138,20 +140,20 @@ def select(content: Mapping[str, Any], wanted: Selection) -> dict[str, Any]:
     return {**content, "scores": scores}
 
 
-def selection_of(content: Mapping[str, Any]) -> Selection:
+def selection_of(content: Content) -> Selection:
     """The splits and subsets that a result holds."""
     scores = content["scores"]
     names = chain.from_iterable(map(_by_subset, scores.values()))
     return Selection(tuple(scores), tuple(dict.fromkeys(names)))
 
 
-def in_english(content: Mapping[str, Any]) -> bool:
+def in_english(content: Content) -> bool:
     """Whether all subsets of a result are in English."""
     names = chain.from_iterable(subset.get("languages") or [""] for subset in _subsets(content))
     return {name.partition("-")[0] for name in names} <= {LANGUAGE}
 
 
-def mean(content: Mapping[str, Any]) -> float:
+def mean(content: Content) -> float:
     """The main score, a mean over splits and subsets; `DataError` if one is not a finite number."""
     values: list[Any] = [subset.get("main_score") for subset in _subsets(content)]
     if not values or not all(isinstance(v, int | float) and math.isfinite(v) for v in values):
@@ -160,7 +162,7 @@ def mean(content: Mapping[str, Any]) -> float:
     return float(sum(values) / len(values))
 
 
-def score(content: Mapping[str, Any], kind: str, n: int) -> Score:
+def score(content: Content, kind: str, n: int) -> Score:
     """The main score, a mean over splits and subsets, with an estimate of its error; its detail is
     the content with finite scores alone, without the numbers of single draws.
 
@@ -191,7 +193,7 @@ def score(content: Mapping[str, Any], kind: str, n: int) -> Score:
     return Score(value, float(error), n, detail)
 
 
-def _finite(subset: Mapping[str, Any]) -> dict[str, object]:
+def _finite(subset: Content) -> dict[str, object]:
     """The scores of a subset that are finite, without those of single draws."""
     finite = {}
     for name, value in subset.items():
@@ -201,12 +203,12 @@ def _finite(subset: Mapping[str, Any]) -> dict[str, object]:
     return finite
 
 
-def _subsets(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _subsets(content: Content) -> list[Content]:
     """The scores of all subsets of all splits."""
     return list(chain.from_iterable(content.get("scores", {}).values()))
 
 
-def _by_subset(scores: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+def _by_subset(scores: Iterable[Content]) -> dict[str, Content]:
     """The scores of a split by the name of their subset; scores without a name get one."""
     by_subset = {}
     for i, subset in enumerate(scores):
@@ -215,7 +217,7 @@ def _by_subset(scores: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, An
     return by_subset
 
 
-def draws(content: Mapping[str, Any]) -> list[float]:
+def draws(content: Content) -> list[float]:
     """The main score of every draw of the benchmark; empty if it does not draw.
 
     mteb lists experiments of a classification by the name of the score, which it does not give

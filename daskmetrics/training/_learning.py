@@ -90,10 +90,12 @@ def process_group(timeout: float) -> Iterator[World]:
     """This rank's view of the process group that torchrun's variables describe, once all ranks have
     arrived.
     """
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    rank = int(os.environ["RANK"])
+    size = int(os.environ["WORLD_SIZE"])
     device, backend = "cpu", "gloo"
     if torch.cuda.is_available():
-        device, backend = f"cuda:{os.environ['LOCAL_RANK']}", "nccl"
+        device = f"cuda:{os.environ['LOCAL_RANK']}"
+        backend = "nccl"
         torch.cuda.set_device(device)
     if size == 1:
         yield World(device=device)
@@ -324,8 +326,10 @@ def train(
     if world.is_leader:
         files.remove_partial(folder)
         files.remove_partial(folder / "resume")
-        first = min(steps, default=0)
-        usable = (path for path in suite.resume_states(folder) if suite.state_step(path) <= first)
+        first_step = min(steps, default=0)
+        usable = (
+            path for path in suite.resume_states(folder) if suite.state_step(path) <= first_step
+        )
         newest = next(filter(is_readable, usable), None)
     with (
         threads(recipe.threads),

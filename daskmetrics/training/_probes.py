@@ -64,11 +64,11 @@ def allreduce(recipe: Recipe, corpus: Path, world: World) -> ProbeTables:
             with learner.wrapped.no_sync():
                 alone.append(_seconds(world, lambda: learner.take_step(passes)))
     # DDP rearranges its buckets after the first exchange
-    own = world.gather(typical(alone[1:]))
+    computed = world.gather(typical(alone[1:]))
     added = world.gather(typical(together[1:]) - typical(alone[1:]))
     nodes = world.gather(socket.gethostname())
     gradient = sum(p.numel() * p.element_size() for p in learner.model.parameters())
-    computing = median(own)
+    computing = median(computed)
     predicted = exposed(seconds, gradient, computing, overlaps=world.on_gpu)
     measured = max(0.0, median(added))
     counted = 2 * (world.size - 1) / world.size
@@ -86,7 +86,7 @@ def allreduce(recipe: Recipe, corpus: Path, world: World) -> ProbeTables:
         ),
     )
     shares = (f"{exchange / (exchange + computing):.1%}" for exchange in (predicted, measured))
-    slowest = own.index(max(own))
+    slowest = computed.index(max(computed))
     of_step = Table(
         ("", "predicted", "measured"),
         (
@@ -95,7 +95,7 @@ def allreduce(recipe: Recipe, corpus: Path, world: World) -> ProbeTables:
             ("share of a step", *shares),
         ),
         f"gradients of {size_text(gradient)} in {plural(len(buckets(gradient)), 'bucket')}",
-        (f"slowest: rank {slowest} on {nodes[slowest]}, {_ms(own[slowest])} of its own work",),
+        (f"slowest: rank {slowest} on {nodes[slowest]}, {_ms(computed[slowest])} of its own work",),
     )
     return ProbeTables((by_size, of_step), tuple(added))
 
@@ -196,7 +196,7 @@ def loader(recipe: Recipe, corpus: Path, world: World) -> ProbeTables:
     by_memory = int(0.8 * psutil.virtual_memory().available / (ranks * resident))
     by_cores = len(os.sched_getaffinity(0)) // ranks - 1
     tried = min(world.gather(by_memory))
-    most = max(0, min(tried, *world.gather(by_cores)))
+    most_loaders = max(0, min(tried, *world.gather(by_cores)))
     rates = {}
     for loaders in LOADERS:
         if loaders <= tried:
@@ -212,8 +212,8 @@ def loader(recipe: Recipe, corpus: Path, world: World) -> ProbeTables:
     notes = (
         f"a rank computes {computing:,.0f} samples/s",
         f"a loader takes up to {size_text(resident)}; cores and memory are enough for "
-        f"{plural(most, 'loader')} per rank",
-        f"recommended: ddp.loaders: {advised(rates, computing, most)}",
+        f"{plural(most_loaders, 'loader')} per rank",
+        f"recommended: ddp.loaders: {advised(rates, computing, most_loaders)}",
     )
     rows = tuple((str(loaders), f"{rate:,.0f}") for loaders, rate in rates.items())
     title = f"samples per second read by each of {plural(world.size, 'rank')}"
@@ -241,7 +241,8 @@ def precision(recipe: Recipe, corpus: Path, world: World) -> ProbeTables:
     """Seconds of a step and peak memory of the ways to save memory, each on a new model with the
     same examples.
     """
-    bfloat16, recomputed = {"precision": "bfloat16"}, {"activation_checkpointing": True}
+    bfloat16 = {"precision": "bfloat16"}
+    recomputed = {"activation_checkpointing": True}
     variants: dict[str, Mapping[str, object]] = {"float32": {}, "bfloat16": bfloat16}
     if recipe.batch % 2 == 0:
         half = {"batch": recipe.batch // 2, "accumulate": 2 * recipe.accumulate}

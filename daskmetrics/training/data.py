@@ -186,8 +186,8 @@ def passes(recipe: Recipe, tokens: Tokens, step: int, rank: int = 0, size: int =
     starts = np.array_split(examples(recipe, len(tokens) - recipe.context, step), size)[rank]
     window = np.arange(recipe.context + 1)
     return [
-        tokens[starts[first : first + recipe.batch, None] + window].astype(np.int64)
-        for first in range(0, len(starts), recipe.batch)
+        tokens[starts[offset : offset + recipe.batch, None] + window].astype(np.int64)
+        for offset in range(0, len(starts), recipe.batch)
     ]
 
 

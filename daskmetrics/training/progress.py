@@ -8,7 +8,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 PIPE = "DASKMETRICS_PROGRESS"  # variable with the number of the file that takes the reports
@@ -76,7 +76,14 @@ class ProgressCallback:
             return lambda *_, **__: None
         raise AttributeError(f"'ProgressCallback' object has no attribute '{name}'")
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **others: Any) -> None:
+    def on_log(
+        self,
+        args: Any,
+        state: Any,
+        control: object,
+        logs: Mapping[str, float] | None = None,
+        **others: object,
+    ) -> None:
         """Report the step and the numbers that the trainer logs; the trainer calls it.
 
         Examples
@@ -104,7 +111,8 @@ def printed(text: str) -> Iterator[dict[str, float]]:
     """
     for line in re.split(r"[\r\n]+", text):
         facts: dict[str, float] = {}
-        bar, loss = _BAR.search(line), _LOSS.search(line)
+        bar = _BAR.search(line)
+        loss = _LOSS.search(line)
         if bar and _TRAINS.fullmatch(bar["text"] or ""):
             facts |= {"step": int(bar["step"]), "total": int(bar["total"])}
             epoch = _EPOCH.search(bar["text"] or "")

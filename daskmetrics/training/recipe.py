@@ -56,7 +56,8 @@ def main(folder: Path) -> None:
     from daskmetrics.training._probes import PROBES
 
     request = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
-    recipe, ddp = Recipe.model_validate(request["recipe"]), DDP.model_validate(request["ddp"])
+    recipe = Recipe.model_validate(request["recipe"])
+    ddp = DDP.model_validate(request["ddp"])
     if os.environ["RANK"] == "0":
         suite.write_corpus(recipe, folder)
     while not (folder / "corpus").is_dir():  # before the time of the process group runs

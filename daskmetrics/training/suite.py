@@ -85,8 +85,8 @@ def epoch(recipe: Recipe, cache: Path, count: bool = False) -> int | None:
     They are kept in the cache folder. Without ``count`` the result is None for a corpus that was
     not counted before; with it, the corpus is tokenized to count it.
     """
-    about = (recipe.text, recipe.context, recipe.vocabulary)
-    kept = cache / "epochs" / content_key("epoch", data.key(recipe), *about)
+    corpus_settings = (recipe.text, recipe.context, recipe.vocabulary)
+    kept = cache / "epochs" / content_key("epoch", data.key(recipe), *corpus_settings)
     if not kept.is_file():
         if not count:
             return None

@@ -91,10 +91,10 @@ class WorkerArrivals(SchedulerPlugin):  # type: ignore[misc]  # distributed has 
         self.refused: set[str] = set()
         self.has_left = False
 
-    def add_worker(self, scheduler: Any, worker: str) -> None:
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         self.names[worker] = str(scheduler.workers[worker].name)
 
-    def remove_worker(self, scheduler: Any, worker: str, **_: Any) -> None:
+    def remove_worker(self, scheduler: Scheduler, worker: str, **_: object) -> None:
         self.has_left = True
 
     def log_event(self, topic: str, msg: Any) -> None:
@@ -139,7 +139,7 @@ class Supervisor:
         self,
         profile: Cluster,
         launch: LaunchInfo,
-        scheduler: Any,
+        scheduler: Scheduler,
         on_message: Callable[[str], None],
         keys: Path,
     ) -> None:
@@ -289,7 +289,8 @@ class Supervisor:
                         f"Slurm accepts {pool.name} jobs again, after "
                         f"{plural(state.refusals, 'refusal')}."
                     )
-                state.refusals, state.latest_refusal = 0, ""
+                state.refusals = 0
+                state.latest_refusal = ""
                 job = Job(job_id, launch.worker, time.monotonic(), step=state.jobs.step)
                 state.jobs = replace(state.jobs, jobs=(*state.jobs.jobs, job))
         except SlurmError as error:
@@ -458,7 +459,7 @@ class SlurmCluster(PrivateCluster):
             self.supervisor.scale(n, n, pool)
 
     def adapt(
-        self, minimum: int = 0, maximum: int = 1, pool: str | None = None, **_: Any
+        self, minimum: int = 0, maximum: int = 1, pool: str | None = None, **_: object
     ) -> SimpleNamespace:
         """Let the number of workers of a pool follow the work between two limits; the lower is at
         least 1.

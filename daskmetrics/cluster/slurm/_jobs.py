@@ -110,7 +110,8 @@ class JobSet:
         """The set after further failures. Of those on one node only the first few count towards the
         end of the cluster: then the node is excluded, and others are tried.
         """
-        failed, failed_on = self.failed, Counter(self.failed_on)
+        failed = self.failed
+        failed_on = Counter(self.failed_on)
         for failure in failures:
             node = failure.job.node if failure.job else ""
             if node:

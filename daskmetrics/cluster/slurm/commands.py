@@ -119,8 +119,8 @@ def queue(name: str) -> tuple[QueuedJob, ...]:
     """The user's own jobs of this name, also those that ended some minutes ago, by one call of
     ``squeue``.
     """
-    own = ("--noheader", "--states=all", f"--user={os.getuid()}", f"--name={name}")
-    return parse_queue(slurm("squeue", *own, f"--format={QUEUE_FORMAT}"))
+    filters = ("--noheader", "--states=all", f"--user={os.getuid()}", f"--name={name}")
+    return parse_queue(slurm("squeue", *filters, f"--format={QUEUE_FORMAT}"))
 
 
 def parse_queue(printed: str) -> tuple[QueuedJob, ...]:

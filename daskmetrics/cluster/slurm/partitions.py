@@ -108,14 +108,16 @@ def parse_partitions(printed: str, rows: str) -> tuple[Partition, ...]:
         # without the signs that follow it: '*' not responding, '~' asleep, '-' planned
         state = re.sub(r"[^a-z_].*", "", state.lower())
         _, idle, _, all_cpus = map(int, cpus.split("/"))
-        gpus, used_gpus = parse_gpus(gres), parse_gpus(used)
+        gpus = parse_gpus(gres)
+        used_gpus = parse_gpus(used)
         node = Node(name, state, all_cpus, idle, int(memory), gpus, used_gpus)
         nodes[partition.rstrip("*")].append(node)
     partitions = []
     for pairs in map(parse_pairs, printed.splitlines()):
         if "PartitionName" not in pairs:
             continue
-        name, accounts = pairs["PartitionName"], pairs.get("AllowAccounts", "ALL")
+        name = pairs["PartitionName"]
+        accounts = pairs.get("AllowAccounts", "ALL")
         partitions.append(
             Partition(
                 name=name,

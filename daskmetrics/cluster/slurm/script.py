@@ -172,7 +172,8 @@ class WorkerPool:
         >>> pools(Cluster(kind="slurm", memory="4GiB", max_memory="10GiB"))[0].memories
         ('4GiB', '8192MiB', '10GiB')
         """
-        memory, largest = self.profile.memory, self.profile.max_memory
+        memory = self.profile.memory
+        largest = self.profile.max_memory
         if not memory or not largest:
             return (memory,)
         sizes = [memory]

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
 
 from distributed import Client
 from distributed.scheduler import KilledWorker
@@ -41,10 +40,10 @@ log = logging.getLogger(__name__)
 
 
 def map(
-    function: Callable[..., Any],
-    iterable: Iterable[Any],
+    function: Callable[..., object],
+    iterable: Iterable[object],
     *,
-    client: Any,
+    client: object,
     journal: str | Path,
     batch_size: int = MapOptions.batch_size,
     retries: int = MapOptions.retries,
@@ -218,7 +217,8 @@ def _run_on(
     have which status; for /metrics and the live page.
     """
     _check_function(source.spec, client)
-    options, tracker = source.spec.options, source.tracker
+    options = source.spec.options
+    tracker = source.tracker
     counts = Counter(result.status for result in tracker.results())
     next_listener, due = source.on_result, 0.0
 
@@ -250,7 +250,8 @@ def open_journal(path: str | Path) -> Journal:
 
 def _check_function(spec: MapSpec, client: Client) -> None:
     """Load the function on a worker, so that a missing module is reported before the first item."""
-    name, resources = spec.function.name, dict(spec.options.resources)
+    name = spec.function.name
+    resources = dict(spec.options.resources)
     if any(not worker["resources"].keys() & PLAIN.keys() for worker in workers(client).values()):
         resources = {unit: amount for unit, amount in resources.items() if unit not in PLAIN}
     for _ in range(PROBES):

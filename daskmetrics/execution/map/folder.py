@@ -18,7 +18,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from daskmetrics.core.errors import ConfigError, DataError, room_for
 from daskmetrics.core.events import Event, ItemsRetried, MapStarted, RunStarted, latest, records
@@ -45,7 +45,8 @@ def begin(source: MapSource, journal: Journal) -> None:
 
     Raises ConfigError if the folder belongs to an experiment.
     """
-    folder, spec = RunFolder(journal.path.parent), source.spec
+    folder = RunFolder(journal.path.parent)
+    spec = source.spec
     rows = (
         [item.key, item.name, item.value if is_json(item.value) else None] for item in spec.items
     )
@@ -171,8 +172,8 @@ class ResultDifference:
 
     item: str
     field: str
-    recorded: Any
-    again: Any
+    recorded: object
+    again: object
 
 
 @dataclass(frozen=True)
@@ -225,8 +226,8 @@ def verify(
     seed: int = 0,
     ignore: Sequence[str] = (),
     tolerance: float = 0.0,
-    function: Callable[..., Any] | None = None,
-    values: Iterable[Any] | None = None,
+    function: Callable[..., object] | None = None,
+    values: Iterable[object] | None = None,
 ) -> Verification:
     """Check the folder of a map: its lines, its items, and a random sample of its results.
 
@@ -301,9 +302,11 @@ def _value_differences(
         status = f"{outcome.status}, {outcome.reason}"
         yield ResultDifference(result.name, "status", "ok", status)
         return
-    before, after = dict(flatten(result.value)), dict(flatten(outcome.value))
+    before = dict(flatten(result.value))
+    after = dict(flatten(outcome.value))
     for name in sorted({*before, *after} - set(ignore)):
-        recorded, repeated = before.get(name), after.get(name)
+        recorded = before.get(name)
+        repeated = after.get(name)
         same = recorded == repeated
         if tolerance and isinstance(recorded, float) and isinstance(repeated, int | float):
             same = math.isclose(recorded, repeated, rel_tol=tolerance)

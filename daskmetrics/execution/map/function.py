@@ -60,7 +60,7 @@ class Item:
 
 
 def make_items(
-    values: Iterable[Any], function: str, version: str, seed: int = 0
+    values: Iterable[object], function: str, version: str, seed: int = 0
 ) -> tuple[Item, ...]:
     """The elements of an iterable as items; raises ConfigError if one has no reproducible content.
 
@@ -82,7 +82,7 @@ def make_items(
     return tuple(items)
 
 
-def content_hash(value: Any) -> Key:
+def content_hash(value: object) -> Key:
     """A hash that is the same for equal values in every process; raises ConfigError if there is
     none.
     """
@@ -100,7 +100,7 @@ def content_hash(value: Any) -> Key:
         ) from None
 
 
-def is_json(value: Any) -> bool:
+def is_json(value: object) -> bool:
     """Whether JSON represents a value completely and unambiguously."""
     if isinstance(value, dict):
         return all(isinstance(key, str) for key in value) and all(map(is_json, value.values()))
@@ -109,7 +109,7 @@ def is_json(value: Any) -> bool:
     return value is None or type(value) in (bool, int, float, str)
 
 
-def _short_text(value: Any) -> str:
+def _short_text(value: object) -> str:
     if not isinstance(value, str):
         value = repr(value)
     text = " ".join(value.split())
@@ -118,7 +118,7 @@ def _short_text(value: Any) -> str:
     return text[: _LONGEST_NAME - 3] + "..."
 
 
-def read_items(path: Path) -> Sequence[Any]:
+def read_items(path: Path) -> Sequence[object]:
     """The items of a file: JSON values of ``.jsonl``, rows of a table as dicts, lines of ``.txt``;
     empty lines are skipped.
 
@@ -129,7 +129,7 @@ def read_items(path: Path) -> Sequence[Any]:
     """
     suffix = format_of(path)
     if suffix == ".txt":
-        values: Sequence[Any] = read_lines(path)
+        values: Sequence[object] = read_lines(path)
     elif suffix in (".jsonl", ".ndjson"):
         values = [value for _, value in read_json_lines(path)]
     else:
@@ -158,7 +158,7 @@ class PreparedFunction:
         return {name: keywords[name] for name in keywords if name in self.accepted}
 
 
-def prepare(function: Callable[..., Any], version: str | None = None) -> PreparedFunction:
+def prepare(function: Callable[..., object], version: str | None = None) -> PreparedFunction:
     """Pickle a function and find out its name, version and keywords; raises ConfigError if that is
     not possible.
 
@@ -207,7 +207,7 @@ def name_of(function: Any) -> str:
     return f"{function.__module__}:{function.__qualname__}"
 
 
-def version_of(function: Callable[..., Any]) -> Key:
+def version_of(function: Callable[..., object]) -> Key:
     """A hash of a function's source, its defaults, what it captures and what a partial binds.
 
     The functions that it calls are not included; give an explicit version if they change a result.
@@ -225,7 +225,7 @@ def version_of(function: Callable[..., Any]) -> Key:
     return content_key(_source(function), captured)
 
 
-def _captured(value: Any) -> Key:
+def _captured(value: object) -> Key:
     """A hash of a value that a function carries, or the name of its type if its content is not
     reproducible.
     """
@@ -252,7 +252,7 @@ def _source(function: Any) -> str:
         return repr(getattr(function, "__qualname__", type(function)))
 
 
-def _bytecode(code: Any) -> str:
+def _bytecode(code: object) -> str:
     """Replaces the source of a function that was typed into an interpreter; ``code`` may be a
     constant, also a set, which has no order.
     """
@@ -264,7 +264,7 @@ def _bytecode(code: Any) -> str:
     return hashlib.sha256(code.co_code).hexdigest() + repr([code.co_names, constants])
 
 
-def load(reference: str) -> Callable[..., Any]:
+def load(reference: str) -> Callable[..., object]:
     """The function that ``module.py:function`` or ``package.module:function`` refers to; raises
     ConfigError if the file, the module or the function does not exist.
 
@@ -288,7 +288,9 @@ def load(reference: str) -> Callable[..., Any]:
 
 def _import(source: str) -> ModuleType:
     """The module of a file, or of this name."""
-    path, folder, name = Path(source).resolve(), Path.cwd(), source
+    path = Path(source).resolve()
+    folder = Path.cwd()
+    name = source
     remedy = f" For a file, add its suffix: {source}.py:..."
     if is_file := source.endswith(".py"):
         folder, name, remedy = path.parent, path.stem, ""
@@ -326,16 +328,16 @@ def run_batch(function: bytes, calls: bytes, wait: float = 0.0) -> Mapped:
 
 
 @functools.lru_cache(maxsize=4)
-def load_function(payload: bytes) -> Callable[..., Any]:
+def load_function(payload: bytes) -> Callable[..., object]:
     """The function, unpickled once per worker: what its module caches (a model) is kept between
     batches.
     """
-    function: Callable[..., Any] = pickle.loads(payload)
+    function: Callable[..., object] = pickle.loads(payload)
     return function
 
 
 def run_call(
-    function: Callable[..., Any], key: Key, value: Any, keywords: Mapping[str, int]
+    function: Callable[..., object], key: Key, value: object, keywords: Mapping[str, int]
 ) -> ItemOutcome:
     """Call the function with an item and return the outcome, with a value that JSON can store."""
     started = time.perf_counter()
@@ -361,7 +363,7 @@ def run_call(
     return ItemOutcome(key, status, result, reason, trace, permanent, seconds)
 
 
-def to_json(value: Any, place: str, not_finite: list[str]) -> Any:
+def to_json(value: object, place: str, not_finite: list[str]) -> object:
     """A value that JSON can store; numbers that are not finite become None, and their places are
     appended to a list.
 

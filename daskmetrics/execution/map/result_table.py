@@ -55,7 +55,7 @@ def _row(result: ItemResult) -> dict[str, Any]:
     return row
 
 
-def flatten(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(value: object, name: str = "") -> Iterator[tuple[str, Any]]:
     """The fields of a returned value: names of a dict, with nested names joined by dots; otherwise
     ``value``.
 

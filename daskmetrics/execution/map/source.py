@@ -72,8 +72,8 @@ class MapSpec:
 
 
 def make_spec(
-    function: Callable[..., Any],
-    values: Iterable[Any],
+    function: Callable[..., object],
+    values: Iterable[object],
     options: MapOptions | None = None,
     *,
     seed: int = 0,
@@ -198,7 +198,8 @@ class ItemTracker:
         return [state.item for state in states]
 
     def _decide(self, outcome: ItemOutcome, worker: str | None) -> ItemState:
-        state, status = self.states[outcome.key], outcome.status
+        state = self.states[outcome.key]
+        status = outcome.status
         attempts = state.attempts + 1
         if status not in ("ok", "nan"):
             state.attempts = attempts
@@ -259,7 +260,9 @@ class MapSource:
         entries: Iterable[Event] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.spec, self.options, self.clock = spec, spec.options, clock
+        self.spec = spec
+        self.options = spec.options
+        self.clock = clock
         self.tracker = ItemTracker(spec.items, spec.options.retries, entries)
         self.on_result: Callable[[ItemResult], None] = lambda result: None
         self._waiting = deque(self.tracker.unfinished())
@@ -287,7 +290,8 @@ class MapSource:
         return tuple(batch)
 
     def _unit(self, batch: Batch) -> WorkUnit:
-        size, function = len(batch), self.spec.function
+        size = len(batch)
+        function = self.spec.function
         name = batch[0].name
         if size > 1:
             name = f"{name} ... {batch[-1].name} ({size} items)"

@@ -199,7 +199,8 @@ def _job_limit(facts: Facts, allowed: int) -> Iterator[Finding]:
 @check("gres", lambda facts: partition(facts) if facts.profile.gpus_per_job else None)
 def _gres(facts: Facts, partition: Partition) -> Iterator[Finding]:
     """The partition has the GPUs that a job requests."""
-    kind, requested = facts.profile.gpu_type, facts.profile.gpus_per_job
+    kind = facts.profile.gpu_type
+    requested = facts.profile.gpus_per_job
     counts = [
         node.has(kind) if kind else sum(node.gpus.values()) for node in partition.usable_nodes
     ]
@@ -397,14 +398,14 @@ def _same_versions(facts: Facts, history: RunHistory) -> Iterator[Finding]:
     """The workers of a run have the versions of this machine; patch releases of Python and builds
     of a package count as the same.
     """
-    here = facts.here.versions
+    local_versions = facts.here.versions
     for worker in history.entries:
         if not isinstance(worker, WorkerJoined):
             continue
         differing = [
-            f"{name} {version} there, {here[name]} here"
+            f"{name} {version} there, {local_versions[name]} here"
             for name, version in worker.versions.items()
-            if version != here.get(name, version)
+            if version != local_versions.get(name, version)
         ]
         if differing:
             remedy = "start workers from this environment, or from one with the same packages"

@@ -33,7 +33,7 @@ MEASURE = 2.0  # seconds between two measurements of a rank
 _STORES: dict[str, Any] = {}  # TCPStores that this worker holds, by topic; they outlive the ranks
 
 
-def inventory(dask_worker: Any) -> RankHost:
+def inventory(dask_worker: Worker) -> RankHost:
     """This worker, its machine and its GPUs, read without initialising CUDA."""
     models = gpu_models()
     return RankHost(
@@ -132,7 +132,7 @@ class _RankUse:
     seconds: float = 0.0
     use: dict[str, float] = field(default_factory=dict)
 
-    def __call__(self, dask_worker: Any) -> dict[str, float]:
+    def __call__(self, dask_worker: Worker) -> dict[str, float]:
         elapsed = time.monotonic() - self.measured
         if elapsed < MEASURE:
             return self.use
@@ -213,8 +213,8 @@ class _Relay:
             block = file.read(1 << 20)
         self.read += len(block)
         facts: dict[str, float] = {}
-        for more in printed(block.decode(errors="replace")):
-            facts |= more
+        for line_facts in printed(block.decode(errors="replace")):
+            facts |= line_facts
         if "loss" in facts:
             facts = {name: self.latest[name] for name in STEPS & set(self.latest)} | facts
         if "step" in facts:
@@ -230,7 +230,8 @@ class _Relay:
         if step > self.latest.get("step", step):
             for name in {"step", "samples", "tokens"} & set(numbers) & set(self.latest):
                 rates[name] = (numbers[name] - self.latest[name]) / elapsed
-        self.latest, self.reported = numbers, clock
+        self.latest = numbers
+        self.reported = clock
         progress = {
             "step": step,
             "total": numbers.get("total"),
@@ -254,7 +255,8 @@ class _Relay:
 
 
 def _worker_address() -> str:
-    return str(get_worker().address).rpartition("://")[2].rpartition(":")[0].strip("[]")
+    host_and_port = str(get_worker().address).rpartition("://")[2]
+    return host_and_port.rpartition(":")[0].strip("[]")
 
 
 def _environment(spec: RankSpec, address: str) -> dict[str, str]:

@@ -107,7 +107,8 @@ class _Launcher:
         self.telemetry = TelemetryFile(file) if file else None
 
     def drive(self) -> None:
-        program, message = self.program, self.observer.message
+        program = self.program
+        message = self.observer.message
         self.placements = self._wait_for_workers()
         if len(self.placements) < program.ranks:
             message(
@@ -140,9 +141,9 @@ class _Launcher:
         while True:
             addresses = list(workers(self.client))
             replies = self.client.run(worker.inventory, workers=addresses, on_error="ignore")
-            found: list[RankHost] = list(replies.values())
+            all_hosts: list[RankHost] = list(replies.values())
             # ranks avoid the workers that only score, where there are others
-            suitable = [host for host in found if host.offers_gpu] or found
+            suitable = [host for host in all_hosts if host.offers_gpu] or all_hosts
             hosts = [host for host in suitable if host.address not in self.excluded]
             is_late = time.monotonic() > deadline
             if len(hosts) >= expected or (len(hosts) >= self.program.least and is_late):
@@ -196,11 +197,11 @@ class _Launcher:
                 fire_and_forget(self.client.submit(worker.close_store, name, **leader))
 
     def _start(self, store: tuple[str, int]) -> None:
-        here = str(Path.cwd())
+        directory = str(Path.cwd())
         self.futures = []
         for rank, placement in enumerate(self.placements):
             spec = RankSpec(
-                self.program, self.placements, rank, self.topic, self.attempt, store, here
+                self.program, self.placements, rank, self.topic, self.attempt, store, directory
             )
             future = self.client.submit(
                 worker.run_rank,
@@ -262,8 +263,8 @@ class _Launcher:
         if report["attempt"] != self.attempt:
             return
         rank = report["rank"]
-        known = {of_state.name for of_state in fields(RankState)}
-        changes = {name: value for name, value in report.items() if name in known}
+        state_fields = {of_state.name for of_state in fields(RankState)}
+        changes = {name: value for name, value in report.items() if name in state_fields}
         # a report comes from the process, or from a worker that has started it
         changes |= {"heard": time.monotonic(), "began": True}
         self.states[rank] = replace(self.states[rank], **changes)

@@ -184,9 +184,11 @@ class RankSpec:
         rank, since the program takes the GPU with the number of its ``LOCAL_RANK``.
         """
         size = len(self.placements)
-        local, neighbours = self.placement.local, self.placement.neighbours
+        local = self.placement.local
+        neighbours = self.placement.neighbours
         nodes = list(dict.fromkeys(rank.host.node for rank in self.placements))
-        group, groups = nodes.index(self.placement.host.node), len(nodes)
+        group = nodes.index(self.placement.host.node)
+        groups = len(nodes)
         if self.placement.gpu is not None and len(self.placement.host.gpus) < neighbours:
             local, neighbours, group, groups = 0, 1, self.rank, size
         numbers = {
