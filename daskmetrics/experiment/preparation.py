@@ -139,7 +139,8 @@ class Experiment:
         it.
         """
         search = self.config.search.model_dump(mode="json")
-        search |= {"spend": None, "wall_hours": None}  # keys of earlier versions: runs keep theirs
+        # keys of earlier versions: runs keep theirs
+        search |= {"metrics": False, "spend": None, "wall_hours": None}
         readouts = []
         if any(suite.has_readouts for suite in self.suites):
             readouts.append([suite.readouts for suite in self.suites])
