@@ -14,7 +14,7 @@ from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.checkpoints.folders import OnMessage
 from daskmetrics.checkpoints.locations import LocatedSuite, Location
 from daskmetrics.checkpoints.shipped import ModelProtocol, protocol_of
-from daskmetrics.config import Config, Readouts
+from daskmetrics.config import Config, Corpus, Readouts
 from daskmetrics.config.prompts import check_names
 from daskmetrics.core import corpus as corpus
 from daskmetrics.core.errors import ConfigError, unknown
@@ -343,7 +343,12 @@ def draw_prompts(config: Config) -> tuple[str, ...]:
     readouts = [model.readouts or config.readouts for model in config.models]
     if not config.metrics and not any(section.is_fitted for section in readouts):
         return ()
-    source, count, seed = config.corpus.source, config.corpus.prompts, config.seed
+    return prompts_of(config.corpus, config.seed)
+
+
+def prompts_of(section: Corpus, seed: int) -> tuple[str, ...]:
+    """The texts that this section draws with a seed."""
+    source, count = section.source, section.prompts
     if not source.startswith("task:"):
         return corpus.prompts(source, count, seed)
     (task,) = tasks.resolve([source.removeprefix("task:")])
