@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
-from daskmetrics.core.errors import DataError
+from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm, Key, Suite, content_key, without_default
 from daskmetrics.core.results import Measured, Scored, result_as_json, result_of
 from daskmetrics.core.serialization import build
@@ -492,8 +492,9 @@ def _read(plain: Plain, kinds: Mapping[str, type[M]]) -> M:
         if cls is Record:
             fields["value"] = result_of(str(fields.get("kind")), fields.get("value"))
         return build(cls, fields)
-    except ValueError as error:
-        raise ValueError(f"an entry of the kind {kind!r}: {error}") from None
+    except (ConfigError, ValueError) as error:  # such as a readout of an earlier version
+        problem = str(error).rstrip(".")
+        raise ValueError(f"an entry of the kind {kind!r}: {problem}") from None
 
 
 def require_printable(entries: Iterable[Event], place: object) -> None:

@@ -468,7 +468,7 @@ class _RunDriver:
             specs = (encode.args[0] for encode in inputs if encode)
             self.downloads.expect(dict.fromkeys(spec.location.rolling for spec in specs))
 
-        source = search.SearchSource(experiment, learner, key, scratch, expect)
+        source = search.SearchSource(experiment, learner, key, scratch, expect, recorded)
         share = 100 / learner.budget
         self.display.phase("search", 100, min(100, int(learner.spent * share)), unit="% of budget")
         publisher.send(SearchStarted(learner.budget, problem.exhaustive_cost, learner.spent))

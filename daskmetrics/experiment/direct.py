@@ -275,6 +275,7 @@ def score_layers(
                     recorded[arm][task.name] = value
                     latest = f"{arm}:{task.name}  {value.score:.3f}"
                     display.advance("layers", latest, next(percents))
+                worker.remove(Path(scratch), spec.key)
     display.advance("layers", "", 100)
     return LayerScores(chosen, recorded, source_of, protocol, corpus)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from daskmetrics import store
-from daskmetrics.config import parse
+from daskmetrics.config import Corpus
 from daskmetrics.core.corpus import digest
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.events import (
@@ -119,7 +119,7 @@ def write_files(folder: RunFolder, config: Plain, prompts: Sequence[str]) -> Non
 
 
 def _restore_files(folder: RunFolder, entries: Sequence[Event]) -> None:
-    from daskmetrics.experiment.preparation import draw_prompts
+    from daskmetrics.experiment.preparation import prompts_of
 
     start = latest(entries, RunStarted)
     if start is None or not start.config:
@@ -127,8 +127,12 @@ def _restore_files(folder: RunFolder, entries: Sequence[Event]) -> None:
             f"The journal of '{folder.path}' does not hold its configuration. Run the same command"
             " again."
         )
-    prompts = draw_prompts(parse(dict(start.config)))
-    if digest(prompts) != _prompts_key(entries):
+    key, prompts = _prompts_key(entries), tuple[str, ...]()
+    if digest(prompts) != key:
+        # the configuration of an earlier version may have keys that this one does not know
+        corpus = Corpus.model_validate(start.config["corpus"])
+        prompts = prompts_of(corpus, start.config["seed"])
+    if digest(prompts) != key:
         raise DataError(
             f"'{folder.corpus}' cannot be written again: its source,"
             f" {start.config['corpus']['source']}, has other texts than when the run began. Restore"

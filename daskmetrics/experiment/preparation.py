@@ -13,7 +13,7 @@ from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.checkpoints.folders import OnMessage
 from daskmetrics.checkpoints.locations import LocatedSuite, Location
 from daskmetrics.checkpoints.shipped import ModelProtocol, protocol_of
-from daskmetrics.config import Config, Readouts
+from daskmetrics.config import Config, Corpus, Readouts
 from daskmetrics.config.prompts import check_names
 from daskmetrics.core import corpus as corpus
 from daskmetrics.core.errors import ConfigError, unknown
@@ -138,7 +138,8 @@ class Experiment:
         it.
         """
         search = self.config.search.model_dump(mode="json")
-        search |= {"spend": None, "wall_hours": None}  # keys of earlier versions: runs keep theirs
+        # keys of earlier versions: runs keep theirs
+        search |= {"metrics": False, "spend": None, "wall_hours": None}
         readouts = []
         if any(suite.has_readouts for suite in self.suites):
             readouts.append([suite.readouts for suite in self.suites])
@@ -342,9 +343,13 @@ def draw_prompts(config: Config) -> tuple[str, ...]:
     readouts = [model.readouts or config.readouts for model in config.models]
     if not config.metrics and not any(section.is_fitted for section in readouts):
         return ()
-    source = config.corpus.source
-    count = config.corpus.prompts
-    seed = config.seed
+    return prompts_of(config.corpus, config.seed)
+
+
+def prompts_of(section: Corpus, seed: int) -> tuple[str, ...]:
+    """The texts that this section draws with a seed."""
+    source = section.source
+    count = section.prompts
     if not source.startswith("task:"):
         return corpus.prompts(source, count, seed)
     (task,) = tasks.resolve([source.removeprefix("task:")])

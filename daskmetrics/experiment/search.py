@@ -10,7 +10,7 @@ by it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count, product, takewhile
@@ -74,7 +74,8 @@ class SearchSource:
     """Converts the picks of a learner into work units, and their records into outcomes.
 
     A resumed search returns the decisions of the interrupted search again, in order, before it
-    makes new ones. ``expect`` hears of units before they are submitted.
+    makes new ones. ``expect`` hears of units before they are submitted; those that are ``recorded``
+    need no encoding.
     """
 
     def __init__(
@@ -84,15 +85,18 @@ class SearchSource:
         key: Key,
         scratch: Path,
         expect: Callable[[Sequence[WorkUnit]], None] = lambda units: None,
+        recorded: Collection[Key] = (),
     ) -> None:
         self.experiment = experiment
         self.learner = learner
         self.key = key
         self.scratch = scratch
         self._expect = expect
+        self._recorded = recorded
         self._decided = list(learner.open)  # before an interruption
         self._running: dict[Key, tuple[Pick, Key]] = {}  # with the key of the encoding
         self._encodings: list[Key] = []  # the latest last
+        self._most_running = 1
 
     def ask(self, n: int) -> Sequence[WorkUnit]:
         picks = self._decided[:n]
@@ -106,6 +110,7 @@ class SearchSource:
             unit = score_unit(self.experiment, arm, task, self.scratch, "score", note)
             self._running[unit.key] = pick, self.experiment.encode_key(arm.checkpoint, task)
             units.append(unit)
+        self._most_running = max(self._most_running, len(self._running))
         self._expect(units)
         return units
 
@@ -115,11 +120,14 @@ class SearchSource:
         if isinstance(record.value, Scored):
             outcome = Outcome(record.value.score, record.value.stderr)
         self.learner.tell(pick.index, outcome)
-        # remove the files of embeddings that are released: enough other encodings were used since
+        if record.key in self._recorded:
+            return
+        # remove the files of embeddings that are released: enough other encodings were used since;
+        # units end in another order than that in which they were submitted, which decides there
         self._encodings = [*(key for key in self._encodings if key != used), used]
         needed = {encoding for _, encoding in self._running.values()}
         unused = [key for key in self._encodings if key not in needed]
-        for key in unused[: -(Settings.spare_inputs + 1)]:
+        for key in unused[: -(Settings.spare_inputs + self._most_running)]:
             worker.remove(self.scratch, key)
             self._encodings.remove(key)
 

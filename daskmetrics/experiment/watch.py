@@ -83,6 +83,8 @@ def watch(
     report. After a `ClusterLostError` the same call goes on.
     """
     follower = Follower(config.models, SETTLE)
+    if not trains:  # otherwise the folders are made when the training begins
+        follower.look(time.monotonic())  # an id of the hub is an error now
     metrics.resolve(config.metrics)  # a wrong name is an error now
     tasks.resolve(config.tasks)
     require_trackers(config.log_to)

@@ -209,8 +209,11 @@ class Run(RecordedRun):
         ...     cluster.client.submit(sum, [1, 2]).result()
         """
         from daskmetrics.cluster import ProfileCluster
+        from daskmetrics.config import Cluster
 
-        return ProfileCluster(self.config["cluster"], run=f"{self.start.name}-notebook", **changes)
+        keys = self.config["cluster"].items()  # of an earlier version, some may be gone
+        profile = {key: x for key, x in keys if x is not None or key in Cluster.model_fields}
+        return ProfileCluster(profile, run=f"{self.start.name}-notebook", **changes)
 
     @cached_property
     def answer(self) -> Answer:

@@ -278,9 +278,9 @@ def _unfit(path: Path, frame: pd.DataFrame, kinds: list[str]) -> ConfigError:
     """
     example = f"{REQUIRED[kinds[-1]][-1]}=COLUMN"
     if "classification" in kinds and not frame.columns.empty:
-        values = frame.astype(str)
-        text = values.map(len).mean().idxmax()
-        distinct = values.drop(columns=text).nunique()
+        lengths = frame.map(lambda value: 0 if value is None else len(str(value)))
+        text = lengths.mean().idxmax()
+        distinct = frame.drop(columns=text).astype(str).nunique()
         label = distinct[distinct > 1].sort_values(kind="stable").index
         example = f"text={text}, label={next(iter(label), 'COLUMN')}"
     required = "; ".join(f"{kind}: {', '.join(REQUIRED[kind])}" for kind in kinds)

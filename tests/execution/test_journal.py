@@ -174,6 +174,10 @@ def test_another_format_is_refused_with_what_to_do(paths, first, message):
     assert holder(paths[1]) is None
 
 
+#: a suite with a readout that this version does not have
+WHITENED = {"model": "m", "revisions": ["a"], "layers": [0], "depth": 1, "readouts": ["whiten"]}
+
+
 @pytest.mark.parametrize(
     ("entry", "reason"),
     [
@@ -183,6 +187,7 @@ def test_another_format_is_refused_with_what_to_do(paths, first, message):
         ({"type": "finished", "key": "k"}, "the field 'at' is missing"),
         ({"type": "finished", "key": "k", "at": "noon"}, "the field 'at' is 'noon'"),
         ({"type": "usage", "workers": {"w": 1}}, "the field 'workers.w' is 1 "),
+        ({"type": "plan", "template": {"suites": [WHITENED]}}, "'whiten' is not a readout"),
     ],
 )
 def test_an_unknown_entry_is_refused_with_its_line_and_what_to_do(paths, entry, reason):

@@ -7,6 +7,7 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Checkpoint
 from daskmetrics.experiment import measure as measure
+from daskmetrics.experiment import preparation as preparation
 from daskmetrics.experiment import search as search
 from daskmetrics.planning.preview import preview
 from tests.checkpoints.weights import write
@@ -51,6 +52,18 @@ def test_the_budget_changes_the_search_and_not_its_measurements(prepared):
     first, second = prepared(), prepared(search={"budget": 0.9})
     assert first.key != second.key
     assert first.measure_keys == second.measure_keys
+
+
+def test_runs_of_earlier_versions_keep_their_keys(prepared, monkeypatch):
+    experiment, parts = prepared(), []
+    monkeypatch.setattr(preparation, "content_key", lambda *given: parts.append(given) or "key")
+    assert experiment.key == "key"
+    _, _, search_settings = parts[-1]
+    # a setting that is added or removed would change the keys of all runs, which then search again
+    assert " ".join(sorted(search_settings)) == (
+        "baseline budget cells confidence confirm device metrics objective policy reward spend"
+        " wall_hours weights window within"
+    )
 
 
 def test_prompts_may_come_from_a_task(prepared):

@@ -7,12 +7,20 @@ import numpy as np
 import pytest
 
 from daskmetrics import store
-from daskmetrics.core.events import StorePlan, UnitsRetried, from_json, latest, to_json
+from daskmetrics.core.events import (
+    RunStarted,
+    StorePlan,
+    UnitsRetried,
+    from_json,
+    latest,
+    to_json,
+)
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm, Checkpoint
 from daskmetrics.core.results import Measured, Scored, Status
 from daskmetrics.execution import Journal, Record
 from daskmetrics.experiment import _run as run
+from daskmetrics.experiment import maintenance as maintain
 
 
 @pytest.fixture
@@ -100,3 +108,15 @@ def test_a_small_run_starts_one_worker_and_decides_as_configured(
         experiment = replace(experiment, trainings={})
     assert run._sized(experiment).cluster.workers == workers
     assert run.search.window(experiment, []) == run.search.window(prepared(), [])
+
+
+def test_the_files_of_a_run_of_an_earlier_version_are_written_again(prepared, folder):
+    experiment = prepared()
+    with Journal(folder.journal, folder.lock) as journal:
+        run.begin(experiment, folder, journal)
+        start = latest(journal.entries, RunStarted)
+        former = replace(start, config={**start.config, "watch": {"until_idle": "none"}})
+        folder.corpus.unlink()
+        maintain._restore_files(folder, [*journal.entries, former])
+    assert json.loads(folder.corpus.read_text()) == list(experiment.prompts)
+    assert "until_idle" in folder.config.read_text()

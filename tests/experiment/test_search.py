@@ -112,6 +112,32 @@ def test_files_of_embeddings_are_removed_when_no_unit_needs_them(prepared, tmp_p
     assert most <= Settings.spare_inputs + 1 + 3 < len(there)
 
 
+def test_files_stay_while_the_runner_holds_their_encoding(prepared, tmp_path):
+    bench = Bench(prepared(search={"policy": "sweep", "budget": 1.0, "reward": "mean"}))
+    rng, held, flight = random.Random(0), [], []
+    source, recorded = bench.search, set()
+    source.scratch, source._recorded = tmp_path, recorded
+    while True:
+        units = source.ask(5 - len(flight))
+        for unit in units:
+            if rng.random() < 0.3:  # another run has scored it
+                recorded.add(unit.key)
+                source.tell(answer(unit))
+                continue
+            held = [*(key for key in held if key != unit.input.key), unit.input.key]
+            (tmp_path / f"{unit.input.key}-0").mkdir(exist_ok=True)
+            flight.append(unit)
+        if flight:
+            source.tell(answer(flight.pop(rng.randrange(len(flight)))))
+        elif not units:
+            break
+        # the runner keeps what its units need, and of the others those that were submitted last
+        needed = {unit.input.key for unit in flight}
+        idle = [key for key in held if key not in needed]
+        held = [key for key in held if key in needed or key in idle[-Settings.spare_inputs :]]
+        assert set(held) <= {path.name.removesuffix("-0") for path in tmp_path.iterdir()}
+
+
 def test_arms_with_equal_vectors_score_equally(prepared, tmp_path):
     """Folds, draws and starting points belong to the task: what a score differs by is the vectors."""
     bench = Bench(prepared(tasks=["stdlib:package", "stdlib:order", "stdlib:clusters"]))

@@ -36,12 +36,11 @@ CONFIG = {
     "cluster": {"workers": 1},
 }
 
-#: the command, which looks at folders and hub more often
+#: the command, which looks at folders more often
 OFTEN = """if True:
-    from daskmetrics.checkpoints import arrivals
     from daskmetrics.experiment import watch
 
-    watch.POLL, watch.SETTLE, arrivals.ASK_HUB = 0.2, 0.5, 0.3
+    watch.POLL, watch.SETTLE = 0.2, 0.5
     from daskmetrics.cli import main
 
     main()
@@ -142,6 +141,9 @@ def test_a_stopped_watch_goes_on_without_a_deleted_checkpoint(tmp_path):
             models=[{"name": "a", "train": {"width": 16, "depth": 1, "steps": 2}}],
             folder=tmp_path / "other",
         )
+    with pytest.raises(ConfigError, match="a watch follows a folder, and 'lab/model' is none here"):
+        dm.watch(models=["lab/model"], folder=tmp_path / "other")
+    assert not (tmp_path / "other").exists()
     assert watch(tmp_path, "--until-idle", "100ms").wait(400) == 0
     assert measured(run) == {"out@step0": 1, "out@step1": 1, "out@step2": 1}
     assert events(run)[-1]["reason"] == "no new checkpoint for 0.1 s"

@@ -215,6 +215,12 @@ BROKEN: dict[str, tuple[str, Any, str, str]] = {
         "",
         "has the columns first_one, second_one, which fit no kind of task",
     ),
+    "holes": (
+        "own.jsonl",
+        '{"one": "a b", "two": null}\n{"two": 1}\n',
+        "",
+        "(text=one, label=COLUMN)",
+    ),
     "named": ("own.csv", LABELLED, "(text=txt)", "Unknown column in '"),
     "option": (
         "own.csv",

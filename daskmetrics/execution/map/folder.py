@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -122,8 +122,13 @@ def set_aside(path: Path, lock: Path, keep: int) -> Path:
 
 
 def is_map(folder: str | Path) -> bool:
-    """Whether a folder is that of a map."""
-    return RunFolder(Path(folder)).items.is_file()
+    """Whether a folder is that of a map, also if the file of its items is gone."""
+    run = RunFolder(Path(folder))
+    if run.items.is_file():
+        return True
+    with suppress(OSError), run.journal.open("rb") as file:
+        return any(b' {"type":"map",' in line for line in islice(file, 2))
+    return False
 
 
 def read_map(folder: str | Path) -> tuple[MapStarted, Sequence[Event], ItemTracker]:

@@ -13,7 +13,7 @@ from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.execution.map import compare, results, verify, write
 from daskmetrics.execution.map.api import open_journal, run
-from daskmetrics.execution.map.folder import folder_of, is_results
+from daskmetrics.execution.map.folder import folder_of, is_map, is_results
 from daskmetrics.execution.map.source import MapOptions, make_spec
 
 SUFFIXES = ["parquet", "csv", "json", "jsonl"]
@@ -56,6 +56,7 @@ def test_items_that_are_deleted_or_changed_are_refused_until_the_same_map_runs_a
     path = folder / "items.jsonl"
     before = path.read_text()
     path.unlink()
+    assert is_map(folder)
     with pytest.raises(DataError, match=r"items.jsonl' is missing. Run the same map again"):
         verify(folder, sample=0)
     mapped(folder, step, range(30))
