@@ -98,7 +98,7 @@ def settings(
 def pair_problem(models: Sequence[Path], tasks: Sequence[str], folder: Path) -> Problem:
     """The search of two models, with the costs that a run assumes."""
     prepared = experiment.prepare(config.load(settings(models, tasks, folder)))
-    return build_problem(prepared, prepared.suites, np.zeros((len(prepared.arms), 0)))
+    return build_problem(prepared, prepared.suites)
 
 
 def trial(problem: Problem, scores: dict[Cell, Outcome], budget: float | str, seed: int) -> Trial:

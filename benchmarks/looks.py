@@ -109,8 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sweep = [*settings, "search.policy=sweep", "search.budget=1"]
         run = dm.run(settings=sweep, folder=folder / "whole")
         prepared = experiment.prepare(config.load(config.folder() / "demo.yaml", settings))
-        no_metrics = np.zeros((len(prepared.arms), 0))
-        problem = build_problem(prepared, prepared.suites, no_metrics)
+        problem = build_problem(prepared, prepared.suites)
         scores = np.full((len(prepared.arms), len(prepared.tasks), 2), np.nan)
         for row, arm in enumerate(prepared.arms):
             for column, task in enumerate(problem.tasks):
@@ -120,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         searches, alone = {"whole tasks": (problem, scores)}, {"whole tasks": ("100.0%", "0.0%")}
         for share in map(float, chosen.shares.split(",")):
             looks, look_scores = look_at(prepared, share, folder)
-            columns = build_problem(looks, looks.suites, no_metrics)
+            columns = build_problem(looks, looks.suites)
             both = np.concatenate([scores, look_scores], axis=1)
             title = f"with looks at {share:.1%}"
             searches[title] = with_looks(problem, columns), both

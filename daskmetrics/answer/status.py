@@ -153,7 +153,7 @@ def worker_use(run: RecordedRun) -> tuple[WorkerUse, ...]:
         used = usage.get(worker, {})
         busy = cpu = None
         if length:
-            busy = min(1.0, of_worker["seconds"].sum() / length)
+            busy = min(1.0, float(of_worker["seconds"].sum()) / length)
         if length and used:
             cpu = used["cpu_seconds"] / length
         memory = used.get("memory")

@@ -126,8 +126,8 @@ class Standing:
 
 @dataclass(frozen=True)
 class ModelStanding:
-    """The best arm of a model among those scored on all tasks, beside its last layer; None where
-    there is none.
+    """The best arm of a model, that of the run or else among those scored on all tasks, beside its
+    last layer; None where there is none.
     """
 
     model: str
@@ -357,6 +357,8 @@ def _model_standing(evidence: Evidence, model: str, overall_best: Arm) -> ModelS
     if complete:
         means = evidence.scores.values(complete, tasks) @ shares_of(run, tasks)
         best = complete[int(means.argmax())]
+        if model == overall_best.model:
+            best = overall_best  # which may lack a score, if the search believes in none of these
         score = mean_score(run.recorded[best], evidence.weights)
         if last_layer in complete:
             gain = gain_over(run, best, last_layer, tasks)

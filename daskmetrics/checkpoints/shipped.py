@@ -364,7 +364,7 @@ def protocol_of(
     elif pooling == "as_shipped":
         if model.pooling:
             reason = f"'{folder}' has no {MODULES}"
-            if model.train:
+            if model.recipe:
                 reason = "it is trained here"
             elif folder is None:
                 reason = (

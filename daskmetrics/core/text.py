@@ -82,7 +82,7 @@ def parse_duration(text: float | str | None) -> float | None:
     if text is None or text == "none":
         return None
     seconds = 0.0
-    stripped = str(text).replace(" ", "")
+    stripped = re.sub(r"(?<=[a-z:])\s+|\s+(?=[a-z:])", "", str(text).strip())
     with suppress(ValueError, KeyError):
         terms = re.findall(r"([\d.]+)([a-z]*)", stripped)
         if ":" in stripped:

@@ -333,7 +333,8 @@ class _Watcher:
         before = self.log.latest.get("updated", {})
         best = best_fields(experiment, ended)
         rise = rise_fields(experiment, list(self.journal.records()), ended.best_arm)
-        text = f"{best['arm']} is the best of {plural(checkpoints, 'checkpoint')}"
+        believed = "is" if ended.confirmed else "is expected to be"
+        text = f"{best['arm']} {believed} the best of {plural(checkpoints, 'checkpoint')}"
         if best["score"] is not None:
             text += f", {best['score']:.3f} ± {best['stderr']:.3f}"
         text += "."

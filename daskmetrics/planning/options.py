@@ -244,9 +244,10 @@ class Phase:
             return self.seconds.interval * (share * self.units)
         # free workers take the next unit of any chain: equal units end in so many rounds
         rounds = math.ceil(self.units / min(workers, self.chains or workers))
-        # the serial share keeps its length, whatever the number of workers
+        # the serial share keeps its length, whatever the number of workers; in this form rounding
+        # keeps the order of the bounds
         return self.seconds.interval * Interval(
-            *(self.units * s + (1 - s) * rounds for s in self.serial.bounds)
+            *(rounds + s * (self.units - rounds) for s in self.serial.bounds)
         )
 
 

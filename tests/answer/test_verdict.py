@@ -56,7 +56,8 @@ def test_a_winner_that_lacks_a_score_is_not_replaced_by_one_that_the_search_disb
     del run.recorded[best][TASKS[1]]
     run.result = replace(run.result, confirmed=False)
     answer = answer_of(run)
-    assert answer.best.arm == answer.verdict.overall.arm == best
+    assert answer.best.arm == answer.verdict.overall.arm == answer.verdict.models[0].best == best
+    assert answer.verdict.models[0].score is None
     assert not answer.verdict.overall.tested and answer.sureness is None
     assert "candidates scored on every task are unlikely" in answer_rows(answer)["Best of"]
 

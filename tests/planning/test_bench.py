@@ -111,6 +111,7 @@ def test_a_failing_function_is_not_benched(tmp_path, monkeypatch):
         (("plan", "small.yaml", "--budget", "much"), "is not GPU-hours"),
         (("plan", "small.yaml", "--price", "l40s=x"), "is not a number"),
         (("plan", "small.yaml", "--deadline", "soon"), "is not a valid duration"),
+        (("plan", "small.yaml", "--deadline", "1 5h"), "'1 5h' is not a valid duration"),
         (("plan", "small.yaml", "--submit", "9"), "There is no option 9"),
         (("plan", "small.yaml", "--profiles", "nowhere"), "Unknown cluster profile"),
     ],

@@ -116,6 +116,12 @@ def test_neither_a_chain_nor_a_serial_share_is_divided():
     assert Phase("map", 10**6, seconds).on(10).value == 10**5
 
 
+@pytest.mark.parametrize("units", range(1, 40))
+def test_one_worker_takes_as_long_whatever_the_serial_share(units):
+    phase = Phase("measure", units, Estimate(Interval.exactly(1.0)), serial=Interval(0.1, 0.2, 0.3))
+    assert phase.on(1) == Interval.exactly(units)
+
+
 def test_the_newest_calibration_of_the_model_counts():
     old, new = (
         Calibration("cpu", "h", at, samples=(Sample("measure", "a", (at,) * 3, 1.0),))
