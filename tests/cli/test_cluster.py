@@ -31,8 +31,8 @@ def output(folder: Path, *words: str, **variables: str) -> str:
 
 
 def test_profiles_are_listed_with_where_they_come_from(tmp_path):
-    shown = output(tmp_path, "list", "profiles", DASK_DASKMETRICS__CLUSTER__ACCOUNT="abc123")
-    for part in ("l40s.yaml", "1 a100, 8 CPUs", "configs/clusters", "account: abc123"):
+    shown = output(tmp_path, "list", "profiles")
+    for part in ("l40s", "1 a100, 8 CPUs", "configs/clusters"):
         assert part in shown
 
 
