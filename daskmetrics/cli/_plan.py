@@ -21,7 +21,6 @@ from daskmetrics.cli._common import (
     all_settings,
     answering,
     cluster_option,
-    config_file,
     configuration,
     end_as_by_ctrl_c,
     example,
@@ -237,9 +236,16 @@ def _runner(config: Config, options: dict[str, Any]) -> tuple[str, AbstractConte
     return spec.function.name, bench.map_runner(spec)
 
 
-@click.command(epilog=example("daskmetrics plan mine.yaml --profiles local,l40s --deadline 8h"))
-@config_file
+@click.command(
+    epilog=example(
+        "daskmetrics plan mine.yaml --profiles local,l40s --deadline 8h",
+        "daskmetrics plan train.py --times 40 --workers 4,8,16 -- --output_dir out",
+    )
+)
+@click.argument("config", type=PATH, required=False, metavar="[CONFIG|PROGRAM]")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
 @settings_option
+@number_option("--times", "How many times PROGRAM does what `bench` has timed.  [default: 1]")
 @text_option(
     "--profiles", "A,B,...", "Cluster profiles, by name or file.  [default: that of CONFIG]"
 )
@@ -267,11 +273,12 @@ def _runner(config: Config, options: dict[str, Any]) -> tuple[str, AbstractConte
 @folder_option
 @click.option("--submit", type=click.IntRange(1), metavar="NUMBER", help="Run this option.")
 @answering
-def plan(config: Path | None, submit: int | None, **options: Any) -> Output:
+def plan(config: Path | None, args: tuple[str, ...], submit: int | None, **options: Any) -> Output:
     """Compare what CONFIG can run on: when each option would finish, and at what cost.
 
     Nothing is submitted. Numbers that were not measured are marked as estimated; measure them with
-    `bench`, or begin the run. The exit code is 1 if no option can be used.
+    `bench`, or begin the run. A PROGRAM is a training program that `bench` has timed, on workers
+    that each run one of its ranks. The exit code is 1 if no option can be used.
     """
     import time
 
@@ -280,8 +287,20 @@ def plan(config: Path | None, submit: int | None, **options: Any) -> Output:
     from daskmetrics.planning.options import PlanRequest, proposal_document, proposal_tables
     from daskmetrics.planning.plan import propose
 
+    is_program = config is not None and config.suffix not in (".yaml", ".yml")
+    if not is_program and (args or options["times"]):
+        raise ConfigError(
+            "--times and arguments are those of a training program, such as train.py."
+        )
+    if is_program and submit is not None:
+        raise ConfigError("--submit runs a configuration. Start a program by the command shown.")
+    loaded = None
+    if is_program:
+        loaded = script_config(Path(str(config)), args, options["settings"], {})
     request = PlanRequest(
         config=path_of(config),
+        args=args,
+        times=(options["times"] or 1) if is_program else 0,
         profiles=tuple(filter(None, (options["profiles"] or "").split(","))),
         counts=options["workers"] or (),
         limits=replace(options["budget"] or Limits(), deadline=parse_duration(options["deadline"])),
@@ -290,7 +309,7 @@ def plan(config: Path | None, submit: int | None, **options: Any) -> Output:
         settings=options["settings"],
         purpose=options["purpose"],
     )
-    proposal = propose(request)
+    proposal = propose(request, loaded)
 
     def show() -> None:
         for table in proposal_tables(proposal, time.time()):

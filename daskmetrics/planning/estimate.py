@@ -31,7 +31,7 @@ from daskmetrics.core.costs import (
     UNKNOWN_TASK,
     CostModel,
 )
-from daskmetrics.core.errors import DataError
+from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.events import (
     Event,
     Record,
@@ -200,6 +200,26 @@ def workload(
     if experiment.tasks:
         work = replace(work, texts=texts_of(experiment))
     return work
+
+
+def program_workload(
+    name: str, times: int, calibrations: Sequence[Calibration], device: str
+) -> Workload:
+    """So many times what `bench` has timed a training program with, by the latest bench on a
+    device or, without one, on any; `ConfigError` if the program was never timed.
+    """
+    of_device = [measured for measured in calibrations if measured.device == device]
+    best = best_sample("program", name, of_device or calibrations)
+    if best is None or best[1].group != name:
+        raise ConfigError(
+            f"The time of '{name}' is not known. Measure a part of its work, such as an epoch, with"
+            " daskmetrics bench PROGRAM --ranks 1,2, and say by --times how many such parts it has."
+        )
+    calibration, sample = best
+    seconds = calibrated("program", name, sample.assumed, [calibration])
+    serial = Interval(*calibration.serial)
+    phase = Phase(f"train {name}", times, seconds, None, True, sample.ranks, serial)
+    return Workload((phase,), calibration.device, _start([calibration]))
 
 
 def search_phase(

@@ -580,9 +580,11 @@ OPTION_KEYS = (
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """A configuration's file, and the options of ``plan``."""
+    """The file of a configuration or of a training program, and the options of ``plan``."""
 
     config: Path
+    args: tuple[str, ...] = ()  # of a program
+    times: int = 0  # how many times a program does what was measured; 0 for a configuration
     profiles: tuple[str, ...] = ()  # by name or file; by default that of the configuration
     counts: tuple[int, ...] = ()  # of workers for each profile; by default that of the profile
     limits: Limits = NO_LIMITS
@@ -646,8 +648,15 @@ class Proposal:
 
     def command(self, option: Option) -> str:
         """The shell command that runs an option."""
-        settings = " ".join(f"--set {shlex.quote(setting)}" for setting in self.settings_of(option))
-        return f"daskmetrics run {shlex.quote(str(self.request.config))} {settings}"
+        words = ["daskmetrics", "run", str(self.request.config)]
+        if self.request.times:
+            words[1:2] = ["train"]
+            words += ["--ranks", str(option.offer.workers)]
+        for setting in self.settings_of(option):
+            words += ["--set", setting]
+        if self.request.args:
+            words += ["--", *self.request.args]
+        return shlex.join(words)
 
 
 def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
@@ -708,10 +717,14 @@ def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
         "texts": work.texts,
         "not on this machine": ", ".join(work.missing),
     }
+    if proposal.request.times:  # what a program needs is not known
+        needs = {"units": f"{work.units} times what `bench` has timed"}
     yield Table(("needs", ""), tuple((name, text) for name, text in needs.items() if text))
     suggested = dict.fromkeys(suggestion.option for suggestion in proposal.suggestions)
     commands = tuple((str(option.number), proposal.command(option)) for option in suggested)
     note = "Add --submit NUMBER to run an option; its prediction is kept in the run's folder."
+    if proposal.request.times:
+        note = "The ranks of a program start with these commands."
     if commands:
         yield Table(("#", "command"), commands, notes=(note,))
 

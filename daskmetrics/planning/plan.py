@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import chain, product
 
 from dask.utils import parse_bytes
@@ -20,12 +20,18 @@ from daskmetrics.cluster.pinning import usable_cpus
 from daskmetrics.cluster.slurm import commands
 from daskmetrics.cluster.slurm.partitions import Partition, read_partitions
 from daskmetrics.cluster.slurm.script import job_name, pools, script
-from daskmetrics.config import Cluster
+from daskmetrics.config import Cluster, Config
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.events import is_finished
 from daskmetrics.core.files import RUNS, RunFolder
 from daskmetrics.experiment import prepare
-from daskmetrics.planning.estimate import measurements, recorded, workload
+from daskmetrics.planning.estimate import (
+    known,
+    measurements,
+    program_workload,
+    recorded,
+    workload,
+)
 from daskmetrics.planning.options import (
     DEVICES,
     NO_WAIT,
@@ -46,22 +52,34 @@ LOST = ("FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT", "PREEMPTED", "BOOT_FA
 SOON = 30  # seconds: Slurm's clock counts whole seconds, and it schedules periodically
 
 
-def propose(request: PlanRequest) -> Proposal:
-    """The options for a configuration; ConfigError if a file or Slurm cannot be used.
+def propose(request: PlanRequest, loaded: Config | None = None) -> Proposal:
+    """The options for a configuration, or for a training program with ``times``; ConfigError if a
+    file or Slurm cannot be used.
 
     The nodes of Slurm are read once; then Slurm is asked for the start of each job, and how own
-    jobs ended.
+    jobs ended. The configuration is loaded from its file, unless it is given.
     """
-    config = configuration.load(request.config, request.settings)
-    for model in config.models:
-        if model.program:
-            raise ConfigError(
-                f"Model '{model.name}' is trained by a program, whose time is not known: measure it"
-                f" with daskmetrics bench {model.program.script} --ranks 1,2."
-            )
+    config = loaded or configuration.load(request.config, request.settings)
     folder = RunFolder(request.folder or RUNS / config.name)
-    prepared = prepare(config)
-    calibrations = measurements(prepared, folder)
+    finished = False
+    if request.times:
+        calibrations = [
+            measured
+            for measured in known()
+            if ("program", config.name) in {(s.kind, s.group) for s in measured.samples}
+        ]
+        work_on = partial(program_workload, config.name, request.times, calibrations)
+    else:
+        for model in config.models:
+            if model.program:
+                raise ConfigError(
+                    f"Model '{model.name}' is trained by a program. Plan it by itself: daskmetrics"
+                    f" plan {model.program.script} --times N, after a bench of it."
+                )
+        prepared = prepare(config)
+        calibrations = measurements(prepared, folder)
+        work_on = partial(workload, prepared, folder, calibrations)
+        finished = is_finished(recorded(folder), prepared.key)
     measured_at = {measured.device: measured.at for measured in calibrations}
     gpus = [device for device in measured_at if device != "cpu"]
     latest_gpu = max(gpus, key=measured_at.__getitem__, default=ASSUMED_GPU)
@@ -70,7 +88,7 @@ def propose(request: PlanRequest) -> Proposal:
     def workload_on(device: str) -> Workload:
         if device != "cpu" and device not in measured_at:
             device = latest_gpu
-        return workload(prepared, folder, calibrations, device)
+        return work_on(device)
 
     options: list[Option] = []
     jobs_on = cache(own_jobs)
@@ -85,13 +103,15 @@ def propose(request: PlanRequest) -> Proposal:
         for offer in offers:
             price = request.prices.get(offer.device, request.prices.get(""))
             offer = replace(offer, price=price)
+            is_timed = offer.device in measured_at or (offer.device != "cpu" and bool(gpus))
+            if request.times and not offer.problem and not is_timed:
+                offer = replace(offer, problem=f"the program was not timed on {offer.device}")
             option = Option(len(options) + 1, offer, workload_on(offer.device), request.limits)
             if offer.partition:
                 if not offer.problem:
                     offer = rehearsed(offer, profile, option.walltime)
                 option = replace(option, offer=replace(offer, success=jobs_on(offer.partition)))
             options.append(option)
-    finished = is_finished(recorded(folder), prepared.key)
     return Proposal(config.name, request, tuple(options), time.time(), finished)
 
 

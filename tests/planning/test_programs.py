@@ -1,0 +1,60 @@
+"""The plan of a training program that a bench has timed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from daskmetrics.cli import main
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.planning import estimate
+from daskmetrics.planning.estimate import Calibration, Sample
+
+WORDS = ["plan", "train.py", "--times", "40", "--workers", "1,2"]
+
+
+@pytest.fixture
+def timed() -> None:
+    """An epoch takes 10 s with two ranks, of which a fifth of the work of one is not shared."""
+    epochs = Sample("program", "train", (10.0, 10.0), 1.0, ranks=2)
+    other = Sample("program", "other", (99.0,), 1.0)
+    for at, sample in enumerate((epochs, other)):
+        serial = (0.2, 0.2, 0.2)
+        estimate.save(
+            Calibration("cpu", at=at, samples=(sample,), workers=2, serial=serial, start=4)
+        )
+
+
+def test_a_program_takes_so_many_times_what_was_timed(timed):
+    shown = CliRunner().invoke(main, [*WORDS, "--json", "--", "--lr", "3e-4"])
+    one, two = json.loads(shown.stdout)["options"]
+    # one rank: 10 s / (0.2 + 0.8 / 2), forty times; and the start
+    assert one["total"]["value"] == pytest.approx(40 * 10 / 0.6 + 4)
+    assert two["total"]["value"] == pytest.approx(40 * 10 + 4)
+    assert two["command"].split() == [
+        *("daskmetrics", "train", "train.py", "--ranks", "2"),
+        *("--set", "cluster.workers=2", "--", "--lr", "3e-4"),
+    ]
+    text = CliRunner().invoke(main, WORDS).stdout
+    assert "40 times" in text and "2 x program train measured" in text and "fastest" in text
+
+
+def test_a_device_on_which_the_program_was_not_timed_is_no_option(timed, tmp_path):
+    profile = tmp_path / "gpus.yaml"
+    profile.write_text("kind: existing\naddress: 'tcp://127.0.0.1:1'\ngpu_type: a100\n")
+    shown = CliRunner().invoke(main, [*WORDS, "--profiles", f"{profile},local"])
+    assert shown.stdout.count("the program was not timed on a100") == 2
+    assert "fastest" in shown.stdout
+
+
+def test_a_program_that_was_not_timed_is_refused_with_the_bench_to_run():
+    result = CliRunner().invoke(main, WORDS)
+    assert isinstance(result.exception, ConfigError) or result.exit_code == 2
+    assert "daskmetrics bench PROGRAM --ranks 1,2" in result.output + str(result.exception)
+
+
+def test_arguments_are_those_of_a_program():
+    result = CliRunner().invoke(main, ["plan", "--times", "2"])
+    assert result.exit_code and "training program" in result.output + str(result.exception)
