@@ -77,15 +77,18 @@ def resolve(names: Sequence[str]) -> tuple[Task, ...]:
     """
     makers = catalogue()
     expanded = chain.from_iterable(SETS.get(name) or PRESETS.get(name, (name,)) for name in names)
-    tasks: dict[str, Task] = {}
+    tasks: list[Task] = []
     for text in dict.fromkeys(expanded):
         task = _make(text, makers)
-        if tasks.setdefault(task.name, task) != task:  # equal ones: options may name the default
+        if task in tasks:  # with options that name the default
+            continue
+        if task.name in {other.name for other in tasks}:
             raise ConfigError(
                 f"Two tasks are named '{task.name}'. Scores are stored by name: rename one of the"
                 " files."
             )
-    return tuple(tasks.values())
+        tasks.append(task)
+    return tuple(tasks)
 
 
 def _make(text: str, makers: Mapping[str, Callable[[], Task]]) -> Task:

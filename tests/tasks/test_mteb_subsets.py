@@ -12,7 +12,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from daskmetrics.core.errors import ConfigError
@@ -102,6 +102,7 @@ MASSIVE = ["af", "de", "en", "fr", "zh-CN"]
         max_size=4,
     )
 )
+@example(variants=[({"af"}, set()), ({"af"}, {"test"})])
 def test_tasks_of_one_run_differ_in_name_and_in_key(
     variants: list[tuple[set[str], set[str]]],
 ) -> None:
