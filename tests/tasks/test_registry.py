@@ -57,7 +57,7 @@ def test_the_error_without_the_benchmark_says_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "mteb", None)
-    task = MtebTask("Banking77Classification")
-    assert (task.name, task.kind) == ("mteb:Banking77Classification", "benchmark")
+    task = MtebTask("FinancialPhrasebankClassification")
+    assert (task.name, task.kind) == ("mteb:FinancialPhrasebankClassification", "benchmark")
     with pytest.raises(ConfigError, match=r"pip install 'daskmetrics\[mteb\]'"):
         task.texts()
