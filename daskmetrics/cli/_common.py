@@ -75,6 +75,8 @@ run_folder = click.argument("run", type=RUN, default=RUNS / "demo")
 
 #: The argument CONFIG, which a command can do without.
 config_file = click.argument("config", type=PATH, required=False)
+config_or_program = click.argument("config", type=PATH, required=False, metavar="[CONFIG|PROGRAM]")
+program_args = click.argument("args", nargs=-1, type=click.UNPROCESSED)
 
 Decorator: TypeAlias = Callable[[Callable[..., None]], Callable[..., None]]
 
@@ -155,6 +157,11 @@ def all_settings(
         profile.append(f"cluster={cluster}")
     option_settings = (f"{key}={value}" for key, value in short_forms.items() if value is not None)
     return [*profile, *settings, *option_settings]
+
+
+def is_program(config: Path | None) -> bool:
+    """Whether a training program was named, and not a configuration."""
+    return config is not None and config.suffix not in (".yaml", ".yml")
 
 
 def path_of(config: Path | None) -> Path:

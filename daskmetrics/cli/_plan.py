@@ -15,21 +15,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from daskmetrics.cli._common import (
-    PATH,
     RUN,
     Output,
     all_settings,
     answering,
     cluster_option,
+    config_or_program,
     configuration,
     end_as_by_ctrl_c,
     example,
     folder_option,
+    is_program,
     note,
     number_option,
     parsed_by,
     path_of,
     path_option,
+    program_args,
     say,
     settings_option,
     text_option,
@@ -94,8 +96,8 @@ PRICE = parsed_by(_price, "a number, or DEVICE=NUMBER such as l40s=1.2")
         "daskmetrics bench train.py --ranks 1,2,4 -- --output_dir {trial}",
     )
 )
-@click.argument("config", type=PATH, required=False, metavar="[CONFIG|PROGRAM]")
-@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@config_or_program
+@program_args
 @settings_option
 @cluster_option
 @text_option("--workers", "N,N,...", "Numbers of workers to compare.", type=NUMBERS, default="1,2")
@@ -143,8 +145,8 @@ def bench(
     """
     from daskmetrics.planning import bench, estimate, scaling
 
-    is_program = config is not None and config.suffix not in (".yaml", ".yml")
-    if not is_program and (args or options["ranks"]):
+    has_program = is_program(config)
+    if not has_program and (args or options["ranks"]):
         raise ConfigError(
             "--ranks and arguments are those of a training program, such as train.py."
         )
@@ -158,7 +160,7 @@ def bench(
     if options["function"] and config:
         raise ConfigError("Bench either CONFIG or a map (--function), not both.")
     wanted = all_settings(settings, cluster, {})
-    if is_program:
+    if has_program:
         loaded = script_config(Path(str(config)), args, wanted, {"ranks": max(counts)})
     else:
         loaded = configuration(config, wanted)
@@ -186,7 +188,7 @@ def bench(
             loaded.cluster,
             counts,
             options["repeats"],
-            on_start=None if options["function"] or is_program else bench.warm,
+            on_start=None if options["function"] or has_program else bench.warm,
             progress=note,
         )
     calibration_file = estimate.save(bench.calibration_of(result, loaded.cluster.device))
@@ -242,8 +244,8 @@ def _runner(config: Config, options: dict[str, Any]) -> tuple[str, AbstractConte
         "daskmetrics plan train.py --times 40 --workers 4,8,16 -- --output_dir out",
     )
 )
-@click.argument("config", type=PATH, required=False, metavar="[CONFIG|PROGRAM]")
-@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@config_or_program
+@program_args
 @settings_option
 @number_option("--times", "How many times PROGRAM does what `bench` has timed.  [default: 1]")
 @text_option(
@@ -287,20 +289,20 @@ def plan(config: Path | None, args: tuple[str, ...], submit: int | None, **optio
     from daskmetrics.planning.options import PlanRequest, proposal_document, proposal_tables
     from daskmetrics.planning.plan import propose
 
-    is_program = config is not None and config.suffix not in (".yaml", ".yml")
-    if not is_program and (args or options["times"]):
+    has_program = is_program(config)
+    if not has_program and (args or options["times"]):
         raise ConfigError(
             "--times and arguments are those of a training program, such as train.py."
         )
-    if is_program and submit is not None:
+    if has_program and submit is not None:
         raise ConfigError("--submit runs a configuration. Start a program by the command shown.")
     loaded = None
-    if is_program:
+    if has_program:
         loaded = script_config(Path(str(config)), args, options["settings"], {})
     request = PlanRequest(
         config=path_of(config),
         args=args,
-        times=(options["times"] or 1) if is_program else 0,
+        times=(options["times"] or 1) if has_program else 0,
         profiles=tuple(filter(None, (options["profiles"] or "").split(","))),
         counts=options["workers"] or (),
         limits=replace(options["budget"] or Limits(), deadline=parse_duration(options["deadline"])),

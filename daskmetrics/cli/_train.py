@@ -16,7 +16,9 @@ from daskmetrics.cli._common import (
     end_as_by_ctrl_c,
     example,
     flag_option,
+    is_program,
     number_option,
+    program_args,
     say,
     settings_option,
     text_option,
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     )
 )
 @click.argument("program", type=PATH, metavar="CONFIG|PROGRAM")
-@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@program_args
 @settings_option
 @workers_option
 @text_option(
@@ -68,7 +70,7 @@ def train(
 
     short = {"cluster.workers": options["workers"], "ddp.folder": options["folder"]}
     wanted = all_settings(settings, options["cluster"], short)
-    if program.suffix not in (".yaml", ".yml"):
+    if is_program(program):
         loaded = script_config(program, args, wanted, options)
     elif args or options["ranks"] is not None or options["max_restarts"] is not None:
         raise ConfigError(f"'{program}' is a configuration: its ranks and arguments are in it.")

@@ -650,8 +650,8 @@ class Proposal:
         """The shell command that runs an option."""
         words = ["daskmetrics", "run", str(self.request.config)]
         if self.request.times:
-            words[1:2] = ["train"]
-            words += ["--ranks", str(option.offer.workers)]
+            ranks = str(option.offer.workers)
+            words = ["daskmetrics", "train", str(self.request.config), "--ranks", ranks]
         for setting in self.settings_of(option):
             words += ["--set", setting]
         if self.request.args:
