@@ -30,6 +30,41 @@ _NAMED = {
     "cluster": "profile",
 }
 _MOST = 100_000  # values of a YAML file; nested aliases can stand for any number
+_OWN_PROGRAM = "Use train: {script: ...}, a program of your own"
+#: Keys of 0.1, by their place: what they were by default, and the remedy. The `config.yaml`
+#: of a run has every key.
+_GONE: Mapping[str, tuple[object, str]] = {
+    "cluster.constraint": (None, "Use directives: ['--constraint=...']"),
+    "cluster.downloads": ("driver", "Remove it: the machine that drives the run downloads"),
+    "cluster.embeddings": ("1GiB", "Remove it: it is 1 GiB"),
+    "cluster.max_jobs": (None, "Use fewer cluster.workers"),
+    "cluster.qos": (None, "Use directives: ['--qos=...']"),
+    "cluster.scratch": (None, "Use exports: {DASK_TEMPORARY_DIRECTORY: ...}"),
+    "ddp.interface": (None, "Use cluster.interface"),
+    "models.program": (None, _OWN_PROGRAM),
+    "models.tensors": ("needed", "Remove it: the hub's client downloads whole files"),
+    "models.train.clip": (1.0, _OWN_PROGRAM),
+    "models.train.compile": (False, _OWN_PROGRAM),
+    "models.train.init_from": (None, _OWN_PROGRAM),
+    "models.train.label": ("label", _OWN_PROGRAM),
+    "models.train.objective": ("next-token", _OWN_PROGRAM),
+    "models.train.schedule": ("cosine", _OWN_PROGRAM),
+    "models.train.size": (None, "Use width, depth and heads"),
+    "models.train.tokenizer": (None, _OWN_PROGRAM),
+    "models.train.warmup": (0.0625, _OWN_PROGRAM),
+    "readouts.storage": (["float32"], "Remove it: a trial found no gain"),
+    "readouts.whitening": ([False], "Remove it: a trial found no gain"),
+    "search.metrics": (False, "Remove it: metrics as features helped no search"),
+    "search.spend": (None, "Use search.budget"),
+    "search.wall_hours": (None, "Use search.budget"),
+    "watch": ({}, "Use until_idle and log_to at the top"),
+    "watch.keep": (None, "Remove it: no watch deletes checkpoints"),
+    "watch.log": ([], "Use log_to at the top"),
+    "watch.poll": ("5s", "Remove it: it is 5 s"),
+    "watch.settle": ("3s", "Remove it: it is 3 s"),
+    "watch.until_idle": ("none", "Use until_idle at the top"),
+}
+_WITH_GONE = {place.rpartition(".")[0] for place in _GONE}  # the sections
 
 
 def folder() -> Path:
@@ -103,6 +138,7 @@ def parse(data: Mapping[str, object], where: str = "configuration") -> Config:
     >>> parse({"name": "x", "models": [{"name": "a", "source": "./a"}], "protocol": "paper"}).protocol.padding
     'left'
     """
+    data = _present(data)
     protocol = _as_mapping("protocol", "preset", data.get("protocol"))
     preset = protocol.pop("preset", "corrected")
     if preset not in PRESETS:
@@ -147,7 +183,7 @@ def cluster(base: str | Mapping[str, object] | None, **keys: object) -> Cluster:
     if isinstance(base, str):
         base = {"profile": base}
     try:
-        return Cluster.model_validate(_cluster_keys({**(base or {}), **keys}))
+        return Cluster.model_validate(_cluster_keys(_present({**(base or {}), **keys}, "cluster")))
     except ValidationError as error:
         places = ({**item, "loc": ("cluster", *item["loc"])} for item in _causes(error))
         raise ConfigError("\n".join(map(_message, places))) from None
@@ -178,6 +214,29 @@ def cluster_origins(base: str) -> tuple[Cluster, dict[str, str]]:
     for origin, keys in _cluster_layers({"profile": base}):
         origins |= dict.fromkeys(keys, origin)
     return cluster(base), origins
+
+
+def _present(section: Any, path: str = "") -> Any:
+    """A section without keys of an earlier version that ask for nothing; `ConfigError` if one asks
+    for something.
+    """
+    if isinstance(section, list | tuple) and path == "models":
+        return [_present(item, path) if isinstance(item, Mapping) else item for item in section]
+    if not isinstance(section, Mapping) or path not in _WITH_GONE:
+        return section
+    present = {}
+    for key, value in section.items():
+        place = f"{path}.{key}".removeprefix(".")
+        value = _present(value, place)
+        if place not in _GONE:
+            present[key] = value
+            continue
+        default, remedy = _GONE[place]
+        if value not in (None, default):
+            raise ConfigError(
+                f"'{place}': got {_shorten(value)}; this key is gone since 0.2. {remedy}."
+            )
+    return present
 
 
 def _cluster_keys(section: object) -> Keys:

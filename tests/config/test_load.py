@@ -26,6 +26,15 @@ def test_ready_made_configurations_are_valid(path):
     assert config.load(path).name == path.stem
 
 
+def test_keys_of_an_earlier_version_that_ask_for_nothing_are_passed_over():
+    written = config.parse(SMALL).as_dict()
+    written["models"][0] |= {"program": None, "tensors": "needed"}
+    written["cluster"] |= {"qos": None, "embeddings": "1GiB"}
+    written["watch"] = {"until_idle": "none", "keep": None, "log": []}
+    assert config.parse(written) == config.parse(SMALL)
+    assert config.cluster({"kind": "local", "qos": None}) == config.cluster({"kind": "local"})
+
+
 @pytest.mark.parametrize(
     "path", sorted((config.folder() / "clusters").glob("*.yaml")), ids=lambda path: path.stem
 )
@@ -38,7 +47,9 @@ def test_ready_made_profiles_are_valid(path):
     [
         (with_(serch={}), "Unknown key 'serch'. Did you mean 'search'?"),
         (with_(seed=reduce(lambda inner, _: [inner], range(100_000), [])), "cannot be written"),
-        (with_(cluster={"max_jobs": 4}), "Unknown key 'max_jobs'"),
+        (with_(cluster={"max_jobs": 4}), "'cluster.max_jobs': got 4; this key is gone since 0.2"),
+        (with_(watch={"until_idle": "5m"}), "Use until_idle at the top"),
+        (with_(models=[{"name": "a", "program": {"script": "x.py"}}]), "train: {script: ...}"),
         (with_(search={"buget": 0.1}), "Unknown key 'buget'. Did you mean 'budget'?"),
         (
             with_(models=[{"name": "a", "train": {"wdth": 8}}]),
