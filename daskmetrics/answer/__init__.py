@@ -2,10 +2,10 @@
 
 ============= ===========================================================================
 `recorded`    `RecordedRun`: what the files of a run hold: configuration, records, scores
-`answer`      `Answer`: what to use, what it gains, how sure that is, what it cost; `Worth` of
-              readouts, finalists on items that were kept back
-`verdict`     the best and the tied candidates, over all tasks, by kind, task and model; all in
-              the order of their means
+`answer`      `Answer`: what to use, what it gains, how sure that is, what it cost; `Verdict`: the
+              best and the tied candidates, over all tasks, by kind, task and model; all in the
+              order of their means
+`worth`       `Worth` of readouts, finalists on items that were kept back
 `ties`        which candidates are within the error of the best: the test
 `trade_offs`  `TradeOffs`: scores against what candidates take
 `comparison`  two candidates, two runs, and a run beside published scores
@@ -17,11 +17,11 @@
 Nothing here measures anything, imports torch, needs a scheduler, or phrases a sentence.
 """
 
-from daskmetrics.answer.answer import Answer, Worth, answer_of
+from daskmetrics.answer.answer import Answer, RankedArm, Standing, Verdict, answer_of
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.status import RunStatus, status_of
 from daskmetrics.answer.trade_offs import ArmCost, TradeOff, TradeOffs
-from daskmetrics.answer.verdict import RankedArm, Standing, Verdict
+from daskmetrics.answer.worth import Worth
 
 __all__ = [
     "Answer",

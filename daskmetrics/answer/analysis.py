@@ -5,7 +5,7 @@ journal.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from math import fsum
 from typing import TYPE_CHECKING
@@ -77,16 +77,14 @@ def by_layer(run: RecordedRun, readout: str | None = None) -> dict[Arm, Arm]:
     The best has the greatest mean score or, while none of the layer has one, the most scores.
     """
     means = run.means
-    chosen = dict[Arm, Arm]()
     nothing = (-math.inf, 0.0)
     worth = {
-        arm: (means.get(arm, nothing)[0], len(by_task)) for arm, by_task in run.recorded.items()
+        arm: (means.get(arm, nothing)[0], len(by_task))
+        for arm, by_task in run.recorded.items()
+        if readout in (None, arm.readout)
     }
-    for arm in run.recorded:
-        if readout in (None, arm.readout):
-            other = chosen.setdefault(layer_of(arm), arm)
-            chosen[layer_of(arm)] = max(other, arm, key=worth.__getitem__)
-    return chosen
+    best_first = sorted(worth, key=worth.__getitem__, reverse=True)  # also of equal ones the first
+    return {layer_of(arm): arm for arm in reversed(best_first)}
 
 
 def correlations(run: RecordedRun) -> pandas.DataFrame:
@@ -107,7 +105,7 @@ def correlations(run: RecordedRun) -> pandas.DataFrame:
             rho = math.nan
             if len(arms) >= FEWEST:
                 scores = [at_layer[arm][task].score for arm in arms]
-                rho = rank_correlation([values[arm] for arm in arms], scores)
+                rho = rank_correlation([values[arm][0] for arm in arms], scores)
             count = 0 if math.isnan(rho) else len(arms)
             for group in (ALL_TASKS, kind.replace("_", " ")):
                 rows += [(name, group, rho * count, count)]
@@ -126,17 +124,18 @@ def leader(run: RecordedRun) -> tuple[Arm, tuple[float, float]] | None:
     return max(run.means.items(), key=lambda item: item[1][0], default=None)
 
 
-def metrics(run: RecordedRun, what: str = "values") -> dict[str, dict[Arm, float]]:
-    """Metric values, or their ``stderr``, by metric and arm of the default readout, without
-    undefined ones.
+def metrics(run: RecordedRun) -> dict[str, dict[Arm, tuple[float, float]]]:
+    """Metric values with their standard errors (NaN where there is none), by metric and arm of the
+    default readout, without undefined ones.
     """
-    by_metric: dict[str, dict[Arm, float]] = {}
+    by_metric: dict[str, dict[Arm, tuple[float, float]]] = {}
     for record, result in measured(run.records):
-        for layer, row in zip(result.layers, getattr(result, what), strict=True):
-            for name, value in zip(result.names, row, strict=True):
+        for layer, *row in zip(result.layers, result.values, result.stderr, strict=True):
+            arm = Arm.parse(f"{record.name}/{layer}")
+            for name, value, stderr in zip(result.names, *row, strict=True):
                 by_arm = by_metric.setdefault(name, {})
                 if value is not None:
-                    by_arm[Arm.parse(f"{record.name}/{layer}")] = value
+                    by_arm[arm] = value, math.nan if stderr is None else stderr
     return by_metric
 
 
@@ -216,13 +215,15 @@ def survived(run: RecordedRun) -> Counter[str]:
     )
 
 
-def units(run: RecordedRun, metric: str) -> str:
-    """Units of a metric in the run's store or, if it has no such metric, in the catalogue."""
-    by_name = {name: entry.units for name, entry in CATALOGUE.items()}
+def units(run: RecordedRun) -> defaultdict[str, str]:
+    """Units of metrics: of those in the run's store, else as the catalogue has them; empty for
+    others.
+    """
+    by_name = defaultdict(str, {name: entry.units for name, entry in CATALOGUE.items()})
     if plan := latest(run.entries, StorePlan):
         axis = plan.template.metrics
-        by_name |= zip(axis.names, axis.units, strict=True)
-    return by_name.get(metric, "")
+        by_name.update(zip(axis.names, axis.units, strict=True))
+    return by_name
 
 
 def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:

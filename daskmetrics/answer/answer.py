@@ -1,48 +1,429 @@
-"""What a finished run answers: one frozen value, whose serialisation is the JSON of `best`; with what
-each choice of a readout is worth, and whether the choice holds on items that were kept back.
+"""What a finished run answers: one frozen value, whose serialisation is the JSON of `best`; with its
+verdict: which candidate to use, and which are within its error, over all tasks, by kind and by
+task.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any, Literal
 
+import numpy as np
+
 from daskmetrics.answer.analysis import Cost, cost_of, failures
-from daskmetrics.answer.recorded import RecordedRun, gain_over
-from daskmetrics.answer.ties import LEVEL
-from daskmetrics.answer.verdict import CheaperArm, Scores, Verdict, verdict_of
+from daskmetrics.answer.analysis import suites as suites_of
+from daskmetrics.answer.recorded import RecordedRun, gain_over, shares_of
+from daskmetrics.answer.ties import LEVEL, ScoreMatrix, Scores
+from daskmetrics.answer.worth import FreshItems, Worth, fresh_items, worths_of
 from daskmetrics.bandit.recommend import ScoreEstimate
+from daskmetrics.core.events import measured
 from daskmetrics.core.failures import Failure
-from daskmetrics.core.names import Arm
+from daskmetrics.core.names import Arm, Checkpoint, training_order
 from daskmetrics.core.outcomes import (
-    FRESH_SHARE,
+    BEYOND_ERROR,
+    WITHIN_ERROR,
     Difference,
-    difference,
     mean_difference,
-    mean_of_pairs,
     mean_score,
     means_of,
 )
-from daskmetrics.core.readouts import POOLINGS, Readout
+from daskmetrics.core.readouts import Readout
 
+OVERALL = "all tasks"
 Sureness = Literal["clear", "probable", "a tie"]
 #: probability that no other arm is better, from which on a best arm is clear or probable
 CLEAR, PROBABLE = 0.9, 0.5
-Pair = tuple[Arm, Arm]  # the same but for one choice, which is the base choice in the second arm
 
-# of the values of each choice: what comes first is the base
-_ORDER: Mapping[str, Callable[[Readout], Any]] = {
-    "pooling": lambda readout: ("", *POOLINGS).index(readout.pooling),
-    "layers": lambda readout: (len(readout.together), readout.layers),
-    "dimensions": lambda readout: (
-        readout.kept is not None,
-        readout.principal,
-        -(readout.kept or 0),
-    ),
-}
+
+@dataclass(frozen=True)
+class CheaperArm:
+    """A simpler arm than the best one, and what is lost by taking it."""
+
+    arm: Arm
+    loss: Difference  # how far the best arm is above it, in units of the reward
+    most_lost: float  # by how much the best arm, whichever it is, is above it at most (95 %)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How the arms stand on some tasks.
+
+    Attributes
+    ----------
+    what : str
+        ``all tasks``, a kind of task, or a task.
+    tasks : tuple of str
+        The tasks; over all, those of the objective.
+    weights : tuple of float
+        Weight of each task in means over them, with the sum 1: that of the objective.
+    arm : Arm
+        The best arm: the highest mean of the arms scored on all of the tasks or, if there are none,
+        the search's choice among the arms with a score.
+    score, stderr : float or None
+        Its mean raw score and the standard error; None if it lacks a task.
+    tied : tuple of Arm
+        The arms scored on all of the tasks that the test finds within the error of the best,
+        simplest first; those that are not among the `MOST` with the greatest means come last.
+    worse : tuple of Arm
+        The arms scored on all of the tasks that are worse than the best.
+    open : int
+        The number of arms that lack some of the tasks and may be the best, by the model of the
+        search.
+    next : Arm or None
+        The next best of the tested arms.
+    lead : Difference or None
+        How far the best arm is above the next best, in units of the reward.
+    simpler : tuple of CheaperArm
+        Those of the tied arms that are simpler than the best one, simplest first.
+    gain : Difference or None
+        How far its mean raw score is above the default arm's, on the tasks that both were scored
+        on.
+    over_best : Difference or None
+        The same above the best arm over all tasks; None for that arm's own standing.
+    critical : float
+        Standard errors by which two arms must differ to be beyond the error.
+    """
+
+    what: str
+    tasks: tuple[str, ...]
+    weights: tuple[float, ...]
+    arm: Arm
+    score: float | None = None
+    stderr: float | None = None
+    tied: tuple[Arm, ...] = ()
+    worse: tuple[Arm, ...] = ()
+    open: int = 0
+    next: Arm | None = None
+    lead: Difference | None = None
+    simpler: tuple[CheaperArm, ...] = ()
+    gain: Difference | None = None
+    critical: float = 0.0
+    over_best: Difference | None = None
+
+    @property
+    def tested(self) -> int:
+        """The number of arms that the test compared."""
+        return len(self.tied) + len(self.worse)
+
+    @property
+    def items_to_decide(self) -> float | None:
+        """How many times as many items would put the next best beyond the error, if their
+        difference stayed; None if it is beyond the error already, or nothing can be said.
+        """
+        if self.next not in self.tied or not self.lead or not self.lead.value:
+            return None
+        return (self.critical * self.lead.stderr / self.lead.value) ** 2
+
+    def relation(self, arm: Arm, gain: Difference) -> str:
+        """Whether another arm, which the best one exceeds by ``gain``, is within its error: the
+        same words everywhere.
+
+        Arms that were scored on all tasks are compared by the test of all pairs, others by the
+        error of the gain.
+        """
+        if arm in self.tied:
+            return WITHIN_ERROR
+        if arm in self.worse:
+            return BEYOND_ERROR
+        return gain.relation
+
+
+@dataclass(frozen=True)
+class ModelStanding:
+    """The best arm of a model, that of the run or else among those scored on all tasks, beside its
+    last layer; None where there is none.
+    """
+
+    model: str
+    best: Arm | None
+    score: tuple[float, float] | None  # mean raw score and standard error
+    last: Arm  # the last layer of the last checkpoint
+    last_score: tuple[float, float] | None
+    gain: Difference | None  # of the best over the last layer, if both were scored on all tasks
+    behind: Difference | None  # the same of the best arm over all models
+    scores: int  # number of scores of the model
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a run concludes.
+
+    Attributes
+    ----------
+    overall : Standing
+        Over the tasks of the objective; its arm is the one to use.
+    parts : tuple of Standing
+        By kind, if there are several kinds and several tasks of one, and by task. Their sets of
+        tied arms contain the best arms of all parts together with 95 %.
+    models : tuple of ModelStanding
+        The best arm of each model beside its last layer.
+    default : Arm
+        What one takes without a search: by default the last layer of the best arm's model at its
+        last checkpoint.
+    reward : str
+        In whose units arms were compared; ``mean`` is the raw score.
+    score_unit : float
+        The mean score of the best arm, in units of the reward.
+    within : float
+        Share of the score that a cheaper arm may lose at most to be offered.
+    """
+
+    overall: Standing
+    parts: tuple[Standing, ...]
+    models: tuple[ModelStanding, ...]
+    default: Arm
+    reward: str
+    score_unit: float
+    within: float
+
+    def cheaper(self, within: float | None = None) -> CheaperArm | None:
+        """The simplest arm that loses at most a share of the score in the worst case (95 %); None
+        if there is none.
+
+        By default the share is `within`. Simpler is the smaller model, then the shallower layer,
+        then the earlier checkpoint, then fewer bytes for a vector.
+        """
+        if within is None:
+            within = self.within
+        for simpler in self.overall.simpler:
+            if simpler.most_lost <= within * abs(self.score_unit):
+                return simpler
+        return None
+
+    @property
+    def disagreeing(self) -> tuple[Standing, ...]:
+        """The kinds and tasks for which another arm is beyond the error of the best one."""
+        return tuple(standing for standing in self.parts if self.overall.arm in standing.worse)
+
+    @property
+    def per_task(self) -> Difference | None:
+        """What an arm for each task of the objective would gain over the best arm; None if one of
+        them has no such gain.
+        """
+        by_task = {
+            standing.tasks: standing.over_best for standing in self.parts if standing.over_best
+        }
+        gains = [by_task[(task,)] for task in self.overall.tasks if (task,) in by_task]
+        if len(gains) < len(self.overall.tasks):
+            return None
+        return mean_difference(gains, self.overall.weights)
+
+
+class Evidence:
+    """What a verdict rests on: the scores of a run with a finished search, and what its arms
+    are.
+    """
+
+    def __init__(self, run: RecordedRun) -> None:
+        self.run = run
+        self.ended = run.finished_search()
+        self.weights = run.weights
+        self.scores = ScoreMatrix(run.recorded, tuple(run.kinds), run.config["search"]["reward"])
+        suites = suites_of(run)
+        checkpoints = {Checkpoint.parse(record.name) for record, _ in measured(run.records)}
+        arms = chain.from_iterable(suite.arms() for suite in suites)
+        #: all that were measured, and those with scores
+        self.arms = [arm for arm in arms if arm.checkpoint in checkpoints] + list(run.recorded)
+        self.sizes = {  # of models, in any unit
+            suite.model: run.start.widths.get(suite.model, 0) ** 2.0 * suite.depth
+            for suite in suites
+        }
+        revisions = training_order({arm.revision for arm in self.arms})
+        self._order = {name: i for i, name in enumerate(revisions)}
+
+    def last_layer(self, model: str) -> Arm:
+        """What one takes of a model without a search: the last layer of its last checkpoint, by the
+        first readout.
+        """
+        arms = [arm for arm in self.arms if arm.model == model]
+        revision = max(arms, key=lambda arm: self._order[arm.revision]).revision
+        layer = max(arm.layer for arm in arms if arm.revision == revision)
+        return next(arm for arm in arms if (arm.revision, arm.layer) == (revision, layer))
+
+    def simplicity(self, arm: Arm) -> tuple[float, str, int, int, float, str]:
+        """Orders arms from simple to complex: the smaller model, the shallower layer, the earlier
+        checkpoint, the shorter vector.
+        """
+        size = Readout.parse(arm.readout).width(self.run.start.widths.get(arm.model, 1))
+        model = self.sizes.get(arm.model, 0.0), arm.model
+        return *model, arm.layer, self._order[arm.revision], size, arm.readout
+
+
+def verdict_of(run: RecordedRun) -> Verdict:
+    """The verdict of a finished search; `DataError` if the run has none."""
+    evidence = Evidence(run)
+    ended = evidence.ended
+    search = run.config["search"]
+    overall = _standing(evidence, OVERALL, tuple(evidence.weights), LEVEL, ended.best_arm)
+    chosen = {choice["kind"]: Arm(**choice["arm"]) for choice in ended.kinds}
+    groups = _groups(evidence)
+    standings = []
+    for name, tasks in groups.items():
+        standing = _standing(evidence, name, tasks, LEVEL / len(groups), chosen.get(name))
+        over_best = gain_over(run, standing.arm, overall.arm, tasks)
+        standings.append(replace(standing, over_best=over_best))
+    score_unit = ended.score_unit
+    if search["reward"] == "mean":
+        score_unit = overall.score or 0.0
+    models = dict.fromkeys(arm.model for arm in evidence.arms)
+    return Verdict(
+        overall=overall,
+        parts=tuple(standings),
+        models=tuple(_model_standing(evidence, model, overall.arm) for model in models),
+        default=ended.default_arm,
+        reward=search["reward"],
+        score_unit=score_unit,
+        within=search["within"],
+    )
+
+
+def _groups(evidence: Evidence) -> dict[str, tuple[str, ...]]:
+    """The tasks of every kind, and every task that an arm was scored on, by name."""
+    kinds = evidence.run.kinds
+    if len(kinds) < 2:
+        return {}
+    by_kind: dict[str, tuple[str, ...]] = {}
+    for task, kind in kinds.items():
+        by_kind[kind] = (*by_kind.get(kind, ()), task)
+    groups = {}
+    if len(by_kind) > 1:
+        groups = {kind: tasks for kind, tasks in by_kind.items() if len(tasks) > 1}
+    for task in kinds:
+        if task in by_kind or evidence.scores.complete((task,)):
+            groups[task] = (task,)
+    return groups
+
+
+def _standing(
+    evidence: Evidence, name: str, tasks: tuple[str, ...], level: float, chosen: Arm | None
+) -> Standing:
+    """How the arms stand on some tasks; ``chosen`` is the search's choice, which counts where no
+    arm has all scores, or none that it believes in.
+    """
+    run = evidence.run
+    ended = evidence.ended
+    shares = shares_of(run, tasks)
+    weights = dict(zip(tasks, shares.tolist(), strict=True))
+    tested = None
+    if name != OVERALL or ended.confirmed:  # else the search believes in none of those
+        tested = evidence.scores.tested(tasks, shares, level, chosen)
+    best = chosen or ended.best_arm
+    arms = [best]
+    if tested:
+        best = tested.arms[tested.best]
+        arms = [*tested.arms, *tested.beyond]
+    open_arms = 0
+    if name == OVERALL:
+        open_arms = len({Arm(**plain) for plain in ended.credible}.difference(arms))
+    gain = gain_over(run, best, ended.default_arm, tasks)
+    standing = Standing(name, tasks, tuple(weights.values()), best, open=open_arms, gain=gain)
+    if tested is None:  # known from the model alone
+        return standing
+    means, tie = tested.means, tested.tie
+    tied = sorted((tested.arms[i] for i in tie.arms), key=evidence.simplicity)
+    simpler = []
+    if best in tied:
+        for arm in tied[: tied.index(best)]:
+            i = tested.arms.index(arm)
+            loss = means.difference(tested.best, i)
+            simpler.append(CheaperArm(arm, loss, means.most_lost(i, tie)))
+    next_best = lead = None
+    if others := np.delete(np.arange(len(tested.arms)), tested.best).tolist():
+        i = max(others, key=means.mean.__getitem__)
+        next_best = tested.arms[i]
+        lead = means.difference(tested.best, i)
+    score, stderr = mean_score(run.recorded[best], weights) or (None, None)
+    return replace(
+        standing,
+        score=score,
+        stderr=stderr,
+        tied=(*tied, *sorted(tested.as_good, key=evidence.simplicity)),
+        worse=tuple(sorted({*arms} - tested.tied, key=evidence.simplicity)),
+        next=next_best,
+        lead=lead,
+        simpler=tuple(simpler),
+        critical=tie.critical,
+    )
+
+
+def _model_standing(evidence: Evidence, model: str, overall_best: Arm) -> ModelStanding:
+    """The best arm of a model by the mean of the objective, and its last layer."""
+    run = evidence.run
+    tasks = tuple(evidence.weights)
+    last_layer = evidence.last_layer(model)
+    last_score = mean_score(run.recorded.get(last_layer, {}), evidence.weights)
+    scores = sum(len(scores) for arm, scores in run.recorded.items() if arm.model == model)
+    complete = [arm for arm in evidence.scores.complete(tasks) if arm.model == model]
+    best = score = gain = behind = None
+    if complete:
+        means = evidence.scores.values(complete, tasks) @ shares_of(run, tasks)
+        best = complete[int(means.argmax())]
+        if model == overall_best.model:
+            best = overall_best  # which may lack a score, if the search believes in none of these
+        score = mean_score(run.recorded[best], evidence.weights)
+        if last_layer in complete:
+            gain = gain_over(run, best, last_layer, tasks)
+            behind = gain_over(run, overall_best, last_layer, tasks)
+    return ModelStanding(model, best, score, last_layer, last_score, gain, behind, scores)
+
+
+@dataclass(frozen=True)
+class RankedArm:
+    """A row of a `Leaderboard`.
+
+    Attributes
+    ----------
+    arm : Arm
+    scores : mapping
+        Raw score and standard error by task, of the tasks that the arm was scored on.
+    rank : int or None
+        Place by the mean score, from 1; None, as the following, for an arm that lacks tasks of the
+        objective.
+    mean, stderr : float or None
+        Weighted mean of the raw scores over the tasks of the objective, and its standard error.
+    tied : bool or None
+        Whether the arm is within the error of the best one; the best arm itself is True.
+    """
+
+    arm: Arm
+    scores: Mapping[str, tuple[float, float]]
+    rank: int | None = None
+    mean: float | None = None
+    stderr: float | None = None
+    tied: bool | None = None
+
+
+def ranked_arms(
+    recorded: Mapping[Arm, Scores],
+    weights: Mapping[str, float],
+    tied: Collection[Arm] | None = None,
+) -> tuple[RankedArm, ...]:
+    """Recorded scores in the order of their means; those that lack a task come last.
+
+    ``tied`` are the arms within the error of the best; by default they are tested by raw scores.
+    """
+    counted = {task: weight for task, weight in weights.items() if weight}
+    means = means_of(recorded, counted)
+    if tied is None and means:
+        shares = np.array(list(counted.values())) / math.fsum(counted.values())
+        tested = ScoreMatrix(recorded, tuple(counted)).tested(tuple(counted), shares, LEVEL)
+        tied = tested.tied if tested else ()
+    ranked = []
+    complete = sorted(means, key=lambda arm: (-means[arm][0], arm))
+    partial = sorted(recorded.keys() - means.keys(), key=lambda arm: (-len(recorded[arm]), arm))
+    for rank, arm in enumerate([*complete, *partial], 1):
+        by_task = recorded[arm]
+        common = [task for task in weights if task in by_task]
+        scores = {task: (by_task[task].score, by_task[task].stderr) for task in common}
+        row = RankedArm(arm, scores)
+        if arm in means:
+            row = RankedArm(arm, scores, rank, *means[arm], arm in (tied or ()))
+        ranked.append(row)
+    return tuple(ranked)
 
 
 @dataclass(frozen=True)
@@ -53,165 +434,6 @@ class Candidate:
     score: float | None
     stderr: float | None
     scores: Mapping[str, ScoreEstimate]  # by task
-
-
-@dataclass(frozen=True)
-class Worth:
-    """What one choice is worth instead of the base choice.
-
-    Attributes
-    ----------
-    choice : str
-        What is chosen: pooling, layers or dimensions.
-    value, base : str
-        The choice and the base choice, as in the name of a readout; empty: as the protocol says.
-    difference : Difference
-        By how much the mean score with the choice exceeds that with the base choice: on each task
-        the mean over all pairs of arms that were scored on it and differ in the choice alone,
-        averaged over the tasks of the objective. All pairs share the items of a task, so its
-        differences are averaged item by item before their error is taken over the items, which
-        therefore does not shrink with the number of pairs; see
-        `daskmetrics.core.outcomes.mean_of_pairs`. It is the error for these arms and other items.
-    pairs : int
-        The number of pairs.
-    beyond : bool
-        Whether the difference exceeds its error, at 95 % for all choices of a run together
-        (Bonferroni).
-    """
-
-    choice: str
-    value: str
-    base: str
-    difference: Difference
-    pairs: int
-    beyond: bool
-
-
-def worths_of(recorded: Mapping[Arm, Scores], weights: Mapping[str, float]) -> tuple[Worth, ...]:
-    """What each choice of the readouts of scored arms is worth; empty if no two differ in one
-    alone.
-
-    Parameters
-    ----------
-    recorded : mapping
-        What the journal holds of every score, by arm and task.
-    weights : mapping
-        Weights of the tasks of the objective.
-
-    Examples
-    --------
-    >>> from daskmetrics.core.results import Scored
-    >>> scores = {"mean": Scored(0.7, 0.01), "last": Scored(0.6, 0.01)}
-    >>> arms = {Arm("m", "main", 3, name): {"topics": score} for name, score in scores.items()}
-    >>> [(worth.value, round(worth.difference.value, 3)) for worth in worths_of(arms, {"topics": 1.0})]
-    [('last', -0.1)]
-    """
-    readouts = {arm: Readout.parse(arm.readout) for arm in recorded}
-    differences: dict[tuple[str, str, str], tuple[Difference, int]] = {}
-    for kind, order in _ORDER.items():
-        base = getattr(min(readouts.values(), key=order, default=Readout()), kind)
-        by_value: dict[str, list[Pair]] = {}
-        for arm, readout in readouts.items():
-            pairs = by_value.setdefault(getattr(readout, kind), [])
-            other = replace(arm, readout=str(replace(readout, **{kind: base})))
-            if other in recorded:
-                pairs.append((arm, other))
-        for value, pairs in by_value.items():
-            if value != base and (gap := _mean_gap(recorded, weights, pairs)):
-                differences[kind, value, base] = gap
-    critical = NormalDist().inv_cdf(1 - LEVEL / 2 / max(1, len(differences)))
-    return tuple(
-        Worth(*choice, gap, count, beyond=abs(gap.value) > critical * gap.stderr)
-        for choice, (gap, count) in differences.items()
-    )
-
-
-def _mean_gap(
-    recorded: Mapping[Arm, Scores], weights: Mapping[str, float], pairs: Sequence[Pair]
-) -> tuple[Difference, int] | None:
-    """The mean difference of the pairs, and how many of them were scored on a common task; None if
-    no pair was.
-    """
-    by_task = {}
-    common = set()
-    for task in weights:
-        scored_pairs = [pair for pair in pairs if all(task in recorded[arm] for arm in pair)]
-        common.update(scored_pairs)
-        if scored_pairs:
-            by_task[task] = mean_of_pairs(
-                [(recorded[arm][task], recorded[other][task]) for arm, other in scored_pairs]
-            )
-    mean = mean_difference(list(by_task.values()), [weights[task] for task in by_task])
-    if mean is None:
-        return None
-    return mean, len(common)
-
-
-@dataclass(frozen=True)
-class Finalist:
-    """One arm: its mean score with the error in the search, if it was scored on all tasks there,
-    and on fresh items.
-
-    ``lead`` is the best arm's fresh score less this arm's, item by item; None for the best arm.
-    """
-
-    arm: Arm
-    searched: tuple[float, float] | None
-    fresh: tuple[float, float]
-    lead: Difference | None
-
-
-@dataclass(frozen=True)
-class FreshItems:
-    """The finalists of a search on the items that were kept back from it, the chosen arm first.
-
-    Attributes
-    ----------
-    share : float
-        Of the items that were kept back.
-    finalists : tuple of Finalist
-    unscored : tuple of Arm
-        Finalists without a score on one of the tasks.
-    best : Arm
-        The finalist with the highest fresh score.
-    holds : bool
-        Whether none of the rivals is higher beyond the error.
-    """
-
-    share: float
-    finalists: tuple[Finalist, ...]
-    unscored: tuple[Arm, ...]
-    best: Arm
-    holds: bool
-
-
-def fresh_items(run: RecordedRun) -> FreshItems | None:
-    """The finalists of a finished search on fresh items; None if it kept none back, or the chosen
-    arm has no score.
-    """
-    means = means_of(run.fresh, run.weights)
-    chosen = next(iter(run.fresh), None)
-    if chosen not in means:
-        return None
-    finalists = []
-    for arm, mean in means.items():
-        lead = None
-        if arm != chosen:
-            gaps = [
-                difference(run.fresh[chosen][task], run.fresh[arm][task]) for task in run.weights
-            ]
-            lead = mean_difference(gaps, list(run.weights.values()))
-        searched = mean_score(run.recorded.get(arm, {}), run.weights)
-        finalists.append(Finalist(arm, searched, mean, lead))
-    best = max(finalists, key=lambda finalist: finalist.fresh[0])
-    limit = NormalDist().inv_cdf(1 - LEVEL / max(1, len(finalists) - 1))
-    return FreshItems(
-        share=FRESH_SHARE,
-        finalists=tuple(finalists),
-        unscored=tuple(arm for arm in run.fresh if arm not in means),
-        best=best.arm,
-        holds=best.lead is None or -best.lead.value <= limit * best.lead.stderr,
-    )
 
 
 @dataclass(frozen=True)

@@ -149,19 +149,16 @@ def compare_best(run: RecordedRun, other: RecordedRun) -> ArmComparison:
     """
     arm = run.finished_search().best_arm
     other_arm = other.finished_search().best_arm
-    return compare_arms(other, other_arm, arm, run, unlike_tasks(run, other))
+    mine, theirs = map(_selections, (run, other))
+    unlike = [task for task in mine.keys() & theirs if mine[task] != theirs[task]]
+    return compare_arms(other, other_arm, arm, run, unlike)
 
 
-def unlike_tasks(run: RecordedRun, other: RecordedRun) -> list[str]:
-    """The tasks of mteb whose scores are over other subsets or splits."""
-    by_task = []
-    for scores in (known_scores(run), known_scores(other)):
-        contents = {cell.task: score.content for cell, score in scores.items() if score.content}
-        by_task.append(contents)
-    mine, theirs = by_task
-    selection_of = mteb_results.selection_of
-    shared = [task for task in mine if task in theirs]
-    return [task for task in shared if selection_of(mine[task]) != selection_of(theirs[task])]
+def _selections(run: RecordedRun) -> dict[str, object]:
+    """Over which splits and subsets the scores of each task of mteb are."""
+    scores = known_scores(run).items()
+    contents = {cell.task: score.content for cell, score in scores if score.content}
+    return {task: mteb_results.selection_of(content) for task, content in contents.items()}
 
 
 def known_scores(run: RecordedRun) -> dict[Cell, KnownScore]:
@@ -178,12 +175,9 @@ def different_settings(*runs: RecordedRun) -> dict[str, tuple[object, ...]]:
     """The settings of runs that differ, by key; None where a run has none."""
     import pandas
 
-    settings: list[dict[str, object]] = []
-    for run in runs:
-        (flat,) = pandas.json_normalize(run.config).to_dict("records")
-        settings.append({str(key): value for key, value in flat.items()})
+    settings = [pandas.json_normalize(run.config).to_dict("records")[0] for run in runs]
     differing = {}
-    for key in dict.fromkeys(chain.from_iterable(settings)):
+    for key in map(str, dict.fromkeys(chain.from_iterable(settings))):
         values = tuple(of_run.get(key) for of_run in settings)
         if any(value != values[0] for value in values) and not key.startswith("name"):
             differing[key] = values
@@ -222,10 +216,9 @@ def _agreement(
     mine, theirs = np.array([pairs[cell] for cell in cells]).T
     gaps = theirs - mine
     worst = int(np.abs(gaps).argmax())
+    numbers = float(gaps.mean()), float(gaps[worst]), cells[worst]
     rho = rank_correlation(mine, theirs) if len(cells) >= FEWEST else None
-    mean = float(gaps.mean())
-    greatest = float(gaps[worst])
-    return Agreement(len(cells), mean, greatest, cells[worst], rho), left_out
+    return Agreement(len(cells), *numbers, rho), left_out
 
 
 def _plain(cell: Cell) -> tuple[str, str, int, str, str]:

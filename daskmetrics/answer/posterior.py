@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import difflib
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -123,21 +124,16 @@ def _history(run: RecordedRun) -> Iterator[tuple[Cell, Outcome]]:
     """Cells with their outcomes, in the order in which the search received them; those of earlier
     searches come first.
     """
-    answered = {
-        run.cells[record.key]: record.value for record in run.records if record.kind == "score"
-    }
+    scores = {run.cells[record.key]: score for record, score in events.scored(run.records)}
     # while a search goes on, the order is that of its decisions
     picks = run.picks
     if run.result:
         picks = tuple(picks[index] for index in run.result.order)
-    picked = [cell_of(pick) for pick in picks]
-    earlier = answered.keys() - set(picked)
-    cells = [cell for cell in answered if cell in earlier]
-    cells += [cell for cell in picked if cell in answered]
-    for cell in cells:
-        result = answered[cell]
-        if isinstance(result, Scored):
-            yield cell, Outcome(result.score, result.stderr)
+    picked = dict.fromkeys(map(cell_of, picks))
+    earlier = (cell for cell in scores if cell not in picked)
+    for cell in chain(earlier, picked):
+        if score := scores.get(cell):
+            yield cell, Outcome(score.score, score.stderr)
 
 
 def known_posterior(run: RecordedRun) -> RunPosterior | None:
@@ -175,17 +171,17 @@ def path_of(run: RecordedRun, posterior: RunPosterior | None = None) -> SearchPa
     expected = {}
     if posterior and posterior.is_of_scores:
         expected = posterior.estimates
+    weights = run.weights
     points = []
     spent, best = 0.0, math.nan
-    paid: dict[Arm, dict[str, Scored]] = {}
+    paid = defaultdict[Arm, dict[str, Scored]](dict)
     for number, pick in enumerate(run.picks, 1):
-        arm = cell_of(pick).arm
-        task = cell_of(pick).task
+        cell = cell_of(pick)
+        arm = cell.arm
         spent += pick["cost"] / seconds
-        if score := run.recorded.get(arm, {}).get(task):
-            by_task = paid.setdefault(arm, {})
-            by_task[task] = score
-            if mean := mean_score(by_task, run.weights):
+        if score := run.recorded.get(arm, {}).get(cell.task):
+            paid[arm][cell.task] = score
+            if mean := mean_score(paid[arm], weights):
                 best = np.fmax(best, mean[0])
         expected_score = expected.get(arm, (best,))[0]
         points.append((number, str(arm), pick["stage"], spent, best, expected_score))

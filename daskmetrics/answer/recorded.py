@@ -244,13 +244,11 @@ class RecordedRun:
         """What the latest round of a watch says, in sentences; empty if the run is no watch, or
         went on without it.
         """
-        if not self.folder.events.exists():
-            return ""
-        events = self.folder.events.read_text(encoding="utf-8").splitlines()
-        rounds = [line for line in events if '"event":"updated"' in line]
-        if not rounds:
-            return ""
-        latest_round = json.loads(rounds[-1])
+        latest_round: dict[str, Any] = {}
+        if self.folder.events.exists():
+            for line in self.folder.events.read_text(encoding="utf-8").splitlines():
+                if '"event":"updated"' in line:
+                    latest_round = json.loads(line)
         if latest_round.get("key") != self.start.key:
             return ""
         return str(latest_round.get("text", ""))
@@ -302,12 +300,11 @@ class RecordedRun:
     @cached_property
     def measured_as(self) -> Mapping[str, str]:
         """The name of the checkpoint that was measured, by that of a revision of equal weights."""
-        by_name = {}
-        for measured_name, revisions in self.start.aliases.items():
-            model = Checkpoint.parse(measured_name).model
-            for revision in revisions:
-                by_name[str(Checkpoint(model, revision))] = measured_name
-        return by_name
+        return {
+            str(Checkpoint(Checkpoint.parse(measured_name).model, revision)): measured_name
+            for measured_name, revisions in self.start.aliases.items()
+            for revision in revisions
+        }
 
     @property
     def cells_planned(self) -> int:

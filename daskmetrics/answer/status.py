@@ -137,27 +137,23 @@ def worker_use(run: RecordedRun) -> tuple[WorkerUse, ...]:
     length = 0.0  # unknown, unless the run was started once
     if len(started) == len(ended) == 1:
         length = max(0.0, ended[0] - started[0])
-    units = pandas.DataFrame(
-        [
-            (record.worker, record.seconds, getattr(record.value, "encode_seconds", 0.0))
-            for record in run.records
-        ],
-        columns=["worker", "seconds", "encoding"],
-    )
+    rows = [
+        (record.worker, record.seconds, getattr(record.value, "encode_seconds", 0.0))
+        for record in run.records
+    ]
+    units = pandas.DataFrame(rows, columns=["worker", "seconds", "encoding"])
     # the worker of the first score has most likely made the encoding that others share
     units.loc[units.duplicated(["worker", "encoding"]), "encoding"] = 0.0
     units["seconds"] += units["encoding"]
     uses = []
-    for name, of_worker in units.groupby("worker"):
+    for name, seconds in units.groupby("worker")["seconds"]:
         worker = str(name)
         used = usage.get(worker, {})
         busy = cpu = None
         if length:
-            busy = min(1.0, float(of_worker["seconds"].sum()) / length)
+            busy = min(1.0, float(seconds.sum()) / length)
         if length and used:
             cpu = used["cpu_seconds"] / length
-        memory = used.get("memory")
-        gpu_memory = used.get("gpu_memory")
-        host = hosts.get(worker, "")
-        uses.append(WorkerUse(worker, host, len(of_worker), busy, cpu, memory, gpu_memory))
+        memory = used.get("memory"), used.get("gpu_memory")
+        uses.append(WorkerUse(worker, hosts.get(worker, ""), len(seconds), busy, cpu, *memory))
     return tuple(uses)

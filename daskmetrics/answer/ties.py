@@ -45,6 +45,7 @@ EXACT = 1e-6
 MANY = 200.0  #: degrees of freedom with which an error counts as known
 LARGE = 1e9  #: in place of infinitely many
 ROUNDING = 1e-9  #: difference of means that counts as none
+Scores = Mapping[str, Scored]  # of an arm, by task
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,7 +234,7 @@ class TestedArms:
 class ScoreMatrix:
     """Recorded scores as an array, in the units of a reward."""
 
-    recorded: Mapping[Arm, Mapping[str, Scored]]  # by arm and task
+    recorded: Mapping[Arm, Scores]
     tasks: Sequence[str]
     reward: Reward = "mean"
 

@@ -165,10 +165,8 @@ def on_front(scores: Sequence[float], costs: Sequence[ArmCost]) -> list[int]:
     compared = ["bytes", "seconds"]
     if any(cost.seconds is None for cost in costs):  # what determines the time
         compared = ["layers", "parameters", "flops", "bytes"]
-    rows = [
-        (-score, *attrgetter(*compared)(cost)) for score, cost in zip(scores, costs, strict=True)
-    ]
-    points = np.array(rows, dtype=float)
+    points = np.array([attrgetter(*compared)(cost) for cost in costs], dtype=float)
+    points = np.column_stack([-np.asarray(scores), points])
     front = []
     for i, point in enumerate(points):
         # another one takes at most as much of everything, and less of something (Pareto)

@@ -41,7 +41,7 @@ def show(profile: str) -> None:
             value = json.dumps(value)
         rows.append((key, value, origins.get(key, "default")))
     rows.sort(key=lambda row: row[2] == "default")
-    Table(("key", "value", "from"), tuple(rows)).show()
+    Table(("key", "value", "from"), rows).show()
 
 
 @cluster.command(epilog=example("daskmetrics cluster script l40s"))
@@ -126,6 +126,6 @@ def test_(profile: str) -> None:
     rows = [
         (check.name, check.status, f"{check.seconds:.2f} s", check.message) for check in results
     ]
-    Table(("check", "", "took", "result"), tuple(rows)).show()
+    Table(("check", "", "took", "result"), rows).show()
     if any(check.status == "failed" for check in results):
         sys.exit(1)

@@ -152,9 +152,7 @@ def all_settings(
     """All settings: the profile, then those of --set, then those of other options, by key, which
     are None if they are not given.
     """
-    profile = []
-    if cluster:
-        profile.append(f"cluster={cluster}")
+    profile = [f"cluster={cluster}"] if cluster else []
     option_settings = (f"{key}={value}" for key, value in short_forms.items() if value is not None)
     return [*profile, *settings, *option_settings]
 
@@ -182,7 +180,7 @@ def show_summary(run: Run) -> None:
     """Print what a run found, and where its files are."""
     from daskmetrics import report
 
-    say(report.summary_text(run))
+    say(report.best_text(run, in_short=True))
 
 
 def friendly(command: Callable[..., T]) -> Callable[..., T]:

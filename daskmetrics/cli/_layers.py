@@ -97,34 +97,23 @@ def layers(
         )
     if save:
         require_new(save)  # not only after all is scored
-    columns = {"text": text, "label": label, "drop": "rare" if drop_rare else None}
+    options = {"text": text, "label": label, "drop": "rare" if drop_rare else None}
+    columns = {name: value for name, value in options.items() if value}
     with experiment.Display() as display, warnings.catch_warnings(record=True) as caught:
+        scored = list(task) or data
         layer_scores = score_layers(
-            model,
-            list(task) or data,
-            {role: column for role, column in columns.items() if column},
-            layers,
-            None,
-            seed,
-            {},
-            dict(readouts),
-            display,
+            model, scored, columns, layers, None, seed, {}, dict(readouts), display
         )
     for warning in caught:
         note(f"Warning: {warning.message}")
     board = Leaderboard.of_layers(layer_scores)
+    hint = "To save the best for sentence-transformers, add: --save my-encoder"
     if save:
         board.save(save)
+        hint = f"Saved: {save}, which sentence_transformers.SentenceTransformer opens."
 
     def document() -> dict[str, object]:
         rows = board.to_frame().to_json(orient="records", double_precision=15)
         return {"layers": json.loads(rows)}
 
-    def show() -> None:
-        say(str(board))
-        if save:
-            say(f"Saved: {save}, which sentence_transformers.SentenceTransformer opens.")
-        else:
-            say("To save the best for sentence-transformers, add: --save my-encoder")
-
-    return Output(document, show)
+    return Output(document, lambda: say(f"{board}\n{hint}"))

@@ -107,25 +107,14 @@ def _show_tasks(tasks: Sequence[dict[str, Any]], everything: bool) -> None:
         subsets = list(task["subsets"])
         if len(subsets) > SHOWN_SUBSETS:
             subsets = [*subsets[:3], f"{len(subsets) - 3} more"]
-        texts = ""
-        if task["texts"]:
-            texts = f"{task['texts']:,}"
+        texts = f"{task['texts']:,}" if task["texts"] else ""
         state = "local"
         if not task["is_local"]:
             state = "not downloaded"
             texts = texts and f"about {texts}"
-        rows.append(
-            (
-                task["name"],
-                task["kind"],
-                "+".join(subsets),
-                "+".join(task["splits"]),
-                task["score"],
-                texts,
-                state,
-                task["description"],
-            )
-        )
+        shown = {**task, "subsets": "+".join(subsets), "splits": "+".join(task["splits"])}
+        named = [shown[name] for name in ("name", "kind", "subsets", "splits", "score")]
+        rows.append((*named, texts, state, task["description"]))
     sizes = [task["texts"] for task in tasks if task["texts"]]
     notes = [f"Total: {sum(sizes):,} texts of {len(sizes)} of {len(tasks)} tasks."]
     if everything:
@@ -134,7 +123,7 @@ def _show_tasks(tasks: Sequence[dict[str, Any]], everything: bool) -> None:
             " daskmetrics list tasks NAME ..."
         )
     header = "task,kind,subsets,split,score,texts,data,question"
-    Table(tuple(header.split(",")), tuple(rows), notes=tuple(notes)).show()
+    Table(header.split(","), rows, notes=notes).show()
 
 
 @list_.command(epilog=example("daskmetrics list policies"))
@@ -147,7 +136,7 @@ def policies() -> None:
         summary, _, _ = (inspect.getdoc(policy) or "").partition("\n\n")
         rows.append((name, " ".join(summary.split())))
     note = "Your own: --policy package.module:function. See docs/search.md."
-    Table(("policy", "what it pays for next"), tuple(rows), notes=(note,)).show()
+    Table(("policy", "what it pays for next"), rows, notes=(note,)).show()
 
 
 @list_.command(epilog=example("daskmetrics list profiles"))
@@ -166,5 +155,5 @@ def profiles() -> None:
         workers = str(profile.workers)
         rows.append((path.stem, profile.kind, workers, of_each, profile.partition or ""))
     headers = ("profile", "kind", "workers", "resources of each", "partition")
-    Table(headers, tuple(rows)).show()
+    Table(headers, rows).show()
     say(f"These files are in {folder}. You can also use your own file: --cluster FILE.")

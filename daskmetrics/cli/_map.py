@@ -134,12 +134,10 @@ def _cluster(given: SimpleNamespace) -> tuple[Cluster, Pins]:
         "workers": given.workers,
         "threads": given.cpus_per_worker,
         "dashboard_port": given.dashboard_port,
+        "gpus_per_job": 0 if given.gpus_per_worker == 0 else None,
     }
-    if given.gpus_per_worker == 0:
-        settings["gpus_per_job"] = 0
-    profile = config.cluster(
-        given.cluster, **{name: value for name, value in settings.items() if value is not None}
-    )
+    changes = {name: value for name, value in settings.items() if value is not None}
+    profile = config.cluster(given.cluster, **changes)
     if profile.kind == "slurm" and (given.gpus_per_worker or 0) > 1:
         raise ConfigError(
             f"--gpus-per-worker {given.gpus_per_worker}: a worker on Slurm has one GPU. Omit "
@@ -262,4 +260,4 @@ def _preview(spec: MapSpec, given: SimpleNamespace, folder: RunFolder, profile: 
         "journal": str(folder.journal),
         "results": str(given.output or "not written; add --output results.csv"),
     }
-    Table((), tuple(rows.items()), notes=("Nothing was started.",)).show()
+    Table((), list(rows.items()), notes=("Nothing was started.",)).show()

@@ -213,7 +213,7 @@ def _show_tables(tables: Mapping[str, Table], output: Path | None) -> None:
         table.show()
         if output:
             output.mkdir(parents=True, exist_ok=True)
-            frame = spreadsheet_frame(pd.DataFrame(table.rows, columns=table.header))
+            frame = spreadsheet_frame(pd.DataFrame(list(table.rows), columns=list(table.header)))
             frame.to_csv(output / f"{name}.csv", index=False)
             say(output / f"{name}.csv")
 

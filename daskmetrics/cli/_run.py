@@ -120,9 +120,8 @@ def run(
 
     finished = report.Run(run_folder.path)
     page = run_folder.report / "index.html"
-    journal = run_folder.journal
     # a run that was killed before it wrote its page has none, or one of an earlier budget
-    is_current = page.is_file() and page.stat().st_mtime > journal.stat().st_mtime
+    is_current = page.is_file() and page.stat().st_mtime > run_folder.journal.stat().st_mtime
     if not (result.nothing_to_do and is_current):
         report.write(finished)
     show_summary(finished)
@@ -160,12 +159,9 @@ def _on_allocation(config: Config, workers: int | None) -> Config:
     """
     from daskmetrics.cluster.slurm.allocation import present
 
-    allocation = present(os.environ)
-    count = allocation.slots(config.cluster.threads, workers)
-    cluster = config.cluster.model_copy(
-        update={"kind": "allocation", "workers": count, "scoring": None}
-    )
-    return config.model_copy(update={"cluster": cluster})
+    count = present(os.environ).slots(config.cluster.threads, workers)
+    changes = {"kind": "allocation", "workers": count, "scoring": None}
+    return config.model_copy(update={"cluster": config.cluster.model_copy(update=changes)})
 
 
 def _submit(config: Config, run_folder: RunFolder) -> None:

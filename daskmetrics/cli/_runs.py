@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,9 +110,7 @@ def journal(run: Path, type: tuple[str, ...], tail: int | None, as_json: bool) -
 
     lines = log.journal_lines(RunFolder(run), type, tail)
     if not lines:
-        of_types = ""
-        if type:
-            of_types = f" of type {listed(type)}"
+        of_types = f" of type {listed(type)}" if type else ""
         note(f"The journal has no entry{of_types}.")
     elif as_json:
         for number, entry in lines:
@@ -147,15 +144,12 @@ def retry(run: Path, only: str | None) -> None:
     if only not in (None, *FAILED):
         raise unknown("status of a failed unit", str(only), FAILED)
     loaded = report.Run(run)
-    n = maintenance.retry(
-        loaded.folder, [record.key for record in loaded.failed if only in (None, record.status)]
-    )
-    if n:
+    failed = [record.key for record in loaded.failed if only in (None, record.status)]
+    if n := maintenance.retry(loaded.folder, failed):
         say(f"{n} failed units are reset; `daskmetrics run` tries them again.")
-    elif only:
-        say(f"No unit failed with the status {only}.")
     else:
-        say("No unit failed.")
+        with_status = f" with the status {only}" if only else ""
+        say(f"No unit failed{with_status}.")
 
 
 @runs.command(epilog=example("daskmetrics runs verify demo"))
@@ -293,21 +287,17 @@ def prefetch(
     from daskmetrics.experiment import prefetch as downloading
     from daskmetrics.tasks import resolve
 
-    limited = []
+    subject = "Everything"
     if task:
         missing = downloading.data_sets(resolve(task))
     else:
         prepared = experiment.prepare(configuration(config, settings))
         missing = downloading.downloads(prepared)
-        limited = [
-            f"{model.name} (through {model.disk} of disk)"
-            for model in prepared.config.models
-            if model.disk
-        ]
-    subject = "Everything"
-    if limited:
-        subject = "Everything else"
-        say(f"The run itself downloads the checkpoints of {', '.join(limited)}, as it needs them.")
+        limited = [model for model in prepared.config.models if model.disk]
+        if limited:
+            subject = "Everything else"
+            names = ", ".join(f"{model.name} (through {model.disk} of disk)" for model in limited)
+            say(f"The run itself downloads the checkpoints of {names}, as it needs them.")
     if not missing:
         say(f"{subject} is on this machine.")
         return
@@ -316,7 +306,7 @@ def prefetch(
         (download.kind, download.name, "unknown" if size is None else size_text(size))
         for download, size in zip(missing, sizes, strict=True)
     ]
-    Table(("what", "name", "size"), tuple(rows)).show()
+    Table(("what", "name", "size"), rows).show()
     total = f"{size_text(sum(filter(None, sizes)))} to download into '{downloading.cache()}'"
     if None in sizes:
         total += f", and {sizes.count(None)} of unknown size"
@@ -328,11 +318,10 @@ def prefetch(
     failed = []
     downloads = downloading.fetch(missing)
     for download, reason in track(downloads, "downloading", len(missing), console=console):
-        outcome = "done  "
         if reason:
-            outcome = "failed"
             failed.append(f"  {download.name}: {reason}")
-        console.print(f"{outcome} {download.kind} {download.name}", highlight=False)
+        outcome = "failed" if reason else "done"
+        console.print(f"{outcome:<6} {download.kind} {download.name}", highlight=False)
     if failed:
         problem = f"{len(failed)} of {len(missing)} could not be downloaded"
         raise ConfigError("\n".join([f"{problem}; run the same command to try again.", *failed]))
@@ -469,7 +458,7 @@ def replay(
         "tasks": len(table.tasks),
         "scores": table.known,
         "best": best,
-        "curve": [asdict(point) for point in points],
+        "curve": points,
         "sentence": sentence,
     }
 
@@ -485,6 +474,6 @@ def replay(
         grid = f"{len(table.arms):,} candidates x {len(table.tasks)} tasks"
         title = f"{grid}, {table.known:,} scores known"
         header = ("cost", "within 1 % of the best", "median loss")
-        Table(header, tuple(rows), title, notes=(sentence,)).show()
+        Table(header, rows, title, notes=(sentence,)).show()
 
     return Output(lambda: document, show)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from daskmetrics.core.names import Cell
     from daskmetrics.core.table import Table
     from daskmetrics.experiment.score_tables import KnownScore
-    from daskmetrics.report import Run
+    from daskmetrics.report import Run, TradeOffs
 
 WIDTH, TABLE_WIDTH = 100, 132  # columns of tables; a row of trade-offs has nine cells
 Workers: TypeAlias = Mapping[str, float]  # their numbers
@@ -90,16 +90,14 @@ def _map_status(run: Path, workers: Workers | None) -> Output:
     items = len(tracker.states)
     idle = idle_now(RunFolder(run))
     is_finished = len(results) == items
-
-    def document() -> dict[str, object]:
-        return {
-            "folder": run,
-            "finished": is_finished,
-            "items": items,
-            "counts": Counter(result.status for result in results),
-            "idle_gpus": idle,
-            "workers": workers,
-        }
+    document = {
+        "folder": run,
+        "finished": is_finished,
+        "items": items,
+        "counts": Counter(result.status for result in results),
+        "idle_gpus": idle,
+        "workers": workers,
+    }
 
     def show() -> None:
         say(summary_text(results, items))
@@ -107,7 +105,7 @@ def _map_status(run: Path, workers: Workers | None) -> Output:
         for worker, reason in idle.items():
             say(f"Worker {worker}: {reason}.")
 
-    return Output(document, show)
+    return Output(lambda: document, show)
 
 
 def _run_status(run: Path, workers: Workers | None) -> Output:
@@ -120,9 +118,6 @@ def _run_status(run: Path, workers: Workers | None) -> Output:
     job = None
     if not loaded.finished:
         job = _driver_job(run)
-
-    def document() -> dict[str, object]:
-        return {**vars(status_of(loaded)), "job": job, "workers": workers}
 
     def show() -> None:
         if job:
@@ -137,7 +132,7 @@ def _run_status(run: Path, workers: Workers | None) -> Output:
 
             say(f"jobs        {queue_text(job_name(loaded.start.name))}")
 
-    return Output(document, show)
+    return Output(lambda: {**vars(status_of(loaded)), "job": job, "workers": workers}, show)
 
 
 def _show_driver(run: Path, workers: Workers | None, is_finished: bool) -> None:
@@ -214,7 +209,7 @@ def _show_progress(run: Path, job: Submitted | None) -> None:
 
     console = Console(stderr=True)
     journal = RunFolder(run).journal
-    description = shown_state = shown_progress = ""
+    description = shown_progress = ""
     shown_at = 0.0
     loaded = None
     size = -1
@@ -224,11 +219,9 @@ def _show_progress(run: Path, job: Submitted | None) -> None:
             spinner = stack.enter_context(console.status("Reading the run ..."))
         while True:
             state = _job_state(job)
-            if job:
-                description = driver_job.describe(job, state)
-            if description != shown_state:
+            if job and (new_description := driver_job.describe(job, state)) != description:
+                description = new_description
                 console.print(description, highlight=False, markup=False, soft_wrap=True)
-                shown_state = description
             new_size = journal.stat().st_size if journal.exists() else 0
             if new_size != size:
                 size = new_size
@@ -267,9 +260,7 @@ def _load(run: Path) -> Run | None:
     from daskmetrics import report
 
     with suppress(DaskmetricsError, StopIteration):
-        loaded = report.Run(run)
-        if loaded.start:
-            return loaded
+        return report.Run(run)
     return None
 
 
@@ -289,9 +280,8 @@ def _report_failure(job: Submitted | None, state: JobState | None) -> None:
         " resume.",
     )
     if job and Path(job.log).is_file():
-        note(f"The end of its log, {job.log}:")
-        for line in Path(job.log).read_text(errors="replace").splitlines()[-TAIL:]:
-            note(f"  {line}")
+        last_lines = Path(job.log).read_text(errors="replace").splitlines()[-TAIL:]
+        note("\n  ".join([f"The end of its log, {job.log}:", *last_lines]))
 
 
 @click.command(epilog=example("daskmetrics report demo", "daskmetrics report demo --format csv"))
@@ -338,7 +328,7 @@ def report(run: Path, kind: str, output: Path | None, svg: bool, open_page: bool
         say(reports.export(loaded, kind, output))  # type: ignore[arg-type]  # click has checked it
         return
     page = reports.write(loaded, svg)
-    say(reports.summary_text(loaded))
+    say(reports.best_text(loaded, in_short=True))
     if open_page:
         import webbrowser
 
@@ -408,13 +398,12 @@ def best(
     if arm:
         return Output(no_document, lambda: _show(report.explain_tables(loaded, arm)))
     if pareto:
-        drawn = []
-        front = report.trade_offs_table(loaded.trade_offs())
-        if output:
-            drawn.append(_draw(loaded, output))
+        compared = loaded.trade_offs()
+        drawn = [_draw(compared, output)] if output else []
+        front = report.trade_offs_table(compared).as_text(TABLE_WIDTH)
         return Output(
-            lambda: {**vars(loaded.trade_offs()), "files": drawn},
-            lambda: say("\n\n".join([front.as_text(TABLE_WIDTH), *map(str, drawn)])),
+            lambda: {**vars(compared), "files": drawn},
+            lambda: say("\n\n".join([front, *map(str, drawn)])),
         )
     if within:
         return Output(
@@ -424,7 +413,7 @@ def best(
     return Output(lambda: loaded.answer, lambda: say(report.best_text(loaded)))
 
 
-def _draw(run: Run, output: Path) -> Path:
+def _draw(compared: TradeOffs, output: Path) -> Path:
     """Draw scores against costs into a file."""
     if output.suffix.lower() != ".png" or not output.parent.is_dir():
         raise ConfigError(
@@ -436,7 +425,7 @@ def _draw(run: Run, output: Path) -> Path:
     report.need_matplotlib()
     from daskmetrics.report.figures import image, trade_offs
 
-    return atomic_write(output, image(trade_offs(run.trade_offs())))
+    return atomic_write(output, image(trade_offs(compared)))
 
 
 @click.command(
@@ -471,29 +460,25 @@ def compare(
 
     loaded = report.Run(run)
     beside = None if other is None else report.Run(other)
-    if arms:
-        two_arms = compare_named(loaded, *arms, beside)
-        return Output(lambda: two_arms, lambda: _show_comparisons(loaded, beside, two_arms))
     documents: dict[str, object] = {}
-    comparisons: list[RunComparison | PublishedComparison] = []
-    if beside:
-        two_runs = compare_runs(loaded, beside)
-        documents |= vars(two_runs)
-        comparisons.append(two_runs)
-    if beside is None or published is not None:
+    comparisons: list[RunComparison | ArmComparison | PublishedComparison] = []
+    if arms:
+        comparisons.append(compare_named(loaded, *arms, beside))
+    elif beside:
+        comparisons.append(compare_runs(loaded, beside))
+    if comparisons:
+        documents |= vars(comparisons[0])
+    if not arms and (beside is None or published is not None):
         with_published = compare_published(loaded, *_published(published))
         documents["published"] = with_published
         comparisons.append(with_published)
-    return Output(lambda: documents, lambda: _show_comparisons(loaded, beside, *comparisons))
 
+    def show() -> None:
+        second = beside or loaded
+        tables = (report.compare_tables(loaded, second, compared) for compared in comparisons)
+        _show(chain.from_iterable(tables))
 
-def _show_comparisons(
-    run: Run, other: Run | None, *found: RunComparison | ArmComparison | PublishedComparison
-) -> None:
-    from daskmetrics import report
-
-    tables = (report.compare_tables(run, other or run, compared) for compared in found)
-    _show(chain.from_iterable(tables))
+    return Output(lambda: documents, show)
 
 
 def _show(tables: Iterable[Table]) -> None:

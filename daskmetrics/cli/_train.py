@@ -135,7 +135,7 @@ def _preview(suites: Mapping[str, TrainedSuite]) -> None:
 
     for name, suite in suites.items():
         needed = needs(name, suite.recipe, suite.folder)
-        Table((), tuple(needed.items())).show()
+        Table((), list(needed.items())).show()
         say()
     say("Nothing was started.")
 

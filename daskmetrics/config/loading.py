@@ -64,7 +64,7 @@ _GONE: Mapping[str, tuple[object, str]] = {
     "watch.settle": ("3s", "Remove it: it is 3 s"),
     "watch.until_idle": ("none", "Use until_idle at the top"),
 }
-_WITH_GONE = {place.rpartition(".")[0] for place in _GONE}  # the sections
+_WITH_GONE = {name.rpartition(".")[0] for name in _GONE}  # the sections
 
 
 def folder() -> Path:
@@ -216,25 +216,27 @@ def cluster_origins(base: str) -> tuple[Cluster, dict[str, str]]:
     return cluster(base), origins
 
 
-def _present(section: Any, path: str = "") -> Any:
+def _present(section: Any, section_name: str = "") -> Any:
     """A section without keys of an earlier version that ask for nothing; `ConfigError` if one asks
     for something.
     """
-    if isinstance(section, list | tuple) and path == "models":
-        return [_present(item, path) if isinstance(item, Mapping) else item for item in section]
-    if not isinstance(section, Mapping) or path not in _WITH_GONE:
+    if isinstance(section, list | tuple) and section_name == "models":
+        return [
+            _present(item, section_name) if isinstance(item, Mapping) else item for item in section
+        ]
+    if not isinstance(section, Mapping) or section_name not in _WITH_GONE:
         return section
     present = {}
     for key, value in section.items():
-        place = f"{path}.{key}".removeprefix(".")
-        value = _present(value, place)
-        if place not in _GONE:
+        name = f"{section_name}.{key}".removeprefix(".")
+        value = _present(value, name)
+        if name not in _GONE:
             present[key] = value
             continue
-        default, remedy = _GONE[place]
+        default, remedy = _GONE[name]
         if value not in (None, default):
             raise ConfigError(
-                f"'{place}': got {_shorten(value)}; this key is gone since 0.2. {remedy}."
+                f"'{name}': got {_shorten(value)}; this key is gone since 0.2. {remedy}."
             )
     return present
 

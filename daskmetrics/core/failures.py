@@ -52,4 +52,4 @@ def failures_table(failures: Iterable[Failure]) -> Table:
         (f"{failure.count:,}", failure.kind, failure.status, failure.reason, failure.example)
         for failure in failures
     ]
-    return Table(("count", "what", "status", "reason", "first"), tuple(rows))
+    return Table(("count", "what", "status", "reason", "first"), rows)

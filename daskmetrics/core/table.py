@@ -7,7 +7,7 @@ import io
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -38,10 +38,10 @@ class Table:
     One task.
     """
 
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
     title: str = ""
-    notes: tuple[str, ...] = ()
+    notes: Sequence[str] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RichTable]:
         from rich.box import SIMPLE

@@ -98,24 +98,9 @@ dark.addEventListener('change', paint)
 """
 
 
-def used_text(value: float, unit: str) -> str:
-    """A quantity of a worker.
-
-    >>> used_text(2048.0, "B/s"), used_text(71.6, "%")
-    ('2.00 kiB/s', '72 %')
-    """
-    if unit.startswith("B"):
-        return f"{format_bytes(int(value))}{unit[1:]}"
-    return f"{value:.0f} {unit}"
-
-
 HTML = Environment(autoescape=True, trim_blocks=True)
-HTML.filters |= {
-    "duration": duration,
-    "plural": plural,
-    "shortened": shortened,
-    "used": used_text,
-}
+FILTERS = (duration, plural, shortened, format_bytes)
+HTML.filters |= {function.__name__: function for function in FILTERS}
 HEAD = HTML.from_string("""{% macro fact(value, label) %}
 <div><b>{{ value }}</b><span>{{ label }}</span></div>
 {% endmacro %}
@@ -170,7 +155,8 @@ WORKERS = HTML.from_string("""<p class="title">Workers now: {{ names | length }}
 {% for name in names %}
 <tr><td>{{ name }}</td>
 {% for quantity, (_, unit) in columns.items() %}
-<td>{{ readings[name][quantity] | used(unit) if quantity in readings[name] }}</td>
+{% set value = readings[name][quantity] %}
+<td>{{ "" if value is undefined else value | int | format_bytes ~ unit[1:] if unit[0] == "B" else "%.0f %s" % (value, unit) }}</td>
 {% endfor %}
 </tr>
 {% endfor %}

@@ -83,9 +83,9 @@ def _run(live: LiveState) -> Iterator[MetricFamily]:
     failures = CounterMetricFamily(
         "daskmetrics_failures", "Failed units, by cause", labels=["kind", "cause"]
     )
-    for (kind, status), count in units.items():
-        if status != "ok":
-            failures.add_metric([kind, status], count)
+    for labels, count in units.items():
+        if labels[1] != "ok":
+            failures.add_metric(labels, count)
     yield failures
     yield _gauge("cells_scored", "Scores that are known", live.counts["score", "ok"])
     for name, description, attribute in GAUGES:
@@ -94,9 +94,8 @@ def _run(live: LiveState) -> Iterator[MetricFamily]:
         "daskmetrics_cost_spent_seconds", "Estimated seconds spent by the search", live.spent
     )
     eta = live.left(time.monotonic())
-    if eta is None:
-        eta = math.nan
-    yield _gauge("eta_seconds", "Remaining seconds of the current phase", eta)
+    description = "Remaining seconds of the current phase"
+    yield _gauge("eta_seconds", description, math.nan if eta is None else eta)
 
 
 def _gauge(
@@ -107,9 +106,7 @@ def _gauge(
 ) -> MetricFamily:
     """One number, or one for each combination of labels."""
     family = GaugeMetricFamily(f"daskmetrics_{name}", about, labels=labels)
-    if not isinstance(values, Mapping):
-        family.add_metric((), values)
-        return family
-    for names, value in values.items():
+    by_labels = values if isinstance(values, Mapping) else {(): values}
+    for names, value in by_labels.items():
         family.add_metric(names, value)
     return family

@@ -26,6 +26,7 @@ MAX_POINTS = 1000  # of one rank; beyond it half of them stay
 KINDS = {"train": "checkpoints trained", "measure": "checkpoints measured", "score": "scores"}
 MEAN, SCORED = "mean score", "tasks scored"
 POSTERIOR_MEAN, POSTERIOR_SD = "posterior mean", "posterior sd"
+SEARCHED = [MEAN, SCORED, POSTERIOR_MEAN, POSTERIOR_SD]
 
 
 @dataclass
@@ -63,22 +64,19 @@ class LiveState:
         self._of_layer: dict[str, list[int]] = {}
         for i, arm in enumerate(self.arms):
             self._of_layer.setdefault(f"{arm.checkpoint}/{arm.layer}", []).append(i)
-        count = len(self.arms)
-        self.scores = np.full((len(self.tasks), count), np.nan, np.float32)  # (T, A)
-        errors = np.full_like(self.scores, np.nan)  # standard errors of the scores
         #: the names of what a map can show, by group, ...
-        self.names: dict[str, list[str]] = {}
-        if self.tasks:
-            searched = [MEAN, SCORED, POSTERIOR_MEAN, POSTERIOR_SD]
-            self.names = {"Search": searched, "Scores": self.tasks}
+        self.names = {"Search": SEARCHED, "Scores": self.tasks} if self.tasks else {}
         if self.metrics:
             self.names["Metrics"] = self.metrics
         #: ... its values (A,), and those of its standard errors that are known (A,); NaN: no value
         self.values: dict[str, NDArray[np.float32]] = {}
-        for name in chain([MEAN, SCORED, POSTERIOR_MEAN, POSTERIOR_SD], self.metrics):
-            self.values[name] = np.full(count, np.nan, np.float32)
-        self.values |= zip(self.tasks, self.scores, strict=True)
-        self.errors: dict[str, NDArray[np.float32]] = dict(zip(self.tasks, errors, strict=True))
+        self.errors: dict[str, NDArray[np.float32]] = {}
+        self.scores = np.full((len(self.tasks), len(self.arms)), np.nan, np.float32)  # (T, A)
+        for name in chain(SEARCHED, self.metrics):
+            self.values[name] = np.full(len(self.arms), np.nan, np.float32)
+        for name, scores in zip(self.tasks, self.scores, strict=True):
+            self.values[name] = scores
+            self.errors[name] = np.full_like(scores, np.nan)
         self.weights = np.ones(len(self.tasks))  # of the tasks in the objective (T,)
         self.name = ""
         self.phase = "measuring"
@@ -271,19 +269,18 @@ class TrainingCurves:
 
         Other events are ignored: they come from other code.
         """
-        named = {key: event[key] for key in ("model", "rank") if event.get(key) is not None}
-        name = str(named.get("model", ""))
-        if "rank" in named:
-            name = f"{name} rank {named['rank']}".strip()
+        name = str(event.get("model") or "")
+        if (rank := event.get("rank")) is not None:
+            name = f"{name} rank {rank}".strip()
         step = event.get("step")
         if not isinstance(step, int) or not name:
             return
         numbers = [event.get("loss"), event.get("tokens_per_second")]
         loss, speed = (x if isinstance(x, int | float) else math.nan for x in numbers)
         point = RankPoint(step, loss, speed, now)
-        self.last = {
-            other: latest for other, latest in self.last.items() if now - latest.time <= RECENT
-        } | {name: point}
+        self.last[name] = point
+        for other in [other for other, latest in self.last.items() if now - latest.time > RECENT]:
+            del self.last[other]
         points = self.points.setdefault(name, [])
         while points and points[-1].step > step:
             points.pop()  # it continues from an older state

@@ -89,21 +89,16 @@ def arms_source(
     """The columns that figures of arms share: name, model, layer, place on the map (the readouts of
     a layer side by side), and given values: the ``value``, its ``error``, what is compared.
     """
-    columns: dict[tuple[str, str], int] = {}
-    rows: dict[tuple[str, int], int] = {}
-    for suite in suites:
-        columns |= {(suite.model, name): i for i, name in enumerate(suite.revisions)}
-        rows |= {(suite.model, layer): i for i, layer in enumerate(suite.layers)}
+    of_model = {suite.model: suite for suite in suites}
     frame = pandas.DataFrame([vars(arm) for arm in arms])
-    frame["left"] = [columns[arm.model, arm.revision] - 0.5 for arm in arms]
-    frame["bottom"] = [rows[arm.model, arm.layer] - 0.5 for arm in arms]
+    frame["left"] = [of_model[arm.model].revisions.index(arm.revision) - 0.5 for arm in arms]
+    frame["bottom"] = [of_model[arm.model].layers.index(arm.layer) - 0.5 for arm in arms]
     of_layer = frame.groupby(["model", "left", "layer"])
     height = 1 / of_layer["bottom"].transform("size")
     frame["bottom"] += of_layer.cumcount() * height
     frame = frame.assign(right=frame["left"] + 1, top=frame["bottom"] + height, **values)
-    numbers = {}
-    for name in ("layer", "left", "right", "bottom", "top", *values):
-        numbers[name] = frame[name].to_numpy(np.float32)
+    shown = frame[["layer", "left", "right", "bottom", "top", *values]]
+    numbers = {name: column.to_numpy(np.float32) for name, column in shown.items()}
     texts = {"name": list(map(str, arms)), "model": frame["model"].tolist()}
     return models.ColumnDataSource(texts | numbers, name="arms")
 
@@ -167,16 +162,12 @@ def marked(
     source: models.ColumnDataSource, arms: Mapping[str, Iterable[str]]
 ) -> dict[str, list[Any]]:
     """The columns of the marks of a map, from the names of arms by their kind of `MARKS`."""
-    places = pandas.DataFrame(source.data).set_index("name")
-    rows_of_marks = []
-    for kind, names in arms.items():
-        marker, size = MARKS[kind]
-        of_kind = places.loc[places.index.intersection(list(names))]
-        rows_of_marks.append(of_kind.assign(marker=marker, size=size))
-    marks = pandas.concat(rows_of_marks) if rows_of_marks else places[:0].assign(marker="", size=0)
-    x, y = (marks[sides].mean(axis=1) for sides in (["left", "right"], ["bottom", "top"]))
-    columns = marks.assign(x=x, y=y)
-    return {name: columns[name].tolist() for name in ("x", "y", "model", "marker", "size")}
+    rows = [(name, *MARKS[kind]) for kind, names in arms.items() for name in names]
+    marks = pandas.DataFrame(rows, columns=["name", "marker", "size"])
+    marks = marks.merge(pandas.DataFrame(source.data), on="name")
+    marks["x"] = (marks["left"] + marks["right"]) / 2
+    marks["y"] = (marks["bottom"] + marks["top"]) / 2
+    return {name: marks[name].tolist() for name in ("x", "y", "model", "marker", "size")}
 
 
 def show_model(fig: figure, suite: Suite) -> None:
@@ -254,8 +245,8 @@ def draw_curves(fig: figure, points: pandas.DataFrame, least: float = 0.0) -> No
     )
     fig.select_one({"name": "points"}).data = points.to_dict("list")
     fig.select_one({"name": "curves"}).data = {
-        "xs": [curve["x"].tolist() for _, curve in of_label],
-        "ys": [curve["y"].tolist() for _, curve in of_label],
+        "xs": [curve.tolist() for _, curve in of_label["x"]],
+        "ys": [curve.tolist() for _, curve in of_label["y"]],
         "label": list(colours),
         "colour": list(colours.values()),
     }

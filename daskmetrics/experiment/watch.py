@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -71,8 +70,8 @@ def watch(
     client: Client | None = None,
     on_round: Callable[[], object] = lambda: None,
     trains: bool = False,
-) -> str:
-    """Measure and search each checkpoint of growing suites; returns why it ended.
+) -> None:
+    """Measure and search each checkpoint of growing suites.
 
     With ``trains``, the programs of the models write them meanwhile, on the same workers; the watch
     ends with them, and raises their `ProcessGroupError`.
@@ -108,12 +107,10 @@ def watch(
         try:
             if trains:
                 watcher.train()
-            reason = watcher.follow(on_round, signals)
+            watcher.follow(on_round, signals)
         except KeyboardInterrupt:
             log.write("stopped", pid=os.getpid())
             raise
-        log.write("ended", pid=os.getpid(), reason=reason)
-    return reason
 
 
 @contextmanager
@@ -190,10 +187,8 @@ class _Watcher:
             training.ProgramsBeside(self.client, tuple(programs.values()), self.display)
         )
 
-    def follow(self, on_round: Callable[[], object], signals: Sequence[int]) -> str:
-        """Look, and begin a round where something is new, until there is a reason to end; returns
-        the reason.
-        """
+    def follow(self, on_round: Callable[[], object], signals: Sequence[int]) -> None:
+        """Look, and begin a round where something is new, until there is a reason to end."""
         self.log.write("started", pid=os.getpid(), name=self.config.name)
         for record in self.journal.records():
             self._record(record)  # what a killed watch did not write any more
@@ -216,7 +211,8 @@ class _Watcher:
                 if self.training:
                     self.training.require_success()
                 self.display.say(f"The watch ends: {reason}.")
-                return reason
+                self.log.write("ended", pid=os.getpid(), reason=reason)
+                return
             else:
                 time.sleep(POLL)
 
@@ -227,8 +223,7 @@ class _Watcher:
 
     def _end(self, arrivals: Arrivals, looked: float) -> str:
         """Why the watch ends, by what a look at this time has found; empty if it goes on."""
-        waiting = (names.values() for names in arrivals.waiting.values())
-        reasons = list(chain.from_iterable(waiting))
+        reasons = [reason for names in arrivals.waiting.values() for reason in names.values()]
         if AT_REST in reasons:
             return ""  # it is complete in a moment
         idle = looked - max(self.active, arrivals.changed)
@@ -305,21 +300,13 @@ class _Watcher:
         if not record.ok:
             ending["reason"] = record.reason
         if record.kind == "measure" and not measures_nothing(record):
-            self.log.write(
-                "measured",
-                checkpoint=record.name,
-                step=Checkpoint.parse(record.name).step,
-                seconds=round(record.seconds, 3),
-                **ending,
-            )
+            step = Checkpoint.parse(record.name).step
+            took = {"seconds": round(record.seconds, 3), **ending}
+            self.log.write("measured", checkpoint=record.name, step=step, **took)
         elif record.kind == "score":
             cell = Cell.parse(record.name)
             if isinstance(record.value, Scored):
-                ending = {
-                    "score": record.value.score,
-                    "stderr": record.value.stderr,
-                    **ending,
-                }
+                ending = {"score": record.value.score, "stderr": record.value.stderr, **ending}
             self.log.write("scored", arm=str(cell.arm), task=cell.task, **ending)
 
     def _conclude(self, experiment: Experiment) -> None:
@@ -356,8 +343,7 @@ class _Watcher:
         step = max(checkpoint.step or 0 for checkpoint in experiment.checkpoints)
         self.track(step, {name: float(x) for name, x in numbers.items() if x is not None})
         if (before.get("best") or {}).get("arm") != best["arm"]:
-            location = dict(ended.location)
-            self.log.write("best", checkpoints=checkpoints, **best, location=location)
+            self.log.write("best", checkpoints=checkpoints, **best, location=dict(ended.location))
         if rise and rise["stopped"] and not (before.get("rise") or {}).get("stopped"):
             self.log.write("plateau", checkpoints=checkpoints, arm=best["arm"], **rise)
         self.display.say(text)
@@ -390,15 +376,17 @@ def rise_fields(
     for record, _ in measured(records):
         checkpoint = Checkpoint.parse(record.name)
         revisions.get(checkpoint.model, set()).add(checkpoint.revision)
+    suites = [
+        replace(suite, revisions=training_order(revisions[suite.model]))
+        for suite in experiment.suites
+    ]
+    outcomes = {
+        Cell.parse(record.name): Outcome(result.score, result.stderr)
+        for record, result in scored(records)
+    }
     forecast = rise_forecast(
-        [
-            replace(suite, revisions=training_order(revisions[suite.model]))
-            for suite in experiment.suites
-        ],
-        {
-            Cell.parse(record.name): Outcome(result.score, result.stderr)
-            for record, result in scored(records)
-        },
+        suites,
+        outcomes,
         best,
         tasks=experiment.task_weights,
         kinds=experiment.kinds,

@@ -12,13 +12,13 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder
 from daskmetrics.execution.display import Display, NotebookCell
 from daskmetrics.execution.stopping import stop_thread
-from daskmetrics.report._format import card
+from daskmetrics.report._format import Card
 from daskmetrics.report._run import Run
 
 POLL = 0.2  # seconds between two attempts to stop
 
 
-class BackgroundRun:
+class BackgroundRun(Card):
     """A run that goes on in a background thread; made by `daskmetrics.run` with
     ``background=True``.
 
@@ -111,12 +111,11 @@ class BackgroundRun:
     def __repr__(self) -> str:
         return f"<BackgroundRun {self.folder}: {self.state}>"
 
-    def _repr_html_(self) -> str:
+    def _card(self) -> tuple[str, dict[str, str]]:
         rows = {"state": self.state, **self.progress}
         if messages := self._display.messages:
             rows["message"] = messages[-1]
-        rows["folder"] = str(self.folder)
-        return card(self.folder.name, rows)
+        return self.folder.name, {**rows, "folder": str(self.folder)}
 
     def _ipython_display_(self) -> None:
         cell = NotebookCell(self._repr_html_)

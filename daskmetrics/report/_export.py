@@ -49,7 +49,7 @@ def frame(run: Run) -> pandas.DataFrame:
     import pandas
 
     filled = []
-    for kind, arrays in _arrays(run):
+    for kind, arrays in (("metric", run.metrics), ("score", run.scores)):
         for name in [str(name) for name in arrays if f"{name}_status" in arrays]:
             columns = {name: "value", f"{name}_stderr": "stderr", f"{name}_status": "status"}
             flat = arrays[list(columns)].rename(columns).to_dataframe().reset_index()
@@ -100,10 +100,6 @@ def export(run: Run, kind: Format, path: Path | None = None) -> Path:
     return path
 
 
-def _arrays(run: Run) -> list[tuple[str, xarray.Dataset]]:
-    return [("metric", run.metrics), ("score", run.scores)]
-
-
 def _dataset(run: Run) -> xarray.Dataset:
     """Metrics and scores as one dataset with the names and attributes that netCDF allows."""
     import json
@@ -111,21 +107,16 @@ def _dataset(run: Run) -> xarray.Dataset:
     import xarray
 
     renamed = []
-    for kind, arrays in _arrays(run):
+    for kind, arrays in (("metric", run.metrics), ("score", run.scores)):
         # netCDF allows no slash, and a name may be that of a metric and of a score
         names = {str(name): f"{kind}_{str(name).replace('/', '_')}" for name in arrays}
         renamed.append(arrays.rename(names))
     merged = xarray.merge(renamed, compat="no_conflicts", combine_attrs="override")
     if not merged:
         raise DataError(f"The run in '{run.folder.path}' has no numbers yet.")
-    texts = {
-        key: json.dumps(value)
-        for key, value in merged.attrs.items()
-        if not isinstance(value, str | int | float)
-    }
-    coordinates = {
-        name: merged[name].astype(str)
-        for name in ("model", "checkpoint", "readout")
-        if name in merged.coords
-    }
-    return merged.assign_attrs(texts).assign_coords(coordinates)
+    for key, value in merged.attrs.items():
+        if not isinstance(value, str | int | float):
+            merged.attrs[key] = json.dumps(value)
+    for name in {"model", "checkpoint", "readout"} & merged.coords.keys():
+        merged[name] = merged[name].astype(str)
+    return merged

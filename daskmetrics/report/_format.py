@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from shlex import quote
 from typing import TYPE_CHECKING
 
 from daskmetrics.answer import Answer
-from daskmetrics.bandit.recommend import ScoreEstimate
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import Difference
-from daskmetrics.core.results import Scored
-from daskmetrics.core.table import printable
+from daskmetrics.core.table import Table, printable
 from daskmetrics.core.text import duration, equal_names, listed, plural
 
 if TYPE_CHECKING:
@@ -36,8 +34,8 @@ def template(name: str) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = [apart, candidate, duration, equal_names, listed, number, over, percent, plural]
-    filters += [printable, probability, quote]
+    filters = [apart, candidate, duration, equal_names, listed, number, percent, plural]
+    filters += [printable, quote]
     environment.filters |= {function.__name__: function for function in filters}
     return environment.get_template(name)
 
@@ -113,53 +111,48 @@ def number(value: float | None, stderr: float | None = None, sign: bool = False)
     return text
 
 
-def scored(score: ScoreEstimate | Scored | None, without: str = "not measured") -> str:
-    """The score of a candidate on a task with its standard error.
-
-    >>> scored(Scored(0.5, 0.01)), scored(None)
-    ('0.500 ± 0.010', 'not measured')
-    """
-    if score is None:
-        return without
-    return number(score.score, score.stderr)
-
-
-def over(weights: Collection[float]) -> str:
-    """What a mean score is the mean of, given the weights of its tasks.
-
-    >>> over([1.0, 1.0]), over([3.0]), over([1.0, 2.0])
-    ('mean of 2 tasks', 'mean of 1 task', 'weighted mean of 2 tasks')
-    """
-    text = f"mean of {plural(len(weights), 'task')}"
-    if len(set(weights)) > 1:
-        return f"weighted {text}"
-    return text
-
-
 UNPAIRED = (
     "* not paired: outcomes of items are missing, so the error is that of two independent scores"
 )
 
 
-def apart(difference: Difference | None, mark: str = " (unpaired)") -> str:
+def apart(difference: Difference, mark: str = " (unpaired)") -> str:
     """A difference with its standard error, and a mark if the error is not paired.
 
     >>> apart(Difference(0.02, 0.01, paired=True)), apart(Difference(0.02, 0.01, paired=False))
     ('+0.020 ± 0.010', '+0.020 ± 0.010 (unpaired)')
     """
-    if difference is None:
-        return ""
     text = number(difference.value, difference.stderr, sign=True)
     if not difference.paired:
         text += mark
     return text
 
 
-def unpaired(differences: Iterable[Difference | None]) -> tuple[str, ...]:
-    """The note below a table in which some errors of differences are not paired."""
-    if all(difference.paired for difference in differences if difference):
-        return ()
-    return (UNPAIRED,)
+def table(
+    header: Sequence[str], rows: Iterable[Sequence[object]], title: str = "", *notes: str
+) -> Table:
+    """A table of values: a score is a pair with its error, a text stays, None is empty; a note says
+    which differences are not paired.
+    """
+    shown = []
+    differences = []
+    for row in rows:
+        texts = []
+        for value in row:
+            match value:
+                case Difference():
+                    differences.append(value)
+                    texts.append(apart(value, " *"))
+                case (float() | int() | None as score, float() | int() | None as stderr):
+                    texts.append(number(score, stderr))
+                case int():
+                    texts.append(f"{value:,}")
+                case _:
+                    texts.append("" if value is None else str(value))
+        shown.append(texts)
+    if not all(difference.paired for difference in differences):
+        notes += (UNPAIRED,)
+    return Table(header, shown, title, notes)
 
 
 def percent(share: float) -> str:
@@ -186,19 +179,6 @@ def si(value: float) -> str:
     return f"{shown:,.15g} {SI[exponent]}".strip()
 
 
-def probability(share: float) -> str:
-    """A probability estimated from draws, which cannot resolve 0 and 1.
-
-    >>> probability(0.41), probability(1.0), probability(0.001)
-    ('41 %', 'over 99 %', 'under 1 %')
-    """
-    if share > 0.99:
-        return "over 99 %"
-    if share < 0.01:
-        return "under 1 %"
-    return percent(share)
-
-
 def need_matplotlib() -> None:
     """Raise a `ConfigError` before anything is drawn if matplotlib is not installed."""
     if find_spec("matplotlib") is None:
@@ -207,6 +187,14 @@ def need_matplotlib() -> None:
         )
 
 
-def card(title: str, rows: Mapping[str, str]) -> str:
-    """A small HTML table for a notebook, in the colours of its theme."""
-    return template("card.html").render(title=title, rows=rows)
+class Card:
+    """What a notebook shows as a small table, in the colours of its theme: a title, and texts by
+    label.
+    """
+
+    def _card(self) -> tuple[str, Mapping[str, str]]:
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        title, rows = self._card()
+        return template("card.html").render(title=title, rows=rows)

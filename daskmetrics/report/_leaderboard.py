@@ -7,7 +7,8 @@ from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daskmetrics.answer.verdict import RankedArm, Scores, ranked_arms
+from daskmetrics.answer.answer import RankedArm, ranked_arms
+from daskmetrics.answer.ties import Scores
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm, Checkpoint
 from daskmetrics.core.table import Table
@@ -146,6 +147,8 @@ class Leaderboard:
         if len(self.weights) == 1:
             tasks = []
         is_single = self._checkpoint is not None
+        # a best one without others within its error is no tie
+        mark = "tied" if sum(bool(row.tied) for row in self.arms) > 1 else "best"
         rows = []
         for row in self.arms[:TEXT_ROWS]:
             named = [str(row.arm.layer) if is_single else str(row.arm)]
@@ -153,7 +156,7 @@ class Leaderboard:
                 named.append(row.arm.readout or "default")
             mean = number(row.mean, row.stderr) if row.mean is not None else ""
             scores = [number(row.scores[task][0]) if task in row.scores else "" for task in tasks]
-            rows.append((*named, mean, "tied" if row.tied else "", *scores))
+            rows.append((*named, mean, mark if row.tied else "", *scores))
         header = ["candidate"]
         title = "Leaderboard"
         if is_single:
@@ -166,7 +169,7 @@ class Leaderboard:
             board=self, best=self.arms[0].arm if self.arms else None, most=TEXT_TASKS, hidden=hidden
         )
         header += ["score", "best", *tasks]
-        return Table(tuple(header), tuple(rows), title, tuple(notes.strip().splitlines()))
+        return Table(header, rows, title, notes.strip().splitlines())
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw mean scores with standard errors along the layers: a line for each of the best
@@ -193,23 +196,18 @@ class Leaderboard:
         >>> board.plot().set_title("My layers")  # doctest: +SKIP
         """
         need_matplotlib()
-        import pandas
-
         from daskmetrics.report.figures import BESIDE, axes_for, layer_lines
 
-        rows = []
-        for row in self.arms:
-            label = f"{row.arm.checkpoint} {row.arm.readout}".strip()
-            if row.mean is not None:
-                rows.append((label, row.arm.layer, row.mean, row.stderr))
-        if not rows:
+        points = self.to_frame()[["layer", "mean", "stderr"]]
+        points = points.set_axis(["layer", "value", "error"], axis=1)
+        points["label"] = [f"{row.arm.checkpoint} {row.arm.readout}".strip() for row in self.arms]
+        points = points.dropna(subset="value")
+        if points.empty:
             raise DataError(
                 "No candidate was scored on every task of the objective, so there is no mean score"
                 " to draw."
             )
-        points = pandas.DataFrame(rows, columns=["label", "layer", "value", "error"])
-        shown = points["label"].unique()[:MOST_LINES]
-        points = points[points["label"].isin(shown)]
+        points = points[points["label"].isin(points["label"].unique()[:MOST_LINES])]
         points.attrs["label"] = "mean score"
         ax = axes_for(ax)
         layer_lines(ax, points)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +48,7 @@ class Field:
     ) -> Field:
         """The field of arms, from the values and errors that are known of some arms."""
         estimates = [known.get(arm, NO_VALUE) for arm in arms]
-        return cls(name, group, units, *np.array(estimates, dtype=float).reshape(-1, 2).T)
+        return cls(name, group, units, *np.array(estimates, float).reshape(-1, 2).T)
 
     @property
     def label(self) -> str:
@@ -107,14 +108,12 @@ def score_fields(run: RecordedRun, arms: Sequence[Arm]) -> list[Field]:
 
 def metric_fields(run: RecordedRun, arms: Sequence[Arm]) -> list[Field]:
     """The metrics that were measured; they belong to layers, whatever the readout."""
-    errors = analysis.metrics(run, "stderr")
     layers = [analysis.layer_of(arm) for arm in arms]
-    measured = []
-    for name, values in analysis.metrics(run).items():
-        deviations = errors.get(name, {})
-        estimates = {arm: (value, deviations.get(arm, math.nan)) for arm, value in values.items()}
-        measured.append(Field.of(name, METRICS, analysis.units(run, name), layers, estimates))
-    return measured
+    units = analysis.units(run)
+    return [
+        Field.of(name, METRICS, units[name], layers, values)
+        for name, values in analysis.metrics(run).items()
+    ]
 
 
 def shown_first(run: RecordedRun, suites: Sequence[Suite] = ()) -> list[Field]:
@@ -135,9 +134,9 @@ def fields(
     shown = metric_fields(run, arms)
     sizes = sizes_of(run)
     priced = {arm: sizes[arm.model].cost(arm) for arm in arms if arm.model in sizes}
-    for name in differing_costs(list(priced.values())):
+    for name, label in differing_costs(priced.values()).items():
         costs = {arm: (float(getattr(cost, name)), math.nan) for arm, cost in priced.items()}
-        shown.append(Field.of(COST_NAMES[name], COSTS, "", arms, costs))
+        shown.append(Field.of(label, COSTS, "", arms, costs))
     if not run.recorded:
         return shown
     scores = score_fields(run, arms)
@@ -157,6 +156,7 @@ def fields(
     return [*scores, *shown]
 
 
-def differing_costs(costs: Sequence[ArmCost]) -> list[str]:
-    """The costs that differ between arms."""
-    return [name for name in COST_NAMES if len({getattr(cost, name) for cost in costs}) > 1]
+def differing_costs(costs: Collection[ArmCost]) -> dict[str, str]:
+    """The costs of `COST_NAMES` that differ between arms."""
+    values = {name: set(map(attrgetter(name), costs)) for name in COST_NAMES}
+    return {name: label for name, label in COST_NAMES.items() if len(values[name]) > 1}

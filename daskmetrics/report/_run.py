@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskmetrics.answer import analysis
-from daskmetrics.answer.answer import Answer, answer_of
+from daskmetrics.answer.answer import Answer, Verdict, answer_of
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.status import status_of
 from daskmetrics.answer.trade_offs import ArmCost, TradeOffs, sizes_of, trade_offs_of
-from daskmetrics.answer.verdict import Verdict
 from daskmetrics.core.events import scored as scored_units
 from daskmetrics.core.names import Arm
-from daskmetrics.report._format import answer_rows, card, need_matplotlib, rows_of, template
+from daskmetrics.report._format import Card, answer_rows, need_matplotlib, rows_of, template
 from daskmetrics.report._leaderboard import Leaderboard
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ DOOR = [
 
 
 @dataclass(frozen=True)
-class Best:
+class Best(Card):
     """The recommended arm: the best of those scored on every task or, without any, of those with a
     score.
 
@@ -147,12 +146,12 @@ class Best:
         rows = answer_rows(self.answer)
         return f"{rows['Use']}\n{rows['Gain']}"
 
-    def _repr_html_(self) -> str:
+    def _card(self) -> tuple[str, dict[str, str]]:
         rows = answer_rows(self.answer)
-        return card(f"Use {rows.pop('Use')}", rows)
+        return f"Use {rows.pop('Use')}", rows
 
 
-class Run(RecordedRun):
+class Run(RecordedRun, Card):
     """A run's configuration, results and answer.
 
     Parameters
@@ -183,11 +182,11 @@ class Run(RecordedRun):
             text = rows["best"]
         return f"<Run {self.folder.path}: {text}>"
 
-    def _repr_html_(self) -> str:
+    def _card(self) -> tuple[str, dict[str, str]]:
         rows = {"folder": str(self.folder.path), **dict(status_rows(self))}
         if self.result:
-            rows = {"state": self.state, "folder": rows["folder"], **answer_rows(self.answer)}
-        return card(self.start.name, rows)
+            rows = {"state": rows["state"], "folder": rows["folder"], **answer_rows(self.answer)}
+        return self.start.name, rows
 
     @property
     def state(self) -> str:
@@ -209,11 +208,8 @@ class Run(RecordedRun):
         ...     cluster.client.submit(sum, [1, 2]).result()
         """
         from daskmetrics.cluster import ProfileCluster
-        from daskmetrics.config import Cluster
 
-        keys = self.config["cluster"].items()  # of an earlier version, some may be gone
-        profile = {key: x for key, x in keys if x is not None or key in Cluster.model_fields}
-        return ProfileCluster(profile, run=f"{self.start.name}-notebook", **changes)
+        return ProfileCluster(self.config["cluster"], run=f"{self.start.name}-notebook", **changes)
 
     @cached_property
     def answer(self) -> Answer:

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from itertools import chain
 
 from daskmetrics.answer import analysis
-from daskmetrics.answer.answer import Answer, FreshItems, Worth
+from daskmetrics.answer.answer import Answer, Verdict
 from daskmetrics.answer.comparison import (
     Agreement,
     ArmComparison,
@@ -19,13 +19,12 @@ from daskmetrics.answer.comparison import (
     RunComparison,
     compare_best,
     different_settings,
-    unlike_tasks,
 )
 from daskmetrics.answer.posterior import posterior_of
 from daskmetrics.answer.recorded import RecordedRun, cell_of
 from daskmetrics.answer.status import worker_use
 from daskmetrics.answer.trade_offs import TradeOffs, trade_offs_of
-from daskmetrics.answer.verdict import Verdict
+from daskmetrics.answer.worth import FreshItems, Worth
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import WITHIN_ERROR
@@ -40,17 +39,17 @@ from daskmetrics.report._format import (
     candidate,
     fact,
     number,
-    over,
     percent,
     rows_of,
-    scored,
     si,
-    unpaired,
+    table,
+    template,
 )
 from daskmetrics.report._run import Run, status_rows
 
 SHOWN = 6  #: decisions that are listed
 MOST_ROWS = 8  #: of the table by task, beside the answer
+NOT_MEASURED = (None, None)  # a score
 COSTS = ("layers", "parameters", "operations", "texts/s", "dimensions", "bytes")
 
 
@@ -68,6 +67,7 @@ def tables(answer: Answer) -> list[Table]:
 
 def tasks_table(answer: Answer, most: int | None = None) -> Table:
     """The best candidate over all tasks, by kind and by task."""
+    default = answer.default.arm
     standings = (answer.verdict.overall, *answer.verdict.parts)
     rows = []
     for standing in standings[:most]:
@@ -77,67 +77,50 @@ def tasks_table(answer: Answer, most: int | None = None) -> Table:
         within = "not tested"
         if standing.tied:
             within = f"{len(standing.tied) - 1} of {standing.tested - 1}"
-        score = number(standing.score, standing.stderr)
-        gained = "–"
-        if standing.arm != answer.default.arm:
-            gained = apart(standing.gain, " *")
-        rows.append((title, str(standing.arm), score, gained, within))
-    notes = [f"Gain: over {candidate(answer.default.arm)}. The same scores chose the best."]
+        score = standing.score, standing.stderr
+        gain = "–" if standing.arm == default else standing.gain
+        rows.append((title, standing.arm, score, gain, within))
+    note = f"Gain: over {candidate(default)}. The same scores chose the best."
     if len(rows) < len(standings):
-        notes = [f"{len(standings) - len(rows)} more rows: daskmetrics best {answer.folder}"]
-    notes += unpaired(standing.gain for standing in standings[:most])
-    header = ("for", "best", "score", "gain", "within its error")
-    return Table(header, tuple(rows), "By task", tuple(notes))
+        note = f"{len(standings) - len(rows)} more rows: daskmetrics best {answer.folder}"
+    return table(("for", "best", "score", "gain", "within its error"), rows, "By task", note)
 
 
 def models_table(verdict: Verdict) -> Table:
     """The best candidate of every model beside its last layer."""
     rows = []
     for standing in verdict.models:
-        best = "no score"
-        if standing.best:
-            best = str(standing.best)
-        elif standing.scores:
-            best = "not scored on every task"
-        scores = [number(*(score or (None,))) for score in (standing.score, standing.last_score)]
-        rows.append((standing.model, best, *scores, apart(standing.gain, " *")))
-    header = ("model", "best", "score", "its last layer", "gain")
-    notes = unpaired(standing.gain for standing in verdict.models)
-    return Table(header, tuple(rows), "By model", notes)
+        missing = "not scored on every task" if standing.scores else "no score"
+        scores = [score or NOT_MEASURED for score in (standing.score, standing.last_score)]
+        rows.append((standing.model, standing.best or missing, *scores, standing.gain))
+    return table(("model", "best", "score", "its last layer", "gain"), rows, "By model")
 
 
 def readouts_table(worths: tuple[Worth, ...], weights: Mapping[str, float]) -> Table:
     """What each choice of a readout is worth."""
     rows = []
     for worth in worths:
-        effect = "loses"
+        effect = "gains" if worth.difference.value > 0 else "loses"
         if not worth.beyond:
             effect = WITHIN_ERROR
-        elif worth.difference.value > 0:
-            effect = "gains"
-        difference = apart(worth.difference, " *")
-        choices = (worth.value or "default", worth.base or "default")
-        rows.append((worth.choice, *choices, difference, effect, f"{worth.pairs:,}"))
+        choices = worth.value or "default", worth.base or "default"
+        rows.append((worth.choice, *choices, worth.difference, effect, worth.pairs))
     header = ("choice of", "is", "instead of", "difference", "effect", "pairs")
-    notes = [
-        f"Of the {over(weights.values())}, over pairs that differ in this alone, at 95 % for all.",
-        *unpaired(worth.difference for worth in worths),
-    ]
-    title = "What each choice of a readout is worth"
-    return Table(header, tuple(rows), title, tuple(notes))
+    note = template("readouts.txt").render(weights=list(weights.values()))
+    return table(header, rows, "What each choice of a readout is worth", note)
 
 
 def fresh_table(fresh: FreshItems) -> Table:
     """The finalists on items that were kept back from the search."""
-    rows = []
-    for finalist in fresh.finalists:
-        scores = [number(*score) for score in (finalist.searched or (None,), finalist.fresh)]
-        rows.append((str(finalist.arm), *scores, apart(finalist.lead, " *")))
+    rows = [
+        (finalist.arm, finalist.searched or NOT_MEASURED, finalist.fresh, finalist.lead)
+        for finalist in fresh.finalists
+    ]
     header = ("finalist", "in the search", "on fresh items", "chosen one higher by")
     notes = [f"{percent(fresh.share)} of the items were kept back from the search."]
     if fresh.unscored:
         notes.append(f"Not scored on all of them: {', '.join(map(str, fresh.unscored))}.")
-    return Table(header, tuple(rows), "Fresh items", tuple(notes))
+    return table(header, rows, "Fresh items", *notes)
 
 
 def trade_offs_table(compared: TradeOffs) -> Table:
@@ -148,16 +131,13 @@ def trade_offs_table(compared: TradeOffs) -> Table:
         kept = si(cost.parameters)
         if cost.whole is not None:
             kept += f" of {si(cost.whole)}"
-        speed = "unknown"
+        speed = "unknown" if cost.seconds is None else "–"
         if cost.texts_per_second:
             speed = si(cost.texts_per_second)
-        elif cost.seconds is not None:
-            speed = "–"
-        score = (str(row.arm), number(row.score, row.stderr), apart(row.gain, " *"))
-        sizes = (f"{cost.dimensions:,}", f"{cost.bytes:,}")
-        rows.append((*score, str(cost.layers), kept, si(cost.flops), speed, *sizes))
+        sizes = cost.layers, kept, si(cost.flops), speed, cost.dimensions, cost.bytes
+        rows.append((row.arm, (row.score, row.stderr), row.gain, *sizes))
     tokens = sorted({math.floor(size.tokens) for size in compared.sizes.values()})
-    notes = (
+    notes = [
         (
             f"The best of {plural(len(compared.arms), 'candidate')} scored on all tasks at each"
             " cost. Gain: above the row before."
@@ -166,13 +146,12 @@ def trade_offs_table(compared: TradeOffs) -> Table:
             f"For a text of {', '.join(map(str, tokens))} tokens. Texts/s: measured for the deepest"
             " layer."
         ),
-        *unpaired(row.gain for row in compared.front),
-    )
+    ]
     if not all(size.is_measured for size in compared.sizes.values()):
-        notes += ("Tokens: the greatest length, where a run recorded none.",)
+        notes.append("Tokens: the greatest length, where a run recorded none.")
     if assumed := [model for model, size in compared.sizes.items() if not size.network]:
-        notes += (f"Estimated for {', '.join(assumed)}: 12 width² weights a block.",)
-    return Table(("candidate", "score", "gain", *COSTS), tuple(rows), notes=notes)
+        notes.append(f"Estimated for {', '.join(assumed)}: 12 width² weights a block.")
+    return table(("candidate", "score", "gain", *COSTS), rows, "", *notes)
 
 
 def folded_tables(run: RecordedRun) -> dict[str, Table]:
@@ -187,16 +166,14 @@ def folded_tables(run: RecordedRun) -> dict[str, Table]:
 
 def _predictors(run: RecordedRun) -> Table:
     """How well each metric ranks candidates as the scores do, the closest first."""
-    table = analysis.correlations(run)
-    table["text"] = [
+    correlations = analysis.correlations(run)
+    correlations["text"] = [
         f"{rho:+.2f} ({count:,})".replace("-", "\N{MINUS SIGN}") if count else "too few"
-        for rho, count in table.itertuples(index=False)
+        for rho, count in correlations.itertuples(index=False)
     ]
-    rows = []
-    for name, of_metric in table.groupby(level="metric", sort=False):
-        rows.append((str(name), *of_metric["text"]))
-    groups = map(str, table.index.unique("group"))
-    return Table(("metric", *groups), tuple(rows), notes=(analysis.ABOUT_RHO,))
+    by_metric = correlations.groupby(level="metric", sort=False)["text"]
+    rows = [(name, *texts) for name, texts in by_metric]
+    return table(("metric", *correlations.index.unique("group")), rows, "", analysis.ABOUT_RHO)
 
 
 def _workers(run: RecordedRun) -> Table:
@@ -206,35 +183,32 @@ def _workers(run: RecordedRun) -> Table:
         shares = [
             "unknown" if share is None else f"{share:.0%}" for share in (worker.busy, worker.cpu)
         ]
-        sizes = []
-        for size, missing in ((worker.memory, "unknown"), (worker.gpu_memory, "none")):
-            sizes.append(missing if size is None else f"{size / 2**30:.1f} GiB")
+        sizes = [
+            missing if size is None else f"{size / 2**30:.1f} GiB"
+            for size, missing in ((worker.memory, "unknown"), (worker.gpu_memory, "none"))
+        ]
         rows.append((worker.worker, worker.host, str(worker.units), *shares, *sizes))
-    header = ("worker", "host", "units", "busy", "CPU", "memory", "GPU memory")
-    return Table(header, tuple(rows))
+    return Table(("worker", "host", "units", "busy", "CPU", "memory", "GPU memory"), rows)
 
 
 def status_text(run: Run) -> str:
     """Progress, what is missing or doubtful, the leading candidate and the location of the
     files.
     """
-    rows = status_rows(run, problems=True)
-    rows[0] = run.start.name, run.state
-    lines = [fact(*row) for row in rows]
+    (_, state), *rows = status_rows(run, problems=True)
+    lines = [fact(*row) for row in ((run.start.name, state), *rows)]
     return "\n".join(lines).strip() + f"\n\n{whereabouts(run.folder)}"
 
 
-def summary_text(run: Run) -> str:
-    """What a run ends with: the answer, the best candidates of a few tasks, and three paths."""
-    if not run.result:
+def best_text(run: Run, in_short: bool = False) -> str:
+    """The answer with all its tables and three paths; ``in_short``, as a run ends, with the best
+    candidates of a few tasks, or how far the run is while it has no answer.
+    """
+    if in_short and not run.result:
         return status_text(run)
-    return best_text(run, [tasks_table(run.answer, MOST_ROWS)])
-
-
-def best_text(run: Run, beside: Sequence[Table] | None = None) -> str:
-    """The answer, with all its tables or those that are given."""
-    rows = Table((), tuple(answer_rows(run.answer).items()))
-    blocks = [table.as_text(WIDTH) for table in (rows, *(beside or tables(run.answer)))]
+    rows = Table((), list(answer_rows(run.answer).items()))
+    beside = [tasks_table(run.answer, MOST_ROWS)] if in_short else tables(run.answer)
+    blocks = [part.as_text(WIDTH) for part in (rows, *beside)]
     if run.watched:
         blocks.append(fact("watch", run.watched))
     return "\n\n".join([*blocks, whereabouts(run.folder)])
@@ -274,8 +248,8 @@ def explain_tables(run: Run, name: str) -> list[Table]:
         picks=[(pick, cell.task) for pick, cell in picks if cell.arm == arm],
         most=SHOWN,
     )
-    shown = [Table((), tuple(rows), str(arm)), _scores(run, arm, leader), _metrics(run, arm)]
-    return [table for table in shown if table.rows]
+    shown = [Table((), rows, str(arm)), _scores(run, arm, leader), _metrics(run, arm)]
+    return [part for part in shown if part.rows]
 
 
 def _scores(run: Run, arm: Arm, leader: Arm) -> Table:
@@ -287,21 +261,22 @@ def _scores(run: Run, arm: Arm, leader: Arm) -> Table:
         best = max(by_arm.values(), default=None)
         compared = (by_arm.get(arm), by_arm.get(leader), best)
         rows.append((task, *map(number, compared)))
-    return Table(("task", "this one", "leader", "best score"), tuple(rows))
+    return Table(("task", "this one", "leader", "best score"), rows)
 
 
 def _metrics(run: Run, arm: Arm) -> Table:
     """The metrics of the arm's layer, and how they compare with those of all."""
     layer = analysis.layer_of(arm)
+    units = analysis.units(run)
     rows = []
     for name, values in analysis.metrics(run).items():
         if layer not in values:
             rows.append((name, "undefined", "", ""))
             continue
-        below = sum(value < values[layer] for value in values.values()) / len(values)
-        value = f"{values[layer]:.4g}"
-        rows.append((name, value, analysis.units(run, name), f"{percent(below)} of the layers"))
-    return Table(("metric", "value", "units", "greater than"), tuple(rows))
+        layer_value, _ = values[layer]
+        below = sum(value < layer_value for value, _ in values.values()) / len(values)
+        rows.append((name, f"{layer_value:.4g}", units[name], f"{percent(below)} of the layers"))
+    return Table(("metric", "value", "units", "greater than"), rows)
 
 
 def within_table(run: Run, within: float) -> Table:
@@ -319,7 +294,7 @@ def within_table(run: Run, within: float) -> Table:
             f"{si(less.parameters)} weights in place of {si(best.parameters)}, "
             f"{si(less.flops)} operations for a text in place of {si(best.flops)}"
         )
-    return Table((), tuple(rows.items()))
+    return Table((), list(rows.items()))
 
 
 def compare_tables(
@@ -347,12 +322,11 @@ def compare_tables(
 def _arms(run: Run, other: Run, compared: ArmComparison) -> Table:
     rows = []
     for task, gap in compared.tasks.items():
-        score = scored(run.recorded[compared.arm][task])
-        other_score = scored(other.recorded[compared.other][task])
-        rows.append((task, score, other_score, apart(gap, " *"), gap.relation))
+        pair = run.recorded[compared.arm][task], other.recorded[compared.other][task]
+        scores = ((score.score, score.stderr) for score in pair)
+        rows.append((task, *scores, gap, gap.relation))
     header = ("task", str(compared.arm), str(compared.other), "difference", "")
-    notes = unpaired(compared.tasks.values())
-    return Table(header, tuple(rows), _mean(run, other, compared), notes)
+    return table(header, rows, _mean(run, other, compared))
 
 
 def _mean(run: Run, other: Run, compared: ArmComparison) -> str:
@@ -385,7 +359,7 @@ def _agreement(title: str, shared: Agreement, left_out: Sequence[str]) -> Table:
     if left_out:
         reason = f"{len(left_out):,} of other splits or subsets; for example {left_out[0]}"
         rows.append(("left out", reason))
-    return Table((), tuple(rows), title)
+    return Table((), rows, title)
 
 
 def answers(runs: Mapping[str, Run]) -> Table:
@@ -399,7 +373,7 @@ def answers(runs: Mapping[str, Run]) -> Table:
         columns.append(column)
     labels = dict.fromkeys(chain.from_iterable(columns))
     rows = [(label, *(column.get(label, "") for column in columns)) for label in labels]
-    return Table(("", *runs), tuple(rows))
+    return Table(("", *runs), rows)
 
 
 def scores(runs: Mapping[str, Run]) -> Table:
@@ -411,19 +385,18 @@ def scores(runs: Mapping[str, Run]) -> Table:
     best = {name: run.answer.best.scores for name, run in runs.items() if run.result}
     base, *others = best
     gaps = {name: compare_best(runs[base], runs[name]).tasks for name in others}
-    unlike = {name: unlike_tasks(runs[base], runs[name]) for name in others}
     rows = []
     for task in dict.fromkeys(chain.from_iterable(run.tasks for run in runs.values())):
-        row = [task, *(scored(best.get(name, {}).get(task)) for name in runs)]
+        row: list[object] = [task]
+        for name in runs:
+            score = best.get(name, {}).get(task)
+            row.append((score.score, score.stderr) if score else NOT_MEASURED)
         for name in others:
-            gap = apart(gaps[name].get(task), " *")
-            if task in best[base] and task in best[name] and task in unlike[name]:
-                gap = "other subsets"
-            row.append(gap)
-        rows.append(tuple(row))
-    differences = chain.from_iterable(of_run.values() for of_run in gaps.values())
-    header = ("task", *runs, *(f"{name} − {base}" for name in others))
-    return Table(header, tuple(rows), notes=unpaired(differences))
+            gap = gaps[name].get(task)
+            is_shared = task in best[base] and task in best[name]
+            row.append("other subsets" if is_shared and not gap else gap)
+        rows.append(row)
+    return table(("task", *runs, *(f"{name} − {base}" for name in others)), rows)
 
 
 def settings(runs: Mapping[str, Run]) -> Table:
@@ -431,4 +404,4 @@ def settings(runs: Mapping[str, Run]) -> Table:
     rows = []
     for key, values in different_settings(*runs.values()).items():
         rows.append((key, *("" if value is None else str(value) for value in values)))
-    return Table(("different setting", *runs), tuple(rows))
+    return Table(("different setting", *runs), rows)

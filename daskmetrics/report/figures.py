@@ -5,9 +5,8 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping, Sequence
-from itertools import cycle, pairwise, product
+from itertools import cycle, product
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import matplotlib
@@ -210,13 +209,12 @@ class Plots:
         if name not in (SCORE, *run.tasks, *metrics):
             raise unknown("quantity", name, [SCORE, *run.tasks, *metrics])
         arms = drawn_arms(run, suites, readout)
-        shown = score_fields(run, arms)[: LINES + 1]
+        shown = score_fields(run, arms)
         if name != SCORE:
-            all_fields = [*score_fields(run, arms), *metric_fields(run, arms)]
-            shown = [field for field in all_fields if field.name == name]
+            shown = [field for field in (*shown, *metric_fields(run, arms)) if field.name == name]
         if not shown or np.isnan(shown[0].values).all():
             raise self._nothing(name)
-        return shown
+        return shown[: LINES + 1]
 
     def _nothing(self, what: str) -> DataError:
         return DataError(
@@ -314,10 +312,8 @@ def layer_lines(ax: Axes, points: pandas.DataFrame) -> None:
         if missing := line["layer"][line["value"].isna()].tolist():
             name = f"{name} (no layer {', '.join(map(str, missing))})"
         line = line.dropna(subset="value").sort_values("layer")
-        places, values, errors = line[["layer", "value", "error"]].to_numpy(float).T
-        ax.errorbar(
-            places, values, errors, label=name, color=shade, marker="o", ms=3, lw=1.5, elinewidth=1
-        )
+        at = line[["layer", "value", "error"]].to_numpy(float).T
+        ax.errorbar(*at, label=name, color=shade, marker="o", ms=3, lw=1.5, elinewidth=1)
     value = points["value"]
     error = points["error"]
     ends = pandas.concat([value, value - error, value + error])
@@ -433,7 +429,7 @@ def heat_maps(fields: Sequence[Field], suite: Suite, marks: Marks) -> Figure:
 @rc_context(STYLE)
 def trade_offs(compared: TradeOffs) -> Figure:
     """Score against each cost that differs between arms."""
-    names = differing_costs([arm.cost for arm in compared.arms]) or ["layers"]
+    names = differing_costs([arm.cost for arm in compared.arms]) or {"layers"}
     figure = blank(3.1)
     axes = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
     for ax, name in zip(axes, names, strict=True):
@@ -466,8 +462,8 @@ def training_loss(losses: Mapping[str, Losses]) -> Figure:
 @rc_context(STYLE)
 def telemetry(samples: Sequence[TelemetrySample]) -> Figure:
     """How much of its processors and of its GPU each worker of a run or a map used over time."""
-    taken = pandas.Index([(sample.at - samples[0].at) / 60 for sample in samples])
-    usual = median(later - at for at, later in pairwise(taken))
+    taken = np.array([(sample.at - samples[0].at) / 60 for sample in samples])
+    between = np.diff(taken, prepend=0)
     used = {}
     for label, quantity in (("CPU, % of one", "cpu"), ("GPU, %", "gpu")):
         rows = []
@@ -475,7 +471,7 @@ def telemetry(samples: Sequence[TelemetrySample]) -> Figure:
             by_worker = sample.readings.items()
             rows.append({name: row[quantity] for name, row in by_worker if quantity in row})
         frame = pandas.DataFrame(rows, index=taken)
-        frame[np.diff(taken, prepend=0) > GAP * usual] = np.nan  # the run was not running before
+        frame[between > GAP * np.median(between[1:])] = np.nan  # the run was not running before
         if len(names := sorted(map(str, frame.columns), key=lambda name: (len(name), name))):
             used[label] = frame[names].rename(columns="worker {}".format)
     figure = blank(0.6 + 1.5 * len(used))
@@ -488,9 +484,9 @@ def telemetry(samples: Sequence[TelemetrySample]) -> Figure:
     return figure
 
 
-def write_pictures(run: RecordedRun, vectors: bool = False) -> list[str]:
+def write_pictures(run: RecordedRun, vectors: bool = False) -> dict[str, Figure]:
     """Write all figures into the folder of the report as PNG, with ``vectors`` as SVG, too, and
-    return their names.
+    return them by name.
     """
     # delete the files of figures that the run no longer has; other files are not ours
     for name, kind in product(NAMES, KINDS):
@@ -498,7 +494,7 @@ def write_pictures(run: RecordedRun, vectors: bool = False) -> list[str]:
     drawn = pictures(run)
     for (name, picture), kind in product(drawn.items(), KINDS[: 1 + vectors]):
         atomic_write(run.folder.report / f"{name}.{kind}", image(picture, kind))
-    return list(drawn)
+    return drawn
 
 
 # beside the checkpoints of a suite that was trained, and in the report of a map

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from importlib.resources import files
@@ -87,7 +87,7 @@ def write(run: Run, vectors: bool = False) -> Path:
     folder = run.folder.report
     with private(), room_for(f"the report in '{folder}'"):
         folder.mkdir(exist_ok=True)
-        pictures: list[str] = []
+        pictures: Collection[str] = ()
         if find_spec("matplotlib") is not None:
             from daskmetrics.report.figures import write_pictures
 
@@ -98,7 +98,7 @@ def write(run: Run, vectors: bool = False) -> Path:
         return atomic_write(folder / "index.html", page(run, pictures))
 
 
-def page(run: Run, pictures: Sequence[str]) -> str:
+def page(run: Run, pictures: Collection[str]) -> str:
     """The page as HTML, which loads nothing; ``pictures`` names the files of figures beside it."""
     from bokeh.core.json_encoder import serialize_json
     from bokeh.resources import Resources

@@ -34,7 +34,7 @@ from daskmetrics.core.files import RunFolder
 from daskmetrics.core.text import plural
 from daskmetrics.execution.journal import holder
 from daskmetrics.report import _sections as sections
-from daskmetrics.report._format import number, percent, scored, template
+from daskmetrics.report._format import number, percent, template
 from daskmetrics.report._run import Run, status_rows
 
 INTERVAL = 3  # seconds between two looks of an open page
@@ -285,8 +285,7 @@ class _Page(RequestHandler):  # type: ignore[misc]  # tornado is followed withou
         decisions = []
         for pick in reversed(run.picks[-LATEST:]):
             cell = cell_of(pick)
-            score = run.recorded.get(cell.arm, {}).get(cell.task)
-            decisions.append((pick, cell, scored(score, without="open")))
+            decisions.append((pick, cell, run.recorded.get(cell.arm, {}).get(cell.task)))
         return {
             "title": name,
             "run": run,

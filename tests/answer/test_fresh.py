@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from daskmetrics.answer.answer import fresh_items
+from daskmetrics.answer.worth import fresh_items
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import Difference
 from daskmetrics.core.results import Scored

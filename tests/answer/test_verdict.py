@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from daskmetrics.answer import analysis
-from daskmetrics.answer.answer import answer_of
-from daskmetrics.answer.verdict import Evidence, Verdict, verdict_of
+from daskmetrics.answer.answer import Evidence, Verdict, answer_of, verdict_of
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Suite
 from daskmetrics.core.outcomes import mean_difference, means_of

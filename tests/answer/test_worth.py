@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from daskmetrics.answer.answer import worths_of
+from daskmetrics.answer.worth import worths_of
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import pack, unpack
 from daskmetrics.core.results import Scored

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from daskmetrics import experiment
-from daskmetrics.answer.answer import fresh_items
+from daskmetrics.answer.worth import fresh_items
 from daskmetrics.bandit import Budget
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder

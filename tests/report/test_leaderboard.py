@@ -56,6 +56,15 @@ def test_arms_are_ordered_by_their_weighted_mean_and_a_task_of_weight_zero_has_a
     assert np.isnan(frame["free"][0]) and frame["free"][1] == 0.1
 
 
+def test_a_best_candidate_without_others_within_its_error_is_not_tied():
+    first, second, third = arms(0, 1, 2)
+    alone = {first: {"a": score(0.9)}, second: {"a": score(0.1)}}
+    assert [row[-1] for row in Leaderboard.of(alone, {"a": 1.0}).table().rows] == ["best", ""]
+    several = {**alone, third: {"a": score(0.9)}}
+    marks = [row[-1] for row in Leaderboard.of(several, {"a": 1.0}).table().rows]
+    assert marks == ["tied", "tied", ""]
+
+
 def test_arms_that_lack_tasks_come_last_without_a_mean():
     full, two, one = arms(0, 1, 2)
     scores = {
@@ -107,7 +116,7 @@ def test_given_ties_are_taken_over_with_the_reward_they_were_tested_in():
 
 def test_the_table_names_layers_of_one_checkpoint_and_arms_of_several_and_counts_what_it_leaves_out():
     one = Leaderboard.of({arm: {"a": score(arm.layer / 10)} for arm in arms(0, 1)}, {"a": 1.0})
-    assert str(one).splitlines()[0] == "Layers of m@main" and "1      0.100 ± 0.010  tied" in str(
+    assert str(one).splitlines()[0] == "Layers of m@main" and "1      0.100 ± 0.010  best" in str(
         one
     )
     many = {

@@ -11,7 +11,7 @@ from daskmetrics.answer import analysis
 from daskmetrics.cli import main
 from daskmetrics.core.names import Arm
 from daskmetrics.core.serialization import as_json
-from daskmetrics.report import Run, best_text, status_text, summary_text, within_table, write
+from daskmetrics.report import Run, best_text, status_text, within_table, write
 from daskmetrics.report._format import apart, candidate
 from daskmetrics.report._sections import answers
 from daskmetrics.report.page import page
@@ -36,7 +36,12 @@ def test_all_views_name_the_same_arm(a_run, story, monkeypatch):
     arm, folder = run.result.best_arm, run.folder.path
     assert arm in run.recorded
     assert run.verdict.overall.arm == arm == run.best().arm == run.answer.best.arm
-    views = [summary_text(run), best_text(run), status_text(run), text_of(within_table(run, 0.01))]
+    views = [
+        best_text(run, in_short=True),
+        best_text(run),
+        status_text(run),
+        text_of(within_table(run, 0.01)),
+    ]
     views += [
         page(run, []),
         run._repr_html_(),
@@ -76,7 +81,12 @@ def test_the_default_is_of_the_answers_own_model_and_its_relation_is_said_in_the
     assert (answer.relation == "within the error") or answer.default.arm not in overall.tied
     assert (answer.relation == "beyond the error") or answer.default.arm not in overall.worse
     gain = f"{apart(answer.difference)} over its last layer, {answer.relation}"
-    for text in (summary_text(run), best_text(run), page(run, []), run.best()._repr_html_()):
+    for text in (
+        best_text(run, in_short=True),
+        best_text(run),
+        page(run, []),
+        run.best()._repr_html_(),
+    ):
         assert gain in " ".join(text.split())
 
 
@@ -84,6 +94,6 @@ def test_a_model_without_a_score_is_named(a_run, monkeypatch):
     run = a_run()
     only = {arm: scores for arm, scores in run.recorded.items() if arm.model != "tiny"}
     monkeypatch.setattr(run, "recorded", only)
-    for text in (summary_text(run), best_text(run)):
+    for text in (best_text(run, in_short=True), best_text(run)):
         assert "no layer of tiny has a score" in " ".join(text.split())
     assert "no layer of tiny has a score" in page(run, []) and "tiny" in run._repr_html_()

@@ -54,7 +54,7 @@ def test_a_line_is_a_checkpoint_and_has_the_values_of_its_layers(finished, ax):
     (metric, values), *_ = analysis.metrics(finished).items()
     finished.plot.layers(metric, model="small", ax=ax)
     drawn = [line.get_ydata().tolist() for line in ax.get_lines()]
-    assert [values[Arm("small", "step8", layer)] for layer in range(4)] in drawn
+    assert [values[Arm("small", "step8", layer)][0] for layer in range(4)] in drawn
     assert len(drawn) == len({arm.revision for arm in values if arm.model == "small"})
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import webbrowser
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from click.testing import CliRunner
@@ -11,13 +12,13 @@ from daskmetrics.cli import main
 from daskmetrics.core.failures import Failure
 from daskmetrics.core.outcomes import Difference
 from daskmetrics.execution import Journal
-from daskmetrics.report import Run, best_text, status_text, summary_text, whereabouts
+from daskmetrics.report import Run, best_text, status_text, whereabouts
 from daskmetrics.report._format import answer_rows
 from daskmetrics.report._sections import MOST_ROWS, tasks_table
 from daskmetrics.report.page import page
 from tests.report.conftest import STEPS, TASKS, mean_scores
 
-TEXTS = (status_text, summary_text)
+TEXTS = (status_text, partial(best_text, in_short=True))
 #: that a newcomer does not know
 JARGON = ("arm", "cell", "reward", "exhaustive", "assumed", "simplest", "told from")
 
@@ -45,7 +46,7 @@ def test_the_answer_has_at_most_twelve_rows_of_plain_words_in_short_sentences(a_
     labels = "Use, Best of, Gain, Sure, Cheaper, Per task, Fresh, Check, Cost, Save, Decide"
     order = labels.split(", ")
     assert list(rows) == [label for label in order if label in rows] and len(order) <= 12
-    text = summary_text(run)
+    text = best_text(run, in_short=True)
     assert text.startswith("Use ")
     shown = " ".join(text.replace(str(run.folder.path), "RUN").lower().split())
     assert not [word for word in JARGON if f" {word}" in shown]
@@ -56,7 +57,7 @@ def test_the_answer_has_at_most_twelve_rows_of_plain_words_in_short_sentences(a_
 
 
 def test_the_summary_has_the_numbers_of_the_answer(finished):
-    text, answer = summary_text(finished), finished.answer
+    text, answer = best_text(finished, in_short=True), finished.answer
     assert f"{answer.best.score:.3f} ± {answer.best.stderr:.3f}" in text.splitlines()[0]
     assert f"{finished.result.cells} of 105 scores" in text
     assert f"about {answer.cost.share:.0%}".replace("%", " %") + " of the time" in text
@@ -70,7 +71,7 @@ def test_no_more_is_claimed_than_was_scored(a_run):
     run = a_run(budget=0.09)
     answer, scored = run.answer, len(run.answer.best.scores)
     assert not answer.confirmed and 0 < scored < 3 and answer.sureness is None
-    for shown in (summary_text(run), run.best()._repr_html_(), page(run, [])):
+    for shown in (best_text(run, in_short=True), run.best()._repr_html_(), page(run, [])):
         assert f"the best so far, scored on {scored} of 3 tasks" in " ".join(shown.split())
     rows = answer_rows(answer)
     assert "none of 35 candidates" in rows["Best of"] and "too few scores" in rows["Sure"]
@@ -121,7 +122,7 @@ def test_the_best_of_every_kind_and_task_is_in_a_table_of_at_most_eight_rows(fin
 def test_a_result_without_kinds_of_tasks_is_read(a_run):
     run = a_run()
     run.result = replace(run.result, kinds=[])
-    assert "classification" in summary_text(run)
+    assert "classification" in best_text(run, in_short=True)
 
 
 def test_mean_scores_are_over_the_tasks_of_the_objective(a_run):
@@ -130,7 +131,7 @@ def test_mean_scores_are_over_the_tasks_of_the_objective(a_run):
     assert len(best.scores) == 3
     assert best.score == best.scores["stdlib:retrieval"].score == analysis.leader(run)[1][0]
     assert run.answer.difference.value == pytest.approx(best.score - default.score)
-    assert "(stdlib:retrieval)" in summary_text(run).splitlines()[0]
+    assert "(stdlib:retrieval)" in best_text(run, in_short=True).splitlines()[0]
 
 
 def test_failures_have_a_count_a_reason_and_an_example(finished):
