@@ -70,8 +70,9 @@ def status(run: Path, follows: bool) -> Output:
 
     if follows:
         return Output(no_document, lambda: _follow(run))
-    workers = _workers(RunFolder(run))
-    if not RunFolder(run).journal.exists() and (job := _driver_job(run)):
+    folder = RunFolder(run)
+    workers = _workers(folder)
+    if not folder.journal.exists() and (job := _driver_job(run)):
         # the job has not started the run
         return Output(lambda: {"folder": run, "finished": False, "job": job}, lambda: say(job))
     if is_map(run):

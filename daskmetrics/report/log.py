@@ -52,9 +52,9 @@ def journal_text(lines: Sequence[Numbered]) -> str:
     """One line per entry: the fields that say something, the reason of a failure last."""
     rows = []
     for number, entry in lines:
-        plain = {name: value for name, value in to_json(entry).items() if value}
-        for name in HIDDEN:
-            plain.pop(name, None)
+        plain = {
+            name: value for name, value in to_json(entry).items() if value and name not in HIDDEN
+        }
         texts = [str(plain.pop(name)) for name in ("kind", "name", "status") if name in plain]
         reason = plain.pop("reason", "")
         texts.append(shorten(json.dumps(plain, ensure_ascii=False), LONGEST, placeholder=" ..."))
