@@ -1,9 +1,13 @@
-"""How far a run is: one frozen value, whose serialisation is the JSON of `status`."""
+"""How far a run or a map is: one frozen value, whose serialisation is the JSON of `status`."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -13,9 +17,15 @@ from daskmetrics.answer.analysis import Cost
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.core.events import RunFinished, RunStarted, UsageMeasured, WorkerJoined
 from daskmetrics.core.failures import Failure
-from daskmetrics.core.files import RunFolder
+from daskmetrics.core.files import RunFolder, atomic_write, require_regular
+from daskmetrics.core.machine import environment
 from daskmetrics.core.names import Arm
+from daskmetrics.core.results import Scored
+from daskmetrics.core.serialization import build, parse
 from daskmetrics.core.telemetry import PROCESS_GROUP, TelemetrySample, read_samples
+from daskmetrics.execution.journal import mark_of
+from daskmetrics.execution.map.folder import read_map
+from daskmetrics.execution.map.result_table import summary_text
 
 IDLE, LATEST = 10.0, 3  # a GPU is idle below this mean utilisation, per cent, over so many samples
 FRESH = 60.0  # seconds after which a sample no longer says what happens now
@@ -81,6 +91,50 @@ def status_of(run: RecordedRun) -> RunStatus:
     )
 
 
+@dataclass(frozen=True)
+class MapStatus:
+    """How far a map is: all its items, its results by status, and a text of aggregates and
+    failures.
+
+    It is kept in the folder of the map, with a digest of every byte of the files that it was
+    computed from, so that it is not computed again before they change.
+    """
+
+    items: int
+    finished: bool
+    counts: Mapping[str, int]
+    text: str
+    digest: str
+
+    @classmethod
+    def of(cls, folder: RunFolder) -> MapStatus:
+        """How far a map is, as its files are now; errors as for `read_map`."""
+        digest = _digest(folder.must_exist())
+        with suppress(OSError, ValueError, TypeError):
+            kept = build(cls, parse(folder.summary.read_bytes()))
+            if kept.digest == digest:
+                return kept
+        *_, tracker = read_map(folder.path)
+        results = tracker.results()
+        items = len(tracker.states)
+        counts = dict(Counter(result.status for result in results))
+        text = summary_text(results, items)
+        status = cls(items, len(results) == items, counts, text, digest)
+        if _digest(folder) == digest:  # otherwise the map went on meanwhile
+            with suppress(OSError):  # it is of another user, or the disk is full
+                atomic_write(folder.summary, json.dumps(vars(status)))
+        return status
+
+
+def _digest(folder: RunFolder) -> str:
+    digest = hashlib.sha256(str(environment("daskmetrics")).encode())
+    for path in (folder.journal, mark_of(folder.journal), folder.items):
+        require_regular(path)
+        with suppress(FileNotFoundError), path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
 def idle_gpus(samples: Sequence[TelemetrySample], now: float) -> dict[str, str]:
     """Workers whose GPU idles now, with the reason.
 
@@ -124,9 +178,7 @@ class WorkerUse:
 
 
 def worker_use(run: RecordedRun) -> tuple[WorkerUse, ...]:
-    """One item for each worker with a record, sorted by name."""
-    import pandas
-
+    """One item for each worker with a record or an encoding, sorted by name."""
     hosts = {entry.name: entry.host for entry in run.entries if isinstance(entry, WorkerJoined)}
     usage: dict[str, Mapping[str, float]] = {}
     for entry in run.entries:
@@ -137,23 +189,29 @@ def worker_use(run: RecordedRun) -> tuple[WorkerUse, ...]:
     length = 0.0  # unknown, unless the run was started once
     if len(started) == len(ended) == 1:
         length = max(0.0, ended[0] - started[0])
-    rows = [
-        (record.worker, record.seconds, getattr(record.value, "encode_seconds", 0.0))
-        for record in run.records
-    ]
-    units = pandas.DataFrame(rows, columns=["worker", "seconds", "encoding"])
-    # the worker of the first score has most likely made the encoding that others share
-    units.loc[units.duplicated(["worker", "encoding"]), "encoding"] = 0.0
-    units["seconds"] += units["encoding"]
+    units: Counter[str] = Counter()
+    seconds: defaultdict[str, float] = defaultdict(float)
+    encodings: set[tuple[str, float]] = set()  # which scores share
+    for record in run.records:
+        if record.worker is None:  # imported
+            continue
+        units[record.worker] += 1
+        seconds[record.worker] += record.seconds
+        if isinstance(record.value, Scored):
+            encoded_on = record.value.encoded_on or record.worker
+            encodings.add((encoded_on, record.value.encode_seconds))
+    for worker, taken in encodings:
+        seconds[worker] += taken
     uses = []
-    for name, seconds in units.groupby("worker")["seconds"]:
-        worker = str(name)
+    for worker in sorted(seconds):
         used = usage.get(worker, {})
         busy = cpu = None
         if length:
-            busy = min(1.0, float(seconds.sum()) / length)
+            busy = min(1.0, seconds[worker] / length)
         if length and used:
             cpu = used["cpu_seconds"] / length
-        memory = used.get("memory"), used.get("gpu_memory")
-        uses.append(WorkerUse(worker, hosts.get(worker, ""), len(seconds), busy, cpu, *memory))
+        memory = used.get("memory")
+        gpu_memory = used.get("gpu_memory")
+        host = hosts.get(worker, "")
+        uses.append(WorkerUse(worker, host, units[worker], busy, cpu, memory, gpu_memory))
     return tuple(uses)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from itertools import chain
@@ -82,27 +81,22 @@ def status(run: Path, follows: bool) -> Output:
 
 def _map_status(run: Path, workers: Workers | None) -> Output:
     """The progress of a map."""
-    from daskmetrics.answer.status import idle_now
-    from daskmetrics.execution.map.folder import read_map
-    from daskmetrics.execution.map.result_table import summary_text
+    from daskmetrics.answer.status import MapStatus, idle_now
 
-    _, _, tracker = read_map(run)
-    results = tracker.results()
-    items = len(tracker.states)
+    progress = MapStatus.of(RunFolder(run))
     idle = idle_now(RunFolder(run))
-    is_finished = len(results) == items
     document = {
         "folder": run,
-        "finished": is_finished,
-        "items": items,
-        "counts": Counter(result.status for result in results),
+        "finished": progress.finished,
+        "items": progress.items,
+        "counts": progress.counts,
         "idle_gpus": idle,
         "workers": workers,
     }
 
     def show() -> None:
-        say(summary_text(results, items))
-        _show_driver(run, workers, is_finished)
+        say(progress.text)
+        _show_driver(run, workers, progress.finished)
         for worker, reason in idle.items():
             say(f"Worker {worker}: {reason}.")
 

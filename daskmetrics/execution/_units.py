@@ -146,7 +146,7 @@ class Settings:
         Shared inputs that stay on the workers although no unit in flight needs them.
     ahead : int
         Units that may wait on a worker behind the running ones, so that it is not idle while the
-        driver decides.
+        driver decides; without `slots` more of them, where units take less than 50 ms.
     grace : float
         How long after a deadline the driver waits for the timer of the worker before it kills the
         worker: a stopped process has no timer.

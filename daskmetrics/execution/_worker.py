@@ -205,8 +205,9 @@ class Deadlines:
         task = min(self._open, key=lambda task: self._open[task][0])
         deadline, path = self._open[task]
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        os.write(self._file, f"{json.dumps(task)}\n".encode())
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+        # cut behind the name: some file systems write a file that was emptied to the disk at once
+        os.ftruncate(self._file, os.write(self._file, f"{json.dumps(task)}\n".encode()))
         seconds = max(0.001, deadline - self._clock())
         faulthandler.dump_traceback_later(seconds, exit=True, file=self._file)
 

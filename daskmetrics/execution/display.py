@@ -50,7 +50,9 @@ class Display:
         self._bars = progress.Progress(
             progress.TextColumn("{task.description:<9}"),
             progress.BarColumn(bar_width=bar_width, table_column=unwrapped),
-            _DoneColumn(table_column=unwrapped),
+            progress.TextColumn(
+                "{task.completed:3.0f} {task.fields[unit]}", table_column=unwrapped
+            ),
             progress.TimeElapsedColumn(table_column=unwrapped),
             progress.TextColumn("eta"),
             progress.TimeRemainingColumn(table_column=unwrapped),
@@ -89,6 +91,7 @@ class Display:
 
         A phase that begins again takes its bar over.
         """
+        unit = unit or f"of {total:.0f}"
         if name in self._tasks:
             self._bars.reset(self._tasks[name], total=total, completed=done, latest="", unit=unit)
         elif total:
@@ -129,11 +132,10 @@ class Display:
     @property
     def phases(self) -> dict[str, str]:
         """How far every phase is: ``30 of 99``, or ``82 % of budget`` of a unit in percent."""
-        done = {}
-        for task in self._bars.tasks:
-            counted = task.fields["unit"] or f"of {task.total:.0f}"
-            done[task.description] = f"{task.completed:.0f} {counted}"
-        return done
+        return {
+            task.description: f"{task.completed:.0f} {task.fields['unit']}"
+            for task in self._bars.tasks
+        }
 
     def as_html(self) -> str:
         """Bars and latest messages for a notebook."""
@@ -144,17 +146,6 @@ class Display:
             console.print(Text(text))
         console.print(self._bars.get_renderable())
         return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
-
-
-class _DoneColumn(progress.ProgressColumn):
-    """How many percent of what is done: ``31 % of 99``, or ``82 % of budget`` of a unit in
-    percent.
-    """
-
-    def render(self, task: progress.Task) -> Text:
-        if unit := task.fields["unit"]:
-            return Text(f"{task.completed:3.0f} {unit}")
-        return Text(f"{task.percentage:3.0f} % of {task.total:.0f}")
 
 
 class _LatestColumn(progress.TextColumn):

@@ -53,8 +53,6 @@ NO_FLOCK = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # errors of file syst
 # after a power failure, zeros can follow the part that was written
 _HALF_A_LINE = re.compile(rb"([0-9a-f]{0,8}|[0-9a-f]{8} (\{[\x20-\x7e]*)?)\x00*")
 
-
-NEWER = "A newer version wrote it: upgrade daskmetrics, or use another folder, with --folder."
 PUT_BACK = (
     "Put it back, from where it was moved to or from a backup, and run the same command again."
 )
@@ -72,7 +70,7 @@ def decode(line: bytes, before: int = 0) -> dict[str, Any] | None:
     if line[:9] != b"%08x " % zlib.crc32(text, before):
         return None
     try:
-        return dict(parse(text))
+        return dict(parse(text.decode()))
     except (TypeError, ValueError):
         return None
 
@@ -130,7 +128,8 @@ def scan(path: Path) -> Contents:
                 except ValueError as error:
                     raise DataError(
                         f"'{path}' has in line {number} what this version of daskmetrics cannot "
-                        f"read, {error}. {NEWER}"
+                        f"read, {error}. Another version wrote it: use that one, or another "
+                        "folder, with --folder."
                     ) from None
             elif plain.get("type") != "format" or not isinstance(plain.get("number"), int):
                 raise DataError(
@@ -140,7 +139,8 @@ def scan(path: Path) -> Contents:
             elif plain["number"] > FORMAT:
                 raise DataError(
                     f"'{path}' is written in format {plain['number']}, and this version of "
-                    f"daskmetrics reads format {FORMAT}. {NEWER}"
+                    f"daskmetrics reads format {FORMAT}. A newer version wrote it: upgrade "
+                    "daskmetrics, or use another folder, with --folder."
                 )
             length, checksum = length + len(line), int(line[:8], 16)
             if length == committed and checksum != mark_checksum:
@@ -424,6 +424,7 @@ class RunLock:
     def __init__(self, lock: Path) -> None:
         self.path = owner_file(lock)
         self.holder = Holder.this_process()
+        self._text = json.dumps(asdict(self.holder)).encode()
         self.notice: str | None = None  # set if the lock of a dead process was taken over
         with ExitStack() as stack:
             self._lock = _flock(lock)
@@ -435,7 +436,7 @@ class RunLock:
                         raise _locked(self.path, before)
                     self.notice = f"Took the run over from {before}, which has ended."
                     _remove(self.path, before)
-                if _create(self.path, self.holder):
+                if _create(self.path, self.holder.nonce, self._text):
                     stack.pop_all()
                     return
             raise _locked(self.path, _read(self.path))
@@ -444,6 +445,9 @@ class RunLock:
         """Raise LockedError if this process does not hold the lock any more: ``unlock`` or another
         process took it.
         """
+        with suppress(FileNotFoundError):
+            if self.path.read_bytes() == self._text:  # the usual case, at every commit
+                return
         holder = _read(self.path)
         if holder is None or holder.nonce != self.holder.nonce:
             by = "was removed (daskmetrics runs unlock)"
@@ -529,10 +533,9 @@ def _read(path: Path) -> Holder | None:
         return Holder(0, "an unknown machine", since, None, "")
 
 
-def _create(path: Path, holder: Holder) -> bool:
+def _create(path: Path, nonce: str, text: bytes) -> bool:
     """Create the owner file with its whole content; False if there is one."""
-    temporary = path.with_name(f"{path.name}.{holder.nonce}")
-    text = json.dumps(asdict(holder)).encode()
+    temporary = path.with_name(f"{path.name}.{nonce}")
     try:
         _write(temporary, text)
         os.link(temporary, path)

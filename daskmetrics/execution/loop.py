@@ -41,6 +41,11 @@ from daskmetrics.execution.placement import (
 
 LONGEST_SLEEP = 1.0  # seconds until the next step although nothing is due
 BALANCE_EVERY = 0.25  # seconds between looks at all workers for units to move
+DECIDED_WITHIN = 0.05  # seconds until decisions are in the journal, if no result takes them along
+# while units take less than this, in seconds, as many of them wait on a worker, but no more than
+# these: they are submitted together, and the worker is not idle while the driver waits for the disk
+QUEUED, MOST_AHEAD = 0.05, 32
+LATEST = 0.2  # weight of the latest unit in the mean of their seconds
 RESUME = "No recorded result is lost: run the same command to resume."
 MORE_TIME = "Raise cluster.walltime, or limit a unit with cluster.unit_minutes."
 # a unit starts on a worker with a walltime only if so many times the longest of its kind still fit
@@ -243,6 +248,7 @@ class Loop:
         self._deadlines: list[tuple[float, int, QueuedUnit]] = []
         self._actions: list[Action] = []
         self._numbers = count(1)
+        self._usual = 2 * QUEUED  # seconds of a unit, the mean of the latest ones
         self._paused_until = self._balanced = -math.inf
         self._most_time = 0.0  # seconds that a worker had when it joined
         self._stop_at: float | None = None
@@ -257,7 +263,8 @@ class Loop:
     @property
     def wake(self) -> float:
         """The latest time of the next step."""
-        times = [self.now + LONGEST_SLEEP]
+        undecided = self._entries and not self._is_blocked
+        times = [self.now + (DECIDED_WITHIN if undecided else LONGEST_SLEEP)]
         times += [deadline for deadline, *_ in self._deadlines[:1]]
         if self._stop_at is not None:
             times.append(self._stop_at)
@@ -402,6 +409,8 @@ class Loop:
     def _finish(self, item: QueuedUnit, finished: Finished) -> None:
         kind = item.unit.kind
         self._longest[kind] = max(self._longest[kind], finished.seconds)
+        if finished.seconds:
+            self._usual += LATEST * (finished.seconds - self._usual)
         if item.shared:
             self.workers[item.worker or ""].placed.remove(item)
             item.begun, item.held = None, True
@@ -453,7 +462,9 @@ class Loop:
         """Give up units that wait for an input that failed permanently; running units have it
         already.
         """
-        for item in list(self.unplaced.values()) if self._failed_inputs else ():
+        if not self._failed_inputs:
+            return
+        for item in list(self.unplaced.values()):
             key = item.unit.input.key if item.unit.input else None
             if failed := self._failed_inputs.get(key or ""):
                 reason = f"Its {failed.kind} {failed.name}: {failed.reason}"
@@ -545,8 +556,12 @@ class Loop:
         self._fail_dependents()
         slots = self.settings.slots
         if slots is None:
-            ahead = self.settings.ahead
-            slots = max(1, sum(worker.threads + ahead for worker in self.workers.values()))
+            ahead = self._ahead
+            workers = self.workers.values()
+            slots = max(1, sum(worker.threads + ahead for worker in workers))
+            ample = all(len(worker.placed) > worker.threads + ahead // 2 for worker in workers)
+            if self.units and ample and ahead > self.settings.ahead:
+                return  # later, for several at once
         while (room := slots - len(self.units)) > 0 and (units := self.source.ask(room)):
             for unit in units:
                 self._add_once(UnitAsked(unit.key, unit.name, dict(unit.note)))
@@ -559,7 +574,13 @@ class Loop:
             self._fail_dependents()
             if self._is_blocked:
                 return  # the source does not know its latest records
-        self._flush()
+
+    @property
+    def _ahead(self) -> int:
+        """Units that may wait on a worker."""
+        if self.settings.slots is not None:
+            return self.settings.ahead
+        return max(self.settings.ahead, min(MOST_AHEAD, int(QUEUED / self._usual)))
 
     def _queued(self, unit: WorkUnit, shared: bool = False) -> QueuedUnit:
         faults, tried = self._faults.get(unit.key, (Counter(), 0))
@@ -586,7 +607,7 @@ class Loop:
         due = {id(item): item for item in self._waiting() if item.not_before <= self.now}
         if not due:
             return
-        placement = Placement(self.workers.values(), self.settings.ahead, self.now)
+        placement = Placement(self.workers.values(), self._ahead, self.now)
         for item in sorted(due.values(), key=lambda item: not item.suspect):
             shared = self._input_of(item)
             holder = shared.worker if shared else None

@@ -14,7 +14,8 @@ import queue
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -51,6 +52,8 @@ from daskmetrics.execution.loop import (
 from daskmetrics.execution.stopping import stop_signals
 
 LOOK_EVERY = 5.0  # seconds between polls of the workers, in case an event was missed
+# bytes of a call, above which it is submitted alone, since Dask warns of large submissions
+LARGE = 2**16
 PLAIN = {"GPU": 1.0, "CPU": 1.0}  # what a worker that offers none of these counts as
 LOST = "The scheduler was lost. Nothing recorded is lost: run the same command again to resume."
 DECADE = 3e8  # seconds
@@ -176,10 +179,10 @@ class _DaskBackend:
         messages: list[Message] = []
         looked = -math.inf
         while True:
-            for action in loop.step(time.monotonic(), messages):
+            actions = loop.step(time.monotonic(), messages)
+            self._submit(action for action in actions if isinstance(action, Submit))
+            for action in actions:
                 match action:
-                    case Submit():
-                        self._submit(action)
                     case Release(task):
                         if future := self.futures.pop(task, None):
                             future.release()
@@ -218,37 +221,49 @@ class _DaskBackend:
 
     # actions
 
-    def _submit(self, submit: Submit) -> None:
-        unit = submit.unit
-        try:
-            packed = pickled((unit.function, unit.args))
-        except pickle.PicklingError as error:
-            reason = f"It cannot be sent to a worker. {error}"
-            self.events.put(Failed(submit.task, Fault.PERMANENT, reason))
-            return
-        self.has_submitted = True
-        # on a busy machine the report of its end can arrive before the future
-        self.futures[submit.task] = None
-        resources = dict(unit.resources)
-        if submit.worker in self.plain:
-            resources = {name: need for name, need in resources.items() if name not in PLAIN}
-        given = [self.futures[submit.given]] if submit.given else []
-        future = self.client.submit(
-            worker.perform,
-            submit.task,
-            packed,
-            self.topic,
-            str(self.scratch),
-            unit.timeout,
-            submit.shared,
-            *given,
-            key=f"{submit.task}-{self.nonce}",
-            workers=[submit.worker],
-            resources=resources,
-            pure=False,
-        )
-        self.futures[submit.task] = future
-        future.add_done_callback(lambda future: self.events.put((submit, future)))
+    def _submit(self, submits: Iterable[Submit]) -> None:
+        """Submit attempts; small ones of the same worker and resources together."""
+        calls: defaultdict[
+            tuple[str, frozenset[tuple[str, float]], object],
+            list[tuple[Submit, tuple[object, ...]]],
+        ] = defaultdict(list)
+        for submit in submits:
+            unit, task = submit.unit, submit.task
+            try:
+                packed = pickled((unit.function, unit.args))
+            except pickle.PicklingError as error:
+                reason = f"It cannot be sent to a worker. {error}"
+                self.events.put(Failed(task, Fault.PERMANENT, reason))
+                continue
+            self.has_submitted = True
+            # on a busy machine the report of its end can arrive before the future
+            self.futures[task] = None
+            given = [self.futures[submit.given]] if submit.given else []
+            settings = self.topic, str(self.scratch), unit.timeout, submit.shared
+            alone = submit.given or len(packed) > LARGE
+            needs = frozenset(unit.resources.items())
+            calls[submit.worker, needs, alone and task].append(
+                (submit, (task, packed, *settings, *given))
+            )
+        for (address, needs, _), together in calls.items():
+            submitted, rows = zip(*together, strict=True)
+            futures = self.client.map(
+                worker.perform,
+                *zip(*rows, strict=True),
+                key=[f"{submit.task}-{self.nonce}" for submit in submitted],
+                workers=[address],
+                resources={
+                    name: need
+                    for name, need in needs
+                    if address not in self.plain or name not in PLAIN
+                },
+                pure=False,
+            )
+            for submit, future in zip(submitted, futures, strict=True):
+                self.futures[submit.task] = future
+                future.add_done_callback(
+                    lambda future, submit=submit: self.events.put((submit, future))
+                )
 
     async def _kill(self, address: str) -> None:
         # it may be gone, or have no nanny: the loop no longer uses it

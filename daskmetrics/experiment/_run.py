@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import queue
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -36,7 +38,7 @@ from daskmetrics.core.events import (
 )
 from daskmetrics.core.files import RunFolder, private
 from daskmetrics.core.machine import environment, usage, workers
-from daskmetrics.core.names import Arm, Key, content_key, without_default
+from daskmetrics.core.names import Arm, Cell, Key, content_key, without_default
 from daskmetrics.core.results import Scored
 from daskmetrics.dashboard import RUN_PAGE, Publisher
 from daskmetrics.execution import (
@@ -322,6 +324,45 @@ def _sized(experiment: Experiment) -> Config:
     return config.model_copy(update={"cluster": profile.model_copy(update={"workers": 1})})
 
 
+class _ScoreWriter:
+    """Writes scores to the store once they are recorded, so that it can be read while the run goes
+    on.
+
+    It is their only writer. A thread writes what came meanwhile, a chunk for each checkpoint, and
+    the driver does not wait for it. What cannot be written is left to the end of the run, when the
+    store is made equal to the journal.
+    """
+
+    def __init__(self, path: Path, plan: StorePlan, records: Sequence[Record]) -> None:
+        self._path = path
+        self._plan = plan
+        self._blocks = store.score_blocks(plan, records)
+        self._waiting: queue.SimpleQueue[Record] = queue.SimpleQueue()
+        self._thread = ThreadPoolExecutor(1)
+        with room_for(f"the store '{path}'"):  # what a killed driver did not write
+            store.restore(path, "scores", self._blocks)
+
+    def add(self, record: Record) -> None:
+        self._waiting.put(record)
+        self._thread.submit(self._write)
+
+    def _write(self) -> None:
+        changed = set()
+        while not self._waiting.empty():
+            record = self._waiting.get()
+            cell = Cell.parse(record.name)
+            store.add_score(self._blocks, self._plan, cell, record)
+            changed.add(cell.arm.checkpoint)
+        for checkpoint in changed:
+            store.write(self._path, "scores", checkpoint, self._blocks[checkpoint])
+
+    def __enter__(self) -> _ScoreWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown()
+
+
 @dataclass
 class _RunDriver:
     """Drives a run on a cluster: training, measuring, search."""
@@ -337,6 +378,7 @@ class _RunDriver:
 
     def drive(self, given: Client | None) -> RunResult:
         config = self.experiment.config
+        self.plan = _plan(self.experiment)
         cluster: AbstractContextManager[Client] = nullcontext(given)
         if given is None:
             cluster = started(_sized(self.experiment), self.display)
@@ -370,9 +412,9 @@ class _RunDriver:
             if self.experiment.tasks:
                 self._search(publisher)
             self.journal.append(usage(client))
-        # make the store equal to the journal and ready for readers
+        # make the store equal to the journal
         records = list(self.journal.records())
-        planned = _plan(self.experiment)
+        planned = self.plan
         with room_for(f"the store '{self.folder.store}'"):
             store.restore(self.folder.store, "metrics", store.metric_blocks(planned, records))
             if self.experiment.tasks:
@@ -476,8 +518,11 @@ class _RunDriver:
         def show(record: Record) -> None:
             self._show(record, min(100.0, learner.spent * share))
             publisher.send_computed(partial(search.posterior, experiment, learner))
+            scores.add(record)
 
-        self._compute(source, show)
+        records = list(self.journal.records())
+        with _ScoreWriter(self.folder.store, self.plan, records) as scores:
+            self._compute(source, show)
         self.display.finish("search")
         learner.rebuild_posterior()  # the live posterior depends on the clock
         best = learner.recommendation()

@@ -11,8 +11,9 @@ Layout of ``store.zarr``::
     <model>/scores_status    (checkpoint, layer, task)    uint8
     <model>/checkpoint, step, layer, metric, task         coordinates
 
-All planned checkpoints are allocated at once; a worker writes exactly its own chunk, the status
-last. Only values that the journal records are valid, and `verify` compares the two.
+All planned checkpoints are allocated at once. A worker writes the metrics of its checkpoint, exactly
+one chunk; the driver alone writes scores, as they are recorded. The status comes last. Only values
+that the journal records are valid, and `verify` compares the two.
 
 =========== ===================================================
 `_blocks` the `Block` of one checkpoint, from records
@@ -25,6 +26,7 @@ from daskmetrics.core.events import Axis, StorePlan, Template
 from daskmetrics.core.results import Status
 from daskmetrics.store._blocks import (
     Block,
+    add_score,
     key_of,
     metric_blocks,
     score_blocks,
@@ -32,11 +34,11 @@ from daskmetrics.store._blocks import (
 )
 from daskmetrics.store._verify import Damage, DamageKind, check_files, repair, verify
 from daskmetrics.store._zarr import (
+    Reader,
     create,
     files_of,
     lay_out,
     open_tree,
-    read_block,
     restore,
     write,
 )
@@ -46,9 +48,11 @@ __all__ = [
     "Block",
     "Damage",
     "DamageKind",
+    "Reader",
     "Status",
     "StorePlan",
     "Template",
+    "add_score",
     "check_files",
     "create",
     "files_of",
@@ -56,7 +60,6 @@ __all__ = [
     "lay_out",
     "metric_blocks",
     "open_tree",
-    "read_block",
     "repair",
     "restore",
     "score_blocks",

@@ -76,20 +76,25 @@ def metric_blocks(plan: StorePlan, records: Iterable[Record]) -> dict[Checkpoint
 def score_blocks(plan: StorePlan, records: Iterable[Record]) -> dict[Checkpoint, Block]:
     """The scores of every checkpoint of which at least one cell has a record."""
     by_key = {record.key: record for record in records if record.kind == "score"}
-    tasks = plan.template.tasks.names
-    rows = {suite.model: suite.rows for suite in plan.template.suites}
     blocks: dict[Checkpoint, Block] = {}
-    for arm, task in product(grid(plan.template.suites), tasks) if by_key else ():
-        record = by_key.get(key_of(plan, Cell(arm, task)) or "")
-        if record is None:
-            continue
-        empty = Block.empty(len(rows[arm.model]), len(tasks))
-        block = blocks.setdefault(arm.checkpoint, empty)
-        cell = rows[arm.model].index((arm.layer, arm.readout)), tasks.index(task)
-        block.status[cell] = Status.of(record.status)
-        if isinstance(record.value, Scored):
-            block.values[cell], block.stderr[cell] = record.value.score, record.value.stderr
+    if not by_key:
+        return blocks
+    for arm, task in product(grid(plan.template.suites), plan.template.tasks.names):
+        cell = Cell(arm, task)
+        if record := by_key.get(key_of(plan, cell) or ""):
+            add_score(blocks, plan, cell, record)
     return blocks
+
+
+def add_score(blocks: dict[Checkpoint, Block], plan: StorePlan, cell: Cell, record: Record) -> None:
+    """Enter the score of a cell, or why there is none, into the block of its checkpoint."""
+    arm, tasks = cell.arm, plan.template.tasks.names
+    rows = next(suite.rows for suite in plan.template.suites if suite.model == arm.model)
+    block = blocks.setdefault(arm.checkpoint, Block.empty(len(rows), len(tasks)))
+    position = rows.index((arm.layer, arm.readout)), tasks.index(cell.task)
+    block.status[position] = Status.of(record.status)
+    if isinstance(record.value, Scored):
+        block.values[position], block.stderr[position] = record.value.score, record.value.stderr
 
 
 def key_of(plan: StorePlan, cell: Cell) -> Key | None:

@@ -151,8 +151,8 @@ def _chunk(
         if len(missing) < len(PARTS) and (missing or has_values):
             yield damage(DamageKind.UNVOUCHED, "the journal has no record of it")
         return
-    # a worker writes metrics before they are committed; a failure and the scores are written at the
-    # end
+    # a worker writes metrics before they are committed; a failed measurement is written at the end,
+    # and scores soon after they are committed
     is_early = array == "metrics" and np.isin(expected.status, (Status.OK, Status.NAN)).any()
     may_wait = not finished and not is_early
     if missing and not (may_wait and len(missing) == len(PARTS)):

@@ -244,22 +244,10 @@ class Reader:
             return False
 
 
-def read_block(path: Path, what: str, checkpoint: Checkpoint) -> Block:
-    """The block of one checkpoint.
-
-    Raises
-    ------
-    DataError
-        If the chunk cannot be decoded or the store does not plan it.
-    """
-    return Reader(path, checkpoint.model).block(what, checkpoint)
-
-
 def restore(path: Path, what: str, blocks: Mapping[Checkpoint, Block]) -> list[Checkpoint]:
     """Write the blocks that the store does not hold; returns their checkpoints."""
-    models = {checkpoint.model for checkpoint in blocks}
-    readers = {model: Reader(path, model) for model in models}
-    wrong = [c for c, block in blocks.items() if not readers[c.model].holds(what, c, block)]
+    reader = cache(lambda model: Reader(path, model))
+    wrong = [c for c, block in blocks.items() if not reader(c.model).holds(what, c, block)]
     for checkpoint in wrong:
         write(path, what, checkpoint, blocks[checkpoint])
     return wrong

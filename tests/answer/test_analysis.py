@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
 from daskmetrics.answer import analysis
 from daskmetrics.answer.analysis import rank_correlation
+from daskmetrics.answer.status import worker_use
+from daskmetrics.core.events import Record, RunFinished
 from daskmetrics.core.names import Arm
+from daskmetrics.core.results import Scored
 from daskmetrics.metrics.registry import CATALOGUE
+from tests.events import started
 from tests.report.conftest import mean_scores, scores_of
 
 
@@ -16,6 +22,28 @@ def test_every_value_of_the_journal_occurs_once(finished):
     assert len(metrics) == len(CATALOGUE) and len(metrics["infonce"]) == 4 * 3 + 5 * 4
     assert Arm("small", "step0", 0) not in metrics["curvature"]  # undefined there
     assert sum(map(len, scores_of(finished).values())) == finished.result.cells
+
+
+def test_an_encoding_counts_once_where_it_ran():
+    """Also on a worker that has recorded nothing."""
+
+    def scored_on(worker: str, seconds: float, encoded_on: str | None, encoding: float) -> Record:
+        value = Scored(0.5, 0.1, encode_seconds=encoding, encoded_on=encoded_on)
+        return Record("k", "n", "score", "ok", value, seconds=seconds, worker=worker)
+
+    records = [
+        scored_on("cpu", 1.0, "gpu", 40.0),
+        scored_on("cpu", 2.0, "gpu", 40.0),
+        scored_on("old", 1.0, None, 30.0),
+    ]
+    begun = started()
+    entries = [begun, RunFinished(begun.key, begun.at + 100)]
+    uses = worker_use(SimpleNamespace(entries=entries, records=records))
+    assert [(use.worker, use.units, use.busy) for use in uses] == [
+        ("cpu", 2, 0.03),
+        ("gpu", 0, 0.4),
+        ("old", 1, 0.31),
+    ]
 
 
 def test_a_mean_score_needs_every_task(finished):

@@ -117,7 +117,7 @@ LOOP = (
     ("            item.begun, item.held = None, True\n", "            item.begun, item.held = None, False\n"),
     ("        self._failed_inputs[unit.key] = Record(", "        _ = self._failed_inputs.get(unit.key) or Record("),
     ("            self._fail_dependents()\n", ""),
-    ("list(self.unplaced.values()) if self._failed_inputs", "list(self.units.values()) if self._failed_inputs"),
+    ("for item in list(self.unplaced.values()):", "for item in list(self.units.values()):"),
     # deadlines, walltimes, pauses, stops
     ("            self._actions.append(Kill(address))\n", "            pass\n"),
     ("math.inf if remaining is None else remaining", "math.inf"),
@@ -136,7 +136,15 @@ LOOP = (
     ("            self.done = not (self.units or self._entries)\n", "            self.done = False\n"),
     ("            self.done = not (self.units or self._entries)\n", "            self.done = True\n"),
     ("MARGIN * self._longest[unit.kind]", "0.0"),
+    # many short units
+    ("all(len(worker.placed) > worker.threads + ahead // 2", "all(len(worker.placed) > 0"),
+    ("                return  # later, for several at once\n", "                pass\n"),
+    ("if self.units and ample and", "if ample and"),
+    ("if self.settings.slots is not None:", "if True:"),
+    ("self._usual += LATEST *", "self._usual += 0 *"),
+    ("max(self.settings.ahead, min(MOST_AHEAD, int(QUEUED / self._usual)))", "MOST_AHEAD"),
     # group commit
+    ("(DECIDED_WITHIN if undecided else LONGEST_SLEEP)", "LONGEST_SLEEP"),
     ("            self.journal.append(*self._entries,", "            _ = dict(entries=self._entries,"),
     ("= not_durable >=", "= not_durable >"),
     ("sum(\n            not isinstance(entry", "0 * sum(\n            not isinstance(entry"),

@@ -196,7 +196,7 @@ def test_an_unknown_entry_is_refused_with_its_line_and_what_to_do(paths, entry, 
     last = paths[0].read_bytes().splitlines()[-1]
     with paths[0].open("ab") as file:
         file.write(encode(entry, int(last[:8], 16)))
-    with pytest.raises(DataError, match=f"line 3 .*{reason}.*upgrade daskmetrics"):
+    with pytest.raises(DataError, match=f"line 3 .*{reason}.*Another version wrote it: use"):
         list(read(paths[0]))
 
 

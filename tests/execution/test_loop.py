@@ -9,7 +9,7 @@ import math
 import pytest
 
 from daskmetrics.core.errors import ClusterLostError
-from daskmetrics.core.events import AttemptFailed, Record, UnitsRetried, WorkerJoined
+from daskmetrics.core.events import AttemptFailed, Record, UnitAsked, UnitsRetried, WorkerJoined
 from daskmetrics.core.retry import Fault
 from daskmetrics.execution import RetryPolicy, Settings, Sweep, WorkUnit
 from daskmetrics.execution.loop import (
@@ -232,8 +232,48 @@ def the_records_of_a_step_are_committed_together(loop, policy):
     placed = bench.submitted(Joined("w", "w", threads=2))
     (last,) = bench.submitted(*(Finished(submit.task, 1) for submit in placed))
     bench.step(Joined("x", "x", event=joined("x")), Finished(last.task, 1))
-    assert groups == [(False, []), (True, ["u0", "u1"]), (False, []), (True, ["u2"])]
-    assert told == [("u0", 2), ("u1", 2), ("u2", 4)]
+    assert groups == [(True, ["u0", "u1"]), (True, ["u2"])]
+    assert told == [("u0", 1), ("u1", 1), ("u2", 2)]
+
+
+@case
+def a_decision_is_in_the_journal_soon_although_no_result_comes(loop, policy):
+    bench = Bench([unit("u")], loop, policy)
+    bench.step(Joined("w", "w"))
+    assert bench.loop.wake <= bench.now + 0.05
+    bench.step()
+    assert [entry.key for entry in bench.journal.entries if isinstance(entry, UnitAsked)] == ["u"]
+    assert bench.loop.wake > bench.now + 0.5
+
+
+@case
+def short_units_are_sent_several_at_once_and_longer_ones_are_not(loop, policy):
+    """A worker has enough of them to be busy until the driver looks again, and no more."""
+    bench = Bench([unit(f"u{i}") for i in range(300)], loop, policy)
+    placed = bench.submitted(Joined("w", "w"))
+    sizes = []
+    while len(sizes) < 120:
+        first = placed.pop(0)
+        seconds = 0.004 if len(sizes) < 90 else 1.0
+        new = bench.submitted(Started(first.task), Finished(first.task, 1, seconds))
+        placed += new
+        sizes.append(len(new))
+    in_flight = [2 + sum(sizes[:i]) - i for i in range(len(sizes) + 1)]
+    assert max(in_flight[:91]) == 1 + 12 and min(in_flight[60:91]) == 1 + 7
+    assert {size for size in sizes[60:90] if size} == {6}
+    assert sizes[-5:] == [1] * 5 and in_flight[-1] == 2
+
+
+@case
+def a_run_whose_workers_left_after_short_units_is_not_done(loop, policy):
+    bench = Bench([unit(f"u{i}") for i in range(80)], loop, policy)
+    placed = bench.submitted(Joined("w", "w"))
+    for _ in range(30):
+        first = placed.pop(0)
+        placed += bench.submitted(Started(first.task), Finished(first.task, 1, 0.001))
+    bench.step(*(Finished(submit.task, 1, 0.001) for submit in placed), Left("w"))
+    assert not bench.loop.done
+    assert bench.submitted(Joined("x", "x"))
 
 
 @case

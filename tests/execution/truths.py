@@ -94,7 +94,7 @@ def submission(world: World, submit: Submit) -> None:
     assert (submit.given is not None) == (unit.input is not None)
     assert submit.given is None or submit.given in world.sent, "the input was released"
     here = [item for item in worker.placed if item.task != submit.task]
-    assert len(here) < worker.threads + 1, "too many on a worker"
+    assert len(here) < worker.threads + world.ahead, "too many on a worker"
     suspects = [item for item in (*here, *worker.placed) if item.suspect]
     assert not suspects or worker.threads == 1 or not here, "a suspect must run alone"
     expected = min(1.5 * world.longest[unit.kind], unit.timeout or NEVER)

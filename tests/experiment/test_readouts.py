@@ -13,6 +13,7 @@ from daskmetrics.core.names import Arm, Suite, seed_of
 from daskmetrics.experiment import search as search
 from daskmetrics.store import Axis, Template
 from daskmetrics.tasks import resolve
+from tests.stored import read_block
 
 READOUTS = {
     "pooling": ["protocol", "last"],
@@ -136,9 +137,7 @@ def test_a_run_scores_what_each_readout_gives_and_the_same_as_here_and_now(
     }
     widths = {arm.readout: values[task].dimensions for arm, values in run.recorded.items()}
     assert (widths["last"], widths["8d"], widths["concat1+3"]) == (32, 8, 64)
-    block = store.read_block(
-        tmp_path / "run" / "store.zarr", "scores", next(iter(scored)).checkpoint
-    )
+    block = read_block(tmp_path / "run" / "store.zarr", "scores", next(iter(scored)).checkpoint)
     assert np.sort(block.values[:, 0]).tolist() == sorted(scored.values())
     (own,), best = resolve([f"file:{reviews}"]), run.best()
     with best.load() as encoder:

@@ -16,11 +16,12 @@ from daskmetrics.core.events import (
     to_json,
 )
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.names import Arm, Checkpoint
+from daskmetrics.core.names import Arm, Cell, Checkpoint
 from daskmetrics.core.results import Measured, Scored, Status
 from daskmetrics.execution import Journal, Record
 from daskmetrics.experiment import _run as run
 from daskmetrics.experiment import maintenance as maintain
+from tests.stored import read_block
 
 
 @pytest.fixture
@@ -67,6 +68,37 @@ def test_scores_are_at_their_layer_and_task(prepared):
     assert np.isnan(block.values[0, 1])
     assert block.status[:3, 1].tolist() == [Status.NAN, Status.MISSING, Status.OK]
     assert np.count_nonzero(block.status) == 2
+
+
+def test_scores_are_in_the_store_while_the_run_goes_on_and_after_a_kill(prepared, folder):
+    experiment = prepared()
+    plan = run._plan(experiment)
+    checkpoint = Checkpoint("a", "step1")
+
+    def record(layer: int, task: int, **result) -> Record:
+        cell = Cell(Arm("a", "step1", layer), experiment.tasks[task].name)
+        key = experiment.score_key(cell.arm, experiment.tasks[task])
+        return Record(key, str(cell), "score", **result)
+
+    def stored() -> store.Block:
+        return read_block(folder.store, "scores", checkpoint)
+
+    first = record(2, 1, status="ok", value=Scored(0.5, 0.1))
+    failed = record(0, 1, status="error", reason="no")
+    last = record(1, 0, status="ok", value=Scored(0.25, 0.1))
+    with Journal(folder.journal, folder.lock) as journal:
+        run._lay_out(plan, folder, journal)
+        with run._ScoreWriter(folder.store, plan, []) as scores:
+            scores.add(first)
+            scores.add(failed)
+        assert stored().values[2, 1] == 0.5
+        assert stored().status[:3, 1].tolist() == [Status.ERROR, Status.MISSING, Status.OK]
+        journal.append(first, failed, last)  # killed before it wrote the last one
+        records = list(journal.records())
+        laid_out = latest(journal.entries, StorePlan)
+        assert not store.verify(folder.store, laid_out, records, finished=False)
+        with run._ScoreWriter(folder.store, plan, records):
+            assert stored().equals(store.score_blocks(plan, records)[checkpoint])
 
 
 def test_a_plan_is_restored_from_the_journal(prepared):

@@ -21,6 +21,7 @@ from daskmetrics.execution import Record
 from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment import measure as measuring
 from daskmetrics.experiment._worker import LayerEmbeddings
+from tests.stored import read_block
 
 FEW, MORE = ["curvature", "anisotropy"], ["anisotropy", "alpha_req", "curvature", "cka_next"]
 PROMPTS = ["one two three", "four five", "six seven eight nine", "ten"]
@@ -47,7 +48,7 @@ def measured(prepared, tmp_path):
         if without_model:
             spec = dataclasses.replace(spec, location=NOWHERE)
         value = first.function(spec)
-        return Record(first.key, first.name, "measure", "ok", value=value), store.read_block(
+        return Record(first.key, first.name, "measure", "ok", value=value), read_block(
             folder.store, "metrics", spec.checkpoint
         )
 

@@ -24,6 +24,7 @@ from daskmetrics.core.events import AttemptFailed, Record
 from daskmetrics.core.names import Checkpoint
 from daskmetrics.execution import Journal, RetryPolicy, Settings, Sweep, WorkUnit, run
 from tests.faults import units as work
+from tests.stored import read_block
 
 # where another run's dashboard has the port, tornado leaves the socket that it tried to the
 # collector
@@ -124,7 +125,7 @@ def test_kills_lose_nothing_and_write_nothing_twice(tmp_path):
 
 
 def digest(path: Path) -> str:
-    blocks = (store.read_block(path, "metrics", Checkpoint("m", f"step{i}")) for i in range(UNITS))
+    blocks = (read_block(path, "metrics", Checkpoint("m", f"step{i}")) for i in range(UNITS))
     arrays = [array for block in blocks for array in (block.values, block.stderr, block.status)]
     assert all(np.isfinite(array).all() for array in arrays)
     return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()

@@ -34,6 +34,7 @@ from daskmetrics.experiment import score_tables as score_tables
 from daskmetrics.tasks import mteb_results
 from daskmetrics.tasks.file import file_task
 from tests.events import attempt_failed, started
+from tests.stored import read_block
 
 Files = Mapping[str, bytes]
 SITES = Path(__file__).parents[1] / "cluster" / "slurm" / "sites"
@@ -201,7 +202,7 @@ def read_store(folder: Path) -> object:
     path = folder / "store.zarr"
     tree = store.open_tree(path)
     return (
-        store.read_block(path, "metrics", Checkpoint("a", "step1")),
+        read_block(path, "metrics", Checkpoint("a", "step1")),
         store.files_of(path),
         dict(tree.attrs),
     )

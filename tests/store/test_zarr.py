@@ -10,6 +10,7 @@ from daskmetrics import store
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Checkpoint, Suite
 from daskmetrics.core.results import Measured, Status
+from tests.stored import read_block
 
 SUITES = (
     Suite("a", ("step0", "step1", "main"), (0, 1, 2), 2),
@@ -79,11 +80,9 @@ def test_a_checkpoint_that_is_not_planned_is_refused(path):
 def test_an_existing_store_is_kept_and_another_shape_or_meaning_replaces_it(path, change):
     store.write(path, "metrics", Checkpoint("a", "step0"), block(5))
     store.create(path, template())
-    assert store.read_block(path, "metrics", Checkpoint("a", "step0")).equals(block(5))
+    assert read_block(path, "metrics", Checkpoint("a", "step0")).equals(block(5))
     store.create(path, template(**change))
-    assert (
-        store.read_block(path, "metrics", Checkpoint("a", "step0")).status == Status.MISSING
-    ).all()
+    assert (read_block(path, "metrics", Checkpoint("a", "step0")).status == Status.MISSING).all()
     assert [p.name for p in path.parent.iterdir()] == ["store.zarr"]
 
 
@@ -106,7 +105,7 @@ def test_any_damage_is_seen_and_mended(path, damage, name):
     else:
         victim.write_bytes(content[: -3 if damage == "truncate" else None])
     assert store.restore(path, "metrics", blocks) == [Checkpoint("a", "step1")]
-    assert all(store.read_block(path, "metrics", c).equals(b) for c, b in blocks.items())
+    assert all(read_block(path, "metrics", c).equals(b) for c, b in blocks.items())
 
 
 def test_a_missing_store_is_named(tmp_path):
@@ -120,7 +119,7 @@ def test_a_store_of_a_newer_format_is_refused_with_what_to_do(path):
     for attempt in (
         lambda: store.create(path, template()),
         lambda: store.open_tree(path),
-        lambda: store.read_block(path, "metrics", Checkpoint("a", "step1")),
+        lambda: read_block(path, "metrics", Checkpoint("a", "step1")),
     ):
         with pytest.raises(
             DataError, match=r"format 2.*upgrade daskmetrics, or use another folder"
@@ -145,7 +144,7 @@ def test_any_metadata_is_readable_or_one_error(path, content):
                 (path / other / "zarr.json").read_bytes() if content == "swap" else content
             )
             with suppress(DataError):
-                store.read_block(path, "metrics", Checkpoint("a", "step1"))
+                read_block(path, "metrics", Checkpoint("a", "step1"))
             with suppress(DataError):
                 store.open_tree(path)
         file.write_bytes(whole)

@@ -5,6 +5,7 @@ process.
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import threading
 import time
@@ -244,6 +245,11 @@ def _run_on(
 
 def open_journal(path: str | Path) -> Journal:
     """The journal of a folder, which is created if it does not exist."""
+    if not isinstance(path, str | os.PathLike):
+        raise ConfigError(
+            f"journal: got a {type(path).__name__}; pass the folder of the journal, such as "
+            "'runs/step'."
+        )
     folder = RunFolder(Path(path)).create()
     return Journal(folder.journal, folder.lock)
 

@@ -225,6 +225,13 @@ def test_invalid_options_are_refused_before_anything_starts(client, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_journal_that_is_no_folder_is_refused(client, tmp_path):
+    with open_journal(tmp_path / "run") as journal:
+        for wrong in (journal, None, 3):
+            with pytest.raises(ConfigError, match=r"journal: got a .*; pass the folder"):
+                list(dm.map(twice, range(3), client=client, journal=wrong))
+
+
 def test_failures_have_a_traceback_and_can_be_retried(client, tmp_path):
     flag = tmp_path / "repaired"
 
