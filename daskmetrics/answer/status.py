@@ -11,7 +11,14 @@ from statistics import fmean
 from daskmetrics.answer import analysis
 from daskmetrics.answer.analysis import Cost
 from daskmetrics.answer.recorded import RecordedRun
-from daskmetrics.core.events import RunFinished, RunStarted, UsageMeasured, WorkerJoined
+from daskmetrics.core.events import (
+    Event,
+    Record,
+    RunFinished,
+    RunStarted,
+    UsageMeasured,
+    WorkerJoined,
+)
 from daskmetrics.core.failures import Failure
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm
@@ -123,24 +130,26 @@ class WorkerUse:
     gpu_memory: float | None
 
 
-def worker_use(run: RecordedRun) -> tuple[WorkerUse, ...]:
-    """One item for each worker with a record, sorted by name."""
+def worker_use(entries: Sequence[Event], records: Sequence[Record]) -> tuple[WorkerUse, ...]:
+    """One item for each worker with a record, sorted by name; the records are those of the
+    journal's entries that count.
+    """
     import pandas
 
-    hosts = {entry.name: entry.host for entry in run.entries if isinstance(entry, WorkerJoined)}
+    hosts = {entry.name: entry.host for entry in entries if isinstance(entry, WorkerJoined)}
     usage: dict[str, Mapping[str, float]] = {}
-    for entry in run.entries:
+    for entry in entries:
         if isinstance(entry, UsageMeasured):
             usage |= entry.workers
-    started = [entry.at for entry in run.entries if isinstance(entry, RunStarted)]
-    ended = [entry.at for entry in run.entries if isinstance(entry, RunFinished)]
+    started = [entry.at for entry in entries if isinstance(entry, RunStarted)]
+    ended = [entry.at for entry in entries if isinstance(entry, RunFinished)]
     length = 0.0  # unknown, unless the run was started once
     if len(started) == len(ended) == 1:
         length = max(0.0, ended[0] - started[0])
     units = pandas.DataFrame(
         [
             (record.worker, record.seconds, getattr(record.value, "encode_seconds", 0.0))
-            for record in run.records
+            for record in records
         ],
         columns=["worker", "seconds", "encoding"],
     )
