@@ -122,8 +122,7 @@ def _key(name: str, field: FieldInfo, schema: dict[str, Any]) -> str:
     elif not inner:
         kind += f"; default `{json.dumps(field.default)}`"
     example = f" Example: `{_flow(field.examples[0])}`" if field.examples else ""
-    meaning = " ".join((field.description or "").split())
-    return f"`{name}`\n: *{kind}.* {meaning}{example}\n\n"
+    return f"`{name}`\n: *{kind}.* {field.description}{example}\n\n"
 
 
 def _type(schema: dict[str, Any]) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeGuard
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from daskmetrics.config.section import Section, Seed, Source, TextOrNumber, fulfilling
+from daskmetrics.config.section import Section, Seed, Source, TextOrNumber
 
 
 class Recipe(Section):
@@ -18,67 +18,90 @@ class Recipe(Section):
     it.
     """
 
-    width: int = Field(64, ge=8, le=65_536, examples=[512])
-    """Hidden size."""
-
-    depth: int = Field(4, ge=1, le=1000, examples=[6])
-    """Number of transformer blocks."""
-
-    heads: int = Field(2, ge=1, examples=[8])
-    """Number of attention heads; divides `width`."""
-
-    context: int = Field(64, ge=8, le=1_000_000, examples=[2048])
-    """Tokens in a training sequence."""
-
-    vocabulary: int = Field(1024, ge=300, le=1_000_000, examples=[32000])
-    """Size of the byte-level BPE vocabulary that is fitted to the corpus."""
-
-    corpus: Source = Field("stdlib", examples=["texts/"])
-    """Training texts: `stdlib`, a .txt, .jsonl, .csv or .parquet file, or a folder of such files.
-    """
-
-    text: str = Field("text", examples=["body"])
-    """Column of the texts."""
-
-    ranks: int = Field(1, ge=1, le=10_000, examples=[8])
-    """Processes that train together, one per worker. Training goes on with fewer if some are lost.
-    """
-
-    batch: int = Field(8, ge=1, le=1_000_000, examples=[16])
-    """Sequences per rank and forward pass."""
-
-    accumulate: int = Field(1, ge=1, le=1_000_000, examples=[4])
-    """Forward passes per optimizer step."""
-
-    steps: int = Field(512, ge=1, le=10**9, examples=[10000])
-    """Number of optimizer steps."""
-
-    epochs: float | None = Field(None, gt=0, le=10**6, examples=[3])
-    """Passes over the corpus, in place of `steps`. The corpus is then counted before anything
-    starts.
-    """
-
+    width: int = Field(64, ge=8, le=65_536, description="Hidden size.", examples=[512])
+    depth: int = Field(4, ge=1, le=1000, description="Number of transformer blocks.", examples=[6])
+    heads: int = Field(
+        2, ge=1, description="Number of attention heads; divides `width`.", examples=[8]
+    )
+    context: int = Field(
+        64, ge=8, le=1_000_000, description="Tokens in a training sequence.", examples=[2048]
+    )
+    vocabulary: int = Field(
+        1024,
+        ge=300,
+        le=1_000_000,
+        description="Size of the byte-level BPE vocabulary that is fitted to the corpus.",
+        examples=[32000],
+    )
+    corpus: Source = Field(
+        "stdlib",
+        description=(
+            "Training texts: `stdlib`, a .txt, .jsonl, .csv or .parquet file, or a folder "
+            "of such files."
+        ),
+        examples=["texts/"],
+    )
+    text: str = Field("text", description="Column of the texts.", examples=["body"])
+    ranks: int = Field(
+        1,
+        ge=1,
+        le=10_000,
+        description=(
+            "Processes that train together, one per worker. Training goes on with fewer "
+            "if some are lost."
+        ),
+        examples=[8],
+    )
+    batch: int = Field(
+        8, ge=1, le=1_000_000, description="Sequences per rank and forward pass.", examples=[16]
+    )
+    accumulate: int = Field(
+        1, ge=1, le=1_000_000, description="Forward passes per optimizer step.", examples=[4]
+    )
+    steps: int = Field(
+        512, ge=1, le=10**9, description="Number of optimizer steps.", examples=[10000]
+    )
+    epochs: float | None = Field(
+        None,
+        gt=0,
+        le=10**6,
+        description=(
+            "Passes over the corpus, in place of `steps`. The corpus is then counted "
+            "before anything starts."
+        ),
+        examples=[3],
+    )
     checkpoints: (
         Literal["log"] | Annotated[int, Field(ge=1)] | tuple[Annotated[int, Field(ge=0)], ...]
-    ) = Field("log", examples=[1000, [0, 100, 1000]])
-    """Steps at which a checkpoint is saved: `log` for 0, 1, 2, 4, 8, ..., a number N for every N
-    steps, or a list of steps. The last step is always saved.
-    """
-
-    learning_rate: float = Field(1e-2, gt=0, examples=[1e-3])
-    """Peak learning rate."""
-
-    precision: Literal["float32", "bfloat16"] = Field("float32", examples=["bfloat16"])
-    """Number format of the forward and backward pass."""
-
-    activation_checkpointing: bool = Field(False, examples=[True])
-    """Compute activations again in the backward pass, which saves memory."""
-
-    threads: int = Field(1, ge=1, le=1024, examples=[4])
-    """CPU threads per rank. The last bits of the weights depend on it."""
-
-    seed: Seed = Field(0, examples=[1])
-    """Seed of the initial weights and of the order of the texts."""
+    ) = Field(
+        "log",
+        description=(
+            "Steps at which a checkpoint is saved: `log` for 0, 1, 2, 4, 8, ..., a number "
+            "N for every N steps, or a list of steps. The last step is always saved."
+        ),
+        examples=[1000, [0, 100, 1000]],
+    )
+    learning_rate: float = Field(1e-2, gt=0, description="Peak learning rate.", examples=[1e-3])
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32",
+        description="Number format of the forward and backward pass.",
+        examples=["bfloat16"],
+    )
+    activation_checkpointing: bool = Field(
+        False,
+        description="Compute activations again in the backward pass, which saves memory.",
+        examples=[True],
+    )
+    threads: int = Field(
+        1,
+        ge=1,
+        le=1024,
+        description="CPU threads per rank. The last bits of the weights depend on it.",
+        examples=[4],
+    )
+    seed: Seed = Field(
+        0, description="Seed of the initial weights and of the order of the texts.", examples=[1]
+    )
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Recipe:
@@ -93,37 +116,46 @@ class Recipe(Section):
         return self
 
 
-Pattern = Annotated[
-    Source,
-    fulfilling(
-        lambda pattern: "*" in pattern and "*" not in str(Path(pattern).parent),
-        "a folder, then a name with * for the step, such as out/checkpoint-*",
-    ),
-]
-
-
 class Script(Section):
     """A training program of one's own, started as one process for each rank.
 
     Each process has the environment that ``torchrun`` gives, so that the program needs no change.
     """
 
-    script: Source = Field(examples=["train.py"])
-    """The program: a Python file, or another command."""
+    script: Source = Field(
+        description="The program: a Python file, or another command.", examples=["train.py"]
+    )
+    args: tuple[TextOrNumber, ...] = Field(
+        (), description="Its arguments.", examples=[["--lr", 3e-4]]
+    )
+    ranks: int = Field(
+        1, ge=1, le=10_000, description="Processes, one per worker and GPU.", examples=[8]
+    )
+    checkpoints: Source | None = Field(
+        None,
+        description=(
+            "Where it saves checkpoints, with the step in place of `*`; each becomes a "
+            "candidate once it is complete."
+        ),
+        examples=["out/checkpoint-*"],
+    )
+    max_restarts: int = Field(
+        3,
+        ge=0,
+        le=1000,
+        description="Failures in a row, without a further step, after which it is started again.",
+        examples=[0],
+    )
 
-    args: tuple[TextOrNumber, ...] = Field((), examples=[["--lr", 3e-4]])
-    """Its arguments."""
-
-    ranks: int = Field(1, ge=1, le=10_000, examples=[8])
-    """Processes, one per worker and GPU."""
-
-    checkpoints: Pattern | None = Field(None, examples=["out/checkpoint-*"])
-    """Where it saves checkpoints, with the step in place of `*`; each becomes a candidate once it
-    is complete.
-    """
-
-    max_restarts: int = Field(3, ge=0, le=1000, examples=[0])
-    """Failures in a row, without a further step, after which it is started again."""
+    @field_validator("checkpoints")
+    @classmethod
+    def _check_pattern(cls, pattern: str | None) -> str | None:
+        if pattern is not None and ("*" in str(Path(pattern).parent) or "*" not in pattern):
+            raise ValueError(
+                f"'{pattern}' must be a folder, then a name with * for the step, such as "
+                "out/checkpoint-*"
+            )
+        return pattern
 
 
 def is_script(train: Any) -> TypeGuard[Mapping[str, Any]]:
@@ -144,23 +176,43 @@ Training = Annotated[
 class DDP(Section):
     """How the processes that train a suite together are run; nothing here changes the weights."""
 
-    folder: Source | None = Field(None, examples=["suites"])
-    """Folder in which each suite gets a sub-folder by its name. By default suites are in the cache.
-    """
-
-    timeout: float = Field(60.0, gt=0, examples=[120])
-    """Seconds without a sign of life after which a rank counts as lost."""
-
-    patience: float = Field(60.0, ge=0, examples=[600])
-    """Seconds to wait for missing ranks before training with fewer."""
-
-    save_every: int = Field(100, ge=1, examples=[1000])
-    """Steps between two resume states."""
-
-    loaders: int = Field(0, ge=0, examples=[2])
-    """Data loader processes per rank; `bench --workload loader` recommends a number."""
-
-    stage: Source | None = Field(None, examples=["$TMPDIR"])
-    """Folder of each node, such as `$TMPDIR`, into which the tokens of the corpus are copied before
-    training, where the shared file system is slow. The copy is removed at the end.
-    """
+    folder: Source | None = Field(
+        None,
+        description=(
+            "Folder in which each suite gets a sub-folder by its name. By default suites "
+            "are in the cache."
+        ),
+        examples=["suites"],
+    )
+    timeout: float = Field(
+        60.0,
+        gt=0,
+        description="Seconds without a sign of life after which a rank counts as lost.",
+        examples=[120],
+    )
+    patience: float = Field(
+        60.0,
+        ge=0,
+        description="Seconds to wait for missing ranks before training with fewer.",
+        examples=[600],
+    )
+    save_every: int = Field(
+        100, ge=1, description="Steps between two resume states.", examples=[1000]
+    )
+    loaders: int = Field(
+        0,
+        ge=0,
+        description=(
+            "Data loader processes per rank; `bench --workload loader` recommends a number."
+        ),
+        examples=[2],
+    )
+    stage: Source | None = Field(
+        None,
+        description=(
+            "Folder of each node, such as `$TMPDIR`, into which the tokens of the corpus "
+            "are copied before "
+            "training, where the shared file system is slow. The copy is removed at the end."
+        ),
+        examples=["$TMPDIR"],
+    )

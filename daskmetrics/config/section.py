@@ -134,7 +134,6 @@ class Section(BaseModel):
         validate_default=True,
         allow_inf_nan=False,
         serialize_by_alias=True,
-        use_attribute_docstrings=True,  # they are the descriptions in the schema
     )
 
     @model_validator(mode="before")
