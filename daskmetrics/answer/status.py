@@ -15,7 +15,14 @@ from statistics import fmean
 from daskmetrics.answer import analysis
 from daskmetrics.answer.analysis import Cost
 from daskmetrics.answer.recorded import RecordedRun
-from daskmetrics.core.events import RunFinished, RunStarted, UsageMeasured, WorkerJoined
+from daskmetrics.core.events import (
+    Event,
+    Record,
+    RunFinished,
+    RunStarted,
+    UsageMeasured,
+    WorkerJoined,
+)
 from daskmetrics.core.failures import Failure
 from daskmetrics.core.files import RunFolder, atomic_write, require_regular
 from daskmetrics.core.machine import environment
@@ -177,22 +184,24 @@ class WorkerUse:
     gpu_memory: float | None
 
 
-def worker_use(run: RecordedRun) -> tuple[WorkerUse, ...]:
-    """One item for each worker with a record or an encoding, sorted by name."""
-    hosts = {entry.name: entry.host for entry in run.entries if isinstance(entry, WorkerJoined)}
+def worker_use(entries: Sequence[Event], records: Sequence[Record]) -> tuple[WorkerUse, ...]:
+    """One item for each worker with a record or an encoding, sorted by name; the records are those
+    of the journal's entries that count.
+    """
+    hosts = {entry.name: entry.host for entry in entries if isinstance(entry, WorkerJoined)}
     usage: dict[str, Mapping[str, float]] = {}
-    for entry in run.entries:
+    for entry in entries:
         if isinstance(entry, UsageMeasured):
             usage |= entry.workers
-    started = [entry.at for entry in run.entries if isinstance(entry, RunStarted)]
-    ended = [entry.at for entry in run.entries if isinstance(entry, RunFinished)]
+    started = [entry.at for entry in entries if isinstance(entry, RunStarted)]
+    ended = [entry.at for entry in entries if isinstance(entry, RunFinished)]
     length = 0.0  # unknown, unless the run was started once
     if len(started) == len(ended) == 1:
         length = max(0.0, ended[0] - started[0])
     units: Counter[str] = Counter()
     seconds: defaultdict[str, float] = defaultdict(float)
     encodings: set[tuple[str, float]] = set()  # which scores share
-    for record in run.records:
+    for record in records:
         if record.worker is None:  # imported
             continue
         units[record.worker] += 1

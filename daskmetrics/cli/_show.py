@@ -35,7 +35,7 @@ from daskmetrics.core.files import RunFolder
 
 if TYPE_CHECKING:
     from daskmetrics.answer.comparison import ArmComparison, PublishedComparison, RunComparison
-    from daskmetrics.cluster.slurm.commands import JobState
+    from daskmetrics.cluster.slurm.commands import QueuedJob
     from daskmetrics.cluster.slurm.driver_job import Submitted
     from daskmetrics.core.names import Cell
     from daskmetrics.core.table import Table
@@ -187,7 +187,7 @@ def _follow(run: Path) -> None:
         sys.exit(INTERRUPTED)
     state = _job_state(job)
     loaded = _load(run)
-    job_failed = state is not None and state.name not in ("COMPLETED", "UNKNOWN")
+    job_failed = state is not None and state.state not in ("COMPLETED", "UNKNOWN")
     if loaded is None or job_failed or not loaded.finished:
         _report_failure(job, state)
         sys.exit(1)
@@ -239,15 +239,15 @@ def _show_progress(run: Path, job: Submitted | None) -> None:
             time.sleep(INTERVAL)
 
 
-def _job_state(job: Submitted | None) -> JobState | None:
-    from daskmetrics.cluster.slurm.commands import JobState, SlurmError, job_state
+def _job_state(job: Submitted | None) -> QueuedJob | None:
+    from daskmetrics.cluster.slurm.commands import QueuedJob, SlurmError, job_state
 
     if job is None:
         return None
     try:
         return job_state(job.job)
     except SlurmError as error:  # Slurm's controller restarts; the run continues meanwhile
-        return JobState("UNKNOWN", str(error))
+        return QueuedJob(job.job, "UNKNOWN", str(error))
 
 
 def _load(run: Path) -> Run | None:
@@ -259,7 +259,7 @@ def _load(run: Path) -> Run | None:
     return None
 
 
-def _report_failure(job: Submitted | None, state: JobState | None) -> None:
+def _report_failure(job: Submitted | None, state: QueuedJob | None) -> None:
     """Say how the driver ended, with the end of its log."""
     from daskmetrics.cluster.slurm import driver_job
 
@@ -269,7 +269,7 @@ def _report_failure(job: Submitted | None, state: JobState | None) -> None:
         reason = " (out of walltime)"
     elif state:
         exit_code, _, _ = state.exit.partition(":")
-        reason = f" ({state.name.lower()}, exit code {exit_code})"
+        reason = f" ({state.state.lower()}, exit code {exit_code})"
     note(
         f"{driver} ended{reason} before the run was finished; run the same command again to"
         " resume.",

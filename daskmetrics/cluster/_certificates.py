@@ -6,6 +6,7 @@ import fcntl
 import secrets
 import shutil
 import stat
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -54,9 +55,9 @@ INHERITED = "DASK_INTERNAL_INHERIT_CONFIG"
 """Variable from which a process of Dask takes its settings."""
 
 
-def inherited_settings(security: Security) -> str:
-    """The settings of Dask in force, with the certificates of workers and clients, for
-    `INHERITED`.
+def inherited(security: Security) -> Mapping[str, str]:
+    """The variable by which a process of Dask gets the settings in force, with the certificates of
+    workers and clients.
     """
     settings = {}
     for role in ("worker", "client"):
@@ -66,7 +67,7 @@ def inherited_settings(security: Security) -> str:
             settings[f"distributed.comm.tls.{role}.cert"] = files["cert"]
             settings[f"distributed.comm.tls.{role}.key"] = files["key"]
     with dask.config.set({**settings, "distributed.comm.require-encryption": bool(settings)}):
-        return str(dask.config.serialize(dask.config.global_config))
+        return {INHERITED: str(dask.config.serialize(dask.config.global_config))}
 
 
 class KeyFolder:

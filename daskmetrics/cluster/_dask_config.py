@@ -13,48 +13,22 @@ import dask
 from daskmetrics.cluster import _preload as preload
 from daskmetrics.config import Cluster
 
-RESOURCES = {"GPU": 1, "CPU": 1}
-"""What each worker offers: encoding takes GPU, scoring CPU, so that a probe never holds a GPU."""
+TIMEOUTS = {
+    "distributed.comm.timeouts.connect": "60s",
+    "distributed.comm.timeouts.tcp": "120s",
+    # importing torch blocks the interpreter for seconds, which is not a failure
+    "distributed.admin.tick.limit": "1 minute",
+}
+WORKER_SETTINGS = {
+    # a paused worker would keep its waiting tasks for ever; its nanny ends it if memory runs out
+    "distributed.worker.memory.pause": False,
+    # workers' pages would listen on all interfaces
+    "distributed.worker.http.routes": [],
+    **TIMEOUTS,
+}
 
 PAGES = "daskmetrics.dashboard._preload"
 """Module that adds our pages to the dashboard; only the scheduler imports it."""
-
-WORKER_SETTINGS = {
-    "DASK_DISTRIBUTED__WORKER__MEMORY__PAUSE": "False",
-    "DASK_DISTRIBUTED__WORKER__HTTP__ROUTES": "[]",
-    "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "60s",
-    "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "120s",
-    "DASK_DISTRIBUTED__ADMIN__TICK__LIMIT": "1 minute",
-}
-"""Variables of workers in Slurm jobs, which do not inherit this process's configuration."""
-
-DEATH_TIMEOUT = 60  # seconds without a scheduler after which a worker ends, and its job with it
-
-
-def worker_command(
-    scheduler: str,
-    name: str,
-    memory: str | None,
-    interface: str | None,
-    resources: Mapping[str, int] = RESOURCES,
-) -> list[str]:
-    """The command, after that of Python, of a worker that runs one unit at a time under a nanny
-    that restarts it.
-    """
-    words = [
-        # -P: no module of the working folder replaces one of Python's
-        *("-P", "-m", "distributed.cli.dask_worker", scheduler),
-        *("--name", name),
-        *("--preload", preload.__name__),
-        *("--nthreads", "1"),
-        *("--nanny", "--death-timeout", str(DEATH_TIMEOUT), "--memory-limit", memory or "0"),
-        # a worker's pages would be open to the network
-        *("--no-dashboard", "--dashboard-address", "127.0.0.1:0"),
-        *("--resources", ",".join(f"{name}={amount}" for name, amount in resources.items())),
-    ]
-    if interface:
-        words += ["--interface", interface]
-    return words
 
 
 def withdraw(dask_scheduler: Any, names: Collection[str]) -> None:
@@ -72,28 +46,21 @@ def dask_settings(profile: Cluster, prefix: str) -> Mapping[str, object]:
     """Configuration in force while the cluster runs; for an existing one, only what its client
     needs.
     """
-    timeouts = {
-        "distributed.comm.timeouts.connect": "60s",
-        "distributed.comm.timeouts.tcp": "120s",
-        # importing torch blocks the interpreter for seconds, which is not a failure
-        "distributed.admin.tick.limit": "1 minute",
-    }
     if profile.kind == "existing":
-        return timeouts
+        return TIMEOUTS
     environment = "distributed.nanny.pre-spawn-environ"
-    settings = {
-        **timeouts,
+    settings: dict[str, object] = {
+        **WORKER_SETTINGS,
         # our own retry policy decides about retries, and needs to know of the first death
         "distributed.scheduler.allowed-failures": 0,
-        # a paused worker would keep its waiting tasks for ever; its nanny ends it if memory runs
-        # out
-        "distributed.worker.memory.pause": False,
         # otherwise a worker that was disconnected for 15 s is closed
         "distributed.deploy.lost-worker-timeout": "1 hour",
         "distributed.scheduler.preload": [PAGES],
         f"{environment}.OMP_NUM_THREADS": profile.threads,
     }
     if profile.kind == "factory":
+        # the pages of another library's workers are its own
+        del settings["distributed.worker.http.routes"]
         # SSHCluster waits for a line of the log, also beside a cluster that hides it
         return {**settings, f"{environment}.DASK_LOGGING__DISTRIBUTED": "info"}
     return {
@@ -103,8 +70,6 @@ def dask_settings(profile: Cluster, prefix: str) -> Mapping[str, object]:
         preload.PREFIX: prefix,
         "distributed.scheduler.preload": [preload.__name__, PAGES],
         "distributed.worker.preload": [preload.__name__],
-        # workers' pages would listen on all interfaces
-        "distributed.worker.http.routes": [],
         # tasks cancelled when a run is stopped would be logged as errors
         f"{environment}.DASK_LOGGING__DISTRIBUTED": "error",
     }

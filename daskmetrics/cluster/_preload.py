@@ -52,17 +52,15 @@ def dask_setup(process: Scheduler | Nanny | Worker) -> None:
             # The worker is started with -P: otherwise a file queue.py in the working folder would
             # replace the module of this name.
             import_from(Path.cwd())
-            logging.getLogger("distributed.worker").addFilter(is_no_failure)
+            # the driver reports units that fail
+            logging.getLogger("distributed.worker").addFilter(
+                lambda entry: not entry.getMessage().startswith("Compute Failed")
+            )
         case Nanny():
             if GPU_PER_WORKER in os.environ:
                 # This exits without a GPU: after an exception Dask would go on.
                 process.env[VISIBLE] = worker_gpu(str(process.name), os.environ.get(VISIBLE, ""))
             PeriodicCallback(watch(process, oom_kills), CHECK_INTERVAL).start()
-
-
-def is_no_failure(entry: logging.LogRecord) -> bool:
-    """Whether an entry of a worker's log is none of a unit that failed."""
-    return not entry.getMessage().startswith("Compute Failed")
 
 
 @cache

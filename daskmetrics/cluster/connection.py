@@ -8,6 +8,7 @@ import logging
 import resource
 import secrets
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -22,19 +23,18 @@ from distributed.core import Status
 from distributed.utils import get_ip_interface
 
 from daskmetrics.cluster._certificates import cluster_security
-from daskmetrics.cluster._dask_config import RESOURCES, dask_settings, in_force
+from daskmetrics.cluster._dask_config import dask_settings, in_force
 from daskmetrics.cluster._preload import keep_time
 from daskmetrics.cluster.links import PrivateDashboard, is_free, kept_token, link_lines
 from daskmetrics.cluster.slurm._cluster import SlurmCluster
 from daskmetrics.cluster.slurm.allocation import allocation_client
-from daskmetrics.cluster.slurm.commands import queue_text
-from daskmetrics.cluster.slurm.partitions import require_interface
-from daskmetrics.cluster.slurm.script import job_name
+from daskmetrics.cluster.slurm.commands import OnMessage, queue_text, require
+from daskmetrics.cluster.slurm.script import RESOURCES, job_name
 from daskmetrics.config import Cluster, Factory
 from daskmetrics.config import cluster as read_profile
 from daskmetrics.core.errors import ClusterLostError, ConfigError, unknown
 from daskmetrics.core.files import cache_folder
-from daskmetrics.core.machine import workers
+from daskmetrics.core.machine import interfaces, workers
 from daskmetrics.core.main_module import main_not_imported
 from daskmetrics.core.text import plural
 
@@ -52,9 +52,9 @@ log = logging.getLogger(__name__)
 def connect(
     profile: Cluster,
     run: str = "session",
-    on_message: Callable[[str], None] = log.warning,
+    on_message: OnMessage = log.warning,
     *,
-    on_start: Callable[[str], None] = lambda line: None,
+    on_start: OnMessage = lambda line: None,
     wait: int = 1,
     page: str = "status",
 ) -> Iterator[Client]:
@@ -97,6 +97,10 @@ def connect(
             f"cluster.dashboard_port is {profile.dashboard_port}, but another process uses this "
             "port. Choose another one, or leave the key out for any free port."
         )
+    if profile.kind == "slurm":
+        require("sbatch")
+    if profile.interface and profile.kind not in ("existing", "factory"):
+        _require_interface(profile.interface)
     # an unguessable path of the dashboard: on a login node the loopback interface is shared
     token = secrets.token_urlsafe(16)
     if profile.dashboard_port:
@@ -131,7 +135,7 @@ def import_early(profile: Cluster) -> None:
 
 
 def _client(
-    profile: Cluster, prefix: str, run: str, on_message: Callable[[str], None]
+    profile: Cluster, prefix: str, run: str, on_message: OnMessage
 ) -> AbstractContextManager[Client]:
     match profile.kind:
         case "existing":
@@ -144,6 +148,24 @@ def _client(
             return allocation_client(profile, prefix, on_message)
         case "local":
             return _local_client(profile, prefix)
+
+
+def _require_interface(name: str) -> None:
+    """Raise ConfigError if this machine has no network interface of this name, or none with an
+    address.
+    """
+    addresses = interfaces()
+    if addresses.get(name):
+        return
+    problem = "does not exist"
+    if name in addresses:
+        problem = "has no address"
+    usable = [interface for interface in addresses if addresses[interface]]
+    raise ConfigError(
+        f"The network interface '{name}' {problem} on {socket.gethostname()}; it has "
+        f"{', '.join(usable)}. Set cluster.interface to one that leads to the nodes; 'daskmetrics "
+        "cluster show PROFILE' says where the present one comes from."
+    )
 
 
 def _wait_for_workers(client: Client, profile: Cluster, count: int) -> None:
@@ -189,7 +211,6 @@ def _local_client(profile: Cluster, prefix: str) -> Iterator[Client]:
     """
     host = "127.0.0.1"
     if profile.interface:
-        require_interface(profile.interface)
         host = get_ip_interface(profile.interface)
     # without the connections to its workers these would never be ready
     needed = FILES + FILES_PER_WORKER * profile.workers
@@ -230,7 +251,7 @@ def _local_client(profile: Cluster, prefix: str) -> Iterator[Client]:
 
 @contextmanager
 def _slurm_client(
-    profile: Cluster, prefix: str, run: str, on_message: Callable[[str], None]
+    profile: Cluster, prefix: str, run: str, on_message: OnMessage
 ) -> Iterator[Client]:
     """A client of Slurm jobs; they are cancelled before the scheduler closes."""
     with (

@@ -19,8 +19,10 @@ from typing import Any
 import dask
 from distributed import Client, Scheduler
 
-from daskmetrics.cluster._certificates import INHERITED, inherited_settings
-from daskmetrics.cluster._dask_config import withdraw, worker_command
+from daskmetrics.cluster._certificates import INHERITED, inherited
+from daskmetrics.cluster._dask_config import withdraw
+from daskmetrics.cluster.slurm.commands import OnMessage
+from daskmetrics.cluster.slurm.script import worker_command
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder, atomic_write
@@ -40,7 +42,7 @@ def admitting(client: Client, profile: Cluster, file: Path) -> Iterator[None]:
         "host": socket.gethostname(),
         "address": client.scheduler.address,
         "memory": profile.memory,
-        "settings": inherited_settings(client.security),
+        "environment": inherited(client.security),
     }
     atomic_write(file, json.dumps(admission))
     try:
@@ -49,7 +51,7 @@ def admitting(client: Client, profile: Cluster, file: Path) -> Iterator[None]:
         file.unlink(missing_ok=True)
 
 
-def join(folder: Path, count: int, memory: str | None, say: Callable[[str], None]) -> None:
+def join(folder: Path, count: int, memory: str | None, say: OnMessage) -> None:
     """Start workers for the map in a folder; returns when they have ended, with the map or after
     Ctrl-C.
 
@@ -58,7 +60,7 @@ def join(folder: Path, count: int, memory: str | None, say: Callable[[str], None
     """
     admission = _admission(folder)
     names = [f"{socket.gethostname()}-{os.getpid()}-{i}" for i in range(count)]
-    environment = {**os.environ, INHERITED: admission["settings"]}
+    environment = {**os.environ, **admission["environment"]}
     processes = []
     for name in names:
         command = worker_command(admission["address"], name, memory or admission["memory"], None)
@@ -106,7 +108,7 @@ def _admission(folder: Path) -> dict[str, Any]:
 def _drain(admission: dict[str, Any], names: Sequence[str], hurry: Callable[[], bool]) -> None:
     """Let workers finish what they have, and take nothing more."""
     with (
-        dask.config.set(dask.config.deserialize(admission["settings"])),
+        dask.config.set(dask.config.deserialize(admission["environment"][INHERITED])),
         Client(admission["address"], set_as_default=False, timeout=30) as client,
     ):
         client.run_on_scheduler(withdraw, names=list(names))

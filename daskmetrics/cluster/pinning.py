@@ -91,7 +91,7 @@ def require(pins: Pins, workers: int) -> None:
     >>> require(Pins(cpus=1), workers=1)
     """
     for kind, count, available in (
-        ("CPUs", pins.cpus, usable_cpus()),
+        ("CPUs", pins.cpus, os.sched_getaffinity(0)),
         ("GPUs", pins.gpus, visible_gpus()),
     ):
         if count and count * workers > len(available):
@@ -100,11 +100,6 @@ def require(pins: Pins, workers: int) -> None:
                 f"offers {len(available)}. Use fewer workers or fewer {kind} per worker, or a "
                 "cluster (--cluster)."
             )
-
-
-def usable_cpus() -> Sequence[str]:
-    """CPUs that this process may run on."""
-    return [str(cpu) for cpu in sorted(os.sched_getaffinity(0))]
 
 
 def pin(pins: Pins) -> dict[str, Any]:
@@ -127,7 +122,8 @@ def pin(pins: Pins) -> dict[str, Any]:
                 result["node"] = node_of_gpu(result["gpus"][0])
             if result["node"] is not None:
                 near_cpus = cpus_of_node(result["node"])
-            cpus = sorted(usable_cpus(), key=lambda cpu: cpu not in near_cpus)
+            usable = map(str, sorted(os.sched_getaffinity(0)))
+            cpus = sorted(usable, key=lambda cpu: cpu not in near_cpus)
             result["cpus"] = claim("cpu", cpus, pins.cpus)
             os.sched_setaffinity(0, map(int, result["cpus"]))
             os.environ.update(dict.fromkeys(THREADS, str(pins.cpus)))

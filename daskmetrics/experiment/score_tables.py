@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from daskmetrics.bandit.replay import ScoreRow, ScoreTable, score_table
 from daskmetrics.core.errors import ConfigError, DataError, unknown
@@ -16,30 +18,45 @@ from daskmetrics.core.names import Arm, Cell
 from daskmetrics.core.readouts import Readout
 from daskmetrics.core.results import Scored
 from daskmetrics.core.rows import check_names, read_rows
-from daskmetrics.core.serialization import readable
+from daskmetrics.core.serialization import build, readable
 from daskmetrics.execution.journal import read as read_journal
 from daskmetrics.tasks import mteb_results as results
 
-KNOWN = (
-    "model",
-    "family",
-    "size",
-    "revision",
-    "layer",
-    "readout",
-    "task",
-    "score",
-    "stderr",
-    "seconds",
-    "kind",
-    "n",
-    "encode_seconds",
-    "split",
-    "n_en",
-    "n_subsets",
-    "protocol",
-)
-"""Columns that are read; those of other names are not, unless one looks like a misspelt one of these."""
+Size = Annotated[float, Field(ge=0, le=results.GREATEST)]
+
+
+@dataclass(frozen=True)
+class _Row:
+    """The columns that are read, by our names; of a table's other columns a misspelt one of these
+    is an error.
+    """
+
+    layer: Annotated[int, Field(ge=0, lt=10**6)]
+    task: str
+    score: Annotated[float, Field(ge=-results.GREATEST, le=results.GREATEST)] = math.nan
+    model: str = ""
+    family: str = ""
+    size: str = ""
+    revision: str = "main"
+    readout: str = ""
+    stderr: Size = 0.0
+    seconds: Size | None = None
+    kind: str = ""
+    n: str = ""
+    encode_seconds: Size = 0.0
+    split: str = ""
+    n_en: int = 0
+    n_subsets: int = 0
+    protocol: str = ""
+
+    @property
+    def arm(self) -> Arm:
+        words = filter(None, (self.family, self.size))
+        model = self.model or "-".join(words) or "model"
+        return Arm(model, self.revision, self.layer, str(Readout.parse(self.readout)))
+
+
+KNOWN = tuple(field.name for field in fields(_Row))
 ALIASES = {
     "score": "main_score",
     "seconds": "evaluation_time",
@@ -91,8 +108,11 @@ def published(path: str | Path) -> dict[Cell, KnownScore]:
     path = Path(path)
     if not path.is_file():
         return {cell: KnownScore(score) for cell, score in read(path).cells().items()}
-    rows = _score_rows(path)
-    return {Cell(row.arm, row.task): score for row, score in rows if math.isfinite(row.score)}
+    scores = {}
+    for row, score in _score_rows(path):
+        if math.isfinite(row.score):
+            scores[Cell(row.arm, row.task)] = score
+    return scores
 
 
 def read(path: str | Path, models: Sequence[str] = ()) -> ScoreTable:
@@ -144,28 +164,33 @@ def _score_rows(path: Path) -> Iterator[tuple[ScoreRow, KnownScore]]:
         if columns not in checked:
             check_names(path, columns, KNOWN)
             checked.add(columns)
-        line = {name: "" if value is None else str(value) for name, value in values.items()}
         for ours, theirs in ALIASES.items():
-            if ours not in line and theirs in line:
-                line[ours] = line.pop(theirs)
+            if theirs in values:
+                values = {ours: values[theirs], **values}
         for column in ("layer", "task", "score"):
-            if column not in line:
+            if column not in values:
                 raise ConfigError(
                     f"'{path}' has no column '{column}'. Its columns: {', '.join(columns)}."
                 )
+        given = {}
+        for name in KNOWN:
+            value = values.get(name)
+            if value is not None and str(value).lower() not in ("", "nan"):
+                given[name] = str(value)
         try:
-            row = ScoreRow(
-                arm=_arm(line),
-                task=line["task"],
-                score=_number(line["score"]),
-                stderr=_size(line.get("stderr", "")) or 0.0,
-                seconds=_size(line.get("seconds", "")),
-                encode=_size(line.get("encode_seconds", "")) or 0.0,
-                kind=line.get("kind", ""),
-            )
-            subsets = int(_size(line.get("n_en") or line.get("n_subsets") or "") or 0)
+            line = build(_Row, given)
+            arm = line.arm
         except ValueError as error:
             raise DataError(f"'{path}', {position}: {error}.") from None
+        row = ScoreRow(
+            arm=arm,
+            task=line.task,
+            score=line.score,
+            stderr=line.stderr,
+            seconds=line.seconds,
+            encode=line.encode_seconds,
+            kind=line.kind,
+        )
         cell = Cell(row.arm, row.task)
         earlier, score = seen.setdefault(cell, (position, row.score))
         if row.score != score and not math.isnan(row.score) and not math.isnan(score):
@@ -173,37 +198,7 @@ def _score_rows(path: Path) -> Iterator[tuple[ScoreRow, KnownScore]]:
                 f"'{path}', {position}: {cell} has the score {row.score:g}, and {score:g} in"
                 f" {earlier}. Remove one of them."
             )
-        yield row, KnownScore(row.score, None, line.get("split", ""), subsets)
-
-
-def _arm(line: Mapping[str, str]) -> Arm:
-    words = filter(None, (line.get("family"), line.get("size")))
-    model = line.get("model") or "-".join(words)
-    readout = Readout.parse(line.get("readout") or "")
-    if not line["layer"].isdecimal() or len(line["layer"]) > 6:
-        raise ValueError(f"layer '{line['layer'][:40]}' is not a number 0, 1, ...")
-    return Arm(model or "model", line.get("revision") or "main", int(line["layer"]), str(readout))
-
-
-def _number(text: str) -> float:
-    """A number, NaN for an empty text; `ValueError` for another text or a number whose square
-    overflows.
-    """
-    try:
-        value = float(text or "nan")
-    except ValueError:
-        raise ValueError(f"'{text[:40]}' is not a number") from None
-    if abs(value) > results.GREATEST:
-        raise ValueError(f"'{text[:40]}' is too large")
-    return value
-
-
-def _size(text: str) -> float | None:
-    """A number that is not negative; None if it is not known."""
-    value = _number(text)
-    if value < 0:
-        raise ValueError(f"'{text}' is negative")
-    return None if math.isnan(value) else value
+        yield row, KnownScore(row.score, None, line.split, line.n_en or line.n_subsets)
 
 
 def _from_run(folder: RunFolder) -> list[ScoreRow]:

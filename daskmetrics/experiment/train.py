@@ -239,8 +239,9 @@ def train(
     cluster = config.cluster
     missing = [(name, suite) for name, suite in largest_first(suites) if not suite.is_done]
     if missing and cluster.kind in ("slurm", "allocation"):
-        for line in account_limits():
-            display.say(f"Limit of {line}")
+        for source, limits in account_limits():
+            values = ", ".join(f"{name}={value}" for name, value in limits.items())
+            display.say(f"Limit of {source}: {values}")
     for name, suite in missing:
         suite.claim()
         program = replace(

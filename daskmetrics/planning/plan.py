@@ -16,7 +16,6 @@ from itertools import chain, product
 from dask.utils import parse_bytes
 
 from daskmetrics import config as configuration
-from daskmetrics.cluster.pinning import usable_cpus
 from daskmetrics.cluster.slurm import commands
 from daskmetrics.cluster.slurm.partitions import Partition, read_partitions
 from daskmetrics.cluster.slurm.script import job_name, pools, script
@@ -117,7 +116,7 @@ def propose(request: PlanRequest, loaded: Config | None = None) -> Proposal:
 
 def local_offers(name: str, profile: Cluster, counts: Sequence[int]) -> Iterator[Offer]:
     """Numbers of workers on this machine, or of a scheduler that runs already."""
-    cpus = len(usable_cpus())
+    cpus = len(os.sched_getaffinity(0))
     free_gib = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     for workers in counts:
         offer = Offer(name, profile.gpu_type or "cpu", 1, workers, NO_WAIT)
@@ -200,13 +199,14 @@ def rehearsed(offer: Offer, profile: Cluster, walltime: str) -> Offer:
         "walltime": walltime,
         "directives": tuple(directives),
     }
-    rehearsal = commands.rehearse(script(pools(profile.model_copy(update=changes))[0]))
-    if rehearsal.refusal:
-        return replace(offer, problem=f"Slurm refuses: {rehearsal.refusal}")
-    if rehearsal.start is None:
+    try:
+        start = commands.rehearse(script(pools(profile.model_copy(update=changes))[0]))
+    except commands.SlurmRefusal as refusal:
+        return replace(offer, problem=f"Slurm refuses: {refusal}")
+    if start is None:
         return offer
     asked_at = time.time()
-    seconds = max(0.0, rehearsal.start.timestamp() - asked_at)
+    seconds = max(0.0, start.timestamp() - asked_at)
     # running jobs rarely use all of their time, and jobs of others may come before
     wait = Interval(0.0, seconds, 2 * seconds)
     source = "sbatch --test-only"

@@ -179,7 +179,7 @@ def _predictors(run: RecordedRun) -> Table:
 def _workers(run: RecordedRun) -> Table:
     """How busy the workers were."""
     rows = []
-    for worker in worker_use(run):
+    for worker in worker_use(run.entries, run.records):
         shares = [
             "unknown" if share is None else f"{share:.0%}" for share in (worker.busy, worker.cpu)
         ]

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.files import atomic_write, cache_folder
@@ -25,7 +24,7 @@ from daskmetrics.core.main_module import restore_state, state_with_main_object
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.tasks import mteb_results as results
 from daskmetrics.tasks import mteb_run as benchmark
-from daskmetrics.tasks.mteb_run import Declaration, Selection
+from daskmetrics.tasks.mteb_run import Declaration, Selection, TextInRole, Vectors
 from daskmetrics.tasks.task import EmbeddingArray, Pooling, Role, Score, check_embeddings
 
 _MAIN_SCORES: Mapping[str, str] = {
@@ -158,7 +157,7 @@ class MtebTask:
         """The role of each text, as the benchmark tells it to an encoder."""
         return [role for _, role in self._read()]
 
-    def _read(self) -> Mapping[tuple[str, Role | None], int]:
+    def _read(self) -> Mapping[TextInRole, int]:
         """The row of each text and role."""
         if not self.is_local:
             self.fetch()
@@ -199,7 +198,7 @@ class MtebTask:
         check_embeddings(self.name, embeddings, len(rows))
         table = np.asarray(embeddings, dtype=np.float32)
 
-        def look_up(batch: list[str], role: Role | None) -> NDArray[np.float32]:
+        def look_up(batch: list[str], role: Role | None) -> Vectors:
             try:
                 return table[[rows[text, role] for text in batch]]
             except KeyError:
@@ -226,7 +225,7 @@ class MtebTask:
 
 
 @lru_cache(maxsize=4)
-def _read_rows(path: Path) -> Mapping[tuple[str, Role | None], int]:
+def _read_rows(path: Path) -> Mapping[TextInRole, int]:
     texts, roles = json.loads(path.read_text(encoding="utf-8"))
     return {pair: row for row, pair in enumerate(zip(texts, roles, strict=True))}
 

@@ -23,7 +23,7 @@ from daskmetrics.tasks.task import Score
 
 Content: TypeAlias = Mapping[str, Any]  #: of a result file, or of a subset in it
 META = "model_meta.json"
-GREATEST = 1e100  #: a score whose square overflows is none
+GREATEST = 1e15  #: no score and no time is greater
 #: Numbers of a single run or a single threshold; they would multiply the size of a score.
 _OMITTED = ("nauc", "scores_per_experiment", "v_measures", "ami_scores")
 

@@ -75,7 +75,9 @@ _SIMILARITIES = {  # and their sign
 }
 
 Array = NDArray[np.floating[Any]]
-Embed = Callable[[list[str], Role | None], NDArray[np.float32]]
+Vectors = NDArray[np.float32]
+Embed = Callable[[list[str], Role | None], Vectors]
+TextInRole = tuple[str, Role | None]
 
 
 @dataclass(frozen=True)
@@ -422,11 +424,11 @@ def _reads_columns(task: AbsTask) -> bool:
 
 def texts_of(
     target: str, content: Key | None = None, selection: Selection | None = None
-) -> tuple[tuple[str, Role | None], ...]:
+) -> tuple[TextInRole, ...]:
     """Every distinct text and role that the benchmark gives to an encoder, in its order."""
-    seen: dict[tuple[str, Role | None], None] = {}
+    seen: dict[TextInRole, None] = {}
 
-    def collect(batch: list[str], role: Role | None) -> NDArray[np.float32]:
+    def collect(batch: list[str], role: Role | None) -> Vectors:
         seen.update(dict.fromkeys((text, role) for text in batch))
         # distinct vectors: probes reject constant features
         return (

@@ -10,11 +10,11 @@ from distributed import Client, LocalCluster
 from distributed.scheduler import KilledWorker
 
 from daskmetrics.cluster import Pins, pin_workers, require
-from daskmetrics.cluster.pinning import claim, cpus_of_node, node_of_gpu, usable_cpus
+from daskmetrics.cluster.pinning import claim, cpus_of_node, node_of_gpu
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.machine import visible_gpus
 
-CPUS = len(usable_cpus())
+CPUS = len(os.sched_getaffinity(0))
 
 
 def hold(folder, offered, count, pipe):

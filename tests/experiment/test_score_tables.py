@@ -109,21 +109,30 @@ def test_published_tables_of_other_families_have_holes():
         (
             ["model,layer,task,score", "a,first,t,1"],
             DataError,
-            "line 2: layer 'first' is not a number",
+            "line 2: the field 'layer' is 'first' (Input should be a valid integer",
         ),
-        (["model,layer,task,score", "a,-1,t,1"], DataError, "line 2: layer '-1' is not a number"),
-        (["model,layer,task,score", "a,0,t,good"], DataError, "line 2: 'good' is not a number"),
-        (["model,layer,task,score", "a,0,t,1e300"], DataError, "line 2: '1e300' is too large"),
+        (["model,layer,task,score", "a,-1,t,1"], DataError, "line 2: the field 'layer' is '-1'"),
+        (
+            ["model,layer,task,score", "a,0,t,good"],
+            DataError,
+            "line 2: the field 'score' is 'good'",
+        ),
+        (["model,layer,task,score", "a,0,t,1e300"], DataError, "the field 'score' is '1e300'"),
+        (["model,layer,task,score", "a,0,,1"], DataError, "line 2: the field 'task' is missing"),
         (
             ["model,layer,task,score", "a,0,t,1", "a,0,t,2"],
             DataError,
             "line 3: a@main/0:t has the score 2, and 1 in",
         ),
-        (["model,layer,task,score,seconds", "a,0,t,1,-3"], DataError, "line 2: '-3' is negative"),
+        (
+            ["model,layer,task,score,seconds", "a,0,t,1,-3"],
+            DataError,
+            "the field 'seconds' is '-3'",
+        ),
         (
             ["model,layer,task,score,seconds", "a,0,t,1,inf"],
             DataError,
-            "line 2: 'inf' is too large",
+            "line 2: the field 'seconds' is 'inf'",
         ),
         (
             ["model,layer,task,score,score", "a,0,t,1,2"],

@@ -17,7 +17,6 @@ from daskmetrics.cli import main
 from daskmetrics.cluster.slurm.partitions import (
     account_limits,
     job_limit,
-    parse_limits,
     user_accounts,
 )
 from tests.slurm.site import comes_true, command, needs_slurm, profile, site
@@ -55,10 +54,10 @@ def accounts(tmp_path_factory) -> Iterator[Path]:
 def test_the_limits_of_accounts_and_of_their_qos_are_read(accounts, monkeypatch):
     monkeypatch.delenv("USER", raising=False)  # as in a container, or under cron
     assert "proj42" in user_accounts()
-    assert account_limits() == (
-        "account proj42: MaxJobs=20, MaxSubmit=50, GrpTRES=cpu=512",
-        "QOS long: MaxJobsPU=8, MaxSubmitPU=100, MaxWall=2-00:00:00",
-    )
+    assert account_limits() == [
+        ("account proj42", {"MaxJobs": "20", "MaxSubmit": "50", "GrpTRES": "cpu=512"}),
+        ("QOS long", {"MaxJobsPU": "8", "MaxSubmitPU": "100", "MaxWall": "2-00:00:00"}),
+    ]
     assert job_limit() == 50
 
 
@@ -79,5 +78,5 @@ def test_a_plan_states_how_our_jobs_ended(accounts, tmp_path, monkeypatch):
 
 def test_without_accounting_there_are_no_limits(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert account_limits() == () == parse_limits("", "")
+    assert account_limits() == []
     assert job_limit() is None and user_accounts() is None

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from daskmetrics import config
-from daskmetrics.cluster.slurm.commands import SlurmError, parse_queue, queue, rehearse
+from daskmetrics.cluster.slurm.commands import (
+    SlurmError,
+    SlurmRefusal,
+    parse_queue,
+    queue,
+    rehearse,
+)
 from daskmetrics.cluster.slurm.commands import slurm as ask
 from daskmetrics.cluster.slurm.script import pools, script
 from tests.slurm.site import command, needs_slurm, no_job_is_left, profile
@@ -48,10 +54,11 @@ class TestReal:
         assert (row.state, row.alive) == ("CANCELLED", False)
 
     def test_a_job_is_rehearsed(self, slurm):
-        good = rehearse(script(*pools(config.cluster(profile(slurm, gpus_per_job=4)))))
-        assert good.refusal is None and good.start is not None
+        start = rehearse(script(*pools(config.cluster(profile(slurm, gpus_per_job=4)))))
+        assert start is not None
         long = config.cluster(profile(slurm, walltime="9-00:00:00"))
-        assert "Requested time limit is invalid" in rehearse(script(*pools(long))).refusal
+        with pytest.raises(SlurmRefusal, match="Requested time limit is invalid"):
+            rehearse(script(*pools(long)))
 
     def test_a_refusal_is_reported_with_slurms_message(self, slurm):
         with pytest.raises(SlurmError, match="Invalid job id specified"):

@@ -4,7 +4,7 @@
 `_cluster`    the cluster, and the supervisor of its jobs: reads the queue and submits
 `_jobs`       the jobs of a pool and the actions on them, decided from a snapshot
 `commands`    Slurm's commands and their output
-`script`      the script of a worker's job
+`script`      the command of a worker, and the script of its job
 `allocation`  workers inside the present Slurm job
 `driver_job`  the driver as a Slurm job
 `partitions`  partitions, limits, nodes and accounts of a site, and a proposed profile for it

@@ -31,14 +31,14 @@ from daskmetrics.cluster._preload import OVER_MEMORY
 from daskmetrics.cluster.links import PrivateDashboard
 from daskmetrics.cluster.slurm import commands
 from daskmetrics.cluster.slurm._jobs import Job, JobFailure, JobSet, Rules, Snapshot, decide, demand
-from daskmetrics.cluster.slurm.commands import SlurmError
-from daskmetrics.cluster.slurm.partitions import require_interface
+from daskmetrics.cluster.slurm.commands import OnMessage, SlurmError, SlurmRefusal
 from daskmetrics.cluster.slurm.script import (
     PROLOGUE_ENDED,
     LaunchInfo,
     WorkerPool,
     job_name,
     pools,
+    rehearse_workers,
     script,
 )
 from daskmetrics.config import Cluster
@@ -72,7 +72,7 @@ rm -rf "$3"
 T = TypeVar("T")
 
 
-async def patiently(call: Callable[[], T], report: Callable[[str], None]) -> T:
+async def patiently(call: Callable[[], T], report: OnMessage) -> T:
     """The result of a call of Slurm, made in a thread; reported if it hangs."""
     task = asyncio.ensure_future(asyncio.to_thread(call))
     done, _ = await asyncio.wait([task], timeout=HANGS_AFTER)
@@ -140,7 +140,7 @@ class Supervisor:
         profile: Cluster,
         launch: LaunchInfo,
         scheduler: Scheduler,
-        on_message: Callable[[str], None],
+        on_message: OnMessage,
         keys: Path,
     ) -> None:
         self.profile = profile
@@ -266,7 +266,7 @@ class Supervisor:
         """Submit this number of jobs, one after the other, until one is refused."""
         if not number:
             return
-        pool = state.pool.with_profile(memory=state.rules.memories[state.jobs.step])
+        pool = state.pool.with_memory(state.rules.memories[state.jobs.step])
         try:
             for _ in range(number):
                 if self._is_ending:
@@ -302,7 +302,7 @@ class Supervisor:
             state.latest_refusal = str(error)
             number = f" ({state.refusals} in a row)" if state.refusals > 1 else ""
             self.on_message(f"Slurm refused a further {state.pool.name} job{number}: {error}.")
-        if error.is_transient:
+        if not isinstance(error, SlurmRefusal):
             return
         if state.jobs.excluded:  # perhaps no other node has what the jobs need
             self.on_message(f"Jobs may use {', '.join(state.jobs.excluded)} again.")
@@ -427,11 +427,7 @@ class SlurmCluster(PrivateCluster):
 
     supervisor: Supervisor  # once the scheduler has started
 
-    def __init__(
-        self, profile: Cluster, run: str, prefix: str, on_message: Callable[[str], None]
-    ) -> None:
-        commands.require("sbatch")
-        require_interface(profile.interface)
+    def __init__(self, profile: Cluster, run: str, prefix: str, on_message: OnMessage) -> None:
         logs = Path(profile.logs).absolute()
         security = cluster_security()
         self.profile = profile.model_copy(update={"logs": str(logs)})
@@ -480,7 +476,7 @@ class SlurmCluster(PrivateCluster):
             tls=self._keys.files,
         )
         await patiently(
-            partial(commands.rehearse_workers, self.profile, launch),
+            partial(rehearse_workers, self.profile, launch),
             lambda reason: self._on_message(f"Slurm does not answer ({reason}): waiting for it."),
         )
         self.supervisor = Supervisor(

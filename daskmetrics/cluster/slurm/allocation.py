@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,11 +17,11 @@ from pathlib import Path
 
 from distributed import Client
 
-from daskmetrics.cluster._certificates import INHERITED, cluster_security, inherited_settings
-from daskmetrics.cluster._dask_config import worker_command
+from daskmetrics.cluster._certificates import cluster_security, inherited
 from daskmetrics.cluster.slurm._cluster import PrivateCluster
-from daskmetrics.cluster.slurm.commands import parse_pairs, slurm, time_of
-from daskmetrics.cluster.slurm.partitions import parse_gpus, require_interface
+from daskmetrics.cluster.slurm.commands import OnMessage, parse_pairs, slurm, time_of
+from daskmetrics.cluster.slurm.partitions import parse_gpus
+from daskmetrics.cluster.slurm.script import worker_command
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.serialization import readable
@@ -90,27 +90,33 @@ def parse_allocation(job: str, printed: str) -> Allocation:
 
 
 @contextmanager
-def allocation_client(
-    profile: Cluster, prefix: str, on_message: Callable[[str], None]
-) -> Iterator[Client]:
+def allocation_client(profile: Cluster, prefix: str, on_message: OnMessage) -> Iterator[Client]:
     """A client of workers in the present job, with the scheduler in this process; all steps end
     with the context.
     """
     allocation = present(os.environ)
     allocation.slots(profile.threads, profile.workers)
-    require_interface(profile.interface)
     logs = Path(profile.logs).absolute()
     logs.mkdir(mode=0o700, parents=True, exist_ok=True)
     security = cluster_security()
     # with the keys of the cluster, which only the user can read
-    environment = {**os.environ, INHERITED: inherited_settings(security)}
+    environment = {**os.environ, **inherited(security)}
     if allocation.ends:  # Slurm itself sets it since 23.02
         environment["SLURM_JOB_END_TIME"] = str(int(allocation.ends.timestamp()))
     is_ending = threading.Event()
 
-    def start(name: str) -> subprocess.Popen[bytes]:
+    def start(name: str, address: str) -> subprocess.Popen[bytes]:
         log = logs / f"{name}-{allocation.job}.log"
-        command = _step(allocation, profile, cluster.scheduler_address, name, log)
+        command = [
+            *("srun", "--quiet", "--export=ALL", "--nodes=1", "--ntasks=1", "--exact"),
+            *("--jobid", allocation.job, "--job-name", name),
+            f"--cpus-per-task={profile.threads}",
+            "--mem=0",  # the job's memory is shared
+            "--gres=gpu:1" if allocation.gpus else "--gres=none",
+            *("--output", str(log), "--open-mode=append", "--unbuffered"),
+            sys.executable,
+            *worker_command(address, name, profile.memory, profile.interface),
+        ]
         with log.open("ab") as file:
             # in a new session, so that a Ctrl-C at the terminal reaches only the driver
             step = subprocess.Popen(
@@ -131,29 +137,14 @@ def allocation_client(
     ):
         steps: list[subprocess.Popen[bytes]] = []
         try:
-            steps.extend(start(f"step-{number}") for number in range(profile.workers))
+            address = cluster.scheduler_address
+            steps.extend(start(f"step-{number}", address) for number in range(profile.workers))
             yield client
         finally:
             is_ending.set()
             with suppress(OSError):  # the scheduler is gone, and its workers end without it
                 client.retire_workers(close_workers=True)
             _end(steps)
-
-
-def _step(
-    allocation: Allocation, profile: Cluster, scheduler: str, name: str, log: Path
-) -> Sequence[str]:
-    """The command that starts a worker."""
-    return [
-        *("srun", "--quiet", "--export=ALL", "--nodes=1", "--ntasks=1", "--exact"),
-        *("--jobid", allocation.job, "--job-name", name),
-        f"--cpus-per-task={profile.threads}",
-        "--mem=0",  # the job's memory is shared
-        "--gres=gpu:1" if allocation.gpus else "--gres=none",
-        *("--output", str(log), "--open-mode=append", "--unbuffered"),
-        sys.executable,
-        *worker_command(scheduler, name, profile.memory, profile.interface),
-    ]
 
 
 def _end(steps: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -1,7 +1,7 @@
 """Slurm's commands and what they print, as values.
 
-Every function that runs a command raises SlurmError if it fails, and ConfigError where Slurm is not
-installed.
+Every function that runs a command raises SlurmError if Slurm does not answer, SlurmRefusal if it
+refuses the request, and ConfigError where it is not installed.
 """
 
 from __future__ import annotations
@@ -10,26 +10,25 @@ import os
 import re
 import shutil
 import subprocess
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
-from daskmetrics.cluster.slurm.script import LaunchInfo, pools, script
-from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.text import parse_walltime
+
+OnMessage = Callable[[str], None]
+"""Is called with lines for the user, possibly from another thread."""
 
 TIMEOUT = 60.0  # seconds for a command to answer, which on a busy site can be slow
 QUEUE_FORMAT = "%i|%T|%S|%L|%N|%r"  # the reason last: it may contain any character
 PENDING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
 ENDED = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
          "REVOKED", "TIMEOUT")  # fmt: skip
-TRANSIENT = re.compile(
-    "Unable to contact|Socket timed out|Connection refused|did not answer|cannot be started"
-    "|is not configured"
-)
+# what Slurm's commands print where the controller does not answer
+TRANSIENT = re.compile("Unable to contact|Socket timed out|Connection refused")
 # also where the controller that hands the configuration out is not reached
 NOT_CONFIGURED = re.compile(
     "establish a configuration source|nable to (read|process) (config|slurm)", re.IGNORECASE
@@ -37,41 +36,38 @@ NOT_CONFIGURED = re.compile(
 
 
 class SlurmError(DaskmetricsError):
-    """A command of Slurm failed; the message is Slurm's own."""
+    """A command of Slurm failed."""
 
-    @property
-    def is_transient(self) -> bool:
-        """Whether the controller did not answer, which says nothing about the request."""
-        return bool(TRANSIENT.search(str(self)))
+
+class SlurmRefusal(SlurmError):
+    """Slurm answered, and refused; the message is its own."""
 
 
 @dataclass(frozen=True)
 class QueuedJob:
-    """A job as the queue shows it."""
+    """A job as Slurm shows it."""
 
     id: str
     state: str  # in Slurm's long form, such as ``PENDING``
     reason: str  # why it waits or how it ended, such as ``Priority``, ``NonZeroExitCode``, or empty
-    start: datetime | None  # when it started, or is expected to, in the cluster's own time zone
-    left: int | None  # seconds until its time limit; None without a limit
-    nodes: str
+    # when it started, or is expected to, in the cluster's own time zone
+    start: datetime | None = None
+    left: int | None = None  # seconds of its time limit, now or when it ended; None without a limit
+    nodes: str = ""
+    exit: str = ""  # its exit code and signal, such as ``1:0``, if scontrol was asked
 
     @property
     def pending(self) -> bool:
         return self.state in PENDING
 
     @property
+    def ended(self) -> bool:
+        return self.state in ENDED
+
+    @property
     def alive(self) -> bool:
-        """Whether it has not ended; a job in the state ``COMPLETING`` counts as ended."""
-        return self.state not in (*ENDED, "COMPLETING")
-
-
-@dataclass(frozen=True)
-class Rehearsal:
-    """Whether Slurm would accept a job, of which nothing is submitted."""
-
-    start: datetime | None = None  # when the job would start
-    refusal: str | None = None  # why it would be refused, in Slurm's words
+        """Whether it takes work: it has not ended, and is not ``COMPLETING``."""
+        return not self.ended and self.state != "COMPLETING"
 
 
 def slurm(*words: str, script: str | None = None) -> str:
@@ -109,7 +105,8 @@ def _run(*words: str, script: str | None = None) -> subprocess.CompletedProcess[
         )
     # each line begins with the name of the program
     messages = re.sub(r"^ *\w+: (error: |fatal: )?", "", printed, flags=re.MULTILINE).splitlines()
-    raise SlurmError(
+    kind = SlurmError if TRANSIENT.search(printed) else SlurmRefusal
+    raise kind(
         "; ".join(dict.fromkeys(filter(str.strip, messages)))
         or f"{command} failed without a message"
     )
@@ -193,49 +190,23 @@ def draining() -> frozenset[str]:
     )
 
 
-def rehearse(script: str) -> Rehearsal:
-    """Ask Slurm whether and when it would start a job; an error that is not transient is a
-    refusal.
+def rehearse(script: str) -> datetime | None:
+    """When Slurm would start a job, of which nothing is submitted; None if it does not say.
+
+    SlurmRefusal if it would refuse the job.
     """
-    try:
-        return parse_rehearsal(_run("sbatch", "--test-only", script=script).stderr)
-    except SlurmError as error:
-        if error.is_transient:
-            raise
-        return Rehearsal(refusal=str(error))
+    return parse_rehearsal(_run("sbatch", "--test-only", script=script).stderr)
 
 
-def parse_rehearsal(printed: str) -> Rehearsal:
-    """The output of a successful ``sbatch --test-only``.
+def parse_rehearsal(printed: str) -> datetime | None:
+    """The start in the output of a successful ``sbatch --test-only``.
 
     >>> text = "sbatch: Job 9 to start at 2030-01-01T14:05:00 using 8 processors on nodes g1 in partition p"
-    >>> parse_rehearsal(text).start.hour
+    >>> parse_rehearsal(text).hour
     14
     """
     match = re.search(r"to start at (\S+)", printed)
-    if match is None:
-        return Rehearsal()
-    return Rehearsal(time_of(match[1]))
-
-
-def rehearse_workers(profile: Cluster, launch: LaunchInfo) -> None:
-    """Raise ConfigError, with Slurm's message, if it would refuse the smallest or the largest job
-    of one of the pools.
-    """
-    for pool in pools(profile):
-        for memory in dict.fromkeys((pool.memories[0], pool.memories[-1])):
-            job = script(pool.with_profile(memory=memory), replace(launch, worker=f"{pool.name}-0"))
-            try:
-                refusal = rehearse(job).refusal
-            except SlurmError as error:
-                raise ConfigError(f"Slurm cannot check the jobs: {error}.") from None
-            if refusal:
-                raise ConfigError(
-                    f"Slurm would refuse the {pool.name} jobs of this profile with "
-                    f"{memory or 'the default memory'} per worker: {refusal}. Nothing was"
-                    " submitted. Check its partition, account, walltime, gpus_per_job, memory"
-                    " and directives."
-                )
+    return time_of(match[1]) if match else None
 
 
 def submit(script: str, name: str, comment: str) -> str:
@@ -259,14 +230,14 @@ def submit(script: str, name: str, comment: str) -> str:
 def parse_job_id(printed: str) -> str:
     """The id of a job, from the output of ``sbatch --parsable``; remarks of the site are ignored.
 
-    SlurmError if no line is an id, or several are.
+    SlurmRefusal if no line is an id, or several are.
 
     >>> parse_job_id("sbatch: your project has 3 hours left\\n4711;alpha\\n")
     '4711'
     """
     ids = set(re.findall(r"^\s*(?:Submitted batch job )?(\d+)(?:;.*)?\s*$", printed, re.MULTILINE))
     if len(ids) != 1:
-        raise SlurmError(f"sbatch printed {len(ids)} job ids instead of one: {printed.strip()}")
+        raise SlurmRefusal(f"sbatch printed {len(ids)} job ids instead of one: {printed.strip()}")
     return str(ids.pop())
 
 
@@ -275,22 +246,7 @@ def cancel(jobs: Iterable[str]) -> None:
     slurm("scancel", *jobs)
 
 
-@dataclass(frozen=True)
-class JobState:
-    """The state of a job."""
-
-    name: str  # Slurm's word, such as ``PENDING``
-    reason: str = ""  # Slurm's reason for it, if there is one
-    starts: str = ""  # when it is expected to start, or did
-    exit: str = ""  # its exit code and signal, such as ``1:0``
-    seconds_left: int | None = None  # of its walltime, when it ended or now
-
-    @property
-    def ended(self) -> bool:
-        return self.name in ENDED
-
-
-def job_state(job: str) -> JobState | None:
+def job_state(job: str) -> QueuedJob | None:
     """The state of a job; None if Slurm has forgotten it."""
     try:
         return parse_job_state(slurm("scontrol", "--oneliner", "show", "job", job))
@@ -300,23 +256,26 @@ def job_state(job: str) -> JobState | None:
         raise
 
 
-def parse_job_state(printed: str) -> JobState:
-    """The state of a job, from the output of ``scontrol -o show job``.
+def parse_job_state(printed: str) -> QueuedJob:
+    """A job, from the output of ``scontrol -o show job``.
 
-    >>> parse_job_state("JobId=7 JobState=PENDING Reason=Priority StartTime=Unknown ExitCode=0:0")
-    JobState(name='PENDING', reason='Priority', starts='', exit='0:0', seconds_left=None)
+    >>> job = parse_job_state("JobId=7 JobState=PENDING Reason=Priority StartTime=Unknown ExitCode=0:0")
+    >>> job.id, job.state, job.reason, job.start, job.exit
+    ('7', 'PENDING', 'Priority', None, '0:0')
     """
-    pairs = parse_pairs(printed)
-    limit, ran = (seconds_left(pairs.get(key, "")) for key in ("TimeLimit", "RunTime"))
+    pairs = defaultdict(str, parse_pairs(printed))
+    limit, ran = (seconds_left(pairs[key]) for key in ("TimeLimit", "RunTime"))
     time_left = None
     if limit is not None and ran is not None:
         time_left = limit - ran
-    return JobState(
-        pairs.get("JobState", "UNKNOWN").rstrip("+"),
-        pairs.get("Reason", "").removeprefix("None"),
-        pairs.get("StartTime", "").removeprefix("Unknown"),
-        pairs.get("ExitCode", ""),
+    return QueuedJob(
+        pairs["JobId"],
+        (pairs["JobState"] or "UNKNOWN").rstrip("+"),
+        pairs["Reason"].removeprefix("None"),
+        time_of(pairs["StartTime"]),
         time_left,
+        pairs["NodeList"],
+        pairs["ExitCode"],
     )
 
 

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from daskmetrics.cluster.slurm import commands
-from daskmetrics.cluster.slurm.commands import JobState
-from daskmetrics.cluster.slurm.script import LaunchInfo, output
+from daskmetrics.cluster.slurm.commands import QueuedJob
+from daskmetrics.cluster.slurm.script import LaunchInfo, output, rehearse_workers
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import atomic_write, private
@@ -86,11 +86,11 @@ def submit(profile: Cluster, name: str, folder: Path, config: str) -> Submitted:
         state = commands.job_state(previous.job)
         if state and not state.ended:
             raise ConfigError(
-                f"Job {previous.job} already drives this run ({state.name.lower()}). Follow it "
+                f"Job {previous.job} already drives this run ({state.state.lower()}). Follow it "
                 f"with: daskmetrics status --follow {run}, or end it with: scancel {previous.job}"
             )
     if profile.kind == "slurm":
-        commands.rehearse_workers(profile, LaunchInfo())
+        rehearse_workers(profile, LaunchInfo())
     with private():
         folder.mkdir(parents=True, exist_ok=True)
     config_file = atomic_write(folder / "config.yaml", config)
@@ -114,19 +114,19 @@ def submitted(folder: Path) -> Submitted | None:
     return Submitted(**json.loads(file.read_text(encoding="utf-8")))
 
 
-def out_of_time(state: JobState) -> bool:
+def out_of_time(state: QueuedJob) -> bool:
     """Whether a driver's job has ended because its walltime did: Slurm stops the driver before."""
-    if state.name == "TIMEOUT":
+    if state.state == "TIMEOUT":
         return True
     stopped = state.ended and state.exit.partition(":")[0] == STOPPED
-    return stopped and state.seconds_left is not None and state.seconds_left <= WARNING + EARLIER
+    return stopped and state.left is not None and state.left <= WARNING + EARLIER
 
 
-def describe(job: Submitted, state: JobState | None) -> str:
+def describe(job: Submitted, state: QueuedJob | None) -> str:
     """A driver's job in one sentence.
 
-    >>> describe(Submitted("7", "7.log", "today"), JobState("PENDING", "Priority", "2030-01-01T14:05:00"))
-    'Job 7 is pending: Priority, expected to start at 2030-01-01T14:05:00. Its log: 7.log'
+    >>> describe(Submitted("7", "7.log", "today"), QueuedJob("7", "PENDING", "Priority"))
+    'Job 7 is pending: Priority. Its log: 7.log'
     """
     if state is None:
         return f"Slurm has forgotten job {job.job}, submitted {job.since}. Its log: {job.log}"
@@ -135,11 +135,11 @@ def describe(job: Submitted, state: JobState | None) -> str:
             f"Job {job.job} ran out of its walltime. Submit the same command again to resume; for"
             f" more time, set cluster.driver_directives: ['--time=...']. Its log: {job.log}"
         )
-    text = f"Job {job.job} is {state.name.lower()}"
+    text = f"Job {job.job} is {state.state.lower()}"
     if state.reason:
         text += f": {state.reason}"
-    if state.starts and state.name == "PENDING":
-        text += f", expected to start at {state.starts}"
+    if state.start and state.pending:
+        text += f", expected to start at {state.start.isoformat()}"
     if state.ended:
         text += f", exit code {state.exit.partition(':')[0]}"
     return f"{text}. Its log: {job.log}"

@@ -162,83 +162,61 @@ def interface_to(node: str) -> str | None:
     return next((name for name, addresses in interfaces().items() if local in addresses), None)
 
 
-def require_interface(name: str | None) -> None:
-    """Raise ConfigError if this machine has no network interface of this name, or none with an
-    address.
-    """
-    addresses = interfaces()
-    if name is None or addresses.get(name):
-        return
-    problem = "does not exist"
-    if name in addresses:
-        problem = "has no address"
-    usable = [interface for interface in addresses if addresses[interface]]
-    raise ConfigError(
-        f"The network interface '{name}' {problem} on {socket.gethostname()}; it has "
-        f"{', '.join(usable)}. Set cluster.interface to one that leads to the nodes; 'daskmetrics "
-        "cluster show PROFILE' says where the present one comes from."
-    )
-
-
 def user_accounts() -> tuple[str, ...] | None:
     """The user's accounts, or None where the site has no accounting."""
-    names = _sacctmgr("associations", "account").split()[1:]  # without the header
-    return tuple(dict.fromkeys(names)) or None
+    names = (row.get("Account") for row in _sacctmgr("associations", "account"))
+    return tuple(dict.fromkeys(filter(None, names))) or None
 
 
 def job_limit() -> int | None:
     """The smallest limit on the user's submitted jobs, of associations and their QOS; None if there
     is none.
     """
-    numbers = re.findall(r"\bMaxSubmit\w*=(\d+)", " ".join(account_limits()))
-    return min(map(int, numbers), default=None)
+    numbers = [
+        int(number)
+        for _, limits in account_limits()
+        for name, number in limits.items()
+        if name.startswith("MaxSubmit")
+    ]
+    return min(numbers, default=None)
 
 
-def account_limits() -> tuple[str, ...]:
-    """The limits of the user's accounts, and of the QOS that these may use, a line each; empty
-    without accounting.
+def account_limits() -> Sequence[tuple[str, Mapping[str, str]]]:
+    """What limits the jobs of the user's accounts and of the QOS that these may use: the limits
+    that each sets, by their names; empty without accounting.
     """
     account = "account,partition,qos,maxjobs,maxsubmitjobs,maxwall,maxtres,grptres"
     qos = "name,maxjobsperuser,maxsubmitjobsperuser,maxwall,maxtres,maxtresperuser,grptres"
-    return parse_limits(_sacctmgr("associations", account), _sacctmgr("qos", qos))
-
-
-def parse_limits(associations: str, qos: str) -> tuple[str, ...]:
-    """What limits jobs, from two tables of ``sacctmgr`` with their headers; rows without a limit
-    are left out.
-
-    >>> accounts = "Account|Partition|QOS|MaxJobs\\nproj42|gpu|long|20"
-    >>> parse_limits(accounts, "Name|MaxWall\\nlong|2-00:00:00\\nother|1:00")
-    ('account proj42 on gpu: MaxJobs=20', 'QOS long: MaxWall=2-00:00:00')
-    """
-    rows: list[tuple[str, dict[str, str]]] = []
+    sources: list[tuple[str, dict[str, str]]] = []
     usable_qos: set[str] = set()
-    for row in csv.DictReader(associations.splitlines(), delimiter="|"):
+    for row in _sacctmgr("associations", account):
         usable_qos |= set(row.pop("QOS", "").split(","))
         source = f"account {row.pop('Account', '')}"
         if partition := row.pop("Partition", ""):
             source += f" on {partition}"
-        rows.append((source, row))
-    for row in csv.DictReader(qos.splitlines(), delimiter="|"):
+        sources.append((source, row))
+    for row in _sacctmgr("qos", qos):
         name = row.pop("Name", "")
         if name in usable_qos:
-            rows.append((f"QOS {name}", row))
-    lines = []
-    for source, row in rows:
-        if limits := ", ".join(f"{name}={value}" for name, value in row.items() if value):
-            lines.append(f"{source}: {limits}")
-    return tuple(lines)
+            sources.append((f"QOS {name}", row))
+    limits = []
+    for source, row in sources:
+        if present := {name: value for name, value in row.items() if value}:
+            limits.append((source, present))
+    return limits
 
 
-def _sacctmgr(table: str, fields: str) -> str:
-    """A table of ``sacctmgr``, of associations only the user's; empty without accounting."""
+def _sacctmgr(table: str, fields: str) -> Sequence[dict[str, str]]:
+    """The rows of a table of ``sacctmgr``, of associations only the user's; none without
+    accounting.
+    """
     words = ["sacctmgr", "-P", "show", table, f"format={fields}"]
     if table == "associations":
         words.append(f"user={getpass.getuser()}")  # $USER is not set everywhere
     try:
-        return slurm(*words)
+        return list(csv.DictReader(slurm(*words).splitlines(), delimiter="|"))
     except DaskmetricsError:
-        return ""
+        return []
 
 
 def choose(partitions: Sequence[Partition], name: str | None = None) -> tuple[Partition, Node]:

@@ -1,5 +1,5 @@
-"""The script of a worker's job: a pure function of the profile, so that it can be read before it is
-submitted.
+"""The command of a worker, and the script of its job: pure functions of the profile, so that they
+can be read before anything is submitted.
 """
 
 from __future__ import annotations
@@ -13,12 +13,22 @@ from pathlib import Path
 from dask.utils import parse_bytes
 
 from daskmetrics.cluster import _preload as preload
-from daskmetrics.cluster._dask_config import RESOURCES, WORKER_SETTINGS, worker_command
+from daskmetrics.cluster._dask_config import WORKER_SETTINGS
 from daskmetrics.cluster.pinning import THREADS
+from daskmetrics.cluster.slurm.commands import SlurmError, SlurmRefusal, rehearse
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.text import parse_walltime
 
+RESOURCES = {"GPU": 1, "CPU": 1}
+"""What each worker offers: encoding takes GPU, scoring CPU, so that a probe never holds a GPU."""
+
+WORKER_VARIABLES = {
+    f"DASK_{key.upper().replace('.', '__')}": str(value) for key, value in WORKER_SETTINGS.items()
+}
+"""Variables of workers in Slurm jobs, which do not inherit this process's configuration."""
+
+DEATH_TIMEOUT = 60  # seconds without a scheduler after which a worker ends, and its job with it
 # seconds before its job's time limit at which a worker takes no more work; less for a short job
 EARLY = 60.0
 EXCLUDE = "--exclude="
@@ -45,6 +55,32 @@ class LaunchInfo:
         return f"{self.owner}/{self.worker}"
 
 
+def worker_command(
+    scheduler: str,
+    name: str,
+    memory: str | None,
+    interface: str | None,
+    resources: Mapping[str, int] = RESOURCES,
+) -> list[str]:
+    """The command, after that of Python, of a worker that runs one unit at a time under a nanny
+    that restarts it.
+    """
+    words = [
+        # -P: no module of the working folder replaces one of Python's
+        *("-P", "-m", "distributed.cli.dask_worker", scheduler),
+        *("--name", name),
+        *("--preload", preload.__name__),
+        *("--nthreads", "1"),
+        *("--nanny", "--death-timeout", str(DEATH_TIMEOUT), "--memory-limit", memory or "0"),
+        # a worker's pages would be open to the network
+        *("--no-dashboard", "--dashboard-address", "127.0.0.1:0"),
+        *("--resources", ",".join(f"{name}={amount}" for name, amount in resources.items())),
+    ]
+    if interface:
+        words += ["--interface", interface]
+    return words
+
+
 def script(pool: WorkerPool, launch: LaunchInfo | None = None) -> str:
     """The job script of a pool, exactly as ``sbatch`` gets it.
 
@@ -57,7 +93,7 @@ def script(pool: WorkerPool, launch: LaunchInfo | None = None) -> str:
     launch = launch or LaunchInfo()
     exports = {
         **dict.fromkeys(THREADS, str(profile.threads)),
-        **WORKER_SETTINGS,
+        **WORKER_VARIABLES,
         **profile.exports,
     }
     # without a limit of ours Slurm's own applies
@@ -185,9 +221,9 @@ class WorkerPool:
             sizes.append(largest)
         return tuple(sizes)
 
-    def with_profile(self, **changes: str | None) -> WorkerPool:
-        """The same workers with other keys of their profile."""
-        return replace(self, profile=self.profile.model_copy(update=changes))
+    def with_memory(self, memory: str | None) -> WorkerPool:
+        """The same workers with another memory."""
+        return replace(self, profile=self.profile.model_copy(update={"memory": memory}))
 
 
 def pools(profile: Cluster) -> tuple[WorkerPool, ...]:
@@ -215,3 +251,23 @@ def pools(profile: Cluster) -> tuple[WorkerPool, ...]:
         WorkerPool(name, profile, gres, {"GPU": 1}),
         WorkerPool(scoring_name, scoring, None, {"CPU": 1}),
     )
+
+
+def rehearse_workers(profile: Cluster, launch: LaunchInfo) -> None:
+    """Raise ConfigError, with Slurm's message, if it would refuse the smallest or the largest job
+    of one of the pools.
+    """
+    for pool in pools(profile):
+        for memory in dict.fromkeys((pool.memories[0], pool.memories[-1])):
+            sized = pool.with_memory(memory)
+            try:
+                rehearse(script(sized, replace(launch, worker=f"{pool.name}-0")))
+            except SlurmRefusal as refusal:
+                raise ConfigError(
+                    f"Slurm would refuse the {pool.name} jobs of this profile with "
+                    f"{memory or 'the default memory'} per worker: {refusal}. Nothing was"
+                    " submitted. Check its partition, account, walltime, gpus_per_job, memory"
+                    " and directives."
+                ) from None
+            except SlurmError as error:
+                raise ConfigError(f"Slurm cannot check the jobs: {error}.") from None

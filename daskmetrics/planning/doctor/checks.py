@@ -92,7 +92,8 @@ failure = partial(Finding, Severity.FAILURE)  # a run will fail
 
 T = TypeVar("T")
 Check = Callable[[Facts], Finding | None]  # None where it does not apply
-Examine = Callable[[Facts, T], Iterator[Finding]]  # the first finding counts
+Findings = Iterator[Finding]  # the first one counts
+Examine = Callable[[Facts, T], Findings]
 
 CHECKS: dict[str, Check] = {}
 
@@ -141,17 +142,15 @@ def partition(facts: Facts) -> Partition | None:
 
 
 @check("slurm", attrgetter("slurm"))
-def _answers(facts: Facts, slurm: SlurmFacts) -> Iterator[Finding]:
+def _answers(facts: Facts, slurm: SlurmFacts) -> Findings:
     """Slurm's commands are installed, and its controller answers."""
-    if slurm.missing:
-        remedy = "run this on a login node, or: module load slurm; or --cluster local"
-        yield failure(f"not on PATH: {', '.join(slurm.missing)}", remedy)
     if slurm.problem:
-        yield failure(slurm.problem, "see: scontrol ping; if this lasts, ask the site's support")
+        remedy = "run this on a login node, or: module load slurm; or --cluster local; see: scontrol ping"
+        yield failure(slurm.problem, remedy)
 
 
 @check("partition", partitions)
-def _partition(facts: Facts, offered: tuple[Partition, ...]) -> Iterator[Finding]:
+def _partition(facts: Facts, offered: tuple[Partition, ...]) -> Findings:
     """The partition exists, is up and has nodes that accept jobs."""
     names = [partition.name for partition in offered]
     remedy = f"--set cluster.partition={next(iter(names), 'NAME')}"
@@ -170,7 +169,7 @@ def _partition(facts: Facts, offered: tuple[Partition, ...]) -> Iterator[Finding
 
 
 @check("account", partition)
-def _account(facts: Facts, partition: Partition) -> Iterator[Finding]:
+def _account(facts: Facts, partition: Partition) -> Findings:
     """The account may use the partition."""
     name = facts.profile.account
     accounts = facts.slurm.accounts if facts.slurm else None
@@ -187,7 +186,7 @@ def _account(facts: Facts, partition: Partition) -> Iterator[Finding]:
 
 
 @check("job-limit", lambda facts: facts.slurm.max_jobs if facts.slurm else None)
-def _job_limit(facts: Facts, allowed: int) -> Iterator[Finding]:
+def _job_limit(facts: Facts, allowed: int) -> Findings:
     """The site lets a user submit all jobs."""
     processes = max(1, facts.profile.gpus_per_job)
     jobs = -(-facts.profile.workers // processes)
@@ -197,7 +196,7 @@ def _job_limit(facts: Facts, allowed: int) -> Iterator[Finding]:
 
 
 @check("gres", lambda facts: partition(facts) if facts.profile.gpus_per_job else None)
-def _gres(facts: Facts, partition: Partition) -> Iterator[Finding]:
+def _gres(facts: Facts, partition: Partition) -> Findings:
     """The partition has the GPUs that a job requests."""
     kind = facts.profile.gpu_type
     requested = facts.profile.gpus_per_job
@@ -220,7 +219,7 @@ def _gres(facts: Facts, partition: Partition) -> Iterator[Finding]:
 
 
 @check("walltime", partition)
-def _walltime(facts: Facts, partition: Partition) -> Iterator[Finding]:
+def _walltime(facts: Facts, partition: Partition) -> Findings:
     """The partition allows the jobs' walltime."""
     requested = parse_walltime(facts.profile.walltime)
     longest = partition.longest
@@ -230,7 +229,7 @@ def _walltime(facts: Facts, partition: Partition) -> Iterator[Finding]:
 
 
 @check("memory", partition)
-def _memory(facts: Facts, partition: Partition) -> Iterator[Finding]:
+def _memory(facts: Facts, partition: Partition) -> Findings:
     """Nodes have the memory that a job requests."""
     size = parse_bytes(facts.profile.memory or "0")
     requested = size * max(1, facts.profile.gpus_per_job) / 2**30
@@ -242,7 +241,7 @@ def _memory(facts: Facts, partition: Partition) -> Iterator[Finding]:
 
 
 @check("cpus", partition)
-def _cpus(facts: Facts, partition: Partition) -> Iterator[Finding]:
+def _cpus(facts: Facts, partition: Partition) -> Findings:
     """Nodes have the CPUs that a job requests, and enough for all their GPUs."""
     profile = facts.profile
     if not partition.nodes:
@@ -262,7 +261,7 @@ def _cpus(facts: Facts, partition: Partition) -> Iterator[Finding]:
 
 
 @check("task-layout", attrgetter("profile.directives"))
-def _task_layout(facts: Facts, directives: tuple[str, ...]) -> Iterator[Finding]:
+def _task_layout(facts: Facts, directives: tuple[str, ...]) -> Findings:
     """There is one worker process for each GPU, so that no GPU of a job is idle."""
     requested = 0
     for line in directives:
@@ -285,7 +284,7 @@ def _task_layout(facts: Facts, directives: tuple[str, ...]) -> Iterator[Finding]
 
 
 @check("allocation-layout", lambda facts: facts.here.variables.get("SLURM_JOB_ID"))
-def _allocation_layout(facts: Facts, job: str) -> Iterator[Finding]:
+def _allocation_layout(facts: Facts, job: str) -> Findings:
     """Inside a job there are as many tasks as GPUs; otherwise the work uses only one GPU."""
     variables = facts.here.variables
     tasks = int(variables.get("SLURM_NTASKS", "1") or 1)
@@ -299,7 +298,7 @@ def _allocation_layout(facts: Facts, job: str) -> Iterator[Finding]:
 
 
 @check("rehearsal", partitions)
-def _rehearsal(facts: Facts, _: object) -> Iterator[Finding]:
+def _rehearsal(facts: Facts, _: object) -> Findings:
     """Slurm would accept the profile's jobs (``sbatch --test-only``)."""
     if facts.slurm and facts.slurm.refusal:
         remedy = "see the other failures, or: daskmetrics run --dry-run"
@@ -307,7 +306,7 @@ def _rehearsal(facts: Facts, _: object) -> Iterator[Finding]:
 
 
 @check("interface", lambda facts: facts.profile.interface or facts.slurm)
-def _interface(facts: Facts, _: object) -> Iterator[Finding]:
+def _interface(facts: Facts, _: object) -> Findings:
     """The profile's network interface is up and leads to the nodes."""
     name = facts.profile.interface
     interfaces = facts.here.interfaces
@@ -329,7 +328,7 @@ def _interface(facts: Facts, _: object) -> Iterator[Finding]:
 
 
 @check("open-files", attrgetter("here"))
-def _open_files(facts: Facts, machine: MachineFacts) -> Iterator[Finding]:
+def _open_files(facts: Facts, machine: MachineFacts) -> Findings:
     """The scheduler may open a connection to every worker."""
     workers = facts.profile.workers
     needed = 200 + FILES_PER_WORKER * workers
@@ -339,10 +338,10 @@ def _open_files(facts: Facts, machine: MachineFacts) -> Iterator[Finding]:
 
 
 @check("nccl-interface", attrgetter("here"))
-def _nccl_interface(facts: Facts, machine: MachineFacts) -> Iterator[Finding]:
+def _nccl_interface(facts: Facts, machine: MachineFacts) -> Findings:
     """The interfaces that NCCL and Gloo should use exist, if any are set."""
     for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
-        value = _variable(facts, name)
+        value = facts.variables.get(name, "")
         if value.startswith("^"):  # names the interfaces to avoid
             continue
         for prefix in filter(None, value.removeprefix("=").split(",")):
@@ -352,21 +351,16 @@ def _nccl_interface(facts: Facts, machine: MachineFacts) -> Iterator[Finding]:
                 yield failure(message, f"unset {name}, or name one of these")
 
 
-def _variable(facts: Facts, name: str) -> str:
-    variables = {**facts.here.variables, **facts.profile.exports}
-    return str(variables.get(name, ""))
-
-
 @check("infiniband", attrgetter("here.infiniband"))
-def _infiniband(facts: Facts, ports: Mapping[str, str]) -> Iterator[Finding]:
+def _infiniband(facts: Facts, ports: Mapping[str, str]) -> Findings:
     """NCCL can use the InfiniBand of this machine; otherwise it falls back to sockets, without an
     error.
     """
     machine = facts.here
     reasons = {}  # each with its remedy
-    if _variable(facts, "NCCL_IB_DISABLE") not in ("", "0"):
+    if facts.variables.get("NCCL_IB_DISABLE", "0") not in ("", "0"):
         reasons["NCCL_IB_DISABLE is set"] = "unset NCCL_IB_DISABLE"
-    if _variable(facts, "NCCL_NET").lower() == "socket":
+    if facts.variables.get("NCCL_NET", "").lower() == "socket":
         reasons["NCCL_NET=Socket"] = "unset NCCL_NET"
     if not any(state.startswith("ACTIVE") for state in ports.values()):
         states = "; ".join(f"{port} {state}" for port, state in ports.items())
@@ -385,7 +379,7 @@ def _infiniband(facts: Facts, ports: Mapping[str, str]) -> Iterator[Finding]:
 
 
 @check("python", attrgetter("here"))
-def _python(facts: Facts, machine: MachineFacts) -> Iterator[Finding]:
+def _python(facts: Facts, machine: MachineFacts) -> Findings:
     """The required packages are installed."""
     missing = [name for name, version in machine.versions.items() if version == "none"]
     if missing:
@@ -394,7 +388,7 @@ def _python(facts: Facts, machine: MachineFacts) -> Iterator[Finding]:
 
 
 @check("same-versions", attrgetter("history"))
-def _same_versions(facts: Facts, history: RunHistory) -> Iterator[Finding]:
+def _same_versions(facts: Facts, history: RunHistory) -> Findings:
     """The workers of a run have the versions of this machine; patch releases of Python and builds
     of a package count as the same.
     """
@@ -413,7 +407,7 @@ def _same_versions(facts: Facts, history: RunHistory) -> Iterator[Finding]:
 
 
 @check("threads", lambda facts: facts.here if facts.profile.kind == "local" else None)
-def _threads(facts: Facts, machine: MachineFacts) -> Iterator[Finding]:
+def _threads(facts: Facts, machine: MachineFacts) -> Findings:
     """Local workers together have no more threads than the machine has CPUs."""
     profile = facts.profile
     if profile.threads * profile.workers > machine.cpus:
@@ -423,7 +417,7 @@ def _threads(facts: Facts, machine: MachineFacts) -> Iterator[Finding]:
 
 
 @check("gpu-driver", lambda facts: facts.here if facts.here.gpus else None)
-def _gpu_driver(facts: Facts, machine: MachineFacts) -> Iterator[Finding]:
+def _gpu_driver(facts: Facts, machine: MachineFacts) -> Findings:
     """The NVIDIA driver is new enough for this build of torch."""
     build = re.search(r"\+cu(\d{2})", machine.torch)
     if build is None and "+cpu" in machine.torch:
@@ -438,7 +432,7 @@ def _gpu_driver(facts: Facts, machine: MachineFacts) -> Iterator[Finding]:
 
 
 @check("gpu-memory", attrgetter("here.gpu_used"))
-def _gpu_memory(facts: Facts, shares: tuple[float, ...]) -> Iterator[Finding]:
+def _gpu_memory(facts: Facts, shares: tuple[float, ...]) -> Findings:
     """No other process uses the GPUs' memory."""
     busy = [f"GPU {number}: {share:.0%}" for number, share in enumerate(shares) if share > 0.1]
     if busy:
@@ -447,7 +441,7 @@ def _gpu_memory(facts: Facts, shares: tuple[float, ...]) -> Iterator[Finding]:
 
 
 @check("folders", attrgetter("folders"))
-def _writable(facts: Facts, folders: tuple[FolderFacts, ...]) -> Iterator[Finding]:
+def _writable(facts: Facts, folders: tuple[FolderFacts, ...]) -> Findings:
     """The folders of run, cache, logs and scratch are writable."""
     unwritable = [folder for folder in folders if folder.problem]
     if not unwritable:
@@ -457,7 +451,7 @@ def _writable(facts: Facts, folders: tuple[FolderFacts, ...]) -> Iterator[Findin
 
 
 @check("disk-room", attrgetter("folders"))
-def _room(facts: Facts, folders: tuple[FolderFacts, ...]) -> Iterator[Finding]:
+def _room(facts: Facts, folders: tuple[FolderFacts, ...]) -> Findings:
     """There is free space for what the run writes, and for its files."""
     for folder in folders:
         full = folder.free < LEAST_SPACE or folder.free_files < LEAST_FILES
@@ -469,7 +463,7 @@ def _room(facts: Facts, folders: tuple[FolderFacts, ...]) -> Iterator[Finding]:
 
 
 @check("shared-folders", attrgetter("slurm"))
-def _shared(facts: Facts, slurm: SlurmFacts) -> Iterator[Finding]:
+def _shared(facts: Facts, slurm: SlurmFacts) -> Findings:
     """The folders of run, logs and cache and the Python environment are on a network file
     system.
     """
@@ -487,7 +481,7 @@ def _shared(facts: Facts, slurm: SlurmFacts) -> Iterator[Finding]:
 
 
 @check("hub-cache", attrgetter("models"))
-def _hub_cache(facts: Facts, models: ModelFacts) -> Iterator[Finding]:
+def _hub_cache(facts: Facts, models: ModelFacts) -> Findings:
     """Required models are in the hub's cache, or can be downloaded."""
     if not models.missing:
         return
@@ -506,7 +500,7 @@ def _hub_cache(facts: Facts, models: ModelFacts) -> Iterator[Finding]:
 
 
 @check("checkpoints", attrgetter("models"))
-def _checkpoints(facts: Facts, models: ModelFacts) -> Iterator[Finding]:
+def _checkpoints(facts: Facts, models: ModelFacts) -> Findings:
     """The checkpoints of all models can be found, and their weights are what their names say."""
     if models.problems:
         remedy = "correct 'models:' in the configuration, or provide the files"
@@ -517,7 +511,7 @@ def _checkpoints(facts: Facts, models: ModelFacts) -> Iterator[Finding]:
 
 
 @check("driver", attrgetter("history"))
-def _driven(facts: Facts, history: RunHistory) -> Iterator[Finding]:
+def _driven(facts: Facts, history: RunHistory) -> Findings:
     """The run is finished, or a process drives it."""
     if history.finished or history.driver:
         return
@@ -525,7 +519,7 @@ def _driven(facts: Facts, history: RunHistory) -> Iterator[Finding]:
 
 
 @check("failed-units", attrgetter("history"))
-def _failed_units(facts: Facts, history: RunHistory) -> Iterator[Finding]:
+def _failed_units(facts: Facts, history: RunHistory) -> Findings:
     """Every unit has a value."""
     lost = [record for record in history.records if record.status in STATUSES]
     if not lost:
@@ -541,7 +535,7 @@ def _failed_units(facts: Facts, history: RunHistory) -> Iterator[Finding]:
 
 
 @check("failed-attempts", attrgetter("history"))
-def _failed_attempts(facts: Facts, history: RunHistory) -> Iterator[Finding]:
+def _failed_attempts(facts: Facts, history: RunHistory) -> Findings:
     """No attempt ended by its memory, its time or the death of its worker."""
     counts = Counter(
         entry.fault
@@ -558,7 +552,7 @@ def _failed_attempts(facts: Facts, history: RunHistory) -> Iterator[Finding]:
 
 
 @check("slow-node", lambda facts: facts.history.paces if facts.history else None)
-def _slow_node(facts: Facts, paces: dict[str, float]) -> Iterator[Finding]:
+def _slow_node(facts: Facts, paces: dict[str, float]) -> Findings:
     """No node is much slower than the others at the same kind of unit."""
     slowest, ratio = max(paces.items(), key=itemgetter(1))
     if ratio > SLOWER:
@@ -568,7 +562,7 @@ def _slow_node(facts: Facts, paces: dict[str, float]) -> Iterator[Finding]:
 
 
 @check("waiting", lambda facts: facts.history.busy if facts.history else None)
-def _waiting(facts: Facts, busy: float) -> Iterator[Finding]:
+def _waiting(facts: Facts, busy: float) -> Findings:
     """Workers compute most of the time, instead of waiting for data or for the driver."""
     if busy < IDLE:
         remedy = "loading or the driver is the limit: fewer workers, or a faster file system"

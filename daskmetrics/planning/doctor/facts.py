@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import resource
-import shutil
 import socket
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
+from math import fsum
 from pathlib import Path
 from statistics import median
 
@@ -26,7 +26,7 @@ import yaml
 from daskmetrics import config as configuration
 from daskmetrics.checkpoints.locations import LocatedSuite, locate
 from daskmetrics.cluster.slurm import partitions
-from daskmetrics.cluster.slurm.commands import rehearse
+from daskmetrics.cluster.slurm.commands import SlurmRefusal, rehearse, require
 from daskmetrics.cluster.slurm.partitions import Partition
 from daskmetrics.cluster.slurm.script import pools, script
 from daskmetrics.config import Cluster, Config
@@ -34,13 +34,10 @@ from daskmetrics.core.errors import ConfigError, DaskmetricsError, did_you_mean
 from daskmetrics.core.events import (
     Event,
     Record,
-    RunFinished,
-    RunStarted,
     WorkerJoined,
     is_finished,
     measures_nothing,
     records,
-    scored,
 )
 from daskmetrics.core.files import RUNS, RunFolder, cache_folder, require_regular, run_names
 from daskmetrics.core.machine import gpu_models, infiniband_ports, interfaces
@@ -108,8 +105,7 @@ def this_machine() -> MachineFacts:
 class SlurmFacts:
     """The answers of Slurm's commands."""
 
-    missing: tuple[str, ...] = ()  # commands that are not installed
-    problem: str | None = None  # why Slurm does not answer
+    problem: str | None = None  # why Slurm does not answer, or which command is not installed
     partitions: tuple[Partition, ...] | None = None
     refusal: str | None = None  # why Slurm would refuse the profile's jobs
     accounts: tuple[str, ...] | None = None  # the user's; None where there is no accounting
@@ -119,14 +115,17 @@ class SlurmFacts:
 
 def slurm_facts(profile: Cluster) -> SlurmFacts:
     """The answers of Slurm about a profile."""
-    missing = tuple(name for name in COMMANDS if shutil.which(name) is None)
-    if missing:
-        return SlurmFacts(missing)
+    site: tuple[Partition, ...] | None = None
+    refusal = None
     try:
+        for name in COMMANDS:
+            require(name)
         site = partitions.read_partitions()
-        refusal = rehearse(script(pools(profile)[0])).refusal
+        rehearse(script(pools(profile)[0]))
     except DaskmetricsError as error:
-        return SlurmFacts(problem=str(error))
+        if site is None or not isinstance(error, SlurmRefusal):
+            return SlurmFacts(str(error))
+        refusal = str(error)
     names = (profile.partition or "").split(",")
     chosen = [partition for partition in site if partition.name in names]
     nodes = chain.from_iterable(partition.nodes for partition in chosen or site)
@@ -270,14 +269,13 @@ class RunHistory:
     @property
     def busy(self) -> float | None:
         """The share of an uninterrupted run's time that its workers computed."""
-        started = [entry.at for entry in self.entries if isinstance(entry, RunStarted)]
-        ended = [entry.at for entry in self.entries if isinstance(entry, RunFinished)]
+        from daskmetrics.answer.status import worker_use
+
         workers = {entry.name for entry in self.entries if isinstance(entry, WorkerJoined)}
-        if not workers or not len(started) == len(ended) == 1:
-            return None
-        encoded = {result.encode_seconds for _, result in scored(self.records)}
-        work = sum(record.seconds for record in self.records) + sum(encoded)
-        return work / (len(workers) * (ended[0] - started[0]))
+        shares = [use.busy for use in worker_use(self.entries, self.records)]
+        known = [share for share in shares if share is not None]
+        # a worker that joined and got no unit was not busy
+        return fsum(known) / len(workers) if known and workers else None
 
 
 def history(run: RunFolder) -> RunHistory:
@@ -298,6 +296,11 @@ class Facts:
     environment: FolderFacts | None = None  # of Python
     models: ModelFacts | None = None
     history: RunHistory | None = None
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """The environment variables of this machine's workers that checks read."""
+        return {**self.here.variables, **self.profile.exports}
 
 
 def collect(subject: str) -> Facts:

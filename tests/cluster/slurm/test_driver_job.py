@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import os
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from daskmetrics import config
-from daskmetrics.cluster.slurm.commands import JobState, parse_job_state
+from daskmetrics.cluster.slurm.commands import QueuedJob, parse_job_state
 from daskmetrics.cluster.slurm.driver_job import Submitted, describe, script, submit, submitted
 from daskmetrics.core.errors import ConfigError
 
@@ -48,16 +49,16 @@ def test_a_folder_whose_name_would_add_lines_to_the_script_is_refused():
     [
         (
             "JobId=7 JobState=PENDING Reason=Resources StartTime=2030-01-01T14:05:00 ExitCode=0:0",
-            JobState("PENDING", "Resources", "2030-01-01T14:05:00", "0:0"),
+            QueuedJob("7", "PENDING", "Resources", datetime(2030, 1, 1, 14, 5), exit="0:0"),
         ),
         ("JobId=7 JobState=FAILED Reason=NonZeroExitCode StartTime=Unknown ExitCode=2:0",
-         JobState("FAILED", "NonZeroExitCode", "", "2:0")),
-        ("JobId=7 JobState=CANCELLED+ Reason=None", JobState("CANCELLED")),
+         QueuedJob("7", "FAILED", "NonZeroExitCode", exit="2:0")),
+        ("JobId=7 JobState=CANCELLED+ Reason=None", QueuedJob("7", "CANCELLED", "")),
     ],
 )  # fmt: skip
 def test_the_state_of_a_job_is_parsed(printed, state):
     assert parse_job_state(printed) == state
-    assert state.ended == (state.name != "PENDING")
+    assert state.ended == (state.state != "PENDING")
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ HERE = MachineFacts(
 )
 NODE = Node("gpu0", "idle", 32, 32, 256 * 1024, {"l40s": 4}, {})
 PARTITION = Partition("gpu", True, True, 86400.0, ("abc",), (NODE,))
-SLURM = SlurmFacts((), None, (PARTITION,), None, ("abc",), 100, "ib0")
+SLURM = SlurmFacts(None, (PARTITION,), None, ("abc",), 100, "ib0")
 FOLDERS = tuple(
     FolderFacts(what, Path("/data") / what, None, 10**12, 10**7, "nfs4")
     for what in ("run", "cache", "logs", "scratch")
@@ -127,7 +127,7 @@ MISSING = {"missing": ("org/m@step1",)}
 
 # the wrong facts, whether they are a failure, and a part of the remedy
 BROKEN = {
-    "slurm": (slurm(missing=("sbatch",)), True, "module load slurm"),
+    "slurm": (slurm(problem="The command 'sbatch' is not on PATH"), True, "module load slurm"),
     "partition": (profile(partition="gpuu"), True, "cluster.partition=gpu"),
     "account": (profile(account="other"), True, "cluster.account=abc"),
     "job-limit": (slurm(max_jobs=4), True, "cluster.workers=4"),
