@@ -53,6 +53,7 @@ def dask_setup(process: Scheduler | Nanny | Worker) -> None:
             # replace the module of this name.
             import_from(Path.cwd())
             logging.getLogger("distributed.worker").addFilter(is_no_failure)
+            logging.getLogger("distributed.nanny").addFilter(is_no_end)
         case Nanny():
             if GPU_PER_WORKER in os.environ:
                 # This exits without a GPU: after an exception Dask would go on.
@@ -63,6 +64,15 @@ def dask_setup(process: Scheduler | Nanny | Worker) -> None:
 def is_no_failure(entry: logging.LogRecord) -> bool:
     """Whether an entry of a worker's log is none of a unit that failed."""
     return not entry.getMessage().startswith("Compute Failed")
+
+
+def is_no_end(entry: logging.LogRecord) -> bool:
+    """Whether an entry of a worker's log is not the end of its own accord, which Dask reports as a
+    death: the process closes the queue from its nanny while a thread still reads it.
+    """
+    kind = entry.exc_info[0] if entry.exc_info else None
+    closed_here = kind is TypeError or kind is OSError  # a nanny that is gone: EOFError
+    return not (closed_here and entry.getMessage() == "Worker process died unexpectedly")
 
 
 @cache
