@@ -314,9 +314,8 @@ class _Table:
         self.columns = columns
         self.drop = drop
         self.warnings: list[str] = []
-        self.labels: pd.Series[str] = pd.Series(
-            dtype=object
-        )  # of all texts, which may have several
+        #: of all texts, which may have several
+        self.labels: pd.Series[str] = pd.Series(dtype=object)
         self.rows = frame[list(columns.values())].set_axis(list(columns), axis=1)
         for role in self.rows.columns.difference([*_TEXTS]):
             self.rows[role] = pd.array(list(map(_reading, self.rows[role])), dtype=object)
@@ -426,7 +425,6 @@ def _by_label(
         table.leave_out(
             pd.Series(rows, table.rows.index), f"with {rare} of fewer than {fewest} texts"
         )
-    table.rows["label"] = labels.groupby(level=0, sort=False).agg(SEPARATOR.join)
     table.labels = labels
     texts = table.texts(table.rows["text"])
     counts = Counter(labels)
@@ -454,7 +452,8 @@ def _by_label(
 
 def _with_several(table: _Table, texts: tuple[str, ...], by_count: list[str]) -> Examples:
     """Examples whose texts have several labels, which are numbered from the rarest on."""
-    several = (table.labels.groupby(level=0).size() > 1).sum()
+    table.rows["label"] = table.labels.groupby(level=0, sort=False).agg(SEPARATOR.join)
+    several = table.rows["label"].str.contains(SEPARATOR).sum()
     if several < 2:
         raise table.error(
             f" has {plural(several, 'text')} with several labels, separated by '{SEPARATOR}'. Leave"
