@@ -130,32 +130,23 @@ def rank_labels(
     >>> rank_labels(known * 9.0, known, np.arange(60) % 3, seed=0)
     Score(value=1.0, stderr=0.0, n=60)
     """
-    from scipy.stats import rankdata
-    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import label_ranking_average_precision_score as precision
     from sklearn.model_selection import PredefinedSplit
     from sklearn.multiclass import OneVsRestClassifier
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    def one_vs_rest() -> Any:
-        logistic = LogisticRegression(C=_SHRINKAGE, max_iter=2000)
-        return make_pipeline(StandardScaler(), OneVsRestClassifier(logistic))
 
     fitting = rarest[: fitted or len(rarest)]
     fold = np.empty(len(fitting), dtype=np.int64)
     draws = np.random.default_rng(seed).random(len(fitting))
     fold[np.lexsort((draws, fitting))] = np.arange(len(fitting)) % FOLDS
+    one_vs_rest = partial(OneVsRestClassifier, _model(DEFAULT, 0))
     with warnings.catch_warnings():
         # all texts of a rare label may be in one fold: its probability is 0 there
         warnings.filterwarnings("ignore", "Label not")
         probability = _predicted(
             one_vs_rest, PredefinedSplit(fold), embeddings, known, fitted, "predict_proba"
         )
-    # of each label of a text: how many of the labels that are as probable are the text's
-    of_text = np.where(known[fitted:], -probability, np.nan)
-    among_own = rankdata(of_text, "max", axis=1, nan_policy="omit")
-    among_all = rankdata(-probability, "max", axis=1)
-    return mean(np.nanmean(among_own / among_all, axis=1))
+    texts = zip(known[fitted:], probability, strict=True)
+    return mean(np.array([precision([labels], [row]) for labels, row in texts]))
 
 
 def _predicted(

@@ -390,10 +390,6 @@ def _is_number(value: object) -> bool:
         return False
 
 
-def _one_label(cell: str) -> list[str]:
-    return [cell]
-
-
 def _several_labels(cell: str) -> list[str]:
     """The labels of a text that may have several, each once; none if one of them is missing."""
     labels = {label.strip() for label in cell.split(SEPARATOR)} - {""}
@@ -406,25 +402,22 @@ def _looks_several(cells: pd.Series[str]) -> bool:
     return cells.str.contains(SEPARATOR).sum() > 1 and bool(distinct.duplicated().any())
 
 
-def _by_label(
-    table: _Table, fewest: int = 2, split: Callable[[str], list[str]] = _one_label
-) -> Examples:
-    """Texts and the label of each, or its several labels."""
+def _by_label(table: _Table, fewest: int = 2, several: bool = False) -> Examples:
+    """Texts and the label of each, or its labels."""
     problem = "not a label. Fill it in, remove the row, or leave out such rows: drop=missing"
-    table.check(
-        table.rows["label"], lambda cell: isinstance(cell, str) and bool(split(cell)), problem
-    )
-    labels = table.rows["label"].map(split).explode()
+    labels = table.rows["label"]
+    table.check(labels, lambda value: isinstance(value, str), problem)
+    if several:
+        table.check(labels, lambda value: bool(_several_labels(str(value))), problem)
+        labels = labels.map(_several_labels).explode()
     if "rare" in table.drop:
         is_rare = labels.groupby(labels).transform("size") < fewest
-        rare = plural(labels[is_rare].nunique(), "label")
+        rare = f"{plural(labels[is_rare].nunique(), 'label')} of fewer than {fewest} texts"
         labels = labels[~is_rare]
-        rows = ~table.rows.index.isin(labels.index)
-        if is_rare.sum() > rows.sum():
-            table.warnings.append(f"Left out: {rare} of fewer than {fewest} texts.")
-        table.leave_out(
-            pd.Series(rows, table.rows.index), f"with {rare} of fewer than {fewest} texts"
-        )
+        rows = table.rows["label"].drop(labels.index).index
+        if is_rare.sum() > len(rows):
+            table.warnings.append(f"Left out: {rare}.")
+        table.leave_out(table.rows.index.to_series().isin(rows), f"with {rare}")
     table.labels = labels
     texts = table.texts(table.rows["text"])
     counts = Counter(labels)
@@ -438,39 +431,41 @@ def _by_label(
         )
         if all(map(_is_number, counts)):
             remedy += f". For a regression, they are grades: grade={table.columns['label']}"
-        if split is _one_label and _looks_several(labels):
+        if not several and _looks_several(labels):
             remedy += f". {_PROPOSED}"
         raise table.error(
             f" has {plural(count, 'text')} with the label '{rarest}', and {len(counts)} labels in"
             f" all; each label needs at least {fewest} texts. {remedy}"
         )
-    if split is _one_label:
-        index = {label: i for i, label in enumerate(sorted(counts))}
-        return Examples(texts, tuple(map(index.__getitem__, labels)))
-    return _with_several(table, texts, by_count)
+    if several:
+        return _with_several(table, texts, by_count)
+    index = {label: i for i, label in enumerate(sorted(counts))}
+    return Examples(texts, tuple(map(index.__getitem__, labels)))
 
 
 def _with_several(table: _Table, texts: tuple[str, ...], by_count: list[str]) -> Examples:
     """Examples whose texts have several labels, which are numbered from the rarest on."""
-    table.rows["label"] = table.labels.groupby(level=0, sort=False).agg(SEPARATOR.join)
-    several = table.rows["label"].str.contains(SEPARATOR).sum()
+    labels = table.labels
+    by_text = labels.groupby(level=0, sort=False)
+    table.rows["label"] = by_text.agg(SEPARATOR.join)
+    several = (by_text.size() > 1).sum()
     if several < 2:
         raise table.error(
             f" has {plural(several, 'text')} with several labels, separated by '{SEPARATOR}'. Leave"
             " out the kind: with one label each, they are a classification."
         )
-    without = len(texts) - (table.labels == by_count[-1]).sum()
+    frequent = by_count[-1]
+    without = len(texts) - (labels == frequent).sum()
     if without < probes.FOLDS:
         raise table.error(
-            f" has {plural(without, 'text')} without the label '{by_count[-1]}'; each label needs "
-            f"at least {probes.FOLDS} texts without it, too. Remove it."
+            f" has {plural(without, 'text')} without the label '{frequent}'; each label needs at "
+            f"least {probes.FOLDS} texts without it, too. Remove it."
         )
-    index = {label: i for i, label in enumerate(by_count)}
-    positions = table.rows.index.get_indexer(table.labels.index)
-    numbers = table.labels.map(index)
+    numbers = labels.map({label: i for i, label in enumerate(by_count)})
+    positions = table.rows.index.get_indexer(labels.index)
+    judgements = tuple((text, n, 1.0) for text, n in zip(positions.tolist(), numbers, strict=True))
     rarest = numbers.groupby(level=0, sort=False).min()
-    judgements = zip(positions.tolist(), numbers, [1.0] * len(numbers), strict=True)
-    return Examples(texts, tuple(rarest), judgements=tuple(judgements))
+    return Examples(texts, tuple(rarest), judgements=judgements)
 
 
 def _pairs(table: _Table) -> Examples:
@@ -540,7 +535,7 @@ def _judged(table: _Table, kind: str) -> Examples:
 _EXAMPLES: Mapping[str, Callable[[_Table], Examples]] = {
     "classification": partial(_by_label, fewest=probes.FOLDS),
     "clustering": _by_label,
-    "multilabel_classification": partial(_by_label, fewest=probes.FOLDS, split=_several_labels),
+    "multilabel_classification": partial(_by_label, fewest=probes.FOLDS, several=True),
     "pair_classification": _pairs,
     "sts": partial(_graded, unit="pair", roles=["first", "second"], fewest=4),
     "regression": partial(_graded, unit="text", roles=["text"], fewest=10),
