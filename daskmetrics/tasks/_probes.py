@@ -140,8 +140,8 @@ def rank_labels(
     fold[np.lexsort((draws, fitting))] = np.arange(len(fitting)) % FOLDS
     one_vs_rest = partial(OneVsRestClassifier, _model(DEFAULT, 0))
     with warnings.catch_warnings():
-        # all texts of a rare label may be in one fold: its probability is 0 there
-        warnings.filterwarnings("ignore", "Label not")
+        # a label on none, or all, of the texts that fit a probe: its probability is 0, or 1
+        warnings.filterwarnings("ignore", "Label .* is present in all training")
         probability = _predicted(
             one_vs_rest, PredefinedSplit(fold), embeddings, known, fitted, "predict_proba"
         )

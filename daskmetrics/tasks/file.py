@@ -375,7 +375,7 @@ def _reading(value: object) -> object:
     """
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, list | np.ndarray):  # several labels, in formats that hold lists
+    if isinstance(value, list | tuple | np.ndarray):  # several labels, in formats that hold lists
         value = SEPARATOR.join(map(str, value))
     text = str(value).strip()
     if value is None or text in _MISSING:
@@ -408,6 +408,9 @@ def _by_label(table: _Table, fewest: int = 2, several: bool = False) -> Examples
     labels = table.rows["label"]
     table.check(labels, lambda value: isinstance(value, str), problem)
     if several:
+        if "missing" in table.drop:
+            table.leave_out(~labels.map(_several_labels).astype(bool), "without a value")
+            labels = table.rows["label"]
         table.check(labels, lambda value: bool(_several_labels(str(value))), problem)
         labels = labels.map(_several_labels).explode()
     if "rare" in table.drop:

@@ -191,6 +191,15 @@ def test_several_labels_are_proposed_where_one_label_each_is_an_error(written: W
     assert one(f"file:{path}").warnings == ()
 
 
+def test_rows_whose_labels_are_partly_missing_are_left_out_on_request(written: Write) -> None:
+    partly = "more text,a;NA\n"
+    path = written("own.csv", tagged() + partly + "other text,;\nlast text,\n")
+    with pytest.raises(ConfigError, match=r"line 42, column 'label': got 'a;NA'.*drop=missing"):
+        one(f"file:{written('one.csv', tagged() + partly)}{SEVERAL}")
+    task = one(f"file:{path}{SEVERAL[:-1]}, drop=missing)")
+    assert len(task.texts()) == 40 and len(task.warnings) == 2
+
+
 def test_rare_ones_of_several_labels_are_left_out_on_request(written: Write) -> None:
     path = written("own.csv", tagged() + "more text,a;d\nother text,d\n")
     assert one(f"file:{path}{SEVERAL[:-1]}, drop=rare)").warnings == (

@@ -76,7 +76,7 @@ def test_the_score_of_several_labels_is_that_of_scikit_learn(
 
 def test_a_label_that_no_probe_has_seen_is_the_least_probable() -> None:
     known = np.eye(2, dtype=np.int64)[np.arange(60) % 2]
-    known = np.hstack([known, np.zeros((60, 1), dtype=np.int64)])
+    known = np.hstack([known, np.zeros((60, 1), dtype=np.int64), np.ones((60, 1), dtype=np.int64)])
     known[40, 2] = 1  # among those that fit nothing
     score = probes.rank_labels(9.0 * known, known, known[:, 0], seed=0, fitted=30)
     assert score.outcomes is not None and score.outcomes.min() == score.outcomes[10] < 1
