@@ -41,7 +41,7 @@ models:
   - {name: a, train: {width: 16, depth: 2, steps: 8}}
   - {name: b, train: {width: 24, depth: 2, steps: 8}}
 corpus: {source: stdlib, prompts: 32}
-tasks: ["stdlib:order", "stdlib:retrieval"]
+tasks: ["stdlib:order"]
 metrics: [curvature]
 search: {budget: 1.0}
 """
@@ -515,9 +515,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, default=Path("nemesis"))
     given = parser.parse_args()
-    signal.signal(
-        signal.SIGTERM, lambda *_: sys.exit(1)
-    )  # so that disks and processes are given back
+    # so that disks and processes are given back
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     draw, struck, said, counts = (
         random.Random(given.seed),
         Counter[str](),
@@ -548,11 +547,14 @@ def main() -> None:
             shutil.copytree(site.folder, site.place / "broken", dirs_exist_ok=True)
         finally:
             site.close()
-        counts += Counter(
-            maps=1, starts=site.starts, recorded=len(nemesis.seen), executions=len(nemesis.ran())
-        )
-        struck, said = struck + nemesis.struck, said + site.said
-        print(f"{dict(counts)}, struck {dict(nemesis.struck)}", flush=True)
+            counts += Counter(
+                maps=1,
+                starts=site.starts,
+                recorded=len(nemesis.seen),
+                executions=len(nemesis.ran()),
+            )
+            struck, said = struck + nemesis.struck, said + site.said
+            print(f"{dict(counts)}, struck {dict(nemesis.struck)}", flush=True)
     for title, table in (("Struck", struck), ("Messages that were obeyed", said)):
         print(f"{title}: " + ", ".join(f"{count} {name}" for name, count in sorted(table.items())))
     sys.exit(bool(counts["broken"]))
