@@ -226,7 +226,7 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[PlacedRow]:
             for row in batch.to_pylist():
                 number += 1
                 yield f"row {number}", row
-    except (ArrowException, OSError) as error:
+    except (ArrowException, OSError, UnicodeDecodeError) as error:  # a text need not be UTF-8
         raise ConfigError(f"'{path}' cannot be read as Parquet: {error}") from None
 
 

@@ -234,6 +234,16 @@ def test_other_separators_are_recognised(written: Write, separator: str) -> None
     assert task.key == one(f"file:{written('usual.csv', LABELLED)}").key
 
 
+def test_parquet_whose_texts_are_not_utf_8_is_an_error(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    texts = pyarrow.array([b"caf\xe9", b"b"]).view(pyarrow.string())
+    parquet.write_table(pyarrow.table({"text": texts, "label": texts}), tmp_path / "x.parquet")
+    with pytest.raises(ConfigError, match="cannot be read as Parquet: 'utf-8' codec"):
+        one(f"file:{tmp_path / 'x.parquet'}")
+
+
 def test_a_data_set_of_hugging_face(written: Write) -> None:
     pytest.importorskip("datasets", reason="needs the extra 'mteb'")
     folder = Path(written("sets/train.csv", LABELLED)).parent
