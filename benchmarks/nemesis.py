@@ -1,12 +1,14 @@
-"""Faults from outside against real maps, judged by a checker of its own: ``python
-benchmarks/nemesis.py``.
+"""Faults from outside against real maps and runs, judged by a checker of its own: ``python
+benchmarks/nemesis.py``, or with ``--of run``.
 
 A cycle waits until a map works, strikes it once at random (a signal to driver, worker, nanny or
-scheduler; a file deleted, cut, replaced or changed; a full disk; a second driver), waits until the
-map records more items or ends, does what its message says, and checks the journal. Every second map
-uses a scheduler and workers of its own processes. The checker reads the journal by itself, and
-imports nothing of daskmetrics. What may be lost is only what an operator is told to delete, after
-files were damaged while no driver held them.
+scheduler; a file deleted, cut, replaced or changed; a disk without space or inodes, a limit of file
+sizes or of open files; a folder that is moved; a second driver), waits until the map records more
+items or ends, does what its message says, and checks the journal. Every second map uses a scheduler
+and workers of its own processes. A run trains, measures and searches; when it is finished, it must
+have decided, scored and stored what a run without strikes did. The checker reads the journal by
+itself, and imports nothing of daskmetrics. What may be lost is only what an operator is told to
+delete, after files were damaged while no driver held them.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import sys
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,6 +34,18 @@ import psutil
 
 ITEMS, BATCH, PATIENCE = 300, 3, 300.0
 SIGNALS = ("KILL", "TERM", "STOP")
+DIGEST = Path(__file__).resolve().parents[1] / "ci" / "digest.py"
+CONFIGURATION = """
+name: struck
+models:
+  - {name: a, train: {width: 16, depth: 2, steps: 8}}
+  - {name: b, train: {width: 24, depth: 2, steps: 8}}
+corpus: {source: stdlib, prompts: 32}
+tasks: ["stdlib:order"]
+metrics: [curvature]
+search: {budget: 1.0}
+"""
+MOUNTED = {"map": "size=1m,nr_inodes=64", "run": "size=64m,nr_inodes=4k"}
 FILES = ("journal.jsonl", "journal.mark", "items.jsonl", "lock", "lock.owner")
 
 
@@ -54,31 +68,57 @@ def require(holds: object, what: str) -> None:
         raise Broken(what)
 
 
-def recorded(journal: Path) -> dict[int, int]:
-    """The value of each item in a journal; Broken if a line is damaged, or an item is recorded
-    twice or as failed.
+def recorded(journal: Path) -> dict[object, object]:
+    """What a journal holds: the value of each item of a map, by its index, or the values of each
+    unit of a run, by its key. Broken if a line is damaged, or one is recorded twice or as failed.
     """
-    values: dict[int, int] = {}
+    values: dict[object, object] = {}
+    for number, entry in enumerate(entries(journal), start=1):
+        if entry["type"] != "record":
+            continue
+        for name, status, value in parts(entry):
+            require(status == "ok", f"line {number} has a failed part: {entry}")
+            require(name not in values, f"line {number} records a part again: {entry}")
+            values[name] = value
+    return values
+
+
+def entries(journal: Path) -> Iterator[dict[str, object]]:
+    """The entries of a journal; Broken if a line is damaged."""
     checksum = 0
     *lines, _ = journal.read_bytes().split(b"\n") if journal.exists() else [b""]
     for number, line in enumerate(lines, start=1):
         checksum = zlib.crc32(line[9:], checksum)
         require(line[:9] == b"%08x " % checksum, f"line {number} is damaged: {line[:80]!r}")
-        entry = json.loads(line[9:])
-        for one in (entry.get("value") or {}).get("items", ()) if entry["type"] == "record" else ():
-            require(one["status"] == "ok", f"line {number} has a failed item: {one}")
-            require(
-                one["value"]["index"] not in values, f"line {number} records an item again: {one}"
-            )
-            values[one["value"]["index"]] = one["value"]["value"]
-    return values
+        yield json.loads(line[9:])
+
+
+def parts(record: dict[str, object]) -> Iterator[tuple[object, object, object]]:
+    """Name, status and value of each item of a batch, or of a unit of a run: what is the same in
+    every attempt.
+    """
+    value = dict(record.get("value") or {})
+    if record["kind"] == "batch":
+        for one in value.get("items", ()):
+            yield one["value"]["index"], one["status"], one["value"]["value"]
+    else:
+        kept = [value.get(name) for name in ("score", "stderr", "n", "values", "loss")]
+        yield record["key"], record["status"], kept
+
+
+def decisions(journal: Path) -> list[object]:
+    """The cells that a search chose, in their order; each once, since one is asked again after a
+    driver has ended.
+    """
+    asked = (entry for entry in entries(journal) if entry["type"] == "ask")
+    return list(dict.fromkeys(entry["name"] for entry in asked if ":" in str(entry["name"])))
 
 
 class Site:
-    """A map and the processes around it; what an operator does about its messages."""
+    """A map or run and the processes around it; what an operator does about its messages."""
 
-    def __init__(self, place: Path, seed: int, own_scheduler: bool) -> None:
-        self.place, self.seed, self.own_scheduler = place, seed, own_scheduler
+    def __init__(self, place: Path, seed: int, own_scheduler: bool, of: str = "map") -> None:
+        self.place, self.seed, self.own_scheduler, self.of = place, seed, own_scheduler, of
         self.folder, self.journal = place / "disk" / "run", place / "disk" / "run" / "journal.jsonl"
         self.processes: list[subprocess.Popen[bytes]] = []  # scheduler and nannies
         self.driver: subprocess.Popen[bytes] | None = None
@@ -86,12 +126,15 @@ class Site:
         self.starts, self.said = 0, Counter[str]()
         (place / "disk").mkdir(parents=True)
         self.tmpfs = not subprocess.call(
-            ["mount", "-t", "tmpfs", "-o", "size=1m", "none", place / "disk"],
+            ["mount", "-t", "tmpfs", "-o", MOUNTED[of], "none", place / "disk"],
             stderr=subprocess.DEVNULL,
         )
         (place / "nemesis.py").symlink_to(Path(__file__).resolve())
         (place / "cluster.yaml").write_text("kind: existing\naddress: scheduler.json\n")
+        (place / "run.yaml").write_text(CONFIGURATION)
         self.environment = {**os.environ, "NEMESIS_WITNESS": str(place / "witness")}
+        if of == "run":
+            self.environment["DASKMETRICS_CACHE"] = str(place / "cache")
 
     def spawn(self, *words: str, log: str = "site") -> subprocess.Popen[bytes]:
         """Start a module of Python in the place; what it prints goes to a file."""
@@ -128,25 +171,13 @@ class Site:
         """Start a driver, and what it needs."""
         self.tend()
         self.starts += 1
-        words = [
-            "map",
-            "nemesis.py:item",
-            "--iterations",
-            str(ITEMS),
-            "--batch-size",
-            str(BATCH),
-            "--folder",
-        ]
-        words += [
-            str(self.folder),
-            "--max-retries",
-            "1000",
-            "--seed",
-            str(self.seed),
-            "--output",
-            "results.jsonl",
-        ]
-        words += ["--cluster", "cluster.yaml"] if self.own_scheduler else ["--workers", "2"]
+        words = ["run", "run.yaml", "--folder", str(self.folder), "--workers", "2"]
+        if self.of == "map":
+            words = ["map", "nemesis.py:item", "--iterations", str(ITEMS)]
+            words += ["--batch-size", str(BATCH), "--folder", str(self.folder)]
+            words += ["--max-retries", "1000", "--seed", str(self.seed)]
+            words += ["--output", "results.jsonl"]
+            words += ["--cluster", "cluster.yaml"] if self.own_scheduler else ["--workers", "2"]
         return self.spawn("daskmetrics", *words, log=log)
 
     def targets(self, kind: str) -> list[psutil.Process]:
@@ -193,6 +224,9 @@ class Site:
             "was replaced or cut",
             "Stopped.",
             "No room",
+            "Too many open files",
+            "No space left",
+            "File too large",
             "scheduler",
         )
         said = next((each for each in known if each in text), None)
@@ -256,7 +290,7 @@ class Nemesis:
 
     def __init__(self, site: Site, draw: random.Random) -> None:
         self.site, self.draw = site, draw
-        self.seen: dict[int, int] = {}
+        self.seen: dict[object, object] = {}
         self.struck = Counter[str]()
 
     def cycle(self) -> bool:
@@ -293,7 +327,8 @@ class Nemesis:
     def strike(self, at_work: bool) -> tuple[str, bool]:
         """Strike once; the file that was struck, if one was, and whether a driver held it."""
         site, draw = self.site, self.draw
-        kind = draw.choices(("signal", "file", "room", "second driver"), (70, 16, 9, 5))[0]
+        kinds = ("signal", "file", "room", "moved folder", "second driver")
+        kind = draw.choices(kinds, (56, 14, 18, 7, 5))[0]
         if kind == "signal":
             target = draw.choices(("worker", "nanny", "driver", "scheduler"), (5, 2, 2, 1))[0]
             name = draw.choice(SIGNALS)
@@ -316,8 +351,10 @@ class Nemesis:
             self.struck[f"{how} {name}{' of a live driver' if at_work else ''}"] += 1
             return name, at_work
         elif kind == "room":
-            self.struck["no room"] += 1
             self.take_room(draw.uniform(0.5, 8))
+        elif kind == "moved folder":
+            self.struck[kind] += 1
+            self.move_folder(draw.uniform(0.2, 5))
         else:
             self.struck["second driver"] += 1
             second = site.start("second")
@@ -329,7 +366,7 @@ class Nemesis:
                 site.driver = second
             elif site.driver.poll() is None:
                 # the first driver only closes its workers
-                complete = len(recorded(site.journal)) == ITEMS
+                complete = len(recorded(site.journal)) == ITEMS or site.of == "run"
                 require(
                     complete or second.returncode == 2,
                     f"a second driver ends with {second.returncode}",
@@ -337,20 +374,49 @@ class Nemesis:
         return "", at_work
 
     def take_room(self, seconds: float) -> None:
-        """Leave no room for a while: on the disk, or for the files of the driver."""
-        filler, driver = self.site.place / "disk" / "filler", self.site.driver.pid
-        with suppress(OSError):
-            if self.site.tmpfs and self.draw.random() < 0.5:
-                filler.write_bytes(bytes(2**20))
-            else:
-                limits = size(self.site.journal) + 100, resource.RLIM_INFINITY
-                resource.prlimit(driver, resource.RLIMIT_FSIZE, limits)
+        """Leave no room for a while: on the disk, its table of files, or for the files of the
+        driver, their size or their number.
+        """
+        disk, driver = self.site.place / "disk", self.site.driver.pid
+        strikes = ["EFBIG", "EMFILE"]
+        if self.site.tmpfs:
+            strikes += ["ENOSPC", "inodes"]
+        strike = self.draw.choice(strikes)
+        self.struck[strike] += 1
+        filler = disk / "filler"
+        filler.mkdir()
+        limit = {"EFBIG": resource.RLIMIT_FSIZE}.get(strike, resource.RLIMIT_NOFILE)
+        before = resource.getrlimit(limit)
+        with suppress(OSError):  # it ended; or there is no room left, as is meant
+            match strike:
+                case "EFBIG":
+                    length = size(self.site.journal) + 100
+                    resource.prlimit(driver, limit, (length, before[1]))
+                case "EMFILE":
+                    opened = len(list(Path(f"/proc/{driver}/fd").iterdir()))
+                    resource.prlimit(driver, limit, (opened + self.draw.randrange(4), before[1]))
+                case "ENOSPC":
+                    free = os.statvfs(disk)
+                    (filler / "content").write_bytes(bytes(free.f_bavail * free.f_frsize))
+                    (filler / "rest").write_bytes(bytes(2**20))
+                case "inodes":
+                    for number in range(10_000):
+                        (filler / str(number)).touch()
         time.sleep(seconds)
-        filler.unlink(missing_ok=True)
+        shutil.rmtree(filler)
         with suppress(OSError):  # it ended
-            resource.prlimit(
-                driver, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
-            )
+            resource.prlimit(driver, limit, before)
+
+    def move_folder(self, seconds: float) -> None:
+        """Move the folder of the run away, and back again in place of what was written there."""
+        folder = self.site.folder
+        if not folder.exists():
+            return
+        moved = folder.rename(folder.with_name("moved"))
+        time.sleep(seconds)
+        require(not self.site.journal.exists(), "a journal began in place of one that was moved")
+        shutil.rmtree(folder, ignore_errors=True)
+        moved.rename(folder)
 
     def settle(self, until_end: bool = False) -> bool:
         """Do what the messages say until the map records more, or until it is finished; whether it
@@ -377,9 +443,10 @@ class Nemesis:
         now = recorded(self.site.journal)
         lost = {index: value for index, value in self.seen.items() if now.get(index) != value}
         require(may_lose or not lost, f"{len(lost)} recorded items were lost or changed: {lost}")
-        ran = Counter(self.ran())
-        wrong = [each for each in now.items() if not ran[each]]
-        require(not wrong, f"recorded, but these items never ran with this value: {wrong}")
+        if self.site.of == "map":
+            ran = Counter(self.ran())
+            wrong = [each for each in now.items() if not ran[each]]
+            require(not wrong, f"recorded, but these items never ran with this value: {wrong}")
         self.seen = now
 
     def ran(self) -> list[tuple[int, int]]:
@@ -388,8 +455,14 @@ class Nemesis:
         rows = map(str.split, witness.read_text().splitlines() if witness.exists() else [])
         return [(int(index), int(value)) for index, value in rows]
 
-    def finish(self) -> None:
-        """Check a map that is finished: journal, items and results."""
+    def finish(self, undisturbed: object) -> None:
+        """Check a map that is finished: journal, items and results; or a run against one without
+        strikes.
+        """
+        if self.site.of == "run":
+            now = answer(self.site)
+            require(now == undisturbed, f"the answer is {now}, without strikes {undisturbed}")
+            return
         require(
             sorted(self.seen) == list(range(ITEMS)),
             f"finished with {len(self.seen)} of {ITEMS} items",
@@ -416,24 +489,47 @@ class Nemesis:
             self.check(may_lose=False)
 
 
+def answer(site: Site) -> object:
+    """What a finished run decided, scored, recommends and stored."""
+    done = subprocess.run([sys.executable, DIGEST, site.folder], capture_output=True, text=True)
+    require(done.returncode == 0, f"no digest of the run:\n{done.stderr}")
+    lines = [line for line in done.stdout.splitlines() if "decisions" not in line]
+    return decisions(site.journal), [line for line in lines if "struck" not in line and line]
+
+
+def undisturbed(place: Path) -> object:
+    """The answer of a run without strikes."""
+    site = Site(place, 0, own_scheduler=False, of="run")
+    try:
+        require(site.start().wait() == 0, "a run without strikes ends with an error")
+        return answer(site)
+    finally:
+        site.close()
+
+
 def main() -> None:
     """Strike maps until there were enough cycles, and print what was struck and what followed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cycles", type=int, default=300)
+    parser.add_argument("--of", choices=("map", "run"), default="map")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, default=Path("nemesis"))
     given = parser.parse_args()
+    # so that disks and processes are given back
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     draw, struck, said, counts = (
         random.Random(given.seed),
         Counter[str](),
         Counter[str](),
         Counter[str](),
     )
+    reference = undisturbed(given.folder.resolve() / "undisturbed") if given.of == "run" else None
     while counts["cycles"] < given.cycles:
         site = Site(
-            given.folder.resolve() / f"map-{counts['maps']}",
+            given.folder.resolve() / f"{given.of}-{counts['maps']}",
             draw.randrange(2**31),
-            counts["maps"] % 2 == 1,
+            counts["maps"] % 2 == 1 and given.of == "map",
+            given.of,
         )
         nemesis = Nemesis(site, draw)
         try:
@@ -441,21 +537,24 @@ def main() -> None:
             while not ended:
                 ended = nemesis.cycle()
                 counts["cycles"] += 1
-            nemesis.finish()
+            nemesis.finish(reference)
         except Broken as error:
             counts["broken"] += 1
             print(
-                f"map {counts['maps']}, cycle {counts['cycles']}: {str(error)[-3000:]}, after {dict(nemesis.struck)}",
+                f"{given.of} {counts['maps']}, cycle {counts['cycles']}: {str(error)[-3000:]}, after {dict(nemesis.struck)}",
                 flush=True,
             )
-            shutil.copytree(site.folder, site.place / "broken")
+            shutil.copytree(site.folder, site.place / "broken", dirs_exist_ok=True)
         finally:
             site.close()
-        counts += Counter(
-            maps=1, starts=site.starts, recorded=len(nemesis.seen), executions=len(nemesis.ran())
-        )
-        struck, said = struck + nemesis.struck, said + site.said
-        print(f"{dict(counts)}, struck {dict(nemesis.struck)}", flush=True)
+            counts += Counter(
+                maps=1,
+                starts=site.starts,
+                recorded=len(nemesis.seen),
+                executions=len(nemesis.ran()),
+            )
+            struck, said = struck + nemesis.struck, said + site.said
+            print(f"{dict(counts)}, struck {dict(nemesis.struck)}", flush=True)
     for title, table in (("Struck", struck), ("Messages that were obeyed", said)):
         print(f"{title}: " + ", ".join(f"{count} {name}" for name, count in sorted(table.items())))
     sys.exit(bool(counts["broken"]))

@@ -4,7 +4,7 @@
 every process           its timers do not follow a wall clock that is set back
 the scheduler           requests without the private prefix of the dashboard get error 404
 a worker                imports modules of the working folder, after Python's own; its log leaves
-                        out units that fail, which the driver reports
+                        out units that fail, which the driver reports, and its own end
 a nanny of a Slurm job  reports kills by the kernel for memory; shares out a whole node's GPUs
 ======================= ==========================================================================
 """
@@ -15,13 +15,14 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import dask
 from distributed import Nanny, Scheduler, Worker, batched
+from distributed.comm import CommClosedError
 from tornado.ioloop import IOLoop, PeriodicCallback
 from tornado.web import ErrorHandler
 
@@ -36,6 +37,14 @@ GPU_PER_WORKER = "DASKMETRICS_GPU_PER_WORKER"
 
 OVER_MEMORY = "worker-restart-memory"
 """Topic on which Dask's own nannies report the workers that they ended for their memory."""
+
+_ENDS: Mapping[str, tuple[type[Exception], ...]] = {
+    # the scheduler or the worker closes their connection while a heartbeat is under way
+    "Failed to communicate with scheduler during heartbeat.": (CommClosedError,),
+    # it closes the queue from its nanny while a thread still reads it; a lost nanny: EOFError
+    "Worker process died unexpectedly": (TypeError, OSError),
+}
+"""What Dask logs as errors, with a traceback, of a worker that ends as it should."""
 
 CHECK_INTERVAL = 100  # milliseconds between two looks at the kernel's count
 PROCESS = Path("/proc/self/cgroup")
@@ -52,15 +61,20 @@ def dask_setup(process: Scheduler | Nanny | Worker) -> None:
             # The worker is started with -P: otherwise a file queue.py in the working folder would
             # replace the module of this name.
             import_from(Path.cwd())
-            # the driver reports units that fail
-            logging.getLogger("distributed.worker").addFilter(
-                lambda entry: not entry.getMessage().startswith("Compute Failed")
-            )
+            for name in ("distributed.worker", "distributed.nanny"):
+                logging.getLogger(name).addFilter(is_no_failure)
         case Nanny():
             if GPU_PER_WORKER in os.environ:
                 # This exits without a GPU: after an exception Dask would go on.
                 process.env[VISIBLE] = worker_gpu(str(process.name), os.environ.get(VISIBLE, ""))
             PeriodicCallback(watch(process, oom_kills), CHECK_INTERVAL).start()
+
+
+def is_no_failure(entry: logging.LogRecord) -> bool:
+    """Whether an entry of a worker's log is none of a unit that failed, nor of its own end."""
+    message = entry.getMessage()
+    kind = entry.exc_info[0] if entry.exc_info else None
+    return not message.startswith("Compute Failed") and kind not in _ENDS.get(message, ())
 
 
 @cache

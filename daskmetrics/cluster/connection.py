@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from html import escape
 from importlib import import_module
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +206,21 @@ class _LocalCluster(PrivateDashboard, LocalCluster):  # type: ignore[misc]  # di
 
 
 @contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Threads that start within the block, and their child processes, do not get SIGINT.
+
+    A terminal sends Ctrl-C to workers, too, and the driver handles it. A worker that is just
+    starting would end with a traceback.
+    """
+    resource_tracker.ensure_running()  # where it starts, SIGINT is let through again
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+@contextmanager
 def _local_client(profile: Cluster, prefix: str) -> Iterator[Client]:
     """A client of processes on this machine, each running one unit at a time under a nanny that
     restarts it.
@@ -220,18 +236,19 @@ def _local_client(profile: Cluster, prefix: str) -> Iterator[Client]:
             f"A process may open {allowed} files; with {plural(profile.workers)} it needs {needed}:"
             f" ulimit -n {needed} (at most {hard_limit}), or fewer --workers."
         )
-    cluster = _LocalCluster(
-        n_workers=0,
-        threads_per_worker=1,
-        processes=True,
-        host=host,
-        security=cluster_security(),
-        dashboard_address=f"127.0.0.1:{profile.dashboard_port or 0}",
-        worker_dashboard_address="127.0.0.1:0",
-        scheduler_kwargs={"http_prefix": prefix},
-        memory_limit=profile.memory or 0,
-        resources=RESOURCES,
-    )
+    with _without_interrupts():
+        cluster = _LocalCluster(
+            n_workers=0,
+            threads_per_worker=1,
+            processes=True,
+            host=host,
+            security=cluster_security(),
+            dashboard_address=f"127.0.0.1:{profile.dashboard_port or 0}",
+            worker_dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"http_prefix": prefix},
+            memory_limit=profile.memory or 0,
+            resources=RESOURCES,
+        )
     cluster.prefix = prefix
     cluster.new_spec["options"]["dashboard"] = False  # a worker's pages have no prefix
     cluster.scale(profile.workers)

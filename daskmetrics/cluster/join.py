@@ -4,6 +4,7 @@ again.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -17,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import dask
-from distributed import Client, Scheduler
+from distributed import Client, Scheduler, Security, rpc
+from distributed.protocol.pickle import dumps
 
 from daskmetrics.cluster._certificates import INHERITED, inherited
 from daskmetrics.cluster._dask_config import withdraw
@@ -29,6 +31,7 @@ from daskmetrics.core.files import RunFolder, atomic_write
 from daskmetrics.core.text import plural
 
 POLL = 0.2  # seconds
+CONNECT = 10.0  # seconds; a map that ends meanwhile is not waited for any longer
 # seconds without work after which a worker may go: a driver sees within 5 s that it offers nothing
 IDLE = 7.0
 
@@ -60,7 +63,11 @@ def join(folder: Path, count: int, memory: str | None, say: OnMessage) -> None:
     """
     admission = _admission(folder)
     names = [f"{socket.gethostname()}-{os.getpid()}-{i}" for i in range(count)]
-    environment = {**os.environ, **admission["environment"]}
+    environment = {
+        "DASK_LOGGING__DISTRIBUTED": "warning",
+        **os.environ,
+        **admission["environment"],
+    }
     processes = []
     for name in names:
         command = worker_command(admission["address"], name, memory or admission["memory"], None)
@@ -70,6 +77,7 @@ def join(folder: Path, count: int, memory: str | None, say: OnMessage) -> None:
         )
         processes.append(process)
     stops: list[int] = []
+    file = RunFolder(folder).scheduler  # removed when the map ends
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, frame: stops.append(number))
     say(
@@ -80,7 +88,7 @@ def join(folder: Path, count: int, memory: str | None, say: OnMessage) -> None:
         if stops:
             say("Leaving: what runs is finished first. Press Ctrl-C again to leave at once.")
             with suppress(OSError):  # the map has ended meanwhile
-                _drain(admission, names, lambda: len(stops) > 1)
+                asyncio.run(_drain(admission, names, lambda: len(stops) > 1 or not file.exists()))
             break
         time.sleep(POLL)
     for process in processes:
@@ -105,18 +113,24 @@ def _admission(folder: Path) -> dict[str, Any]:
     return admission
 
 
-def _drain(admission: dict[str, Any], names: Sequence[str], hurry: Callable[[], bool]) -> None:
-    """Let workers finish what they have, and take nothing more."""
-    with (
-        dask.config.set(dask.config.deserialize(admission["environment"][INHERITED])),
-        Client(admission["address"], set_as_default=False, timeout=30) as client,
-    ):
-        client.run_on_scheduler(withdraw, names=list(names))
-        idle = time.monotonic()
-        while time.monotonic() < idle + IDLE and not hurry():
-            time.sleep(POLL)
-            if client.run_on_scheduler(_tasks, names=list(names)):
-                idle = time.monotonic()
+async def _drain(
+    admission: dict[str, Any], names: Sequence[str], hurry: Callable[[], bool]
+) -> None:
+    """Let workers finish what they have, and take nothing more; an OSError if the map ends."""
+    with dask.config.set(dask.config.deserialize(admission["environment"][INHERITED])):
+        security = Security().get_connection_args("client")
+        # a Client would try for 30 s to connect again when the map has ended
+        async with rpc(
+            admission["address"], timeout=CONNECT, connection_args=security
+        ) as scheduler:
+            arguments = dumps({"names": list(names)})
+            await scheduler.run_function(function=dumps(withdraw), kwargs=arguments)
+            idle = time.monotonic()
+            while time.monotonic() < idle + IDLE and not hurry():
+                await asyncio.sleep(POLL)
+                tasks = await scheduler.run_function(function=dumps(_tasks), kwargs=arguments)
+                if tasks["result"]:
+                    idle = time.monotonic()
 
 
 def _tasks(dask_scheduler: Scheduler, names: Sequence[str]) -> int:

@@ -19,11 +19,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.files import require_regular
 
 _LONGEST_FIELD = 1 << 27
 _ALWAYS_UNPACKED, _GREATEST_RATIO = 1 << 26, 100  # bytes, and times the size of a gzip file
 _LONE_RETURN = re.compile(r"\r(?!\n)")
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # how such a text begins
+_START = 64  # bytes, of which none is 0 in UTF-8 text
 _RETURN = "\udc0d"  # stands for it: no UTF-8 text holds this character
 
 PlacedRow = tuple[str, Mapping[str, Any]]
@@ -39,6 +41,7 @@ def read_rows(path: Path, columns: Sequence[str] = ()) -> Iterator[PlacedRow]:
     damaged or is not UTF-8, if a row has more or fewer values than the header has names, or a name
     stands twice.
     """
+    require_regular(path)
     if not path.is_file():
         raise ConfigError(f"File '{path}' does not exist.")
     format = format_of(path)
@@ -138,26 +141,30 @@ class _Unpacked(io.RawIOBase):
 def _opened(path: Path, newline: str | None = None) -> Iterator[IO[str]]:
     try:
         with path.open("rb") as file:
-            content = _Unpacked(path, file) if path.suffix.lower() == ".gz" else file
-            with io.TextIOWrapper(
-                io.BufferedReader(content), encoding="utf-8-sig", newline=newline
-            ) as text:
+            content = io.BufferedReader(
+                _Unpacked(path, file) if path.suffix.lower() == ".gz" else file
+            )
+            start = content.peek(_START)[:_START]
+            if start.startswith(_UTF_16) or b"\0" in start:
+                raise _encoding_error(path, "is UTF-16 text", "utf-16")
+            with io.TextIOWrapper(content, encoding="utf-8-sig", newline=newline) as text:
                 yield text
     except UnicodeDecodeError as error:
         problem = f"is not UTF-8 text ({error.reason} at byte {error.start})"
-        encoding = "latin1"
-        if error.object[:2] in _UTF_16 or b"\0" in error.object[:64]:
-            problem, encoding = "is UTF-16 text", "utf-16"
-        raise ConfigError(
-            f"'{path}' {problem}. Convert it first, for instance with: iconv -f {encoding} -t "
-            f"utf-8 '{path}'"
-        ) from None
+        raise _encoding_error(path, problem, "latin1") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ConfigError(
             f"'{path}' is damaged or incomplete: {error}. Compress the table again."
         ) from None
     except OSError as error:
         raise ConfigError(f"'{path}' cannot be read: {error.strerror}.") from None
+
+
+def _encoding_error(path: Path, problem: str, encoding: str) -> ConfigError:
+    return ConfigError(
+        f"'{path}' {problem}. Convert it first, for instance with: iconv -f {encoding} -t utf-8"
+        f" '{path}'"
+    )
 
 
 def _csv(path: Path, columns: Sequence[str]) -> Iterator[PlacedRow]:
@@ -219,7 +226,7 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[PlacedRow]:
             for row in batch.to_pylist():
                 number += 1
                 yield f"row {number}", row
-    except (ArrowException, OSError) as error:
+    except (ArrowException, OSError, UnicodeDecodeError) as error:  # a text need not be UTF-8
         raise ConfigError(f"'{path}' cannot be read as Parquet: {error}") from None
 
 

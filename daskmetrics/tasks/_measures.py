@@ -105,7 +105,7 @@ def average_precision(
     1.0
     """
     similarity = _cosines(first, second)
-    score = _mean(precision_outcomes(similarity, labels))
+    score = mean(precision_outcomes(similarity, labels))
     return replace(score, value=_precision(similarity, labels), n=len(labels))
 
 
@@ -142,7 +142,7 @@ def mean_reciprocal_rank(queries: EmbeddingArray, documents: EmbeddingArray) -> 
     """
     similarity = _unit(_centred(queries)) @ _unit(_centred(documents)).T
     ranks = (similarity >= np.diag(similarity)[:, None] - 1e-12).sum(axis=1)
-    return _mean(1.0 / ranks)
+    return mean(1.0 / ranks)
 
 
 def ndcg(
@@ -166,7 +166,7 @@ def ndcg(
             ideal = (best / np.log2(np.arange(len(best)) + 2)).sum()
             discounted = gain / np.log2(ranks + 1)
             gains.append(float(discounted[ranks <= CUT].sum() / ideal))
-    return _mean(np.array(gains))
+    return mean(np.array(gains))
 
 
 def mean_average_precision(
@@ -186,7 +186,7 @@ def mean_average_precision(
         ranks, _ = _ranks(similarity, dict(enumerate(relevances.values())))
         if len(ranks):
             precisions.append(float(np.mean((np.arange(len(ranks)) + 1) / ranks)))
-    return _mean(np.array(precisions))
+    return mean(np.array(precisions))
 
 
 def _by_query(judgements: Sequence[Judgement]) -> Iterator[tuple[int, dict[int, float]]]:
@@ -285,11 +285,8 @@ def _pseudo_values(
     return np.asarray(statistic(similarity, labels) + (blocks - 1) * (without.mean() - without))
 
 
-def _error_of_mean(values: NDArray[np.float64]) -> float:
-    if len(values) < 2:
-        return 0.0
-    return float(values.std(ddof=1) / math.sqrt(len(values)))
-
-
-def _mean(values: NDArray[np.float64]) -> Score:
-    return Score(float(values.mean()), _error_of_mean(values), len(values), outcomes=values)
+def mean(values: NDArray[np.float64]) -> Score:
+    """The score that is the mean of values (n,) of items, with its standard error."""
+    n = len(values)
+    error = values.std(ddof=1) / math.sqrt(n) if n > 1 else 0.0
+    return Score(float(values.mean()), float(error), n, outcomes=values)

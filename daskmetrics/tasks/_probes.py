@@ -7,6 +7,7 @@ task is fast.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmetrics.core.errors import ConfigError, unknown
-from daskmetrics.tasks._measures import correlation
+from daskmetrics.tasks._measures import correlation, mean
 from daskmetrics.tasks.task import EmbeddingArray, Score
 
 Labels = NDArray[np.int64]
@@ -115,24 +116,58 @@ def regress(
     return correlation(predicted, grades[fitted:])
 
 
+def rank_labels(
+    embeddings: EmbeddingArray, known: Labels, rarest: Labels, seed: int, fitted: int = 0
+) -> Score:
+    """Label ranking average precision (Tsoumakas, Katakis and Vlahavas 2010) of the probabilities
+    that a logistic probe for each label gives to texts which it has not seen.
+
+    ``known`` (n, K) is 1 for the labels of a text, and ``rarest`` (n,) the rarest of each: folds
+    have equal shares of these. The score is a mean over texts, which are the outcomes; its error
+    counts the texts alone, not what the probes learn from.
+
+    >>> known = np.eye(3, dtype=int)[np.arange(60) % 3] | np.eye(3, dtype=int)[np.arange(60) % 2]
+    >>> rank_labels(known * 9.0, known, np.arange(60) % 3, seed=0)
+    Score(value=1.0, stderr=0.0, n=60)
+    """
+    from sklearn.metrics import label_ranking_average_precision_score as precision
+    from sklearn.model_selection import PredefinedSplit
+    from sklearn.multiclass import OneVsRestClassifier
+
+    fitting = rarest[: fitted or len(rarest)]
+    fold = np.empty(len(fitting), dtype=np.int64)
+    draws = np.random.default_rng(seed).random(len(fitting))
+    fold[np.lexsort((draws, fitting))] = np.arange(len(fitting)) % FOLDS
+    one_vs_rest = partial(OneVsRestClassifier, _model(DEFAULT, 0))
+    with warnings.catch_warnings():
+        # a label on none, or all, of the texts that fit a probe: its probability is 0, or 1
+        warnings.filterwarnings("ignore", "Label .* is present in all training")
+        probability = _predicted(
+            one_vs_rest, PredefinedSplit(fold), embeddings, known, fitted, "predict_proba"
+        )
+    texts = zip(known[fitted:], probability, strict=True)
+    return mean(np.array([precision([labels], [row]) for labels, row in texts]))
+
+
 def _predicted(
     make: Callable[[], Any],
     folds: Any,
     embeddings: EmbeddingArray,
     known: NDArray[Any],
     fitted: int,
+    method: str = "predict",
 ) -> NDArray[Any]:
-    """What is predicted of each item, or of those after the first ``fitted``, by a new model for
-    each fold that has not seen it.
+    """What a method of a new model for each fold predicts of each item, or of those after the first
+    ``fitted``, that it has not seen.
     """
     rows = np.asarray(embeddings, dtype=np.float64)
     n = fitted or len(rows)
-    predicted = np.empty_like(known)
+    predicted = np.empty(known.shape)
     for fold, (train, tested) in enumerate(folds.split(rows[:n], known[:n])):
         if fitted:
             tested = np.arange(fitted + fold, len(rows), FOLDS)
         model = make().fit(rows[train], known[train])
-        predicted[tested] = model.predict(rows[tested])
+        predicted[tested] = getattr(model, method)(rows[tested])
     return predicted[fitted:]
 
 

@@ -258,4 +258,4 @@ SETS: Mapping[str, tuple[str, ...]] = {
         for name in ("word", "clusters", "order", "closeness", "retrieval", "candidates")
     ),
 }
-"""Named sets: all of them, those of the demo, one of each kind but regression."""
+"""Named sets: all of them, those of the demo, one of each kind but those of grades and of several labels."""

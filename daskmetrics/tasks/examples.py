@@ -44,8 +44,10 @@ class Examples:
     texts: tuple[str, ...]
     """For pairs all first texts, then all second texts; for a retrieval the queries, then the documents."""
     labels: tuple[float, ...] = ()
-    """Classes, 0 to K - 1; for pairs whether they belong together (0 or 1), or a grade of similarity."""
-    judgements: tuple[Judgement, ...] = ()  # for a retrieval; without any, document i is of query i
+    """Classes, 0 to K - 1; for pairs whether they belong together (0 or 1), or a grade of similarity;
+    where texts have several labels, the rarest of each."""
+    judgements: tuple[Judgement, ...] = ()
+    """For a retrieval, without any of which document i is of query i; or each label of a text: (text, label, 1)."""
     queries: int = 0  # among the texts
     fitted: int = 0
     """The first so many texts or pairs only fit the probe; the others are tested. 0: cross-validation over all."""
@@ -57,6 +59,14 @@ class Examples:
     @property
     def grades(self) -> NDArray[np.float64]:
         return np.array(self.labels, dtype=np.float64)
+
+    @property
+    def label_matrix(self) -> NDArray[np.int64]:
+        """Which labels each text has (n, K), where it has several: 1 or 0."""
+        texts, labels, _ = zip(*self.judgements, strict=True)
+        matrix = np.zeros((len(self.texts), max(labels) + 1), dtype=np.int64)
+        matrix[texts, labels] = 1
+        return matrix
 
     @property
     def first(self) -> int:
@@ -91,15 +101,23 @@ class Examples:
             labels = tuple(self.labels[row] for row in rows)
         if len(self.labels) < len(self.texts):
             rows = [*rows, *(row + self.first for row in rows)]
-        return Examples(tuple(self.texts[row] for row in rows), labels)
+        return Examples(tuple(self.texts[row] for row in rows), labels, self._judgements_of(rows))
+
+    def _judgements_of(self, rows: Sequence[int]) -> tuple[Judgement, ...]:
+        position = {row: i for i, row in enumerate(rows)}
+        return tuple(
+            (position[item], other, value)
+            for item, other, value in self.judgements
+            if item in position
+        )
 
     def _take_queries(self, rows: Sequence[int], all_documents: bool) -> Examples:
         queries = self.texts[: self.first]
         documents = self.texts[self.first :]
-        position = {row: i for i, row in enumerate(rows)}
-        judged = [judgement for judgement in self.judgements if judgement[0] in position]
+        judged = self._judgements_of(rows)
         if not self.judgements:
-            kept = [*rows, *(row for row in range(len(documents)) if row not in position)]
+            others = set(range(len(documents))).difference(rows)
+            kept = [*rows, *sorted(others)]
         elif all_documents:
             kept = list(range(len(documents)))
         else:
@@ -107,9 +125,7 @@ class Examples:
         moved = {document: i for i, document in enumerate(kept)}
         return Examples(
             tuple(queries[row] for row in rows) + tuple(documents[row] for row in kept),
-            judgements=tuple(
-                (position[query], moved[item], value) for query, item, value in judged
-            ),
+            judgements=tuple((query, moved[item], value) for query, item, value in judged),
             queries=len(rows),
         )
 
@@ -137,6 +153,14 @@ KINDS: Mapping[str, TaskKind] = {
         "spearman",
         "which grade has this text?",
         lambda rows, x, seed, _: probes.regress(rows, x.grades, seed, x.fitted),
+        fits=True,
+    ),
+    "multilabel_classification": TaskKind(
+        "lrap",
+        "which labels has this text?",
+        lambda rows, x, seed, _: probes.rank_labels(
+            rows, x.label_matrix, x.classes, seed, x.fitted
+        ),
         fits=True,
     ),
     "clustering": TaskKind(

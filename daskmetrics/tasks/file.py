@@ -20,6 +20,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from daskmetrics.core.errors import ConfigError, DataError, unknown
@@ -50,6 +51,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "pair_classification": ("first", "second", "label"),
     "classification": ("text", "label"),
     "clustering": ("text", "label"),
+    "multilabel_classification": ("text", "label"),
     "regression": ("text", "grade"),
 }
 """The roles that each kind of task requires; if columns fit several kinds, the first of them is meant."""
@@ -57,6 +59,10 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
 OPTIONS = ("kind", "probe", "drop")
 """The options of a task on a table, beside the columns of its roles."""
 
+SEPARATOR = ";"  #: of the labels of one text
+_PROPOSED = (
+    f"For several labels per text, separated by '{SEPARATOR}': kind=multilabel_classification"
+)
 _TRUE, _FALSE = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
 _MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "<NA>", "NaT")  # in every format
 _DROPS = ("missing", "rare")  # rows that are left out on request
@@ -308,6 +314,8 @@ class _Table:
         self.columns = columns
         self.drop = drop
         self.warnings: list[str] = []
+        #: of all texts, which may have several
+        self.labels: pd.Series[str] = pd.Series(dtype=object)
         self.rows = frame[list(columns.values())].set_axis(list(columns), axis=1)
         for role in self.rows.columns.difference([*_TEXTS]):
             self.rows[role] = pd.array(list(map(_reading, self.rows[role])), dtype=object)
@@ -339,7 +347,7 @@ class _Table:
         for position, value in values.items():
             if not is_valid(value):
                 shown = f"{value!r:.80}"
-                if not isinstance(value, str) and role not in _TEXTS:
+                if not isinstance(value, str | Mapping) and role not in _TEXTS:
                     shown = "a missing value"
                 raise self.error(
                     f", {position}, column '{self.columns[role]}': got {shown}, {problem}"
@@ -361,14 +369,18 @@ class _Table:
         return tuple(map(float, values))
 
 
-def _reading(value: object) -> str | None:
-    """What a label, grade or relevance is, the same in every format; None if it is missing."""
+def _reading(value: object) -> object:
+    """What a label, grade or relevance is, the same in every format: a text, None if it is missing,
+    or an object of JSON, which is none of these.
+    """
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, list | tuple | np.ndarray):  # several labels, in formats that hold lists
+        value = SEPARATOR.join(map(str, value))
     text = str(value).strip()
     if value is None or text in _MISSING:
         return None
-    return text
+    return value if isinstance(value, Mapping) else text
 
 
 def _is_number(value: object) -> bool:
@@ -378,32 +390,85 @@ def _is_number(value: object) -> bool:
         return False
 
 
-def _by_label(table: _Table, fewest: int = 2) -> Examples:
+def _several_labels(cell: str) -> list[str]:
+    """The labels of a text that may have several, each once; none if one of them is missing."""
+    labels = {label.strip() for label in cell.split(SEPARATOR)} - {""}
+    return sorted(labels) if labels.isdisjoint(_MISSING) else []
+
+
+def _looks_several(cells: pd.Series[str]) -> bool:
+    """Whether labels look like several labels each, of which some occur in other cells, too."""
+    distinct = cells.drop_duplicates().map(_several_labels).explode()
+    return cells.str.contains(SEPARATOR).sum() > 1 and bool(distinct.duplicated().any())
+
+
+def _by_label(table: _Table, fewest: int = 2, several: bool = False) -> Examples:
+    """Texts and the label of each, or its labels."""
     problem = "not a label. Fill it in, remove the row, or leave out such rows: drop=missing"
-    table.check(table.rows["label"], lambda value: isinstance(value, str), problem)
-    if "rare" in table.drop:
-        labels = table.rows["label"]
-        rows = labels.groupby(labels).transform("size") < fewest
-        rare = labels[rows].nunique()
-        table.leave_out(rows, f"with {plural(rare, 'label')} of fewer than {fewest} texts")
-    texts = table.texts(table.rows["text"])
     labels = table.rows["label"]
+    table.check(labels, lambda value: isinstance(value, str), problem)
+    if several:
+        if "missing" in table.drop:
+            table.leave_out(~labels.map(_several_labels).astype(bool), "without a value")
+            labels = table.rows["label"]
+        table.check(labels, lambda value: bool(_several_labels(str(value))), problem)
+        labels = labels.map(_several_labels).explode()
+    if "rare" in table.drop:
+        is_rare = labels.groupby(labels).transform("size") < fewest
+        rare = f"{plural(labels[is_rare].nunique(), 'label')} of fewer than {fewest} texts"
+        labels = labels[~is_rare]
+        rows = table.rows["label"].drop(labels.index).index
+        if is_rare.sum() > len(rows):
+            table.warnings.append(f"Left out: {rare}.")
+        table.leave_out(table.rows.index.to_series().isin(rows), f"with {rare}")
+    table.labels = labels
+    texts = table.texts(table.rows["text"])
     counts = Counter(labels)
     if len(counts) < 2:
         raise table.error(f" has only one label, '{labels.iloc[0]}'; a task needs at least two.")
-    rarest, count = min(counts.items(), key=lambda item: (item[1], item[0]))
+    by_count = sorted(counts, key=lambda label: (counts[label], label))
+    rarest, count = by_count[0], counts[by_count[0]]
     if count < fewest:
         remedy = (
             "Merge rare labels, leave them out: drop=rare, or name the right column: label=COLUMN"
         )
         if all(map(_is_number, counts)):
             remedy += f". For a regression, they are grades: grade={table.columns['label']}"
+        if not several and _looks_several(labels):
+            remedy += f". {_PROPOSED}"
         raise table.error(
             f" has {plural(count, 'text')} with the label '{rarest}', and {len(counts)} labels in"
             f" all; each label needs at least {fewest} texts. {remedy}"
         )
+    if several:
+        return _with_several(table, texts, by_count)
     index = {label: i for i, label in enumerate(sorted(counts))}
     return Examples(texts, tuple(map(index.__getitem__, labels)))
+
+
+def _with_several(table: _Table, texts: tuple[str, ...], by_count: list[str]) -> Examples:
+    """Examples whose texts have several labels, which are numbered from the rarest on."""
+    labels = table.labels
+    by_text = labels.groupby(level=0, sort=False)
+    table.rows["label"] = by_text.agg(SEPARATOR.join)
+    several = (by_text.size() > 1).sum()
+    if several < 2:
+        raise table.error(
+            f" has {plural(several, 'text')} with several labels, separated by '{SEPARATOR}'. Leave"
+            " out the kind: with one label each, they are a classification."
+        )
+    frequent = by_count[-1]
+    without = len(texts) - (labels == frequent).sum()
+    if without < probes.FOLDS:
+        raise table.error(
+            f" has {plural(without, 'text')} without the label '{frequent}'; each label needs at "
+            f"least {probes.FOLDS} texts without it, too. Remove it."
+        )
+    numbers = labels.map({label: i for i, label in enumerate(by_count)})
+    positions = table.rows.index.get_indexer(labels.index)
+    judgements = tuple((text, n, 1.0) for text, n in zip(positions.tolist(), numbers, strict=True))
+    rarest = numbers.groupby(level=0, sort=False).min()
+    return Examples(texts, tuple(rarest), judgements=judgements)
 
 
 def _pairs(table: _Table) -> Examples:
@@ -473,6 +538,7 @@ def _judged(table: _Table, kind: str) -> Examples:
 _EXAMPLES: Mapping[str, Callable[[_Table], Examples]] = {
     "classification": partial(_by_label, fewest=probes.FOLDS),
     "clustering": _by_label,
+    "multilabel_classification": partial(_by_label, fewest=probes.FOLDS, several=True),
     "pair_classification": _pairs,
     "sts": partial(_graded, unit="pair", roles=["first", "second"], fewest=4),
     "regression": partial(_graded, unit="text", roles=["text"], fewest=10),
@@ -566,14 +632,21 @@ def _check_labels(table: _Table, rows: pd.DataFrame) -> None:
     """
     column = table.columns["label"]
     texts = rows.groupby("text")["label"]
-    counts = rows["label"].value_counts(sort=False)
+    counts = table.labels.value_counts(sort=False)
     labels_of_text = texts.transform("nunique")
-    if texts.ngroups == len(counts) and (labels_of_text == 1).all():
+    texts_of_label = rows.loc[table.labels.index, "text"].groupby(table.labels.array).nunique()
+    if (labels_of_text == 1).all() and (texts_of_label == 1).all():
         raise table.error(
             ": all rows of a label have the same text, so a score would say nothing. Is "
             f"'{table.columns['text']}' the column of the texts? Name it: text=COLUMN"
         )
-    if len(rows) < _FEW * len(counts):
+    if len(table.labels) == len(rows) and _looks_several(table.labels):
+        count = rows["label"].str.contains(SEPARATOR).sum()
+        table.warnings.append(
+            f"{count:,} of {plural(len(rows), 'label')} contain '{SEPARATOR}' and count as one label"
+            f" each. {_PROPOSED}."
+        )
+    if len(table.labels) < _FEW * len(counts):
         table.warnings.append(
             f"'{column}' has {len(counts):,} labels for {plural(len(rows), 'text')}, "
             f"fewer than {_FEW} texts each on average. Is it the right column?"

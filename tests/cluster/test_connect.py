@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import os
 import re
+import signal
 import socket
 import subprocess
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import dask
 import pytest
@@ -46,6 +49,19 @@ def test_a_configured_port_keeps_its_link_and_is_refused_if_taken(tmp_path, monk
             metrics = client.dashboard_link.replace("/status", "/metrics")
             assert b"daskmetrics_workers" in urllib.request.urlopen(metrics, timeout=30).read()
     assert links[0] == links[1] and f":{profile.dashboard_port}/" in links[0]
+
+
+def test_workers_do_not_get_ctrl_c_however_young_they_are():
+    with connect(Cluster(workers=1)) as client:
+        os.kill(next(iter(client.run(os.getpid).values())), signal.SIGINT)
+        client.cluster.scale(2)
+        client.wait_for_workers(2)
+        for pid in client.run(os.getpid).values():
+            os.kill(pid, signal.SIGINT)
+            blocked = re.search(r"SigBlk:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
+            assert int(blocked[1], 16) & 1 << signal.SIGINT - 1
+        assert len(client.run(os.getpid)) == 2
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def test_all_sockets_listen_on_loopback_only(client):

@@ -4,11 +4,13 @@ tests/slurm.
 
 from __future__ import annotations
 
+import logging
 from types import SimpleNamespace
 
 import pytest
+from distributed.comm import CommClosedError
 
-from daskmetrics.cluster._preload import OVER_MEMORY, oom_kills, watch, worker_gpu
+from daskmetrics.cluster._preload import OVER_MEMORY, is_no_failure, oom_kills, watch, worker_gpu
 
 
 @pytest.mark.parametrize(
@@ -33,6 +35,23 @@ def test_the_kernels_kills_are_counted(tmp_path, line, file, text):
     (tmp_path / file).parent.mkdir(parents=True)
     (tmp_path / file).write_text(text)
     assert oom_kills(tmp_path / "own", tmp_path) == 2
+
+
+@pytest.mark.parametrize(
+    ("message", "error", "is_shown"),
+    [
+        ("Compute Failed\nKey: a", None, False),
+        ("Failed to communicate with scheduler during heartbeat.", CommClosedError(), False),
+        ("Failed to communicate with scheduler during heartbeat.", OSError("timed out"), True),
+        ("Worker process died unexpectedly", TypeError(), False),
+        ("Worker process died unexpectedly", EOFError(), True),
+        ("Scheduler was unaware of this worker; shutting down.", None, True),
+    ],
+)
+def test_the_log_of_a_worker_leaves_out_failed_units_and_its_own_end(message, error, is_shown):
+    info = error and (type(error), error, None)
+    entry = logging.LogRecord("distributed.worker", logging.ERROR, "", 0, message, (), info)
+    assert is_no_failure(entry) == is_shown
 
 
 def test_a_worker_is_reported_only_if_it_ended_and_the_kernel_killed_a_process():

@@ -75,6 +75,12 @@ TEXTS = [
 
 
 GRADED = [{"text": f"one {i} é", "score": i / 8} for i in range(24)]
+TAGGED = [{"text": f"one {i} é", "label": ("a;b", "b; c", "c")[i % 3]} for i in range(24)]
+PAIRS = [{"text1": f"one {i}", "text2": f"two {i}", "label": i % 2} for i in range(24)]
+JUDGED = [
+    {"query": f"one {i // 3}", "document": f"two {i}", "relevance": int(i % 3 > 0)}
+    for i in range(24)
+]
 
 
 def as_csv(rows: list[dict[str, Any]], separator: str = ",") -> bytes:
@@ -126,13 +132,20 @@ def read_score_table(name: str) -> Callable[[Path], object]:
     return read
 
 
-def read_labelled(path: Path) -> object:
+def read_labelled(path: Path, kind: str = "") -> object:
     """The texts; no label or grade is what says that there is none, whatever the file says."""
-    task = file_task(str(path), {"drop": "missing"})
+    options = {"drop": "missing"}
+    if kind:
+        options["kind"] = kind
+    task = file_task(str(path), options)
     examples = task.whole()
-    if task.kind == "regression":
-        assert np.isfinite(examples.labels).all()
-    assert len(examples.labels) == len(examples.texts)
+    assert np.isfinite(examples.labels).all()
+    if examples.queries:
+        assert all(relevance >= 0 for *_, relevance in examples.judgements)
+    else:
+        assert len(examples.labels) == len(examples.items)
+    if kind:
+        assert examples.label_matrix.any(axis=1).all()
     return task.texts(), task.warnings
 
 
@@ -375,6 +388,24 @@ def readers(scratch: Path) -> dict[str, Reader]:
         ),
         "texts and grades (semicolons)": Reader(
             lambda folder: read_labelled(folder / "x.csv"), {"x.csv": as_csv(GRADED, ";")}
+        ),
+        "texts and several labels": Reader(
+            lambda folder: read_labelled(folder / "x.csv", "multilabel_classification"),
+            {"x.csv": as_csv(TAGGED)},
+        ),
+        "texts and several labels (Parquet)": Reader(
+            lambda folder: read_labelled(folder / "x.parquet", "multilabel_classification"),
+            {
+                "x.parquet": as_parquet(
+                    [{**row, "label": row["label"].split(";")} for row in TAGGED]
+                )
+            },
+        ),
+        "pairs (tabs)": Reader(
+            lambda folder: read_labelled(folder / "x.tsv"), {"x.tsv": as_csv(PAIRS, "\t")}
+        ),
+        "queries and documents (JSON Lines)": Reader(
+            lambda folder: read_labelled(folder / "x.jsonl"), {"x.jsonl": as_json_lines(JUDGED)}
         ),
         "prompts": Reader(
             read_prompts,

@@ -14,6 +14,7 @@ import pytest
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.tasks import Task, resolve
 from daskmetrics.tasks import file as file_tasks
+from daskmetrics.tasks.examples import divide
 
 LABELLED = "text,label\n" + "".join(f"text number {i},{'abc'[i % 3]}\n" for i in range(30))
 PAIRS = "sentence1,sentence2,label\n" + "".join(f"left {i},right {i},{i % 2}\n" for i in range(20))
@@ -156,11 +157,91 @@ def test_grades_of_texts_are_a_regression(written: Write) -> None:
     assert one(f"file:{path}(grade=label)").key == task.key
 
 
+TAGS = [("a", "b"), ("b", "c"), ("a",), ("c", "a")]
+SEVERAL = "(kind=multilabel_classification)"
+
+
+def tagged(tags: list[tuple[str, ...]] = TAGS, count: int = 40) -> str:
+    cells = (f"text number {i},{'; '.join(tags[i % len(tags)])}\n" for i in range(count))
+    return "text,label\n" + "".join(cells)
+
+
+def test_texts_may_have_several_labels_if_the_kind_says_so(written: Write) -> None:
+    path = written("own.csv", tagged())
+    alone = one(f"file:{path}")
+    assert alone.kind == "classification"
+    assert "30 of 40 labels contain ';' and count as one label each" in alone.warnings[0]
+    task = one(f"file:{path}{SEVERAL}")
+    assert (task.kind, task.main_score, task.warnings) == ("multilabel_classification", "lrap", ())
+    known = np.array([[label in TAGS[i % 4] for label in "abc"] for i in range(40)])
+    score = task.evaluate(9.0 * known, seed=0)
+    assert score.value > 0.9 and score.n == 40
+    lists = [{"text": f"text number {i}", "label": TAGS[i % 4]} for i in range(40)]
+    lines = written("own.jsonl", "".join(json.dumps(row) + "\n" for row in lists))
+    assert one(f"file:{lines}{SEVERAL}").key == task.key
+    (seen,), (fresh,) = divide([task], 0.3)
+    assert len(seen.texts()) == 28 and fresh.evaluate(np.eye(40), seed=0).n == 12
+
+
+def test_several_labels_are_proposed_where_one_label_each_is_an_error(written: Write) -> None:
+    path = written("own.csv", tagged([*TAGS, ("a", "b", "c")], 9))
+    with pytest.raises(ConfigError, match=r"For several labels per text, .*: kind=multilabel"):
+        one(f"file:{path}")
+    path = written("names.csv", tagged([("a", "b"), ("c",)]))  # a semicolon in a name
+    assert one(f"file:{path}").warnings == ()
+
+
+def test_rows_whose_labels_are_partly_missing_are_left_out_on_request(written: Write) -> None:
+    partly = "more text,a;NA\n"
+    path = written("own.csv", tagged() + partly + "other text,;\nlast text,\n")
+    with pytest.raises(ConfigError, match=r"line 42, column 'label': got 'a;NA'.*drop=missing"):
+        one(f"file:{written('one.csv', tagged() + partly)}{SEVERAL}")
+    task = one(f"file:{path}{SEVERAL[:-1]}, drop=missing)")
+    assert len(task.texts()) == 40 and len(task.warnings) == 2
+
+
+def test_rare_ones_of_several_labels_are_left_out_on_request(written: Write) -> None:
+    path = written("own.csv", tagged() + "more text,a;d\nother text,d\n")
+    assert one(f"file:{path}{SEVERAL[:-1]}, drop=rare)").warnings == (
+        "Left out: 1 label of fewer than 3 texts.",
+        "1 of 42 rows with 1 label of fewer than 3 texts are left out (the first: line 43).",
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([("a", "b"), ("a", "c")], "has 0 texts without the label 'a'; each label needs at least"),
+        ([("a",), ("b",)], "has 0 texts with several labels, separated by ';'. Leave out the kind"),
+        ([("a", "b")] * 39 + [("d", "a")], "has 1 text with the label 'd', and 3 labels in all"),
+        ([("a",), ("b",), ("",)], "line 4, column 'label': got a missing value, not a label"),
+        ([("a", "NA"), ("b",)], "line 2, column 'label': got 'a; NA', not a label"),
+        ([(";",), ("b",)], "line 2, column 'label': got ';', not a label"),
+    ],
+)
+def test_several_labels_that_say_nothing_are_refused(
+    written: Write, rows: list[tuple[str, ...]], message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        one(f"file:{written('own.csv', tagged(rows))}{SEVERAL}")
+    assert message in str(caught.value)
+
+
 @pytest.mark.parametrize("separator", [";", "\t"])
 def test_other_separators_are_recognised(written: Write, separator: str) -> None:
     content = LABELLED.replace(",", separator)
     task = one(f"file:{written('own.csv', content)}")
     assert task.key == one(f"file:{written('usual.csv', LABELLED)}").key
+
+
+def test_parquet_whose_texts_are_not_utf_8_is_an_error(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    texts = pyarrow.array([b"caf\xe9", b"b"]).view(pyarrow.string())
+    parquet.write_table(pyarrow.table({"text": texts, "label": texts}), tmp_path / "x.parquet")
+    with pytest.raises(ConfigError, match="cannot be read as Parquet: 'utf-8' codec"):
+        one(f"file:{tmp_path / 'x.parquet'}")
 
 
 def test_a_data_set_of_hugging_face(written: Write) -> None:
@@ -183,6 +264,13 @@ BROKEN: dict[str, tuple[str, Any, str, str]] = {
     "empty": ("own.csv", "text,label\n", "", "has no rows"),
     "latin": ("own.csv", "text,label\ncaf\xe9,a\n".encode("latin1"), "", "is not UTF-8 text"),
     "UTF-16": ("own.csv", LABELLED.encode("utf-16"), "", "is UTF-16 text. Convert it first"),
+    "UTF-16 without a mark": ("own.csv", LABELLED.encode("utf-16-le"), "", "is UTF-16 text"),
+    "an object": (
+        "own.jsonl",
+        '{"text": "a b", "label": {"a": 1}}\n',
+        "",
+        "got {'a': 1}, not a label",
+    ),
     "case": (
         "own.csv",
         "text,Text,label\na,b,c\n",

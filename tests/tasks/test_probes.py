@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from sklearn.metrics import label_ranking_average_precision_score
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.tasks import _probes as probes
@@ -43,6 +44,42 @@ def test_a_regression_learns_grades_and_no_noise() -> None:
     noise = probes.regress(rows, generator.normal(size=200), seed=0)
     assert abs(noise.value) < 4 * noise.stderr
     assert probes.regress(rows, rows[:, 0], seed=0, fitted=100).n == 100
+
+
+@pytest.mark.parametrize("fitted", [0, 120])
+def test_several_labels_are_scored_as_by_scikit_learn(fitted: int) -> None:
+    generator = np.random.default_rng(0)
+    known = (generator.random((180, 5)) < 0.3).astype(np.int64)
+    known[known.sum(axis=1) == 0, 0] = 1
+    rarest = np.where(known, known.sum(axis=0), 999).argmin(axis=1)
+    rows = 3 * known + generator.normal(size=known.shape)
+    score = probes.rank_labels(rows, known, rarest, seed=0, fitted=fitted)
+    assert score.outcomes is not None and len(score.outcomes) == score.n == 180 - fitted
+    assert score.stderr == pytest.approx(score.outcomes.std(ddof=1) / math.sqrt(score.n))
+    again = probes.rank_labels(rows, known, rarest, seed=0, fitted=fitted)
+    assert np.array_equal(again.outcomes, score.outcomes)  # type: ignore[arg-type]
+    noise = probes.rank_labels(generator.normal(size=rows.shape), known, rarest, 0, fitted)
+    assert noise.value + 4 * noise.stderr < score.value
+
+
+def test_the_score_of_several_labels_is_that_of_scikit_learn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    generator = np.random.default_rng(0)
+    known = (generator.random((60, 6)) < 0.4).astype(np.int64)
+    known[:, 0] |= known.sum(axis=1) == 0
+    given = generator.integers(4, size=known.shape) / 4  # with ties
+    monkeypatch.setattr(probes, "_predicted", lambda *arguments: given)
+    score = probes.rank_labels(given, known, known[:, 0], seed=0)
+    assert score.value == pytest.approx(label_ranking_average_precision_score(known, given))
+
+
+def test_a_label_that_no_probe_has_seen_is_the_least_probable() -> None:
+    known = np.eye(2, dtype=np.int64)[np.arange(60) % 2]
+    known = np.hstack([known, np.zeros((60, 1), dtype=np.int64), np.ones((60, 1), dtype=np.int64)])
+    known[40, 2] = 1  # among those that fit nothing
+    score = probes.rank_labels(9.0 * known, known, known[:, 0], seed=0, fitted=30)
+    assert score.outcomes is not None and score.outcomes.min() == score.outcomes[10] < 1
 
 
 @pytest.mark.parametrize("width", [1, 8, 512])
