@@ -185,7 +185,9 @@ def workload(
         if kind == "measure":
             phase = _with_bench(phase, kind, of_device)
         else:
-            phase = _training(phase, model, experiment.trainings[model].recipe, assumed, of_device)
+            recipe = experiment.trainings[model].recipe
+            steps = sum(steps_to(recipe, Checkpoint.parse(name).revision) for name in names)
+            phase = _training(phase, model, recipe, max(1, steps) / len(names), of_device)
         phases.append(phase)
     if search_left := search_phase(experiment, entries, of_device, costs):
         phases.append(search_left)
@@ -319,16 +321,13 @@ def _training(
     phase: Phase,
     model: str,
     recipe: Recipe,
-    assumed: float,
+    steps: float,
     calibrations: Sequence[Calibration],
 ) -> Phase:
-    """A training whose ranks share each step, and each step follows the one before; the exchange
-    of gradients is its serial share.
+    """A training of so many steps in a unit, whose ranks share each step, and each step follows the
+    one before; the exchange of gradients is its serial share.
     """
-    sequences = effective(recipe)
-    tokens = sequences * recipe.context
-    steps = assumed / CPU.train_seconds(recipe.width, recipe.depth, tokens, recipe.context)
-    samples = steps * sequences
+    samples = steps * effective(recipe)
     in_epoch = epoch(recipe, cache_folder())
     phase = replace(
         phase,
@@ -405,6 +404,13 @@ def _mean_seconds(
     return fsum(unit_seconds(experiment, kind, name, costs) for name in names) / len(names)
 
 
+def steps_to(recipe: Recipe, revision: str) -> int:
+    """The steps from the checkpoint before to this one."""
+    step = step_of(revision) or 0
+    saved = [step_of(other) or 0 for other in revisions(recipe)]
+    return step - max((other for other in saved if other < step), default=0)
+
+
 def unit_seconds(experiment: Experiment, kind: str, name: str, costs: CostModel) -> float:
     """Assumed seconds of a ``train`` or ``measure`` unit with a checkpoint's name."""
     checkpoint = Checkpoint.parse(name)
@@ -412,10 +418,8 @@ def unit_seconds(experiment: Experiment, kind: str, name: str, costs: CostModel)
     suite = experiment.by_model[checkpoint.model]
     if kind == "train":
         recipe = experiment.trainings[checkpoint.model].recipe
-        step = step_of(checkpoint.revision) or 0
-        saved = [step_of(revision) or 0 for revision in revisions(recipe)]
-        before = max((other for other in saved if other < step), default=0)
-        tokens = float(max(1, step - before) * effective(recipe) * recipe.context)
+        steps = max(1, steps_to(recipe, checkpoint.revision))
+        tokens = float(steps * effective(recipe) * recipe.context)
         return costs.train_seconds(width, suite.depth, tokens, recipe.context)
     return measure.assumed_seconds(experiment, checkpoint, costs)
 

@@ -273,10 +273,10 @@ def _cost(recipe: Recipe, tokens: Tokens, world: World) -> tuple[float, str]:
     gc.collect()
     if world.on_gpu:
         torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(world.device)
-        before = torch.cuda.memory_allocated(world.device)
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
         seconds = _typical_step(recipe, tokens, world)
-        return seconds, size_text(torch.cuda.max_memory_allocated(world.device) - before)
+        return seconds, size_text(torch.cuda.max_memory_allocated() - before)
     with suppress(OSError, AttributeError):  # not Linux with glibc
         # else the next model would use memory that the last one left
         ctypes.CDLL(None).malloc_trim(0)
@@ -289,8 +289,4 @@ def _cost(recipe: Recipe, tokens: Tokens, world: World) -> tuple[float, str]:
     return _typical_step(recipe, tokens, world), "?"
 
 
-PROBES: Mapping[str, Callable[[Recipe, Tokens, World], ProbeTables]] = {
-    "allreduce": allreduce,
-    "loader": loader,
-    "precision": precision,
-}
+PROBES = {probe.__name__: probe for probe in (allreduce, loader, precision)}
