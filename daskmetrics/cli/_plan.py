@@ -340,7 +340,8 @@ def _submit(proposal: Proposal, number: int) -> None:
 
     option = proposal.option(number)
     run_folder = RunFolder(proposal.request.folder or RUNS / proposal.name)
-    keep(option, proposal.at, run_folder)
+    if not proposal.request.times:  # how far a program is does not stand in the journal
+        keep(option, proposal.at, run_folder)
     say(f"\nOption {number}: {proposal.command(option)}")
     click.get_current_context().invoke(
         run,

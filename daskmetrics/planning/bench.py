@@ -302,9 +302,9 @@ def program_runner(model: Model, config: Config) -> Iterator[Runner]:
                 (seconds,),
                 1.0,
                 program.ranks,
-                share * meter.steps,
-                sequences,
-                share * epochs,
+                steps=share * meter.steps,
+                samples=sequences,
+                epochs=share * epochs,
             )
             return BenchTrial(
                 program.ranks,

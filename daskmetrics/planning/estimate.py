@@ -249,13 +249,13 @@ def programs_workload(
             f"train {model.name}",
             times,
             calibrated("program", fewest.group, fewest.assumed, [calibration]),
-            ranks.get(model.name),
-            True,
-            fewest.ranks,
-            Interval(*calibration.serial),
-            {number: sample.steps for number, sample in by_ranks.items() if sample.steps},
-            fewest.samples,
-            fewest.epochs,
+            chains=ranks.get(model.name),
+            together=True,
+            workers=fewest.ranks,
+            serial=Interval(*calibration.serial),
+            steps={number: sample.steps for number, sample in by_ranks.items() if sample.steps},
+            samples=fewest.samples,
+            epochs=fewest.epochs,
         )
         phases.append(phase)
     work = Workload(tuple(phases), calibration.device, _start([calibration]))

@@ -838,6 +838,8 @@ def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
     note = "Add --submit NUMBER to run an option; its prediction is kept in the run's folder."
     if proposal.request.is_program:
         note = "The ranks of a program start with these commands."
+    elif proposal.request.times:
+        note = "Add --submit NUMBER to run an option."
     if commands:
         yield Table(("#", "command"), commands, notes=(note,))
 

@@ -10,7 +10,10 @@ from click.testing import CliRunner
 from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.planning import estimate
+from daskmetrics.planning.bench import Meter, calibration_of, epochs_done
 from daskmetrics.planning.estimate import Calibration, Sample
+from daskmetrics.planning.scaling import Bench, BenchTrial
+from daskmetrics.training.ddp.ranks import Program, Progress
 
 CONFIG = """\
 name: ours
@@ -90,6 +93,30 @@ def test_a_configuration_with_other_models_is_refused(tmp_path):
     path.write_text(CONFIG.replace("models:", "models:\n  - {name: b, source: x}"))
     result = CliRunner().invoke(main, ["plan", str(path)])
     assert result.exit_code and "by programs alone" in result.output + str(result.exception)
+
+
+def test_the_bars_of_epochs_are_one_course_of_steps(tmp_path):
+    program = Program("mine", ("train.py",), tmp_path, 1, least=1)
+    meter = Meter()
+    for epoch in (1, 2):
+        for step in (2, 4):
+            progress = Progress(step, 4, {"epoch": epoch}, is_of_epoch=True)
+            meter.progressed(program, progress)
+    assert meter.steps == 6 and meter.first is not None
+    assert epochs_done(progress) - epochs_done(meter.first[1]) == 6 / 4
+    assert epochs_done(Progress(3, 4)) == 0 and epochs_done(Progress(3, 4, {"epoch": 1.5})) == 1.5
+
+
+def test_a_calibration_has_the_steps_of_every_number_of_ranks():
+    trials = [
+        BenchTrial(ranks, 1.0, ((1.0,),), (Sample("program", "p", (1.0,), 1.0, ranks, steps),))
+        for ranks, steps in ((2, 50), (1, 100), (2, 50))
+    ]
+    samples = calibration_of(Bench("p", tuple(trials)), "cpu").samples
+    assert [(each.ranks, each.steps, len(each.seconds)) for each in samples] == [
+        (1, 100, 1),
+        (2, 50, 2),
+    ]
 
 
 def test_arguments_are_those_of_a_program():
