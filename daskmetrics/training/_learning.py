@@ -318,10 +318,9 @@ def train(
         files.remove_partial(folder)
         files.remove_partial(folder / "resume")
         first_step = min(steps, default=0)
-        usable = (
-            path for path in suite.resume_states(folder) if suite.state_step(path) <= first_step
-        )
-        newest = next(filter(is_readable, usable), None)
+        for path in reversed(suite.resume_states(folder)):
+            if suite.state_step(path) <= first_step and is_readable(path):
+                newest = path
     learner = new(recipe, world, world.gather(newest)[0])
     numbers = range(learner.step + 1, max(steps, default=0) + 1)
     stream = read_steps(RankSteps(recipe, tokens, world), numbers, ddp.loaders)

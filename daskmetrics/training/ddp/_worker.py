@@ -212,9 +212,7 @@ class _Relay:
             file.seek(self.read)
             block = file.read(1 << 20)
         self.read += len(block)
-        facts: dict[str, float] = {}
-        for line_facts in printed(block.decode(errors="replace")):
-            facts |= line_facts
+        facts = printed(block.decode(errors="replace"))
         if "loss" in facts:
             facts = {name: self.latest[name] for name in STEPS & set(self.latest)} | facts
         if "step" in facts:
