@@ -247,7 +247,9 @@ def _runner(config: Config, options: dict[str, Any]) -> tuple[str, AbstractConte
 @config_or_program
 @program_args
 @settings_option
-@number_option("--times", "How many times PROGRAM does what `bench` has timed.  [default: 1]")
+@number_option(
+    "--times", "How many times a training program does what `bench` has timed.  [default: 1]"
+)
 @text_option(
     "--profiles", "A,B,...", "Cluster profiles, by name or file.  [default: that of CONFIG]"
 )
@@ -280,7 +282,8 @@ def plan(config: Path | None, args: tuple[str, ...], submit: int | None, **optio
 
     Nothing is submitted. Numbers that were not measured are marked as estimated; measure them with
     `bench`, or begin the run. A PROGRAM is a training program that `bench` has timed, on workers
-    that each run one of its ranks. The exit code is 1 if no option can be used.
+    that each run one of its ranks; a model of CONFIG may be trained by one, too. The exit code is 1
+    if no option can be used.
     """
     import time
 
@@ -290,10 +293,8 @@ def plan(config: Path | None, args: tuple[str, ...], submit: int | None, **optio
     from daskmetrics.planning.plan import propose
 
     has_program = is_program(config)
-    if not has_program and (args or options["times"]):
-        raise ConfigError(
-            "--times and arguments are those of a training program, such as train.py."
-        )
+    if args and not has_program:
+        raise ConfigError("Arguments are those of a training program, such as train.py.")
     if has_program and submit is not None:
         raise ConfigError("--submit runs a configuration. Start a program by the command shown.")
     loaded = None
@@ -302,7 +303,8 @@ def plan(config: Path | None, args: tuple[str, ...], submit: int | None, **optio
     request = PlanRequest(
         config=path_of(config),
         args=args,
-        times=(options["times"] or 1) if has_program else 0,
+        times=options["times"] or 0,
+        is_program=has_program,
         profiles=tuple(filter(None, (options["profiles"] or "").split(","))),
         counts=options["workers"] or (),
         limits=replace(options["budget"] or Limits(), deadline=parse_duration(options["deadline"])),
@@ -338,7 +340,8 @@ def _submit(proposal: Proposal, number: int) -> None:
 
     option = proposal.option(number)
     run_folder = RunFolder(proposal.request.folder or RUNS / proposal.name)
-    keep(option, proposal.at, run_folder)
+    if not proposal.request.times:  # how far a program is does not stand in the journal
+        keep(option, proposal.at, run_folder)
     say(f"\nOption {number}: {proposal.command(option)}")
     click.get_current_context().invoke(
         run,

@@ -167,8 +167,8 @@ HEAD_OF_OTHERS = HTML.from_string("""{% if map %}
 {% endif %}
 {% if training.last %}
 {% set steps = training.last.values() | map(attribute="step") | list %}
-<p class="title">{{ steps | length }} rank{{ "s" if steps | length > 1 }}, step {{ "{:,}".format(steps | max) }},
-{{ "{:,.0f}".format(training.speed) }} tokens per second in total</p>
+<p class="title">{{ steps | length }} rank{{ "s" if steps | length > 1 }}, step {{ "{:,}".format(steps | max) -}}
+{% if training.speed %}, {{ "{:,.0f}".format(training.speed) }} tokens per second in total{% endif %}</p>
 {% elif not map %}
 <p class="title">Waiting for a run</p>
 {% endif %}""")
@@ -214,7 +214,7 @@ class Page:
         beside = {"height": 230, "min_width": 340}
         step, speed = "training step", "tokens per second and rank"
         self.cost = drawing.curves("", "mean score", title="Best so far", **beside)
-        self.loss = drawing.curves(step, "nats per token", title="Training loss", **beside)
+        self.loss = drawing.curves(step, "loss", title="Training loss", **beside)
         self.speed = drawing.curves(step, speed, title="Training speed", **beside)
         self.decisions = Div(stylesheets=[STYLE], **BESIDE)
         self.failures = Div(stylesheets=[STYLE, BREAK], **BESIDE)
@@ -320,7 +320,7 @@ class Page:
         points = pandas.DataFrame(rows, columns=["label", "x", "loss", "speed", "time"])
         for fig, name in ((self.loss, "loss"), (self.speed, "speed")):
             drawing.draw_curves(fig, points.rename(columns={name: "y"}), least=LEAST_LOSS)
-            fig.visible = bool(rows)
+            fig.visible = bool(points[name].notna().any())  # a program may report no tokens
         self.speed.y_range.start = 0.0
 
     def _show_workers(self) -> None:

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import fsum
+from operator import attrgetter
 from pathlib import Path
 from statistics import median_high
 
@@ -104,10 +105,14 @@ def warm() -> None:
 
 
 def calibration_of(bench: Bench, device: str) -> Calibration:
-    """What a bench has measured on a device, by the trials with the fewest workers."""
-    fewest = bench.fewest
+    """What a bench has measured on a device, by the trials with the fewest workers; of a program
+    by all, since its steps may depend on the number of ranks.
+    """
+    counted = fewest = bench.fewest
+    if any(sample.kind == "program" for trial in fewest for sample in trial.samples):
+        counted = sorted(bench.trials, key=attrgetter("workers"))
     merged: dict[tuple[str, str, int], Sample] = {}  # of all rounds
-    for sample in chain.from_iterable(trial.samples for trial in fewest):
+    for sample in chain.from_iterable(trial.samples for trial in counted):
         kind = sample.kind, sample.group, sample.ranks
         if kind in merged:
             sample = replace(sample, seconds=merged[kind].seconds + sample.seconds)
@@ -225,10 +230,25 @@ class Meter:
     message: Callable[[str], None] = lambda text: None  # gets the lines for the user
     first: tuple[float, Progress] | None = None
     latest: tuple[float, Progress] | None = None
+    steps: int = 0  # from the first to the latest
 
     def progressed(self, program: Program, progress: Progress) -> None:
+        if self.latest:
+            before = self.latest[1].step
+            # a bar of each epoch begins again
+            self.steps += progress.step - (before if before <= progress.step else 0)
         self.latest = time.perf_counter(), progress
         self.first = self.first or self.latest
+
+
+def epochs_done(progress: Progress) -> float:
+    """The epochs that a program reports, with the share of the present one; 0 if it reports none."""
+    epochs = progress.numbers.get("epoch")
+    if epochs is None:
+        return 0.0
+    if progress.is_of_epoch and progress.total:
+        epochs += progress.step / progress.total
+    return epochs
 
 
 @contextmanager
@@ -267,11 +287,25 @@ def program_runner(model: Model, config: Config) -> Iterator[Runner]:
             seconds = end - start
             samples_before = first_progress.numbers.get("samples", 0.0)
             samples = last_progress.numbers.get("samples", 0.0) - samples_before
+            share = 1.0
             if samples:
                 work.append(samples)
-                seconds *= work[0] / samples
-            sample = Sample("program", name, (seconds,), 1.0, program.ranks)
-            sequences = work[0] if samples else 0.0
+                share = work[0] / samples
+            seconds *= share
+            sequences = share * samples
+            # whole numbers would be those of begun epochs
+            begun = epochs_done(first_progress)
+            epochs = epochs_done(last_progress) - begun if begun % 1 else 0.0
+            sample = Sample(
+                "program",
+                name,
+                (seconds,),
+                1.0,
+                program.ranks,
+                steps=share * meter.steps,
+                samples=sequences,
+                epochs=share * epochs,
+            )
             return BenchTrial(
                 program.ranks,
                 seconds,

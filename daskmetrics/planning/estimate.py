@@ -24,7 +24,8 @@ from typing import TypeVar
 from pydantic import TypeAdapter
 
 from daskmetrics.bandit.costs import useful_workers
-from daskmetrics.config import Cluster, Recipe
+from daskmetrics.config import Cluster, Model, Recipe
+from daskmetrics.config.schema import name_of
 from daskmetrics.core.costs import (
     CHARACTERS_PER_TOKEN,
     DOWNLOAD_RATE,
@@ -79,6 +80,10 @@ class Sample:
     seconds: tuple[float, ...]  # one for each unit
     assumed: float  # average of such units on a CPU core, whatever device measured them
     ranks: int = 1  # workers that shared each unit
+    # of a training program in a unit; 0 where it does not report them
+    steps: float = 0.0
+    samples: float = 0.0
+    epochs: float = 0.0
 
     @property
     def ratio(self) -> Interval:
@@ -179,10 +184,10 @@ def workload(
         phase = Phase(f"{kind} {model}", len(names), seconds)
         if kind == "measure":
             phase = _with_bench(phase, kind, of_device)
-        elif experiment.trainings[model].recipe.ranks == 1:  # each step follows the one before
-            phase = replace(phase, chains=1)
         else:
-            phase = _shared(phase, model, experiment.trainings[model].recipe, assumed, of_device)
+            recipe = experiment.trainings[model].recipe
+            steps = sum(steps_to(recipe, Checkpoint.parse(name).revision) for name in names)
+            phase = _training(phase, model, recipe, max(1, steps) / len(names), of_device)
         phases.append(phase)
     if search_left := search_phase(experiment, entries, of_device, costs):
         phases.append(search_left)
@@ -202,24 +207,63 @@ def workload(
     return work
 
 
-def program_workload(
-    name: str, times: int, calibrations: Sequence[Calibration], device: str
+def samples_of(calibration: Calibration, model: Model) -> dict[int, Sample]:
+    """Those of the training program of a model, by ranks; a bench may have timed the program by
+    itself.
+    """
+    names = {model.name}
+    if model.program:
+        names.add(name_of(Path(model.program.script).stem))
+    return {
+        sample.ranks: sample
+        for sample in calibration.samples
+        if sample.kind == "program" and sample.group in names
+    }
+
+
+def programs_workload(
+    models: Sequence[Model],
+    times: int,
+    ranks: Mapping[str, int],
+    calibrations: Sequence[Calibration],
+    device: str,
 ) -> Workload:
-    """So many times what `bench` has timed a training program with, by the latest bench on a
-    device or, without one, on any; `ConfigError` if the program was never timed.
+    """So many times what `bench` has timed the training programs of models with, one after the
+    other, by the latest bench on a device or, without one, on any; `ConfigError` if one was never
+    timed. All workers train, but of a model in ``ranks`` only so many.
     """
     of_device = [measured for measured in calibrations if measured.device == device]
-    best = best_sample("program", name, of_device or calibrations)
-    if best is None or best[1].group != name:
-        raise ConfigError(
-            f"The time of '{name}' is not known. Measure a part of its work, such as an epoch, with"
-            " daskmetrics bench PROGRAM --ranks 1,2, and say by --times how many such parts it has."
+    phases = []
+    for model in models:
+        timed = [measured for measured in of_device or calibrations if samples_of(measured, model)]
+        if not timed:
+            raise ConfigError(
+                f"The time of '{model.name}' is not known. Measure a part of its work, such as an"
+                " epoch, with daskmetrics bench PROGRAM --ranks 1,2, and say by --times how many"
+                " such parts it has."
+            )
+        calibration = max(timed, key=attrgetter("at"))
+        by_ranks = samples_of(calibration, model)
+        fewest = by_ranks[min(by_ranks)]
+        phase = Phase(
+            f"train {model.name}",
+            times,
+            calibrated("program", fewest.group, fewest.assumed, [calibration]),
+            chains=ranks.get(model.name),
+            together=True,
+            workers=fewest.ranks,
+            serial=Interval(*calibration.serial),
+            steps={number: sample.steps for number, sample in by_ranks.items() if sample.steps},
+            samples=fewest.samples,
+            epochs=fewest.epochs,
         )
-    calibration, sample = best
-    seconds = calibrated("program", name, sample.assumed, [calibration])
-    serial = Interval(*calibration.serial)
-    phase = Phase(f"train {name}", times, seconds, None, True, sample.ranks, serial)
-    return Workload((phase,), calibration.device, _start([calibration]))
+        phases.append(phase)
+    work = Workload(tuple(phases), calibration.device, _start([calibration]))
+    if ranks:
+        work = replace(
+            work, texts="measuring and scoring the checkpoints, whose number is not known"
+        )
+    return work
 
 
 def search_phase(
@@ -273,20 +317,30 @@ def _with_bench(phase: Phase, kind: str, calibrations: Sequence[Calibration]) ->
     return phase
 
 
-def _shared(
+def _training(
     phase: Phase,
     model: str,
     recipe: Recipe,
-    assumed: float,
+    steps: float,
     calibrations: Sequence[Calibration],
 ) -> Phase:
-    """A training whose ranks share each step; the exchange of gradients is its serial share."""
+    """A training of so many steps in a unit, whose ranks share each step, and each step follows the
+    one before; the exchange of gradients is its serial share.
+    """
+    samples = steps * effective(recipe)
+    in_epoch = epoch(recipe, cache_folder())
+    phase = replace(
+        phase,
+        chains=recipe.ranks,
+        steps={1: steps, recipe.ranks: steps},
+        samples=samples,
+        epochs=samples / in_epoch if in_epoch else 0.0,
+    )
+    if recipe.ranks == 1:
+        return phase
     exchange = calibrated("allreduce", model, exchange_seconds(recipe), calibrations)
     best = best_sample("train", model, calibrations)
     ranks = best[1].ranks if best else 1
-    sequences = effective(recipe)
-    tokens = sequences * recipe.context
-    steps = assumed / CPU.train_seconds(recipe.width, recipe.depth, tokens, recipe.context)
     step = phase.seconds.interval * (1 / steps)
     seconds = replace(
         phase.seconds,
@@ -296,12 +350,9 @@ def _shared(
     return replace(
         phase,
         seconds=seconds,
-        chains=recipe.ranks,
         together=True,
         workers=ranks,
         serial=exchange_share(step, exchange.interval, ranks),
-        samples=steps * sequences,
-        epoch=epoch(recipe, cache_folder()),
     )
 
 
@@ -353,6 +404,13 @@ def _mean_seconds(
     return fsum(unit_seconds(experiment, kind, name, costs) for name in names) / len(names)
 
 
+def steps_to(recipe: Recipe, revision: str) -> int:
+    """The steps from the checkpoint before to this one."""
+    step = step_of(revision) or 0
+    saved = [step_of(other) or 0 for other in revisions(recipe)]
+    return step - max((other for other in saved if other < step), default=0)
+
+
 def unit_seconds(experiment: Experiment, kind: str, name: str, costs: CostModel) -> float:
     """Assumed seconds of a ``train`` or ``measure`` unit with a checkpoint's name."""
     checkpoint = Checkpoint.parse(name)
@@ -360,10 +418,8 @@ def unit_seconds(experiment: Experiment, kind: str, name: str, costs: CostModel)
     suite = experiment.by_model[checkpoint.model]
     if kind == "train":
         recipe = experiment.trainings[checkpoint.model].recipe
-        step = step_of(checkpoint.revision) or 0
-        saved = [step_of(revision) or 0 for revision in revisions(recipe)]
-        before = max((other for other in saved if other < step), default=0)
-        tokens = float(max(1, step - before) * effective(recipe) * recipe.context)
+        steps = max(1, steps_to(recipe, checkpoint.revision))
+        tokens = float(steps * effective(recipe) * recipe.context)
         return costs.train_seconds(width, suite.depth, tokens, recipe.context)
     return measure.assumed_seconds(experiment, checkpoint, costs)
 

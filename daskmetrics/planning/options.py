@@ -207,10 +207,10 @@ class Phase:
         Workers that shared a unit when it was measured; more than one only if ``together``.
     serial : Interval
         The share of the time that more workers do not shorten.
-    samples : float
-        Sequences that a training learns from in one unit, on average.
-    epoch : float or None
-        Sequences of its corpus; None where they have not been counted.
+    steps : mapping of int to float
+        Of a training in one unit, by the numbers of workers for which they are known.
+    samples, epochs : float
+        What a training learns from in one unit, on average; 0 where it is not known.
     """
 
     name: str
@@ -220,8 +220,26 @@ class Phase:
     together: bool = False
     workers: int = 1
     serial: Interval = NOTHING_SERIAL
+    steps: Mapping[int, float] = field(default_factory=dict, hash=False)
     samples: float = 0.0
-    epoch: float | None = None
+    epochs: float = 0.0
+
+    def steps_on(self, workers: int) -> float | None:
+        """Steps in one unit: if they are not known, as many as on other numbers of workers, or in
+        inverse proportion to them, whichever holds for all that are known; else None.
+
+        >>> part = Phase("train", 1, Estimate(Interval.exactly(1.0)), steps={1: 96, 2: 48})
+        >>> part.steps_on(2), part.steps_on(8)
+        (48, 12.0)
+        """
+        if workers in self.steps:
+            return self.steps[workers]
+        for power in (0, 1):
+            products = [steps * number**power for number, steps in self.steps.items()]
+            # the reports of a program may begin some steps late
+            if len(products) > 1 and max(products) <= 1.05 * min(products):
+                return products[0] / workers**power
+        return None
 
     def on(self, workers: int) -> Interval:
         """Seconds on a number of workers of the measured kind.
@@ -426,6 +444,17 @@ NO_LIMITS = Limits()
 
 
 @dataclass(frozen=True)
+class TrainingPace:
+    """How an option trains: its ranks, the samples of a step of all of them where they are known,
+    and the seconds of a step, an epoch and a sample, those which are known.
+    """
+
+    ranks: int
+    batch: float | None
+    seconds: Mapping[str, Interval]
+
+
+@dataclass(frozen=True)
 class Option:
     """An offer for one workload, with its times and costs.
 
@@ -474,6 +503,24 @@ class Option:
         if self.offer.price is None:
             return None
         return self.worker_hours * self.offer.price
+
+    @cached_property
+    def pace(self) -> TrainingPace | None:
+        """That of its longest training."""
+        trainings = [phase for phase in self.workload.phases if phase.steps]
+        if not trainings:
+            return None
+        phase = max(trainings, key=lambda phase: phase.units * phase.seconds.value)
+        workers = self.offer.workers
+        ranks = min(workers, phase.chains or workers)
+        counts = {"step": phase.steps_on(ranks), "epoch": phase.epochs, "sample": phase.samples}
+        alone = replace(self.workload, phases=(replace(phase, units=1),), download=None)
+        unit = alone.on(workers, self.offer.device).interval
+        seconds = {name: unit * (1 / count) for name, count in counts.items() if count}
+        batch = None
+        if "step" in seconds and "sample" in seconds:
+            batch = seconds["step"].value / seconds["sample"].value
+        return TrainingPace(ranks, batch, seconds)
 
     @property
     def efficiency(self) -> float:
@@ -539,7 +586,33 @@ class Suggestion:
 
     label: str
     option: Option
-    ties: tuple[Option, ...] = ()
+    ties: tuple[Option, ...]
+    choice: Option  # of these: the cheapest, or the fastest if all are as cheap
+
+
+def spent(option: Option, all_options: Sequence[Option]) -> Interval:
+    """Money if every price is known, else worker hours: the two cannot be compared."""
+    has_prices = all(option.cost is not None for option in all_options)
+    if has_prices and option.cost is not None:
+        return option.cost
+    return option.worker_hours
+
+
+Measure = Callable[[Option], Interval]  # such as the cost
+
+
+def is_within_error(option: Option, other: Option, measure: Measure) -> bool:
+    """Whether either of two options may have the smaller number.
+
+    Times on one device follow from the same measurement, so that both err by the same factor: one
+    is smaller if all of its bounds are.
+    """
+    interval, of_other = measure(option), measure(other)
+    is_shared = option.offer.device == other.offer.device
+    if not is_shared or option.offer.wait.interval != other.offer.wait.interval:
+        return interval.overlaps(of_other)
+    orders = {a < b for a, b in zip(interval.bounds, of_other.bounds, strict=True)}
+    return interval == of_other or len(orders) > 1
 
 
 def suggestions(all_options: Sequence[Option]) -> tuple[Suggestion, ...]:
@@ -551,23 +624,26 @@ def suggestions(all_options: Sequence[Option]) -> tuple[Suggestion, ...]:
     possible = [option for option in all_options if option.possible]
     if not possible:
         return ()
-    has_prices = all(option.cost is not None for option in all_options)
+
+    def total(option: Option) -> Interval:
+        return option.total
 
     def cost(option: Option) -> Interval:
-        # money only if every price is known: hours and money cannot be compared
-        if has_prices and option.cost is not None:
-            return option.cost
-        return option.worker_hours
+        return spent(option, all_options)
 
-    fastest = min(possible, key=lambda o: (o.total.value, cost(o).value))
-    cheapest = min(possible, key=lambda o: (cost(o).value, o.total.value))
-    balanced = min(possible, key=lambda o: (cost(o).value * o.total.value, o.total.value))
-    as_fast = [o for o in possible if o is not fastest and o.total.overlaps(fastest.total)]
-    as_cheap = [o for o in possible if o is not cheapest and cost(o).overlaps(cost(cheapest))]
+    def suggestion(label: str, number: Measure, other: Measure, power: int) -> Suggestion:
+        best = min(
+            possible,
+            key=lambda o: (number(o).value * other(o).value ** power, other(o).value),
+        )
+        ties = [o for o in possible if o is not best and is_within_error(o, best, number)]
+        choice = min((best, *ties), key=lambda o: other(o).value)
+        return Suggestion(label, best, tuple(ties), choice)
+
     return (
-        Suggestion("fastest", fastest, tuple(as_fast)),
-        Suggestion("cheapest", cheapest, tuple(as_cheap)),
-        Suggestion("balanced", balanced),
+        suggestion("fastest", total, cost, 0),
+        suggestion("cheapest", cost, total, 0),
+        suggestion("balanced", total, cost, 1),
     )
 
 
@@ -584,10 +660,11 @@ class PlanRequest:
 
     config: Path
     args: tuple[str, ...] = ()  # of a program
-    times: int = 0  # how many times a program does what was measured; 0 for a configuration
+    times: int = 0  # how many times programs do what was measured; 0 without programs
     profiles: tuple[str, ...] = ()  # by name or file; by default that of the configuration
     counts: tuple[int, ...] = ()  # of workers for each profile; by default that of the profile
     limits: Limits = NO_LIMITS
+    is_program: bool = False  # whether the file is the training program itself
     # of a worker-hour by device; the empty name stands for all
     prices: Mapping[str, float] = field(default_factory=dict)
     folder: Path | None = None  # of the run
@@ -619,10 +696,37 @@ class Proposal:
         return suggestions(self.options)
 
     @property
-    def chosen(self) -> Option | None:
-        """The option for the purpose, if there is one."""
-        by_label = {suggestion.label: suggestion.option for suggestion in self.suggestions}
-        return by_label.get(self.request.purpose or "")
+    def recommended(self) -> Suggestion | None:
+        """That for the purpose, by default the balanced one; None if no option can be used."""
+        by_label = {suggestion.label: suggestion for suggestion in self.suggestions}
+        return by_label.get(self.request.purpose or "balanced")
+
+    @property
+    def reason(self) -> str:
+        """Why the recommended option is recommended, in a sentence."""
+        if self.recommended is None:
+            return "No option can be used."
+        best, choice = self.recommended, self.recommended.choice
+        labels: dict[Option, list[str]] = defaultdict(list)
+        for suggestion in self.suggestions:
+            labels[suggestion.option].append(suggestion.label)
+        reasons = [f"it is the {' and '.join(labels.pop(best.option))} option"]
+        if best.ties:
+            better, number = "cheapest", "times"
+            if best.label == "cheapest":
+                better, number = "fastest", "costs"
+            close = sorted(option.number for option in (best.option, *best.ties))
+            names = listed(list(map(str, close)))
+            reasons = [f"the {better} of {names}, whose {number} are too close to call"]
+        labels.pop(choice, None)
+        for other, of_other in labels.items():
+            time = choice.total.value / max(other.total.value, 1e-9)
+            cost = spent(choice, self.options).value / max(spent(other, self.options).value, 1e-9)
+            reasons.append(
+                f"{time:.2g} x the time and {cost:.2g} x the cost of {other.number}, the"
+                f" {' and '.join(of_other)} option"
+            )
+        return f"Option {choice.number} is recommended: {'; '.join(reasons)}."
 
     def option(self, number: int) -> Option:
         """The option with a number; ConfigError if it does not exist or cannot be used."""
@@ -649,7 +753,7 @@ class Proposal:
     def command(self, option: Option) -> str:
         """The shell command that runs an option."""
         words = ["daskmetrics", "run", str(self.request.config)]
-        if self.request.times:
+        if self.request.is_program:
             ranks = str(option.offer.workers)
             words = ["daskmetrics", "train", str(self.request.config), "--ranks", ranks]
         for setting in self.settings_of(option):
@@ -667,6 +771,9 @@ def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
     if proposal.is_finished:
         yield Table((), (("state", "finished: nothing is left to do"),), title)
         return
+    devices = {option.offer.device for option in proposal.options}
+    unit = "worker" if "cpu" in devices else "GPU"
+    is_waiting = any(option.offer.wait.interval.high for option in proposal.options)
     columns: dict[str, list[str]] = defaultdict(list)
     # where the numbers come from, and when they were measured
     sources: dict[tuple[str, str, str], list[str]] = defaultdict(list)
@@ -677,21 +784,25 @@ def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
             walltime += f" x {option.jobs}"
         # what an option is best in, or why it cannot be used
         remarks = [best.label for best in proposal.suggestions if best.option == option]
-        if option == proposal.chosen:
-            remarks.append("chosen")
+        if proposal.recommended and proposal.recommended.choice == option:
+            remarks.append("recommended")
         if option.problems:
             remarks = [f"cannot be used: {'; '.join(option.problems)}"]
         cells = {
             "#": str(option.number),
-            "workers": offer.label,
+            "configuration": " ".join(filter(None, (offer.profile, offer.partition))),
+            "nodes": str(offer.nodes),
+            f"{unit}s": f"{offer.workers} {offer.device}",
+            **_training_cells(option, unit),
             "free": "?" if offer.free is None else str(offer.free),
             "wait": duration(offer.wait.value) if offer.wait.interval.high else "none",
-            "run": bounded(option.run.interval),
+            "run": bounded(option.run.interval) if is_waiting else "",
             "total": bounded(option.total),
-            "worker hours": amount(option.worker_hours.value),
+            f"{unit} hours": amount(option.worker_hours.value),
             "cost": amount(option.cost.value) if option.cost else "",
             "eff.": f"{option.efficiency:.0%}",
-            "walltime": walltime,
+            "success": f"{offer.success.chance.value:.0%}" if offer.success else "",
+            "walltime": walltime if offer.partition else "",
             "": ", ".join(remarks),
         }
         for name, cell in cells.items():
@@ -718,20 +829,45 @@ def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
         "not on this machine": ", ".join(work.missing),
     }
     if proposal.request.times:  # what a program needs is not known
-        needs = {"units": f"{work.units} times what `bench` has timed"}
+        needs = {"units": f"{work.units} times what `bench` has timed", "not counted": work.texts}
     yield Table(("needs", ""), tuple((name, text) for name, text in needs.items() if text))
-    suggested = dict.fromkeys(suggestion.option for suggestion in proposal.suggestions)
+    suggested = {
+        option: None for best in proposal.suggestions for option in (best.option, best.choice)
+    }
     commands = tuple((str(option.number), proposal.command(option)) for option in suggested)
     note = "Add --submit NUMBER to run an option; its prediction is kept in the run's folder."
-    if proposal.request.times:
+    if proposal.request.is_program:
         note = "The ranks of a program start with these commands."
+    elif proposal.request.times:
+        note = "Add --submit NUMBER to run an option."
     if commands:
         yield Table(("#", "command"), commands, notes=(note,))
 
 
+def _training_cells(option: Option, unit: str) -> dict[str, str]:
+    """What is known of the longest training, by column; the columns are those of every option."""
+    cells = dict.fromkeys(("batch", "time per epoch", "time per step", f"a {unit} hour buys"), "")
+    pace = option.pace
+    if pace is None:
+        return cells
+    if pace.batch:
+        cells["batch"] = f"{amount(pace.batch)} ({amount(pace.batch / pace.ranks)} per {unit})"
+    if "epoch" in pace.seconds:
+        cells["time per epoch"] = bounded(pace.seconds["epoch"])
+    elif "step" in pace.seconds:
+        cells["time per step"] = bounded(
+            pace.seconds["step"], lambda seconds: f"{amount(seconds)} s"
+        )
+    # samples can be compared best, then epochs
+    for name in ("step", "epoch", "sample"):
+        if name in pace.seconds:
+            number = 3600 / (option.offer.workers * pace.seconds[name].value)
+            cells[f"a {unit} hour buys"] = f"{amount(number)} {name}s"
+    return cells
+
+
 def _notes(proposal: Proposal) -> Iterator[str]:
-    if not proposal.suggestions:
-        yield "No option can be used."
+    yield proposal.reason
     for suggestion in proposal.suggestions:
         if suggestion.ties:
             ties = listed([str(option.number) for option in suggestion.ties])
@@ -740,16 +876,8 @@ def _notes(proposal: Proposal) -> Iterator[str]:
     limit = next((phase.chains for phase in phases if phase.name == "search"), None)
     if limit and any(option.offer.workers > limit for option in proposal.options):
         yield f"search: more than {limit} workers bring no earlier answer"
-    for option in proposal.options:
-        for phase in option.workload.phases:
-            if phase.samples:
-                alone = replace(option.workload, phases=(phase,), download=None)
-                seconds = alone.on(option.offer.workers, option.offer.device).value
-                rate = phase.units * phase.samples / seconds
-                note = f"{phase.name} with option {option.number}: {rate:,.0f} samples/s"
-                if phase.epoch:
-                    note += f", an epoch takes {duration(phase.epoch / rate)}"
-                yield note
+    if sum(bool(phase.steps) for phase in phases) > 1:
+        yield "batch, and the time and value of a training, are those of the longest one"
 
 
 def proposal_document(proposal: Proposal) -> dict[str, object]:
@@ -764,6 +892,7 @@ def proposal_document(proposal: Proposal) -> dict[str, object]:
         record = option.offer.success
         document = {name: getattr(option.offer, name) for name in OFFER_KEYS}
         document |= {name: getattr(option, name) for name in OPTION_KEYS}
+        document["training"] = option.pace
         document["success"] = record and {**vars(record), "chance": record.chance}
         document["command"] = proposal.command(option) if option.possible else None
         options.append(document)
@@ -773,7 +902,8 @@ def proposal_document(proposal: Proposal) -> dict[str, object]:
         "options": options,
         "suggestions": suggestions,
         "purpose": proposal.request.purpose,
-        "chosen": proposal.chosen and proposal.chosen.number,
+        "chosen": proposal.recommended and proposal.recommended.choice.number,
+        "reason": proposal.reason,
     }
 
 

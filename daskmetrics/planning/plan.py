@@ -27,8 +27,9 @@ from daskmetrics.experiment import prepare
 from daskmetrics.planning.estimate import (
     known,
     measurements,
-    program_workload,
+    programs_workload,
     recorded,
+    samples_of,
     workload,
 )
 from daskmetrics.planning.options import (
@@ -52,8 +53,8 @@ SOON = 30  # seconds: Slurm's clock counts whole seconds, and it schedules perio
 
 
 def propose(request: PlanRequest, loaded: Config | None = None) -> Proposal:
-    """The options for a configuration, or for a training program with ``times``; ConfigError if a
-    file or Slurm cannot be used.
+    """The options for a configuration, which may train by programs, or for a training program;
+    ConfigError if a file or Slurm cannot be used.
 
     The nodes of Slurm are read once; then Slurm is asked for the start of each job, and how own
     jobs ended. The configuration is loaded from its file, unless it is given.
@@ -61,20 +62,25 @@ def propose(request: PlanRequest, loaded: Config | None = None) -> Proposal:
     config = loaded or configuration.load(request.config, request.settings)
     folder = RunFolder(request.folder or RUNS / config.name)
     finished = False
-    if request.times:
+    ranks = {model.name: model.program.ranks for model in config.models if model.program}
+    if ranks:
+        if len(ranks) < len(config.models):
+            raise ConfigError(
+                "A run trains by programs alone, or by none: name the other models in a"
+                " configuration of their own."
+            )
+        request = replace(request, times=request.times or 1)
         calibrations = [
             measured
             for measured in known()
-            if ("program", config.name) in {(s.kind, s.group) for s in measured.samples}
+            if any(samples_of(measured, model) for model in config.models)
         ]
-        work_on = partial(program_workload, config.name, request.times, calibrations)
+        if request.is_program:  # each option is another number of ranks
+            ranks = {}
+        work_on = partial(programs_workload, config.models, request.times, ranks, calibrations)
+    elif request.times:
+        raise ConfigError("--times is that of a training program, such as train.py.")
     else:
-        for model in config.models:
-            if model.program:
-                raise ConfigError(
-                    f"Model '{model.name}' is trained by a program. Plan it by itself: daskmetrics"
-                    f" plan {model.program.script} --times N, after a bench of it."
-                )
         prepared = prepare(config)
         calibrations = measurements(prepared, folder)
         work_on = partial(workload, prepared, folder, calibrations)
@@ -103,8 +109,12 @@ def propose(request: PlanRequest, loaded: Config | None = None) -> Proposal:
             price = request.prices.get(offer.device, request.prices.get(""))
             offer = replace(offer, price=price)
             is_timed = offer.device in measured_at or (offer.device != "cpu" and bool(gpus))
+            least = max(ranks.values(), default=0)
             if request.times and not offer.problem and not is_timed:
                 offer = replace(offer, problem=f"the program was not timed on {offer.device}")
+            elif not offer.problem and offer.workers < least:
+                problem = f"the program has {least} ranks, one for each worker"
+                offer = replace(offer, problem=problem)
             option = Option(len(options) + 1, offer, workload_on(offer.device), request.limits)
             if offer.partition:
                 if not offer.problem:
@@ -149,18 +159,20 @@ def slurm_offers(
 
 
 def _slurm_offer(name: str, profile: Cluster, workers: int, partition: Partition) -> Offer:
-    kinds = Counter(filter(None, chain.from_iterable(node.gpus for node in partition.nodes)))
-    device = "cpu"
+    kinds = Counter(chain.from_iterable(node.gpus for node in partition.nodes))
+    device = slurm_type = "cpu"
     if profile.gpus_per_job:
-        # the profile's kind of GPU, or else the partition's most frequent one
-        device = profile.gpu_type or next((kind for kind, _ in kinds.most_common(1)), "gpu")
-    able = [node for node in partition.nodes if node.has(device)]
-    available = sum(node.has(device) for node in able)
-    free = sum(node.free(device) for node in able)
+        # the profile's kind of GPU, or else the partition's most frequent one, which is empty where
+        # the site names none
+        slurm_type = profile.gpu_type or next((kind for kind, _ in kinds.most_common(1)), "")
+        device = slurm_type or "gpu"
+    able = [node for node in partition.nodes if node.has(slurm_type)]
+    available = sum(node.has(slurm_type) for node in able)
+    free = sum(node.free(slurm_type) for node in able)
     per_node = workers  # they share a node's CPUs freely, while a GPU belongs to one worker
     if device != "cpu":
-        per_node = max((node.has(device) for node in able), default=1)
-    others = ", ".join(sorted(kinds)) or "no GPUs of a known type"
+        per_node = max((node.has(slurm_type) for node in able), default=1)
+    others = ", ".join(kind or "GPUs without a type" for kind in sorted(kinds)) or "no GPUs"
     problems = {
         f"has no {device}, but {others}": not available,
         f"has only {available} {device}": available < workers,

@@ -32,7 +32,7 @@ from daskmetrics.core.errors import ConfigError, UndefinedError, unknown
 from daskmetrics.core.names import seed_of, step_of
 from daskmetrics.training import data as data
 from daskmetrics.training import suite as suite
-from daskmetrics.training.data import Tokens, effective, staged
+from daskmetrics.training.data import Tokens, effective
 
 FLOOR = 0.1  # of the learning rate at the end, as a share of its peak
 WARMUP = 1 / 16  # share of the steps during which it rises
@@ -104,17 +104,6 @@ def process_group(timeout: float) -> Iterator[World]:
     yield World(rank, size, device)
     dist.barrier()  # rank 0 writes last; the others wait for it
     dist.destroy_process_group()
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    """Fix the number of threads of torch: the last bits of sums depend on it."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @dataclass
@@ -208,10 +197,11 @@ class TrainingState:
 
 def new(recipe: Recipe, world: World = SINGLE, saved: Path | None = None) -> TrainingState:
     """A learner at step 0, whose random weights follow from the recipe's seed, or at the step of a
-    resume state that `save` wrote.
+    resume state that `save` wrote; torch gets the recipe's number of threads.
     """
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
+    torch.set_num_threads(recipe.threads)  # the last bits of sums depend on it
     config = GPTNeoXConfig(
         vocab_size=recipe.vocabulary,
         hidden_size=recipe.width,
@@ -307,6 +297,7 @@ def train(
     recipe: Recipe,
     folder: Path,
     requested: Sequence[str],
+    tokens: Tokens,
     ddp: DDP,
     world: World = SINGLE,
     show: Show = lambda step, loss: None,
@@ -314,7 +305,7 @@ def train(
     """Train those of the requested revisions, oldest first, that are missing, as one rank of a
     process group.
 
-    The corpus has been written. By default there is a single process, and nothing is shown.
+    By default there is a single process, and nothing is shown.
     """
     missing = [revision for revision in requested if not suite.is_complete(folder, revision)]
     steps = [step_of(revision) or 0 for revision in world.gather(missing)[0]]
@@ -327,36 +318,30 @@ def train(
         files.remove_partial(folder)
         files.remove_partial(folder / "resume")
         first_step = min(steps, default=0)
-        usable = (
-            path for path in suite.resume_states(folder) if suite.state_step(path) <= first_step
-        )
-        newest = next(filter(is_readable, usable), None)
-    with (
-        threads(recipe.threads),
-        staged(folder / "corpus", ddp.stage, lambda: world.gather(None)) as corpus,
-    ):
-        tokens = data.read(recipe, corpus)
-        learner = new(recipe, world, world.gather(newest)[0])
-        numbers = range(learner.step + 1, max(steps, default=0) + 1)
-        stream = read_steps(RankSteps(recipe, tokens, world), numbers, ddp.loaders)
-        for end in steps:
-            began = time.perf_counter()
-            for passes in islice(stream, max(0, end - learner.step)):
-                loss_of_rank = learner.take_step(passes)
-                step = learner.step
-                if step % max(1, recipe.steps // MAX_REPORTS) == 0 or step == end:
-                    loss = fmean(world.gather(float(loss_of_rank)))
-                    if not math.isfinite(loss):
-                        raise UndefinedError(
-                            f"The loss is {loss} at step {step}: lower learning_rate, or use"
-                            " another precision."
-                        )
-                    show(step, loss)
-                if step % ddp.save_every == 0 and step < end and world.is_leader:
-                    learner.save(folder)
-            if world.is_leader:
-                loss = learner.evaluate(tokens)
-                learner.write(folder, loss, time.perf_counter() - began)
+        for path in reversed(suite.resume_states(folder)):
+            if suite.state_step(path) <= first_step and is_readable(path):
+                newest = path
+    learner = new(recipe, world, world.gather(newest)[0])
+    numbers = range(learner.step + 1, max(steps, default=0) + 1)
+    stream = read_steps(RankSteps(recipe, tokens, world), numbers, ddp.loaders)
+    for end in steps:
+        began = time.perf_counter()
+        for passes in islice(stream, max(0, end - learner.step)):
+            loss_of_rank = learner.take_step(passes)
+            step = learner.step
+            if step % max(1, recipe.steps // MAX_REPORTS) == 0 or step == end:
+                loss = fmean(world.gather(float(loss_of_rank)))
+                if not math.isfinite(loss):
+                    raise UndefinedError(
+                        f"The loss is {loss} at step {step}: lower learning_rate, or use another"
+                        " precision."
+                    )
+                show(step, loss)
+            if step % ddp.save_every == 0 and step < end and world.is_leader:
+                learner.save(folder)
+        if world.is_leader:
+            loss = learner.evaluate(tokens)
+            learner.write(folder, loss, time.perf_counter() - began)
 
 
 def train_to(
@@ -392,6 +377,9 @@ def train_to(
     if revision not in suite.revisions(recipe):
         raise unknown("revision", revision, suite.revisions(recipe))
     if not suite.is_complete(folder, revision):
-        suite.write_corpus(recipe, folder)
-        train(recipe, folder, (revision,), DDP(), show=show)
+        threads = torch.get_num_threads()
+        try:
+            train(recipe, folder, (revision,), suite.write_corpus(recipe, folder), DDP(), show=show)
+        finally:
+            torch.set_num_threads(threads)
     return suite.summary(folder, revision)

@@ -24,9 +24,8 @@ from daskmetrics.config import Recipe
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import plural, size_text
 from daskmetrics.training import _learning as learning
-from daskmetrics.training import data as data
-from daskmetrics.training._learning import RankSteps, World, threads
-from daskmetrics.training.data import effective
+from daskmetrics.training._learning import RankSteps, World
+from daskmetrics.training.data import Tokens, effective
 
 SIZES = tuple(4**power for power in range(5, 14))  # bytes of the measured messages: 1 KiB to 64 MiB
 LONGEST = 0.3  # seconds for the repetitions of one message
@@ -50,19 +49,18 @@ class ProbeTables:
     exchange: tuple[float, ...] = ()
 
 
-def allreduce(recipe: Recipe, corpus: Path, world: World) -> ProbeTables:
+def allreduce(recipe: Recipe, tokens: Tokens, world: World) -> ProbeTables:
     """The time of an all-reduce by the size of its message, and of the exchange of gradients in a
     step: predicted from these times, and measured by steps with and without it.
     """
     seconds = {size: max(world.gather(_exchange(size, world))) for size in SIZES}
-    with threads(recipe.threads):
-        learner = learning.new(recipe, world)
-        passes = RankSteps(recipe, data.read(recipe, corpus), world)[1]
-        alone, together = [], []
-        for _ in _rounds(world, 4, PAIRS, PATIENCE):
-            together.append(_seconds(world, lambda: learner.take_step(passes)))
-            with learner.wrapped.no_sync():
-                alone.append(_seconds(world, lambda: learner.take_step(passes)))
+    learner = learning.new(recipe, world)
+    passes = RankSteps(recipe, tokens, world)[1]
+    alone, together = [], []
+    for _ in _rounds(world, 4, PAIRS, PATIENCE):
+        together.append(_seconds(world, lambda: learner.take_step(passes)))
+        with learner.wrapped.no_sync():
+            alone.append(_seconds(world, lambda: learner.take_step(passes)))
     # DDP rearranges its buckets after the first exchange
     computed = world.gather(typical(alone[1:]))
     added = world.gather(typical(together[1:]) - typical(alone[1:]))
@@ -134,12 +132,11 @@ def _seconds(world: World, action: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def _typical_step(recipe: Recipe, corpus: Path, world: World) -> float:
+def _typical_step(recipe: Recipe, tokens: Tokens, world: World) -> float:
     """The typical seconds of a step of a new model."""
-    with threads(recipe.threads):
-        learner = learning.new(recipe, world)
-        passes = RankSteps(recipe, data.read(recipe, corpus), world)[1]
-        seconds = [_seconds(world, lambda: learner.take_step(passes)) for _ in range(5)]
+    learner = learning.new(recipe, world)
+    passes = RankSteps(recipe, tokens, world)[1]
+    seconds = [_seconds(world, lambda: learner.take_step(passes)) for _ in range(5)]
     return typical(seconds[1:])
 
 
@@ -183,13 +180,13 @@ def exposed(
     return float(max(times[-1], times.sum() - hidden))
 
 
-def loader(recipe: Recipe, corpus: Path, world: World) -> ProbeTables:
+def loader(recipe: Recipe, tokens: Tokens, world: World) -> ProbeTables:
     """Samples per second that the slowest rank reads, by number of loaders, and that it
     computes.
     """
-    steps = RankSteps(recipe, data.read(recipe, corpus), world)
+    steps = RankSteps(recipe, tokens, world)
     size = effective(recipe) // world.size
-    computing = max(world.gather(size / _typical_step(recipe, corpus, world)))
+    computing = max(world.gather(size / _typical_step(recipe, tokens, world)))
     resident = float(psutil.Process().memory_info().rss)
     ranks = int(os.environ["LOCAL_WORLD_SIZE"])
     # a fifth of the memory stays free, and each rank has a core beside its loaders
@@ -237,7 +234,7 @@ def advised(rates: Mapping[int, float], computing: float, most: int) -> int:
     return max(usable, key=lambda count: usable[count])
 
 
-def precision(recipe: Recipe, corpus: Path, world: World) -> ProbeTables:
+def precision(recipe: Recipe, tokens: Tokens, world: World) -> ProbeTables:
     """Seconds of a step and peak memory of the ways to save memory, each on a new model with the
     same examples.
     """
@@ -252,11 +249,11 @@ def precision(recipe: Recipe, corpus: Path, world: World) -> ProbeTables:
     plain = recipe.model_copy(update={"activation_checkpointing": False, "precision": "float32"})
     # else what libraries keep for good would count for the first variant
     with suppress(torch.OutOfMemoryError):
-        _cost(plain, corpus, world)
+        _cost(plain, tokens, world)
     rows = []
     for name, changes in variants.items():
         try:
-            seconds, peak = _cost(plain.model_copy(update=changes), corpus, world)
+            seconds, peak = _cost(plain.model_copy(update=changes), tokens, world)
         except torch.OutOfMemoryError:
             rows.append((name, "out of memory", "", ""))
         else:
@@ -271,29 +268,25 @@ def precision(recipe: Recipe, corpus: Path, world: World) -> ProbeTables:
     return ProbeTables((Table(header, tuple(rows), title, (note,)),))
 
 
-def _cost(recipe: Recipe, corpus: Path, world: World) -> tuple[float, str]:
+def _cost(recipe: Recipe, tokens: Tokens, world: World) -> tuple[float, str]:
     """Seconds of a step, and the peak of its memory, ``?`` where the system cannot reset it."""
     gc.collect()
     if world.on_gpu:
         torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(world.device)
-        before = torch.cuda.memory_allocated(world.device)
-        seconds = _typical_step(recipe, corpus, world)
-        return seconds, size_text(torch.cuda.max_memory_allocated(world.device) - before)
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        seconds = _typical_step(recipe, tokens, world)
+        return seconds, size_text(torch.cuda.max_memory_allocated() - before)
     with suppress(OSError, AttributeError):  # not Linux with glibc
         # else the next model would use memory that the last one left
         ctypes.CDLL(None).malloc_trim(0)
         Path("/proc/self/clear_refs").write_text("5")
         before = psutil.Process().memory_info().rss
-        seconds = _typical_step(recipe, corpus, world)
+        seconds = _typical_step(recipe, tokens, world)
         status = Path("/proc/self/status").read_text()
         peak = 1024 * int(status.partition("VmHWM:")[2].split()[0])
         return seconds, size_text(max(0, peak - before))
-    return _typical_step(recipe, corpus, world), "?"
+    return _typical_step(recipe, tokens, world), "?"
 
 
-PROBES: Mapping[str, Callable[[Recipe, Path, World], ProbeTables]] = {
-    "allreduce": allreduce,
-    "loader": loader,
-    "precision": precision,
-}
+PROBES = {probe.__name__: probe for probe in (allreduce, loader, precision)}

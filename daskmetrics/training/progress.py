@@ -8,7 +8,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 PIPE = "DASKMETRICS_PROGRESS"  # variable with the number of the file that takes the reports
@@ -95,22 +95,22 @@ class ProgressCallback:
         progress(state.global_step, state.max_steps, samples=state.global_step * of_step, **numbers)
 
 
-def printed(text: str) -> Iterator[dict[str, float]]:
-    """The progress in a piece of what a program prints: bars such as tqdm's, and losses.
+def printed(text: str) -> dict[str, float]:
+    """The latest progress in a piece of what a program prints: bars such as tqdm's, and losses.
 
     A bar whose text names an epoch counts the steps of that epoch.
 
-    >>> list(printed("Epoch 2:  25%|##   | 8/32 [00:01<00:03, 7.5it/s, loss=0.5]"))
-    [{'step': 8, 'total': 32, 'epoch': 2, 'loss': 0.5}]
-    >>> list(printed("Epoch 1/1  ━━━━ 13/13 0:00:27 • 0:00:00 0.49it/s v_num: 0.000"))
-    [{'step': 13, 'total': 13, 'epoch': 1}]
-    >>> list(printed("{'loss': '3.25', 'epoch': '1.5'}"))
-    [{'loss': 3.25}]
-    >>> list(printed("Loading weights: 100%|##| 4/4 [00:01<00:00, 9.1it/s]"))
-    []
+    >>> printed("Epoch 2:  25%|##   | 8/32 [00:01<00:03, 7.5it/s, loss=0.5]")
+    {'step': 8, 'total': 32, 'epoch': 2, 'loss': 0.5}
+    >>> printed("Epoch 1/1  ━━━━ 13/13 0:00:27 • 0:00:00 0.49it/s v_num: 0.000")
+    {'step': 13, 'total': 13, 'epoch': 1}
+    >>> printed("{'loss': '3.25', 'epoch': '1.5'}")
+    {'loss': 3.25}
+    >>> printed("Loading weights: 100%|##| 4/4 [00:01<00:00, 9.1it/s]")
+    {}
     """
+    facts: dict[str, float] = {}
     for line in re.split(r"[\r\n]+", text):
-        facts: dict[str, float] = {}
         bar = _BAR.search(line)
         loss = _LOSS.search(line)
         if bar and _TRAINS.fullmatch(bar["text"] or ""):
@@ -120,5 +120,4 @@ def printed(text: str) -> Iterator[dict[str, float]]:
                 facts["epoch"] = int(epoch["epoch"])
         if loss:
             facts["loss"] = float(loss["loss"])
-        if facts:
-            yield facts
+    return facts

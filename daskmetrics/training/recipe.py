@@ -16,6 +16,7 @@ from pathlib import Path
 
 from daskmetrics.config import DDP, Recipe
 from daskmetrics.core.files import atomic_write
+from daskmetrics.training import data as data
 from daskmetrics.training import suite as suite
 from daskmetrics.training.data import effective, staged
 from daskmetrics.training.ddp.ranks import Program
@@ -62,11 +63,11 @@ def main(folder: Path) -> None:
         suite.write_corpus(recipe, folder)
     while not (folder / "corpus").is_dir():  # before the time of the process group runs
         time.sleep(POLL)
-    with process_group(ddp.timeout) as world:
-        if request["probe"]:
-            with staged(folder / "corpus", ddp.stage, lambda: world.gather(None)) as corpus:
-                report(measured=asdict(PROBES[request["probe"]](recipe, corpus, world)))
-            return
+    with (
+        process_group(ddp.timeout) as world,
+        staged(folder / "corpus", ddp.stage, lambda: world.gather(None)) as corpus,
+    ):
+        tokens = data.read(recipe, corpus)
 
         def show(step: int, loss: float) -> None:
             sequences = step * effective(recipe)
@@ -77,7 +78,10 @@ def main(folder: Path) -> None:
                     # the first sign ends what a killed rank wrote half
                     file.write("\n" + json.dumps({"step": step, "loss": loss}))
 
-        train(recipe, folder, suite.revisions(recipe), ddp, world, show)
+        if request["probe"]:
+            report(measured=asdict(PROBES[request["probe"]](recipe, tokens, world)))
+        else:
+            train(recipe, folder, suite.revisions(recipe), tokens, ddp, world, show)
 
 
 if __name__ == "__main__":

@@ -92,8 +92,7 @@ def epoch(recipe: Recipe, cache: Path, count: bool = False) -> int | None:
             return None
         kept.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=kept.parent) as folder:
-            write_corpus(recipe, Path(folder))
-            tokens = data.read(recipe, Path(folder) / "corpus")
+            tokens = write_corpus(recipe, Path(folder))
             files.atomic_write(kept, str(len(tokens) // recipe.context))
     return int(kept.read_text(encoding="utf-8"))
 
@@ -119,13 +118,13 @@ def summary(folder: Path, revision: str) -> dict[str, Any]:
     return dict(json.loads((folder / revision / SUMMARY).read_text(encoding="utf-8")))
 
 
-def write_corpus(recipe: Recipe, folder: Path) -> None:
-    """Tokenize the recipe's corpus into the suite's folder, unless it is there."""
+def write_corpus(recipe: Recipe, folder: Path) -> data.Tokens:
+    """Tokenize the recipe's corpus into the suite's folder, unless it is there; the tokens."""
     corpus = folder / "corpus"
     if not corpus.is_dir():
         with files.atomic_folder(corpus) as partial:
             data.write(recipe, partial)
-    data.read(recipe, corpus)
+    return data.read(recipe, corpus)
 
 
 def resume_states(folder: Path) -> list[Path]:

@@ -129,14 +129,14 @@ def test_the_printed_link_opens_the_page_of_the_run():
         assert "prefers-color-scheme: dark" in get(link)  # which no page of Dask has
 
 
-def report_training(ranks: int) -> None:
+def report_training(ranks: int, has_tokens: bool = True) -> None:
     for step in range(20):
         for rank in range(ranks):
             event = {
                 "rank": rank,
                 "step": step,
                 "loss": 7 / (step + 1) + rank / 10,
-                "tokens_per_second": 900.0 + rank,
+                "tokens_per_second": 900.0 + rank if has_tokens else None,
             }
             get_worker().log_event("daskmetrics-train", event)
 
@@ -294,5 +294,19 @@ def test_without_a_run_the_page_draws_the_training_of_every_rank(client, plugin,
         errors = complaints(page)
         page.goto(f"{prefix}/individual-daskmetrics")
         page.get_by_text("4 ranks, step 19, 3,606 tokens per second in total").wait_for()
-        page.locator(".bk-Figure canvas:visible").first.wait_for()
+        page.locator(".bk-Figure:visible").nth(1).wait_for()
     assert not errors
+
+
+@pytest.mark.browser
+def test_of_a_program_that_reports_no_tokens_no_speed_is_drawn(client, plugin, prefix):
+    plugin.training, plugin.live = TrainingCurves(), None
+    client.submit(report_training, 2, has_tokens=False, pure=False).result()
+    wait_until(lambda: "rank 1" in plugin.training.points)
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.goto(f"{prefix}/individual-daskmetrics")
+        page.get_by_text("2 ranks, step 19", exact=True).wait_for()
+        page.locator(".bk-Figure:visible").first.wait_for()
+        page.wait_for_timeout(1500)
+        assert page.locator(".bk-Figure:visible").count() == 1

@@ -134,6 +134,7 @@ def test_a_plan_is_assumed_then_measured_then_compared_with_its_run(small):
     """Plan, bench, plan again, run the option, compare: on this machine."""
     before = daskmetrics("plan", small)
     assert before.exit_code == 0 and sources(before.stdout)["run"] == ["1", "estimated"]
+    assert {"batch", "time per step", "a worker hour buys"} <= set(rows(before.stdout)[2])
     benched = daskmetrics("bench", small, "--workers", "1", "--repeats", 1)
     assert benched.exit_code == 0, benched.output
     planned = daskmetrics("plan", small, "--submit", 1)

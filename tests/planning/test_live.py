@@ -63,9 +63,10 @@ def test_the_chosen_option_of_three_runs_and_is_compared_with_its_prediction(bus
     two, all_, cpu = (
         next(row for row in done.stdout.splitlines() if row.startswith(f"{n} ")) for n in (1, 2, 3)
     )
-    assert re.match(r"1 +2 l40s +\d+ +none ", two) and re.match(r"3 +1 cpu +\d+ +none ", cpu)
+    assert re.match(r"1 +two.yaml gpu +1 +2 l40s .* \d+ +none ", two)
+    assert re.match(r"3 +cpu.yaml cpu +1 +1 cpu .* \d+ +none ", cpu)
     # until the job that holds two GPUs ends at the latest
-    assert re.match(r"2 +8 x 4 l40s +\d+ +[\d.]+ min ", all_)
+    assert re.match(r"2 +all.yaml gpu +8 +32 l40s .* \d+ +[\d.]+ min ", all_)
     assert re.search(r"wait +2 +sbatch --test-only ", done.stdout)
     assert comes_true(is_finished, 300)
     prediction = prediction_of(Run("runs/small"))

@@ -45,6 +45,16 @@ def test_an_impossible_offer_states_its_problem(about, count, problem):
     assert problem in one.problem
 
 
+def test_gpus_without_a_type_are_gpus():
+    rows = "gpu*|n1|mixed|8/8/0/16|65536|gpu:4|gpu:1(IDX:0)|\ngpu*|n2|idle|0/16/0/16|65536|gpu:4|gpu:0|"
+    site = parse_partitions(PARTITIONS, rows)
+    two, eight, nine = offers("p", profile(), [2, 8, 9], site)
+    assert (two.device, two.free, two.problem, two.nodes) == ("gpu", 7, None, 1)
+    assert (eight.nodes, eight.problem) == (2, None) and "has only 8 gpu" in nine.problem
+    (typed,) = offers("p", profile(gpu_type="a100"), [1], site)
+    assert "has no a100, but GPUs without a type" in typed.problem
+
+
 def test_each_of_several_partitions_is_an_offer():
     gpu, old = offers("p", profile(partition=["gpu", "old"], gpus_per_job=0), [1], SITE)
     assert (gpu.partition, gpu.problem, old.partition) == (

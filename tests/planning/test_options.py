@@ -16,6 +16,7 @@ from daskmetrics.planning.options import (
     Interval,
     PlanRequest,
     Proposal,
+    TrackRecord,
     proposal_tables,
     speed,
 )
@@ -158,7 +159,8 @@ def test_the_plan_says_how_many_workers_a_search_can_use():
     options = planned(*offers, work=Workload((search,)))
     table = first_table(options)
     assert "search: more than 32 workers bring no earlier answer" in table.notes
-    assert len({row[4] for row in table.rows}) == 2  # the run time of three options is the same
+    total = table.header.index("total")
+    assert len({row[total] for row in table.rows}) == 2  # three options take as long
     table = first_table(options[:2])
     assert not any("32 workers" in note for note in table.notes)
 
@@ -169,6 +171,83 @@ def test_a_plan_says_what_is_best():
     rows = [dict(zip(table.header, row, strict=True)) for row in table.rows]
     assert [row[""] for row in rows] == [
         "",
-        "fastest, cheapest, balanced, chosen",
+        "fastest, cheapest, balanced, recommended",
         "cannot be used: is not up",
     ]
+    assert [row["nodes"] for row in rows] == ["1"] * 3 and rows[0]["GPUs"] == "4 l40s"
+    assert not {"batch", "time per epoch", "time per step", "success"} & set(table.header)
+
+
+def training(**about):
+    """A training of 10 epochs of 1,000 samples in 100 steps, each of which takes a second."""
+    epoch = Estimate(Interval.exactly(100.0))
+    about = {"steps": {1: 100}, "samples": 1000.0, **about}
+    return Workload((Phase("train a", 10, epoch, 4, True, 1, **about),), "l40s", AT_ONCE)
+
+
+def cells(options, purpose=None):
+    table = first_table(options, purpose)
+    return [dict(zip(table.header, row, strict=True)) for row in table.rows]
+
+
+def test_a_training_is_compared_by_batch_epoch_and_what_a_gpu_hour_buys():
+    work = training(steps={1: 100, 4: 100}, epochs=1.0)
+    success = TrackRecord(9, 10, "of your jobs")
+    row, more = cells(planned(offer(2, success=success), offer(8), work=work))
+    assert (row["batch"], row["time per epoch"]) == ("10 (5 per GPU)", "50 s")
+    assert (row["GPU hours"], row["success"]) == ("0.278", "90%")
+    # no serial share: each of two GPUs takes half of the steps
+    assert row["a GPU hour buys"] == "36,000 samples"
+    # four ranks train, and the other four GPUs wait
+    assert (more["batch"], more["time per epoch"]) == ("10 (2.5 per GPU)", "25 s")
+    assert more["a GPU hour buys"] == "18,000 samples"
+    assert "time per step" not in row
+
+
+@pytest.mark.parametrize(
+    ("steps", "batch", "step"),
+    [
+        ({1: 100, 2: 50}, "40 (10 per GPU)", "1 s"),
+        ({1: 100}, "", ""),
+        ({1: 99, 4: 80}, "12.5 (3.12 per GPU)", "0.312 s"),
+    ],
+    ids=["a batch for each GPU", "known for one GPU only", "measured"],
+)
+def test_without_epochs_there_is_the_time_of_a_step_where_it_is_known(steps, batch, step):
+    (row,) = cells(planned(offer(4), work=training(steps=steps)))
+    assert (row.get("batch", ""), row.get("time per step", "")) == (batch, step)
+
+
+def proposal(options, purpose=None):
+    return Proposal("x", PlanRequest(Path("x.yaml"), purpose=purpose), tuple(options), 0.0)
+
+
+def test_the_recommended_option_has_its_reason():
+    half = Phase("measure", 64, Estimate(Interval.exactly(HOUR)), serial=Interval.exactly(0.1))
+    work = Workload((half,), "l40s", AT_ONCE)
+    options = planned(*(offer(n) for n in (1, 8, 64)), work=work)
+    assert proposal(options).reason == (
+        "Option 2 is recommended: it is the balanced option; 1.9 x the time and 0.23 x the cost of"
+        " 3, the fastest option; 0.21 x the time and 1.7 x the cost of 1, the cheapest option."
+    )
+    assert proposal(options[:1]).reason == (
+        "Option 1 is recommended: it is the fastest and cheapest and balanced option."
+    )
+    assert "No option" in proposal(planned(offer(1, problem="is not up"))).reason
+
+
+def test_options_that_are_too_close_to_call_have_a_recommended_one_all_the_same():
+    unit = Estimate(Interval.around(HOUR, 2.0), "estimated")
+    work = Workload((Phase("measure", 64, unit),), "l40s", AT_ONCE)
+    close = proposal(planned(offer(9), offer(8), work=work), "fastest")
+    assert close.recommended.choice.number == 2
+    assert "Option 2 is recommended: the cheapest of 1 and 2, whose times are too" in close.reason
+
+
+def test_one_measurement_errs_alike_for_all_options_of_its_device():
+    unit = Estimate(Interval.around(HOUR, 4.0), "estimated")
+    work = Workload((Phase("measure", 64, unit),), "l40s", AT_ONCE)
+    same = suggestions(planned(offer(8), offer(16), work=work))[0]
+    assert same.option.number == 2 and not same.ties
+    other = suggestions(planned(offer(8), offer(16, device="a100"), work=work))[0]
+    assert other.ties

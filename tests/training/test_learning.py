@@ -97,8 +97,8 @@ def test_the_number_of_loaders_changes_no_bit(recipe: Recipe, tmp_path: Path) ->
     folders = []
     for count in (0, 2):
         folders.append(tmp_path / str(count))
-        suite.write_corpus(recipe, folders[-1])
-        learning.train(recipe, folders[-1], ("step4", "step12"), DDP(loaders=count))
+        tokens = suite.write_corpus(recipe, folders[-1])
+        learning.train(recipe, folders[-1], ("step4", "step12"), tokens, DDP(loaders=count))
     assert len({(folder / "step12" / "model.safetensors").read_bytes() for folder in folders}) == 1
 
 

@@ -10,6 +10,7 @@ import torch
 from daskmetrics.config import DDP, Recipe
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.training import _learning as learning
+from daskmetrics.training import data as data
 from daskmetrics.training import suite as suite
 from daskmetrics.training._learning import SINGLE, RankSteps, World, read_steps
 from daskmetrics.training.data import staged
@@ -76,7 +77,9 @@ def test_a_training_from_a_copy_has_the_same_weights(tmp_path):
     for name, stage in {"shared": None, "copied": str(tmp_path / "node")}.items():
         folder = tmp_path / name
         suite.write_corpus(recipe, folder)
-        learning.train(recipe, folder, ("step3",), DDP(loaders=0, stage=stage))
+        with staged(folder / "corpus", stage, lambda: None) as corpus:
+            tokens = data.read(recipe, corpus)
+            learning.train(recipe, folder, ("step3",), tokens, DDP(loaders=0))
         weights.append((folder / "step3" / "model.safetensors").read_bytes())
     assert weights[0] == weights[1] and not list((tmp_path / "node").iterdir())
 

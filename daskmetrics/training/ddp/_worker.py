@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -115,10 +116,9 @@ def run_rank(spec: RankSpec) -> int:
 
 def _last_lines(log: Path) -> list[str]:
     """The end of what a rank has printed."""
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - 8192))
-        text = file.read().decode(errors="replace")
-    return [line[-300:] for line in text.splitlines() if line.strip()][-LINES:]
+    with log.open(errors="replace") as file:
+        lines = deque(filter(str.strip, file), LINES)
+    return [line.rstrip()[-300:] for line in lines]
 
 
 @dataclass
@@ -212,9 +212,7 @@ class _Relay:
             file.seek(self.read)
             block = file.read(1 << 20)
         self.read += len(block)
-        facts: dict[str, float] = {}
-        for line_facts in printed(block.decode(errors="replace")):
-            facts |= line_facts
+        facts = printed(block.decode(errors="replace"))
         if "loss" in facts:
             facts = {name: self.latest[name] for name in STEPS & set(self.latest)} | facts
         if "step" in facts:
@@ -228,7 +226,7 @@ class _Relay:
         step = int(numbers["step"])
         rates = {}
         if step > self.latest.get("step", step):
-            for name in {"step", "samples", "tokens"} & set(numbers) & set(self.latest):
+            for name in {"step", "samples", "tokens"} & numbers.keys() & self.latest.keys():
                 rates[name] = (numbers[name] - self.latest[name]) / elapsed
         self.latest = numbers
         self.reported = clock

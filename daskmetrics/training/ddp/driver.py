@@ -73,6 +73,8 @@ def launch(
     """
     topic = f"train-{program.name}-{secrets.token_hex(4)}"
     launcher = _Launcher(client, program, observer, stopping, topic)
+    if program.telemetry:
+        launcher.telemetry = TelemetryFile(program.telemetry)
     client.subscribe_topic(topic, lambda event: launcher.reports.put(event[1]))
     try:
         with suppress(_Stopped):
@@ -91,6 +93,7 @@ class _Launcher:
     observer: TrainingObserver
     stopping: Callable[[], bool]
     topic: str  # of the reports of the ranks
+    telemetry: TelemetryFile | None = None
     reports: queue.SimpleQueue[Mapping[str, Any]] = field(default_factory=queue.SimpleQueue)
     furthest: tuple[float, int] = (0.0, 0)  # epoch and step that the program has reported
     measured: Mapping[str, Any] = field(default_factory=dict)
@@ -101,10 +104,6 @@ class _Launcher:
     placements: tuple[RankPlacement, ...] = ()
     states: dict[int, RankState] = field(default_factory=dict)
     futures: list[Future] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        file = self.program.telemetry
-        self.telemetry = TelemetryFile(file) if file else None
 
     def drive(self) -> None:
         program = self.program
