@@ -314,7 +314,8 @@ def policies(
             yield replace(found, title=f"{name} ({len(table.arms)} arms), {label}. {found.title}")
             stated += own
         yield replace(
-            confidence_table(stated[-3 * len(seeds) :]), title=f"{name}, all costs: stated confidence"
+            confidence_table(stated[-3 * len(seeds) :]),
+            title=f"{name}, all costs: stated confidence",
         )
     yield replace(confidence_table(stated), title="All tables: stated confidence")
 
