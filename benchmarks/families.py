@@ -287,7 +287,7 @@ def _last_checkpoint(table: ScoreTable) -> Iterator[ScoreRow]:
 def policies(
     known: Mapping[str, ScoreTable],
     subset: int,
-    seeds: int,
+    seeds: range,
     budget: float,
     chosen: argparse.Namespace,
 ) -> Iterator[Table]:
@@ -298,9 +298,9 @@ def policies(
     for name, table in joined(known, chosen.reverse).items():
         for label, costs in COSTS.items():
             plan = ReplayPlan(table, replace(costs, subset=subset), budget, 2)
-            own = list(run_trials(plan, [Setting(chosen.policy)], range(seeds), chosen.jobs))
+            own = list(run_trials(plan, [Setting(chosen.policy)], seeds, chosen.jobs))
             others = replace(plan, every=8, confidence_at=())
-            beside = range(min(seeds, chosen.rival_seeds))
+            beside = seeds[: chosen.rival_seeds]
             trials = [
                 *own,
                 *(
@@ -309,12 +309,13 @@ def policies(
                     for trial in _rival(others, rival, beside, chosen.jobs)
                 ),
             ]
-            trials += [sixty_percent_depth(plan, seed) for seed in range(seeds)]
+            trials += [sixty_percent_depth(plan, seed) for seed in seeds]
             found = success_table(trials, SHARES)
             yield replace(found, title=f"{name} ({len(table.arms)} arms), {label}. {found.title}")
             stated += own
         yield replace(
-            confidence_table(stated[-3 * seeds :]), title=f"{name}, all costs: stated confidence"
+            confidence_table(stated[-3 * len(seeds) :]),
+            title=f"{name}, all costs: stated confidence",
         )
     yield replace(confidence_table(stated), title="All tables: stated confidence")
 
@@ -329,12 +330,12 @@ def _rival(plan: ReplayPlan, policy: str, seeds: range, jobs: int) -> list[Repla
 
 
 def losses(
-    known: Mapping[str, ScoreTable], subset: int, seeds: int, policy: str
+    known: Mapping[str, ScoreTable], subset: int, seeds: range, policy: str
 ) -> Iterator[Table]:
     """Stated expected loss of the recommended arm against the true loss, by stated confidence."""
     for name, table in known.items():
         plan = ReplayPlan(table, Scenario("published", subset=subset), max(LOOKS), 1, LOOKS)
-        trials = list(run_trials(plan, [Setting(policy)], range(seeds)))
+        trials = list(run_trials(plan, [Setting(policy)], seeds))
         found = confidence_table(trials)
         steps = [s for trial in trials for s in trial.path if np.isfinite(s.confidence)]
         means = (np.mean([s.expected_loss for s in steps]), np.mean([s.loss for s in steps]))
@@ -350,6 +351,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("section", nargs="*", choices=[*sections, []], default=[])
     parser.add_argument("--models", default="", help="of the searches; separated by commas")
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument(
         "--rival-seeds", type=int, default=10, help="seeds of the other policies, at most"
     )
@@ -367,11 +369,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     else:
         folder = Path(os.environ["DASKMETRICS_PUBLISHED_DATA"])
         known = tables(folder)
-    sections, seeds, subset = (
-        chosen.section or sections,
-        2 if chosen.small else chosen.seeds,
-        2 if chosen.small else 16,
-    )
+    sections = chosen.section or sections
+    count = 2 if chosen.small else chosen.seeds
+    seeds = range(chosen.first_seed, chosen.first_seed + count)
+    subset = 2 if chosen.small else 16
     searched = {
         name: table
         for name, table in known.items()

