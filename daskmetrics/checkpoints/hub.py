@@ -15,7 +15,14 @@ from pathlib import Path
 
 from daskmetrics.checkpoints.folders import MODULES, files_of, keep, recall, revisions_of
 from daskmetrics.config.schema import Model
-from daskmetrics.core.errors import NO_ROOM, ConfigError, DaskmetricsError, DataError, did_you_mean
+from daskmetrics.core.errors import (
+    NO_ROOM,
+    ConfigError,
+    DaskmetricsError,
+    DataError,
+    did_you_mean,
+    system_error,
+)
 from daskmetrics.core.files import cache_folder
 from daskmetrics.core.names import content_key, select_revisions, training_order
 from daskmetrics.core.retry import Fault, GiveUp, RetryPolicy
@@ -50,20 +57,22 @@ class HubUnreachable(ConfigError):
 def client_errors() -> Iterator[None]:
     """Turn what the hub's client raises into `HubUnreachable`: versions of it take their errors
     from different libraries, and a proxy or a firewall can raise anything. Our own errors, and that
-    of a full disk, stay.
+    of a full disk, stay. One of this machine's files is the cause of what is raised.
     """
     try:
         yield
+    except DaskmetricsError:
+        raise
     except Exception as error:
-        if isinstance(error, DaskmetricsError) or getattr(error, "errno", None) in NO_ROOM:
-            raise
-        met = error.__cause__ or error  # the client wraps an answer that it did not expect
+        met = error.__cause__ or error  # the client wraps what it did not expect
+        if getattr(met, "errno", None) in NO_ROOM:
+            raise met from None
         answer = getattr(met, "response", None)
         if answer is not None:
             status = int(answer.status_code)
             raise HubUnreachable(f"the hub answers {status}", status) from None
-        if getattr(met, "filename", None):  # of this machine
-            raise HubUnreachable(str(met)) from None
+        if getattr(met, "filename", None):
+            raise HubUnreachable(str(met)) from met
         raise HubUnreachable(f"the hub cannot be reached ({type(met).__name__})") from None
 
 
@@ -71,7 +80,7 @@ def persist(
     request: Callable[[], object], what: str, pause: Callable[[float], None] = time.sleep
 ) -> None:
     """Make a request of the hub's client for ``what``, again after errors of the network and the
-    server; a `DataError` if the hub refuses, or several attempts fail.
+    server; a `DataError` if the hub refuses, several attempts fail, or this machine's files do.
     """
     for failures in count(1):
         try:
@@ -79,6 +88,9 @@ def persist(
                 request()
             return
         except HubUnreachable as error:
+            if isinstance(error.__cause__, OSError):
+                reason = system_error(error.__cause__)
+                raise DataError(f"{what} could not be downloaded: {reason}") from None
             fault = Fault.EXCEPTION
             if 400 <= error.status < 500 and error.status not in _PASSING:
                 fault = Fault.PERMANENT
