@@ -4,6 +4,7 @@ network; and downloads that are tried again.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -31,6 +32,8 @@ from daskmetrics.core.text import shortened
 REQUESTS = 8  # at once
 TRIES = RetryPolicy(exceptions=4, delay=1.0, longest_delay=60.0)  # beside those of the client
 _PASSING = (408, 425, 429)  # the server is busy
+# of this machine's files, which stay as they are; a file that another process moves comes again
+_LASTING = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG})
 _ALLOW = (
     "Accept its terms on the hub's page, and log in with 'hf auth login' or set HF_TOKEN where the"
     " downloads run"
@@ -80,7 +83,7 @@ def persist(
     request: Callable[[], object], what: str, pause: Callable[[float], None] = time.sleep
 ) -> None:
     """Make a request of the hub's client for ``what``, again after errors of the network and the
-    server; a `DataError` if the hub refuses, several attempts fail, or this machine's files do.
+    server; a `DataError` if the hub or this machine refuses, or several attempts fail.
     """
     for failures in count(1):
         try:
@@ -88,9 +91,9 @@ def persist(
                 request()
             return
         except HubUnreachable as error:
-            if isinstance(error.__cause__, OSError):
-                reason = system_error(error.__cause__)
-                raise DataError(f"{what} could not be downloaded: {reason}") from None
+            cause = error.__cause__
+            if isinstance(cause, OSError) and cause.errno in _LASTING:
+                raise DataError(f"{what} could not be downloaded: {system_error(cause)}") from None
             fault = Fault.EXCEPTION
             if 400 <= error.status < 500 and error.status not in _PASSING:
                 fault = Fault.PERMANENT
