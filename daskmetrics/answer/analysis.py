@@ -233,8 +233,10 @@ def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
     >>> round(rank_correlation([1, 2, 3, 4], [10, 20, 40, 30]), 3)
     0.8
     """
-    from scipy.stats import spearmanr
+    import pandas
 
     if any(np.ptp(side) == 0 for side in (a, b)):
         return math.nan
-    return float(spearmanr(a, b).statistic)
+    # as scipy.stats does, whose import takes half a second
+    ranks = [pandas.Series(side).rank() for side in (a, b)]
+    return float(np.corrcoef(ranks)[0, 1])

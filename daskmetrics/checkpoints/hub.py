@@ -4,6 +4,7 @@ network; and downloads that are tried again.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -15,7 +16,14 @@ from pathlib import Path
 
 from daskmetrics.checkpoints.folders import MODULES, files_of, keep, recall, revisions_of
 from daskmetrics.config.schema import Model
-from daskmetrics.core.errors import NO_ROOM, ConfigError, DaskmetricsError, DataError, did_you_mean
+from daskmetrics.core.errors import (
+    NO_ROOM,
+    ConfigError,
+    DaskmetricsError,
+    DataError,
+    did_you_mean,
+    system_error,
+)
 from daskmetrics.core.files import cache_folder
 from daskmetrics.core.names import content_key, select_revisions, training_order
 from daskmetrics.core.retry import Fault, GiveUp, RetryPolicy
@@ -24,6 +32,8 @@ from daskmetrics.core.text import shortened
 REQUESTS = 8  # at once
 TRIES = RetryPolicy(exceptions=4, delay=1.0, longest_delay=60.0)  # beside those of the client
 _PASSING = (408, 425, 429)  # the server is busy
+# of this machine's files, which stay as they are; a file that another process moves comes again
+_LASTING = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG})
 _ALLOW = (
     "Accept its terms on the hub's page, and log in with 'hf auth login' or set HF_TOKEN where the"
     " downloads run"
@@ -50,20 +60,22 @@ class HubUnreachable(ConfigError):
 def client_errors() -> Iterator[None]:
     """Turn what the hub's client raises into `HubUnreachable`: versions of it take their errors
     from different libraries, and a proxy or a firewall can raise anything. Our own errors, and that
-    of a full disk, stay.
+    of a full disk, stay. One of this machine's files is the cause of what is raised.
     """
     try:
         yield
+    except DaskmetricsError:
+        raise
     except Exception as error:
-        if isinstance(error, DaskmetricsError) or getattr(error, "errno", None) in NO_ROOM:
-            raise
-        met = error.__cause__ or error  # the client wraps an answer that it did not expect
+        met = error.__cause__ or error  # the client wraps what it did not expect
+        if getattr(met, "errno", None) in NO_ROOM:
+            raise met from None
         answer = getattr(met, "response", None)
         if answer is not None:
             status = int(answer.status_code)
             raise HubUnreachable(f"the hub answers {status}", status) from None
-        if getattr(met, "filename", None):  # of this machine
-            raise HubUnreachable(str(met)) from None
+        if getattr(met, "filename", None):
+            raise HubUnreachable(str(met)) from met
         raise HubUnreachable(f"the hub cannot be reached ({type(met).__name__})") from None
 
 
@@ -71,7 +83,7 @@ def persist(
     request: Callable[[], object], what: str, pause: Callable[[float], None] = time.sleep
 ) -> None:
     """Make a request of the hub's client for ``what``, again after errors of the network and the
-    server; a `DataError` if the hub refuses, or several attempts fail.
+    server; a `DataError` if the hub or this machine refuses, or several attempts fail.
     """
     for failures in count(1):
         try:
@@ -79,6 +91,9 @@ def persist(
                 request()
             return
         except HubUnreachable as error:
+            cause = error.__cause__
+            if isinstance(cause, OSError) and cause.errno in _LASTING:
+                raise DataError(f"{what} could not be downloaded: {system_error(cause)}") from None
             fault = Fault.EXCEPTION
             if 400 <= error.status < 500 and error.status not in _PASSING:
                 fault = Fault.PERMANENT

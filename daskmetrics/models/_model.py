@@ -1,9 +1,9 @@
-"""A loaded checkpoint that reads texts."""
+"""A loaded checkpoint that reads texts, in batches under a token budget."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import Self, cast
@@ -15,17 +15,9 @@ from daskmetrics.checkpoints.locations import Location
 from daskmetrics.config import Protocol
 from daskmetrics.core.errors import DataError, is_out_of_memory
 from daskmetrics.core.results import NetworkSize
-from daskmetrics.models import _parts as forward
-from daskmetrics.models._networks import NETWORKS, Network
-from daskmetrics.models._tokens import (
-    InMemory,
-    Tokenizer,
-    pad_batch,
-    plan_batches,
-    reduced_budget,
-    tokens_that_fit,
-)
-from daskmetrics.models._weights import pinned
+from daskmetrics.models._networks import NETWORKS, Network, pinned
+from daskmetrics.models._parts import pad_batch
+from daskmetrics.models._tokens import InMemory, Tokenizer
 
 OnBatch = Callable[[int, Tensor, Tensor, Tensor], None]
 """Receives a layer, rows (B,), states (B, T, D) and mask (B, T); the states are valid during the call only."""
@@ -128,14 +120,14 @@ class LoadedModel:
         """
         if not texts or not layers:
             return
-        self.network.parts.check(self.protocol.state_norm, layers)
+        self._check_norm(layers)
         tokens = self.tokenizer(texts, self.max_length)
         lengths = list(map(len, tokens))
         network = self.network
         side = self.protocol.padding
         budget = self._batch_tokens(max(lengths), len(layers))
         budget = min(_BUDGETS.get(network.key, budget), budget)
-        numbered = network.numbering(side, self.tokenizer.pad)
+        numbered = network.parts.numbering(side, self.tokenizer.pad)
         equal = numbered is None
 
         def read_batch(rows: list[int]) -> None:
@@ -149,7 +141,7 @@ class LoadedModel:
                 on_batch(layer, index, states, mask)
 
             inputs = network.parts.inputs(ids, mask, bool(numbered))
-            forward.run(network.parts, inputs, layers, on_states)
+            network.parts.run(inputs, layers, on_states)
 
         waiting = deque(plan_batches(lengths, budget, equal=equal))
         while waiting:
@@ -168,6 +160,22 @@ class LoadedModel:
         """Whether the protocol asks for the final norm at this layer."""
         mode = self.protocol.state_norm
         return mode == "final_ln" or (mode == "hidden_states" and layer == self.depth)
+
+    def _check_norm(self, layers: Sequence[int]) -> None:
+        """Check that these layers can be read as the protocol says; a `DataError` with the reason
+        otherwise.
+        """
+        parts = self.network.parts
+        state_norm = self.protocol.state_norm
+        # what a block returns is raw, and what transformers returns is after the norm, whatever
+        # that is
+        at_end, other = ("hidden_states", "raw") if parts.blocks else ("raw", "hidden_states")
+        is_needed = state_norm == "final_ln" or (state_norm == at_end and self.depth in layers)
+        if parts.problem and is_needed:
+            raise DataError(
+                f"'state_norm: {state_norm}' cannot be applied to this"
+                f" {parts.reader.config.model_type}: {parts.problem}. Use 'state_norm: {other}'."
+            )
 
     def _batch_tokens(self, longest: int, layers: int) -> int:
         """Padded tokens per batch: those of the protocol, and on a GPU as many as its memory
@@ -189,3 +197,56 @@ class LoadedModel:
     @property
     def _on_gpu(self) -> bool:
         return self.device.type == "cuda"
+
+
+def plan_batches(
+    lengths: Sequence[int], budget: int, rows: Iterable[int] | None = None, equal: bool = False
+) -> list[list[int]]:
+    """Rows of texts, sorted by length and cut into batches of at most ``budget`` padded tokens.
+
+    A text longer than the budget has a batch of its own. With ``equal`` a batch has texts of one
+    length only.
+
+    >>> plan_batches([5, 1, 3, 2], budget=6)
+    [[1, 3], [2], [0]]
+    """
+    if rows is None:
+        rows = range(len(lengths))
+    batches: list[list[int]] = []
+    for row in sorted(rows, key=lambda row: (lengths[row], row)):
+        joins = batches and (not equal or lengths[batches[-1][0]] == lengths[row])
+        if joins and (len(batches[-1]) + 1) * lengths[row] <= budget:
+            batches[-1].append(row)
+        else:
+            batches.append([row])
+    return batches
+
+
+FULL_GPU = 2**16  # padded tokens per batch that keep any GPU busy
+
+
+def tokens_that_fit(free: int, bytes_per_number: int, width: int, layers: int, longest: int) -> int:
+    """Padded tokens per batch for this many free bytes of a GPU, a power of two of at most
+    `FULL_GPU`.
+
+    Counted for each token, in half of the memory: 16 widths of a block, 6 in float32 of a layer's
+    metrics, and three copies of its row of each layer's Gram matrix.
+
+    >>> tokens_that_fit(130 * 2**30, 2, 1024, 25, 256), tokens_that_fit(8 * 2**30, 2, 1024, 25, 256)
+    (65536, 16384)
+    """
+    block = 16 * width * bytes_per_number
+    metrics = 6 * width * 4 + 3 * layers * min(longest, width) * 4
+    fitting = free // 2 // (block + metrics)
+    return min(FULL_GPU, 1 << max(0, fitting.bit_length() - 1))
+
+
+def reduced_budget(batch: Sequence[int], lengths: Sequence[int], budget: int) -> int:
+    """The token budget to try after a batch ran out of memory: half of the budget or of the batch,
+    the smaller one.
+
+    >>> reduced_budget([0, 1, 2], lengths=[10, 10, 20], budget=64)
+    30
+    """
+    padded = len(batch) * max(lengths[row] for row in batch)
+    return max(1, min(budget, padded) // 2)

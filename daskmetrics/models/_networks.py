@@ -1,37 +1,146 @@
-"""Networks of this process: one per architecture, into which the weights of the next checkpoint are
-copied.
+"""From the files of a checkpoint to a network with its weights.
 
-A network that already has the weights of the requested checkpoint is reused without reading a file.
+A process keeps a network per architecture, into which the weights of the next checkpoint are
+copied; they are read in the background if wanted. A network that already has the weights of the
+requested checkpoint is reused without reading a file.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from daskmetrics.checkpoints.folders import WEIGHTS as ADAPTER
 from daskmetrics.checkpoints.folders import read_adapter, read_json
 from daskmetrics.checkpoints.locations import Location, folder_of, source_of
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import content_key
-from daskmetrics.models._parts import NetworkParts, numbering, parts_of
-from daskmetrics.models._tokens import InMemory, import_transformers
-from daskmetrics.models._weights import Prefetch, Weights, changes, loading, open_weights
+from daskmetrics.core.serialization import parse
+from daskmetrics.models._adapters import adapted
+from daskmetrics.models._parts import NetworkParts, parts_of
+from daskmetrics.models._tokens import InMemory, import_transformers, loading
 
 # do not change a network
 _VOLATILE = ("_name_or_path", "transformers_version", "dtype", "torch_dtype")
 _IDLE = 2  # networks kept while not in use
 SAFE_UNPICKLING = (2, 10)  # earlier torch has known holes in weights_only
 
+log = logging.getLogger(__name__)
+
+Weights = Mapping[str, Tensor]
 Layout = tuple[tuple[str, tuple[int, ...], torch.dtype], ...]
 """Names, shapes and dtypes of weights."""
+
+
+def open_weights(location: Location) -> Weights | None:
+    """All tensors by their names in the files, memory-mapped; None if there are no readable
+    files.
+    """
+    from safetensors import safe_open
+
+    weights: dict[str, Tensor] = {}
+    try:
+        with loading("the weights", location.path):
+            for path in _files(location):
+                with safe_open(path, framework="pt") as file:
+                    weights |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    except DataError:  # transformers loads them next and reports what is wrong
+        return None
+    return weights or None
+
+
+def _files(location: Location) -> list[Path]:
+    folder = folder_of(location)
+    if folder is None:
+        return []
+    if location.base is not None:
+        return [folder / ADAPTER]
+    single = folder / "model.safetensors"
+    index = folder / "model.safetensors.index.json"
+    if single.is_file():
+        return [single]
+    if not index.is_file():
+        return []
+    names = set(parse(index.read_text("utf-8"))["weight_map"].values())
+    return [folder / name for name in sorted(names)]
+
+
+def pinned(tensor: Tensor) -> Tensor:
+    """A copy in pinned (page-locked) memory, from which a GPU reads beside its work; in ordinary
+    memory without any.
+    """
+    try:
+        return tensor.pin_memory()
+    except RuntimeError as error:
+        _warn_once(" ".join(str(error).split()))
+        return tensor.clone()
+
+
+@cache
+def _warn_once(reason: str) -> None:
+    log.warning("Copies to the GPU wait for its work: no memory could be pinned (%s).", reason)
+
+
+class Prefetch:
+    """Reads the weights of one checkpoint into memory in the background; holds no more than one."""
+
+    def __init__(self) -> None:
+        self._location: Location | None = None
+        self._weights: Weights | None = None
+        self._thread: Thread | None = None
+
+    def begin(
+        self, location: Location, pin: bool = False, names: Collection[str] | None = None
+    ) -> None:
+        """Start to read, unless another checkpoint is being read; weights that were read and not
+        taken are dropped.
+
+        Tensors with other ``names``, such as those of a head, stay in the files. A GPU copies
+        asynchronously from pinned (page-locked) memory.
+        """
+        if location == self._location or (self._thread is not None and self._thread.is_alive()):
+            return
+        self._location = location
+        self._weights = None
+        self._thread = Thread(
+            target=self._read, args=(location, pin, names), name="prefetch", daemon=True
+        )
+        self._thread.start()
+
+    def take(self, location: Location) -> Weights | None:
+        """The weights of this checkpoint, if they were read; waits for them if they are being
+        read.
+        """
+        weights = None
+        if location == self._location:
+            if self._thread is not None:
+                self._thread.join()
+            weights = self._weights
+        self._location = self._weights = None
+        return weights
+
+    def _read(self, location: Location, pin: bool, names: Collection[str] | None) -> None:
+        mapped = open_weights(location)
+        if mapped is None:
+            return
+        copy = pinned if pin else torch.clone
+        weights = dict(mapped)
+        for name, tensor in mapped.items():
+            if names is None or name in names:
+                weights[name] = copy(tensor)
+        if location == self._location:
+            self._weights = weights
 
 
 @dataclass(eq=False)
@@ -50,16 +159,6 @@ class Network:
     # parameters of the base that the adapters changed
     _of_base: dict[str, Tensor] = field(default_factory=dict)
     is_stable: bool = True  # whether a forward pass leaves its weights and its settings as they are
-    # of these weights, by side and id of the padding
-    _numbering: dict[tuple[str, int], bool | None] = field(default_factory=dict)
-
-    def numbering(self, side: str, pad: int) -> bool | None:
-        """Whether positions are passed with padded texts; None if texts of different lengths must
-        not share a batch.
-        """
-        if (side, pad) not in self._numbering:
-            self._numbering[side, pad] = numbering(self.parts, side, pad)
-        return self._numbering[side, pad]
 
     def swap(self, location: Location, weights: Weights) -> bool:
         """Copy weights of the same layout into the network; returns False, changing nothing, if the
@@ -74,7 +173,7 @@ class Network:
         self.location = location
         self.base = None
         self._of_base.clear()
-        self._numbering.clear()  # positions that were zero at first may not be so any more
+        self.parts.numberings.clear()
         return True
 
     def adapt(self, location: Location, weights: Weights) -> None:
@@ -87,18 +186,23 @@ class Network:
                 " changes its own weights or settings when it reads. Merge it into its base with"
                 " merge_and_unload() of peft."
             )
-        changed = changes(self.module, weights, read_adapter(Path(location.path)), location.path)
         parameters = dict(self.module.named_parameters())
         with torch.no_grad():
-            # subtracting an adapter would leave errors of rounding
-            for name, tensor in self._of_base.items():
+            if self.base is not None:
+                # subtracting the adapter before would leave errors of rounding
+                for name, tensor in self._of_base.items():
+                    parameters[name].copy_(tensor)
+                self.location = self.base
+                self.base = None
+            self.parts.numberings.clear()
+            changed = adapted(
+                self.module, weights, read_adapter(Path(location.path)), location.path
+            )
+            for name, tensor in changed.items():
+                self._of_base.setdefault(name, parameters[name].clone())
                 parameters[name].copy_(tensor)
-            for name, change in changed.items():
-                tensor = self._of_base.setdefault(name, parameters[name].clone())
-                parameters[name].copy_(change.of(tensor))
         self.location = location
         self.base = location.base
-        self._numbering.clear()
 
 
 class NetworkPool:

@@ -1,13 +1,15 @@
-"""The parts of a network, found by what they do in a forward pass over a few tokens, and not by
-their names; and one forward pass that hands out the states of each layer and stops after the
-deepest requested one.
+"""From token ids to the states of each layer: one forward pass that hands them out, and stops after
+the deepest requested one.
+
+The parts of a network are found by what they do in a pass over a few tokens, and not by their
+names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from inspect import signature
 from itertools import chain, cycle, islice, pairwise
 from typing import Any
@@ -17,11 +19,18 @@ from torch import Tensor, nn
 
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.results import NetworkSize
-from daskmetrics.models._tokens import pad_batch
 
 TOKENS = 8  # of the probe
 # of what torch says in a plain RuntimeError of a part that computes in float32 only
 MIXED_TYPES = ("dtype", "scalar type", "not implemented for")
+
+
+OnStates = Callable[[int, Tensor], None]
+"""Receives a layer and its raw states (B, T, D), which are not kept."""
+
+
+class _StopForward(Exception):
+    """Ends the pass after the deepest requested layer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,32 +48,8 @@ class NetworkParts:
     problem: str = ""  # why the final norm is not known; empty if it is
     first_position: int = 0  # RoBERTa and its kin number tokens from 2
     positions: int | None = None  # tokens of the longest text
-
-    def check(self, state_norm: str, layers: Iterable[int]) -> None:
-        """Check that these layers can be read in this way; a `DataError` with the reason
-        otherwise.
-        """
-        # what a block returns is raw, and what transformers returns is after the norm, whatever
-        # that is
-        at_end = "hidden_states" if self.blocks else "raw"
-        if self.problem and (
-            state_norm == "final_ln" or (state_norm == at_end and self.depth in layers)
-        ):
-            kind = self.reader.config.model_type
-            other = "raw" if self.blocks else "hidden_states"
-            raise DataError(
-                f"'state_norm: {state_norm}' cannot be applied to this {kind}: {self.problem}. "
-                f"Use 'state_norm: {other}'."
-            )
-
-    def inputs(self, ids: Tensor, mask: Tensor, numbered: bool) -> dict[str, Tensor]:
-        """Arguments of the network's forward for token ids and mask (B, T), with or without
-        positions.
-        """
-        inputs = {"input_ids": ids, "attention_mask": mask.long()}
-        if numbered:
-            inputs["position_ids"] = self.first_position + (mask.long().cumsum(1) - 1).clamp(min=0)
-        return inputs
+    # of the present weights: positions that were zero at first may not be so any more
+    numberings: dict[tuple[str, int], bool | None] = field(default_factory=dict)
 
     def size(self, layers: Iterable[int], whole: int) -> NetworkSize | None:
         """The size of the network; None if the blocks are not known."""
@@ -83,6 +68,15 @@ class NetworkParts:
             needed.append(sum(w.numel() for w in outside.union(*by_block[:layer])))
             computed.append(sum(w.numel() for w in chain.from_iterable(by_block[:layer])))
         return NetworkSize(tuple(needed), tuple(computed), heads * width, whole)
+
+    def inputs(self, ids: Tensor, mask: Tensor, numbered: bool) -> dict[str, Tensor]:
+        """Arguments of the network's forward for token ids and mask (B, T), with or without
+        positions.
+        """
+        inputs = {"input_ids": ids, "attention_mask": mask.long()}
+        if numbered:
+            inputs["position_ids"] = self.first_position + (mask.long().cumsum(1) - 1).clamp(min=0)
+        return inputs
 
     def takes(self, argument: str) -> bool:
         """Whether the network's forward has an argument of this name."""
@@ -103,6 +97,102 @@ class NetworkParts:
                 f" {str(dtype).removeprefix('torch.')}: a part of it computes in another type"
                 f" ({error}). Use 'dtype: float32' in the protocol."
             ) from error
+
+    @torch.inference_mode()
+    def run(
+        self, inputs: Mapping[str, Tensor], layers: Collection[int], on_states: OnStates
+    ) -> None:
+        """Call ``on_states`` with the states of each requested layer as its block returns them,
+        before any final norm.
+
+        Layer 0 is the input of the first block. Where the blocks are known, no states are kept and
+        no block after the deepest requested layer runs; otherwise all states are kept until the
+        pass ends.
+        """
+        if not self.blocks:
+            self._by_outputs(inputs, layers, on_states)
+            return
+        deepest = max(layers)
+        layer = 0
+
+        def show(states: Tensor) -> None:
+            if layer in layers:
+                on_states(layer, states)
+            if layer == deepest:
+                raise _StopForward
+
+        def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            if layer == 0:
+                show(states_given(args, kwargs))
+
+        def after(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:
+            nonlocal layer
+            layer += 1
+            show(states_returned(output))
+
+        with ExitStack() as hooks, suppress(_StopForward):
+            first = self.blocks[0]
+            hooks.callback(first.register_forward_pre_hook(before, with_kwargs=True).remove)
+            for block in dict.fromkeys(self.blocks[:deepest]):
+                hooks.callback(block.register_forward_hook(after).remove)
+            self(inputs)
+
+    def _by_outputs(
+        self, inputs: Mapping[str, Tensor], layers: Collection[int], on_states: OnStates
+    ) -> None:
+        before_norm: list[Tensor] = []
+        with ExitStack() as hooks:
+            if self.final_norm is not None:
+                handle = self.final_norm.register_forward_pre_hook(
+                    lambda _, args, kwargs: before_norm.append(states_given(args, kwargs)),
+                    with_kwargs=True,
+                )
+                hooks.callback(handle.remove)
+            hidden = self(inputs, output_hidden_states=True).hidden_states
+        for layer in sorted(layers):
+            states = hidden[layer]
+            if before_norm and layer == self.depth:
+                # transformers has applied the final norm to the last layer only
+                states = before_norm[0]
+            on_states(layer, states)
+
+    def numbering(self, side: str, pad: int) -> bool | None:
+        """Whether positions are passed with texts that are padded with this id; None if texts of
+        different lengths must not share a batch.
+
+        A short text is read alone, and beside a longer one: with positions if the padding is on the
+        left, then without. The first way that gives the same states, up to rounding in their dtype,
+        is used for all texts. A network whose states depend on the padding either way is read in
+        batches of texts of equal length.
+        """
+        if (side, pad) in self.numberings:
+            return self.numberings[side, pad]
+        ids = probe(self.reader, TOKENS).tolist()
+        texts = [ids[:3], ids[3:]]
+        device = next(self.reader.parameters()).device
+
+        def states(batch: list[list[int]], numbered: bool) -> dict[int, Tensor]:
+            """States of the tokens of the first text at all layers."""
+            padded, mask = (tensor.to(device) for tensor in pad_batch(batch, pad, side))
+            by_layer: dict[int, Tensor] = {}
+
+            def keep(layer: int, raw: Tensor) -> None:
+                by_layer[layer] = raw[0, mask[0]]
+
+            self.run(self.inputs(padded, mask, numbered), range(self.depth + 1), keep)
+            return by_layer
+
+        alone = states(texts[:1], numbered=False)
+        result = None
+        for numbered in (True, False):
+            if numbered and (side != "left" or not self.takes("position_ids")):
+                continue
+            beside = states(texts, numbered)
+            if all(_are_close(alone[layer], beside[layer]) for layer in alone):
+                result = numbered
+                break
+        self.numberings[side, pad] = result
+        return result
 
 
 def states_given(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -313,104 +403,22 @@ def _same(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all())
 
 
-OnStates = Callable[[int, Tensor], None]
-"""Receives a layer and its raw states (B, T, D), which are not kept."""
+def pad_batch(tokens: Sequence[Any], pad: int, side: str) -> tuple[Tensor, Tensor]:
+    """Token ids (B, T) and mask (B, T), padded on the ``right`` or on the ``left``.
 
-
-class _StopForward(Exception):
-    """Ends the pass after the deepest requested layer."""
-
-
-@torch.inference_mode()
-def run(
-    parts: NetworkParts, inputs: Mapping[str, Tensor], layers: Collection[int], on_states: OnStates
-) -> None:
-    """Call ``on_states`` with the states of each requested layer as its block returns them, before
-    any final norm.
-
-    Layer 0 is the input of the first block. Where the blocks are known, no states are kept and no
-    block after the deepest requested layer runs; otherwise all states are kept until the pass ends.
+    >>> pad_batch([[5, 6], [7]], pad=0, side="left")[0].tolist()
+    [[5, 6], [0, 7]]
     """
-    if not parts.blocks:
-        _by_outputs(parts, inputs, layers, on_states)
-        return
-    deepest = max(layers)
-    layer = 0
-
-    def show(states: Tensor) -> None:
-        if layer in layers:
-            on_states(layer, states)
-        if layer == deepest:
-            raise _StopForward
-
-    def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if layer == 0:
-            show(states_given(args, kwargs))
-
-    def after(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:
-        nonlocal layer
-        layer += 1
-        show(states_returned(output))
-
-    with ExitStack() as hooks, suppress(_StopForward):
-        hooks.callback(parts.blocks[0].register_forward_pre_hook(before, with_kwargs=True).remove)
-        for block in dict.fromkeys(parts.blocks[:deepest]):
-            hooks.callback(block.register_forward_hook(after).remove)
-        parts(inputs)
-
-
-def _by_outputs(
-    parts: NetworkParts, inputs: Mapping[str, Tensor], layers: Collection[int], on_states: OnStates
-) -> None:
-    before_norm: list[Tensor] = []
-    with ExitStack() as hooks:
-        if parts.final_norm is not None:
-            handle = parts.final_norm.register_forward_pre_hook(
-                lambda _, args, kwargs: before_norm.append(states_given(args, kwargs)),
-                with_kwargs=True,
-            )
-            hooks.callback(handle.remove)
-        hidden = parts(inputs, output_hidden_states=True).hidden_states
-    for layer in sorted(layers):
-        states = hidden[layer]
-        if before_norm and layer == parts.depth:
-            # transformers has applied the final norm to the last layer only
-            states = before_norm[0]
-        on_states(layer, states)
-
-
-def numbering(parts: NetworkParts, side: str, pad: int) -> bool | None:
-    """Whether positions are passed with texts that are padded with this id; None if texts of
-    different lengths must not share a batch.
-
-    A short text is read alone, and beside a longer one: with positions if the padding is on the
-    left, then without. The first way that gives the same states, up to rounding in their dtype, is
-    used for all texts. A network whose states depend on the padding either way is read in batches
-    of texts of equal length.
-    """
-    ids = probe(parts.reader, TOKENS).tolist()
-    texts = [ids[:3], ids[3:]]
-    device = next(parts.reader.parameters()).device
-
-    def states(batch: list[list[int]], numbered: bool) -> dict[int, Tensor]:
-        """States of the tokens of the first text at all layers."""
-        padded, mask = (tensor.to(device) for tensor in pad_batch(batch, pad, side))
-        by_layer: dict[int, Tensor] = {}
-
-        def keep(layer: int, raw: Tensor) -> None:
-            by_layer[layer] = raw[0, mask[0]]
-
-        run(parts, parts.inputs(padded, mask, numbered), range(parts.depth + 1), keep)
-        return by_layer
-
-    alone = states(texts[:1], numbered=False)
-    for numbered in (True, False):
-        if numbered and (side != "left" or not parts.takes("position_ids")):
-            continue
-        beside = states(texts, numbered)
-        if all(_are_close(alone[layer], beside[layer]) for layer in alone):
-            return numbered
-    return None
+    width = max(len(row) for row in tokens)
+    ids = torch.full((len(tokens), width), pad)
+    mask = torch.zeros((len(tokens), width), dtype=torch.bool)
+    for i, row in enumerate(tokens):
+        span = slice(0, len(row))
+        if side == "left":
+            span = slice(width - len(row), width)
+        ids[i, span] = torch.as_tensor(row)
+        mask[i, span] = True
+    return ids, mask
 
 
 def _are_close(a: Tensor, b: Tensor) -> bool:

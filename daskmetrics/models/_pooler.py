@@ -17,7 +17,7 @@ from daskmetrics.core.errors import DataError
 from daskmetrics.core.text import listed
 from daskmetrics.models._hooks import HookedModel
 from daskmetrics.models._model import LoadedModel
-from daskmetrics.models._weights import loading
+from daskmetrics.models._tokens import loading
 
 OnVectors = Callable[[NDArray[np.intp], Sequence[NDArray[np.float32]], NDArray[np.int64]], None]
 """Receives rows (B,), for each pooling the vectors (L, B, D) of these texts, and their numbers of tokens (B,)."""

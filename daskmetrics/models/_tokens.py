@@ -1,26 +1,24 @@
-"""Texts as token ids, cached by tokenizer and texts, and as batches under a token budget."""
+"""Texts as token ids, cached by tokenizer and texts; and how the library that reads them is imported."""
 
 from __future__ import annotations
 
 import os
 import unicodedata
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from daskmetrics.checkpoints.folders import TOKENIZER
 from daskmetrics.checkpoints.locations import Location, folder_of, source_of, tokenizer_of
 from daskmetrics.core.corpus import digest
 from daskmetrics.core.errors import DataError
-from daskmetrics.models._weights import loading
 
 _CHUNK = 1024  # texts per call of the tokenizer: what it returns is ten times as large as the ids
 # config.json may name its class
@@ -58,6 +56,26 @@ class LRUCache(Generic[V]):
         return value
 
 
+@contextmanager
+def loading(what: str, path: str) -> Iterator[None]:
+    """Turn whatever foreign files raise, which can be anything, into a `DataError`."""
+    try:
+        yield
+    except Exception as error:
+        raise DataError(f"Cannot load {what} in '{path}': {error}") from error
+
+
+def import_transformers() -> Any:
+    """The transformers library, without its progress bars and log lines."""
+    # its threads would compete with those of other workers
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    import transformers
+
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    return transformers
+
+
 Tokens: TypeAlias = NDArray[np.int32]
 """Token ids of a text, at least one."""
 
@@ -86,23 +104,14 @@ class Tokenizer:
         else:
             self._key = _content_key(location)
             self.of_transformers = _TOKENIZERS.get(self._key, lambda: _load(location))
-
-    @property
-    def pad(self) -> int:
-        """The token id to pad with; some tokenizers have no padding token."""
         tokenizer = self.of_transformers
         candidates = (tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id, 0)
-        return next(int(token) for token in candidates if token is not None)
-
-    @property
-    def limit(self) -> int | None:
-        """Tokens of the longest text that the tokenizer was made for; None if it states no such
-        number.
-        """
-        limit = self.of_transformers.model_max_length
-        if _SANE[0] <= limit <= _SANE[1]:
-            return int(limit)
-        return None
+        # some tokenizers have no padding token
+        self.pad = next(int(token) for token in candidates if token is not None)
+        # tokens of the longest text that it was made for, if it states such a number
+        self.limit: int | None = None
+        if _SANE[0] <= tokenizer.model_max_length <= _SANE[1]:
+            self.limit = int(tokenizer.model_max_length)
 
     def __call__(self, texts: Sequence[str], max_length: int) -> list[Tokens]:
         """The first ``max_length`` tokens of each text."""
@@ -215,85 +224,3 @@ def _plain(text: str) -> str:
     """A text without what tokenizers drop."""
     folded = unicodedata.normalize("NFKD", text).casefold()
     return "".join(char for char in folded if unicodedata.category(char)[0] not in "MZC")
-
-
-def import_transformers() -> Any:
-    """The transformers library, without its progress bars and log lines."""
-    # its threads would compete with those of other workers
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    import transformers
-
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    return transformers
-
-
-def plan_batches(
-    lengths: Sequence[int], budget: int, rows: Iterable[int] | None = None, equal: bool = False
-) -> list[list[int]]:
-    """Rows of texts, sorted by length and cut into batches of at most ``budget`` padded tokens.
-
-    A text longer than the budget has a batch of its own. With ``equal`` a batch has texts of one
-    length only.
-
-    >>> plan_batches([5, 1, 3, 2], budget=6)
-    [[1, 3], [2], [0]]
-    """
-    if rows is None:
-        rows = range(len(lengths))
-    batches: list[list[int]] = []
-    for row in sorted(rows, key=lambda row: (lengths[row], row)):
-        joins = batches and (not equal or lengths[batches[-1][0]] == lengths[row])
-        if joins and (len(batches[-1]) + 1) * lengths[row] <= budget:
-            batches[-1].append(row)
-        else:
-            batches.append([row])
-    return batches
-
-
-FULL_GPU = 2**16  # padded tokens per batch that keep any GPU busy
-
-
-def tokens_that_fit(free: int, bytes_per_number: int, width: int, layers: int, longest: int) -> int:
-    """Padded tokens per batch for this many free bytes of a GPU, a power of two of at most
-    `FULL_GPU`.
-
-    Counted for each token, in half of the memory: 16 widths of a block, 6 in float32 of a layer's
-    metrics, and three copies of its row of each layer's Gram matrix.
-
-    >>> tokens_that_fit(130 * 2**30, 2, 1024, 25, 256), tokens_that_fit(8 * 2**30, 2, 1024, 25, 256)
-    (65536, 16384)
-    """
-    block = 16 * width * bytes_per_number
-    metrics = 6 * width * 4 + 3 * layers * min(longest, width) * 4
-    fitting = free // 2 // (block + metrics)
-    return min(FULL_GPU, 1 << max(0, fitting.bit_length() - 1))
-
-
-def reduced_budget(batch: Sequence[int], lengths: Sequence[int], budget: int) -> int:
-    """The token budget to try after a batch ran out of memory: half of the budget or of the batch,
-    the smaller one.
-
-    >>> reduced_budget([0, 1, 2], lengths=[10, 10, 20], budget=64)
-    30
-    """
-    padded = len(batch) * max(lengths[row] for row in batch)
-    return max(1, min(budget, padded) // 2)
-
-
-def pad_batch(tokens: Sequence[Any], pad: int, side: str) -> tuple[Tensor, Tensor]:
-    """Token ids (B, T) and mask (B, T), padded on the ``right`` or on the ``left``.
-
-    >>> pad_batch([[5, 6], [7]], pad=0, side="left")[0].tolist()
-    [[5, 6], [0, 7]]
-    """
-    width = max(len(row) for row in tokens)
-    ids = torch.full((len(tokens), width), pad)
-    mask = torch.zeros((len(tokens), width), dtype=torch.bool)
-    for i, row in enumerate(tokens):
-        span = slice(0, len(row))
-        if side == "left":
-            span = slice(width - len(row), width)
-        ids[i, span] = torch.as_tensor(row)
-        mask[i, span] = True
-    return ids, mask

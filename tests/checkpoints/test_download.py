@@ -4,6 +4,8 @@ be in.
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -96,6 +98,30 @@ def test_a_download_ends_with_an_error_that_says_what_to_do(hub, fault, message)
     with pytest.raises(DataError, match=message):
         downloaded()
     assert not located().rolling.entry.complete.exists()
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [(errno.EACCES, r"'/cache/x': Permission denied\. Please make the place writable"), (errno.ENOSPC, "No space")],
+)  # fmt: skip
+def test_a_download_is_not_tried_again_after_an_error_of_this_machine(number, message, wrapped):
+    attempts = []
+
+    def request():
+        attempts.append(1)
+        try:
+            # that of a full disk names no file
+            raise OSError(number, os.strerror(number), *["/cache/x"] * (number == errno.EACCES))
+        except OSError as error:
+            if wrapped:
+                raise RuntimeError("the client failed") from error
+            raise
+
+    kind = DataError if number == errno.EACCES else OSError
+    with pytest.raises(kind, match=message):
+        client.persist(request, "the file")
+    assert len(attempts) == 1
 
 
 def test_the_token_goes_to_the_hub_and_not_to_the_host_of_the_weights(hub, tmp_path):

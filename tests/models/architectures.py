@@ -273,7 +273,7 @@ def row(kind: str, folder: Path, other: Path) -> list[str]:
         names = {module: name for name, module in network.parts.reader.named_modules()}
         norm = names[network.parts.final_norm] if network.parts.final_norm else "none"
         left = {True: "with positions", False: "as it is", None: "in batches of equal length"}[
-            network.numbering("left", model.tokenizer.pad)
+            network.parts.numbering("left", model.tokenizer.pad)
         ]
         cells = [kind, norm, "yes" if network.parts.blocks else "no", left]
     numbers = (largest_difference(folder), change_by_order(folder, other))

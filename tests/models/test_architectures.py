@@ -24,7 +24,6 @@ from transformers import (
 from daskmetrics.config import Protocol
 from daskmetrics.core.errors import DataError
 from daskmetrics.models import LoadedModel
-from daskmetrics.models import _parts as forward
 from daskmetrics.models._parts import parts_of
 
 from .architectures import (
@@ -67,14 +66,14 @@ def test_vectors_in_batches_are_those_of_transformers_one_text_at_a_time(tmp_pat
 def states_of(parts, layers):
     """States of one short text at some layers."""
     seen, ids = {}, torch.arange(8)[None]
-    forward.run(parts, parts.inputs(ids, torch.ones_like(ids), False), layers, seen.__setitem__)
+    parts.run(parts.inputs(ids, torch.ones_like(ids), False), layers, seen.__setitem__)
     return seen
 
 
 def test_no_hook_stays(tmp_path, minilm):
     network = AutoModel.from_pretrained(build("gpt_neox", tmp_path / "0", minilm)).eval()
     parts = parts_of(network)
-    forward.numbering(parts, "left", 0)
+    parts.numbering("left", 0)
     states_of(parts, [0, 2])
     assert not any(
         module._forward_hooks or module._forward_pre_hooks for module in network.modules()
@@ -200,7 +199,7 @@ def test_positions_that_training_makes_matter_are_noticed(tmp_path, minilm, fres
     for folder in folders:
         with LoadedModel(at(folder), Protocol(padding="left")) as model:
             vectors = encode(model, TEXTS, range(4), "mean")
-            numberings.append(model.network.numbering("left", model.tokenizer.pad))
+            numberings.append(model.network.parts.numbering("left", model.tokenizer.pad))
         np.testing.assert_allclose(
             vectors, expected(folder, "final_ln"), atol=1e-5 * abs(vectors).max()
         )
@@ -212,7 +211,9 @@ def test_rounding_in_half_precision_is_no_dependence_on_padding(tmp_path, minilm
     found = {}
     for kind in ("gpt2", "roberta", "gpt_neox", "bloom", "mamba", "bart"):
         with LoadedModel(at(build(kind, tmp_path / kind, minilm)), Protocol(dtype=dtype)) as model:
-            found[kind] = tuple(model.network.numbering(side, 0) for side in ("left", "right"))
+            found[kind] = tuple(
+                model.network.parts.numbering(side, 0) for side in ("left", "right")
+            )
     assert found == {
         **dict.fromkeys(("gpt2", "roberta", "gpt_neox"), (True, False)),
         **dict.fromkeys(("bloom", "mamba"), (False, False)),

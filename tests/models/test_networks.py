@@ -11,7 +11,7 @@ from transformers import AutoModel
 
 from daskmetrics.core.errors import DataError
 from daskmetrics.models import _networks as networks
-from daskmetrics.models._weights import open_weights
+from daskmetrics.models._networks import open_weights
 
 from .architectures import at, build
 

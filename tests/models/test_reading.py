@@ -107,7 +107,9 @@ class Memory:
     """Memory for so many padded tokens; records each request."""
 
     def __init__(self, read, tokens):
-        read.network.numbering(read.protocol.padding, read.tokenizer.pad)  # reads a few tokens, too
+        read.network.parts.numbering(
+            read.protocol.padding, read.tokenizer.pad
+        )  # reads a few tokens, too
         self.requests, self.tokens = [], tokens
         read.network.module.register_forward_pre_hook(self.allocate, with_kwargs=True)
 

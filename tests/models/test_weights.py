@@ -4,7 +4,7 @@ import torch
 
 from daskmetrics.config import Protocol
 from daskmetrics.models import LoadedModel
-from daskmetrics.models._weights import Prefetch, open_weights
+from daskmetrics.models._networks import Prefetch, open_weights
 
 from .architectures import at, build, encode
 
@@ -55,7 +55,8 @@ def test_tensors_that_no_parameter_needs_are_not_read_ahead(
     folders = [build("gpt_neox", tmp_path / str(seed), minilm, seed, head=True) for seed in (0, 1)]
     protocol, texts, copied = Protocol(), ["one text", "another one"], []
     monkeypatch.setattr(
-        "daskmetrics.models._weights.pinned", lambda each: copied.append(each.shape) or each.clone()
+        "daskmetrics.models._networks.pinned",
+        lambda each: copied.append(each.shape) or each.clone(),
     )
     monkeypatch.setattr(LoadedModel, "_on_gpu", True)
     with LoadedModel(at(folders[0]), protocol, "cpu", at(folders[1])) as model:
