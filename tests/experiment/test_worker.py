@@ -24,7 +24,7 @@ from daskmetrics.experiment._worker import LayerEmbeddings
 
 FEW, MORE = ["curvature", "anisotropy"], ["anisotropy", "alpha_req", "curvature", "cka_next"]
 PROMPTS = ["one two three", "four five", "six seven eight nine", "ten"]
-NOWHERE = Location("nowhere", None, "nowhere")
+NOWHERE = Location("/nowhere", None, "nowhere")  # a name without a slash is looked for on the hub
 
 
 @pytest.fixture
