@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 
 import numpy as np
@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskmetrics.bandit import Budget, Choice, Learner, Outcome, Pick, least_budget, policy_named
+from daskmetrics.bandit import model as model_module
 from daskmetrics.bandit._state import MissingLooks, covering_costs
 from daskmetrics.bandit.policies import BUILT_IN
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, DataError
@@ -37,20 +38,32 @@ def failing(world, fails):
     return lambda cell: Outcome(None) if fails(cell) else world.outcome(cell)
 
 
+@pytest.fixture(scope="session")
+def finished(world):
+    """Searches that have ended, which several tests look at: none of them changes one."""
+
+    @cache
+    def search(seed, revisions=6, **options):
+        small = world(seed=seed, revisions=revisions)
+        return drive(make_learner(small.problem, **options), small.outcome)
+
+    return search
+
+
 @pytest.mark.parametrize("policy", ["race", "random", "sweep"])
-def test_no_cell_is_paid_twice_and_costs_add_up(world, policy):
-    small = world()
-    search = drive(make_learner(small.problem, policy), small.outcome)
+@pytest.mark.parametrize("seed", range(2))
+def test_no_cell_is_paid_twice_and_costs_add_up_within_the_budget(finished, policy, seed):
+    search = finished(seed, policy=policy)
     assert {pick.stage for pick in search.picks} <= {"cover", "search", "confirm"}
     assert len({pick.cell for pick in search.picks}) == len(search.picks)
     assert search.spent == pytest.approx(sum(pick.cost for pick in search.picks))
+    assert search.spent <= search.budget * (1 + 1e-9)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=settings.default.max_examples // 3)
 @given(order=st.integers(0, 2**32), slots=st.integers(1, 6))
-def test_the_order_of_arrival_changes_no_decision(world, order, slots):
-    small = world(seed=1, revisions=4)
-    ordered = drive(make_learner(small.problem), small.outcome, slots=4)
+def test_the_order_of_arrival_changes_no_decision(world, finished, order, slots):
+    small, ordered = world(seed=1, revisions=4), finished(1, revisions=4)
     shuffled = drive(
         make_learner(small.problem), small.outcome, np.random.default_rng(order), slots
     )
@@ -101,7 +114,7 @@ def test_an_interrupted_search_resumes_with_the_same_decisions(world, policy):
         make_learner, budget=1.2 * least_budget(small.problem) / small.problem.exhaustive_cost
     )
     whole = drive(begin(small.problem, policy), small.outcome)
-    for split in (*range(0, len(whole.picks), 5), len(whole.picks)):
+    for split in (*range(0, len(whole.picks), 7), len(whole.picks)):
         known = [
             Pick.from_dict(json.loads(json.dumps(pick.as_dict()))) for pick in whole.picks[:split]
         ]
@@ -113,25 +126,11 @@ def test_an_interrupted_search_resumes_with_the_same_decisions(world, policy):
         assert search.recommendation() == whole.recommendation()
 
 
-def test_decisions_depend_on_seed_and_window_and_not_on_the_number_of_workers(world):
+def test_decisions_depend_on_seed_and_window(world, finished):
     small = world()
-
-    def picks(policy="race", slots=4, **options):
-        return drive(
-            make_learner(small.problem, policy, **options), small.outcome, slots=slots
-        ).picks
-
-    assert picks("random", seed=0) != picks("random", seed=1)
-    assert picks(window=1) != picks(window=4)
-    assert picks(slots=1) == picks(slots=9)
-
-
-@pytest.mark.parametrize("policy", ["race", "random", "sweep"])
-@pytest.mark.parametrize("seed", range(2))
-def test_the_budget_is_not_exceeded(world, policy, seed):
-    small = world(seed=seed)
-    search = drive(make_learner(small.problem, policy, budget=0.3, seed=seed), small.outcome)
-    assert search.spent <= search.budget * (1 + 1e-9)
+    other = drive(make_learner(small.problem, "random", seed=1), small.outcome)
+    assert finished(0, policy="random").picks != other.picks
+    assert finished(0, window=1).picks != finished(0, policy="race").picks
 
 
 def test_the_leader_is_confirmed_if_that_takes_a_small_part_of_the_budget(world):
@@ -160,9 +159,9 @@ def test_a_budget_may_be_counted_in_several_ways(world, budget, cost, cells):
     assert len(search.picks) <= cells
 
 
-def test_failed_cells_are_not_asked_again_and_leave_no_number(world):
-    small = world(seed=2)
-    lost = {pick.cell for pick in drive(make_learner(small.problem), small.outcome).picks[5::4]}
+def test_failed_cells_are_not_asked_again_and_leave_no_number(world, finished):
+    small = world()
+    lost = {pick.cell for pick in finished(0, policy="race").picks[5::4]}
     search = drive(make_learner(small.problem), failing(small, lost.__contains__))
     assert len({pick.cell for pick in search.picks}) == len(search.picks)
     answer = search.recommendation()
@@ -175,7 +174,7 @@ def test_failed_cells_are_not_asked_again_and_leave_no_number(world):
 
 
 def test_a_search_whose_default_fails_goes_on_without_it(world):
-    small = world()
+    small = world(revisions=4)
     default = small.problem.arms[-1].checkpoint
     problem = replace(small.problem, default=default)
     search = drive(
@@ -211,8 +210,10 @@ def test_a_recommendation_says_what_a_report_needs(world):
     assert plain["best"]["interval"] == list(answer.best.interval)
 
 
-def test_reading_the_state_changes_no_bit_of_the_recommendation(world):
-    small, often = world(revisions=10, layers=6, tasks=8), np.random.default_rng(0)
+def test_reading_the_state_changes_no_bit_of_the_recommendation(world, monkeypatch):
+    small, often = world(revisions=5), np.random.default_rng(0)
+    for name, count in (("FEW", 16), ("REFIT", 32), ("BATCH", 16)):  # as in a longer search
+        monkeypatch.setattr(model_module, name, count)
     quiet, watched = (make_learner(small.problem, budget=0.6) for _ in range(2))
     for search in (quiet, watched):
         while picks := search.ask(4):
@@ -280,9 +281,8 @@ def test_an_outcome_is_reported_once_and_only_for_a_decision(world):
             search.tell(index, small.outcome(pick.cell))
 
 
-def test_recorded_decisions_that_do_not_fit_are_refused(world):
-    small = world()
-    picks = drive(make_learner(small.problem), small.outcome).picks
+def test_recorded_decisions_that_do_not_fit_are_refused(world, finished):
+    small, picks = world(), finished(0, policy="race").picks
     with pytest.raises(DataError, match="Decision 0 is missing"):
         make_learner(small.problem, decided=picks[1:])
     with pytest.raises(DataError, match="not part of this search"):
@@ -294,7 +294,7 @@ def test_a_larger_budget_repeats_a_smaller_one_until_that_cannot_pay(world, seed
     small = world(seed=seed)
     searches = [
         drive(make_learner(small.problem, budget=b, window=window), small.outcome)
-        for b in (0.15, 0.2, 0.3, 0.5)
+        for b in (0.15, 0.2, 0.3)
     ]
     for less, more in pairwise(searches):
         pairs = zip(less.picks, more.picks, strict=False)
@@ -338,7 +338,6 @@ def finish(world, policy="race", budget=0.3, window=1, **options):
         ("budget", {"budget": 0.15}),
         ("cells", {"budget": Budget(cells=20)}),
         ("confidence", {"budget": 0.5, "confidence": 0.5, "within": 0.1}),
-        ("complete", {"budget": 1.0}),
     ],
 )
 def test_a_search_says_why_it_ended(world, ending, options):

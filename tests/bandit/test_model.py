@@ -405,19 +405,15 @@ def test_beyond_the_limit_arms_are_pooled_with_little_loss(world, monkeypatch):
     assert (fewer.sd >= apart.sd - 1e-9).all()  # averaging loses information, and says so
 
 
-def test_a_pooled_row_averages_its_arm(world):
+def test_a_pooled_row_averages_its_arm_and_the_best_are_kept_beyond_one_row_per_arm(world):
     small = world()
     seen = observe(small, small.scores.size)
-    rows, values = pooled(fit_model(small.problem, seen), seen, 48)
+    model = fit_model(small.problem, seen)
+    rows, values = pooled(model, seen, 48)
     assert rows.arm.tolist() == list(range(48))
     np.testing.assert_allclose(rows.mix.sum(axis=1), 1.0)
     assert np.corrcoef(values, small.scores.mean(axis=1))[0, 1] > 0.99
-
-
-def test_beyond_one_row_per_arm_the_best_are_kept(world):
-    small = world()
-    seen = observe(small, small.scores.size)
-    rows, _ = pooled(fit_model(small.problem, seen), seen, 20)
+    rows, _ = pooled(model, seen, 20)
     best = np.argsort(-small.scores.mean(axis=1))[:8]
     assert len(rows) == 20 and np.isin(best, rows.arm).all()
 

@@ -73,15 +73,18 @@ def test_an_arm_that_keeps_failing_is_neither_leader_nor_rival(world, after, dra
     assert policy_named("race")(state).arm != best
 
 
-def test_race_beats_random_on_average(world):
-    regret = {name: [] for name in ("race", "random")}
-    for seed in range(10):
+def test_race_beats_random_and_random_an_arm_at_random_on_average(world):
+    regret = {name: [] for name in ("race", "random", "chance")}
+    for seed in range(6):
         small = world(seed=seed)
-        for name, found in regret.items():
+        for name in ("race", "random"):
             result = simulate(small.problem, small.table, policy_named(name), budget=0.4, seed=seed)
-            found.append(result.path[-1].loss)
+            regret[name].append(result.path[-1].loss)
+        means = small.scores.mean(axis=1)
+        regret["chance"].append(means.max() - means.mean())
     assert np.mean(regret["race"]) < 0.2 * np.mean(regret["random"])
     assert np.median(regret["race"]) == 0.0
+    assert np.mean(regret["random"]) < 0.25 * np.mean(regret["chance"])
 
 
 def test_race_leaves_a_cheap_task_whose_scores_are_all_alike(world):
@@ -124,21 +127,6 @@ def test_no_unaffordable_or_paid_cell_is_chosen(world, after, draw, name):
     small = world()
     assert policy_named(name)(replace(after(small, draw(small, 40)), remaining=0.0)) is None
     assert policy_named(name)(after(small, draw(small, small.scores.size))) is None
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "sweep"])
-def test_it_finds_an_arm_far_better_than_one_at_random(world, name):
-    found, chance = [], []
-    for seed in range(6):
-        small = world(seed=seed, revisions=8)
-        found.append(
-            simulate(small.problem, small.table, policy_named(name), budget=0.3, seed=seed)
-            .path[-1]
-            .loss
-        )
-        means = small.scores.mean(axis=1)
-        chance.append(means.max() - means.mean())
-    assert np.mean(found) < 0.25 * np.mean(chance)
 
 
 def test_a_plain_callable_is_a_policy(world):

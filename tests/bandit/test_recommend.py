@@ -87,7 +87,7 @@ def with_noise(small, seed):
     return replace(small, scores=small.scores + noise)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(
     seed=st.integers(0, 2**32 - 1),
     reward=st.sampled_from(["mean", "robust"]),
@@ -132,7 +132,7 @@ def test_policies_decide_by_the_posterior_where_noisy_scores_name_another_arm(wo
         )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(seed=st.integers(0, 2**32 - 1), share=st.floats(0.1, 1.0))
 def test_no_listed_arm_is_above_one_with_greater_scores(world, after, draw, seed, share):
     noisy = with_noise(world(seed=seed, revisions=2, layers=3, tasks=3), seed)
@@ -231,7 +231,7 @@ def everything(after):
 
 
 def test_every_kind_has_its_own_best_arm(world, everything):
-    small = world()
+    small = world(revisions=3)
     scores = small.scores.copy()
     scores[3, :2] += 1.0
     scores[7, 2:4] += 1.0
@@ -251,16 +251,13 @@ def test_the_best_arm_of_a_kind_was_scored_on_it_if_any_arm_was(world, after):
     """Without a score on the kind's own task, the scores on other tasks decide: the tasks share one
     posterior.
     """
-    small = world()
-    tried = [(arm, task) for arm in range(len(small.scores)) for task in range(4)] + [
-        (0, 4),
-        (20, 4),
-        (40, 4),
-    ]
+    small = world(revisions=3)
+    tried = [(arm, task) for arm in range(len(small.scores)) for task in range(4)]
+    tried += [(0, 4), (10, 4), (20, 4)]
     (*_, search) = champions(after(small, tried), KINDS)
     assert search.kind == "search" and search.scored == 1
     assert small.problem.arm_index[search.arm] == max(
-        (0, 20, 40), key=lambda arm: small.scores[arm, 4]
+        (0, 10, 20), key=lambda arm: small.scores[arm, 4]
     )
     (*_, search) = champions(after(small, tried[:-3]), KINDS)
     assert search.scored == 0 and search.score is None
@@ -269,11 +266,11 @@ def test_the_best_arm_of_a_kind_was_scored_on_it_if_any_arm_was(world, after):
 
 
 def test_a_single_kind_has_no_champion(world, everything):
-    assert champions(everything(world()), dict.fromkeys(KINDS, "same")) == ()
+    assert champions(everything(world(revisions=2)), dict.fromkeys(KINDS, "same")) == ()
 
 
 def test_a_kind_without_weight_has_a_champion(world, everything):
-    small = world()
+    small = world(revisions=3)
     weighed = replace(
         small, problem=replace(small.problem, weights=tuple(task_weights(KINDS, "pairs")))
     )
@@ -304,7 +301,7 @@ def test_a_search_for_one_kind_finds_its_best_arm_and_confirms_no_other_task(wor
 
 
 def test_weights_decide_which_arm_is_best(world):
-    small = world(seed=2)
+    small = world(seed=2, revisions=3)
     scores = small.scores.copy()
     scores[5, 2] += 0.3
     for weight, best in ((0.0, False), (50.0, True)):

@@ -72,7 +72,7 @@ def search(problem, scores, budget, seed=0, policy="race", fails=lambda cell: Fa
     return learner
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(
     models=st.integers(1, 5),
     seed=st.integers(0, 2**32 - 1),
@@ -108,7 +108,7 @@ def test_no_arm_of_a_worse_model_is_the_answer_while_a_better_model_has_no_score
     assert not complete or answer.arm.model in complete or not answer.confirmed
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(
     models=st.integers(2, 4),
     seed=st.integers(0, 2**32 - 1),
@@ -127,10 +127,10 @@ def test_the_better_model_is_the_answer_where_each_kind_has_one_task(models, see
     assert answer.arm.model == problem.arms[int(scores.mean(axis=1).argmax())].model
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_first_decisions_are_a_cheap_score_of_each_model(seed):
     problem = made_problem(4, seed)
-    learner = search(problem, made_scores(problem, seed, 0.05), budget=0.9)
+    learner = search(problem, made_scores(problem, seed, 0.05), budget=0.6)
     first = learner.picks[:4]
     assert [pick.stage for pick in first] == ["cover"] * 4
     assert sorted(pick.cell.arm.model for pick in first) == sorted(problem.models)

@@ -75,6 +75,7 @@ OWN = {
 }
 
 
+@pytest.mark.slow  # a whole run in a process of its own
 def test_own_code_beside_the_configuration_and_here_is_found_as_by_a_console_script(tmp_path):
     folder = tmp_path / "configs"
     folder.mkdir()

@@ -25,7 +25,7 @@ from tests.stored import read_block
 
 FEW, MORE = ["curvature", "anisotropy"], ["anisotropy", "alpha_req", "curvature", "cka_next"]
 PROMPTS = ["one two three", "four five", "six seven eight nine", "ten"]
-NOWHERE = Location("nowhere", None, "nowhere")
+NOWHERE = Location("/nowhere", None, "nowhere")  # a name without a slash is looked for on the hub
 
 
 @pytest.fixture
