@@ -24,7 +24,7 @@ from daskmetrics.core.events import (
     WorkerJoined,
 )
 from daskmetrics.core.failures import Failure
-from daskmetrics.core.files import RunFolder, atomic_write, require_regular
+from daskmetrics.core.files import RunFolder, atomic_write
 from daskmetrics.core.machine import environment
 from daskmetrics.core.names import Arm
 from daskmetrics.core.results import Scored
@@ -136,8 +136,7 @@ class MapStatus:
 def _digest(folder: RunFolder) -> str:
     digest = hashlib.sha256(str(environment("daskmetrics")).encode())
     for path in (folder.journal, mark_of(folder.journal), folder.items):
-        require_regular(path)
-        with suppress(FileNotFoundError), path.open("rb") as file:
+        with suppress(OSError), path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
 

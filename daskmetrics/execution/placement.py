@@ -178,8 +178,8 @@ class Placement:
 
 
 def movable(workers: Collection[WorkerState], now: float) -> list[QueuedUnit]:
-    """Units that wait behind a slow one while another worker is idle: at most one for each idle
-    worker.
+    """Units that wait behind a slow one while another worker is idle: at most one for each thread
+    of an idle worker.
     """
     idle = [worker for worker in workers if not worker.placed]
     wanted = []
@@ -188,7 +188,7 @@ def movable(workers: Collection[WorkerState], now: float) -> list[QueuedUnit]:
         is_settled = item.begun is None and now - item.placed >= SETTLED_AFTER
         if is_settled and any(worker.offers(item.unit) for worker in idle):
             wanted.append(item)
-    return wanted[: len(idle)]
+    return wanted[: sum(worker.threads for worker in idle)]
 
 
 def shortage(workers: Collection[WorkerState], item: QueuedUnit, seconds: float) -> str:

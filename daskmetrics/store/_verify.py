@@ -165,6 +165,12 @@ def _chunk(
         damaged = wrong
         if may_wait:
             damaged = wrong & block.differs(Block.empty(*block.values.shape))
+            # the journal was read first, and a driver may go on
+            later = damaged & (expected.status == Status.MISSING)
+            damaged &= ~later
+            if later.any():
+                unknown = f"the journal has no record of {later.sum()} of {wrong.size} cells"
+                yield damage(DamageKind.UNVOUCHED, unknown)
         if damaged.any():
             difference = f"{damaged.sum()} of {wrong.size} cells differ from the journal"
             yield damage(DamageKind.CHUNK, difference)

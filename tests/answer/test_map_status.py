@@ -43,3 +43,7 @@ def test_a_summary_is_kept_until_a_byte_of_the_map_changes(tmp_path, monkeypatch
     assert look(new=1).counts == {"ok": 6}
     (tmp_path / "summary.json").write_text('{"items": 9}')
     assert look(new=1).items == 6
+    (tmp_path / "items.jsonl").unlink()
+    (tmp_path / "items.jsonl").mkdir()
+    with pytest.raises(DataError, match="is missing"):
+        status.MapStatus.of(RunFolder(tmp_path))

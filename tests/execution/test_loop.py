@@ -344,6 +344,22 @@ def what_waits_behind_a_straggler_goes_to_an_idle_worker(loop, policy):
 
 
 @case
+def an_idle_worker_gets_what_waits_behind_stragglers_for_each_of_its_threads(loop, policy):
+    units = [unit(f"u{i}") for i in range(10)]
+    bench = Bench(units, loop, policy, slots=10, ahead=3)
+    placed = bench.submitted(Joined("a", "a", threads=2), Joined("b", "b", threads=2))
+    behind = [submit for submit in placed if submit.worker == "a"]
+    quick = [submit for submit in placed if submit.worker == "b"]
+    bench.step(*(Started(submit.task) for submit in behind[:2]))
+    for submit in quick[:-1]:
+        bench.step(Started(submit.task), Finished(submit.task, 1))
+    last = quick[-1].task
+    moved = bench.submitted(Started(last), Finished(last, 1), after=2)
+    assert [submit.worker for submit in moved] == ["b", "b"]
+    assert [submit.unit for submit in moved] == [submit.unit for submit in behind[2:4]]
+
+
+@case
 def what_began_while_it_was_taken_away_was_what_ran(loop, policy):
     """On one thread its start says that the unit before it has ended unheard; on other workers it
     says nothing.
