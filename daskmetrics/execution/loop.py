@@ -620,7 +620,7 @@ class Loop:
         if self.now < self._balanced + BALANCE_EVERY:
             return
         self._balanced = self.now
-        if moved := movable(self.workers.values(), self.now):
+        if moved := movable(self.workers.values(), self.settings.ahead, self.now):
             for item in moved:
                 self._unassign(item)
             self._place_due()

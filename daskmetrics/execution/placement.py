@@ -177,18 +177,22 @@ class Placement:
         return min(free, key=lambda worker: _rank(worker, unit, holder), default=None)
 
 
-def movable(workers: Collection[WorkerState], now: float) -> list[QueuedUnit]:
-    """Units that wait behind a slow one while another worker is idle: at most one for each thread
-    of an idle worker.
+def movable(workers: Collection[WorkerState], ahead: int, now: float) -> list[QueuedUnit]:
+    """Units that wait behind a slow one while another worker is idle: all but ``ahead`` on each
+    worker; if there are none, at most one for each thread of an idle worker.
     """
     idle = [worker for worker in workers if not worker.placed]
-    wanted = []
-    for item in (item for worker in workers if len(worker.placed) > 1 for item in worker.placed):
-        # otherwise its start may not have been reported
-        is_settled = item.begun is None and now - item.placed >= SETTLED_AFTER
-        if is_settled and any(worker.offers(item.unit) for worker in idle):
-            wanted.append(item)
-    return wanted[: sum(worker.threads for worker in idle)]
+    wanted, surplus = [], []
+    for worker in workers if idle else ():
+        waiting = []
+        for item in worker.placed if len(worker.placed) > 1 else ():
+            # otherwise its start may not have been reported
+            is_settled = item.begun is None and now - item.placed >= SETTLED_AFTER
+            if is_settled and any(other.offers(item.unit) for other in idle):
+                waiting.append(item)
+        wanted += waiting[:ahead]
+        surplus += waiting[ahead:]
+    return surplus or wanted[: sum(worker.threads for worker in idle)]
 
 
 def shortage(workers: Collection[WorkerState], item: QueuedUnit, seconds: float) -> str:

@@ -360,6 +360,19 @@ def an_idle_worker_gets_what_waits_behind_stragglers_for_each_of_its_threads(loo
 
 
 @case
+def no_queue_of_short_units_stays_behind_a_straggler(loop, policy):
+    bench = Bench([unit(f"u{i}") for i in range(45)], loop, policy)
+    placed = bench.submitted(Joined("a", "a"))
+    for _ in range(30):
+        first = placed.pop(0)
+        placed += bench.submitted(Started(first.task), Finished(first.task, 1, 0.001))
+    assert len(placed) == 15
+    bench.step(Started(placed[0].task))
+    moved = bench.submitted(Joined("b", "b"), after=2)
+    assert [submit.worker for submit in moved].count("b") >= 7
+
+
+@case
 def what_began_while_it_was_taken_away_was_what_ran(loop, policy):
     """On one thread its start says that the unit before it has ended unheard; on other workers it
     says nothing.
