@@ -183,7 +183,7 @@ def cluster(base: str | Mapping[str, object] | None, **keys: object) -> Cluster:
     if isinstance(base, str):
         base = {"profile": base}
     try:
-        return Cluster.model_validate(_cluster_keys(_present({**(base or {}), **keys}, "cluster")))
+        return Cluster.model_validate(_cluster_keys({**(base or {}), **keys}))
     except ValidationError as error:
         places = ({**item, "loc": ("cluster", *item["loc"])} for item in _causes(error))
         raise ConfigError("\n".join(map(_message, places))) from None
@@ -263,6 +263,7 @@ def _cluster_layers(section: object) -> list[tuple[str, Keys]]:
         profile = _read(profiles[name])
     site = dask.config.get("daskmetrics.cluster", None) or {}
     layers = [("profile", profile), ("Dask's configuration", site), ("experiment", keys)]
+    layers = [(origin, _present(layer, "cluster")) for origin, layer in layers]
     if _merge(profile, site, keys).get("kind") == "slurm":
         layers.insert(0, ("jobqueue.yaml", jobqueue_settings()))
     return layers

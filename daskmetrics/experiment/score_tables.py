@@ -22,6 +22,7 @@ from daskmetrics.core.serialization import build, readable
 from daskmetrics.execution.journal import read as read_journal
 from daskmetrics.tasks import mteb_results as results
 
+Count = Annotated[int, Field(ge=0, lt=10**6)]
 Size = Annotated[float, Field(ge=0, le=results.GREATEST)]
 
 
@@ -31,7 +32,7 @@ class _Row:
     is an error.
     """
 
-    layer: Annotated[int, Field(ge=0, lt=10**6)]
+    layer: Count
     task: str
     score: Annotated[float, Field(ge=-results.GREATEST, le=results.GREATEST)] = math.nan
     model: str = ""
@@ -45,8 +46,8 @@ class _Row:
     n: str = ""
     encode_seconds: Size = 0.0
     split: str = ""
-    n_en: int = 0
-    n_subsets: int = 0
+    n_en: Count = 0
+    n_subsets: Count = 0
     protocol: str = ""
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from torch import Tensor, nn
 
@@ -44,15 +44,20 @@ def adapted(
             replacements[name.replace(".modules_to_save.", ".")] = tensor
         elif ".lora_" not in name and ".original_module." not in name:
             replacements.setdefault(name.replace(".base_layer.", "."), tensor)
-    trained = [(name, tensor, False) for name, tensor in replacements.items()]
-    for name, factors in factors_of.items():
-        down = factors["A"].float()
-        up = factors["B"].float()
-        scale = adapter.scale(name, down.shape[0])
-        trained.append((f"{name}.weight", up @ down * scale, True))
-        if "bias" in factors:
-            trained.append((f"{name}.bias", factors["bias"].float() * scale, True))
-    for name, tensor, is_added in trained:
+
+    def trained() -> Iterator[tuple[str, Tensor, bool]]:
+        """Tensors by name, and whether they are added; a product is as large as the weights."""
+        for name, tensor in replacements.items():
+            yield name, tensor, False
+        for name, factors in factors_of.items():
+            down = factors["A"].float()
+            up = factors["B"].float()
+            scale = adapter.scale(name, down.shape[0])
+            yield f"{name}.weight", up @ down * scale, True
+            if "bias" in factors:
+                yield f"{name}.bias", factors["bias"].float() * scale, True
+
+    for name, tensor, is_added in trained():
         target = _target(name, module, parameters, path)
         if target is None:
             continue

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
@@ -38,7 +36,7 @@ def test_an_encoding_counts_once_where_it_ran():
     ]
     begun = started()
     entries = [begun, RunFinished(begun.key, begun.at + 100)]
-    uses = worker_use(SimpleNamespace(entries=entries, records=records))
+    uses = worker_use(entries, records)
     assert [(use.worker, use.units, use.busy) for use in uses] == [
         ("cpu", 2, 0.03),
         ("gpu", 0, 0.4),

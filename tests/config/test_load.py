@@ -111,6 +111,21 @@ def test_a_setting_can_change_a_section_that_is_a_name(tmp_path):
     assert (loaded.protocol.padding, loaded.protocol.max_length) == ("left", 64)
 
 
+def test_keys_of_an_earlier_version_are_known_in_a_profile_and_in_the_sites_file_too(tmp_path):
+    profile = tmp_path / "mine.yaml"
+    profile.write_text("kind: local\nqos: null\n")
+    assert config.cluster(str(profile)) == config.cluster({"kind": "local"})
+    profile.write_text("kind: local\nqos: long\n")
+    for read in (config.cluster, lambda name: config.parse(with_(cluster=name))):
+        with pytest.raises(ConfigError, match=r"'cluster\.qos'.*gone since 0\.2\. Use directives"):
+            read(str(profile))
+    with (
+        dask.config.set({"daskmetrics.cluster": {"max_jobs": 4}}),
+        pytest.raises(ConfigError, match=r"Use fewer cluster\.workers"),
+    ):
+        config.cluster("local")
+
+
 def test_the_site_overrides_the_profile_and_the_experiment_overrides_both():
     with dask.config.set({"daskmetrics.cluster": {"account": "site", "workers": 5}}):
         loaded = config.parse(with_(cluster={"profile": "a100", "workers": 9})).cluster

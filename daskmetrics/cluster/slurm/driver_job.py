@@ -138,7 +138,7 @@ def describe(job: Submitted, state: QueuedJob | None) -> str:
     text = f"Job {job.job} is {state.state.lower()}"
     if state.reason:
         text += f": {state.reason}"
-    if state.start and state.pending:
+    if state.start and state.state == "PENDING":
         text += f", expected to start at {state.start.isoformat()}"
     if state.ended:
         text += f", exit code {state.exit.partition(':')[0]}"

@@ -176,7 +176,7 @@ def job_limit() -> int | None:
         int(number)
         for _, limits in account_limits()
         for name, number in limits.items()
-        if name.startswith("MaxSubmit")
+        if name.startswith("MaxSubmit") and number.isdecimal()
     ]
     return min(numbers, default=None)
 
