@@ -11,6 +11,7 @@ loopback interface behind a random prefix.
 `slurm`         workers as Slurm jobs
 `_dask_config`  Dask settings of every cluster
 `_preload`      what Dask loads into each process of a cluster
+`_client`       a client that is closed also if Ctrl-C comes while it starts
 `_certificates` certificates and keys of a cluster
 `pinning`       CPUs, GPUs and memory nodes reserved for one worker
 `links`         how to open the dashboard from another machine

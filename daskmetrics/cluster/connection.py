@@ -24,6 +24,7 @@ from distributed.core import Status
 from distributed.utils import get_ip_interface
 
 from daskmetrics.cluster._certificates import cluster_security
+from daskmetrics.cluster._client import client_of
 from daskmetrics.cluster._dask_config import dask_settings, in_force
 from daskmetrics.cluster._preload import keep_time
 from daskmetrics.cluster.links import PrivateDashboard, is_free, kept_token, link_lines
@@ -253,7 +254,7 @@ def _local_client(profile: Cluster, prefix: str) -> Iterator[Client]:
     cluster.new_spec["options"]["dashboard"] = False  # a worker's pages have no prefix
     cluster.scale(profile.workers)
     try:
-        with Client(cluster, set_as_default=False) as client:
+        with client_of(cluster) as client:
             yield client
     finally:
         try:
@@ -273,7 +274,7 @@ def _slurm_client(
     """A client of Slurm jobs; they are cancelled before the scheduler closes."""
     with (
         SlurmCluster(profile, run, prefix, on_message) as cluster,
-        Client(cluster, set_as_default=False) as client,
+        client_of(cluster) as client,
     ):
         try:
             yield client
@@ -334,7 +335,7 @@ def _factory_client(profile: Cluster) -> Iterator[Client]:
         # without it the class fixes the workers, as the hosts of SSHCluster
         elif getattr(cluster, "new_spec", True):
             cluster.scale(profile.workers)
-        with Client(cluster, set_as_default=False) as client:
+        with client_of(cluster) as client:
             yield client
 
 

@@ -376,7 +376,11 @@ def _reading(value: object) -> object:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple | np.ndarray):  # several labels, in formats that hold lists
-        value = SEPARATOR.join(map(str, value))
+        labels = list(map(_reading, value))
+        objects = [label for label in labels if isinstance(label, Mapping)]
+        if objects:
+            return objects[0]
+        value = SEPARATOR.join(_MISSING[1] if label is None else str(label) for label in labels)
     text = str(value).strip()
     if value is None or text in _MISSING:
         return None

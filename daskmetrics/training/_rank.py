@@ -31,6 +31,8 @@ def main(words: Sequence[str]) -> None:
     theirs come later.
     """
     _die_with_parent()
+    # blocked in a worker of this machine: Ctrl-C in a terminal, which does not reach a rank
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     if words[0] != "-m" and not words[0].endswith(".py"):
         os.execvp(words[0], list(words))
     try:

@@ -103,6 +103,37 @@ def test_twice_stops_now(tmp_path):
     assert records(tmp_path) == []
 
 
+STARTS = """
+import time
+from daskmetrics.cluster import connect
+from daskmetrics.config import Cluster
+
+print("starts", flush=True)
+with connect(Cluster(workers=2)):
+    time.sleep(100)
+"""
+
+
+@pytest.mark.parametrize(
+    ("processes", "delay"), [(0, 0.0), (2, 0.0), (3, 0.0), (3, 0.2), (3, 0.4), (3, 0.8)]
+)
+def test_ctrl_c_while_a_cluster_starts_ends_the_process(processes, delay):
+    """Some time after so many processes were started, the last two of which are workers. Dask's
+    half-started client and cluster could not be closed, and were waited for.
+    """
+    with process("-c", STARTS) as child:
+        assert child.stdout.readline() == "starts\n"
+        driver = psutil.Process(child.pid)
+        while len(children := driver.children(recursive=True)) < processes:
+            time.sleep(0.01)
+        time.sleep(delay)
+        os.killpg(child.pid, signal.SIGINT)
+        _, err = child.communicate(timeout=60)
+        _, alive = psutil.wait_procs(children, timeout=30)
+    assert child.returncode == -signal.SIGINT and not alive
+    assert err.endswith("KeyboardInterrupt\n") and "During handling" not in err
+
+
 def worker(file: Path, name: str, **environment: str):
     offer = ("--nthreads", "1", "--resources", "GPU=1 CPU=1", "--no-dashboard", "--name", name)
     return process("-m", "dask", "worker", "--scheduler-file", str(file), *offer, **environment)

@@ -200,6 +200,20 @@ def test_rows_whose_labels_are_partly_missing_are_left_out_on_request(written: W
     assert len(task.texts()) == 40 and len(task.warnings) == 2
 
 
+@pytest.mark.parametrize(
+    ("labels", "got"), [(["a", None], "'a;NA'"), ([{"name": "a"}, "b"], r"{'name': 'a'}")]
+)
+def test_a_missing_label_or_an_object_in_a_list_is_no_label(
+    written: Write, labels: list[object], got: str
+) -> None:
+    rows = [{"text": f"text number {i}", "label": TAGS[i % 4]} for i in range(40)]
+    others = [{"text": f"other text {i}", "label": labels} for i in range(4)]
+    lines = "".join(json.dumps(row) + "\n" for row in [*rows, *others])
+    with pytest.raises(ConfigError) as caught:
+        one(f"file:{written('own.jsonl', lines)}{SEVERAL}")
+    assert f"line 41, column 'label': got {got}, not a label" in str(caught.value)
+
+
 def test_rare_ones_of_several_labels_are_left_out_on_request(written: Write) -> None:
     path = written("own.csv", tagged() + "more text,a;d\nother text,d\n")
     assert one(f"file:{path}{SEVERAL[:-1]}, drop=rare)").warnings == (

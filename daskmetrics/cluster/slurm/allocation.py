@@ -18,6 +18,7 @@ from pathlib import Path
 from distributed import Client
 
 from daskmetrics.cluster._certificates import cluster_security, inherited
+from daskmetrics.cluster._client import client_of
 from daskmetrics.cluster.slurm._cluster import PrivateCluster
 from daskmetrics.cluster.slurm.commands import OnMessage, parse_pairs, slurm, time_of
 from daskmetrics.cluster.slurm.partitions import parse_gpus
@@ -133,7 +134,7 @@ def allocation_client(profile: Cluster, prefix: str, on_message: OnMessage) -> I
 
     with (
         PrivateCluster(profile, prefix, security) as cluster,
-        Client(cluster, set_as_default=False) as client,
+        client_of(cluster) as client,
     ):
         steps: list[subprocess.Popen[bytes]] = []
         try:
