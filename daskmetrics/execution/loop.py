@@ -66,16 +66,18 @@ class Joined:
     remaining: float | None = None  # seconds until its walltime ends
     event: WorkerJoined | None = None  # versions and devices, for the journal
     memory: float = math.inf  # bytes that it may use
+    trains: bool = False
 
 
 @dataclass(frozen=True)
 class OfferChanged:
     """A worker offers other resources than before: none, if it will leave after its running
-    units.
+    units. While it trains it takes no unit.
     """
 
     worker: str
     resources: Mapping[str, float]
+    trains: bool = False
 
 
 @dataclass(frozen=True)
@@ -309,13 +311,20 @@ class Loop:
                 time_left = math.inf if remaining is None else remaining
                 self._most_time = max(self._most_time, time_left)
                 self.workers[address] = WorkerState(
-                    address, name, threads, resources, self.now + time_left, message.memory
+                    address,
+                    name,
+                    threads,
+                    resources,
+                    self.now + time_left,
+                    message.memory,
+                    message.trains,
                 )
                 if message.event:
                     self._add_once(message.event)
             case OfferChanged(address, resources) if address in self.workers:
                 worker = self.workers[address]
                 worker.resources = resources  # running units stay
+                worker.trains = message.trains
                 for item in worker.placed[:]:
                     if item.begun is None and not worker.offers(item.unit):
                         self._unassign(item)
@@ -661,12 +670,16 @@ class Loop:
                 f"worker had more than {self._most_time:.0f} s until the walltime of its job. "
                 f"{MORE_TIME} {RESUME}"
             )
+        trains = any(worker.trains for worker in self.workers.values())
+        if trains and self._reported_stuck:
+            self._stuck_since = self.now  # a training may take longer than a worker is awaited
         idle, patience = self.now - self._stuck_since, self.settings.patience
         if idle < min(REPORT_IDLE_AFTER, patience) or (self._reported_stuck and idle < patience):
             return
         seconds = self._expected_seconds(waiting[0].unit)
         why = shortage(self.workers.values(), waiting[0], seconds)
-        if idle >= patience:
+        if idle >= patience and not trains:
             raise ClusterLostError(f"{why} {RESUME}")
         self._reported_stuck = True
-        self._actions.append(Notice(f"{why} Waiting for {patience:.0f} s."))
+        until = "until the training ends" if trains else f"for {patience:.0f} s"
+        self._actions.append(Notice(f"{why} Waiting {until}."))

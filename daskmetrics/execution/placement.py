@@ -60,6 +60,7 @@ class WorkerState:
     resources: Mapping[str, float]
     ends: float  # end of its walltime; infinite without one
     memory: float = math.inf  # bytes that it may use
+    trains: bool = False  # a rank of a training has it until the training ends
     at_hand: str | None = None  # what the latest unit with `keeps` left in its memory
     placed: list[QueuedUnit] = field(default_factory=list)
     # attempts that were taken away while they seemed to wait here, and those of them that started
@@ -82,7 +83,7 @@ class WorkerState:
 
     def offers(self, unit: WorkUnit) -> bool:
         """Whether the worker has the resources of the unit, free or not."""
-        return not self.drained and all(
+        return not (self.drained or self.trains) and all(
             self.resources.get(name, 0) >= need for name, need in unit.resources.items()
         )
 
@@ -196,13 +197,15 @@ def movable(workers: Collection[WorkerState], ahead: int, now: float) -> list[Qu
 
 
 def shortage(workers: Collection[WorkerState], item: QueuedUnit, seconds: float) -> str:
-    """Why no worker takes a unit although all workers are idle."""
+    """Why no worker takes a unit although none has another one."""
     unit = item.unit
     if not workers:
         return "No worker is left."
     if not any(worker.memory > item.outgrown for worker in workers):
         gib = item.outgrown / 2**30
         return f"No worker has more than the {gib:.1f} GiB of memory that {unit.name} has exceeded."
+    if any(worker.trains for worker in workers):
+        return f"Every worker for {unit.kind} {unit.name} trains."
     if not any(worker.offers(unit) for worker in workers):
         return f"No worker offers what {unit.kind} {unit.name} occupies: {dict(unit.resources)}."
     return f"No worker has the {seconds:.0f} s left that {unit.kind} {unit.name} may take."

@@ -28,7 +28,7 @@ from daskmetrics.core.errors import ClusterLostError, ConfigError
 from daskmetrics.core.events import REFUSED, Record, WorkerJoined
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.retry import Fault
-from daskmetrics.core.telemetry import TelemetryFile
+from daskmetrics.core.telemetry import RANK, TelemetryFile
 from daskmetrics.execution import _worker as worker
 from daskmetrics.execution import handshake
 from daskmetrics.execution._units import Settings, Source, TaskId, pickled
@@ -134,8 +134,8 @@ class _DaskBackend:
         self.futures: dict[TaskId, Future | None] = {}
         # attempts whose short result came with the report of their end
         self.reported: set[TaskId] = set()
-        # resources of the workers by address; only the event loop of the client uses it
-        self.resources: dict[str, Mapping[str, float]] = {}
+        # of the workers by address; only the event loop of the client uses it
+        self.offers: dict[str, OfferChanged] = {}
         self.leaving: set[str] = set()  # addresses of lost workers until the loop knows it
         # what the workers reported of themselves at the latest look, by name
         self.metrics: Mapping[str, Mapping[str, Any]] = {}
@@ -327,18 +327,23 @@ class _DaskBackend:
         except OSError:
             return  # the connection is lost; the client reports it
         self.metrics = {str(info["name"]): info["metrics"] for info in workers.values()}
-        for address in workers.keys() - self.resources.keys() - self.leaving:
-            self.resources[address] = workers[address]["resources"]
-            self._post(self._ask_versions(address, workers[address]))
-        for address in self.resources.keys() - workers.keys():
-            del self.resources[address]
+        for address in self.offers.keys() - workers.keys():
+            del self.offers[address]
             self.leaving.add(address)
             self._post(self._report_left(address))
-        for address, before in self.resources.items():
-            resources = workers[address]["resources"]
-            if resources != before and address not in self.plain:
-                self.resources[address] = resources
-                self.events.put(OfferChanged(address, resources))
+        for address in workers.keys() - self.leaving:
+            info = workers[address]
+            offered = info["resources"]
+            if address in self.plain or not offered.keys() & PLAIN.keys():
+                self.plain.add(address)
+                offered = {**offered, **PLAIN}
+            offer = OfferChanged(address, offered, RANK in info["metrics"])
+            before = self.offers.get(address)
+            self.offers[address] = offer
+            if before is None:
+                self._post(self._ask_versions(address, info))
+            elif offer != before:
+                self.events.put(offer)
 
     async def _ask_versions(self, address: str, info: Mapping[str, Any]) -> None:
         """Handshake with a new worker; it gets units only after its answer."""
@@ -352,7 +357,7 @@ class _DaskBackend:
                 raise answer
         except (OSError, TimeoutError, KeyError):
             # it is gone or too busy; if it is still there, it is asked again
-            self.resources.pop(address, None)
+            self.offers.pop(address, None)
             return
         theirs = answer if isinstance(answer, BaseException) else answer["versions"]
         try:
@@ -364,10 +369,9 @@ class _DaskBackend:
             await self.client.scheduler.log_event(topic=REFUSED, msg=name)
             return
         joined = WorkerJoined(name, answer["host"], answer["versions"], answer["gpus"])
-        offered = self.resources.get(address, info["resources"])  # it may have changed meanwhile
-        if not offered.keys() & PLAIN.keys():
-            self.plain.add(address)
-            offered = {**offered, **PLAIN}
+        if address not in self.offers:
+            return  # it left meanwhile
+        offer = self.offers[address]
         threads = info["nthreads"]
         remaining = answer["remaining"]
         if address in self.plain and self.settings.alone:
@@ -376,7 +380,9 @@ class _DaskBackend:
             threads = 1
             remaining = min(remaining or DECADE, DECADE)
         memory = info["memory_limit"] or math.inf
-        self.events.put(Joined(address, name, threads, offered, remaining, joined, memory))
+        self.events.put(
+            Joined(address, name, threads, offer.resources, remaining, joined, memory, offer.trains)
+        )
 
     async def _report_left(self, address: str) -> None:
         await asyncio.sleep(SETTLE)

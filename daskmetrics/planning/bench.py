@@ -275,7 +275,7 @@ def program_runner(model: Model, config: Config) -> Iterator[Runner]:
             meter = Meter()
             began = time.perf_counter()
             launch(client, program, meter)
-            wall = time.perf_counter() - began
+            ended = time.perf_counter()
             if meter.first is None or meter.latest is None or meter.first[1] == meter.latest[1]:
                 raise ConfigError(
                     f"'{name}' reported fewer than two steps, so that it cannot be timed. Report"
@@ -284,14 +284,14 @@ def program_runner(model: Model, config: Config) -> Iterator[Runner]:
                     f" --output_dir {TRIAL}/out."
                 )
             (start, first_progress), (end, last_progress) = meter.first, meter.latest
-            seconds = end - start
+            beside = ended - began - (end - start)  # before the first step and after the last one
             samples_before = first_progress.numbers.get("samples", 0.0)
             samples = last_progress.numbers.get("samples", 0.0) - samples_before
             share = 1.0
             if samples:
                 work.append(samples)
                 share = work[0] / samples
-            seconds *= share
+            seconds = share * (end - start)
             sequences = share * samples
             # whole numbers would be those of begun epochs
             begun = epochs_done(first_progress)
@@ -311,7 +311,7 @@ def program_runner(model: Model, config: Config) -> Iterator[Runner]:
                 seconds,
                 ((seconds,),),
                 (sample,),
-                start=wall - seconds,
+                start=beside,
                 sequences=sequences,
             )
 

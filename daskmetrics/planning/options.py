@@ -598,6 +598,11 @@ def spent(option: Option, all_options: Sequence[Option]) -> Interval:
     return option.worker_hours
 
 
+def total_time(option: Option) -> Interval:
+    """Seconds from now to the last result."""
+    return option.total
+
+
 Measure = Callable[[Option], Interval]  # such as the cost
 
 
@@ -605,11 +610,13 @@ def is_within_error(option: Option, other: Option, measure: Measure) -> bool:
     """Whether either of two options may have the smaller number.
 
     Times on one device follow from the same measurement, so that both err by the same factor: one
-    is smaller if all of its bounds are.
+    is smaller if all of its bounds are. Waits err by themselves; they cost nothing.
     """
     interval, of_other = measure(option), measure(other)
     is_shared = option.offer.device == other.offer.device
-    if not is_shared or option.offer.wait.interval != other.offer.wait.interval:
+    if measure is total_time:
+        is_shared &= option.offer.wait.interval == other.offer.wait.interval
+    if not is_shared:
         return interval.overlaps(of_other)
     orders = {a < b for a, b in zip(interval.bounds, of_other.bounds, strict=True)}
     return interval == of_other or len(orders) > 1
@@ -625,9 +632,6 @@ def suggestions(all_options: Sequence[Option]) -> tuple[Suggestion, ...]:
     if not possible:
         return ()
 
-    def total(option: Option) -> Interval:
-        return option.total
-
     def cost(option: Option) -> Interval:
         return spent(option, all_options)
 
@@ -641,9 +645,9 @@ def suggestions(all_options: Sequence[Option]) -> tuple[Suggestion, ...]:
         return Suggestion(label, best, tuple(ties), choice)
 
     return (
-        suggestion("fastest", total, cost, 0),
-        suggestion("cheapest", cost, total, 0),
-        suggestion("balanced", total, cost, 1),
+        suggestion("fastest", total_time, cost, 0),
+        suggestion("cheapest", cost, total_time, 0),
+        suggestion("balanced", total_time, cost, 1),
     )
 
 

@@ -96,6 +96,7 @@ def propose(request: PlanRequest, loaded: Config | None = None) -> Proposal:
         return work_on(device)
 
     options: list[Option] = []
+    least = max(ranks.values(), default=0)
     jobs_on = cache(own_jobs)
     profiles = {name: configuration.cluster(name) for name in request.profiles}
     site = None
@@ -107,14 +108,13 @@ def propose(request: PlanRequest, loaded: Config | None = None) -> Proposal:
             offers = local_offers(name, profile, request.counts_of(profile))
         for offer in offers:
             price = request.prices.get(offer.device, request.prices.get(""))
-            offer = replace(offer, price=price)
+            problem = offer.problem
             is_timed = offer.device in measured_at or (offer.device != "cpu" and bool(gpus))
-            least = max(ranks.values(), default=0)
-            if request.times and not offer.problem and not is_timed:
-                offer = replace(offer, problem=f"the program was not timed on {offer.device}")
-            elif not offer.problem and offer.workers < least:
-                problem = f"the program has {least} ranks, one for each worker"
-                offer = replace(offer, problem=problem)
+            if request.times and not is_timed:
+                problem = problem or f"the program was not timed on {offer.device}"
+            if offer.workers < least:
+                problem = problem or f"the program has {least} ranks, one for each worker"
+            offer = replace(offer, price=price, problem=problem)
             option = Option(len(options) + 1, offer, workload_on(offer.device), request.limits)
             if offer.partition:
                 if not offer.problem:

@@ -206,6 +206,18 @@ def a_worker_that_offers_again_gets_units(loop, policy):
 
 
 @case
+def a_worker_that_trains_gets_no_unit_until_the_training_ends(loop, policy):
+    bench = Bench([unit("u", resources=GPU)], loop, policy, patience=60)
+    (submit,) = bench.submitted(Joined("w", "w", resources=GPU))
+    trains = OfferChanged("w", GPU, trains=True)
+    assert bench.step(trains) == [Release(submit.task)]
+    bench.step(after=11)
+    assert not bench.submitted(Joined("x", "x", resources=GPU, trains=True), after=1000)
+    (submit,) = bench.submitted(OfferChanged("w", GPU), after=1000)
+    assert submit.worker == "w"
+
+
+@case
 def the_window_follows_the_workers(loop, policy):
     bench = Bench([unit(f"u{i}") for i in range(9)], loop, policy)
     for address, window in (("a", 2), ("b", 4)):
@@ -475,6 +487,16 @@ def test_without_workers_it_says_so_and_gives_up_in_the_end(joined, message):
     assert bench.step(after=11) == []
     with pytest.raises(ClusterLostError, match=message.partition(":")[0]):
         bench.step(after=60)
+
+
+def test_while_every_worker_trains_it_says_so_and_waits():
+    bench = Bench([unit("u", resources=GPU)], patience=60)
+    bench.step(Joined("w", "w", resources=GPU, trains=True))
+    text = "Every worker for demo u trains. Waiting until the training ends."
+    assert bench.step(after=11) == [Notice(text)]
+    assert bench.step(after=1000) == []
+    (submit,) = bench.submitted(OfferChanged("w", GPU))
+    assert submit.worker == "w"
 
 
 def test_a_walltime_shorter_than_a_unit_is_said_with_the_remedy_and_ends_the_run_at_once():

@@ -251,3 +251,12 @@ def test_one_measurement_errs_alike_for_all_options_of_its_device():
     assert same.option.number == 2 and not same.ties
     other = suggestions(planned(offer(8), offer(16, device="a100"), work=work))[0]
     assert other.ties
+
+
+def test_costs_are_compared_without_the_waits():
+    unit = Estimate(Interval.around(HOUR, 4.0), "estimated")
+    work = Workload((Phase("measure", 64, unit),), "l40s", AT_ONCE)
+    options = planned(offer(8, price=1.0), offer(8, price=7.0, wait=1.0), work=work)
+    fastest, cheapest, _ = suggestions(options)
+    assert cheapest.option.number == 1 and not cheapest.ties
+    assert fastest.ties

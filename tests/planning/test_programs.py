@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from click.testing import CliRunner
 
 from daskmetrics.cli import main
+from daskmetrics.config import load
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.planning import estimate
+from daskmetrics.planning import bench, estimate
 from daskmetrics.planning.bench import Meter, calibration_of, epochs_done
 from daskmetrics.planning.estimate import Calibration, Sample
 from daskmetrics.planning.scaling import Bench, BenchTrial
@@ -117,6 +119,27 @@ def test_a_calibration_has_the_steps_of_every_number_of_ranks():
         (1, 100, 1),
         (2, 50, 2),
     ]
+
+
+def test_the_start_of_a_program_does_not_depend_on_its_samples(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    (tmp_path / "mine.yaml").write_text(CONFIG)
+    config = load(tmp_path / "mine.yaml")
+    samples = 8
+
+    def launch(client, program, observer):
+        for step in (0, 1):
+            observer.progressed(program, Progress(step, 1, {"samples": step * samples}))
+            time.sleep(0.05)
+
+    monkeypatch.setattr(bench, "launch", launch)
+    monkeypatch.setattr(bench, "workers", lambda client: ["tcp://a", "tcp://b"])
+    with bench.program_runner(config.models[0], config) as runner:
+        runner(None)
+        samples = 1
+        trial = runner(None)
+    assert trial.seconds > 8 * 0.05 and trial.start > 0.05
 
 
 def test_arguments_are_those_of_a_program():

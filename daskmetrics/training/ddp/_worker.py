@@ -29,6 +29,7 @@ from daskmetrics.training.progress import PIPE, printed
 POLL = 0.1  # seconds
 HEARTBEAT = 0.5  # seconds between two reports that a rank lives
 LINES = 15  # of what a rank has printed last
+TAIL = 8192  # bytes, in which they are
 STEPS = {"step", "total"}  # what a line with a loss may lack
 MEASURE = 2.0  # seconds between two measurements of a rank
 _STORES: dict[str, Any] = {}  # TCPStores that this worker holds, by topic; they outlive the ranks
@@ -117,6 +118,7 @@ def run_rank(spec: RankSpec) -> int:
 def _last_lines(log: Path) -> list[str]:
     """The end of what a rank has printed."""
     with log.open(errors="replace") as file:
+        file.seek(max(0, log.stat().st_size - TAIL))  # a long training prints gigabytes
         lines = deque(filter(str.strip, file), LINES)
     return [line.rstrip()[-300:] for line in lines]
 
