@@ -2,7 +2,7 @@
 search, with weight 0, and a cost and an error of its own.
 
 Tasks have thousands of items, so that encoding them costs more than loading a checkpoint: sentences
-from the docstrings of installed packages, with labels from where they stand. The
+from installed packages, their docstrings or their comments, with labels from where they stand. The
 checkpoints are MiniLM on its way from random weights, or those in the folders of ``--suites``,
 their sub-folders by step. Each encodes every sentence once, which ``--folder`` keeps. Then all its
 layers are scored on whole tasks, and on the items that `daskmetrics.tasks.examples` leaves for a
@@ -20,14 +20,16 @@ from __future__ import annotations
 
 import argparse
 import ast
+import io
 import math
 import random
 import re
 import tempfile
+import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from itertools import pairwise
@@ -49,11 +51,17 @@ from daskmetrics.tasks.examples import Examples, Portion
 
 BUDGET = 0.4  # of the cost of all whole cells
 LENGTH = 32  # tokens that are read of a sentence
-#: whose docstrings are read, as far as they are installed
-PACKAGES = (
-    *("torch", "sklearn", "pandas", "scipy", "transformers", "distributed"),
-    *("bokeh", "xarray", "numpy", "datasets", "sqlalchemy", "networkx"),
-)
+#: whose texts are read, as far as they are installed
+PACKAGES = {
+    "docstrings": (
+        "torch", "sklearn", "pandas", "scipy", "transformers", "distributed",
+        "bokeh", "xarray", "numpy", "datasets", "sqlalchemy", "networkx",
+    ),
+    "comments": (
+        "asyncio", "email", "idlelib", "unittest", "multiprocessing", "encodings",
+        "sympy", "matplotlib", "dask", "IPython", "PIL", "accelerate",
+    ),
+}  # fmt: skip
 PAIRED = ("pair_classification", "sts")  #: kinds whose scores fit nothing to the items
 #: shares of MiniLM in the weights of its checkpoints; the rest is random
 MIXTURES = (0.0, 0.5, 0.65, 0.75, 0.82, 0.88, 0.93, 0.97, 1.0)
@@ -72,21 +80,35 @@ class Sentence:
     kind: str  # of what it describes
 
 
-def docstrings(node: ast.AST, kind: str = "function") -> Iterator[tuple[str, str]]:
+def docstrings(source: str) -> Iterator[tuple[str, str]]:
     """First sentences of docstrings, each with what it describes."""
+    yield from _docstrings(ast.parse(source), "function")
+
+
+def _docstrings(node: ast.AST, kind: str) -> Iterator[tuple[str, str]]:
     for part in ast.iter_child_nodes(node):
         if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             is_class = isinstance(part, ast.ClassDef)
             text = ast.get_docstring(part) or ""
             yield re.split(r"\n\s*\n|(?<=[.])\s", text)[0], "class" if is_class else kind
-            yield from docstrings(part, "method" if is_class else "function")
+            yield from _docstrings(part, "method" if is_class else "function")
 
 
-def sentences(most: int) -> list[Sentence]:
+def comments(source: str) -> Iterator[tuple[str, str]]:
+    """Comments, each with how deep it is indented."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string.strip("# "), str(min(token.start[1], 16))
+
+
+READERS = {"docstrings": docstrings, "comments": comments}
+
+
+def sentences(source: str, most: int) -> list[Sentence]:
     """At most so many sentences of 6 to 18 words of each package, each text once, by file."""
     known: dict[str, Sentence] = {}
     generator = random.Random(1)
-    for package in PACKAGES:
+    for package in PACKAGES[source]:
         spec = find_spec(package)
         if spec is None or spec.origin is None:
             continue
@@ -96,8 +118,8 @@ def sentences(most: int) -> list[Sentence]:
         for file in files:
             if len(of_package) >= most:
                 break
-            with suppress(SyntaxError, UnicodeDecodeError):
-                for raw, kind in docstrings(ast.parse(file.read_text())):
+            with suppress(SyntaxError, UnicodeDecodeError, tokenize.TokenError):
+                for raw, kind in READERS[source](file.read_text()):
                     text = " ".join(raw.split())
                     if text not in known and is_sentence(text):
                         of_package.setdefault(text, Sentence(text, package, file, kind))
@@ -131,7 +153,9 @@ def tasks(known: Sequence[Sentence], items: int) -> list[StdlibTask]:
     """Tasks of several kinds; with all their sentences each has about so many items, or half."""
     words = [set(re.findall(r"\b[a-z]{4,}\b", sentence.text.lower())) for sentence in known]
     counts = Counter(word for of_sentence in words for word in of_sentence)
-    frequent = set(sorted(counts, key=lambda word: (-counts[word], word))[30:60])
+    frequent = {
+        word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[30:60]
+    }
     with_word = [
         (sentence.text, *(of_sentence & frequent))
         for sentence, of_sentence in zip(known, words, strict=True)
@@ -158,9 +182,13 @@ def tasks(known: Sequence[Sentence], items: int) -> list[StdlibTask]:
         "folder": ("clustering", labelled(of_folder, items // 40)),
     }
     return [
-        StdlibTask(name, kind, "", draw=partial(replace, examples))
+        StdlibTask(name, kind, "", draw=partial(_itself, examples))
         for name, (kind, examples) in content.items()
     ]
+
+
+def _itself(examples: Examples) -> Examples:
+    return examples
 
 
 # --- checkpoints and scores
@@ -242,14 +270,14 @@ class LookTable:
     shares: tuple[float, ...]  # 1 for whole tasks
     scores: Floats
 
-    def problem(self, looked: Sequence[tuple[float, str]]) -> tuple[Problem, Floats]:
+    def problem(self, device: str, looked: Sequence[tuple[float, str]]) -> tuple[Problem, Floats]:
         """The search with looks at these shares of the tasks of these kinds, and its scores."""
         columns = [
             i
             for i, (task, share) in enumerate(zip(self.tasks, self.shares, strict=True))
             if share == 1 or (share, task.kind) in looked
         ]
-        costs = CostModel("cpu")
+        costs = CostModel(device)
         arms = grid(self.suites)
         depths = {suite.model: suite.depth for suite in self.suites}
         encode_cost, score_cost = np.zeros((2, len(arms), len(columns)))
@@ -334,10 +362,10 @@ def lasting_cost(problem: Problem, scores: Floats, exhaustive: float, seed: int)
 
 
 def build_table(
-    folder: Path, suites: Sequence[Path], items: int, shares: Sequence[float]
+    folder: Path, suites: Sequence[Path], source: str, items: int, shares: Sequence[float]
 ) -> LookTable:
     """Encode the sentences by all checkpoints, unless the folder has their states, and score."""
-    known = sentences(items // 6)
+    known = sentences(source, items // 6)
     rows = {sentence.text: row for row, sentence in enumerate(known)}
     whole = tasks(known, items)
     of_tasks = (*whole, *(t.part(Portion(1 - s, fresh=False)) for s in shares for t in whole))
@@ -348,7 +376,7 @@ def build_table(
     for suite in suites:
         names = training_order({path.name for path in suite.glob("step*")})
         for name in names:
-            file = folder / f"{suite.name}-{name}.npy"
+            file = folder / f"{source}-{suite.name}-{name}.npy"
             if not file.exists():
                 np.save(file, encode(suite / name, list(rows)))
             states = np.load(file, mmap_mode="r")
@@ -385,10 +413,10 @@ def likeness(table: LookTable) -> Table:
     return Table(header, tuple(rows), "Scores of looks and of whole tasks", (note,))
 
 
-def comparison(table: LookTable, shares: Sequence[float], seeds: int) -> Table:
+def comparison(table: LookTable, shares: Sequence[float], device: str, seeds: int) -> Table:
     """Searches of whole tasks, and with looks at all of them or at pairs, which fit nothing."""
     kinds = sorted({task.kind for task in table.tasks})
-    whole, whole_scores = table.problem(())
+    whole, whole_scores = table.problem(device, ())
     means = whole_scores[..., 0].mean(axis=1)
     searches: dict[str, list[tuple[float, str]]] = {"whole tasks": []}
     for share in shares:
@@ -396,7 +424,7 @@ def comparison(table: LookTable, shares: Sequence[float], seeds: int) -> Table:
         searches[f"looks at {share:.1%} of pairs"] = [(share, kind) for kind in PAIRED]
     rows = []
     for title, looked in searches.items():
-        problem, scores = table.problem(looked)
+        problem, scores = table.problem(device, looked)
         lasting = [
             lasting_cost(problem, scores, whole.exhaustive_cost, seed) for seed in range(seeds)
         ]
@@ -422,10 +450,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--texts", choices=READERS, default="docstrings")
     parser.add_argument("--suites", default="", help="folders, separated by commas")
     parser.add_argument("--folder", type=Path, help="keeps checkpoints and states")
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--shares", default="0.0625", help="of the items; separated by commas")
+    parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="whose costs")
     parser.add_argument("--small", action="store_true", help="few sentences")
     chosen = parser.parse_args(arguments)
     shares = tuple(map(float, chosen.shares.split(",")))
@@ -436,9 +466,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if chosen.small:
             items, shares_of_minilm = 360, MIXTURES[::4]
         suites = suites or [mixtures(folder / "minilm", shares_of_minilm)]
-        table = build_table(folder, suites, items, shares)
+        table = build_table(folder, suites, chosen.texts, items, shares)
     print(likeness(table).as_text(140), "\n", flush=True)
-    print(comparison(table, shares, chosen.seeds).as_text(140))
+    print(comparison(table, shares, chosen.device, chosen.seeds).as_text(140))
 
 
 if __name__ == "__main__":

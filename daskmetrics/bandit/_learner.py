@@ -411,6 +411,7 @@ class Learner:
             remaining=budget - self.spent,
             seed=self.seed,
             budget=budget,
+            most_cells=self._max_cells,
             cache=cache or self._deciding,
         )
 

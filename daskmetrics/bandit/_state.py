@@ -86,6 +86,8 @@ class State:
         Seed of the search.
     budget : float
         The whole budget; infinite where it pays for every cell.
+    most_cells : float
+        Decisions that the search may make.
     cache : IncrementalPosterior or None
         Reuses the work of earlier states. It changes the time that `posterior` takes, not its
         values.
@@ -99,6 +101,7 @@ class State:
     remaining: float
     seed: int
     budget: float = math.inf
+    most_cells: float = math.inf
     cache: IncrementalPosterior | None = None
 
     @cached_property

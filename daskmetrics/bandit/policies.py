@@ -14,6 +14,11 @@ cheap if its encoding exists or its checkpoint is loaded; the cost of a new enco
 the rivals of its checkpoint. Pending cells count as observed, so that the same information is not
 paid for twice. A task with failed cells has less value, by the share that failed.
 
+Where encoding costs nearly all, every layer that an encoding gives is scored before the next one is
+paid for. These scores are all but free, and show where the model of the scores is wrong: an arm
+that it has excluded would not be looked at otherwise. Where the number of scores is limited, a
+score is what costs, and the rule does not hold.
+
 Once no rival is likely to beat the leader, and before the search may end, the leader, its nearest
 rivals and the best arm of every other model are scored on every kind of task, and a few arms on
 each task that could decide (`check_rivals`).
@@ -61,6 +66,9 @@ def race(state: State) -> Choice | None:
     """Choose the measurement with the most information per cost; None if there is no rival or no
     open cell.
     """
+    choice = _encoded_cell(state)
+    if choice:
+        return choice
     leader = state.leader
     all_rivals = rivals(state.posterior, leader, state.usable)
     if all_rivals.better.max(initial=0.0) <= UNLIKELY:
@@ -159,6 +167,24 @@ def policy_path(policy: Policy) -> str:
 
 
 # --- the values of race
+
+
+def _encoded_cell(state: State) -> Choice | None:
+    """The first open cell that costs next to nothing, since its encoding exists; None if there is
+    none.
+    """
+    if math.isfinite(state.most_cells):
+        return None
+    problem = state.problem
+    scored = state.observations
+    is_encoded = np.zeros_like(state.paid)
+    is_encoded[problem.first_of_checkpoint[scored.arm], scored.task] = True
+    is_encoded = is_encoded[problem.first_of_checkpoint]
+    cells = state.open & is_encoded & problem.shares_encoding & state.usable[:, None]
+    if not cells.any():
+        return None
+    arm, task = divmod(int(cells.argmax()), len(problem.tasks))
+    return Choice(arm, task, {"encoded": problem.tasks[task]})
 
 
 def rivals(posterior: Posterior, leader: int, usable: Bools) -> Rivals:

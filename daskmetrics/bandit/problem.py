@@ -24,6 +24,8 @@ Bools = NDArray[np.bool_]
 ROUNDING = 1e-9  #: relative difference below which sums of costs count as equal
 
 Reward = Literal["mean", "robust"]
+#: share of an encoding below which the scores of all arms that share it cost next to nothing
+CHEAP_SCORES = 0.25
 ALL = "all"  #: the objective that contains every task
 
 
@@ -212,6 +214,15 @@ class Problem:
             if arm.checkpoint == checkpoint:
                 arm_of_layer.setdefault(arm.layer, i)
         return np.array([arm_of_layer[layer] for layer in sorted(arm_of_layer)], dtype=np.intp)
+
+    @cached_property
+    def shares_encoding(self) -> Bools:
+        """Cells whose encoding costs nearly all that the scores of its checkpoint's arms take
+        together (A, T); see `CHEAP_SCORES`.
+        """
+        scoring = np.zeros_like(self.score_cost)
+        np.add.at(scoring, self.first_of_checkpoint, self.score_cost)
+        return np.asarray(scoring[self.first_of_checkpoint] < CHEAP_SCORES * self.encode_cost)
 
     @cached_property
     def arm_cost(self) -> Floats:

@@ -9,10 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from daskmetrics.bandit import Learner, Outcome, installed_policies, policies, policy_named
+from daskmetrics.bandit import (
+    Budget,
+    Learner,
+    Outcome,
+    Problem,
+    arm_features,
+    installed_policies,
+    policies,
+    policy_named,
+)
 from daskmetrics.bandit.policies import BUILT_IN
 from daskmetrics.bandit.replay import simulate
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.names import Suite
 
 
 def test_an_unknown_policy_is_refused_with_a_suggestion():
@@ -35,7 +45,10 @@ def test_an_entry_point_adds_a_policy_and_replaces_none(monkeypatch):
 
 def test_race_prefers_the_cheaper_of_two_similar_tasks(world, after, draw):
     small = world()
-    chosen = policy_named("race")(after(small, draw(small, 10)))
+    # with a limit of cells the layers of an encoding are not scored together
+    state = replace(after(small, draw(small, 10)), most_cells=100)
+    chosen = policy_named("race")(state)
+    assert chosen is not None
     price = small.problem.score_cost[0]
     assert price[chosen.task] <= np.median(price)
     assert set(chosen.why) == {"leader", "rivals", "loss"}
@@ -48,6 +61,30 @@ def test_race_does_not_pay_twice_for_pending_information(world, after, draw):
     first = race(after(small, cells))
     second = race(after(small, [*cells, (first.arm, first.task)], known=40))
     assert (second.arm, second.task) != (first.arm, first.task)
+
+
+@pytest.mark.parametrize(
+    ("score_cost", "cells", "takes_all"), [(0.1, None, True), (1.0, None, False), (0.1, 60, False)]
+)
+def test_layers_are_scored_with_an_encoding_that_costs_nearly_all(score_cost, cells, takes_all):
+    """Unless the scores cost as much together, or their number is limited."""
+    suite = Suite("m", ("step1", "step10", "step100", "step1000"), (0, 1, 2, 3), 3)
+    costs = np.full((16, 4), 10.0), np.full((16, 4), score_cost)
+    problem = Problem(suite.arms(), ("a", "b", "c", "d"), arm_features([suite]), *costs)
+    learner = Learner(
+        problem, policy_named("race"), budget=Budget(0.5, None, cells), window=1, seed=0
+    )
+    # deep layers are bad: the search excludes them soon
+    scores = np.random.default_rng(0).normal(0.5, 0.01, (16, 4)) - 0.1 * problem.features[:, 1:2]
+    encodings: list[list[int]] = []
+    while picks := learner.ask(1):
+        arm, task = problem.locate(picks[0].cell)
+        if picks[0].cost > 10:
+            encodings.append([])
+        encodings[-1].append(arm)
+        learner.tell(picks[0].index, Outcome(scores[arm, task], 0.01))
+    complete = [len(set(arms)) == 4 for arms in encodings[:-1]]
+    assert len(complete) >= 3 and all(complete) == takes_all
 
 
 def test_random_depends_on_its_seed_and_its_decision(world, after, draw):
