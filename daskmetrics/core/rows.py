@@ -145,7 +145,9 @@ def _opened(path: Path, newline: str | None = None) -> Iterator[IO[str]]:
                 _Unpacked(path, file) if path.suffix.lower() == ".gz" else file
             )
             start = content.peek(_START)[:_START]
-            if start.startswith(_UTF_16) or b"\0" in start:
+            # of Latin letters each second byte is 0, of UTF-32 three of four
+            has_wide_letters = 0 < start.count(0) <= 0.75 * len(start)
+            if start.startswith(_UTF_16) or has_wide_letters:
                 raise _encoding_error(path, "is UTF-16 text", "utf-16")
             with io.TextIOWrapper(content, encoding="utf-8-sig", newline=newline) as text:
                 yield text
