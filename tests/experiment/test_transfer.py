@@ -169,7 +169,8 @@ def test_published_results_need_no_protocol_and_no_worker(
     learner = Learner(problem, policy_named("sweep"), budget=1.0, window=4, seed=0)
     with Journal(run.journal, run.lock) as journal:
         loop = Loop(search.SearchSource(only, learner, "key", tmp_path), journal, Settings())
-        assert list(loop.step(0.0)) == [] and loop.done  # without a single worker
+        # without a single worker; decisions are written a moment after they are made
+        assert [*loop.step(0.0), *loop.step(1.0)] == [] and loop.done
     assert learner.recommendation().arm.layer == LAYERS[-1]
 
 
