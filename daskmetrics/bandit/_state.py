@@ -318,9 +318,7 @@ def cover(state: State, looks: Bools, kept: float) -> Choice | None:
     if not looks.any():
         return None
     problem = state.problem
-    failed_encodings = np.zeros_like(state.paid)
-    for arm, task in np.argwhere(_failed(state)):
-        failed_encodings[problem.checkpoint_index == problem.checkpoint_index[arm], task] = True
+    failed_encodings = problem.same_encoding(*np.nonzero(_failed(state)))
     wanted = looks[problem.model_index] @ _kinds_to_cover(problem).T
     affordable = state.cost <= state.remaining + ROUNDING * problem.exhaustive_cost
     candidates = wanted & affordable & ~state.paid & ~failed_encodings

@@ -173,13 +173,10 @@ def _encoded_cell(state: State) -> Choice | None:
     """The first open cell that costs next to nothing, since its encoding exists; None if there is
     none.
     """
-    if math.isfinite(state.most_cells):
-        return None
     problem = state.problem
-    scored = state.observations
-    is_encoded = np.zeros_like(state.paid)
-    is_encoded[problem.first_of_checkpoint[scored.arm], scored.task] = True
-    is_encoded = is_encoded[problem.first_of_checkpoint]
+    if math.isfinite(state.most_cells) or not problem.shares_encoding.any():
+        return None
+    is_encoded = problem.same_encoding(state.observations.arm, state.observations.task)
     cells = state.open & is_encoded & problem.shares_encoding & state.usable[:, None]
     if not cells.any():
         return None

@@ -215,6 +215,12 @@ class Problem:
                 arm_of_layer.setdefault(arm.layer, i)
         return np.array([arm_of_layer[layer] for layer in sorted(arm_of_layer)], dtype=np.intp)
 
+    def same_encoding(self, arms: Ints, tasks: Ints) -> Bools:
+        """Cells that have their encoding in common with one of these cells (A, T)."""
+        cells = np.zeros(self.score_cost.shape, dtype=bool)
+        cells[self.first_of_checkpoint[arms], tasks] = True
+        return np.asarray(cells[self.first_of_checkpoint])
+
     @cached_property
     def shares_encoding(self) -> Bools:
         """Cells whose encoding costs nearly all that the scores of its checkpoint's arms take
