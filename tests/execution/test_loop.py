@@ -61,6 +61,14 @@ class Bench:
     def statuses(self) -> dict[str, str]:
         return {record.key: record.status for record in self.journal.records()}
 
+    def placed_after_short_units(self, worker: str) -> list[Submit]:
+        """The units on a worker that has joined and ended thirty of a millisecond."""
+        placed = self.submitted(Joined(worker, worker))
+        for _ in range(30):
+            first = placed.pop(0)
+            placed += self.submitted(Started(first.task), Finished(first.task, 1, 0.001))
+        return placed
+
 
 def unit(key: str, **options) -> WorkUnit:
     return WorkUnit(key, key, options.pop("kind", "demo"), print, **options)
@@ -239,13 +247,13 @@ def the_records_of_a_step_are_committed_together(loop, policy):
             super().append(*entries, wait=wait)
 
     bench = Bench([unit(f"u{i}") for i in range(3)], loop, policy, Grouped(), slots=2)
-    told = []
-    bench.source.tell = lambda record: told.append((record.key, len(groups)))
+    reported = []
+    bench.source.tell = lambda record: reported.append((record.key, len(groups)))
     placed = bench.submitted(Joined("w", "w", threads=2))
     (last,) = bench.submitted(*(Finished(submit.task, 1) for submit in placed))
     bench.step(Joined("x", "x", event=joined("x")), Finished(last.task, 1))
     assert groups == [(True, ["u0", "u1"]), (True, ["u2"])]
-    assert told == [("u0", 1), ("u1", 1), ("u2", 2)]
+    assert reported == [("u0", 1), ("u1", 1), ("u2", 2)]
 
 
 @case
@@ -279,10 +287,7 @@ def short_units_are_sent_several_at_once_and_longer_ones_are_not(loop, policy):
 @case
 def a_run_whose_workers_left_after_short_units_is_not_done(loop, policy):
     bench = Bench([unit(f"u{i}") for i in range(80)], loop, policy)
-    placed = bench.submitted(Joined("w", "w"))
-    for _ in range(30):
-        first = placed.pop(0)
-        placed += bench.submitted(Started(first.task), Finished(first.task, 1, 0.001))
+    placed = bench.placed_after_short_units("w")
     bench.step(*(Finished(submit.task, 1, 0.001) for submit in placed), Left("w"))
     assert not bench.loop.done
     assert bench.submitted(Joined("x", "x"))
@@ -374,10 +379,7 @@ def an_idle_worker_gets_what_waits_behind_stragglers_for_each_of_its_threads(loo
 @case
 def no_queue_of_short_units_stays_behind_a_straggler(loop, policy):
     bench = Bench([unit(f"u{i}") for i in range(45)], loop, policy)
-    placed = bench.submitted(Joined("a", "a"))
-    for _ in range(30):
-        first = placed.pop(0)
-        placed += bench.submitted(Started(first.task), Finished(first.task, 1, 0.001))
+    placed = bench.placed_after_short_units("a")
     assert len(placed) == 15
     bench.step(Started(placed[0].task))
     moved = bench.submitted(Joined("b", "b"), after=2)

@@ -83,7 +83,7 @@ def columns_of_two_cases(draw: random.Random) -> Rows:
     return [{**row, name: "x y"} for row in labelled(draw)]
 
 
-def no_number(draw: random.Random) -> Rows:
+def not_a_number(draw: random.Random) -> Rows:
     number = draw.choice(("1_0", "10" * 200, "1e400", "inf", "-Infinity", "1,5", "ten", "0x10"))
     return with_value(graded(draw), draw, "score", number)
 
@@ -158,7 +158,7 @@ TABLES: Mapping[str, tuple[Callable[[random.Random], Rows], dict[str, str]]] = {
     "a missing text": (missing_text, {}),
     "labels that differ in their writing": (alike_labels, {}),
     "columns that differ in case": (columns_of_two_cases, {}),
-    "a grade that is no number": (no_number, {}),
+    "a grade that is not a number": (not_a_number, {}),
     "a negative relevance": (negative_relevance, {}),
     "a single query": (one_query, {}),
     "almost equal grades": (equal_grades, {}),
