@@ -26,7 +26,7 @@ def test_claims_are_disjoint_and_released_when_their_process_ends(tmp_path):
     offered = ["0", "1", "2", "3", "4"]
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=hold, args=(tmp_path, offered, 2, theirs))
+    process = context.Process(target=hold, args=(tmp_path, offered, 2, theirs), daemon=True)
     process.start()
     theirs.close()  # so that `recv` fails if the process dies
     assert ours.recv() == ["0", "1"]
