@@ -107,34 +107,38 @@ def cache() -> Path:
 
 def checkpoint(source: str, revision: str, files: tuple[str, ...]) -> MissingFiles:
     """The files of one revision of a hub repository."""
-    from huggingface_hub import snapshot_download
 
-    name = f"{source}@{revision}"
-    download = partial(snapshot_download, source, revision=revision, allow_patterns=list(files))
-    about = partial(_repository_files, "model", source, revision, files)
-    return MissingFiles("model", name, partial(persist, download, name), about)
+    def fetch() -> None:
+        from huggingface_hub import snapshot_download
+
+        download = partial(snapshot_download, source, revision=revision, allow_patterns=list(files))
+        persist(download, f"{source}@{revision}")
+
+    def about() -> Iterable[RepoSibling]:
+        from huggingface_hub import HfApi
+
+        info = HfApi().model_info(source, revision=revision, files_metadata=True, timeout=10)
+        return [
+            file
+            for file in info.siblings or ()
+            if any(map(partial(fnmatch, file.rfilename), files))
+        ]
+
+    return MissingFiles("model", f"{source}@{revision}", fetch, about)
 
 
-def _data_files(task: MtebTask) -> Sequence[RepoSibling]:
+def _data_files(task: MtebTask) -> Iterable[RepoSibling]:
+    from huggingface_hub import HfApi
+
     from daskmetrics.tasks import mteb_run as benchmark
 
     dataset = benchmark.make(task.target).metadata.dataset
     if Path(dataset["path"]).exists():
         return ()
-    return _repository_files("dataset", dataset["path"], dataset["revision"], ("*",))
-
-
-def _repository_files(
-    kind: str, source: str, revision: str, patterns: Sequence[str]
-) -> Sequence[RepoSibling]:
-    """The files of a repository that match one of the patterns, as the hub lists them."""
-    from huggingface_hub import HfApi
-
-    info = HfApi().repo_info(
-        source, repo_type=kind, revision=revision, files_metadata=True, timeout=10
+    info = HfApi().dataset_info(
+        dataset["path"], revision=dataset["revision"], files_metadata=True, timeout=10
     )
-    siblings = info.siblings or ()
-    return [file for file in siblings if any(map(partial(fnmatch, file.rfilename), patterns))]
+    return info.siblings or ()
 
 
 def rate(records: Iterable[Record]) -> float:
