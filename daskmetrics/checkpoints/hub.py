@@ -48,6 +48,10 @@ hub's cache.
 """
 
 
+Refs = Mapping[str, Mapping[str, str]]
+"""The commits of the ``branches`` and ``tags`` of a repository, by name; empty if they are not known."""
+
+
 class HubUnreachable(ConfigError):
     """The hub does not answer, refuses, or must not be asked; the message says why."""
 
@@ -104,20 +108,7 @@ def persist(
             pause(decision.delay)
 
 
-@dataclass(frozen=True)
-class Refs:
-    """The branches and tags of a repository, and the commit of each."""
-
-    branches: Mapping[str, str]
-    tags: Mapping[str, str]
-
-    @property
-    def commits(self) -> Mapping[str, str]:
-        """Commit of every branch and tag, by name."""
-        return {**self.tags, **self.branches}
-
-
-def known_refs(source: str) -> tuple[Refs | None, str]:
+def known_refs(source: str) -> tuple[Refs, str]:
     """The branches and tags, listed now or kept, and why the hub did not answer ("" if it did).
 
     A `ConfigError` says that the hub has no such repository.
@@ -140,35 +131,41 @@ def known_refs(source: str) -> tuple[Refs | None, str]:
     except HubUnreachable as error:
         kept = recall(refs_file)
         if kept and kept.keys() == {"branches", "tags"}:
-            return Refs(**kept), str(error)
-        return None, str(error)
-    refs = Refs(
-        branches={ref.name: ref.target_commit for ref in listed.branches},
-        tags={ref.name: ref.target_commit for ref in listed.tags},
-    )
-    keep(refs_file, vars(refs))
+            return kept, str(error)
+        return {}, str(error)
+    refs = {
+        "branches": {ref.name: ref.target_commit for ref in listed.branches},
+        "tags": {ref.name: ref.target_commit for ref in listed.tags},
+    }
+    keep(refs_file, refs)
     return refs, ""
 
 
+def _commits(refs: Refs) -> dict[str, str]:
+    """Commit of every branch and tag, by name."""
+    return {**refs.get("tags", {}), **refs.get("branches", {})}
+
+
 @dataclass(frozen=True)
-class Repository:
-    """What is known of the revisions of a model that its configuration selects; read once."""
+class HubRevision:
+    """What is known of a revision of the hub."""
 
-    names: tuple[str, ...]
-    is_open: bool  # whether the configuration names a range without an end
-    snapshots: Mapping[str, Path]  # folders in the hub's cache on this machine
-    complete: Mapping[str, Path]  # those of them that have weights
-    commits: Mapping[str, str]
-    listings: Mapping[str, Listing]
-    silence: str  # why the hub did not answer; empty if it did
+    name: str
+    snapshot: Path | None  # its folder in the hub's cache on this machine
+    is_complete: bool  # whether that folder has weights
+    commit: str | None
+    listing: Listing
 
 
-def read_repository(model: Model) -> Repository:
-    """What the hub's cache, the kept lists and the hub say of a model; the hub is asked for what
-    the others do not say.
+def read_revisions(model: Model) -> tuple[list[HubRevision], bool, str]:
+    """What the hub's cache, the kept lists and the hub say of the revisions that a model selects;
+    the hub is asked for what the others do not say.
+
+    Returns them, whether the configuration names a range without an end, and why the hub did not
+    answer; empty if it did.
     """
     source = str(model.source)
-    refs = None
+    refs: Refs = {}
     silence = "it was not asked"
     is_open = False
     try:
@@ -176,7 +173,7 @@ def read_repository(model: Model) -> Repository:
     except ConfigError:
         is_open = True
         refs, silence = known_refs(source)
-        if refs is None:
+        if not refs:
             raise ConfigError(
                 f"Model '{model.name}': 'revisions: {model.revisions}' needs the list of branches"
                 f" of '{source}', which is not on this machine, and {silence}."
@@ -184,23 +181,26 @@ def read_repository(model: Model) -> Repository:
                 f" network keeps the list in '{cache_folder()}'. Or name the revisions: 'main', a"
                 " list, or a range with an end such as 'every 1000 to 143000'."
             ) from None
-        names = revisions_of(model, training_order(refs.branches))
-    names = tuple(dict.fromkeys(names))
-    snapshots = {name: folder for name in names if (folder := snapshot(source, name))}
-    complete = {
-        name: folder for name, folder in snapshots.items() if files_of(folder, model.pickled)
-    }
-    if refs is None and len(complete) < len(names):
-        refs, silence = known_refs(source)
-    commit_of = dict(refs.commits) if refs else {}
+        names = revisions_of(model, training_order(refs["branches"]))
+    snapshots = {name: snapshot(source, name) for name in names}
     # the snapshot folder of a cached revision is named by its commit
-    commit_of |= {name: folder.name for name, folder in complete.items()}
-    commits = {name: commit_of[name] for name in names if name in commit_of}
-    cached_commits = {commits[name] for name in complete}
-    by_commit = _listings(source, cached_commits, ask=False)
-    by_commit |= _listings(source, set(commits.values()) - cached_commits, ask=not silence)
-    listings = {name: by_commit[commit] for name, commit in commits.items() if commit in by_commit}
-    return Repository(names, is_open, snapshots, complete, commits, listings, silence)
+    cached = {
+        name: folder.name
+        for name, folder in snapshots.items()
+        if folder and files_of(folder, model.pickled)
+    }
+    if not refs and len(cached) < len(snapshots):
+        refs, silence = known_refs(source)
+    commits = {**_commits(refs), **cached}
+    selected = {commits[name] for name in snapshots.keys() & commits.keys()}
+    listings = _listings(source, set(cached.values()), ask=False)
+    listings |= _listings(source, selected - set(cached.values()), ask=not silence)
+    revisions = []
+    for name, folder in snapshots.items():
+        commit = commits.get(name)
+        listing = listings.get(commit or "", {})
+        revisions.append(HubRevision(name, folder, name in cached, commit, listing))
+    return revisions, is_open, silence
 
 
 def snapshot(source: str, revision: str) -> Path | None:
@@ -244,12 +244,12 @@ def require_on_hub(model: Model, missing: Sequence[str], pooling: str) -> None:
         return
     assert model.source is not None
     refs, silence = known_refs(model.source)
-    if refs is None or silence:
+    if silence:
         raise ConfigError(
             f"Model '{model.name}': {shortened(missing)} not in the hub's cache, and {silence}. Fetch"
             f" them on a machine with a network: hf download {model.source} --revision {missing[0]}"
         )
-    available = refs.commits
+    available = _commits(refs)
     unknown = [name for name in missing if name not in available]
     if unknown:
         existing = ", ".join(training_order(available)[:8])

@@ -230,10 +230,9 @@ def _base_of(model: Model, folders: Sequence[ModelFolder]) -> LocatedSuite | Non
 
 def _find_on_hub(model: Model, on_message: OnMessage | None) -> LocatedSuite:
     source = model.source or ""
-    repository = hub.read_repository(model)
-    names, listings, silence = repository.names, repository.listings, repository.silence
+    revisions, is_open, silence = hub.read_revisions(model)
     depth, width = model.depth, model.width
-    snapshot = next(iter(repository.snapshots.values()), None)
+    snapshot = next((revision.snapshot for revision in revisions if revision.snapshot), None)
     if snapshot:
         depth, width = shape_of(snapshot / "config.json")
     if depth is None or width is None:
@@ -241,49 +240,49 @@ def _find_on_hub(model: Model, on_message: OnMessage | None) -> LocatedSuite:
         raise ConfigError(
             f"Model '{model.name}' ({source}) is not in the hub's cache on this machine, so"
             " its shape is not known: write 'depth:' and 'width:' into the configuration, or fetch"
-            f" it: hf download {source} --revision {names[0]}"
+            f" it: hf download {source} --revision {revisions[0].name}"
         )
-    for name in repository.snapshots.keys() - repository.complete.keys():
-        if silence and files_of(repository.snapshots[name], pickled=True):
+    complete = {}
+    for revision in revisions:
+        if revision.snapshot and revision.is_complete:
+            complete[revision.name] = revision.snapshot
+        elif revision.snapshot and silence and files_of(revision.snapshot, pickled=True):
             # raises: there are pickled weights, and the hub offers no others
-            required_files(repository.snapshots[name], pickled=False)
-    for name, listing in listings.items():
-        code = sorted(file for file in listing if file.startswith(_CODE) and file.endswith(".py"))
+            required_files(revision.snapshot, pickled=False)
+        files = sorted(revision.listing)
+        code = [file for file in files if file.startswith(_CODE) and file.endswith(".py")]
         if code:
-            refuse_code(model, f"{source}@{name}", ", ".join(code[:3]))
-    folders = {read.name: read for read in read_folders(repository.complete, model, on_message)}
-    # a listed file counts before and after it is downloaded, so that the key stays the same
-    digests: dict[str, dict[str, str]] = {}
-    for name in {**listings, **folders}:
-        listing = listings.get(name, {})
-        digests[name] = {file: listing[file][0] for file in relevant(listing, model.pickled)}
-        if name in folders:
-            digests[name] |= folders[name].content.digests
-    empty = [name for name in names if name in digests and not digests[name]]
-    pickled = [name for name in empty if relevant(listings[name], pickled=True)]
+            refuse_code(model, f"{source}@{revision.name}", ", ".join(code[:3]))
+    folders = {read.name: read for read in read_folders(complete, model, on_message)}
+    checkpoints = []
+    empty, pickled = [], []
+    for revision in revisions:
+        name, listing = revision.name, revision.listing
+        folder = folders.get(name)
+        # a listed file counts before and after it is downloaded, so that the key stays the same
+        digests = {file: listing[file][0] for file in relevant(listing, model.pickled)}
+        if folder:
+            digests |= folder.content.digests
+        if listing and not digests:
+            empty.append(name)
+            if relevant(listing, pickled=True):
+                pickled.append(name)
+            continue
+        content = Content.of(digests) if digests else None
+        identity = content.key if content else content_key(source, revision.commit or name)
+        location = Location(source, name, identity, model.pickled)
+        if model.disk and not folder and revision.commit and not silence:
+            rolling = rolling_of(model, identity, revision.commit, content, listing)
+            location = replace(location, rolling=rolling)
+        checkpoints.append(_Revision(name, location, folder))
     problem = f"{shortened(empty)} of {source} without weights: leave them out of 'revisions'"
     if pickled:
         problem = (
             f"{shortened(pickled)} of {source} with only pickled weights: set 'pickled: true' for the"
             " model (no code in them is run), or leave them out of 'revisions'"
         )
-    if empty and (not repository.is_open or len(empty) == len(names)):
+    if empty and (not is_open or not checkpoints):
         raise ConfigError(f"Model '{model.name}': {problem}.")
-    checkpoints = []
-    for name in names:
-        if name in empty:
-            continue
-        content = None
-        commit = repository.commits.get(name, name)
-        identity = content_key(source, commit)
-        if name in digests:
-            content = Content.of(digests[name])
-            identity = content.key
-        location = Location(source, name, identity, model.pickled)
-        if model.disk and name not in folders and name in repository.commits and not silence:
-            files = rolling_of(model, identity, commit, content, listings.get(name))
-            location = replace(location, rolling=files)
-        checkpoints.append(_Revision(name, location, folders.get(name)))
     return _located(model, checkpoints, depth, width, [problem] if pickled else [])
 
 
@@ -295,19 +294,19 @@ def _located(
     warnings: Sequence[str] = (),
 ) -> LocatedSuite:
     """The suite of these revisions, with one of those of equal content."""
-    groups: dict[Key, dict[str, _Revision]] = {}
+    groups: dict[Key, list[_Revision]] = {}
     for revision in revisions:
-        groups.setdefault(revision.location.identity, {})[revision.name] = revision
+        groups.setdefault(revision.location.identity, []).append(revision)
     by_name: dict[str, _Revision] = {}
     aliases: dict[str, tuple[str, ...]] = {}
     for group in groups.values():
-        name = max(group, key=_precedence)
+        latest = max(group, key=_precedence)
         # any of them that is on this machine, else the one that names the group
-        usable = {other: revision for other, revision in group.items() if revision.folder} or group
-        by_name[name] = usable.get(name) or next(iter(usable.values()))
-        others = tuple(other for other in group if other != name)
+        here = [revision for revision in (latest, *group) if revision.folder]
+        by_name[latest.name] = next(iter(here), latest)
+        others = tuple(revision.name for revision in group if revision is not latest)
         if others:
-            aliases[name] = others
+            aliases[latest.name] = others
     names = (revision.name for revision in revisions)
     chosen = {name: by_name[name] for name in names if name in by_name}
     texts = list(warnings)
@@ -327,7 +326,7 @@ def _located(
     )
 
 
-def _precedence(name: str) -> tuple[int, bool]:
+def _precedence(revision: _Revision) -> tuple[int, bool]:
     """The latest step comes first, then ``main``."""
-    step = step_of(name)
-    return -1 if step is None else step, name == "main"
+    step = step_of(revision.name)
+    return -1 if step is None else step, revision.name == "main"

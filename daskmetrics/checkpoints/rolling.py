@@ -61,13 +61,13 @@ class Rolling:
 
 
 def rolling_of(
-    model: Model, identity: Key, commit: str, content: Content | None, listing: Listing | None
+    model: Model, identity: Key, commit: str, content: Content | None, listing: Listing
 ) -> Rolling:
     """The files of a checkpoint whose space is limited; a `ConfigError` if they are not known, or
     too large.
     """
     source = str(model.source)
-    if content is None or listing is None:
+    if content is None or not listing:
         raise ConfigError(
             f"Model '{model.name}': the hub did not list the files of {source} at {commit[:7]}, so"
             " that their size is not known. Run the same command again later, or leave out 'disk'."

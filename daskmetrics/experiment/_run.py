@@ -312,11 +312,11 @@ def _sized(experiment: Experiment) -> Config:
     profile = config.cluster
     if profile.kind != "local" or "workers" in profile.model_fields_set or experiment.trainings:
         return config
-    seconds = 0.0
-    for checkpoint in experiment.measure_keys:
-        seconds += measure.assumed_seconds(experiment, checkpoint, CostModel("cpu"))
-        if seconds > SMALL_WORK:
-            return config
+    costs = CostModel("cpu")
+    seconds = sum(
+        measure.assumed_seconds(experiment, checkpoint, costs)
+        for checkpoint in experiment.checkpoints
+    )
     if experiment.tasks:
         seconds += search.build_problem(experiment, experiment.suites).exhaustive_cost
     if seconds > SMALL_WORK:

@@ -372,6 +372,8 @@ def tasks_of(data: object, columns: Mapping[str, str]) -> tuple[Task, ...]:
 
 def _rows(data: Any) -> list[Mapping[str, object]]:
     """The rows of a DataFrame, of a Hugging Face dataset, or of a list of mappings."""
+    if hasattr(data, "to_pandas") and hasattr(data, "to_dict") and hasattr(data, "columns"):
+        data = data.to_pandas()  # of polars
     if hasattr(data, "to_dict") and hasattr(data, "columns"):
         rows: list[Mapping[str, object]] = data.set_axis(map(str, data.columns), axis=1).to_dict(
             "records"

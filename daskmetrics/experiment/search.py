@@ -188,17 +188,15 @@ def check(experiment: Experiment) -> None:
     """
     if not experiment.tasks or not all(task.is_local for task in experiment.tasks):
         return
-    if ":" in experiment.config.search.policy:
-        trial = build_problem(experiment, experiment.suites)
-        # after a first look at every model, which the policy does not choose
-        decisions = 1 + len(trial.models)
-        Learner(
-            trial, experiment.policy, budget=1.0, window=decisions, seed=experiment.config.seed
-        ).ask(decisions)
-    if experiment.fresh:
-        return
     preview = build_problem(experiment, experiment.suites)
-    budget(experiment.config.search, preview).require_cover(preview)
+    if ":" in experiment.config.search.policy:
+        # after a first look at every model, which the policy does not choose
+        decisions = 1 + len(preview.models)
+        Learner(
+            preview, experiment.policy, budget=1.0, window=decisions, seed=experiment.config.seed
+        ).ask(decisions)
+    if not experiment.fresh:
+        budget(experiment.config.search, preview).require_cover(preview)
 
 
 class AutomaticBudget(NamedTuple):
@@ -411,23 +409,25 @@ def cells_left(experiment: Experiment, entries: Sequence[Event], problem: Proble
     """
     if not experiment.tasks or is_finished(entries, experiment.key):
         return 0
-    scores = {task.name: task for task in experiment.tasks}
     arms = set(experiment.arms)
+    recorded = [entry for entry in events.records(entries) if entry.kind in ("score", "fresh")]
 
-    def is_of_grid(name: str, key: Key, tasks: Mapping[str, Task]) -> bool:
+    def is_of_grid(key: Key, name: str) -> bool:
         cell = Cell.parse(name)
-        task = tasks.get(cell.task)
-        return cell.arm in arms and task is not None and experiment.score_key(cell.arm, task) == key
+        both = (task for task in (*experiment.tasks, *experiment.fresh) if task.name == cell.task)
+        return cell.arm in arms and any(
+            experiment.score_key(cell.arm, task) == key for task in both
+        )
 
     if any(isinstance(entry, SearchEnded) and entry.key == experiment.key for entry in entries):
         # `retry` took results back: the search makes its decisions again
-        done = {record.key for record in events.records(entries) if record.kind == "score"}
-        asked = {
+        names = {
             entry.key: entry.name
             for entry in standing(entries)
-            if isinstance(entry, UnitAsked) and entry.pick and entry.key not in done
+            if isinstance(entry, UnitAsked) and entry.pick
         }
-        return sum(is_of_grid(name, key, scores) for key, name in asked.items())
+        done = {record.key for record in recorded}
+        return sum(is_of_grid(key, name) for key, name in names.items() if key not in done)
     exhaustive = problem.exhaustive_cost
     limits = budget(experiment.config.search, problem)
     total = limits.within(exhaustive)
@@ -435,12 +435,7 @@ def cells_left(experiment: Experiment, entries: Sequence[Event], problem: Proble
         total = allotment_of(experiment, exhaustive).total
     share_of_cells = total / exhaustive * len(experiment.arms) * len(experiment.tasks)
     allowed = min(share_of_cells, limits.cells or math.inf)
-    kinds = {"score": scores, "fresh": {task.name: task for task in experiment.fresh}}
-    scored = sum(
-        is_of_grid(record.name, record.key, kinds[record.kind])
-        for record in events.records(entries)
-        if record.kind in kinds
-    )
+    scored = sum(is_of_grid(record.key, record.name) for record in recorded)
     return max(0, round(allowed) - scored)
 
 

@@ -229,20 +229,38 @@ def programs_workload(
     device: str,
 ) -> Workload:
     """So many times what `bench` has timed the training programs of models with, one after the
-    other, by the latest bench on a device or, without one, on any; `ConfigError` if one was never
-    timed. All workers train, but of a model in ``ranks`` only so many.
+    other, by the latest benches on a device or, if not all were timed there, on another. All
+    workers train, but of a model in ``ranks`` only so many.
+
+    `ConfigError` if one was never timed, or no device has timed all of them.
     """
-    of_device = [measured for measured in calibrations if measured.device == device]
-    phases = []
+    timed: dict[str, dict[str, Calibration]] = {}  # the latest of each device, by model
     for model in models:
-        timed = [measured for measured in of_device or calibrations if samples_of(measured, model)]
-        if not timed:
+        of_model = [measured for measured in calibrations if samples_of(measured, model)]
+        if not of_model:
             raise ConfigError(
                 f"The time of '{model.name}' is not known. Measure a part of its work, such as an"
                 " epoch, with daskmetrics bench PROGRAM --ranks 1,2, and say by --times how many"
                 " such parts it has."
             )
-        calibration = max(timed, key=attrgetter("at"))
+        of_model.sort(key=attrgetter("at"))
+        timed[model.name] = {measured.device: measured for measured in of_model}
+    shared = [
+        measured
+        for measured in timed[models[0].name].values()
+        if all(measured.device in by_device for by_device in timed.values())
+    ]
+    if not shared:
+        names = [f"'{name}' on {' and '.join(devices)}" for name, devices in timed.items()]
+        raise ConfigError(
+            f"These programs were timed on different devices: {', '.join(names)}. Measure them on"
+            " one, with daskmetrics bench PROGRAM --ranks 1,2."
+        )
+    if device not in {measured.device for measured in shared}:
+        device = max(shared, key=attrgetter("at")).device
+    phases = []
+    for model in models:
+        calibration = timed[model.name][device]
         by_ranks = samples_of(calibration, model)
         fewest = by_ranks[min(by_ranks)]
         phase = Phase(
@@ -258,7 +276,7 @@ def programs_workload(
             epochs=fewest.epochs,
         )
         phases.append(phase)
-    work = Workload(tuple(phases), calibration.device, _start([calibration]))
+    work = Workload(tuple(phases), device, _start([calibration]))
     if ranks:
         work = replace(
             work, texts="measuring and scoring the checkpoints, whose number is not known"

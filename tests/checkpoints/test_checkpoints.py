@@ -1,10 +1,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +11,9 @@ from safetensors.numpy import save
 
 from daskmetrics.checkpoints import hub
 from daskmetrics.checkpoints import locations as checkpoints
-from daskmetrics.config import Model
+from daskmetrics.config import Model, Protocol
 from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.models import LoadedModel
 from tests.models.architectures import DEPTH, KINDS, SMALL
 
 
@@ -193,26 +191,19 @@ def test_a_revision_that_is_not_cached_is_an_error_offline(monkeypatch):
     hub.require_on_hub(model("org/model-7m"), [], "mean")
 
 
-def test_a_revision_in_the_hubs_cache_is_found_and_loaded_offline(tmp_path, minilm):
+def test_a_revision_in_the_hubs_cache_is_found_and_loaded_offline(tmp_path, minilm, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     commit = "0123456789abcdef0123456789abcdef01234567"
     repository = tmp_path / "hub" / "models--org--tiny"
     (repository / "refs").mkdir(parents=True)
     (repository / "refs" / "step1000").write_text(commit)
     shutil.copytree(minilm, repository / "snapshots" / commit)
-    code = (
-        "from daskmetrics import config, models\n"
-        "from daskmetrics.checkpoints import locations as checkpoints\n"
-        "model = config.Model(name='tiny', source='org/tiny', revisions='every 1000 to 1000')\n"
-        "located = checkpoints.locate(model)\n"
-        "(_, location) = located.locations\n"
-        "model = models.LoadedModel(location, config.Protocol())\n"
-        "print(located.suite.depth, located.missing, model.depth, model.width)\n"
-    )
-    environment = {**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.stdout == "6 ('step0',) 6 384\n", done.stderr
+    located = checkpoints.locate(model("org/tiny", revisions="every 1000 to 1000"))
+    assert (located.suite.depth, located.missing) == (6, ("step0",))
+    with LoadedModel(located.locations[1], Protocol()) as loaded:
+        assert (loaded.depth, loaded.width) == (6, 384)
 
 
 def with_header(folder: Path, tensors, tokens=99, **config) -> Path:

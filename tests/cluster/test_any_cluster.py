@@ -18,14 +18,13 @@ from typing import Any
 
 import dask
 import pytest
-from distributed import Client, LocalCluster, Nanny, Scheduler, Security, SpecCluster
+from distributed import Client, LocalCluster, Security
 from rich.console import Console
 
 import daskmetrics as dm
 from daskmetrics import config, experiment
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder
-from daskmetrics.execution import Journal
 from daskmetrics.execution.runner import client_of
 from daskmetrics.experiment import Display
 from tests.slurm.site import comes_true
@@ -68,12 +67,6 @@ def run(folder: Path, given: Any = None, **cluster: Any) -> tuple[dm.Run, str]:
     return dm.open(folder), screen.getvalue()
 
 
-def scored_on(run: dm.Run) -> set[str | None]:
-    folder = RunFolder(run.folder.path)
-    with Journal(folder.journal, folder.lock) as journal:
-        return {record.worker for record in journal.records() if record.kind == "score"}
-
-
 @pytest.fixture(scope="module")
 def expected(client: Client, one_suite: None, tmp_path_factory: pytest.TempPathFactory) -> dm.Run:
     found, _ = run(tmp_path_factory.mktemp("expected") / "run", client)
@@ -104,12 +97,9 @@ def secure(tls: dict[str, str]) -> Iterator[LocalCluster]:
         yield cluster
 
 
-def test_a_client_and_a_cluster_object(secure, expected, tmp_path):
-    with Client(secure, set_as_default=False) as client:
-        found, _ = run(tmp_path / "client", client)
-        assert found.scores.equals(expected.scores) and found.metrics.equals(expected.metrics)
-        assert client.status == "running"
-    assert run(tmp_path / "cluster", secure)[0].scores.equals(expected.scores)
+def test_a_cluster_object(secure, expected, tmp_path):
+    found, _ = run(tmp_path / "cluster", secure)
+    assert found.scores.equals(expected.scores) and found.metrics.equals(expected.metrics)
 
 
 def test_an_existing_scheduler_with_tls(secure, tls, expected, tmp_path):
@@ -151,31 +141,6 @@ def test_a_factory_that_cannot_work_is_an_error(changed, message, tmp_path):
     factory = {"module": "distributed", "class": "LocalCluster", **changed}
     with pytest.raises(ConfigError, match=message):
         run(tmp_path / "run", kind="factory", factory=factory)
-
-
-def test_gpu_workers_beside_cpu_workers(expected, tmp_path):
-    options = {
-        "nthreads": 1,
-        "host": "127.0.0.1",
-        "dashboard": False,
-        "env": {"OMP_NUM_THREADS": "1"},
-    }
-    workers = {
-        kind: {"cls": Nanny, "options": {**options, "resources": {kind: 1}, "memory_limit": 0}}
-        for kind in ("GPU", "CPU")
-    }
-    scheduler = {
-        "cls": Scheduler,
-        "options": {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"},
-    }
-    with (
-        SpecCluster(scheduler=scheduler, workers=workers) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        client.wait_for_workers(2, timeout=300)
-        found, _ = run(tmp_path / "run", client)
-    assert found.scores.equals(expected.scores)
-    assert scored_on(found) == {"CPU"}
 
 
 def _listens(port: int) -> bool:

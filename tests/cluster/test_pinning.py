@@ -18,43 +18,24 @@ CPUS = len(os.sched_getaffinity(0))
 
 
 def hold(folder, offered, count, pipe):
-    try:
-        pipe.send(claim("cpu", offered, count, folder))
-    except ConfigError as error:
-        pipe.send(str(error))
+    pipe.send(claim("cpu", offered, count, folder))
     pipe.recv()
 
 
-@pytest.fixture
-def holder(tmp_path):
-    """Processes that claim CPUs and keep them until the test ends."""
-    context = multiprocessing.get_context("spawn")
-    started = []
-
-    def start(offered, count):
-        ours, theirs = context.Pipe()
-        process = context.Process(target=hold, args=(tmp_path, offered, count, theirs))
-        process.start()
-        theirs.close()  # so that `recv` fails if the process dies
-        started.append((process, ours))
-        return ours.recv(), process
-
-    yield start
-    for process, _ in started:
-        process.kill()
-        process.join()
-
-
-def test_claims_are_disjoint_and_released_when_their_process_ends(holder):
+def test_claims_are_disjoint_and_released_when_their_process_ends(tmp_path):
     offered = ["0", "1", "2", "3", "4"]
-    first, process = holder(offered, 2)
-    second, _ = holder(offered, 2)
-    third, _ = holder(offered, 2)
-    assert (first, second) == (["0", "1"], ["2", "3"])
-    assert third == "This worker needs 2 cpus; of 5, 1 are free."
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=hold, args=(tmp_path, offered, 2, theirs), daemon=True)
+    process.start()
+    theirs.close()  # so that `recv` fails if the process dies
+    assert ours.recv() == ["0", "1"]
+    assert claim("cpu", offered, 2, tmp_path) == ["2", "3"]
+    with pytest.raises(ConfigError, match=r"This worker needs 2 cpus; of 5, 1 are free\."):
+        claim("cpu", offered, 2, tmp_path)
     process.kill()
     process.join()
-    assert holder(offered, 2)[0] == ["0", "1"]
+    assert claim("cpu", offered, 2, tmp_path) == ["0", "1"]
 
 
 def test_a_folder_of_another_user_is_refused(tmp_path, monkeypatch):

@@ -10,14 +10,10 @@ from pathlib import Path
 import pytest
 from distributed import Client, Nanny, Scheduler, SpecCluster
 
+import daskmetrics as dm
 from daskmetrics import config, experiment
-from daskmetrics.bandit import Learner, policy_named
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.names import content_key
-from daskmetrics.execution import Journal, Settings
-from daskmetrics.execution import run as run_source
 from daskmetrics.experiment import _worker as worker
-from daskmetrics.experiment import search as search
 from daskmetrics.tasks import _probes as probes
 
 WIDTH = 8
@@ -87,16 +83,14 @@ def test_trees_run_on_cpu_workers_beside_encoding(
         "name": "trees",
         "models": [model],
         "corpus": {"prompts": 8},
+        "metrics": ["prompt_entropy"],
         "tasks": TASKS,
+        "search": {"policy": "sweep", "budget": 1.0, "reward": "mean"},
     }
-    prepared = experiment.prepare(config.parse({**wanted, "search": {"reward": "mean"}}))
-    problem = search.build_problem(prepared, prepared.suites)
-    learner = Learner(problem, policy_named("sweep"), budget=1.0, window=6, seed=0)
-    folder = RunFolder(tmp_path / "run").create()
-    source = search.SearchSource(prepared, learner, content_key("trees"), folder.embeddings)
-    with Journal(folder.journal, folder.lock) as journal:
-        run_source(source, two_kinds, journal, Settings())
-        records = [record for record in journal.records() if record.kind == "score"]
+    prepared = experiment.prepare(config.parse(wanted))
+    folder = RunFolder(tmp_path / "run")
+    experiment.run(prepared, folder, experiment.Display(), two_kinds)
+    records = [record for record in dm.open(folder.path).records if record.kind == "score"]
     assert len(records) == 2 * len(TASKS) and all(record.ok for record in records), records
     assert {record.worker for record in records} == {"CPU"}
     assert {record.value.encoded_on for record in records} == {"GPU"}

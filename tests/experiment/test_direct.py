@@ -8,7 +8,7 @@ import random
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas
@@ -25,6 +25,7 @@ from daskmetrics.core import corpus as corpus
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.files import RunFolder
 from daskmetrics.experiment import Display
+from daskmetrics.experiment.direct import tasks_of
 
 TEXTS = [
     "one",
@@ -203,6 +204,25 @@ def test_a_table_in_memory_gives_the_scores_of_its_file(small, minilm: Path) -> 
         ConfigError, match=r"Unknown column in 'data' \(as 'text'\) 'bdy'. Did you mean 'body'"
     ):
         dm.layers(minilm, frame, "bdy", "stars")
+
+
+def test_a_table_that_converts_itself_is_the_same_task_as_one_of_pandas() -> None:
+    frame = pandas.DataFrame({"body": [f"text {i}" for i in range(40)], "stars": [1, 2] * 20})
+
+    class Table:
+        """As of polars."""
+
+        columns: ClassVar = list(frame)
+
+        def to_dict(self) -> dict[str, list[object]]:
+            return frame.to_dict("list")
+
+        def to_pandas(self) -> pandas.DataFrame:
+            return frame
+
+    (expected,) = tasks_of(frame, {"text": "body", "label": "stars"})
+    (converted,) = tasks_of(Table(), {"text": "body", "label": "stars"})
+    assert converted.key == expected.key
 
 
 @pytest.mark.parametrize(

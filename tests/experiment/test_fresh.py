@@ -12,9 +12,10 @@ from daskmetrics.answer.worth import fresh_items
 from daskmetrics.bandit import Budget
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.names import Arm
+from daskmetrics.core.names import Arm, Cell
 from daskmetrics.core.outcomes import pack
 from daskmetrics.core.results import Scored
+from daskmetrics.execution import Record
 from daskmetrics.experiment import Display
 from daskmetrics.experiment import search as search
 from daskmetrics.planning.preview import preview
@@ -62,6 +63,11 @@ def test_the_dry_run_counts_the_fresh_items(prepared, tmp_path):
     plain, kept = prepared(search={**FRESH, "confirm": "leader"}), prepared(search=FRESH)
     problems = [search.build_problem(each, each.suites) for each in (plain, kept)]
     assert search.cells_left(kept, (), problems[1]) > search.cells_left(plain, (), problems[0])
+    arm, task = kept.arms[0], kept.fresh[0]
+    cell = str(Cell(arm, task.name))
+    record = Record(kept.score_key(arm, task), cell, "fresh", "ok", Scored(0.5, 0.1))
+    left = search.cells_left(kept, (), problems[1])
+    assert search.cells_left(kept, (record,), problems[1]) == left - 1
     assert "30% of the items are kept back from it, for the finalists" in preview(
         kept, RunFolder(tmp_path)
     ).as_text(200)

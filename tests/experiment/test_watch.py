@@ -260,48 +260,32 @@ def test_a_watch_that_fails_says_why(tmp_path):
 SCRIPT = {"script": str(LOOP), "args": ["out", 45, 15, 0.1], "checkpoints": "out/step*"}
 
 
-def test_a_run_trains_by_a_program_and_measures_each_checkpoint(tmp_path):
-    """A program that has ended is not started again."""
+def test_a_run_trains_by_a_program_and_measures_each_checkpoint_beside_it(tmp_path):
+    """A worker that does not train measures; a program that has ended is not started again."""
     run = tmp_path / "runs" / "trained"
-    # it goes on until the first checkpoint was announced
+    # it goes on until the first checkpoint was measured
     (tmp_path / "program.py").write_text(
-        f"import runpy, time, pathlib\nrunpy.run_path({str(LOOP)!r}, run_name='__main__')\n"
-        "pathlib.Path('starts').open('a').write('start ')\n"
-        "while not pathlib.Path('go').exists(): time.sleep(0.1)\n"
+        "import os, pathlib, runpy, time\n"
+        "if os.environ['RANK'] == '0':\n"
+        f"    runpy.run_path({str(LOOP)!r}, run_name='__main__')\n"
+        "    pathlib.Path('starts').open('a').write('start ')\n"
+        "end = time.monotonic() + 300\n"
+        "while time.monotonic() < end and not pathlib.Path('go').exists(): time.sleep(0.1)\n"
+        "pathlib.Path('ended').touch()\n"
     )
-    script = {**SCRIPT, "script": "program.py", "args": ["out", 20, 10, 0.1]}
+    script = {**SCRIPT, "script": "program.py", "args": ["out", 20, 10, 0.1], "ranks": 2}
     models = [{"name": "mine", "train": script}]
-    wanted = {**CONFIG, "name": "trained", "models": models, "cluster": {"workers": 2}}
+    wanted = {**CONFIG, "name": "trained", "models": models, "cluster": {"workers": 3}}
     (tmp_path / "trained.yaml").write_text(yaml.safe_dump(wanted))
     driver = start(tmp_path, "-c", OFTEN, "run", "trained.yaml")
-    until(lambda: events(run, "checkpoint"))
+    until(lambda: events(run, "updated"))
+    assert not (tmp_path / "ended").exists(), "it was measured once the training had ended"
     assert not events(run, "trained")
     (tmp_path / "go").touch()
     assert driver.wait(400) == 0
     assert measured(run) == {f"mine@step{step}": 1 for step in (0, 10, 20)}
     assert start(tmp_path, "-c", OFTEN, "run", "trained.yaml").wait(400) == 0
     assert (tmp_path / "starts").read_text() == "start " and len(events(run, "trained")) == 1
-
-
-def test_a_checkpoint_is_measured_by_a_worker_that_does_not_train(tmp_path):
-    run = tmp_path / "runs" / "beside"
-    (tmp_path / "program.py").write_text(
-        "import os, pathlib, runpy, time\n"
-        f"if os.environ['RANK'] == '0': runpy.run_path({str(LOOP)!r}, run_name='__main__')\n"
-        "end = time.monotonic() + 120\n"
-        "while time.monotonic() < end and not pathlib.Path('go').exists(): time.sleep(0.1)\n"
-        "pathlib.Path('ended').touch()\n"
-    )
-    script = {**SCRIPT, "script": "program.py", "args": ["out", 0, 10, 0.1], "ranks": 2}
-    models = [{"name": "mine", "train": script}]
-    wanted = {**CONFIG, "name": "beside", "models": models, "cluster": {"workers": 3}}
-    (tmp_path / "beside.yaml").write_text(yaml.safe_dump(wanted))
-    driver = start(tmp_path, "-c", OFTEN, "run", "beside.yaml")
-    until(lambda: events(run, "updated"))
-    assert not (tmp_path / "ended").exists(), "it was measured once the training had ended"
-    (tmp_path / "go").touch()
-    assert driver.wait(400) == 0
-    assert measured(run) == {"mine@step0": 1}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from daskmetrics.cli import main
-from daskmetrics.config import load
+from daskmetrics.config import Model, load
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.planning import bench, estimate
 from daskmetrics.planning.bench import Meter, calibration_of, epochs_done
@@ -62,6 +62,22 @@ def test_a_device_on_which_the_program_was_not_timed_is_no_option(timed, tmp_pat
     shown = CliRunner().invoke(main, [*WORDS, "--profiles", f"{profile},local"])
     assert shown.stdout.count("the program was not timed on a100") == 2
     assert "fastest" in shown.stdout
+
+
+def test_programs_are_planned_by_the_times_of_one_device_that_timed_all_of_them():
+    models = [Model(name=name, train={"script": f"{name}.py"}) for name in "ab"]
+
+    def bench(device: str, at: float, *names: str) -> Calibration:
+        samples = tuple(Sample("program", name, (10.0 + at,), 1.0) for name in names)
+        return Calibration(device, at=at, samples=samples)
+
+    benches = [bench("cpu", 1.0, "a", "b"), bench("a100", 2.0, "b"), bench("cpu", 3.0, "a")]
+    for device in ("a100", "cpu"):
+        work = estimate.programs_workload(models, 1, {}, benches, device)
+        assert work.device == "cpu"
+        assert [phase.seconds.value for phase in work.phases] == [13.0, 11.0]
+    with pytest.raises(ConfigError, match="different devices: 'a' on cpu, 'b' on a100"):
+        estimate.programs_workload(models, 1, {}, benches[1:], "cpu")
 
 
 def test_a_program_that_was_not_timed_is_refused_with_the_bench_to_run():

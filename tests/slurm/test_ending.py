@@ -13,12 +13,11 @@ from tests.slurm.site import comes_true, driver, jobs, needs_slurm, no_job_is_le
 pytestmark = needs_slurm
 
 
+# the first two as SIGTERM, which `scancel` of a submitted driver sends in test_modes.py
 @pytest.mark.parametrize(
-    ("number", "within"),
-    [(signal.SIGTERM, 5), (signal.SIGHUP, 5), (signal.SIGINT, 5), (signal.SIGKILL, 60)],
-    ids=lambda value: value.name if isinstance(value, signal.Signals) else "",
+    "number", [signal.SIGHUP, signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name
 )
-def test_no_job_outlives_its_driver(slurm, tmp_path, number, within):
+def test_no_job_outlives_its_driver(slurm, tmp_path, number):
     """One job runs four endless units, and another waits for the same node."""
     settings = profile(slurm, workers=8, gpus_per_job=4, threads=4, directives=["--nodelist=gpu0"])
     with driver(tmp_path, settings, seconds=1000, count=8) as process:
@@ -30,6 +29,4 @@ def test_no_job_outlives_its_driver(slurm, tmp_path, number, within):
         signalled = time.monotonic()
         os.killpg(process.pid, number)
         assert no_job_is_left(), jobs()
-        print(
-            f"\n{number.name}: no job left after {time.monotonic() - signalled:.1f} s (required: {within} s)"
-        )
+        print(f"\n{number.name}: no job left after {time.monotonic() - signalled:.1f} s")

@@ -13,7 +13,7 @@ import pytest
 from distributed import Client
 
 import daskmetrics as dm
-from tests.cluster.test_any_cluster import run, scored_on
+from tests.cluster.test_any_cluster import run
 from tests.slurm.site import jobs, needs_slurm, no_job_is_left
 
 pytestmark = needs_slurm
@@ -66,4 +66,5 @@ def test_a_users_own_slurm_client_gives_the_cells_of_a_local_run(
         assert given.status == "running"
     assert expected.scores.notnull().to_array().all()
     assert found.scores.equals(expected.scores) and found.metrics.equals(expected.metrics), shown
-    assert scored_on(found) == {"SLURMCluster-0"}
+    scores = [record for record in found.records if record.kind == "score"]
+    assert {record.worker for record in scores} == {"SLURMCluster-0"}
