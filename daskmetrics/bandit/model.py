@@ -36,7 +36,7 @@ its expected value. When its score arrives, no row changes.
 hyperparameters are estimated again after each score. Later that costs too much: they are estimated
 once more at `REFIT` scores, and old rows are pooled from `LIMIT` scores on. The spreads are
 estimated again as soon as a further task has `LOOKS` scores, since until then its own is assumed to
-be that of the others, and when these scores have doubled, up to `ENOUGH`: the spread of a task that
+be that of the others, and when its scores have doubled, up to `ENOUGH`: the spread of a task that
 decides would keep the uncertainty of three scores to the end otherwise. A new basis of many rows is
 built in small steps, one per score, while decisions use the old basis. So which basis a posterior
 uses depends on the outcomes alone, and no decision takes long.
@@ -947,13 +947,15 @@ class IncrementalPosterior:
             self._update_spreads(seen)
 
     def _update_spreads(self, seen: Observations) -> None:
-        """Use, or start to build, a basis with new spreads if a further task has enough scores, or
-        one that has few has twice as many as before.
+        """Use, or start to build, a basis with new spreads if a task that was scored late has
+        enough scores, or twice as many as before.
         """
         model = self._basis.model
-        count = np.bincount(seen.task, minlength=len(self._problem.tasks))
-        has_few = model.count < ENOUGH
-        if not (has_few & (count >= np.maximum(LOOKS, 2 * model.count))).any():
+        tasks = len(self._problem.tasks)
+        is_late = np.bincount(seen.task[:FEW], minlength=tasks) < LOOKS
+        needed = np.where(model.has_spread, 2 * model.count, LOOKS)
+        has_enough = np.bincount(seen.task, minlength=tasks) >= needed
+        if not (is_late & (model.count < ENOUGH) & has_enough).any():
             return
         model = _with_new_spreads(model, seen)
         if len(seen) < 2 * REFIT:
