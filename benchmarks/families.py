@@ -1,5 +1,5 @@
 """Benchmark on several model families: searches of their tables by all policies, whether the stated
-confidence and loss hold, and what transfers from one family to another.
+confidence holds, and what transfers from one family to another.
 
 It needs the tables ``published`` and ``other_families`` of scores and metrics in the folder
 DASKMETRICS_PUBLISHED_DATA. Arms without a score on every task are left out. ``--small`` uses
@@ -40,8 +40,7 @@ FILES = ("published", "other_families")
 DEPTH = 0.6  # the rule of thumb, as a share of the layers
 WIDTH = 0.1  # of the kernel that smooths scores over the depth
 RIDGE = 10.0  # penalty of the regression on metrics, in arms
-LOOKS = (0.01, 0.02, 0.05, 0.1)  # shares of the exhaustive cost after which searches are ended
-SHARES = (0.003, *LOOKS)  # at which policies are compared
+SHARES = (0.003, 0.01, 0.02, 0.05, 0.1)  # of the exhaustive cost, at which policies are compared
 RIVALS = (
     "policies:lucb",
     "policies:halving",
@@ -329,25 +328,11 @@ def _rival(plan: ReplayPlan, policy: str, seeds: range, jobs: int) -> list[Repla
     return []
 
 
-def losses(
-    known: Mapping[str, ScoreTable], subset: int, seeds: range, policy: str
-) -> Iterator[Table]:
-    """Stated expected loss of the recommended arm against the true loss, by stated confidence."""
-    for name, table in known.items():
-        plan = ReplayPlan(table, Scenario("published", subset=subset), max(LOOKS), 1, LOOKS)
-        trials = list(run_trials(plan, [Setting(policy)], seeds))
-        found = confidence_table(trials)
-        steps = [s for trial in trials for s in trial.path if np.isfinite(s.confidence)]
-        means = (np.mean([s.expected_loss for s in steps]), np.mean([s.loss for s in steps]))
-        note = f"All {len(steps)} moments: expected loss {means[0]:.2%}, true loss {means[1]:.2%}."
-        yield Table(found.header, found.rows, f"{name}. {found.title}", (note,))
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    sections = ("transfer", "policies", "losses")
+    sections = ("transfer", "policies")
     parser.add_argument("section", nargs="*", choices=[*sections, []], default=[])
     parser.add_argument("--models", default="", help="of the searches; separated by commas")
     parser.add_argument("--seeds", type=int, default=10)
@@ -385,8 +370,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for table in (
         policies(searched, subset, seeds, budget, chosen) if "policies" in sections else ()
     ):
-        print(table.as_text(), "\n", flush=True)
-    for table in losses(searched, subset, seeds, chosen.policy) if "losses" in sections else ():
         print(table.as_text(), "\n", flush=True)
 
 

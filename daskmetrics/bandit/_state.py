@@ -219,14 +219,17 @@ def recommended_arm(posterior: Posterior, finished: Observations, usable: Bools)
     return expected
 
 
-def _is_as_good(posterior: Posterior, arm: int, other: int) -> bool:
-    """Whether an arm may be as good as another, by the distribution of the stated confidence."""
+def _is_as_good(posterior: Posterior, arm: int, other: int, margin: float = 0.0) -> bool:
+    """Whether an arm may be as good as another, or better by a margin, by the distribution of the
+    stated confidence.
+    """
     from scipy.special import stdtr
 
     pair = np.array([arm, other])
     covariance = posterior.without_pending().covariance(pair, pair)
     variance = covariance.trace() - 2 * covariance[0, 1]
-    distance = (posterior.mean[other] - posterior.mean[arm]) / np.sqrt(max(variance, 1e-12))
+    gap = posterior.mean[other] - posterior.mean[arm] + margin
+    distance = gap / np.sqrt(max(variance, 1e-12))
     return bool(stdtr(posterior.model.freedom, -distance) >= DISBELIEVED)
 
 
@@ -405,9 +408,10 @@ def check_rivals(state: State) -> Choice | None:
     return Choice(int(arms[row]), int(task), {"leader": leader, "check": kind})
 
 
-def is_covered(state: State) -> bool:
-    """Whether all contenders have a score on every kind of task in the objective, and no task whose
-    spread is only assumed could decide it.
+def is_covered(state: State, margin: float) -> bool:
+    """Whether the leader has a score on every kind of task in the objective, and so have all
+    contenders that may be better by more than a margin, and no task whose spread is only assumed
+    could decide it.
     """
     problem = state.problem
     seen = np.zeros_like(state.paid)
@@ -415,7 +419,11 @@ def is_covered(state: State) -> bool:
     posterior = state.posterior.without_pending()
     arms = contenders(posterior, state.leader, state.usable)
     kinds = _kinds_seen(problem, seen[arms])[:, _kinds_of_objective(problem)]
-    return bool(kinds.all() and not _could_decide(problem, ~posterior.model.has_spread).any())
+    lacking = arms[~kinds.all(axis=1)].tolist()
+    if state.leader in lacking or _could_decide(problem, ~posterior.model.has_spread).any():
+        return False
+    # with the spread of every task known, a rival may be excluded by the scores of other kinds
+    return not any(_is_as_good(posterior, arm, state.leader, margin) for arm in lacking)
 
 
 def _could_decide(problem: Problem, assumed: Bools) -> Bools:

@@ -36,9 +36,10 @@ its expected value. When its score arrives, no row changes.
 hyperparameters are estimated again after each score. Later that costs too much: they are estimated
 once more at `REFIT` scores, and old rows are pooled from `LIMIT` scores on. The spreads are
 estimated again as soon as a further task has `LOOKS` scores, since until then its own is assumed to
-be that of the others. A new basis of many rows is built in small steps, one per score, while
-decisions use the old basis. So which basis a posterior uses depends on the outcomes alone, and no
-decision takes long.
+be that of the others, and when its scores have doubled, up to `ENOUGH`: the spread of a task that
+decides would keep the uncertainty of three scores to the end otherwise. A new basis of many rows is
+built in small steps, one per score, while decisions use the old basis. So which basis a posterior
+uses depends on the outcomes alone, and no decision takes long.
 """
 
 from __future__ import annotations
@@ -161,7 +162,8 @@ HALVING = 0.1  #: ... of which one keeps half the dimensions of the other
 PRINCIPAL = 0.1  #: ... of which one keeps principal components
 TRIALS = 6  #: hyperparameters tried at a time
 FEWEST = 16  #: with fewer scores the hyperparameters keep their defaults
-LOOKS = 3  #: scores from which on the spread of a task counts as known
+LOOKS = 3  #: scores from which on the spread of a task counts as known ...
+ENOUGH = 12  #: ... and up to which it is estimated again whenever their number has doubled
 
 
 @dataclass(frozen=True)
@@ -435,10 +437,10 @@ def fit_model_steps(problem: Problem, seen: Observations) -> Iterator[Covariance
 
 
 def _with_new_spreads(model: CovarianceModel, seen: Observations) -> CovarianceModel:
-    """The model with levels and spreads estimated again, from the first scores and from those of
-    tasks that have few of them.
+    """The model with levels and spreads estimated again, from the first scores and from all those
+    of tasks that have few of them.
     """
-    has_few = np.bincount(seen.task[:REFIT], minlength=len(model.problem.tasks)) < LOOKS
+    has_few = np.bincount(seen.task[:REFIT], minlength=len(model.problem.tasks)) < ENOUGH
     is_used = has_few[seen.task]
     is_used[:REFIT] = True
     scores = _TrainingScores(model.problem, seen.take(is_used))
@@ -945,10 +947,15 @@ class IncrementalPosterior:
             self._update_spreads(seen)
 
     def _update_spreads(self, seen: Observations) -> None:
-        """Use, or start to build, a basis with new spreads if a further task has enough scores."""
+        """Use, or start to build, a basis with new spreads if a task that was scored late has
+        enough scores, or twice as many as before.
+        """
         model = self._basis.model
-        count = np.bincount(seen.task, minlength=len(self._problem.tasks))
-        if not (~model.has_spread & (count >= LOOKS)).any():
+        tasks = len(self._problem.tasks)
+        is_late = np.bincount(seen.task[:FEW], minlength=tasks) < LOOKS
+        needed = np.where(model.has_spread, 2 * model.count, LOOKS)
+        has_enough = np.bincount(seen.task, minlength=tasks) >= needed
+        if not (is_late & (model.count < ENOUGH) & has_enough).any():
             return
         model = _with_new_spreads(model, seen)
         if len(seen) < 2 * REFIT:

@@ -362,6 +362,21 @@ def test_the_spread_of_a_task_that_is_first_scored_late_is_its_own(world, scores
     assert model.spread[4] > 3 * np.median(assumed.spread)
 
 
+def test_the_spread_of_a_late_task_is_estimated_again_when_its_scores_have_doubled(world):
+    small = world(revisions=9)
+    early = random_search(small, 200)
+    early = early.take(early.task < 4).take(slice(FEW + 10))
+    arms = range(0, 70, 2)
+    late = Observations.of((arm, 4, float(small.scores[arm, 4]), 0.005) for arm in arms)
+    growing = IncrementalPosterior(small.problem)
+    counts = [
+        int(growing.posterior(early.append(late.take(slice(n)))).model.count[4])
+        for n in range(len(arms))
+    ]
+    assert counts[:7] == [0, 0, 0, 3, 3, 3, 6]
+    assert counts[11:13] == [6, 12] and counts[-1] == 12
+
+
 def test_a_new_basis_is_built_while_the_old_one_is_in_use(world):
     small = world(revisions=9)
     outcomes = random_search(small, 2 * REFIT)

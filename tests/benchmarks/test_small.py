@@ -97,7 +97,13 @@ def test_what_transfers_and_what_is_stated_is_compared_with_the_truth(run):
     assert loss["the last layer"] == "18.1%"
     for policy in ("race", "rivals:tpe", "60 % depth"):
         assert rest.count(f"{policy} ") >= 9  # three tables under three costs
-    assert rest.count("expected loss") >= 6 and rest.count("true loss") >= 6
+    assert rest.count("expected loss") >= 4 and rest.count("true loss") >= 4
+
+
+def test_what_it_costs_to_be_sure_is_compared_with_what_it_costs_to_be_right(run):
+    text = run(FOLDER / "calibration.py", "--small", "--seeds", 1, "--first-seed", 1)
+    (line,) = [line for line in text.splitlines() if line.endswith("1 of 1")]
+    assert "one wide task, 0" in line
 
 
 def test_the_better_of_two_models_wins_or_the_budget_is_refused(run):
