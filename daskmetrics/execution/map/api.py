@@ -190,7 +190,7 @@ def run(
         for unit in units:
             started = time.perf_counter()
             with room_for(f"what {unit.name} writes"):
-                value = run_batch(*unit.args)
+                value = run_batch(*unit.args, folder=journal.path.parent)
             record = Record(
                 unit.key,
                 unit.name,
@@ -201,8 +201,7 @@ def run(
                 worker="serial",
                 at=time.time(),
             )
-            journal.append(UnitAsked(unit.key, unit.name, dict(unit.note)))
-            journal.append(record)
+            journal.append(UnitAsked(unit.key, unit.name, dict(unit.note)), record)
             source.tell(record)
     return source.tracker.results()
 
