@@ -72,7 +72,7 @@ class _Progress:
 
 
 def _status(folder: RunFolder) -> MapStatus:
-    with suppress(OSError, ValueError, TypeError), folder.summary.open("rb") as file:
+    with suppress(OSError, ValueError, TypeError, LookupError), folder.summary.open("rb") as file:
         kept = build(_Summary, parse(file.readline()))
         digest = _digest(folder, kept.length)
         if digest.hexdigest() == kept.digest:
@@ -164,7 +164,7 @@ def _keep(
             if state.result is None and (item := state.item)
         ],
         [(result.index, result.name, result.status, result.reason) for result in failed],
-        table.drop(columns=texts).to_dict("list"),
+        {str(name): column.tolist() for name, column in table.drop(columns=texts).items()},
         [*before.texts, *texts],
     )
     if beyond_64_bits(table):

@@ -189,8 +189,9 @@ def run(
     while units := source.ask(1):
         for unit in units:
             started = time.perf_counter()
+            function, calls, wait = unit.args
             with room_for(f"what {unit.name} writes"):
-                value = run_batch(*unit.args, folder=journal.path.parent)
+                value = run_batch(function, calls, wait, journal.path.parent)
             record = Record(
                 unit.key,
                 unit.name,

@@ -327,7 +327,12 @@ def run_batch(
     """
     loaded = load_function(function)
     time.sleep(wait)
-    return Mapped(tuple(run_call(loaded, *call, folder) for call in pickle.loads(calls)))
+    return Mapped(
+        tuple(
+            run_call(loaded, key, value, keywords, folder)
+            for key, value, keywords in pickle.loads(calls)
+        )
+    )
 
 
 @functools.lru_cache(maxsize=4)
