@@ -63,8 +63,8 @@ class _Progress:
 
     retries: int
     asked: Mapping[Key, Sequence[Key]] = field(default_factory=dict)  # batches without a record
-    # the items without a result: index, key, name, failed attempts, failures, batch limit
-    unfinished: Sequence[tuple[int, Key, str, int, Mapping[str, int], int | None]] = ()
+    # index, key, name and failures of each item without a result
+    unfinished: Sequence[tuple[int, Key, str, Mapping[str, int]]] = ()
     # index, name, status and reason of each item that failed
     failed: Sequence[tuple[int, str, str, str | None]] = ()
     numbers: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # `frame` of the others
@@ -107,10 +107,8 @@ def _continued(progress: _Progress, entries: Sequence[Event]) -> ItemTracker | N
     items = [Item(key, index, None, name) for index, key, name, *_ in progress.unfinished]
     tracker = ItemTracker(items, progress.retries)
     tracker.asked.update(progress.asked)
-    for _, key, _, attempts, failures, batch_limit in progress.unfinished:
-        state = tracker.states[key]
-        state.attempts, state.batch_limit = attempts, batch_limit
-        state.failures.update(failures)
+    for _, key, _, failures in progress.unfinished:
+        tracker.states[key].failures.update(failures)
     tracker.replay(entries)
     starts_again = any(
         isinstance(entry, MapStarted | ItemsRetried | UnitsRetried) for entry in entries
@@ -159,7 +157,7 @@ def _keep(
         before.retries,
         {key: asked for key, asked in tracker.asked.items() if key not in tracker.seen},
         [
-            (item.index, item.key, item.name, state.attempts, state.failures, state.batch_limit)
+            (item.index, item.key, item.name, state.failures)
             for state in tracker.states.values()
             if state.result is None and (item := state.item)
         ],
