@@ -123,11 +123,13 @@ def test_what_is_added_to_a_journal_is_read_alone(tmp_path, look):
     with open_journal(tmp_path) as journal:
         source = MapSource(spec)
         begin(source, journal)
-        for i, unit in enumerate(source.ask(9)):
+        units = source.ask(9)
+        journal.append(*(UnitAsked(unit.key, unit.name, dict(unit.note)) for unit in units))
+        for i, unit in enumerate(units):
             [key] = unit.note["items"]
             value = Mapped((ItemOutcome(key, "ok", i),))
             record = Record(unit.key, unit.name, "batch", "ok", value)
-            journal.append(UnitAsked(unit.key, unit.name, dict(unit.note)), record)
+            journal.append(record)
             assert look(new=not i).counts == {"ok": i + 1}
     content = (tmp_path / "journal.jsonl").read_bytes()
     (tmp_path / "journal.jsonl").write_bytes(content.replace(b'"value":2,', b'"value":3,'))
