@@ -81,7 +81,8 @@ def status(run: Path, follows: bool) -> Output:
 
 def _map_status(run: Path, workers: Workers | None) -> Output:
     """The progress of a map."""
-    from daskmetrics.answer.status import MapStatus, idle_now
+    from daskmetrics.answer.map_status import MapStatus
+    from daskmetrics.answer.status import idle_now
 
     progress = MapStatus.of(RunFolder(run))
     idle = idle_now(RunFolder(run))

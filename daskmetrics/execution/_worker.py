@@ -116,12 +116,12 @@ def perform(
             return worker.log_event(topic, [task, value, seconds])
         except (Exception, SystemExit) as error:
             fault = blame(error)
-            if fault is Fault.DISK and isinstance(error, OSError) and _has_room(path.parent):
+            if fault is Fault.DISK and isinstance(error, OSError) and has_room(path.parent):
                 fault = Fault.EXCEPTION  # what is full is the function's own disk or quota
             raise AttemptError(fault, describe(error), trace_of(error)) from None
 
 
-def _has_room(folder: Path) -> bool:
+def has_room(folder: Path) -> bool:
     """Whether the disk of the run takes a small file."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -219,7 +219,9 @@ class Reader:
         """The block of a checkpoint; a missing chunk reads as empty."""
         with readable(f"{checkpoint}: {what}", self._folder):
             row = self._rows[checkpoint.revision]
-            return Block(*(self._array(what + suffix)[row] for suffix in PARTS))
+            # the writer ends with the status: where that is new, the values are
+            status, stderr, values = (self._array(what + suffix)[row] for suffix in reversed(PARTS))
+            return Block(values, stderr, status)
 
     def files(self, what: str, checkpoint: Checkpoint) -> list[Path]:
         """The files of the values, standard errors and status of a checkpoint; they may be

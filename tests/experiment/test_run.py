@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -102,6 +103,14 @@ def test_scores_are_in_the_store_while_the_run_goes_on_and_after_a_kill(prepared
         # a score that is recorded and written while the store is compared is no damage
         (found,) = store.verify(folder.store, laid_out, records[:-1], finished=False)
         assert found.kind is store.DamageKind.UNVOUCHED
+        # its driver writes three files one after the other
+        [status] = [
+            file for file in (folder.store / "a/scores_status/c").rglob("*") if file.is_file()
+        ]
+        status.rename(folder.path / "written")
+        assert store.verify(folder.store, laid_out, records, finished=False)
+        threading.Timer(0.05, (folder.path / "written").rename, [status]).start()
+        assert not store.verify(folder.store, laid_out, records, finished=False)
 
 
 def test_a_plan_is_restored_from_the_journal(prepared):

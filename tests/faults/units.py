@@ -108,7 +108,7 @@ def allow_room(has_room: bool) -> None:
     """Whether the disk of the run takes anything, as this worker sees it."""
     from daskmetrics.execution import _worker
 
-    _worker._has_room = lambda folder: has_room
+    _worker.has_room = lambda folder: has_room
 
 
 def drive(folder: str, seconds: float, units: int) -> None:

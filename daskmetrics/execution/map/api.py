@@ -189,8 +189,9 @@ def run(
     while units := source.ask(1):
         for unit in units:
             started = time.perf_counter()
+            function, calls, wait = unit.args
             with room_for(f"what {unit.name} writes"):
-                value = run_batch(*unit.args)
+                value = run_batch(function, calls, wait, journal.path.parent)
             record = Record(
                 unit.key,
                 unit.name,
@@ -201,8 +202,7 @@ def run(
                 worker="serial",
                 at=time.time(),
             )
-            journal.append(UnitAsked(unit.key, unit.name, dict(unit.note)))
-            journal.append(record)
+            journal.append(UnitAsked(unit.key, unit.name, dict(unit.note)), record)
             source.tell(record)
     return source.tracker.results()
 

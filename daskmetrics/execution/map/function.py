@@ -33,7 +33,7 @@ from daskmetrics.core.results import ItemOutcome, Mapped
 from daskmetrics.core.retry import Fault
 from daskmetrics.core.rows import format_of, read_json_lines, read_lines, read_rows
 from daskmetrics.execution._units import pickled
-from daskmetrics.execution._worker import blame, describe, trace_of
+from daskmetrics.execution._worker import blame, describe, has_room, trace_of
 
 LARGEST_PAYLOAD = 32 * 2**20  # bytes; the pickled function travels with every batch
 LARGEST_VALUE = 2**20  # characters of JSON that one call may return
@@ -316,15 +316,23 @@ def _file_of(module: ModuleType) -> Path:
     return Path(getattr(module, "__file__", None) or "/").resolve()
 
 
-def run_batch(function: bytes, calls: bytes, wait: float = 0.0) -> Mapped:
+def run_batch(
+    function: bytes, calls: bytes, wait: float = 0.0, folder: Path | None = None
+) -> Mapped:
     """The outcome of each call, in order.
 
     Function and calls are pickled; a call is the key of an item, its value and the keywords. After
-    ``wait`` seconds, an item that failed before may succeed.
+    ``wait`` seconds, an item that failed before may succeed. An item that finds no room although
+    the folder has some failed; without a folder, its worker decides that (`perform`).
     """
     loaded = load_function(function)
     time.sleep(wait)
-    return Mapped(tuple(run_call(loaded, *call) for call in pickle.loads(calls)))
+    return Mapped(
+        tuple(
+            run_call(loaded, key, value, keywords, folder)
+            for key, value, keywords in pickle.loads(calls)
+        )
+    )
 
 
 @functools.lru_cache(maxsize=4)
@@ -337,7 +345,11 @@ def load_function(payload: bytes) -> Callable[..., object]:
 
 
 def run_call(
-    function: Callable[..., object], key: Key, value: object, keywords: Mapping[str, int]
+    function: Callable[..., object],
+    key: Key,
+    value: object,
+    keywords: Mapping[str, int],
+    folder: Path | None = None,
 ) -> ItemOutcome:
     """Call the function with an item and return the outcome, with a value that JSON can store."""
     started = time.perf_counter()
@@ -353,7 +365,7 @@ def run_call(
             status, reason = "nan", f"not finite: {', '.join(not_finite[:8])}"
     except (Exception, SystemExit) as error:  # a user's function can raise anything
         fault = blame(error)
-        if fault is Fault.DISK:
+        if fault is Fault.DISK and not (folder and has_room(folder)):
             raise  # not the item's fault: the loop pauses until there is space
         result, permanent = None, fault is Fault.PERMANENT
         status, reason, trace = STATUSES.get(fault, "error"), describe(error), trace_of(error)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from distributed import Client, LocalCluster
 from distributed.comm import CommClosedError
 
 import daskmetrics as dm
-from daskmetrics.core.errors import ClusterLostError, ConfigError
+from daskmetrics.core.errors import ClusterLostError, ConfigError, DiskFullError
 from daskmetrics.core.events import MapStarted
 from daskmetrics.execution import Journal
 from daskmetrics.execution.journal import read
@@ -137,6 +138,24 @@ def test_serial_and_parallel_give_the_same_records(client, tmp_path):
         (r.key, r.status, r.value) for r in parallel
     ]
     assert len({r.value for r in serial}) == 12
+
+
+def fills_its_quota(item: int) -> int:
+    if item == 4:
+        raise OSError(errno.ENOSPC, "No space left on device")
+    return item
+
+
+def test_an_item_without_room_of_its_own_fails_alone_in_this_process_too(tmp_path, monkeypatch):
+    spec = make_spec(fills_its_quota, range(6), MapOptions(batch_size=3, retries=0))
+    with open_journal(tmp_path) as journal:
+        results = run(spec, None, journal)
+    assert [result.index for result in results if not result.ok] == [4]
+    assert "No space left" in results[4].reason and results[4].status == "error"
+    monkeypatch.setattr("daskmetrics.execution.map.function.has_room", lambda folder: False)
+    with open_journal(tmp_path) as journal, pytest.raises(DiskFullError, match="No room for what"):
+        retry_failed(spec, journal)
+        run(spec, None, journal)
 
 
 def test_a_function_of_a_script_or_notebook_works(tmp_path):
