@@ -65,7 +65,7 @@ def averages(state: State) -> Averages:
     """
     problem, seen = state.problem, state.observations
     values, weight = (
-        reward_scale(problem, seen).values(seen),
+        reward_scale(problem.reward, len(problem.tasks), seen).values(seen),
         problem.objective_weights[seen.task] * len(problem.tasks),
     )
     arm, residual = _two_way(problem, seen, values, weight)
@@ -177,9 +177,10 @@ def rungs(state: State) -> Iterator[tuple[Ints, Ints]]:
 
 def values(state: State) -> Floats:
     """Values of all cells in units of the reward, NaN where unknown (A, T)."""
-    seen = state.observations
+    problem, seen = state.problem, state.observations
     table = np.full(state.paid.shape, np.nan)
-    table[seen.arm, seen.task] = reward_scale(state.problem, seen).values(seen)
+    scale = reward_scale(problem.reward, len(problem.tasks), seen)
+    table[seen.arm, seen.task] = scale.values(seen)
     return table
 
 

@@ -33,12 +33,6 @@ if TYPE_CHECKING:
 
 ALL_TASKS = "all tasks"
 FEWEST = 5  #: arms that a rank correlation needs
-ABOUT_RHO = (
-    "Spearman's ρ between metric and score over the candidates scored on a task, averaged over the"
-    " tasks of a kind, with the number of scores in brackets. 1: the metric ranks candidates as the"
-    " scores do; -1: in reverse order; 0: unrelated. The search prefers promising candidates, and"
-    " neighbouring layers are similar: ρ describes these scores and is not a statistical test."
-)
 
 
 @dataclass(frozen=True)

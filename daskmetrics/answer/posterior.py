@@ -143,23 +143,14 @@ def known_posterior(run: RecordedRun) -> RunPosterior | None:
     return None
 
 
-@dataclass(frozen=True)
-class SearchPath:
-    """All decisions, the mean score of the default arm if it is known, and the unit of the costs.
-
-    The columns of ``points`` are the ``number`` of the decision, its ``arm`` and ``stage``, the
-    total cost ``spent`` until then, the ``best`` mean score known then, and the score that is
-    ``expected`` of the arm by now; without a posterior in units of scores that is the best.
-    """
-
-    points: pandas.DataFrame
-    default: float | None
-    unit: str
-
-
-def path_of(run: RecordedRun, posterior: RunPosterior | None = None) -> SearchPath:
+def path_of(run: RecordedRun, posterior: RunPosterior | None = None) -> pandas.DataFrame:
     """The path of the latest search: every decision in order, as if each had its result before the
     next one.
+
+    The columns are the ``number`` of the decision, its ``arm`` and ``stage``, the total cost
+    ``spent`` until then, the ``best`` mean score known then, and the score that is ``expected`` of
+    the arm by now; without a posterior in units of scores that is the best. The attributes are the
+    ``unit`` of the costs, and the mean score of the ``default`` arm, or None.
     """
     import pandas
 
@@ -186,4 +177,6 @@ def path_of(run: RecordedRun, posterior: RunPosterior | None = None) -> SearchPa
         expected_score = expected.get(arm, (best,))[0]
         points.append((number, str(arm), pick["stage"], spent, best, expected_score))
     columns = ["number", "arm", "stage", "spent", "best", "expected"]
-    return SearchPath(pandas.DataFrame(points, columns=columns), default, unit)
+    path = pandas.DataFrame(points, columns=columns)
+    path.attrs = {"unit": unit, "default": default}
+    return path

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from daskmetrics.answer import analysis
 from daskmetrics.answer.analysis import Cost
@@ -25,6 +27,9 @@ from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm
 from daskmetrics.core.results import Scored
 from daskmetrics.core.telemetry import PROCESS_GROUP, TelemetrySample, read_samples
+
+if TYPE_CHECKING:
+    import pandas
 
 IDLE, LATEST = 10.0, 3  # a GPU is idle below this mean utilisation, per cent, over so many samples
 FRESH = 60.0  # seconds after which a sample no longer says what happens now
@@ -52,7 +57,7 @@ class RunStatus:
     arms: int
     checkpoints: int
     cells: Mapping[str, int]  # scores of an exhaustive sweep, recorded, and still asked for
-    leader: Mapping[str, Arm | float] | None  # its name and mean score
+    leader: Mapping[str, Arm | float] | None  # its name, mean score and standard error
     best: Arm | None
     cost: Cost
     seconds: Mapping[str, float]  # measured on the workers, by kind of work
@@ -80,7 +85,7 @@ def status_of(run: RecordedRun) -> RunStatus:
             "scored": run.counts["score", "ok"],
             "open": run.cells_open,
         },
-        leader={"arm": leader[0], "score": leader[1][0]} if leader else None,
+        leader=leader and {"arm": leader[0], "score": leader[1][0], "stderr": leader[1][1]},
         best=run.result.best_arm if run.result else None,
         cost=analysis.cost_of(run),
         seconds=analysis.spending(run),
@@ -119,23 +124,16 @@ def idle_now(folder: RunFolder) -> dict[str, str]:
     return idle_gpus(read_samples(folder.telemetry), time.time())
 
 
-@dataclass(frozen=True)
-class WorkerUse:
-    """How one worker spent its time; None where that is not known."""
+def worker_use(entries: Sequence[Event], records: Sequence[Record]) -> pandas.DataFrame:
+    """How each worker with a record or an encoding spent its time, by its name; the records are
+    those of the journal's entries that count.
 
-    worker: str
-    host: str
-    units: int
-    busy: float | None  # share of the run's time in which it computed
-    cpu: float | None  # share of one CPU
-    memory: float | None  # greatest number of bytes in use
-    gpu_memory: float | None
-
-
-def worker_use(entries: Sequence[Event], records: Sequence[Record]) -> tuple[WorkerUse, ...]:
-    """One item for each worker with a record or an encoding, sorted by name; the records are those
-    of the journal's entries that count.
+    Columns: ``host``; ``units``; ``busy``, the share of the run's time in which it computed;
+    ``cpu``, the share of one CPU; ``memory`` and ``gpu_memory``, the greatest numbers of bytes in
+    use. NaN where that is not known.
     """
+    import pandas
+
     hosts = {entry.name: entry.host for entry in entries if isinstance(entry, WorkerJoined)}
     usage: dict[str, Mapping[str, float]] = {}
     for entry in entries:
@@ -143,32 +141,21 @@ def worker_use(entries: Sequence[Event], records: Sequence[Record]) -> tuple[Wor
             usage |= entry.workers
     started = [entry.at for entry in entries if isinstance(entry, RunStarted)]
     ended = [entry.at for entry in entries if isinstance(entry, RunFinished)]
-    length = 0.0  # unknown, unless the run was started once
-    if len(started) == len(ended) == 1:
-        length = max(0.0, ended[0] - started[0])
-    units: Counter[str] = Counter()
-    seconds: defaultdict[str, float] = defaultdict(float)
-    encodings: set[tuple[str, float]] = set()  # which scores share
-    for record in records:
-        if record.worker is None:  # imported
-            continue
-        units[record.worker] += 1
-        seconds[record.worker] += record.seconds
+    length = math.nan  # unknown, unless the run was started once
+    if len(started) == len(ended) == 1 and ended > started:
+        length = ended[0] - started[0]
+    computed = [record for record in records if record.worker is not None]  # and not imported
+    work = [(record.worker, 1, record.seconds) for record in computed]
+    encodings = set()  # which scores share
+    for record in computed:
         if isinstance(record.value, Scored):
-            encoded_on = record.value.encoded_on or record.worker
-            encodings.add((encoded_on, record.value.encode_seconds))
-    for worker, taken in encodings:
-        seconds[worker] += taken
-    uses = []
-    for worker in sorted(seconds):
-        used = usage.get(worker, {})
-        busy = cpu = None
-        if length:
-            busy = min(1.0, seconds[worker] / length)
-        if length and used:
-            cpu = used["cpu_seconds"] / length
-        memory = used.get("memory")
-        gpu_memory = used.get("gpu_memory")
-        host = hosts.get(worker, "")
-        uses.append(WorkerUse(worker, host, units[worker], busy, cpu, memory, gpu_memory))
-    return tuple(uses)
+            score = record.value
+            encodings.add((score.encoded_on or record.worker, score.encode_seconds))
+    work += [(worker, 0, seconds) for worker, seconds in encodings]
+    uses = pandas.DataFrame(work, columns=["worker", "units", "seconds"]).groupby("worker").sum()
+    busy = (uses["seconds"] / length).clip(upper=1.0)
+    columns = ["cpu_seconds", "memory", "gpu_memory"]
+    measured = pandas.DataFrame(usage).T.reindex(uses.index, columns=columns).astype(float)
+    cpu = measured.pop("cpu_seconds") / length
+    uses.insert(0, "host", [hosts.get(worker, "") for worker in uses.index])
+    return uses.drop(columns="seconds").assign(busy=busy, cpu=cpu).join(measured)

@@ -28,7 +28,6 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.bandit import Problem
 from daskmetrics.bandit.model import reward_scale
 from daskmetrics.bandit.problem import Floats, Ints, Observations, Reward
 from daskmetrics.core.names import Arm
@@ -259,12 +258,8 @@ class ScoreMatrix:
                 if task in scores:
                     cells.append((row, column, scores[task].score, scores[task].stderr))
         seen = Observations.of(cells)
-        ones = np.ones((len(self._rows), len(self._columns)))
-        features = np.zeros((len(ones), 2 + len({arm.model for arm in self._rows})))
-        arms = tuple(self._rows)
-        tasks = tuple(self._columns)
-        scale = reward_scale(Problem(arms, tasks, features, ones, ones, self.reward), seen)
-        values = np.full(ones.shape, math.nan)
+        scale = reward_scale(self.reward, len(self._columns), seen)
+        values = np.full((len(self._rows), len(self._columns)), math.nan)
         values[seen.arm, seen.task] = scale.values(seen)
         return values, 1 / scale.spread
 

@@ -57,6 +57,7 @@ from daskmetrics.bandit.problem import (
     Ints,
     Observations,
     Problem,
+    Reward,
     Rows,
 )
 from daskmetrics.core.readouts import Readout
@@ -89,22 +90,16 @@ class RewardScale:
         return np.asarray(seen.stderr / self.spread[seen.task])
 
 
-def reward_scale(problem: Problem, seen: Observations) -> RewardScale:
-    """The scale of a problem's reward, estimated from the observations so far.
+def reward_scale(reward: Reward, tasks: int, seen: Observations) -> RewardScale:
+    """The scale of a reward on so many tasks, estimated from the observations so far.
 
-    >>> from daskmetrics.core.names import Suite
-    >>> from daskmetrics.bandit import arm_features
-    >>> suite = Suite("m", ("step0", "step1"), (0, 1), 1)
-    >>> cost = np.ones((4, 1))
-    >>> problem = Problem(suite.arms(), ("t",), arm_features([suite]), cost, cost, reward="robust")
     >>> seen = Observations.of([(0, 0, 0.3, 0.01), (2, 0, 0.4, 0.01), (3, 0, 0.6, 0.01)])
-    >>> reward_scale(problem, seen).values(seen).round(2).tolist()
+    >>> reward_scale("robust", 1, seen).values(seen).round(2).tolist()
     [-0.67, 0.0, 1.35]
     """
-    tasks = range(len(problem.tasks))
-    if problem.reward == "mean":
-        return RewardScale(np.zeros(len(tasks)), np.ones(len(tasks)))
-    medians = [_median_and_spread(seen.take(seen.task == task)) for task in tasks]
+    if reward == "mean":
+        return RewardScale(np.zeros(tasks), np.ones(tasks))
+    medians = [_median_and_spread(seen.take(seen.task == task)) for task in range(tasks)]
     centre, spread = np.array(medians, dtype=float).T
     estimated = spread[np.isfinite(spread)]
     typical = 1.0
@@ -136,7 +131,7 @@ def measured_objectives(problem: Problem, seen: Observations) -> Floats:
 
     With the reward ``mean`` this is the mean of the raw scores.
     """
-    values = reward_scale(problem, seen).values(seen)
+    values = reward_scale(problem.reward, len(problem.tasks), seen).values(seen)
     weights = problem.objective_weights[seen.task]
     total = np.bincount(seen.arm, weights, minlength=len(problem.arms))
     sums = np.bincount(seen.arm, values * weights, minlength=len(problem.arms))
@@ -371,7 +366,7 @@ class _TrainingScores:
     def __init__(self, problem: Problem, seen: Observations) -> None:
         self.problem = problem
         self.seen = seen
-        self.scale = reward_scale(problem, seen)
+        self.scale = reward_scale(problem.reward, len(problem.tasks), seen)
         kind = problem.kind_index[seen.task]
         self.same_arm = seen.arm[:, None] == seen.arm  # (n, n)
         self.same_task = seen.task[:, None] == seen.task

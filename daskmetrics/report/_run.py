@@ -356,7 +356,6 @@ def status_rows(run: Run, problems: bool = False) -> list[tuple[str, str]]:
         "status.txt",
         run=run,
         status=status,
-        means=run.means,
         failed=sum(record.kind == "score" for record in run.failed),
         answer=run.result and answer_rows(run.answer)["Use"],
         problems=problems,

@@ -50,6 +50,12 @@ from daskmetrics.report._run import Run, status_rows
 SHOWN = 6  #: decisions that are listed
 MOST_ROWS = 8  #: of the table by task, beside the answer
 NOT_MEASURED = (None, None)  # a score
+ABOUT_RHO = (
+    "Spearman's ρ between metric and score over the candidates scored on a task, averaged over the"
+    " tasks of a kind, with the number of scores in brackets. 1: the metric ranks candidates as the"
+    " scores do; -1: in reverse order; 0: unrelated. The search prefers promising candidates, and"
+    " neighbouring layers are similar: ρ describes these scores and is not a statistical test."
+)
 COSTS = ("layers", "parameters", "operations", "texts/s", "dimensions", "bytes")
 
 
@@ -173,22 +179,19 @@ def _predictors(run: RecordedRun) -> Table:
     ]
     by_metric = correlations.groupby(level="metric", sort=False)["text"]
     rows = [(name, *texts) for name, texts in by_metric]
-    return table(("metric", *correlations.index.unique("group")), rows, "", analysis.ABOUT_RHO)
+    return table(("metric", *correlations.index.unique("group")), rows, "", ABOUT_RHO)
 
 
 def _workers(run: RecordedRun) -> Table:
     """How busy the workers were."""
-    rows = []
-    for worker in worker_use(run.entries, run.records):
-        shares = [
-            "unknown" if share is None else f"{share:.0%}" for share in (worker.busy, worker.cpu)
-        ]
-        sizes = [
-            missing if size is None else f"{size / 2**30:.1f} GiB"
-            for size, missing in ((worker.memory, "unknown"), (worker.gpu_memory, "none"))
-        ]
-        rows.append((worker.worker, worker.host, str(worker.units), *shares, *sizes))
-    return Table(("worker", "host", "units", "busy", "CPU", "memory", "GPU memory"), rows)
+    uses = worker_use(run.entries, run.records)
+    for column, style in (("units", "{}"), ("busy", "{:.0%}"), ("cpu", "{:.0%}")):
+        uses[column] = uses[column].map(style.format, na_action="ignore")
+    for column in ("memory", "gpu_memory"):
+        uses[column] = (uses[column] / 2**30).map("{:.1f} GiB".format, na_action="ignore")
+    uses = uses.astype(object).fillna({"gpu_memory": "none"}).fillna("unknown")
+    header = ("worker", "host", "units", "busy", "CPU", "memory", "GPU memory")
+    return Table(header, list(uses.itertuples(name=None)))
 
 
 def status_text(run: Run) -> str:

@@ -329,14 +329,13 @@ def layer_lines(ax: Axes, points: pandas.DataFrame) -> None:
 def search_path(ax: Axes, run: RecordedRun) -> None:
     """The best mean score so far by cost, and every decision at the score expected of its arm."""
     path = path_of(run, known_posterior(run))
-    rows = path.points
-    for stage, of_stage in rows.groupby("stage", sort=False):
+    for stage, of_stage in path.groupby("stage", sort=False):
         at = of_stage["spent"], of_stage["expected"]
         ax.scatter(*at, s=16, color=STAGES[stage], alpha=0.6, lw=0, label=stage)
-    ax.step(rows["spent"], rows["best"], where="post", color=COLOURS[1], label="best so far")
-    if path.default is not None:
-        ax.axhline(path.default, color="0.35", lw=1, ls="--", label="last layer")
-    ax.set(xlabel=f"cost spent, {path.unit}", ylabel="mean score")
+    ax.step(path["spent"], path["best"], where="post", color=COLOURS[1], label="best so far")
+    if path.attrs["default"] is not None:
+        ax.axhline(path.attrs["default"], color="0.35", lw=1, ls="--", label="last layer")
+    ax.set(xlabel=f"cost spent, {path.attrs['unit']}", ylabel="mean score")
     ax.set_xlim(left=0)
 
 
@@ -528,12 +527,10 @@ def averaged(losses: Losses, most: int = MOST_LOSSES) -> Losses:
     """
     if len(losses) <= most:
         return losses
-    spaced = np.geomspace(1, len(losses), most).round()
-    ends = np.unique(spaced.astype(int))
-    steps, values = np.array(losses).T
-    sums = np.diff(np.cumsum(values)[ends - 1], prepend=0)
-    means = sums / np.diff(ends, prepend=0)
-    return list(zip(steps[ends - 1].astype(int).tolist(), means.tolist(), strict=True))
+    ends = np.geomspace(1, len(losses), most).round()
+    points = pandas.DataFrame(losses, columns=["step", "loss"])
+    spans = points.groupby(np.searchsorted(ends, points.index + 1))
+    return list(spans.agg({"step": "last", "loss": "mean"}).itertuples(index=False, name=None))
 
 
 def write_losses(folder: Path) -> Path | None:

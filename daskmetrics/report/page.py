@@ -175,8 +175,8 @@ def figures(run: Run) -> Mapping[str, Any]:
         if others:
             drawn.append(drawing.comparison(source, suites, shown.label, against.label))
         path = path_of(run, posterior)
-        if len(path.points):
-            drawn.append(drawing.search_path(path.points, path.unit, path.default))
+        if len(path):
+            drawn.append(drawing.search_path(path, path.attrs["unit"], path.attrs["default"]))
     if losses := analysis.losses(run):
         drawn.append(drawing.training_loss(losses))
     if not drawn:
@@ -191,8 +191,6 @@ def figures(run: Run) -> Mapping[str, Any]:
             captions[name] += BEST_READOUT
     return {
         "captions": captions,
-        "fields": quantities,
-        "models": [suite.model for suite in suites],
         "shown": quantities[0].name if quantities else "",
         "against": others[0].name if others else "",
         "data": {

@@ -67,7 +67,3 @@ def test_a_finalist_that_lacks_a_task_is_named(with_fresh, monkeypatch):
     assert fresh_items(run).unscored == (OTHERS[0],)
     monkeypatch.setitem(run.fresh, CHOSEN, {})
     assert fresh_items(run) is None
-
-
-def test_a_run_that_kept_nothing_back_has_none(finished):
-    assert fresh_items(finished) is None and finished.answer.fresh is None

@@ -3,14 +3,12 @@ from __future__ import annotations
 import math
 
 import pytest
-from click.testing import CliRunner
 
 from daskmetrics.answer.comparison import compare_arms, compare_named
-from daskmetrics.cli import main
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm
-from daskmetrics.core.outcomes import Difference
 from daskmetrics.report import best_text
+from tests.report.conftest import invoke
 
 
 @pytest.fixture
@@ -33,13 +31,6 @@ def test_an_unpaired_error_is_marked(finished, paired):
     assert "(unpaired)" not in best_text(paired) and "* not paired" not in best_text(paired)
 
 
-def test_an_arm_differs_from_itself_by_zero(paired):
-    best = paired.best().arm
-    same = compare_arms(paired, best, best)
-    assert all(found == Difference(0.0, 0.0, paired=True) for found in same.tasks.values())
-    assert same.difference == Difference(0.0, 0.0, paired=True)
-
-
 def test_the_mean_has_the_weights_of_the_search(paired):
     best, default = paired.answer.best, paired.answer.default
     found = compare_arms(paired, best.arm, default.arm)
@@ -54,16 +45,13 @@ def test_the_mean_has_the_weights_of_the_search(paired):
 
 def test_two_arms_are_compared_task_by_task(paired):
     best, default = paired.best().arm, paired.answer.default.arm
-    words = ["compare", str(paired.folder.path), "--arms", str(best), str(default)]
-    done = CliRunner().invoke(main, words)
+    done = invoke("compare", paired.folder.path, "--arms", best, default)
     assert done.exit_code == 0 and all(task in done.output for task in paired.answer.differences)
     assert (
         f"more than {default}, {paired.answer.relation}." in " ".join(done.output.split())
         and "±" in done.output
     )
-    unknown = CliRunner().invoke(
-        main, ["compare", str(paired.folder.path), "--arms", "tiny@step9/9", str(best)]
-    )
+    unknown = invoke("compare", paired.folder.path, "--arms", "tiny@step9/9", best)
     assert unknown.exit_code == 2 and "tiny@step9/9" in unknown.output
 
 

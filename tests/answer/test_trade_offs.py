@@ -8,17 +8,11 @@ from itertools import pairwise
 from operator import attrgetter
 
 import pytest
-from click.testing import CliRunner
 
 from daskmetrics.answer.trade_offs import ArmCost, on_front
-from daskmetrics.cli import main
 from daskmetrics.core.errors import DataError
-from daskmetrics.report._sections import trade_offs_table
-from daskmetrics.report.page import page
-
-
-def invoke(*words: object):
-    return CliRunner().invoke(main, [str(word) for word in words])
+from daskmetrics.report._sections import folded_tables, trade_offs_table
+from tests.report.conftest import invoke
 
 
 @pytest.fixture
@@ -112,7 +106,7 @@ def test_without_an_arm_scored_on_all_tasks_there_is_nothing_to_compare(a_run):
     run = a_run(decisions=3)
     with pytest.raises(DataError, match="was scored on all 3 tasks of the objective"):
         run.trade_offs()
-    assert "What a better score costs" not in page(run, [])
+    assert "What a better score costs" not in folded_tables(run)
     with pytest.raises(DataError, match=r"larger search\.budget"):
         a_run(budget=0.09).trade_offs()
 
@@ -129,13 +123,6 @@ def test_the_command_shows_the_table_and_draws_it(run, tmp_path):
 def test_a_picture_needs_the_table_and_the_name_of_a_png_file(run, words):
     done = invoke("best", run.folder.path, *words)
     assert done.exit_code == 2 and "--output" in done.output
-
-
-def test_page_has_the_table(run):
-    assert trade_offs_table(run.trade_offs()).as_html() in page(run, [])
-    assert all(
-        f"<th>{name}</th>" in page(run, []) for name in ("parameters", "operations", "dimensions")
-    )
 
 
 def test_the_panels_are_of_the_costs_that_differ(run):

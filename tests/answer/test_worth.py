@@ -179,20 +179,8 @@ def test_equal_outcomes_differ_by_nothing():
     assert (found.difference.value, found.difference.stderr, found.beyond) == (0, 0, False)
 
 
-def test_layers_read_together_are_compared_with_the_deepest_of_them():
-    recorded = made(layers=[3])
-    alone = recorded[Arm("m", "main", 3, "mean")]
-    joined = {Arm("m", "main", 3, "mean"): alone, Arm("m", "main", 3, "mean,mean1-3"): alone}
-    (found,) = worths_of(joined, TASKS)
-    assert (found.choice, found.value, found.base) == ("layers", "mean1-3", "")
-
-
 def test_the_base_is_the_choice_nearest_to_the_default():
     names = ("last,128d", "last,256d")
     scores = {Arm("m", "main", 0, name): {"order": Scored(0.5, 0.1)} for name in names}
     (found,) = worths_of(scores, {"order": 1.0})
     assert (found.value, found.base) == ("128", "256")
-
-
-def test_a_run_of_one_readout_has_no_choice(finished):
-    assert finished.answer.readouts == ()

@@ -36,37 +36,34 @@ from daskmetrics.bandit.problem import Observations
 from daskmetrics.core.names import Arm, Suite
 
 
-def test_before_any_score_the_scale_is_neutral(world):
-    unit = reward_scale(world(reward="robust").problem, Observations.of([]))
+def test_before_any_score_the_scale_is_neutral():
+    unit = reward_scale("robust", 5, Observations.of([]))
     assert unit.centre.tolist() == [0.0] * 5
     assert unit.spread.tolist() == [1.0] * 5
 
 
-def test_a_task_whose_scores_hardly_differ_has_a_smallest_spread(world):
-    problem = world(reward="robust").problem
+def test_a_task_whose_scores_hardly_differ_has_a_smallest_spread():
     flat = [(arm, 0, 0.5 + 1e-6 * (arm == 3), 0.0) for arm in range(4)]
     noisy = [(arm, 1, 0.5 + 0.01 * (arm == 3), 0.04) for arm in range(4)]
-    unit = reward_scale(problem, Observations.of([*flat, *noisy, (0, 2, 0.7, 0.0)]))
+    unit = reward_scale("robust", 5, Observations.of([*flat, *noisy, (0, 2, 0.7, 0.0)]))
     assert unit.spread[0] == pytest.approx(FLAT * 0.5, rel=1e-3)
     assert unit.spread[1] == pytest.approx(0.04)
     assert unit.centre[2] == 0.7  # one score has no spread
     assert unit.spread[2:] == pytest.approx(np.full(3, np.median(unit.spread[:2])))
 
 
-def test_mean_leaves_scores_as_they_are(world):
-    problem = world(reward="mean").problem
+def test_mean_leaves_scores_as_they_are():
     seen = Observations.of([(0, 0, 0.2, 0.1), (1, 0, 0.4, 0.1)])
-    unit = reward_scale(problem, seen)
+    unit = reward_scale("mean", 5, seen)
     assert unit.values(seen).tolist() == seen.score.tolist()
     assert unit.errors(seen).tolist() == [0.1, 0.1]
 
 
-def test_a_broken_cell_changes_robust_values_little(world):
-    problem = world(reward="robust").problem
+def test_a_broken_cell_changes_robust_values_little():
     plain = [(arm, 0, 0.5 + 0.01 * arm, 0.001) for arm in range(9)]
     broken = [*plain, (9, 0, 40.0, 0.001)]
-    before = reward_scale(problem, Observations.of(plain)).values(Observations.of(plain))
-    after = reward_scale(problem, Observations.of(broken)).values(Observations.of(broken))
+    observed = [Observations.of(cells) for cells in (plain, broken)]
+    before, after = (reward_scale("robust", 5, seen).values(seen) for seen in observed)
     assert after[-1] == CLIP
     assert np.abs(after[:-1] - before).max() < 0.6
 

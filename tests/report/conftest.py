@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from click.testing import CliRunner, Result
 
 from daskmetrics import config, store
 from daskmetrics.bandit import (
@@ -26,6 +27,7 @@ from daskmetrics.bandit import (
     task_weights,
 )
 from daskmetrics.bandit.problem import Reward
+from daskmetrics.cli import main
 from daskmetrics.core.events import RunFinished, RunStarted, SearchEnded, StorePlan, UnitAsked
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, grid, log_steps
@@ -323,6 +325,11 @@ def _store_scores(story: Story, folder: RunFolder, journal: Journal) -> None:
             block.values[at], block.stderr[at] = record.value.score, 0.01
             block.status[at] = store.Status.OK
     store.restore(folder.store, "scores", blocks)
+
+
+def invoke(*words: object) -> Result:
+    """What a command does."""
+    return CliRunner().invoke(main, [str(word) for word in words])
 
 
 def text_of(*tables: Table) -> str:

@@ -1,22 +1,17 @@
 from __future__ import annotations
 
 import csv
+from functools import cache
 
 import pytest
-from click.testing import CliRunner
 
 from daskmetrics.answer.comparison import compare_published, compare_runs
 from daskmetrics.answer.comparison import known_scores as cells
-from daskmetrics.cli import main
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Cell
 from daskmetrics.experiment.score_tables import KnownScore
-from daskmetrics.report import Run, compare_tables
-from tests.report.conftest import Story, make_run
-
-
-def invoke(*words: object):
-    return CliRunner().invoke(main, [str(word) for word in words])
+from daskmetrics.report import compare_tables
+from tests.report.conftest import Story, invoke, make_run
 
 
 def compare_text(run, other):
@@ -88,23 +83,25 @@ def test_compare_needs_a_second_run_or_published_scores(finished, monkeypatch):
 class TestSubsets:
     """Scores of a task of mteb, over one subset or several."""
 
-    @pytest.fixture
-    def runs(self, tmp_path):
-        def make(name, *subsets, tasks=("mteb:STS17",)):
-            return make_run(tmp_path / name, Story(tasks=tasks, subsets=subsets, budget=1.0))
+    @pytest.fixture(scope="class")
+    def runs(self, tmp_path_factory):
+        @cache
+        def make(*subsets, task="mteb:STS17"):
+            story = Story(tasks=(task,), subsets=subsets, budget=1.0)
+            return make_run(tmp_path_factory.mktemp("subsets") / "run", story)
 
         return make
 
     def test_a_run_of_more_subsets_is_reduced_to_those_of_the_other(self, runs):
-        text = compare_text(runs("one", "eng"), runs("two", "eng", "deu"))
+        text = compare_text(runs("eng"), runs("eng", "deu"))
         assert "mean difference -0.050" in text and "left out" not in text
         # in the table of best arms, whose scores are means of different subsets
         assert "other subsets" in text
 
-    def test_a_run_that_lacks_a_subset_is_left_out_with_an_example(self, runs, tmp_path):
-        text = compare_text(runs("one", "eng", "deu"), runs("two", "eng"))
+    def test_a_run_that_lacks_a_subset_is_left_out_with_an_example(self, runs):
+        text = compare_text(runs("eng", "deu"), runs("eng"))
         assert "in common 0" in text
-        count = len(cells(Run(tmp_path / "one")))
+        count = len(cells(runs("eng", "deu")))
         assert f"{count} of other splits or subsets" in text and "has no score of deu" in text
 
     def table(self, folder, run, score="0.5", n_en="1", split="test"):
@@ -119,7 +116,7 @@ class TestSubsets:
         return path
 
     def test_the_published_table_joins_where_split_and_subsets_agree(self, runs, tmp_path):
-        run = runs("one", "eng")
+        run = runs("eng")
         done = invoke("compare", run.folder.path, "--published", self.table(tmp_path, run))
         assert done.exit_code == 0 and f"in common        {len(cells(run))}" in done.output
 
@@ -134,7 +131,7 @@ class TestSubsets:
     def test_a_published_score_of_something_else_is_refused(
         self, runs, tmp_path, subsets, published, reason
     ):
-        run = runs("one", *subsets)
+        run = runs(*subsets)
         done = invoke(
             "compare", run.folder.path, "--published", self.table(tmp_path, run, **published)
         )
@@ -146,7 +143,7 @@ class TestSubsets:
         )
 
     def test_a_variant_of_a_task_is_joined_only_if_the_other_says_what_it_is(self, runs):
-        run = runs("one", "deu", tasks=("mteb:STS17(languages=deu)",))
+        run = runs("deu", task="mteb:STS17(languages=deu)")
         parts = [
             {"main_score": value, "hf_subset": name} for name, value in (("eng", 0.1), ("deu", 2.0))
         ]

@@ -1,18 +1,12 @@
 from __future__ import annotations
 
 import pytest
-from click.testing import CliRunner
 
 from daskmetrics.answer.posterior import posterior_of
-from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.report import explain_tables, within_table
 from daskmetrics.report._format import candidate
-from tests.report.conftest import text_of
-
-
-def invoke(*words: object):
-    return CliRunner().invoke(main, [str(word) for word in words])
+from tests.report.conftest import invoke, text_of
 
 
 def test_an_explanation_has_the_posterior_the_rank_the_decisions_and_the_features(finished):
@@ -41,16 +35,6 @@ def test_an_arm_is_explained_by_the_name_of_equal_weights(a_run):
 def test_the_error_for_an_unknown_arm_has_the_nearest_names(finished):
     with pytest.raises(ConfigError, match=r"Did you mean 'small@step8/\d'"):
         text_of(*explain_tables(finished, "small@step8/9"))
-
-
-def test_the_cheaper_arm_is_the_simplest_that_loses_at_most_the_share(finished):
-    verdict = finished.verdict
-    for within in (0.001, 0.05, 0.3):
-        most = within * verdict.score_unit
-        small = [cheaper for cheaper in verdict.overall.simpler if cheaper.most_lost <= most]
-        assert verdict.cheaper(within) == (small[0] if small else None)
-        for cheaper in small:
-            assert cheaper.arm in verdict.overall.tied and cheaper.loss.value <= cheaper.most_lost
 
 
 def test_the_text_has_the_savings_of_a_simpler_arm(finished):

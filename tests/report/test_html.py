@@ -142,7 +142,7 @@ def test_a_run_without_tasks_has_a_page(a_run):
 
 def test_a_run_without_measured_checkpoints_has_a_page(a_run):
     names = tuple(f"{model}@step{step}" for model in ("tiny", "small") for step in (0, 1, 2, 4, 8))
-    text = write(a_run(tasks=(), failing=names, trained=False)).read_text(encoding="utf-8")
+    text = page(a_run(tasks=(), failing=names, trained=False), [])
     # no library without figures
     assert Checker(text) and "<figure" not in text and len(scripts(text)) == 1
 
@@ -197,44 +197,56 @@ def test_the_cards_of_a_notebook(finished):
     assert "color: inherit" in card and not re.search(r"https?:", card)
 
 
-@contextmanager
-def opened(run, **options):
-    """The page of a run in a browser without a network; it must not complain or ask for anything."""
-    with chromium() as browser:
-        view = browser.new_context(
-            **{"offline": True, "viewport": {"width": 1280, "height": 900}, **options}
-        ).new_page()
-        complained, asked = complaints(view), []
-        view.on("request", lambda request: asked.append(request.url))
-        address = write(run).resolve().as_uri()
-        view.goto(address)
-        if options.get("java_script_enabled", True):
-            view.wait_for_selector("html[data-drawn]", state="attached")
-            view.evaluate("document.querySelectorAll('details').forEach(part => part.open = true)")
-        yield view
-        assert not complained and all(url == address or url.startswith("data:") for url in asked)
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    """Opens a page without a network; it must not complain or ask for anything."""
+
+    @contextmanager
+    def open_page(text, **options):
+        options = {"offline": True, "viewport": {"width": 1280, "height": 900}, **options}
+        file = tmp_path / "index.html"
+        file.write_text(text, encoding="utf-8")
+        with browser.new_context(**options) as context:
+            view = context.new_page()
+            complained, asked = complaints(view), []
+            view.on("request", lambda request: asked.append(request.url))
+            view.goto(file.as_uri())
+            if options.get("java_script_enabled", True):
+                view.wait_for_selector("html[data-drawn]", state="attached")
+                opening = "document.querySelectorAll('details').forEach(part => part.open = true)"
+                view.evaluate(opening)
+            yield view
+        assert not complained
+        assert all(url == file.as_uri() or url.startswith("data:") for url in asked)
+
+    return open_page
+
+
+PAPER = "getComputedStyle(document.body).backgroundColor"
+LABEL = "figures.figure('map').below[0].axis_label_text_color"
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1280, "light")])
-def test_the_page_opens_from_a_file_with_the_network_off(finished, tmp_path, scheme, width):
-    with opened(finished, color_scheme=scheme, viewport={"width": width, "height": 900}) as view:
-        view.screenshot(path=tmp_path / "report.png", full_page=True)
+@pytest.mark.parametrize("width", [400, 1280])
+def test_every_figure_is_drawn_and_fits_with_the_network_off(opened, written, width):
+    with opened(written, viewport={"width": width, "height": 900}) as view:
         shown = view.evaluate("[document.scrollingElement.scrollWidth, innerWidth]")
-        paper = view.evaluate("getComputedStyle(document.body).backgroundColor")
-        label = view.evaluate("figures.figure('map').below[0].axis_label_text_color")
         drawn = view.evaluate(
             "[...document.querySelectorAll('figure[data-name]')].map(each => each.offsetHeight)"
         )
     assert len(drawn) == 5 and min(drawn) > 200
     assert shown[0] <= shown[1]
-    assert paper == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(20, 24, 29)")
-    assert label == ("#1c2128" if scheme == "light" else "#e3e7ec")
 
 
 @pytest.mark.browser
-def test_without_javascript_the_page_shows_whole_tables_and_names_the_pictures(finished):
-    with opened(finished, java_script_enabled=False) as view:
+def test_without_javascript_the_page_shows_whole_tables_and_names_the_pictures(opened, written):
+    with opened(written, java_script_enabled=False) as view:
         assert view.locator("noscript .notice").is_visible()
         view.locator("summary", has_text="All candidates").click()
         assert view.locator("table.sortable tbody tr").first.is_visible()
@@ -242,8 +254,8 @@ def test_without_javascript_the_page_shows_whole_tables_and_names_the_pictures(f
 
 
 @pytest.mark.browser
-def test_the_leaderboard_sorts_by_any_column(finished):
-    with opened(finished) as view:
+def test_the_leaderboard_sorts_by_any_column(opened, written):
+    with opened(written) as view:
         column = "[...document.querySelectorAll('table.sortable tbody tr')].map(row => row.cells[{}].dataset.value)"
         head = view.locator("table.sortable th").nth(3)
         head.locator("button").click()
@@ -263,8 +275,8 @@ def test_the_leaderboard_sorts_by_any_column(finished):
 
 
 @pytest.mark.browser
-def test_a_reader_chooses_model_and_quantities_and_selections_are_linked(finished):
-    with opened(finished) as view:
+def test_a_reader_chooses_model_and_quantities_and_selections_are_linked(opened, finished, written):
+    with opened(written) as view:
         view.select_option("#choose-model", "tiny")
         view.select_option("#choose-shown", "curvature")
         view.select_option("#choose-against", "stdlib:order")
@@ -299,39 +311,40 @@ def test_a_reader_chooses_model_and_quantities_and_selections_are_linked(finishe
 
 
 @pytest.mark.browser
-def test_the_figures_follow_a_change_to_dark_mode(finished):
-    with opened(finished, color_scheme="light") as view:
-        colour = "figures.figure('map').below[0].axis_label_text_color"
-        light = view.evaluate(colour)
+def test_the_page_has_the_colours_of_the_scheme_and_follows_a_change(opened, written):
+    with opened(written, color_scheme="light") as view:
+        light = view.evaluate(f"[{PAPER}, {LABEL}]")
         view.emulate_media(color_scheme="dark")
         frame = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
         # a page learns of the change with its next frame
-        dark = view.evaluate(f"{frame}.then(() => {colour})")
-        assert light == "#1c2128" and dark == "#e3e7ec"
+        dark = view.evaluate(f"{frame}.then(() => [{PAPER}, {LABEL}])")
+    with opened(written, color_scheme="dark") as view:
+        assert view.evaluate(f"[{PAPER}, {LABEL}]") == dark
+    assert light == ["rgb(255, 255, 255)", "#1c2128"]
+    assert dark == ["rgb(20, 24, 29)", "#e3e7ec"]
 
 
 @pytest.mark.browser
-def test_the_page_refuses_other_scripts_and_connections(finished):
-    with chromium() as browser:
-        view = browser.new_page()
+def test_the_page_refuses_other_scripts_and_connections(browser, tmp_path, written):
+    (tmp_path / "index.html").write_text(written, encoding="utf-8")
+    with browser.new_context() as context:
+        view = context.new_page()
         refused = complaints(view)
-        view.goto(write(finished).resolve().as_uri())
+        view.goto((tmp_path / "index.html").as_uri())
         view.evaluate(
             "document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.ran = 1'}))"
         )
         assert view.evaluate("window.ran") is None
-        assert (
-            view.evaluate("fetch('http://127.0.0.1:9/').then(() => 'sent', () => 'refused')")
-            == "refused"
-        )
+        sent = view.evaluate("fetch('http://127.0.0.1:9/').then(() => 'sent', () => 'refused')")
+        assert sent == "refused"
     assert len(refused) >= 2 and all("Content Security Policy" in text for text in refused[:2])
 
 
 @pytest.mark.browser
-def test_each_of_several_models_has_a_line_that_is_named(a_run, width=400):
+def test_each_of_several_models_has_a_line_that_is_named(opened, a_run, width=400):
     suites = (Suite("tiny", ("main",), (0, 1, 2), 2), Suite("small", ("main",), (0, 1, 2, 3), 3))
     run = a_run(suites=suites, tasks=TASKS[:1], budget=1.0, trained=False, settings=SWEEP)
-    with opened(run, viewport={"width": width, "height": 900}) as view:
+    with opened(page(run, []), viewport={"width": width, "height": 900}) as view:
         names = view.evaluate("figures.figure('lines').renderers[0].data_source.data.label")
         drawn = view.evaluate("figures.figure('lines').renderers[1].data_source.data.y")
         legend = view.evaluate("figures.figure('lines').left[0].axis_label")

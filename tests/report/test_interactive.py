@@ -71,6 +71,6 @@ def test_the_quantities_of_a_run_are_what_it_recorded(finished):
 
 def test_every_decision_is_drawn_at_the_cost_spent_then(finished):
     path = path_of(finished)
-    drawn = drawing.search_path(path.points, path.unit, path.default).renderers
+    drawn = drawing.search_path(path, path.attrs["unit"], path.attrs["default"]).renderers
     dots = [x for renderer in drawn for x in renderer.data_source.data.get("spent", ())]
-    assert sorted(dots) == path.points["spent"].tolist()
+    assert sorted(dots) == path["spent"].tolist()

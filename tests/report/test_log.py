@@ -3,10 +3,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from click.testing import CliRunner
 
 from daskmetrics.answer import analysis
-from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.events import (
     JOURNAL,
@@ -22,10 +20,11 @@ from daskmetrics.execution import Journal
 from daskmetrics.execution.journal import owner_file, read
 from daskmetrics.report import Run, log, status_text
 from tests.events import attempt_failed, joined
+from tests.report.conftest import invoke
 
 
 def call(*words: object) -> tuple[int, str]:
-    done = CliRunner().invoke(main, [str(word) for word in words])
+    done = invoke(*words)
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.exit_code, done.output
 

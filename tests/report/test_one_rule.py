@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from click.testing import CliRunner
 
 from daskmetrics.answer import analysis
-from daskmetrics.cli import main
 from daskmetrics.core.names import Arm
 from daskmetrics.core.serialization import as_json
 from daskmetrics.report import Run, best_text, status_text, within_table, write
@@ -16,7 +14,7 @@ from daskmetrics.report._format import apart, candidate
 from daskmetrics.report._sections import answers
 from daskmetrics.report.page import page
 from daskmetrics.report.server import RunCollection
-from tests.report.conftest import mean_scores, text_of
+from tests.report.conftest import invoke, mean_scores, text_of
 
 STORIES = {
     "clear": {"outcomes": True},
@@ -29,33 +27,25 @@ STORIES = {
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_all_views_name_the_same_arm(a_run, story, monkeypatch):
+def test_all_views_name_the_same_arm_and_compare_it_in_the_same_words(a_run, story, monkeypatch):
     # no PNG files, which say nothing here and take most of the time
     monkeypatch.setattr("daskmetrics.report.page.find_spec", lambda name: None)
     run: Run = a_run(**STORIES[story])
     arm, folder = run.result.best_arm, run.folder.path
     assert arm in run.recorded
     assert run.verdict.overall.arm == arm == run.best().arm == run.answer.best.arm
-    views = [
-        best_text(run, in_short=True),
-        best_text(run),
-        status_text(run),
-        text_of(within_table(run, 0.01)),
-    ]
-    views += [
-        page(run, []),
-        run._repr_html_(),
-        run.best()._repr_html_(),
-        repr(run.best()),
-        repr(run),
-    ]
-    for text in views:
+    written = write(run)
+    views = [best_text(run, in_short=True), best_text(run), run.best()._repr_html_()]
+    views.append(written.read_text(encoding="utf-8"))
+    check_the_default_and_its_relation(run, views)
+    views += [status_text(run), text_of(within_table(run, 0.01)), run._repr_html_()]
+    for text in (*views, repr(run.best()), repr(run)):
         assert candidate(arm) in text
-    document = json.loads(CliRunner().invoke(main, ["best", str(folder), "--json"]).stdout)
+    document = json.loads(invoke("best", folder, "--json").stdout)
     assert document == json.loads(as_json(run.answer))
     assert document["best"]["arm"] == document["verdict"]["overall"]["arm"] == str(arm)
-    assert json.loads((write(run).parent / "summary.json").read_text())["answer"] == document
-    state = json.loads(CliRunner().invoke(main, ["status", str(folder), "--json"]).stdout)
+    assert json.loads((written.parent / "summary.json").read_text())["answer"] == document
+    state = json.loads(invoke("status", folder, "--json").stdout)
     assert state["best"] == str(arm)
     (row,) = (row for row in answers({"run": run, "other": run}).rows if row[0] == "best")
     assert all(text.startswith(candidate(arm)) for text in row[1:])
@@ -67,11 +57,8 @@ def test_all_views_name_the_same_arm(a_run, story, monkeypatch):
         assert mean_scores(run)[arm] == max(mean_scores(run).values())
 
 
-@pytest.mark.parametrize("story", STORIES)
-def test_the_default_is_of_the_answers_own_model_and_its_relation_is_said_in_the_same_words(
-    a_run, story
-):
-    run: Run = a_run(**STORIES[story])
+def check_the_default_and_its_relation(run, views):
+    """The default is of the answer's own model, and the relation is said in the same words."""
     answer, overall = run.answer, run.verdict.overall
     last = {suite.model: suite for suite in analysis.suites(run)}[answer.best.arm.model]
     assert answer.default.arm == Arm(last.model, last.revisions[-1], last.layers[-1])
@@ -81,12 +68,7 @@ def test_the_default_is_of_the_answers_own_model_and_its_relation_is_said_in_the
     assert (answer.relation == "within the error") or answer.default.arm not in overall.tied
     assert (answer.relation == "beyond the error") or answer.default.arm not in overall.worse
     gain = f"{apart(answer.difference)} over its last layer, {answer.relation}"
-    for text in (
-        best_text(run, in_short=True),
-        best_text(run),
-        page(run, []),
-        run.best()._repr_html_(),
-    ):
+    for text in views:
         assert gain in " ".join(text.split())
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.execution import Journal
 from daskmetrics.report import server
 from daskmetrics.report.server import RunCollection
 from tests.report.conftest import SUITES, TASKS, Story, make_run
@@ -48,6 +49,13 @@ def test_an_unfinished_run_shows_its_progress(folder):
     assert (
         killed.state == "unfinished" and killed.progress == "5 of 30 scores" and killed.cost == ""
     )
+
+
+def test_a_run_that_a_process_drives_now_is_running(folder):
+    killed = RunCollection(folder).run("killed").folder
+    assert row(folder, "killed").state == "unfinished"  # the row is kept
+    with Journal(killed.journal, killed.lock):
+        assert row(folder, "killed").state == "running"
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "no configuration", "foreign"])

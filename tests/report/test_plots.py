@@ -36,12 +36,6 @@ def test_without_axes_a_new_figure_is_made(finished, ax):
     assert finished.plot.layers().figure is not ax.figure
 
 
-def test_without_matplotlib_the_error_says_what_to_install(finished, monkeypatch):
-    monkeypatch.setattr("daskmetrics.report._format.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"daskmetrics\[plot\]"):
-        finished.plot.layers()
-
-
 def test_each_of_several_models_has_a_named_line(a_run, ax):
     suites = (Suite("tiny", ("main",), (0, 1, 2), 2), Suite("small", ("main",), (0, 1, 2, 3), 3))
     run = a_run(suites=suites, tasks=TASKS[:1], budget=1.0, trained=False, settings=SWEEP)

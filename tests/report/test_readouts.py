@@ -9,16 +9,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from daskmetrics.answer import analysis
-from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Arm
 from daskmetrics.report import best_text, explain_tables, frame
 from daskmetrics.report._quantities import drawn_arms
 from daskmetrics.report.page import figures, page
-from tests.report.conftest import mean_scores, text_of
+from tests.report.conftest import invoke, mean_scores, text_of
 
 
 def test_the_answer_names_the_readout(read_out):
@@ -38,7 +36,7 @@ def test_terminal_page_and_json_say_what_each_choice_is_worth(read_out):
     assert title in text and html.index(title) < html.index("All candidates")
     assert all(f"<td>{name}</td>" in html for name in expected)
     assert all(len(line) <= 100 for line in text.splitlines() if "tmp" not in line)
-    done = CliRunner().invoke(main, ["best", str(read_out.folder.path), "--json"])
+    done = invoke("best", read_out.folder.path, "--json")
     assert [worth["value"] for worth in json.loads(done.stdout)["readouts"]] == expected
 
 
@@ -73,7 +71,7 @@ def test_tables_have_a_column_and_arrays_a_dimension(read_out):
     }
 
 
-def test_no_two_arms_are_drawn_onto_one_place(read_out):
+def test_no_two_arms_are_drawn_onto_one_place(read_out, finished):
     suites = analysis.suites(read_out)
     drawn = drawn_arms(read_out, suites)
     assert [arm.layer for arm in drawn] == [0, 1, 2, 3]
@@ -83,28 +81,7 @@ def test_no_two_arms_are_drawn_onto_one_place(read_out):
     assert [arm.readout for arm in drawn_arms(read_out, suites, "last,16d")] == ["last,16d"] * 4
     shown = figures(read_out)
     assert "best readout" in shown["captions"]["lines"]
-    assert "best readout" not in figures(replace_readouts(read_out))["captions"]["lines"]
-
-
-def replace_readouts(run):
-    """A run of which figures see only scores of one readout."""
-    other = type(run)(run.folder.path)
-    other.__dict__["recorded"] = {
-        arm: own for arm, own in run.recorded.items() if arm.readout == "mean"
-    }
-    other.__dict__["entries"] = [
-        replace(
-            e,
-            template=replace(
-                e.template,
-                suites=tuple(replace(s, readouts=("mean",)) for s in e.template.suites),
-            ),
-        )
-        if hasattr(e, "template")
-        else e
-        for e in run.entries
-    ]
-    return other
+    assert "best readout" not in figures(finished)["captions"]["lines"]
 
 
 def test_a_figure_shows_the_best_readout_or_the_one_that_is_asked_for(read_out):
@@ -127,7 +104,7 @@ def test_an_arm_is_explained_and_compared_by_its_name(read_out):
     text = text_of(*explain_tables(read_out, name))
     assert text.startswith(name) and "of the layers" in text
     names = "encoder@main/2/mean", "encoder@main/2/last,16d"
-    done = CliRunner().invoke(main, ["compare", str(read_out.folder.path), "--arms", *names])
+    done = invoke("compare", read_out.folder.path, "--arms", *names)
     assert done.exit_code == 0 and all(name in done.output for name in names), done.output
 
 
@@ -145,7 +122,7 @@ def test_the_front_has_the_arms_that_none_exceeds_in_score_bytes_and_speed(read_
     sixteen = Arm("encoder", "main", 3, "mean,16d")
     assert (costs[sixteen].bytes, costs[sixteen].dimensions) == (64, 16)
     assert costs[replace(sixteen, readout="mean")].bytes == 4 * 8 * len("encoder")
-    done = CliRunner().invoke(main, ["best", str(read_out.folder.path), "--pareto", "--json"])
+    done = invoke("best", read_out.folder.path, "--pareto", "--json")
     assert {each["arm"] for each in json.loads(done.stdout)["front"]} == set(map(str, on))
 
 

@@ -73,6 +73,9 @@ def test_the_list_has_a_row_for_every_run(link):
         f">{name}</a>" in page for name in ("first", "second", "killed", "broken")
     )
     assert "4 runs" in page and "Line 1 of" in page and "not readable" in page
+    for state in ("finished", "unfinished"):
+        assert f">{state}</span>" in page
+    assert "5 of 30 scores" in page and " % of scoring everything" in page
 
 
 @pytest.mark.parametrize(
@@ -126,13 +129,12 @@ def test_a_comparison_shows_settings_answers_and_scores(link):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
-def test_runs_are_chosen_compared_and_followed(link, folder, width, scheme, tmp_path):
-    live = folder / f"live-{width}"
+def test_runs_are_chosen_compared_and_followed(link, folder, tmp_path, width=400):
+    live = folder / "live"
     make_run(tmp_path / "early", replace(SMALL, decisions=2))
     shutil.copytree(tmp_path / "early", live)
     with chromium() as browser:
-        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme="dark")
         errors = complaints(page)
         page.goto(link)
         page.get_by_label("compare first").check()

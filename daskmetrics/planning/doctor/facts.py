@@ -272,10 +272,11 @@ class RunHistory:
         from daskmetrics.answer.status import worker_use
 
         workers = {entry.name for entry in self.entries if isinstance(entry, WorkerJoined)}
-        shares = [use.busy for use in worker_use(self.entries, self.records)]
-        known = [share for share in shares if share is not None]
+        known = worker_use(self.entries, self.records)["busy"].dropna()
+        if known.empty or not workers:
+            return None
         # a worker that joined and got no unit was not busy
-        return fsum(known) / len(workers) if known and workers else None
+        return fsum(known) / len(workers)
 
 
 def history(run: RunFolder) -> RunHistory:
