@@ -204,7 +204,7 @@ OTHERS: dict[str, tuple[tuple[Draw, ...], Callable[[Array, Labels], Score]]] = {
     "spearman": (SIMILAR, lambda x, y: measures.spearman(x[: len(y)], x[len(y) :], y)),
 }
 """Measures without classes, each with its populations."""
-TEXTS = Passages(200, 4), Passages(300, 10)
+TEXTS = Passages(200, 2), Passages(200, 4), Passages(300, 10)
 
 
 def rows(populations: tuple[Draw, ...], names: list[str], draws: int) -> Iterator[tuple[str, ...]]:
