@@ -1,4 +1,4 @@
-"""Whether the errors of classifications and clusterings are true: many data sets are drawn from
+"""Whether the errors of scores are true: many data sets are drawn from
 populations, and the spread of their scores is compared with the errors that each states.
 
 python benchmarks/errors.py                   synthetic populations; a hundred data sets of each
@@ -10,7 +10,8 @@ Two arms are scored on each data set: their scores give the columns `single`, th
 `paired`. A ratio is the root mean square of the stated errors over the standard deviation of the
 scores (1 is true); beside it the share of scores that are more than 1.96 stated errors from their
 mean. The factors in `daskmetrics.tasks` were fitted to other populations: one Gaussian for each
-class. Here a class has two, or heavy tails, and classes differ in size.
+class. Here a class has two, or heavy tails, and classes differ in size. That of a regression was
+fitted to five populations of linear grades in Gaussian vectors; those here have other sizes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +34,8 @@ from daskmetrics.tasks import _probes as probes
 from daskmetrics.tasks.task import Score
 
 Array = NDArray[np.floating]
-DataSet = tuple[Array, Array, NDArray[np.int64]]  # vectors of two arms, and labels
+Labels = NDArray[Any]  # classes or grades
+DataSet = tuple[Array, Array, Labels]  # vectors of two arms, and labels
 Draw = Callable[[int], DataSet]  # a data set by its number
 COLUMNS = ("population", "measure", "score", "single", "outside", "paired", "outside")
 
@@ -61,6 +64,48 @@ class Mixture:
         noise /= np.sqrt(generator.chisquare(self.degrees, (self.texts, 1)) / self.degrees)
         first = centres[labels, component] + noise
         return first, first + 0.5 * generator.normal(size=first.shape), labels
+
+
+@dataclass(frozen=True)
+class Graded:
+    """Texts whose grade is linear in their vector, with noise."""
+
+    texts: int
+    width: int
+    signal: float
+    degrees: float = 1e9  # of freedom of the tails
+
+    def __str__(self) -> str:
+        return f"{self.texts} graded texts, width {self.width}"
+
+    def __call__(self, number: int) -> DataSet:
+        direction = np.random.default_rng([self.width, 8]).normal(size=self.width)
+        direction *= self.signal / math.sqrt(self.width)
+        generator = np.random.default_rng([number, self.texts, self.width, 4])
+        vectors = generator.standard_t(self.degrees, size=(self.texts, self.width))
+        grades = vectors @ direction + generator.normal(size=self.texts)
+        return vectors, vectors + 0.5 * generator.normal(size=vectors.shape), grades
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs of texts, first all first texts; the greater the grade, the more alike they are."""
+
+    pairs: int
+    width: int
+    alike: float
+    grades: int  # 2: whether they belong together
+
+    def __str__(self) -> str:
+        return f"{self.pairs} pairs, {self.grades} grades, width {self.width}"
+
+    def __call__(self, number: int) -> DataSet:
+        generator = np.random.default_rng([number, self.pairs, self.width, 3])
+        grades = generator.permutation(self.pairs) % self.grades
+        shared, *noise = generator.normal(size=(3, self.pairs, self.width))
+        share = self.alike * grades[:, None] / (self.grades - 1)
+        vectors = np.vstack([shared + 0.7 * noise[0], share * shared + noise[1]])
+        return vectors, vectors + 0.4 * generator.normal(size=vectors.shape), grades
 
 
 @dataclass(frozen=True)
@@ -115,9 +160,7 @@ def embedded() -> tuple[Array, NDArray[np.str_]]:
     return _embedded[0]
 
 
-def coverage(
-    draw: Draw, measure: Callable[[Array, NDArray[np.int64]], Score], draws: int
-) -> list[str]:
+def coverage(draw: Draw, measure: Callable[[Array, Labels], Score], draws: int) -> list[str]:
     """The columns after the names, for data sets drawn from a population."""
     values, errors = [], []
     for number in range(draws):
@@ -143,11 +186,35 @@ POPULATIONS = (
     Mixture(150, 12, 48, 4.0),
     Mixture(400, 2, 24, 1.0, degrees=4),
 )
-TEXTS = Passages(200, 4), Passages(300, 10)
+GRADED = (
+    Graded(100, 24, 0.8),
+    Graded(300, 48, 1.0),
+    Graded(150, 60, 0.6),
+    Graded(240, 12, 0.4, degrees=4),
+)
+PAIRS = Pairs(60, 16, 1.0, 2), Pairs(200, 16, 0.5, 2), Pairs(1000, 16, 0.6, 2)
+SIMILAR = Pairs(60, 16, 1.0, 5), Pairs(200, 16, 2.0, 5), Pairs(200, 64, 0.5, 100)
+PROBED = ("logistic", "ridge", "knn", "centroid", "v_measure")
+OTHERS: dict[str, tuple[tuple[Draw, ...], Callable[[Array, Labels], Score]]] = {
+    "regression": (GRADED, lambda x, y: probes.regress(x, y, 0)),
+    "average_precision": (
+        PAIRS,
+        lambda x, y: measures.average_precision(x[: len(y)], x[len(y) :], y),
+    ),
+    "spearman": (SIMILAR, lambda x, y: measures.spearman(x[: len(y)], x[len(y) :], y)),
+}
+"""Measures without classes, each with its populations."""
+TEXTS = Passages(200, 2), Passages(200, 4), Passages(300, 10)
 
 
 def rows(populations: tuple[Draw, ...], names: list[str], draws: int) -> Iterator[tuple[str, ...]]:
-    """A row for each population and measure."""
+    """A row for each population and measure; those of `OTHERS` have their own populations."""
+    for name in filter(OTHERS.__contains__, names):
+        for population in OTHERS[name][0]:
+            measured = coverage(population, OTHERS[name][1], draws)
+            print(population, name, *measured, flush=True)
+            yield str(population), name, *measured
+    names = [name for name in names if name not in OTHERS]
     for population in populations:
         for name in names:
             if name == "v_measure":
@@ -165,7 +232,7 @@ def rows(populations: tuple[Draw, ...], names: list[str], draws: int) -> Iterato
 def main() -> Table:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--draws", type=int, default=100, help="data sets of each population")
-    parser.add_argument("--measures", default="logistic,ridge,knn,centroid,v_measure")
+    parser.add_argument("--measures", default=",".join([*PROBED, *OTHERS]))
     parser.add_argument("--texts", action="store_true", help="real texts, embedded by MiniLM")
     parser.add_argument("--small", action="store_true", help="as a test of correctness")
     arguments = parser.parse_args()

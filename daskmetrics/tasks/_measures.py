@@ -285,6 +285,23 @@ def _pseudo_values(
     return np.asarray(statistic(similarity, labels) + (blocks - 1) * (without.mean() - without))
 
 
+def with_error(score: Score) -> Score:
+    """The score, with an error where its items show none: all are perfect, all fail, or there is
+    only one.
+
+    Perfect items do not say that the next one will be, so the error is that of a share after one
+    more item of each outcome (Laplace's rule of succession).
+
+    >>> with_error(Score(1.0, 0.0, 60)).stderr.__round__(3), with_error(Score(0.5, 0.0, 1)).stderr
+    (0.016, 0.5)
+    """
+    if score.stderr > _TOLERANCE or (score.n > 1 and round(abs(score.value), 9) not in (0.0, 1.0)):
+        return score
+    n = max(1, score.n)
+    share = (n * min(1.0, abs(score.value)) + 1) / (n + 2)
+    return replace(score, stderr=math.sqrt(share * (1 - share) / n))
+
+
 def mean(values: NDArray[np.float64]) -> Score:
     """The score that is the mean of values (n,) of items, with its standard error."""
     n = len(values)

@@ -85,10 +85,9 @@ class Examples:
         if len(self.labels) == len(self.texts):
             return self.texts
         texts = self.texts[: self.first]
-        paired = self.texts[self.first :]
         if self.queries:
             return texts
-        return list(zip(texts, paired, strict=True))
+        return list(zip(texts, self.texts[self.first :], strict=True))
 
     def take(self, rows: Sequence[int], all_documents: bool) -> Examples:
         """The examples of some items; of a retrieval also all documents, or those that the queries
@@ -112,8 +111,7 @@ class Examples:
         )
 
     def _take_queries(self, rows: Sequence[int], all_documents: bool) -> Examples:
-        queries = self.texts[: self.first]
-        documents = self.texts[self.first :]
+        queries, documents = self.texts[: self.first], self.texts[self.first :]
         judged = self._judgements_of(rows)
         if not self.judgements:
             others = set(range(len(documents))).difference(rows)
@@ -293,7 +291,7 @@ class ExampleTask(ABC):
     def evaluate(self, embeddings: EmbeddingArray, seed: int) -> Score:
         examples = self.examples()
         check_embeddings(self.name, embeddings, len(examples.texts))
-        return self.how.measure(embeddings, examples, seed, self.probe)
+        return measures.with_error(self.how.measure(embeddings, examples, seed, self.probe))
 
     @property
     def _part_key(self) -> list[object]:

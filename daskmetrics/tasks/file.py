@@ -591,7 +591,8 @@ def _examine(table: _Table) -> None:
         rows = rows[rows["query"] != ""]
         if rows["query"].nunique() == 1:
             table.warnings.append(
-                "There is only one query: its score has no error, and differences say nothing."
+                "There is only one query: the error of its score is a guess, and differences say"
+                " nothing."
             )
     _check_contradictions(table, rows)
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from statistics import stdev
 from typing import Any, TypeAlias
 
 from daskmetrics.core.errors import ConfigError, DataError
@@ -170,18 +171,16 @@ def score(content: Content, kind: str, n: int) -> Score:
     """
     value = mean(content)
     runs = draws(content)
-    spread, count = 0.0, 1  # of the main score over the draws of the benchmark, and their number
+    spread = 0.0  # of the main score over the draws of the benchmark
     if len(runs) > 1:
-        count = len(runs)
-        middle = sum(runs) / count
-        spread = math.sqrt(sum((run - middle) ** 2 for run in runs) / (count - 1))
+        spread = stdev(runs)
     units = max(n, 4)
     if kind in ("sts", "summarization", "regression"):  # correlations
         error = (1 - value**2) * math.sqrt((1 + value**2 / 2) / max(1, units - 3))
     elif kind == "clustering":
         error = spread
     else:
-        error = math.sqrt(max(0.0, value * (1 - value)) / units + spread**2 / count)
+        error = math.sqrt(max(0.0, value * (1 - value)) / units + spread**2 / max(1, len(runs)))
     detail = {
         "dataset_revision": content.get("dataset_revision"),
         "task_name": content.get("task_name"),

@@ -32,13 +32,13 @@ class Score:
     outcomes : array (m,) or None
         What the task says of each of its items, in an order that is the same for all arms: bool for
         right or wrong, otherwise any number, such as the reciprocal rank of a query. Their mean is
-        `value`, and their standard deviation over sqrt(m) is its error; so two arms are compared
-        item by item, with the standard error std(a - b) / sqrt(m) of the difference. A score that
-        is no mean over items gives pseudo-values instead. Those of a jackknife are ``g value - (g -
-        1) value_without_block_i`` for each of g blocks (Tukey 1958; Efron 1982, "The Jackknife, the
-        Bootstrap and Other Resampling Plans", section 3.3), here shifted so that their mean is
-        `value`; those of m draws of half the items are ``value + sqrt(m) (value_of_draw_i -
-        value)``. None: arms are compared as if they were independent.
+        `value`, and their standard deviation over sqrt(m) is its error, unless it is 0; so two arms
+        are compared item by item, with the standard error std(a - b) / sqrt(m) of the difference. A
+        score that is no mean over items gives pseudo-values instead. Those of a jackknife are ``g
+        value - (g - 1) value_without_block_i`` for each of g blocks (Tukey 1958; Efron 1982, "The
+        Jackknife, the Bootstrap and Other Resampling Plans", section 3.3), here shifted so that
+        their mean is `value`; those of m draws of half the items are ``value + sqrt(m)
+        (value_of_draw_i - value)``. None: arms are compared as if they were independent.
     detail : mapping or None
         Further JSON values, such as the other scores of the benchmark.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from scipy.stats import spearmanr
 from sklearn.metrics import average_precision_score, ndcg_score
 
 from daskmetrics.tasks import _measures as measures
+from daskmetrics.tasks.file import table_task
 
 cases = given(st.integers(0, 2**32), st.integers(4, 30), st.integers(2, 8))
 
@@ -100,6 +102,33 @@ def test_ties_count_against_the_embeddings() -> None:
     assert measures.mean_average_precision(same, same, candidates).value == pytest.approx(0.5)
     assert measures.spearman(same, same, np.arange(10.0)).value == 0
     assert measures.v_measure(same, np.arange(10) % 2, seed=0).value == 0
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        ["text", "label"],
+        ["text", "label", "clustering"],
+        ["first", "second", "label"],
+        ["query", "document"],
+    ],
+)
+def test_a_perfect_score_has_an_error(columns: list[str]) -> None:
+    names, kind = columns[:3], {}
+    if columns[-1] == "clustering":
+        names, kind = columns[:2], {"kind": "clustering"}
+    rows = []
+    for i in range(20):
+        values = {name: f"{name} {i}" for name in names}
+        rows.append((f"line {i}", values | {"label": str(i % 2)}))
+    task = table_task(Path("own.csv"), rows, kind, "own", in_memory=True)
+    vectors = np.tile(np.eye(2), (10, 1))
+    if "second" in names:
+        vectors = np.vstack([vectors, np.tile([0.0, 1.0], (20, 1))])
+    elif "query" in names:
+        vectors = np.vstack([np.eye(20)] * 2)
+    score = task.evaluate(vectors, seed=0)
+    assert score.value == pytest.approx(1) and 0.03 < score.stderr < 0.06
 
 
 def test_errors_have_the_size_of_the_differences_between_draws() -> None:

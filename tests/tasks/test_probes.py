@@ -11,15 +11,20 @@ from daskmetrics.tasks import _probes as probes
 from daskmetrics.tasks._probes import PROBES
 
 
-def test_errors_of_accuracies_and_of_differences_are_the_spread_over_data_sets() -> None:
-    """Binomial errors are about 0.8 times the spread at chance."""
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+def test_errors_of_probes_and_of_differences_are_the_spread_over_data_sets(kind: str) -> None:
+    """Errors that count the tested texts alone are 0.7 to 0.8 times the spread."""
     values, errors = [], []
     labels = np.arange(90) % 2
     for number in range(120):
         generator = np.random.default_rng(number)
         rows = generator.normal(size=(90, 8))
         noisy = rows + 0.5 * generator.normal(size=rows.shape)
-        one, other = (probes.classify(x, labels, 0, "centroid") for x in (rows, noisy))
+        if kind == "classification":
+            one, other = (probes.classify(x, labels, 0, "centroid") for x in (rows, noisy))
+        else:
+            grades = 0.3 * rows.sum(axis=1) + generator.normal(size=90)
+            one, other = (probes.regress(x, grades, 0) for x in (rows, noisy))
         assert one.outcomes is not None and other.outcomes is not None
         apart = one.outcomes - other.outcomes
         values.append((one.value, one.value - other.value))
@@ -98,6 +103,11 @@ def test_every_probe_learns_signal_and_not_noise(probe: str) -> None:
     there = probes.classify(noise + 3 * np.eye(8)[labels], labels, seed=1, probe=probe)
     absent = probes.classify(noise, labels, seed=1, probe=probe)
     assert there.value > 0.85 and abs(absent.value - 0.25) < 4 * absent.stderr
+
+
+def test_a_nearest_neighbour_probe_learns_from_fewer_texts_than_neighbours() -> None:
+    labels = np.arange(6) % 2
+    assert probes.classify(np.eye(2)[labels], labels, seed=0, probe="knn").n == 6
 
 
 @pytest.mark.parametrize("probe", PROBES)
