@@ -181,7 +181,7 @@ def workload(
         assumed = _mean_seconds(experiment, kind, names, CPU)
         on_device = _mean_seconds(experiment, kind, names, costs)
         seconds = calibrated(kind, model, assumed, of_device, on_device)
-        phase = Phase(f"{kind} {model}", len(names), seconds)
+        phase = Phase(f"{kind} {model}", len(names), seconds, device)
         if kind == "measure":
             phase = _with_bench(phase, kind, of_device)
         else:
@@ -193,7 +193,6 @@ def workload(
         phases.append(search_left)
     work = Workload(
         tuple(phases),
-        device,
         Estimate(Interval.exactly(0.0), "nothing to do", True),
         vram_gib=_gpu_gib(experiment),
         host_gib=WORKER_GIB + _weights_gib(experiment, 4),
@@ -229,26 +228,34 @@ def programs_workload(
     device: str,
 ) -> Workload:
     """So many times what `bench` has timed the training programs of models with, one after the
-    other, by the latest bench on a device or, without one, on any; `ConfigError` if one was never
-    timed. All workers train, but of a model in ``ranks`` only so many.
+    other, each by the latest bench on a device or, without one, on any; `ConfigError` if one was
+    never timed. All workers train, but of a model in ``ranks`` only so many.
     """
-    of_device = [measured for measured in calibrations if measured.device == device]
     phases = []
     for model in models:
-        timed = [measured for measured in of_device or calibrations if samples_of(measured, model)]
+        timed = [measured for measured in calibrations if samples_of(measured, model)]
         if not timed:
             raise ConfigError(
                 f"The time of '{model.name}' is not known. Measure a part of its work, such as an"
                 " epoch, with daskmetrics bench PROGRAM --ranks 1,2, and say by --times how many"
                 " such parts it has."
             )
-        calibration = max(timed, key=attrgetter("at"))
+        calibration = max(
+            timed,
+            # datasheets relate GPUs alone
+            key=lambda measured: (
+                measured.device == device,
+                (measured.device == "cpu") == (device == "cpu"),
+                measured.at,
+            ),
+        )
         by_ranks = samples_of(calibration, model)
         fewest = by_ranks[min(by_ranks)]
         phase = Phase(
             f"train {model.name}",
             times,
             calibrated("program", fewest.group, fewest.assumed, [calibration]),
+            calibration.device,
             chains=ranks.get(model.name),
             together=True,
             workers=fewest.ranks,
@@ -258,7 +265,7 @@ def programs_workload(
             epochs=fewest.epochs,
         )
         phases.append(phase)
-    work = Workload(tuple(phases), calibration.device, _start([calibration]))
+    work = Workload(tuple(phases), _start([calibration]))
     if ranks:
         work = replace(
             work, texts="measuring and scoring the checkpoints, whose number is not known"
@@ -289,7 +296,8 @@ def search_phase(
         for costly in (on_cpu, problem)
     )
     seconds = calibrated("search", "cells", assumed, calibrations, on_device)
-    return _with_bench(Phase("search", cells, seconds, at_once), "search", calibrations)
+    phase = Phase("search", cells, seconds, costs.device, at_once)
+    return _with_bench(phase, "search", calibrations)
 
 
 def recorded(folder: RunFolder) -> tuple[Event, ...]:

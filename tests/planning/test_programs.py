@@ -14,6 +14,7 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.planning import bench, estimate
 from daskmetrics.planning.bench import Meter, calibration_of, epochs_done
 from daskmetrics.planning.estimate import Calibration, Sample
+from daskmetrics.planning.options import speed
 from daskmetrics.planning.scaling import Bench, BenchTrial
 from daskmetrics.training.ddp.ranks import Program, Progress
 
@@ -62,6 +63,26 @@ def test_a_device_on_which_the_program_was_not_timed_is_no_option(timed, tmp_pat
     shown = CliRunner().invoke(main, [*WORDS, "--profiles", f"{profile},local"])
     assert shown.stdout.count("the program was not timed on a100") == 2
     assert "fastest" in shown.stdout
+
+
+def test_programs_timed_on_several_devices_are_each_converted_from_their_own():
+    samples = {
+        "l40s": Sample("program", "a", (10.0,), 1.0),
+        "a100": Sample("program", "b", (20.0,), 1.0),
+    }
+    known = [Calibration(device, at=1.0, samples=(sample,)) for device, sample in samples.items()]
+    data = {
+        "name": "two",
+        "models": [
+            {"name": name, "train": {"script": f"{name}.py", "checkpoints": f"{name}/step*"}}
+            for name in "ab"
+        ],
+    }
+    work = estimate.programs_workload(load(data).models, 1, {}, known, "l40s")
+    assert [phase.device for phase in work.phases] == ["l40s", "a100"]
+    on_l40s = work.on(1, "l40s")
+    assert on_l40s.value == pytest.approx(10.0 + 20.0 / speed("l40s", "a100").value)
+    assert on_l40s.source.endswith("a100 to l40s estimated by datasheet") and not on_l40s.measured
 
 
 def test_a_program_that_was_not_timed_is_refused_with_the_bench_to_run():
