@@ -320,7 +320,8 @@ def _with_bench(phase: Phase, kind: str, calibrations: Sequence[Calibration]) ->
     """A phase with the overhead and the serial share of the latest bench of its kind of units."""
     for bench in reversed(calibrations):
         if bench.workers > 1 and kind in {sample.kind for sample in bench.samples}:
-            seconds = phase.seconds.times(1.0 + bench.overhead)
+            interval = phase.seconds.interval * (1.0 + bench.overhead)
+            seconds = replace(phase.seconds, interval=interval)
             return replace(phase, seconds=seconds, serial=Interval(*bench.serial))
     return phase
 

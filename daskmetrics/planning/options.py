@@ -123,10 +123,6 @@ class Estimate:
     def value(self) -> float:
         return self.interval.value
 
-    def times(self, factor: Interval | float) -> Estimate:
-        """The same estimate, scaled."""
-        return replace(self, interval=self.interval * factor)
-
 
 def divided(serial: float, workers: float) -> float:
     """The time on a number of workers as a share of the time on one.
@@ -785,7 +781,7 @@ def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
     devices = {option.offer.device for option in proposal.options}
     unit = "worker" if "cpu" in devices else "GPU"
     is_waiting = any(option.offer.wait.interval.high for option in proposal.options)
-    columns: dict[str, list[str]] = defaultdict(list)
+    rows = []
     # where the numbers come from, and when they were measured
     sources: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for option in proposal.options:
@@ -799,7 +795,7 @@ def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
             remarks.append("recommended")
         if option.problems:
             remarks = [f"cannot be used: {'; '.join(option.problems)}"]
-        cells = {
+        row = {
             "#": str(option.number),
             "configuration": " ".join(filter(None, (offer.profile, offer.partition))),
             "nodes": str(offer.nodes),
@@ -816,8 +812,7 @@ def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
             "walltime": walltime if offer.partition else "",
             "": ", ".join(remarks),
         }
-        for name, cell in cells.items():
-            columns[name].append(cell)
+        rows.append(row)
         for name, estimate in (("run", option.run), ("wait", offer.wait)):
             age = ""
             if estimate.at is not None:
@@ -825,9 +820,7 @@ def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
             sources[name, estimate.source, age].append(str(option.number))
         if offer.success:
             sources["chance of success", str(offer.success), ""].append(str(option.number))
-    filled = {name: cells for name, cells in columns.items() if any(cells)}
-    rows = tuple(zip(*filled.values(), strict=True))
-    yield Table(tuple(filled), rows, title, tuple(_notes(proposal)))
+    yield columns_table(rows, title, tuple(_notes(proposal)))
     origins = [(name, listed(of), source, age) for (name, source, age), of in sources.items()]
     yield Table(("number", "options", "from", "age"), tuple(sorted(origins)))
     work = proposal.options[0].workload
@@ -916,6 +909,14 @@ def proposal_document(proposal: Proposal) -> dict[str, object]:
         "chosen": proposal.recommended and proposal.recommended.choice.number,
         "reason": proposal.reason,
     }
+
+
+def columns_table(
+    rows: Sequence[Mapping[str, str]], title: str = "", notes: Sequence[str] = ()
+) -> Table:
+    """Rows by the names of their columns, of which those without any cell are left out."""
+    header = [name for name in rows[0] if any(row[name] for row in rows)]
+    return Table(header, [[row[name] for name in header] for row in rows], title, notes)
 
 
 def bounded(

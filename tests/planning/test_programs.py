@@ -125,8 +125,8 @@ def test_the_bars_of_epochs_are_one_course_of_steps(tmp_path):
         for step in (2, 4):
             progress = Progress(step, 4, {"epoch": epoch}, is_of_epoch=True)
             meter.progressed(program, progress)
-    assert meter.steps == 6 and meter.first is not None
-    assert epochs_done(progress) - epochs_done(meter.first[1]) == 6 / 4
+    assert meter.steps == 6
+    assert epochs_done(progress) - epochs_done(meter.reports[0][1]) == 6 / 4
     assert epochs_done(Progress(3, 4)) == 0 and epochs_done(Progress(3, 4, {"epoch": 1.5})) == 1.5
 
 
