@@ -323,22 +323,21 @@ def _chains(units: Sequence[Record]) -> tuple[tuple[float, ...], ...]:
     """Seconds of units: a suite's training is one chain, and an encoding counts with the first
     score that used it.
     """
-    trained: dict[str, list[float]] = defaultdict(list)
-    chains: list[tuple[float, ...]] = []
+    chains: dict[str, list[float]] = defaultdict(list)
     encoded: set[object] = set()
     for record in units:
         seconds = record.seconds
+        name = record.key
         if record.kind == "train":
-            trained[Checkpoint.parse(record.name).model].append(seconds)
-            continue
+            name = Checkpoint.parse(record.name).model
         if record.kind == "score" and isinstance(record.value, Scored):
             cell = Cell.parse(record.name)
             encoding = cell.arm.checkpoint, cell.task, record.value.encode_seconds
             if encoding not in encoded:
                 seconds += record.value.encode_seconds
             encoded.add(encoding)
-        chains.append((seconds,))
-    return (*(tuple(chain) for chain in trained.values()), *chains)
+        chains[name].append(seconds)
+    return tuple(map(tuple, chains.values()))
 
 
 @contextmanager
