@@ -323,21 +323,22 @@ def _chains(units: Sequence[Record]) -> tuple[tuple[float, ...], ...]:
     """Seconds of units: a suite's training is one chain, and an encoding counts with the first
     score that used it.
     """
-    chains: dict[str, list[float]] = defaultdict(list)
+    trained: dict[str, list[float]] = defaultdict(list)
+    chains: list[tuple[float, ...]] = []
     encoded: set[object] = set()
     for record in units:
         seconds = record.seconds
-        name = record.key
         if record.kind == "train":
-            name = Checkpoint.parse(record.name).model
+            trained[Checkpoint.parse(record.name).model].append(seconds)
+            continue
         if record.kind == "score" and isinstance(record.value, Scored):
             cell = Cell.parse(record.name)
             encoding = cell.arm.checkpoint, cell.task, record.value.encode_seconds
             if encoding not in encoded:
                 seconds += record.value.encode_seconds
             encoded.add(encoding)
-        chains[name].append(seconds)
-    return tuple(map(tuple, chains.values()))
+        chains.append((seconds,))
+    return (*(tuple(chain) for chain in trained.values()), *chains)
 
 
 @contextmanager

@@ -191,22 +191,19 @@ def workload(
         phases.append(phase)
     if search_left := search_phase(experiment, entries, of_device, costs):
         phases.append(search_left)
-    start = Estimate(Interval.exactly(0.0), "nothing to do", True)
-    missing: tuple[str, ...] = ()
-    download = None
-    if phases:
-        start = _start(of_device)
-        missing, download = _downloads(experiment)
-    return Workload(
+    work = Workload(
         tuple(phases),
-        start,
+        Estimate(Interval.exactly(0.0), "nothing to do", True),
         vram_gib=_gpu_gib(experiment),
         host_gib=WORKER_GIB + _weights_gib(experiment, 4),
         disk_bytes=round(store_bytes(experiment)),
-        missing=missing,
-        texts=texts_of(experiment) if experiment.tasks else "",
-        download=download,
     )
+    if phases:
+        missing, download = _downloads(experiment)
+        work = replace(work, start=_start(of_device), missing=missing, download=download)
+    if experiment.tasks:
+        work = replace(work, texts=texts_of(experiment))
+    return work
 
 
 def samples_of(calibration: Calibration, model: Model) -> dict[int, Sample]:
@@ -268,8 +265,12 @@ def programs_workload(
             epochs=fewest.epochs,
         )
         phases.append(phase)
-    not_counted = "measuring and scoring the checkpoints, whose number is not known"
-    return Workload(tuple(phases), _start([calibration]), texts=not_counted if ranks else "")
+    work = Workload(tuple(phases), _start([calibration]))
+    if ranks:
+        work = replace(
+            work, texts="measuring and scoring the checkpoints, whose number is not known"
+        )
+    return work
 
 
 def search_phase(

@@ -34,7 +34,6 @@ from daskmetrics.planning.doctor.facts import (
     ModelFacts,
     RunHistory,
     SlurmFacts,
-    requested_partitions,
 )
 
 FILES_PER_WORKER = 20
@@ -122,8 +121,15 @@ def partitions(facts: Facts) -> tuple[Partition, ...] | None:
 
 def partition(facts: Facts) -> Partition | None:
     """The partition of the profile's jobs, if it exists; of several the first that is up."""
-    candidates = requested_partitions(facts.profile, partitions(facts) or ())
-    return max(candidates, key=attrgetter("up"), default=None)
+    names = (facts.profile.partition or "").split(",")
+    candidates = [
+        partition
+        for partition in partitions(facts) or ()
+        if partition.name in names or (partition.default and not facts.profile.partition)
+    ]
+    if facts.profile.partition:
+        candidates.sort(key=lambda partition: names.index(partition.name))
+    return max(candidates, key=lambda partition: partition.up, default=None)
 
 
 @check("slurm", attrgetter("slurm"))

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -113,14 +113,6 @@ class SlurmFacts:
     reached_by: str | None = None  # interface of this machine that leads to the nodes
 
 
-def requested_partitions(profile: Cluster, site: Sequence[Partition]) -> list[Partition]:
-    """Those that the jobs of a profile may use, in its order, of the partitions of a site."""
-    if not profile.partition:
-        return [partition for partition in site if partition.default]
-    by_name = {partition.name: partition for partition in site}
-    return [by_name[name] for name in profile.partition.split(",") if name in by_name]
-
-
 def slurm_facts(profile: Cluster) -> SlurmFacts:
     """The answers of Slurm about a profile."""
     site: tuple[Partition, ...] | None = None
@@ -134,8 +126,9 @@ def slurm_facts(profile: Cluster) -> SlurmFacts:
         if site is None or not isinstance(error, SlurmRefusal):
             return SlurmFacts(str(error))
         refusal = str(error)
-    chosen = requested_partitions(profile, site) or site
-    nodes = chain.from_iterable(partition.nodes for partition in chosen)
+    names = (profile.partition or "").split(",")
+    chosen = [partition for partition in site if partition.name in names]
+    nodes = chain.from_iterable(partition.nodes for partition in chosen or site)
     reached_by = None
     with suppress(DaskmetricsError, StopIteration):
         reached_by = partitions.interface_to(next(nodes).name)
