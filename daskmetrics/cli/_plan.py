@@ -370,7 +370,7 @@ def doctor(subject: str) -> Output:
 
     findings = checks.examine(checks.collect(subject))
     applied = [finding for finding in findings.values() if finding]
-    failures = sum(finding.severity is checks.Severity.FAILURE for finding in applied)
+    failures = sum(finding.severity == "failure" for finding in applied)
     return Output(
         lambda: {name: finding or {"severity": "skipped"} for name, finding in findings.items()},
         lambda: _show_findings(findings),
@@ -379,10 +379,10 @@ def doctor(subject: str) -> Output:
 
 
 def _show_findings(findings: Mapping[str, Finding | None]) -> None:
-    counts = Counter(finding.severity.value for finding in findings.values() if finding)
+    counts = Counter(finding.severity for finding in findings.values() if finding)
     for name, finding in findings.items():
         if finding and finding.remedy:
-            say(f"{MARKS[finding.severity.value]:<5} {name:<20} {finding.message}")
+            say(f"{MARKS[finding.severity]:<5} {name:<20} {finding.message}")
             say(f"{'':<26} -> {finding.remedy}")
     applied = f"{counts['failure']} failed, {counts['warning']} warned, {counts['ok']} passed"
     skipped = len(findings) - counts.total()

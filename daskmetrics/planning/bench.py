@@ -13,8 +13,8 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from itertools import chain
+from dataclasses import dataclass, field, replace
+from itertools import chain, pairwise
 from math import fsum
 from operator import attrgetter
 from pathlib import Path
@@ -225,20 +225,21 @@ def _remove_trained(suite: training.TrainedSuite) -> None:
 
 @dataclass
 class Meter:
-    """The first and the latest progress of a program, and when they were reported."""
+    """What a program reported, and when."""
 
     message: Callable[[str], None] = lambda text: None  # gets the lines for the user
-    first: tuple[float, Progress] | None = None
-    latest: tuple[float, Progress] | None = None
-    steps: int = 0  # from the first to the latest
+    reports: list[tuple[float, Progress]] = field(default_factory=list)
 
     def progressed(self, program: Program, progress: Progress) -> None:
-        if self.latest:
-            before = self.latest[1].step
-            # a bar of each epoch begins again
-            self.steps += progress.step - (before if before <= progress.step else 0)
-        self.latest = time.perf_counter(), progress
-        self.first = self.first or self.latest
+        self.reports.append((time.perf_counter(), progress))
+
+    @property
+    def steps(self) -> int:
+        """From the first report to the last; a bar of each epoch begins again."""
+        steps = 0
+        for (_, before), (_, after) in pairwise(self.reports):
+            steps += after.step - (before.step if before.step <= after.step else 0)
+        return steps
 
 
 def epochs_done(progress: Progress) -> float:
@@ -276,14 +277,14 @@ def program_runner(model: Model, config: Config) -> Iterator[Runner]:
             began = time.perf_counter()
             launch(client, program, meter)
             ended = time.perf_counter()
-            if meter.first is None or meter.latest is None or meter.first[1] == meter.latest[1]:
+            if not meter.reports or meter.reports[0][1] == meter.reports[-1][1]:
                 raise ConfigError(
                     f"'{name}' reported fewer than two steps, so that it cannot be timed. Report"
                     " them by daskmetrics.progress(step, total) or a bar of tqdm; if it resumed"
                     f" from what an earlier trial saved, give it an argument with {TRIAL}, such as"
                     f" --output_dir {TRIAL}/out."
                 )
-            (start, first_progress), (end, last_progress) = meter.first, meter.latest
+            (start, first_progress), *_, (end, last_progress) = meter.reports
             beside = ended - began - (end - start)  # before the first step and after the last one
             samples_before = first_progress.numbers.get("samples", 0.0)
             samples = last_progress.numbers.get("samples", 0.0) - samples_before

@@ -181,7 +181,7 @@ def workload(
         assumed = _mean_seconds(experiment, kind, names, CPU)
         on_device = _mean_seconds(experiment, kind, names, costs)
         seconds = calibrated(kind, model, assumed, of_device, on_device)
-        phase = Phase(f"{kind} {model}", len(names), seconds)
+        phase = Phase(f"{kind} {model}", len(names), seconds, device)
         if kind == "measure":
             phase = _with_bench(phase, kind, of_device)
         else:
@@ -193,7 +193,6 @@ def workload(
         phases.append(search_left)
     work = Workload(
         tuple(phases),
-        device,
         Estimate(Interval.exactly(0.0), "nothing to do", True),
         vram_gib=_gpu_gib(experiment),
         host_gib=WORKER_GIB + _weights_gib(experiment, 4),
@@ -229,44 +228,34 @@ def programs_workload(
     device: str,
 ) -> Workload:
     """So many times what `bench` has timed the training programs of models with, one after the
-    other, by the latest benches on a device or, if not all were timed there, on another. All
-    workers train, but of a model in ``ranks`` only so many.
-
-    `ConfigError` if one was never timed, or no device has timed all of them.
+    other, each by the latest bench on a device or, without one, on any; `ConfigError` if one was
+    never timed. All workers train, but of a model in ``ranks`` only so many.
     """
-    timed: dict[str, dict[str, Calibration]] = {}  # the latest of each device, by model
+    phases = []
     for model in models:
-        of_model = [measured for measured in calibrations if samples_of(measured, model)]
-        if not of_model:
+        timed = [measured for measured in calibrations if samples_of(measured, model)]
+        if not timed:
             raise ConfigError(
                 f"The time of '{model.name}' is not known. Measure a part of its work, such as an"
                 " epoch, with daskmetrics bench PROGRAM --ranks 1,2, and say by --times how many"
                 " such parts it has."
             )
-        of_model.sort(key=attrgetter("at"))
-        timed[model.name] = {measured.device: measured for measured in of_model}
-    shared = [
-        measured
-        for measured in timed[models[0].name].values()
-        if all(measured.device in by_device for by_device in timed.values())
-    ]
-    if not shared:
-        names = [f"'{name}' on {' and '.join(devices)}" for name, devices in timed.items()]
-        raise ConfigError(
-            f"These programs were timed on different devices: {', '.join(names)}. Measure them on"
-            " one, with daskmetrics bench PROGRAM --ranks 1,2."
+        calibration = max(
+            timed,
+            # datasheets relate GPUs alone
+            key=lambda measured: (
+                measured.device == device,
+                (measured.device == "cpu") == (device == "cpu"),
+                measured.at,
+            ),
         )
-    if device not in {measured.device for measured in shared}:
-        device = max(shared, key=attrgetter("at")).device
-    phases = []
-    for model in models:
-        calibration = timed[model.name][device]
         by_ranks = samples_of(calibration, model)
         fewest = by_ranks[min(by_ranks)]
         phase = Phase(
             f"train {model.name}",
             times,
             calibrated("program", fewest.group, fewest.assumed, [calibration]),
+            calibration.device,
             chains=ranks.get(model.name),
             together=True,
             workers=fewest.ranks,
@@ -276,7 +265,7 @@ def programs_workload(
             epochs=fewest.epochs,
         )
         phases.append(phase)
-    work = Workload(tuple(phases), device, _start([calibration]))
+    work = Workload(tuple(phases), _start([calibration]))
     if ranks:
         work = replace(
             work, texts="measuring and scoring the checkpoints, whose number is not known"
@@ -307,7 +296,8 @@ def search_phase(
         for costly in (on_cpu, problem)
     )
     seconds = calibrated("search", "cells", assumed, calibrations, on_device)
-    return _with_bench(Phase("search", cells, seconds, at_once), "search", calibrations)
+    phase = Phase("search", cells, seconds, costs.device, at_once)
+    return _with_bench(phase, "search", calibrations)
 
 
 def recorded(folder: RunFolder) -> tuple[Event, ...]:
@@ -330,7 +320,8 @@ def _with_bench(phase: Phase, kind: str, calibrations: Sequence[Calibration]) ->
     """A phase with the overhead and the serial share of the latest bench of its kind of units."""
     for bench in reversed(calibrations):
         if bench.workers > 1 and kind in {sample.kind for sample in bench.samples}:
-            seconds = phase.seconds.times(1.0 + bench.overhead)
+            interval = phase.seconds.interval * (1.0 + bench.overhead)
+            seconds = replace(phase.seconds, interval=interval)
             return replace(phase, seconds=seconds, serial=Interval(*bench.serial))
     return phase
 

@@ -94,6 +94,10 @@ class Interval:
             other = Interval.exactly(other)
         return Interval(self.low * other.low, self.value * other.value, self.high * other.high)
 
+    def __truediv__(self, other: Interval) -> Interval:
+        """The ratio to a positive interval."""
+        return Interval(self.low / other.high, self.value / other.value, self.high / other.low)
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -118,10 +122,6 @@ class Estimate:
     @property
     def value(self) -> float:
         return self.interval.value
-
-    def times(self, factor: Interval | float) -> Estimate:
-        """The same estimate, scaled."""
-        return replace(self, interval=self.interval * factor)
 
 
 def divided(serial: float, workers: float) -> float:
@@ -198,6 +198,8 @@ class Phase:
         Calls of a worker; if ``together``, epochs or other equal parts.
     seconds : Estimate
         Of one unit.
+    device : str
+        Device that the seconds hold for: ``cpu``, ``l40s``, ...
     chains : int or None
         How many units can run side by side, such as one per suite that is trained, or if
         ``together`` how many workers can share one; None without limit.
@@ -216,6 +218,7 @@ class Phase:
     name: str
     units: int
     seconds: Estimate
+    device: str = "cpu"
     chains: int | None = None
     together: bool = False
     workers: int = 1
@@ -241,8 +244,8 @@ class Phase:
                 return products[0] / workers**power
         return None
 
-    def on(self, workers: int) -> Interval:
-        """Seconds on a number of workers of the measured kind.
+    def on(self, workers: int, device: str | None = None) -> Interval:
+        """Seconds on a number of workers of a device, by default the one that was measured.
 
         Examples
         --------
@@ -252,6 +255,9 @@ class Phase:
         >>> epochs.on(8).value, epochs.on(64).value
         (4800.0, 1200.0)
         """
+        seconds = self.seconds.interval
+        if device not in (None, self.device):
+            seconds /= speed(str(device), self.device) or UNKNOWN_DEVICE
         if self.together:
             workers = min(workers, self.chains or workers)
             shares = [
@@ -259,14 +265,12 @@ class Phase:
                 for serial in self.serial.bounds
             ]
             share = Interval(min(shares), shares[1], max(shares))
-            return self.seconds.interval * (share * self.units)
+            return seconds * (share * self.units)
         # free workers take the next unit of any chain: equal units end in so many rounds
         rounds = math.ceil(self.units / min(workers, self.chains or workers))
         # the serial share keeps its length, whatever the number of workers; in this form rounding
         # keeps the order of the bounds
-        return self.seconds.interval * Interval(
-            *(rounds + s * (self.units - rounds) for s in self.serial.bounds)
-        )
+        return seconds * Interval(*(rounds + s * (self.units - rounds) for s in self.serial.bounds))
 
 
 @dataclass(frozen=True)
@@ -276,8 +280,6 @@ class Workload:
     Attributes
     ----------
     phases : tuple of Phase
-    device : str
-        Device that the units' seconds hold for: ``cpu``, ``l40s``, ...
     start : Estimate
         Seconds until workers are ready once their jobs run.
     vram_gib, host_gib : float
@@ -292,7 +294,6 @@ class Workload:
     """
 
     phases: tuple[Phase, ...]
-    device: str = "cpu"
     start: Estimate = USUAL_START
     vram_gib: float = 0.0
     host_gib: float = 0.0
@@ -312,22 +313,24 @@ class Workload:
         Examples
         --------
         >>> epoch = Estimate(Interval.exactly(1320.0), "measured", True)
-        >>> epochs = Phase("epochs", 40, epoch, together=True, workers=16)
-        >>> round(Workload((epochs,), device="a100").on(16, "a100").value / 3600, 1)
+        >>> epochs = Phase("epochs", 40, epoch, "a100", together=True, workers=16)
+        >>> round(Workload((epochs,)).on(16, "a100").value / 3600, 1)
         14.7
         """
-        seconds = sum((phase.on(workers) for phase in self.phases), start=Interval.exactly(0.0))
-        datasheet = speed(device, self.device)
-        ratio = datasheet or UNKNOWN_DEVICE
-        seconds = seconds * Interval(1 / ratio.high, 1 / ratio.value, 1 / ratio.low)
-        sources = dict.fromkeys(phase.seconds.source for phase in self.phases)
+        seconds = Interval.exactly(0.0)
+        sources: dict[str, None] = {}
+        measured = True
+        for phase in self.phases:
+            seconds += phase.on(workers, device)
+            measured &= phase.device == device and phase.seconds.measured
+            sources[phase.seconds.source] = None
+        for timed_on in dict.fromkeys(phase.device for phase in self.phases):
+            if timed_on != device:
+                basis = "by datasheet" if speed(device, timed_on) else "of unknown speed"
+                sources[f"{timed_on} to {device} estimated {basis}"] = None
         source = "; ".join(sources) or "nothing to do"
-        if device != self.device:
-            basis = "by datasheet" if datasheet else "of unknown speed"
-            source += f"; {self.device} to {device} estimated {basis}"
-        measured = device == self.device and all(phase.seconds.measured for phase in self.phases)
         if self.download:
-            seconds = seconds + self.download.interval
+            seconds += self.download.interval
             measured = False
             source += f"; downloads: {self.download.source}"
         ages = [phase.seconds.at for phase in self.phases if phase.seconds.at is not None]
@@ -464,13 +467,13 @@ class Option:
         From 1; ``plan --submit`` takes it.
     offer : Offer
     workload : Workload
-        In seconds of the offer's device, or of the nearest device that was measured.
+        In seconds of the offer's device, or of devices that were measured.
     limits : Limits
 
     Examples
     --------
     >>> unit = Estimate(Interval.exactly(60.0), "measured", True)
-    >>> work = Workload((Phase("measure", 120, unit),), "l40s", start=Estimate(Interval.exactly(0.0)))
+    >>> work = Workload((Phase("measure", 120, unit, "l40s"),), Estimate(Interval.exactly(0.0)))
     >>> option = Option(1, Offer("l40s", "l40s", nodes=1, workers=2, wait=NO_WAIT), work)
     >>> option.total.value, option.efficiency
     (3600.0, 1.0)
@@ -778,7 +781,7 @@ def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
     devices = {option.offer.device for option in proposal.options}
     unit = "worker" if "cpu" in devices else "GPU"
     is_waiting = any(option.offer.wait.interval.high for option in proposal.options)
-    columns: dict[str, list[str]] = defaultdict(list)
+    rows = []
     # where the numbers come from, and when they were measured
     sources: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for option in proposal.options:
@@ -792,7 +795,7 @@ def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
             remarks.append("recommended")
         if option.problems:
             remarks = [f"cannot be used: {'; '.join(option.problems)}"]
-        cells = {
+        row = {
             "#": str(option.number),
             "configuration": " ".join(filter(None, (offer.profile, offer.partition))),
             "nodes": str(offer.nodes),
@@ -809,8 +812,7 @@ def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
             "walltime": walltime if offer.partition else "",
             "": ", ".join(remarks),
         }
-        for name, cell in cells.items():
-            columns[name].append(cell)
+        rows.append(row)
         for name, estimate in (("run", option.run), ("wait", offer.wait)):
             age = ""
             if estimate.at is not None:
@@ -818,9 +820,7 @@ def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
             sources[name, estimate.source, age].append(str(option.number))
         if offer.success:
             sources["chance of success", str(offer.success), ""].append(str(option.number))
-    filled = {name: cells for name, cells in columns.items() if any(cells)}
-    rows = tuple(zip(*filled.values(), strict=True))
-    yield Table(tuple(filled), rows, title, tuple(_notes(proposal)))
+    yield columns_table(rows, title, tuple(_notes(proposal)))
     origins = [(name, listed(of), source, age) for (name, source, age), of in sources.items()]
     yield Table(("number", "options", "from", "age"), tuple(sorted(origins)))
     work = proposal.options[0].workload
@@ -909,6 +909,14 @@ def proposal_document(proposal: Proposal) -> dict[str, object]:
         "chosen": proposal.recommended and proposal.recommended.choice.number,
         "reason": proposal.reason,
     }
+
+
+def columns_table(
+    rows: Sequence[Mapping[str, str]], title: str = "", notes: Sequence[str] = ()
+) -> Table:
+    """Rows by the names of their columns, of which those without any cell are left out."""
+    header = [name for name in rows[0] if any(row[name] for row in rows)]
+    return Table(header, [[row[name] for name in header] for row in rows], title, notes)
 
 
 def bounded(

@@ -86,8 +86,8 @@ def propose(request: PlanRequest, loaded: Config | None = None) -> Proposal:
         work_on = partial(workload, prepared, folder, calibrations)
         finished = is_finished(recorded(folder), prepared.key)
     measured_at = {measured.device: measured.at for measured in calibrations}
-    gpus = [device for device in measured_at if device != "cpu"]
-    latest_gpu = max(gpus, key=measured_at.__getitem__, default=ASSUMED_GPU)
+    gpus = {device: at for device, at in measured_at.items() if device != "cpu"}
+    latest_gpu = max(gpus, key=gpus.__getitem__, default=ASSUMED_GPU)
 
     @cache
     def workload_on(device: str) -> Workload:
@@ -109,13 +109,15 @@ def propose(request: PlanRequest, loaded: Config | None = None) -> Proposal:
         for offer in offers:
             price = request.prices.get(offer.device, request.prices.get(""))
             problem = offer.problem
-            is_timed = offer.device in measured_at or (offer.device != "cpu" and bool(gpus))
-            if request.times and not is_timed:
+            work = workload_on(offer.device)
+            # datasheets relate GPUs alone
+            is_cpu = offer.device == "cpu"
+            if request.times and any((phase.device == "cpu") != is_cpu for phase in work.phases):
                 problem = problem or f"the program was not timed on {offer.device}"
             if offer.workers < least:
                 problem = problem or f"the program has {least} ranks, one for each worker"
             offer = replace(offer, price=price, problem=problem)
-            option = Option(len(options) + 1, offer, workload_on(offer.device), request.limits)
+            option = Option(len(options) + 1, offer, work, request.limits)
             if offer.partition:
                 if not offer.problem:
                     offer = rehearsed(offer, profile, option.walltime)

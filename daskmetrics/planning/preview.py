@@ -67,7 +67,7 @@ def _cost_rows(experiment: Experiment, folder: RunFolder) -> Iterator[tuple[str,
         yield "search", "none: the run has no tasks"
     yield "workers", f"{cluster.workers} ({cluster.kind})"
     if work.phases:
-        total = work.on(cluster.workers, work.device)
+        total = work.on(cluster.workers, cluster.device)
         phases = ", ".join(
             f"{phase.name} {duration(phase.units * phase.seconds.value)}" for phase in work.phases
         )

@@ -9,8 +9,8 @@ from __future__ import annotations
 import heapq
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from math import fsum
 from operator import attrgetter
@@ -22,7 +22,15 @@ import numpy as np
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import duration, listed, plural, size_text
-from daskmetrics.planning.options import Interval, amount, bounded, divided, doublings
+from daskmetrics.planning.options import (
+    Estimate,
+    Interval,
+    Phase,
+    amount,
+    bounded,
+    columns_table,
+    doublings,
+)
 
 if TYPE_CHECKING:
     from daskmetrics.planning.estimate import Sample
@@ -51,45 +59,16 @@ class BenchTrial:
         return sum(map(len, self.chains))
 
 
-@dataclass(frozen=True)
-class ScalingRow:
-    """The result of one number of workers; intervals are at 90 %."""
+def knee(serial: float) -> int | None:
+    """The largest number of workers that are at least half used, at a share of the work that more
+    workers do not shorten; None without such a share.
 
-    workers: int
-    seconds: Interval
-    speedup: Interval
-    efficiency: Interval
-    units: float
-    sequences: float
-
-    @property
-    def worker_hours(self) -> float:
-        return self.workers * self.seconds.value / 3600
-
-
-@dataclass(frozen=True)
-class Amdahl:
-    """T(n) = total * (serial + (1 - serial) / n)."""
-
-    total: float  # seconds on one worker
-    serial: Interval  # the share that more workers do not shorten, from 0 to 1
-
-    def seconds(self, workers: float) -> float:
-        """Expected seconds on a number of workers."""
-        return self.total * divided(self.serial.value, workers)
-
-    @property
-    def knee(self) -> int | None:
-        """The largest number of workers that are at least half used; None if there is no serial
-        share.
-
-        >>> Amdahl(100.0, Interval.exactly(0.1)).knee
-        11
-        """
-        serial = self.serial.value
-        if serial <= 1e-6:
-            return None
-        return int((1 / WORTH - 1 + serial) / serial + 1e-9)
+    >>> knee(0.1)
+    11
+    """
+    if serial <= 1e-6:
+        return None
+    return int((1 / WORTH - 1 + serial) / serial + 1e-9)
 
 
 @dataclass(frozen=True)
@@ -132,28 +111,28 @@ class Bench:
         """Simulated seconds, if so many units are computed side by side."""
         return makespan(self.fewest[0].chains, slots, self.dispatch)
 
-    def simulated(self, most: int) -> list[BenchTrial]:
-        """Trials of up to ``most`` simulated workers, from the measured seconds of the units.
+    def simulated(self, most: int) -> dict[int, float]:
+        """Seconds with up to ``most`` simulated workers, from the measured seconds of the units.
 
         Workers that share each unit follow the measured law; ConfigError if it could not be fitted.
         """
-        measured = self.fewest[0]
+        if not self.is_shared:
+            return {workers: self.seconds(workers) for workers in doublings(most)}
         law = fit(self.trials)
-        if self.is_shared and law is None:
+        if law is None:
             raise ConfigError("More workers are simulated from two measured numbers: --workers 1,2")
-        seconds = law.seconds if self.is_shared and law else self.seconds
-        return [replace(measured, workers=n, seconds=seconds(n)) for n in doublings(most)]
+        return {workers: law.on(workers).value for workers in doublings(most)}
 
 
-def fit(trials: Sequence[BenchTrial]) -> Amdahl | None:
-    """Amdahl's law fitted by least squares to trials with two or more numbers of workers; None for
-    only one.
+def fit(trials: Sequence[BenchTrial]) -> Phase | None:
+    """Amdahl's law, as work that all workers share, fitted by least squares to trials with two or
+    more numbers of workers; None for only one.
 
     The interval of the serial share spans the fits of the single rounds, since a round's trials
     share its conditions.
 
-    >>> law = Amdahl(100.0, Interval.exactly(0.2))
-    >>> fit([BenchTrial(n, law.seconds(n), ()) for n in (1, 2, 4)]).serial.value
+    >>> from daskmetrics.planning.options import divided
+    >>> fit([BenchTrial(n, 100.0 * divided(0.2, n), ()) for n in (1, 2, 4)]).serial.value
     0.2
     """
     if len({trial.workers for trial in trials}) < 2:
@@ -164,7 +143,9 @@ def fit(trials: Sequence[BenchTrial]) -> Amdahl | None:
         of_round = [trial for trial in trials if trial.repeat == repeat]
         if len({trial.workers for trial in of_round}) > 1:
             shares.append(_least_squares(of_round)[1])
-    return Amdahl(total, Interval(min(shares), serial, max(shares)))
+    bounds = Interval(min(shares), serial, max(shares))
+    seconds = Estimate(Interval.exactly(total), "measured", True)
+    return Phase("bench", 1, seconds, together=True, serial=bounds)
 
 
 def _least_squares(trials: Sequence[BenchTrial]) -> tuple[float, float]:
@@ -176,43 +157,22 @@ def _least_squares(trials: Sequence[BenchTrial]) -> tuple[float, float]:
     return float(fixed + shared), round(float(fixed / (fixed + shared)), 9)
 
 
-def rows(trials: Iterable[BenchTrial], simulated: bool = False) -> list[ScalingRow]:
-    """One row for each number of workers, fewest first. Simulated times have no error."""
-    by_workers: dict[int, list[BenchTrial]] = defaultdict(list)
+def times(trials: Iterable[BenchTrial]) -> dict[int, Interval]:
+    """Seconds by number of workers, fewest first, with their 90 % intervals."""
+    by_workers: dict[int, list[float]] = defaultdict(list)
     for trial in sorted(trials, key=attrgetter("workers")):
-        by_workers[trial.workers].append(trial)
-    table: list[ScalingRow] = []
-    for workers, group in by_workers.items():
-        time = Interval.exactly(group[0].seconds)
-        if not simulated:
-            time = Interval.of([trial.seconds for trial in group])
-        ratio = Interval.exactly(1.0)
-        if table:
-            base = table[0].seconds
-            ratio = Interval(base.low / time.high, base.value / time.value, base.high / time.low)
-        speedup = ratio * float(min(by_workers))
-        row = ScalingRow(
-            workers,
-            time,
-            speedup,
-            efficiency=speedup * (1 / workers),
-            units=mean(trial.units for trial in group),
-            sequences=mean(trial.sequences for trial in group),
-        )
-        table.append(row)
-    return table
+        by_workers[trial.workers].append(trial.seconds)
+    return {workers: Interval.of(seconds) for workers, seconds in by_workers.items()}
 
 
-def fastest(table: Sequence[ScalingRow]) -> list[ScalingRow]:
-    """The rows whose times cannot be distinguished from the smallest one.
+def fastest(seconds: Mapping[int, Interval]) -> list[int]:
+    """The numbers of workers whose times cannot be distinguished from the smallest one.
 
-    >>> seconds = {1: (10, 10.2), 2: (5, 5.1), 4: (4.9, 5.2)}
-    >>> trials = [BenchTrial(n, t, ()) for n, times in seconds.items() for t in times]
-    >>> [row.workers for row in fastest(rows(trials))]
+    >>> fastest({1: Interval(9, 10, 11), 2: Interval(4, 5, 6), 4: Interval(4, 4.5, 5)})
     [2, 4]
     """
-    smallest = min(table, key=lambda row: row.seconds.value).seconds
-    return [row for row in table if row.seconds.overlaps(smallest)]
+    smallest = min(seconds.values(), key=attrgetter("value"))
+    return [workers for workers, time in seconds.items() if time.overlaps(smallest)]
 
 
 def makespan(chains: Iterable[Sequence[float]], workers: int, dispatch: float = 0.0) -> float:
@@ -249,29 +209,32 @@ def bench_table(bench: Bench, price: float | None = None) -> Table:
     error = "bounds are 90 % intervals of the geometric mean"
     if repeats == 1:
         error = "one repeat does not show the spread: bounds assume a factor of 1.25 either way"
-    measured = rows(bench.trials)
-    equal = fastest(measured)
-    cheapest = min(equal, key=attrgetter("worker_hours")).workers
-    names = listed([str(row.workers) for row in equal])
-    ranking = f"fastest within the error: {names} workers; of these the cheapest: {cheapest}"
+    seconds = times(bench.trials)
+    equal = fastest(seconds)
+    cheapest = min(equal, key=lambda workers: workers * seconds[workers].value)
+    ranking = (
+        f"fastest within the error: {listed(list(map(str, equal)))} workers; of these the"
+        f" cheapest: {cheapest}"
+    )
     notes = (ranking, law_text(fit(bench.trials)), error)
-    return Table(*_scaling_columns(measured, price), title, notes)
+    return _scaling_table(bench.trials, seconds, price, title, notes)
 
 
 def simulation_table(bench: Bench, most: int, price: float | None = None) -> Table:
-    """What a simulation with the measured unit times gives."""
-    trials = bench.simulated(most)
+    """What a simulation with the measured unit times gives; its times have no error."""
+    simulated = bench.simulated(most)
     if bench.is_shared:
         law = fit(bench.trials)
         source = "Amdahl's law, fitted to the measured times; the batch of a step stays the same"
     else:
-        law = fit(trials)
+        law = fit([BenchTrial(workers, seconds, ()) for workers, seconds in simulated.items()])
         fewest = plural(bench.fewest[0].workers)
         dispatch = f"{bench.dispatch * 1e3:.1f} ms of the driver for each unit"
         source = f"unit times as measured on {fewest}, and {dispatch}"
     title = f"{bench.name}: SIMULATED, not measured"
-    columns = _scaling_columns(rows(trials, simulated=True), price)
-    return Table(*columns, title, (source, law_text(law)))
+    seconds = {workers: Interval.exactly(value) for workers, value in simulated.items()}
+    counted = bench.fewest[:1]
+    return _scaling_table(counted, seconds, price, title, (source, law_text(law)))
 
 
 def size_table(
@@ -306,41 +269,60 @@ def size_table(
     return Table((*header, *times_header), tuple(table), title, notes)
 
 
-def _scaling_columns(
-    table: Sequence[ScalingRow], price: float | None
-) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-    """Header and rows; simulated numbers have no bounds."""
-    columns: dict[str, list[str]] = defaultdict(list)
-    for row in table:
-        columns["workers"].append(str(row.workers))
-        columns["time"].append(bounded(row.seconds))
-        columns["speed-up"].append(bounded(row.speedup, "{:.2f}".format, "-"))
-        columns["efficiency"].append(bounded(row.efficiency, "{:.0%}".format, "-"))
-        columns["worker hours"].append(amount(row.worker_hours))
+def _scaling_table(
+    trials: Sequence[BenchTrial],
+    seconds: Mapping[int, Interval],
+    price: float | None,
+    title: str,
+    notes: Sequence[str],
+) -> Table:
+    """A row for each number of workers; their units are those of the trials with as many workers, or
+    of all.
+    """
+    fewest = min(seconds)
+    rows = []
+    for workers, time in seconds.items():
+        measured = [trial for trial in trials if trial.workers == workers] or trials
+        sequences = mean(trial.sequences for trial in measured)
+        # of the fewest workers itself, no error
+        ratio = Interval.exactly(1.0)
+        if workers != fewest:
+            ratio = seconds[fewest] / time
+        efficiency = ratio * (fewest / workers)
+        hours = workers * time.value / 3600
+        row = {
+            "workers": str(workers),
+            "time": bounded(time),
+            "speed-up": bounded(ratio * fewest, "{:.2f}".format, "-"),
+            "efficiency": bounded(efficiency, "{:.0%}".format, "-"),
+            "worker hours": amount(hours),
+        }
         if price is not None:
-            columns["cost"].append(amount(price * row.worker_hours))
-        if not row.sequences:
-            columns["units/s"].append(amount(row.units / row.seconds.value))
-            continue
-        columns["samples/s"].append(amount(row.sequences / row.seconds.value))
-        if price is not None:
-            of_samples = price * row.worker_hours / row.sequences
-            columns["cost per million samples"].append(amount(of_samples * 1e6))
-        used = row.efficiency.value
-        columns["verdict"].append(next(word for share, word in VERDICTS.items() if used >= share))
-    return tuple(columns), tuple(zip(*columns.values(), strict=True))
+            row["cost"] = amount(price * hours)
+        if not sequences:
+            row["units/s"] = amount(mean(trial.units for trial in measured) / time.value)
+        else:
+            row["samples/s"] = amount(sequences / time.value)
+            if price is not None:
+                row["cost per million samples"] = amount(price * hours / sequences * 1e6)
+            used = efficiency.value
+            row["verdict"] = next(word for share, word in VERDICTS.items() if used >= share)
+        rows.append(row)
+    return columns_table(rows, title, notes)
 
 
-def law_text(law: Amdahl | None) -> str:
+def law_text(law: Phase | None) -> str:
     """Amdahl's law in words.
 
-    >>> law_text(Amdahl(100.0, Interval(0.08, 0.1, 0.12)))
+    >>> seconds = Estimate(Interval.exactly(100.0))
+    >>> law_text(Phase("bench", 1, seconds, together=True, serial=Interval(0.08, 0.1, 0.12)))
     'serial share 10 % (8 % to 12 %); beyond 11 workers, less than half of an added worker is used'
     """
     if law is None:
         return "serial share: unknown, since it takes two numbers of workers to fit it"
     low, value, high = (f"{100 * share:.3g} %" for share in law.serial.bounds)
     share = f"serial share {value} ({low} to {high})"
-    if law.knee is None:
+    most = knee(law.serial.value)
+    if most is None:
         return f"{share}; no knee was found"
-    return f"{share}; beyond {plural(law.knee)}, less than half of an added worker is used"
+    return f"{share}; beyond {plural(most)}, less than half of an added worker is used"

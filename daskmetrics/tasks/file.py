@@ -60,6 +60,7 @@ OPTIONS = ("kind", "probe", "drop")
 """The options of a task on a table, beside the columns of its roles."""
 
 SEPARATOR = ";"  #: of the labels of one text
+_HELD = "\x1f"  # stands for a separator within a label of a list
 _PROPOSED = (
     f"For several labels per text, separated by '{SEPARATOR}': kind=multilabel_classification"
 )
@@ -380,7 +381,8 @@ def _reading(value: object) -> object:
         objects = [label for label in labels if isinstance(label, Mapping)]
         if objects:
             return objects[0]
-        value = SEPARATOR.join(_MISSING[1] if label is None else str(label) for label in labels)
+        texts = [_MISSING[1] if label is None else str(label) for label in labels]
+        value = SEPARATOR.join(text.replace(SEPARATOR, _HELD) for text in texts)
     text = str(value).strip()
     if value is None or text in _MISSING:
         return None
@@ -396,7 +398,7 @@ def _is_number(value: object) -> bool:
 
 def _several_labels(cell: str) -> list[str]:
     """The labels of a text that may have several, each once; none if one of them is missing."""
-    labels = {label.strip() for label in cell.split(SEPARATOR)} - {""}
+    labels = {label.strip().replace(_HELD, SEPARATOR) for label in cell.split(SEPARATOR)} - {""}
     return sorted(labels) if labels.isdisjoint(_MISSING) else []
 
 
@@ -417,6 +419,8 @@ def _by_label(table: _Table, fewest: int = 2, several: bool = False) -> Examples
             labels = table.rows["label"]
         table.check(labels, lambda value: bool(_several_labels(str(value))), problem)
         labels = labels.map(_several_labels).explode()
+    else:
+        labels = labels.str.replace(_HELD, SEPARATOR)
     if "rare" in table.drop:
         is_rare = labels.groupby(labels).transform("size") < fewest
         rare = f"{plural(labels[is_rare].nunique(), 'label')} of fewer than {fewest} texts"

@@ -28,7 +28,7 @@ AT_ONCE = Estimate(Interval.exactly(0.0))
 
 def workload(units=64, hours=1.0, device="l40s", **about):
     seconds = Estimate(Interval.exactly(hours * HOUR), "measured", True)
-    return Workload((Phase("measure", units, seconds),), device, AT_ONCE, **about)
+    return Workload((Phase("measure", units, seconds, device),), AT_ONCE, **about)
 
 
 def offer(workers, wait=0.0, **about):
@@ -44,7 +44,7 @@ def planned(*offers, limits=NO_LIMITS, work=None):
 
 
 def test_forty_epochs_are_predicted_from_the_first():
-    work = Workload((Phase("epochs", 40, EPOCH, together=True, workers=16),), "a100", AT_ONCE)
+    work = Workload((Phase("epochs", 40, EPOCH, "a100", together=True, workers=16),), AT_ONCE)
     (only,) = planned(offer(16, device="a100"), work=work)
     assert only.run.value / HOUR == pytest.approx(14.1, rel=0.1)
 
@@ -80,7 +80,7 @@ def test_the_walltime_has_a_margin_and_ends_at_the_limit():
 
 def test_overlapping_options_are_reported_as_equal_within_the_error():
     unit = Estimate(Interval.around(HOUR, 2.0), "estimated")
-    work = Workload((Phase("measure", 64, unit),), "l40s", AT_ONCE)
+    work = Workload((Phase("measure", 64, unit, "l40s"),), AT_ONCE)
     fastest = suggestions(planned(offer(8), offer(9), work=work))[0]
     assert [option.number for option in fastest.ties] == [2]
 
@@ -182,7 +182,7 @@ def training(**about):
     """A training of 10 epochs of 1,000 samples in 100 steps, each of which takes a second."""
     epoch = Estimate(Interval.exactly(100.0))
     about = {"steps": {1: 100}, "samples": 1000.0, **about}
-    return Workload((Phase("train a", 10, epoch, 4, True, 1, **about),), "l40s", AT_ONCE)
+    return Workload((Phase("train a", 10, epoch, "l40s", 4, True, 1, **about),), AT_ONCE)
 
 
 def cells(options, purpose=None):
@@ -223,8 +223,10 @@ def proposal(options, purpose=None):
 
 
 def test_the_recommended_option_has_its_reason():
-    half = Phase("measure", 64, Estimate(Interval.exactly(HOUR)), serial=Interval.exactly(0.1))
-    work = Workload((half,), "l40s", AT_ONCE)
+    half = Phase(
+        "measure", 64, Estimate(Interval.exactly(HOUR)), "l40s", serial=Interval.exactly(0.1)
+    )
+    work = Workload((half,), AT_ONCE)
     options = planned(*(offer(n) for n in (1, 8, 64)), work=work)
     assert proposal(options).reason == (
         "Option 2 is recommended: it is the balanced option; 1.9 x the time and 0.23 x the cost of"
@@ -238,7 +240,7 @@ def test_the_recommended_option_has_its_reason():
 
 def test_options_that_are_too_close_to_call_have_a_recommended_one_all_the_same():
     unit = Estimate(Interval.around(HOUR, 2.0), "estimated")
-    work = Workload((Phase("measure", 64, unit),), "l40s", AT_ONCE)
+    work = Workload((Phase("measure", 64, unit, "l40s"),), AT_ONCE)
     close = proposal(planned(offer(9), offer(8), work=work), "fastest")
     assert close.recommended.choice.number == 2
     assert "Option 2 is recommended: the cheapest of 1 and 2, whose times are too" in close.reason
@@ -246,7 +248,7 @@ def test_options_that_are_too_close_to_call_have_a_recommended_one_all_the_same(
 
 def test_one_measurement_errs_alike_for_all_options_of_its_device():
     unit = Estimate(Interval.around(HOUR, 4.0), "estimated")
-    work = Workload((Phase("measure", 64, unit),), "l40s", AT_ONCE)
+    work = Workload((Phase("measure", 64, unit, "l40s"),), AT_ONCE)
     same = suggestions(planned(offer(8), offer(16), work=work))[0]
     assert same.option.number == 2 and not same.ties
     other = suggestions(planned(offer(8), offer(16, device="a100"), work=work))[0]
@@ -255,7 +257,7 @@ def test_one_measurement_errs_alike_for_all_options_of_its_device():
 
 def test_costs_are_compared_without_the_waits():
     unit = Estimate(Interval.around(HOUR, 4.0), "estimated")
-    work = Workload((Phase("measure", 64, unit),), "l40s", AT_ONCE)
+    work = Workload((Phase("measure", 64, unit, "l40s"),), AT_ONCE)
     options = planned(offer(8, price=1.0), offer(8, price=7.0, wait=1.0), work=work)
     fastest, cheapest, _ = suggestions(options)
     assert cheapest.option.number == 1 and not cheapest.ties

@@ -9,11 +9,12 @@ import pytest
 from click.testing import CliRunner
 
 from daskmetrics.cli import main
-from daskmetrics.config import Model, load
+from daskmetrics.config import load
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.planning import bench, estimate
 from daskmetrics.planning.bench import Meter, calibration_of, epochs_done
 from daskmetrics.planning.estimate import Calibration, Sample
+from daskmetrics.planning.options import speed
 from daskmetrics.planning.scaling import Bench, BenchTrial
 from daskmetrics.training.ddp.ranks import Program, Progress
 
@@ -64,20 +65,24 @@ def test_a_device_on_which_the_program_was_not_timed_is_no_option(timed, tmp_pat
     assert "fastest" in shown.stdout
 
 
-def test_programs_are_planned_by_the_times_of_one_device_that_timed_all_of_them():
-    models = [Model(name=name, train={"script": f"{name}.py"}) for name in "ab"]
-
-    def bench(device: str, at: float, *names: str) -> Calibration:
-        samples = tuple(Sample("program", name, (10.0 + at,), 1.0) for name in names)
-        return Calibration(device, at=at, samples=samples)
-
-    benches = [bench("cpu", 1.0, "a", "b"), bench("a100", 2.0, "b"), bench("cpu", 3.0, "a")]
-    for device in ("a100", "cpu"):
-        work = estimate.programs_workload(models, 1, {}, benches, device)
-        assert work.device == "cpu"
-        assert [phase.seconds.value for phase in work.phases] == [13.0, 11.0]
-    with pytest.raises(ConfigError, match="different devices: 'a' on cpu, 'b' on a100"):
-        estimate.programs_workload(models, 1, {}, benches[1:], "cpu")
+def test_programs_timed_on_several_devices_are_each_converted_from_their_own():
+    samples = {
+        "l40s": Sample("program", "a", (10.0,), 1.0),
+        "a100": Sample("program", "b", (20.0,), 1.0),
+    }
+    known = [Calibration(device, at=1.0, samples=(sample,)) for device, sample in samples.items()]
+    data = {
+        "name": "two",
+        "models": [
+            {"name": name, "train": {"script": f"{name}.py", "checkpoints": f"{name}/step*"}}
+            for name in "ab"
+        ],
+    }
+    work = estimate.programs_workload(load(data).models, 1, {}, known, "l40s")
+    assert [phase.device for phase in work.phases] == ["l40s", "a100"]
+    on_l40s = work.on(1, "l40s")
+    assert on_l40s.value == pytest.approx(10.0 + 20.0 / speed("l40s", "a100").value)
+    assert on_l40s.source.endswith("a100 to l40s estimated by datasheet") and not on_l40s.measured
 
 
 def test_a_program_that_was_not_timed_is_refused_with_the_bench_to_run():
@@ -120,8 +125,8 @@ def test_the_bars_of_epochs_are_one_course_of_steps(tmp_path):
         for step in (2, 4):
             progress = Progress(step, 4, {"epoch": epoch}, is_of_epoch=True)
             meter.progressed(program, progress)
-    assert meter.steps == 6 and meter.first is not None
-    assert epochs_done(progress) - epochs_done(meter.first[1]) == 6 / 4
+    assert meter.steps == 6
+    assert epochs_done(progress) - epochs_done(meter.reports[0][1]) == 6 / 4
     assert epochs_done(Progress(3, 4)) == 0 and epochs_done(Progress(3, 4, {"epoch": 1.5})) == 1.5
 
 

@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskmetrics.planning.options import Interval, divided
+from daskmetrics.planning.options import divided
 from daskmetrics.planning.scaling import (
-    Amdahl,
     Bench,
     BenchTrial,
     bench_table,
     fit,
+    knee,
     makespan,
-    rows,
     size_table,
+    times,
 )
 
 
@@ -37,7 +37,7 @@ def test_the_serial_share_is_recovered_from_noisy_times(serial):
     law = fit(noisy)
     assert law.serial.value == pytest.approx(serial, abs=0.03)
     assert law.serial.low <= law.serial.value <= law.serial.high
-    assert law.total == pytest.approx(100, rel=0.05)
+    assert law.on(1).value == pytest.approx(100, rel=0.05)
 
 
 def test_one_number_of_workers_gives_no_law():
@@ -49,23 +49,19 @@ def test_slower_with_more_workers_is_all_serial():
 
 
 def test_at_the_knee_workers_are_half_used():
-    law = Amdahl(100.0, Interval.exactly(0.04))
-    assert (
-        law.total / law.seconds(law.knee) / law.knee
-        >= 0.5
-        > law.total / law.seconds(law.knee + 1) / (law.knee + 1)
-    )
-    assert Amdahl(100.0, Interval.exactly(0.0)).knee is None
+    most = knee(0.04)
+    assert 1 / divided(0.04, most) / most >= 0.5 > 1 / divided(0.04, most + 1) / (most + 1)
+    assert knee(0.0) is None
 
 
 def test_rows_count_from_the_fewest_workers():
     measured = trials({2: [10.0, 10.0], 4: [5.0, 5.0]})
-    one, two = rows(measured)
-    assert (one.speedup.value, two.speedup.value, two.efficiency.value) == (2.0, 4.0, 1.0)
-    assert one.worker_hours == two.worker_hours == pytest.approx(20 / 3600)
+    assert [time.value for time in times(measured).values()] == [10.0, 5.0]
     table = bench_table(Bench("x", tuple(measured)), price=360.0)
-    last = dict(zip(table.header, table.rows[-1], strict=True))
-    assert (last["cost"], last["units/s"]) == ("2", "2")
+    two, four = (dict(zip(table.header, row, strict=True)) for row in table.rows)
+    assert (two["speed-up"], four["speed-up"], four["efficiency"]) == ("2.00", "4.00", "100%")
+    assert two["worker hours"] == four["worker hours"] == "0.00556"
+    assert (four["cost"], four["units/s"]) == ("2", "2")
 
 
 @given(st.lists(st.floats(0.1, 10.0), min_size=1, max_size=40), st.integers(1, 9))
@@ -83,8 +79,9 @@ def test_chains_are_not_divided_and_the_driver_is_a_limit():
 
 def test_a_simulation_of_independent_units_has_no_serial_share():
     simulated = Bench("x", (BenchTrial(1, 256.0, ((1.0,),) * 256),)).simulated(256)
-    assert (simulated[-1].workers, simulated[-1].seconds) == (256, 1.0)
-    assert fit(simulated).serial.value < 1e-9
+    assert simulated[256] == 1.0
+    law = fit([BenchTrial(workers, seconds, ()) for workers, seconds in simulated.items()])
+    assert law.serial.value < 1e-9
 
 
 def test_a_larger_worker_computes_as_many_units_side_by_side_as_its_cores_and_memory_allow():

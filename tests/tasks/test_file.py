@@ -214,6 +214,14 @@ def test_a_missing_label_or_an_object_in_a_list_is_no_label(
     assert f"line 41, column 'label': got {got}, not a label" in str(caught.value)
 
 
+def test_a_label_of_a_list_may_hold_the_separator(written: Write) -> None:
+    tags = [["a;b", "c"], ["a;b"], ["c"], ["d"]]
+    rows = [{"text": f"text number {i}", "label": tags[i % 4]} for i in range(40)]
+    path = written("own.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    judgements = one(f"file:{path}{SEVERAL}").whole().judgements
+    assert [sum(text == i for text, _, _ in judgements) for i in range(4)] == [2, 1, 1, 1]
+
+
 def test_rare_ones_of_several_labels_are_left_out_on_request(written: Write) -> None:
     path = written("own.csv", tagged() + "more text,a;d\nother text,d\n")
     assert one(f"file:{path}{SEVERAL[:-1]}, drop=rare)").warnings == (

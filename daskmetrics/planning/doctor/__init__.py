@@ -7,7 +7,7 @@ a run.
 ======== ==================================================
 """
 
-from daskmetrics.planning.doctor.checks import CHECKS, Finding, Severity, examine
+from daskmetrics.planning.doctor.checks import CHECKS, Finding, examine
 from daskmetrics.planning.doctor.facts import Facts, collect
 
-__all__ = ["CHECKS", "Facts", "Finding", "Severity", "collect", "examine"]
+__all__ = ["CHECKS", "Facts", "Finding", "collect", "examine"]

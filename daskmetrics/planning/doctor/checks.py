@@ -8,7 +8,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 from itertools import chain
 from operator import attrgetter, itemgetter
@@ -70,25 +69,17 @@ STATUSES = {
 }
 
 
-class Severity(Enum):
-    """How serious a finding is."""
-
-    GOOD = "ok"
-    WARNING = "warning"
-    FAILURE = "failure"
-
-
 @dataclass(frozen=True)
 class Finding:
     """The result of a check, with a remedy unless all is well."""
 
-    severity: Severity
+    severity: str  # ``ok``, ``warning`` or ``failure``
     message: str
     remedy: str = ""
 
 
-warning = partial(Finding, Severity.WARNING)  # a run works, but slowly or unreliably
-failure = partial(Finding, Severity.FAILURE)  # a run will fail
+warning = partial(Finding, "warning")  # a run works, but slowly or unreliably
+failure = partial(Finding, "failure")  # a run will fail
 
 T = TypeVar("T")
 Check = Callable[[Facts], Finding | None]  # None where it does not apply
@@ -110,7 +101,7 @@ def check(name: str, needed: Callable[[Facts], T | None]) -> Callable[[Examine[T
             subject = needed(facts)
             if subject in (None, (), {}):
                 return None
-            return next(function(facts, subject), Finding(Severity.GOOD, summary))
+            return next(function(facts, subject), Finding("ok", summary))
 
         CHECKS[name] = run
         return function
@@ -318,7 +309,7 @@ def _interface(facts: Facts, _: object) -> Findings:
     if reached_by is None:
         return
     if name and name != reached_by:
-        severity = Severity.FAILURE if name == "lo" else Severity.WARNING
+        severity = "failure" if name == "lo" else "warning"
         message = f"{reached_by} leads to the nodes, but the profile names {name}"
         yield Finding(severity, message, remedy)
     # through "lo" it is this machine that has the nodes
