@@ -360,7 +360,9 @@ def looks_of(experiment: Experiment, problem: Problem) -> list[Task]:
         return []
     if budget(section, problem).share == 1:
         return []
-    nearly_all = dict(zip(problem.tasks, problem.shares_encoding.all(axis=0), strict=True))
+    nearly_all = {
+        task: bool(problem.shares_encoding[:, i].all()) for i, task in enumerate(problem.tasks)
+    }
     return [look for look in experiment.looks if nearly_all[look.look_of]]
 
 
