@@ -377,7 +377,9 @@ def likeness(table: LookTable) -> Table:
     return Table(header, tuple(rows), "Scores of looks and of whole tasks", (note,))
 
 
-def comparison(table: LookTable, shares: Sequence[float], device: str, seeds: int) -> Table:
+def comparison(
+    table: LookTable, shares: Sequence[float], device: str, seeds: Sequence[int]
+) -> Table:
     """Searches of whole tasks, and with looks at all of them or at pairs, which fit nothing."""
     kinds = sorted({task.kind for task in table.tasks})
     whole, whole_scores = table.problem(device, ())
@@ -389,9 +391,7 @@ def comparison(table: LookTable, shares: Sequence[float], device: str, seeds: in
     rows = []
     for title, looked in searches.items():
         problem, scores = table.problem(device, looked)
-        lasting = [
-            lasting_cost(problem, scores, whole.exhaustive_cost, seed) for seed in range(seeds)
-        ]
+        lasting = [lasting_cost(problem, scores, whole.exhaustive_cost, seed) for seed in seeds]
         quarters = (f"{quantile(lasting, q):.1%}" for q in (0.25, 0.5, 0.75))
         looks = ~problem.in_objective
         alone = ("", "")
@@ -403,7 +403,7 @@ def comparison(table: LookTable, shares: Sequence[float], device: str, seeds: in
             lost = 1 - means[best] / np.nanmax(means)
             alone = f"{cost / whole.exhaustive_cost:.1%}", f"{lost:.1%}"
         found = sum(map(math.isfinite, lasting))
-        rows.append((title, *quarters, f"{found} of {seeds}", *alone))
+        rows.append((title, *quarters, f"{found} of {len(seeds)}", *alone))
     quarters_named = ("first quarter", "median", "third quarter")
     header = ("search", *quarters_named, "found at the end", "all looks cost", "their best loses")
     heading = f"Cost from which on the arm is within {WITHIN:.0%}, of that of all whole scores"
@@ -418,6 +418,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--suites", default="", help="folders, separated by commas")
     parser.add_argument("--folder", type=Path, help="keeps checkpoints and states")
     parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--shares", default="0.0625", help="of the items; separated by commas")
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="whose costs")
     parser.add_argument("--small", action="store_true", help="few sentences")
@@ -431,8 +432,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             items, shares_of_minilm = 360, MIXTURES[::4]
         suites = suites or [mixtures(folder / "minilm", shares_of_minilm)]
         table = build_table(folder, suites, chosen.texts, items, shares)
+    seeds = range(chosen.first_seed, chosen.first_seed + chosen.seeds)
     print(likeness(table).as_text(140), "\n", flush=True)
-    print(comparison(table, shares, chosen.device, chosen.seeds).as_text(140))
+    print(comparison(table, shares, chosen.device, seeds).as_text(140))
 
 
 if __name__ == "__main__":
