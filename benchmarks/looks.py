@@ -10,7 +10,7 @@ search: nested in those of a greater share, with equal shares of each label.
 
 Searches of these scores, with and without looks and with the same seeds, are compared by the cost
 from which on the recommended arm is within 1 % of the best. Costs are those that a run assumes; a
-load is paid if no worker holds the checkpoint, and an encoding that has begun is continued.
+load is paid if no worker holds the checkpoint, and a look's encoding is no part of its task's.
 
 Without any search: what looks at all cells cost, and how much worse than the best is the arm that
 is the best by these looks alone.
@@ -34,7 +34,6 @@ from functools import partial
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 from replays import quantile
@@ -298,46 +297,12 @@ class LookTable:
             weights=tuple(float(self.shares[i] == 1) for i in columns),
             load_cost=np.array([costs.load_seconds(4 * weights) for weights in blocks]),
             kinds=tuple(self.tasks[i].kind for i in columns),
+            looks=tuple(self.shares[i] < 1 for i in columns),
         )
         return problem, self.scores[:, columns]
 
 
 # --- searches
-
-
-class ContinuedCosts:
-    """As `daskmetrics.bandit.costs.PaidCosts`, but an encoding of more items of a task pays only
-    for those that the checkpoint has not encoded.
-    """
-
-    def __init__(self, problem: Problem) -> None:
-        self._problem = problem
-        self._encoding = problem.encode_cost.copy()  # that is not paid for (A, T)
-        self.paid = np.zeros(problem.score_cost.shape, dtype=bool)
-        self.spent = 0.0
-        names = np.array([task.partition(" ")[0] for task in problem.tasks])
-        self._is_same_task = names[:, None] == names
-
-    def cost(self, held: Sequence[int] = ()) -> Floats:
-        problem = self._problem
-        load = np.where(np.isin(problem.checkpoint_index, held), 0.0, problem.load_costs)
-        encoding = np.where(self._encoding > 0, self._encoding + load[:, None], 0.0)
-        return np.where(self.paid, 0.0, problem.score_cost + encoding)
-
-    def needs_encoding(self, arm: int, task: int) -> bool:
-        return bool(self._encoding[arm, task] > 0)
-
-    def charge(self, arm: int, task: int, held: Sequence[int] = ()) -> float:
-        problem = self._problem
-        cost = float(self.cost(held)[arm, task])
-        arms = np.flatnonzero(problem.checkpoint_index == problem.checkpoint_index[arm])
-        cells = np.ix_(arms, np.flatnonzero(self._is_same_task[task]))
-        rest = problem.encode_cost[cells] - problem.encode_cost[arm, task]
-        self._encoding[cells] = np.clip(rest, 0.0, self._encoding[cells])
-        self.paid = self.paid.copy()  # a state keeps what was paid for at its time
-        self.paid[arm, task] = True
-        self.spent += cost
-        return cost
 
 
 def lasting_cost(problem: Problem, scores: Floats, exhaustive: float, seed: int) -> float:
@@ -347,8 +312,7 @@ def lasting_cost(problem: Problem, scores: Floats, exhaustive: float, seed: int)
     means = scores[:, problem.in_objective, 0].mean(axis=1)
     is_good = means >= (1 - WITHIN) * np.nanmax(means)
     budget = Budget(cost=BUDGET * exhaustive)
-    with mock.patch("daskmetrics.bandit._learner.PaidCosts", ContinuedCosts):
-        learner = Learner(problem, policy_named("race"), budget=budget, window=1, seed=seed)
+    learner = Learner(problem, policy_named("race"), budget=budget, window=1, seed=seed)
     since = math.inf
     while picks := learner.ask(1):
         score, stderr = scores[problem.locate(picks[0].cell)].tolist()
@@ -413,7 +377,9 @@ def likeness(table: LookTable) -> Table:
     return Table(header, tuple(rows), "Scores of looks and of whole tasks", (note,))
 
 
-def comparison(table: LookTable, shares: Sequence[float], device: str, seeds: int) -> Table:
+def comparison(
+    table: LookTable, shares: Sequence[float], device: str, seeds: Sequence[int]
+) -> Table:
     """Searches of whole tasks, and with looks at all of them or at pairs, which fit nothing."""
     kinds = sorted({task.kind for task in table.tasks})
     whole, whole_scores = table.problem(device, ())
@@ -425,9 +391,7 @@ def comparison(table: LookTable, shares: Sequence[float], device: str, seeds: in
     rows = []
     for title, looked in searches.items():
         problem, scores = table.problem(device, looked)
-        lasting = [
-            lasting_cost(problem, scores, whole.exhaustive_cost, seed) for seed in range(seeds)
-        ]
+        lasting = [lasting_cost(problem, scores, whole.exhaustive_cost, seed) for seed in seeds]
         quarters = (f"{quantile(lasting, q):.1%}" for q in (0.25, 0.5, 0.75))
         looks = ~problem.in_objective
         alone = ("", "")
@@ -439,7 +403,7 @@ def comparison(table: LookTable, shares: Sequence[float], device: str, seeds: in
             lost = 1 - means[best] / np.nanmax(means)
             alone = f"{cost / whole.exhaustive_cost:.1%}", f"{lost:.1%}"
         found = sum(map(math.isfinite, lasting))
-        rows.append((title, *quarters, f"{found} of {seeds}", *alone))
+        rows.append((title, *quarters, f"{found} of {len(seeds)}", *alone))
     quarters_named = ("first quarter", "median", "third quarter")
     header = ("search", *quarters_named, "found at the end", "all looks cost", "their best loses")
     heading = f"Cost from which on the arm is within {WITHIN:.0%}, of that of all whole scores"
@@ -454,6 +418,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--suites", default="", help="folders, separated by commas")
     parser.add_argument("--folder", type=Path, help="keeps checkpoints and states")
     parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--shares", default="0.0625", help="of the items; separated by commas")
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="whose costs")
     parser.add_argument("--small", action="store_true", help="few sentences")
@@ -467,8 +432,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             items, shares_of_minilm = 360, MIXTURES[::4]
         suites = suites or [mixtures(folder / "minilm", shares_of_minilm)]
         table = build_table(folder, suites, chosen.texts, items, shares)
+    seeds = range(chosen.first_seed, chosen.first_seed + chosen.seeds)
     print(likeness(table).as_text(140), "\n", flush=True)
-    print(comparison(table, shares, chosen.device, chosen.seeds).as_text(140))
+    print(comparison(table, shares, chosen.device, seeds).as_text(140))
 
 
 if __name__ == "__main__":

@@ -479,8 +479,9 @@ class Answer:
         What is doubtful about weights and data.
     unscored_models : tuple of str
         Models without a score, about which nothing is said.
-    scored, planned : int
-        Scores that the search paid for, and those of an exhaustive sweep.
+    scored, planned, looks : int
+        Scores that the search paid for, those of an exhaustive sweep, and looks: scores of a share
+        of a task's items, which only the search uses.
     cost : Cost
     ending : str
         Why the search ended, as `daskmetrics.bandit.Outlook` names it.
@@ -512,6 +513,7 @@ class Answer:
     unscored_models: tuple[str, ...]
     scored: int
     planned: int
+    looks: int
     cost: Cost
     ending: str
     weights: Mapping[str, float]
@@ -555,6 +557,7 @@ def answer_of(run: RecordedRun) -> Answer:
         unscored_models=tuple(standing.model for standing in verdict.models if not standing.scores),
         scored=run.counts["score", "ok"],
         planned=run.cells_planned,
+        looks=run.counts["look", "ok"],
         cost=cost_of(run),
         ending=result.ending,
         weights=run.weights,

@@ -106,17 +106,20 @@ def _problem(run: RecordedRun) -> Problem:
         missing = "no tasks" if suites else "no measured checkpoint yet"
         raise DataError(f"The run in '{run.folder.path}' has {missing}.")
     arms = tuple(chain.from_iterable(suite.arms() for suite in suites))
-    ones = np.ones((len(arms), len(run.tasks)))
+    kinds = run.kinds
+    kinds |= {look: kinds[task] for look, task in run.looks.items()}
+    ones = np.ones((len(arms), len(kinds)))
     weights = run.weights
     return Problem(
         arms=arms,
-        tasks=tuple(run.tasks),
+        tasks=tuple(kinds),
         features=arm_features(suites),
         encode_cost=ones,
         score_cost=ones,
         reward=run.config["search"]["reward"],
-        weights=tuple(weights.get(task, 0.0) for task in run.tasks),
-        kinds=tuple(run.kinds.values()),
+        weights=tuple(weights.get(task, 0.0) for task in kinds),
+        kinds=tuple(kinds.values()),
+        looks=tuple(task in run.looks for task in kinds),
     )
 
 
@@ -124,7 +127,10 @@ def _history(run: RecordedRun) -> Iterator[tuple[Cell, Outcome]]:
     """Cells with their outcomes, in the order in which the search received them; those of earlier
     searches come first.
     """
-    scores = {run.cells[record.key]: score for record, score in events.scored(run.records)}
+    scores = {
+        run.cells[record.key]: score
+        for record, score in chain(events.scored(run.records), events.scored(run.records, "look"))
+    }
     # while a search goes on, the order is that of its decisions
     picks = run.picks
     if run.result:

@@ -29,7 +29,7 @@ from daskmetrics.core.events import (
     standing,
 )
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.names import Arm, Cell, Checkpoint, step_of, training_order
+from daskmetrics.core.names import Arm, Cell, Checkpoint, Key, step_of, training_order
 from daskmetrics.core.outcomes import Difference, difference, mean_difference, means_of
 from daskmetrics.core.results import Scored
 from daskmetrics.execution.journal import holder, read
@@ -117,6 +117,8 @@ class RecordedRun:
     ) -> bool:
         """Whether a record of an earlier configuration counts; ``before`` was its plan."""
         cell = self.cells.get(record.key)
+        if record.kind == "look":  # of use to the latest search alone
+            return record.key in {key for key, _ in self._asked}
         if record.kind == "fresh":
             cell = Cell.parse(record.name)
         checkpoint = cell.arm.checkpoint if cell else Checkpoint.parse(record.name)
@@ -142,6 +144,13 @@ class RecordedRun:
     def tasks(self) -> Mapping[str, Mapping[str, str]]:
         """Kind and main score of each task, by name."""
         return self.start.tasks
+
+    @property
+    def looks(self) -> Mapping[str, str]:
+        """The task that each look is at, by the name of the look: a score of a share of its items,
+        which only the search uses.
+        """
+        return self.start.looks
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -170,6 +179,11 @@ class RecordedRun:
         and others.
         """
         return self._scores("score")
+
+    @cached_property
+    def looked(self) -> dict[Arm, dict[str, Scored]]:
+        """The same for looks, by arm and name of the look."""
+        return self._scores("look")
 
     @cached_property
     def fresh(self) -> dict[Arm, dict[str, Scored]]:
@@ -228,10 +242,17 @@ class RecordedRun:
     @cached_property
     def picks(self) -> tuple[Mapping[str, Any], ...]:
         """The decisions of the latest search, in order: index, cell, stage, cost and reason."""
-        notes = [
-            entry.note for entry in self.entries if isinstance(entry, UnitAsked) and entry.pick
+        return tuple(pick for _, pick in self._asked)
+
+    @cached_property
+    def _asked(self) -> list[tuple[Key, Mapping[str, Any]]]:
+        """The decisions of the latest search, each with the key of its unit."""
+        asked = [entry for entry in self.entries if isinstance(entry, UnitAsked) and entry.pick]
+        return [
+            (entry.key, entry.note["pick"])
+            for entry in asked
+            if entry.note["search"] == asked[-1].note["search"]
         ]
-        return tuple(note["pick"] for note in notes if note["search"] == notes[-1]["search"])
 
     @cached_property
     def result(self) -> SearchEnded | None:
@@ -314,7 +335,8 @@ class RecordedRun:
     @property
     def cells_open(self) -> int:
         """Cells that the latest search decided on and that have no result yet."""
-        answered = {self.cells[record.key] for record in self.records if record.kind == "score"}
+        kinds = ("score", "look")
+        answered = {self.cells[record.key] for record in self.records if record.kind in kinds}
         return sum(cell_of(pick) not in answered for pick in self.picks)
 
     def finished_search(self) -> SearchEnded:

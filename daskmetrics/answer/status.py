@@ -35,6 +35,7 @@ FRESH = 60.0  # seconds after which a sample no longer says what happens now
 REASONS = {
     "": "it waits for work from the driver",
     "score": "it scores on its CPU",
+    "look": "it scores on its CPU",
     "measure": "it loads a checkpoint, or computes on its CPU",
     "encode": "it loads a checkpoint or texts",
     "train": "it loads data, or writes a checkpoint",
@@ -55,7 +56,8 @@ class RunStatus:
     counts: Mapping[str, Mapping[str, int]]
     arms: int
     checkpoints: int
-    cells: Mapping[str, int]  # scores of an exhaustive sweep, recorded, and still asked for
+    # scores of an exhaustive sweep, recorded, and still asked for; recorded looks
+    cells: Mapping[str, int]
     leader: Mapping[str, Arm | float] | None  # its name, mean score and standard error
     best: Arm | None
     cost: Cost
@@ -83,6 +85,7 @@ def status_of(run: RecordedRun) -> RunStatus:
             "planned": run.cells_planned,
             "scored": run.counts["score", "ok"],
             "open": run.cells_open,
+            "looks": run.counts["look", "ok"],
         },
         leader=leader and {"arm": leader[0], "score": leader[1][0], "stderr": leader[1][1]},
         best=run.result.best_arm if run.result else None,

@@ -204,7 +204,9 @@ def recommended_arm(posterior: Posterior, finished: Observations, usable: Bools)
     seen = finished.scores.by_cell()
     is_complete = _all_scored(problem, seen)
     arms = np.arange(len(problem.arms))
-    has_score = np.isin(arms, seen.arm)
+    has_score = np.isin(arms, seen.arm[~problem.is_look[seen.task]])
+    if not has_score.any():  # while a search has only looked
+        has_score = np.isin(arms, seen.arm)
     candidates = has_score & usable
     if not candidates.any():
         candidates = has_score
@@ -488,4 +490,4 @@ def distances(posterior: Posterior, leader: int, usable: Bools) -> tuple[Ints, F
 
 def _kinds_seen(problem: Problem, cells: Bools) -> Bools:
     """Whether each of some arms has one of the cells (a, T) in a task of every kind (a, K)."""
-    return np.asarray(cells @ problem.kind_membership > 0)
+    return np.asarray((cells & ~problem.is_look) @ problem.kind_membership > 0)

@@ -57,6 +57,10 @@ class Problem:
     kinds : tuple of str, length T, or None
         Kind of every task: scores of one kind are more alike than those of different kinds. A task
         with an empty kind is a kind of its own; None for all.
+    looks : tuple of bool, length T, or None
+        Which tasks are looks: scores of a share of the items of another task, with weight 0. A
+        search pays for them for what they tell of that task; the exhaustive cost is without them.
+        None: none of them.
     default : Checkpoint or None
         Every arm is compared with its last layer; None for the last checkpoint of the arm's own
         model, which is what one would use without a search.
@@ -77,6 +81,7 @@ class Problem:
     load_cost: Floats | None = None
     kinds: tuple[str, ...] | None = None
     default: Checkpoint | None = None
+    looks: tuple[bool, ...] | None = None
 
     def __post_init__(self) -> None:
         arms = len(self.arms)
@@ -102,6 +107,13 @@ class Problem:
         if self.kinds is not None and len(self.kinds) != tasks:
             raise DataError(
                 f"kinds must name the kind of each of the {tasks} tasks; got {len(self.kinds)}."
+            )
+        if self.looks is not None and (
+            len(self.looks) != tasks or self.objective_weights[self.is_look].any()
+        ):
+            raise DataError(
+                f"looks must say of each of the {tasks} tasks whether it is one, and the weight of"
+                f" a look must be 0; got {self.looks} with weights {self.weights}."
             )
         if self.default and not len(self._layers_of(self.default)):
             raise DataError(
@@ -145,6 +157,13 @@ class Problem:
     def in_objective(self) -> Bools:
         """Tasks with a positive weight (T,): a recommended arm is measured on these."""
         return np.asarray(self.objective_weights > 0)
+
+    @cached_property
+    def is_look(self) -> Bools:
+        """Tasks that are looks (T,): what they give is no score of a task."""
+        if self.looks is None:
+            return np.zeros(len(self.tasks), dtype=bool)
+        return np.array(self.looks, dtype=bool)
 
     @cached_property
     def load_costs(self) -> Floats:
@@ -237,11 +256,11 @@ class Problem:
 
     @cached_property
     def exhaustive_cost(self) -> float:
-        """Cost of all cells together; each encoding and each load counts once."""
+        """Cost of all cells together but looks; each encoding and each load counts once."""
         arms = np.unique(self.first_of_checkpoint)
-        return float(
-            self.score_cost.sum() + self.encode_cost[arms].sum() + self.load_costs[arms].sum()
-        )
+        scoring = np.where(self.is_look, 0.0, self.score_cost)
+        encoding = np.where(self.is_look, 0.0, self.encode_cost[arms])
+        return float(scoring.sum() + encoding.sum() + self.load_costs[arms].sum())
 
     def cell(self, arm: int, task: int) -> Cell:
         return Cell(self.arms[arm], self.tasks[task])

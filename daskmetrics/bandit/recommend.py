@@ -99,8 +99,8 @@ class Recommendation:
     top : tuple of ArmSummary
         The arms with the greatest expected objectives, best first; those with all scores in the
         order of these.
-    cells, failed : int
-        Numbers of measured and of failed cells.
+    cells, failed, looks : int
+        Numbers of scores, of failed cells, and of looks.
     spent, budget, exhaustive : float
         Costs, in the problem's unit; confirming the best arm may exceed the budget.
     """
@@ -121,6 +121,7 @@ class Recommendation:
     spent: float
     budget: float
     exhaustive: float
+    looks: int = 0
 
     @property
     def arm(self) -> Arm:
@@ -140,7 +141,8 @@ def recommend(state: State, budget: float, spent: float, within: float = WITHIN)
     """Recommend the best arm of a state; raises UndefinedError if no cell was measured."""
     problem, seen = state.problem, state.observations
     failed = len(state.finished) - len(seen)
-    if not len(seen):
+    looks = int(problem.is_look[seen.task].sum())
+    if len(seen) == looks:
         raise UndefinedError(
             f"No candidate can be recommended: no score is known and {failed} failed. See the"
             " journal for the reasons."
@@ -163,11 +165,12 @@ def recommend(state: State, budget: float, spent: float, within: float = WITHIN)
         credible=tuple(problem.arms[arm] for arm in certainty.credible),
         top=tuple(_summary(state, posterior, int(arm)) for arm in _ranking(state)[:TOP]),
         reward=problem.reward,
-        cells=len(seen),
+        cells=len(seen) - looks,
         failed=failed,
         spent=spent,
         budget=budget,
         exhaustive=problem.exhaustive_cost,
+        looks=looks,
     )
 
 
@@ -187,7 +190,7 @@ def _summary(
 ) -> ArmSummary:
     problem = state.problem
     seen = state.observations
-    rows = np.flatnonzero(seen.arm == arm)
+    rows = np.flatnonzero((seen.arm == arm) & ~problem.is_look[seen.task])
     scores = {
         problem.tasks[seen.task[i]]: ScoreEstimate(float(seen.score[i]), float(seen.stderr[i]))
         for i in rows
@@ -329,9 +332,9 @@ def champions(state: State, kinds: Mapping[str, str]) -> tuple[Champion, ...]:
     state : State
         Pending cells do not count as observed.
     kinds : mapping of str to str
-        Kind of each task, by name.
+        Kind of each task, by name; a task without one is a look.
     """
-    distinct = sorted({kinds[task] for task in state.problem.tasks})
+    distinct = sorted(set(kinds.values()))
     if len(distinct) < 2 or not len(state.observations):
         return ()
     return tuple(_champion(state, kinds, kind) for kind in distinct)
@@ -340,7 +343,7 @@ def champions(state: State, kinds: Mapping[str, str]) -> tuple[Champion, ...]:
 def _champion(state: State, kinds: Mapping[str, str], kind: str) -> Champion:
     problem = state.problem
     seen = state.observations
-    of_kind = np.array([kinds[task] == kind for task in problem.tasks])
+    of_kind = np.array([kinds.get(task) == kind for task in problem.tasks])
     weights = of_kind * problem.objective_weights
     if not weights.any():
         weights = of_kind.astype(float)

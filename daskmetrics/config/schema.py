@@ -335,6 +335,15 @@ class Search(Section):
         ),
         examples=["fresh"],
     )
+    items: Literal["whole", "adaptive"] = Field(
+        "whole",
+        description=(
+            "Items that a score is computed from: `whole` takes all of a task, `adaptive` also looks"
+            " at a sixteenth of the items of large tasks of one's own texts, where encoding costs"
+            " nearly all. Only whole scores are compared and reported."
+        ),
+        examples=["adaptive"],
+    )
     device: Literal["cpu", "gpu"] = Field(
         "cpu",
         description="Device whose speed is assumed when costs are compared.",

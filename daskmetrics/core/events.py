@@ -40,6 +40,8 @@ class RunStarted:
     # what is doubtful about the weights of a model or the data of a task
     warnings: Sequence[str] = ()
     config: Plain = field(default_factory=dict)  # the whole configuration
+    # the task that each look is at, by the name of the look
+    looks: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -243,6 +245,7 @@ class SearchEnded:
     ending: str = ""  # why it ended (`bandit.Learner.ending`)
     # the arms that were scored on items kept back from the search, the best arm first
     fresh: Sequence[str] = ()
+    looks: int = 0  # scores of a share of a task's items, beside the cells
 
     @property
     def best_arm(self) -> Arm:
@@ -430,7 +433,7 @@ def measured(entries: Iterable[Event]) -> Iterator[tuple[Record, Measured]]:
 
 def scored(entries: Iterable[Event], kind: str = "score") -> Iterator[tuple[Record, Scored]]:
     """The records of scores among entries, with their results; ``kind`` may be ``fresh``, for items
-    that were kept back from the search.
+    that were kept back from the search, or ``look``.
     """
     return (result for result in with_results(entries, Scored) if result[0].kind == kind)
 

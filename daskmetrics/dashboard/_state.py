@@ -215,8 +215,8 @@ class LiveState:
                     for name, value in zip(names, row, strict=True):
                         if name in self.metrics and value is not None:
                             self.values[name][arms] = value
-            case Scored(score=score, stderr=stderr) if record.kind == "score":
-                self._score(Cell.parse(record.name), score, stderr)
+            case Scored(score=score, stderr=stderr) if record.kind in ("score", "look"):
+                self._score(Cell.parse(record.name), score, stderr)  # a look is at no task
                 if decision:
                     decision.score = score
 

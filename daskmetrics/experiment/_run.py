@@ -239,6 +239,7 @@ def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
             aliases={str(checkpoint): names for checkpoint, names in experiment.aliases.items()},
             warnings=experiment.warnings,
             config=config,
+            looks=search.looks_at(experiment),
         )
     )
     _lay_out(_plan(experiment), folder, journal)
@@ -518,7 +519,8 @@ class _RunDriver:
         def show(record: Record) -> None:
             self._show(record, min(100.0, learner.spent * share))
             publisher.send_computed(partial(search.posterior, experiment, learner))
-            scores.add(record)
+            if record.kind == "score":
+                scores.add(record)
 
         records = list(self.journal.records())
         with _ScoreWriter(self.folder.store, self.plan, records) as scores:
@@ -542,6 +544,7 @@ class _RunDriver:
         cells = {
             experiment.score_key(pick.cell.arm, experiment.by_task[pick.cell.task]): pick.cell
             for pick in learner.picks
+            if pick.cell.task in experiment.kinds
         }
         scores: dict[Arm, dict[str, Scored]] = {}
         for record, result in scored(self.journal.records()):
@@ -593,5 +596,5 @@ class _RunDriver:
             self.display.message(
                 f"[yellow]{record.kind} {record.name}: {record.status}, {reason}[/]"
             )
-        phase = "search" if record.kind == "score" else record.kind
+        phase = "search" if record.kind in ("score", "look") else record.kind
         self.display.advance(phase, record_text(record), spent)

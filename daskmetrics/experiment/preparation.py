@@ -26,7 +26,7 @@ from daskmetrics.metrics import Metric
 from daskmetrics.metrics.views import AUGMENTATION
 from daskmetrics.store import Axis, Template, score_key
 from daskmetrics.tasks import Task
-from daskmetrics.tasks.examples import KINDS, divide
+from daskmetrics.tasks.examples import KINDS, ExampleTask, divide
 
 VERSION = 3  # of the computation: increase it when equal inputs no longer give equal numbers
 
@@ -48,6 +48,8 @@ class Experiment:
     policy: Policy  # chooses the cells of the search
     # the same tasks on the items that `search.confirm: fresh` keeps back from the search
     fresh: tuple[Task, ...] = ()
+    # looks at the tasks, of which a search takes those that pay (`search.build_problem`)
+    looks: tuple[ExampleTask, ...] = ()
     # revisions of equal content that are measured as one checkpoint, by the checkpoint
     aliases: Mapping[Checkpoint, tuple[str, ...]] = field(default_factory=dict)
     # what is doubtful about weights or data; each begins with the model or task
@@ -95,7 +97,8 @@ class Experiment:
 
     @cached_property
     def by_task(self) -> Mapping[str, Task]:
-        return {task.name: task for task in self.tasks}
+        """The tasks and the looks at them, by name."""
+        return {task.name: task for task in (*self.tasks, *self.looks)}
 
     @cached_property
     def by_model(self) -> Mapping[str, Suite]:
@@ -118,7 +121,7 @@ class Experiment:
     @property
     def task_weights(self) -> dict[str, float]:
         """The same by task."""
-        return dict(zip(self.by_task, self.weights, strict=True))
+        return dict(zip(self.kinds, self.weights, strict=True))
 
     @cached_property
     def prompts_key(self) -> Key:
@@ -140,10 +143,13 @@ class Experiment:
         search = self.config.search.model_dump(mode="json")
         # keys of earlier versions: runs keep theirs
         search |= {"metrics": False, "spend": None, "wall_hours": None}
+        if search["items"] == "whole":
+            del search["items"]
+        looks = [look.key for look in self.looks]
         readouts = []
         if any(suite.has_readouts for suite in self.suites):
             readouts.append([suite.readouts for suite in self.suites])
-        return content_key("run", self.numbers_key, search, *readouts)
+        return content_key("run", self.numbers_key, search, *looks, *readouts)
 
     @cached_property
     def metric_keys(self) -> tuple[Key, ...]:
@@ -228,6 +234,10 @@ def prepare(
     fresh: tuple[Task, ...] = ()
     if config.search.confirm == "fresh":
         chosen_tasks, fresh = divide(chosen_tasks, FRESH_SHARE)
+    looks: list[ExampleTask] = []
+    if config.search.items == "adaptive":
+        own = (task for task in chosen_tasks if isinstance(task, ExampleTask))
+        looks += filter(None, (task.look() for task in own))
     trainings = train.suites_to_train(config)
     located = _located(config, trainings, on_message)
     prompts = draw_prompts(config)
@@ -270,6 +280,7 @@ def prepare(
         prompts=prompts,
         policy=policy,
         fresh=fresh,
+        looks=tuple(looks),
         aliases=aliases,
         warnings=tuple(warnings),
     )

@@ -107,7 +107,8 @@ class SearchSource:
             arm = pick.cell.arm
             task = self.experiment.by_task[pick.cell.task]
             note = {"search": self.key, "seed": self.learner.seed, "pick": pick.as_dict()}
-            unit = score_unit(self.experiment, arm, task, self.scratch, "score", note)
+            kind = "look" if task in self.experiment.looks else "score"
+            unit = score_unit(self.experiment, arm, task, self.scratch, kind, note)
             self._running[unit.key] = pick, self.experiment.encode_key(arm.checkpoint, task)
             units.append(unit)
         self._most_running = max(self._most_running, len(self._running))
@@ -286,7 +287,7 @@ def carried_on(
     """
     cells = {
         experiment.score_key(arm, task): Cell(arm, task.name)
-        for arm, task in product(problem.arms, experiment.tasks)
+        for arm, task in product(problem.arms, experiment.by_task.values())
     }
     decided_cells = {pick.cell for pick in decided}
     recorded = (cells[record.key] for record in records if record.key in cells)
@@ -337,26 +338,68 @@ def build_problem(
 ) -> Problem:
     """The problem of these suites; a preview unless it may ``read`` the tasks' data, which is then
     fetched. By default costs are those of the configured device.
+
+    Looks are among the tasks where they pay (`looks_of`).
     """
+    problem = _problem_of(experiment, experiment.tasks, suites, costs, read)
+    if looks := looks_of(experiment, problem):
+        problem = _problem_of(experiment, (*experiment.tasks, *looks), suites, costs, read)
+    return problem
+
+
+def looks_of(experiment: Experiment, problem: Problem) -> list[Task]:
+    """The looks that pay in a search of whole tasks: those at tasks whose encoding costs nearly all.
+
+    They do not pay where every score can be had, where scores are counted and not their cost, or
+    for a policy that asks no posterior.
+    """
+    section = experiment.config.search
+    if not experiment.looks or section.policy != "race" or section.cells:
+        return []
+    if budget(section, problem).share == 1:
+        return []
+    nearly_all = {
+        task: bool(problem.shares_encoding[:, i].all()) for i, task in enumerate(problem.tasks)
+    }
+    return [look for look in experiment.looks if nearly_all[look.look_of]]
+
+
+def looks_at(experiment: Experiment) -> dict[str, str]:
+    """The task that each look of the search is at, by the name of the look."""
+    if not experiment.looks:
+        return {}
+    problem = build_problem(experiment, experiment.suites)
+    return {look.name: look.look_of for look in experiment.looks if look.name in problem.tasks}
+
+
+def _problem_of(
+    experiment: Experiment,
+    tasks: Sequence[Task],
+    suites: Sequence[Suite],
+    costs: CostModel | None,
+    read: bool,
+) -> Problem:
     arms = grid(suites)
     checkpoints = {arm.checkpoint for arm in arms}
     baseline = experiment.baseline
     if baseline not in checkpoints:  # it could not be measured
         baseline = arms[-1].checkpoint
-    sizes = [task_size(task, experiment.config.protocol, read) for task in experiment.tasks]
+    sizes = [task_size(task, experiment.config.protocol, read) for task in tasks]
     encode, score = _costs(
         experiment, arms, sizes, costs or CostModel(experiment.config.search.device)
     )
+    weights = experiment.task_weights
     return Problem(
         arms=arms,
-        tasks=tuple(experiment.by_task),
+        tasks=tuple(task.name for task in tasks),
         features=arm_features(suites),
         encode_cost=encode,
         score_cost=score,
         default=baseline if experiment.config.search.baseline else None,
         reward=experiment.config.search.reward,
-        weights=experiment.weights,
-        kinds=tuple(experiment.kinds.values()),
+        weights=tuple(weights.get(task.name, 0.0) for task in tasks),
+        kinds=tuple(task.kind for task in tasks),
+        looks=tuple(task in experiment.looks for task in tasks),
     )
 
 
@@ -501,7 +544,9 @@ def allotment_of(experiment: Experiment, exhaustive: float | None = None) -> All
 
 def fresh_problem(experiment: Experiment) -> Problem:
     """All arms and tasks with the costs of fresh items."""
-    return build_problem(replace(experiment, tasks=experiment.fresh, fresh=()), experiment.suites)
+    return build_problem(
+        replace(experiment, tasks=experiment.fresh, fresh=(), looks=()), experiment.suites
+    )
 
 
 def _dearest(fresh: Problem, arms: int) -> float:

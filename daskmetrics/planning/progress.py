@@ -83,7 +83,7 @@ def prediction(run: RecordedRun) -> Prediction | None:
     counts: Counter[str] = Counter()
     for record in run.records:
         phase = "search"
-        if record.kind not in ("score", "fresh"):
+        if record.kind not in ("score", "fresh", "look"):
             phase = f"{record.kind} {Checkpoint.parse(record.name).model}"
         counts[phase] += 1
     phases = plan["phases"].items()

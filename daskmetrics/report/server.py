@@ -285,7 +285,8 @@ class _Page(RequestHandler):  # type: ignore[misc]  # tornado is followed withou
         decisions = []
         for pick in reversed(run.picks[-LATEST:]):
             cell = cell_of(pick)
-            decisions.append((pick, cell, run.recorded.get(cell.arm, {}).get(cell.task)))
+            scores = {**run.recorded.get(cell.arm, {}), **run.looked.get(cell.arm, {})}
+            decisions.append((pick, cell, scores.get(cell.task)))
         return {
             "title": name,
             "run": run,

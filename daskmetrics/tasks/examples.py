@@ -34,6 +34,11 @@ from daskmetrics.tasks.task import EmbeddingArray, Pooling, Role, Score, Task, c
 
 NAMED = 3  #: tasks that a message names
 FEWEST = 10  #: items that each part needs; a score of fewer says little
+LOOK = 16  #: one in so many items is in a look
+#: items that a task needs for looks: where they were found to pay, the smallest task had 2,300
+LOOKED_AT = 2000
+#: kinds of task on which looks were found to pay
+LOOKED_KINDS = ("classification", "clustering", "pair_classification", "sts")
 _GRADED = ("sts", "regression")
 
 
@@ -224,7 +229,13 @@ class ExampleTask(ABC):
     scoring: str = field(default="", kw_only=True)  # by default, as all tasks of its kind
     probe: str = field(default=probes.DEFAULT, kw_only=True)
     portion: Portion | None = field(default=None, kw_only=True)  # None: all items
+    look_of: str = field(default="", kw_only=True)  # the name of the task that this is a look at
     is_local = True
+
+    @property
+    def benchmark_name(self) -> str:
+        """The name of the data, by which models have prompts: a look has that of its task."""
+        return self.look_of or self.name
 
     @property
     def how(self) -> TaskKind:
@@ -253,6 +264,21 @@ class ExampleTask(ABC):
     def part(self, portion: Portion) -> Self:
         """The same task on a part of its items."""
         return replace(self, portion=portion)
+
+    def look(self) -> Self | None:
+        """The task on a sixteenth of its items, which a search may score first; None if that says
+        too little, or leaves too many texts to encode, such as all documents of a retrieval.
+
+        Its items are among those that a search may see if others are kept back.
+        """
+        examples = self.examples()
+        if self.kind not in LOOKED_KINDS or len(examples.items) < LOOKED_AT:
+            return None
+        portion = Portion(1 - 1 / LOOK, fresh=False)
+        look = replace(self, name=f"{self.name}@1/{LOOK}", look_of=self.name, portion=portion)
+        if len(look.texts()) * LOOK > 2 * len(examples.texts):
+            return None
+        return look
 
     def with_probe(self, probe: str) -> Self:
         """The same classification with another of `daskmetrics.tasks._probes.PROBES`."""
@@ -298,7 +324,7 @@ class ExampleTask(ABC):
         """What a part adds to the content key; nothing for all of it."""
         if self.portion is None:
             return []
-        return [["portion", self.name, self.portion.share, self.portion.fresh]]
+        return [["portion", self.benchmark_name, self.portion.share, self.portion.fresh]]
 
 
 def divide(tasks: Sequence[Task], share: float) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
@@ -343,7 +369,7 @@ def _part_of(task: ExampleTask, portion: Portion) -> Examples:
     labels = np.zeros(len(items))
     if examples.labels and task.kind not in _GRADED:
         labels = examples.grades
-    names = [content_key("portion", task.name, item) for item in items]
+    names = [content_key("portion", task.benchmark_name, item) for item in items]
     fresh = kept_back(names, labels, portion.share)
     chosen = np.flatnonzero(fresh == portion.fresh)
     problem = ""

@@ -96,7 +96,8 @@ class FileTask(ExampleTask):
 
     def whole(self) -> Examples:
         """The content of the file; an error if it has changed since the task was resolved."""
-        return self.held or _read_examples(replace(self, portion=None))
+        whole = replace(self, name=self.benchmark_name, look_of="", portion=None)
+        return self.held or _read_examples(whole)
 
 
 def file_task(path: str, options: Mapping[str, str]) -> FileTask:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from daskmetrics.bandit import Outcome, arm_features
+from daskmetrics.bandit import Learner, Outcome, Pick, arm_features, policy_named
 from daskmetrics.bandit.costs import PaidCosts
 from daskmetrics.bandit.problem import Observations
 from daskmetrics.core.errors import DataError
@@ -101,3 +101,41 @@ def test_observations_do_not_depend_on_their_order():
 def test_a_failure_is_never_a_number(outcome):
     with pytest.raises(DataError, match="finite"):
         Outcome(*outcome)
+
+
+@pytest.fixture
+def looking(world):
+    """A problem with a look at its first task."""
+    whole = world().problem
+    tasks, arms = len(whole.tasks), len(whole.arms)
+    return replace(
+        whole,
+        tasks=(*whole.tasks, "look"),
+        encode_cost=np.column_stack([whole.encode_cost, whole.encode_cost[:, 0] / 16]),
+        score_cost=np.column_stack([whole.score_cost, np.ones(arms)]),
+        kinds=(*whole.kind_names, whole.kind_names[0]),
+        weights=(*[1.0] * tasks, 0.0),
+        looks=(*[False] * tasks, True),
+    )
+
+
+def test_looks_have_no_weight_and_are_no_part_of_the_exhaustive_cost(world, looking):
+    assert looking.exhaustive_cost == pytest.approx(world().problem.exhaustive_cost)
+    with pytest.raises(DataError, match="the weight of a look must be 0"):
+        replace(looking, weights=None)
+
+
+def test_an_arm_with_looks_alone_is_never_recommended(looking):
+    first, other, look = 0, len(looking.arms) - 1, len(looking.tasks) - 1
+    cells = [(first, 0, 0.5), (first, look, 0.4), (other, look, 0.9)]
+    picks = [
+        Pick(i, looking.cell(arm, task), "search", 0.0, {}, known=i)
+        for i, (arm, task, _) in enumerate(cells)
+    ]
+    learner = Learner(looking, policy_named("race"), budget=0.5, window=1, seed=0, decided=picks)
+    for i, (_, _, score) in enumerate(cells):
+        learner.tell(i, Outcome(score, 0.01))
+    best = learner.recommendation()
+    assert best.arm == looking.arms[first]
+    assert best.best.scores.keys() == {looking.tasks[0]}
+    assert (best.cells, best.looks) == (1, 2)

@@ -1,0 +1,122 @@
+"""Looks: scores of a sixteenth of a task's items, for the search alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import daskmetrics as dm
+from daskmetrics import config
+from daskmetrics.answer.posterior import posterior_of
+from daskmetrics.answer.status import status_of
+from daskmetrics.core.costs import CostModel
+from daskmetrics.core.files import RunFolder
+from daskmetrics.experiment import maintenance as maintenance
+from daskmetrics.experiment import search as search
+from daskmetrics.planning.preview import preview
+from daskmetrics.report import Run
+from daskmetrics.tasks import examples as examples
+from tests.experiment.conftest import SMALL
+from tests.experiment.test_search import Bench
+
+LOOKS = {"items": "adaptive", "budget": 0.5}
+
+
+def assume_slow_models(patch):
+    """Encoding costs nearly all, and tasks of a few hundred items are large."""
+    patch.setattr(examples, "LOOKED_AT", 300)
+    patch.setattr(CostModel, "encode_seconds", lambda self, hidden, depth, size: size.tokens / 10)
+
+
+@pytest.fixture(autouse=True)
+def slow_models(monkeypatch):
+    assume_slow_models(monkeypatch)
+
+
+def columns(experiment):
+    return search.build_problem(experiment, experiment.suites).tasks
+
+
+def test_a_search_looks_at_large_tasks_that_cost_their_encoding(prepared, monkeypatch, tmp_path):
+    plain, looking = prepared(search={"budget": 0.5}), prepared(search=LOOKS)
+    assert columns(plain) == ("stdlib:order", "stdlib:package")
+    assert columns(looking) == (
+        "stdlib:order",
+        "stdlib:package",
+        "stdlib:order@1/16",
+        "stdlib:package@1/16",
+    )
+    assert looking.key != plain.key and looking.numbers_key == plain.numbers_key
+    assert looking.template({}).key == plain.template({}).key
+    costs = [search.build_problem(e, e.suites).exhaustive_cost for e in (plain, looking)]
+    assert costs[0] == pytest.approx(costs[1])
+    rows = dict(preview(looking, RunFolder(tmp_path)).rows)
+    assert rows["looks"] == "at a sixteenth of the items of 2 tasks"
+    monkeypatch.setattr(examples, "LOOKED_AT", 10_000)
+    assert columns(prepared(search=LOOKS)) == ("stdlib:order", "stdlib:package")
+    monkeypatch.undo()  # scores cost as much as encodings
+    assert columns(looking) == ("stdlib:order", "stdlib:package")
+
+
+@pytest.mark.parametrize("changes", [{"budget": 1.0}, {"cells": 9}, {"policy": "random"}], ids=str)
+def test_where_looks_do_not_pay_a_search_scores_whole_tasks(prepared, changes):
+    assert columns(prepared(search={**LOOKS, **changes})) == ("stdlib:order", "stdlib:package")
+
+
+def test_a_search_with_looks_resumes_and_recommends_by_whole_scores(prepared):
+    quiet, broken = (Bench(prepared(search=LOOKS)) for _ in range(2))
+    units = quiet.drive()
+    assert {unit.kind for unit in units} == {"score", "look"}
+    assert all(("@1/16" in unit.name) == (unit.kind == "look") for unit in units)
+    broken.drive(stop_after=7)
+    resumed = Bench(prepared(search=LOOKS), decided=search.decided(broken.entries, broken.key))
+    resumed.drive()
+    assert resumed.learner.picks == quiet.learner.picks
+    best = resumed.learner.recommendation()
+    assert best.looks == sum(unit.kind == "look" for unit in units)
+    assert best.cells == len(units) - best.looks
+    assert best.best.scores.keys() <= {"stdlib:order", "stdlib:package"} and best.best.scores
+
+
+def test_the_finalists_are_scored_on_fresh_items_of_whole_tasks(prepared):
+    kept = prepared(search={**LOOKS, "confirm": "fresh"})
+    assert len(columns(kept)) == 4
+    assert search.fresh_problem(kept).tasks == ("stdlib:order", "stdlib:package")
+
+
+@pytest.fixture(scope="module")
+def looked(tmp_path_factory):
+    """A real run whose search looks."""
+    folder = tmp_path_factory.mktemp("looked")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DASKMETRICS_CACHE", str(folder / "cache"))
+        assume_slow_models(patch)
+        settings = {**SMALL, "metrics": [], "search": LOOKS, "cluster": {"workers": 1}}
+        yield dm.run(config.parse(settings), folder=folder / "run")
+
+
+def test_a_run_counts_looks_as_looks_and_shows_no_score_of_them(looked):
+    run = Run(looked.folder.path)
+    status, answer = status_of(run), run.answer
+    assert status.cells["looks"] == answer.looks == run.counts["look", "ok"] > 0
+    assert status.cells["scored"] == answer.scored == run.counts["score", "ok"] > 0
+    assert status.cells["planned"] == len(run.tasks) * run.start.arms
+
+    shown = [str(part) for part in (answer, run.to_frame(), run.scores, run.leaderboard())]
+    assert not any("@1/16" in text for text in shown)
+    assert {task for scores in run.recorded.values() for task in scores} <= {
+        "stdlib:order",
+        "stdlib:package",
+    }
+    assert not maintenance.verify(run.folder).damages
+
+
+def test_the_posterior_of_a_run_is_that_of_its_search(looked):
+    run = Run(looked.folder.path)
+    posterior = posterior_of(run)
+    index = posterior.problem.arm_index[run.result.best_arm]
+    assert posterior.posterior.mean[index] == run.result.best["value"]
+    without = replace(posterior.problem, looks=None)
+    assert np.isclose(without.exhaustive_cost, 2 * posterior.problem.exhaustive_cost)
