@@ -234,11 +234,18 @@ class Meter:
 
     def progressed(self, program: Program, progress: Progress) -> None:
         if self.latest:
-            before = self.latest[1].step
-            # a bar of each epoch begins again
-            self.steps += progress.step - (before if before <= progress.step else 0)
+            before = self.latest[1]
+            self.steps += progress.step
+            # a bar of each epoch begins again, also where each shows its last step alone
+            if before.step <= progress.step and not begins_epoch(before, progress):
+                self.steps -= before.step
         self.latest = time.perf_counter(), progress
         self.first = self.first or self.latest
+
+
+def begins_epoch(before: Progress, progress: Progress) -> bool:
+    """Whether the bar of another epoch is shown."""
+    return progress.is_of_epoch and progress.numbers.get("epoch") != before.numbers.get("epoch")
 
 
 def epochs_done(progress: Progress) -> float:
