@@ -109,7 +109,7 @@ class LiveState:
             case events.RunStarted():
                 self.name = message.name
                 self.phase = "measuring"
-                self.planned.setdefault("measure", message.checkpoints)
+                self.planned["measure"] = message.checkpoints
                 self.planned["score"] = message.arms * len(message.tasks)
             case events.ObjectiveSet(weights=weights):
                 self.weights = np.array([weights.get(task, 0.0) for task in self.tasks])
@@ -118,7 +118,10 @@ class LiveState:
             case events.HistorySent():
                 self._began, self._before = now, self.progress[0]
             case events.UnitAsked():
-                self.open[message.key] = message.name
+                records = [self._units.get((kind, message.name)) for kind in KINDS]
+                # a run that grows asks again for what it has recorded
+                if message.key not in {record.key for record in records if record}:
+                    self.open[message.key] = message.name
                 self._decide(message)
             case events.UnitsRetried():
                 for unit, record in list(self._units.items()):

@@ -235,11 +235,19 @@ class Meter:
 
     @property
     def steps(self) -> int:
-        """From the first report to the last; a bar of each epoch begins again."""
+        """From the first report to the last."""
         steps = 0
         for (_, before), (_, after) in pairwise(self.reports):
-            steps += after.step - (before.step if before.step <= after.step else 0)
+            steps += after.step
+            # a bar of each epoch begins again, also where each shows its last step alone
+            if before.step <= after.step and not begins_epoch(before, after):
+                steps -= before.step
         return steps
+
+
+def begins_epoch(before: Progress, progress: Progress) -> bool:
+    """Whether the bar of another epoch is shown."""
+    return progress.is_of_epoch and progress.numbers.get("epoch") != before.numbers.get("epoch")
 
 
 def epochs_done(progress: Progress) -> float:

@@ -717,7 +717,7 @@ class Proposal:
         labels: dict[Option, list[str]] = defaultdict(list)
         for suggestion in self.suggestions:
             labels[suggestion.option].append(suggestion.label)
-        reasons = [f"it is the {' and '.join(labels.pop(best.option))} option"]
+        reasons = [f"it is the {listed(labels.pop(best.option))} option"]
         if best.ties:
             better, number = "cheapest", "times"
             if best.label == "cheapest":
@@ -731,7 +731,7 @@ class Proposal:
             cost = spent(choice, self.options).value / max(spent(other, self.options).value, 1e-9)
             reasons.append(
                 f"{time:.2g} x the time and {cost:.2g} x the cost of {other.number}, the"
-                f" {' and '.join(of_other)} option"
+                f" {listed(of_other)} option"
             )
         return f"Option {choice.number} is recommended: {'; '.join(reasons)}."
 

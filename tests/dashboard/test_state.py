@@ -12,6 +12,7 @@ from daskmetrics.core.events import (
     HistorySent,
     ObjectiveSet,
     Record,
+    RunStarted,
     SearchStarted,
     UnitAsked,
     UnitsPlanned,
@@ -184,6 +185,14 @@ def test_what_is_being_measured_is_what_was_asked_for_and_has_no_record(live):
     live.receive([UnitAsked(f"measure-{name}", name, {}) for name in ("a@step0", "a@step1")], 1.0)
     live.receive([record("measure", "a@step0", {"layers": [], "names": [], "values": []})], 2.0)
     assert list(live.open.values()) == ["a@step1"] and live.recent == "a@step0"
+    live.receive([UnitAsked("measure-a@step0", "a@step0", {})], 3.0)
+    assert list(live.open.values()) == ["a@step1"], "a run that grows asks for all units again"
+
+
+def test_a_run_that_grows_has_as_many_checkpoints_as_its_latest_round(live, history):
+    start = next(message for message in history.opening() if isinstance(message, RunStarted))
+    live.receive([replace(start, checkpoints=2 * start.checkpoints)], 1.0)
+    assert live.planned["measure"] == 2 * start.checkpoints
 
 
 def test_unknown_arms_and_messages_are_ignored(live):

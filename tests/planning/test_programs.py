@@ -130,6 +130,14 @@ def test_the_bars_of_epochs_are_one_course_of_steps(tmp_path):
     assert epochs_done(Progress(3, 4)) == 0 and epochs_done(Progress(3, 4, {"epoch": 1.5})) == 1.5
 
 
+def test_the_last_steps_of_epochs_alone_are_counted(tmp_path):
+    meter = Meter()
+    for epoch in (1, 2, 3):
+        progress = Progress(4, 4, {"epoch": epoch}, is_of_epoch=True)
+        meter.progressed(Program("mine", ("train.py",), tmp_path, 1, least=1), progress)
+    assert meter.steps == 8
+
+
 def test_a_calibration_has_the_steps_of_every_number_of_ranks():
     trials = [
         BenchTrial(ranks, 1.0, ((1.0,),), (Sample("program", "p", (1.0,), 1.0, ranks, steps),))
