@@ -107,7 +107,8 @@ def _problem(run: RecordedRun) -> Problem:
         raise DataError(f"The run in '{run.folder.path}' has {missing}.")
     arms = tuple(chain.from_iterable(suite.arms() for suite in suites))
     kinds = run.kinds
-    kinds |= {look: kinds[task] for look, task in run.looks.items()}
+    asked = {cell_of(pick).task for pick in run.picks}
+    kinds |= {look: kinds[task] for look, task in run.looks.items() if look in asked}
     ones = np.ones((len(arms), len(kinds)))
     weights = run.weights
     return Problem(

@@ -118,7 +118,7 @@ class RecordedRun:
         """Whether a record of an earlier configuration counts; ``before`` was its plan."""
         cell = self.cells.get(record.key)
         if record.kind == "look":  # of use to the latest search alone
-            return record.key in {key for key, _ in self._asked}
+            return record.key in self._asked
         if record.kind == "fresh":
             cell = Cell.parse(record.name)
         checkpoint = cell.arm.checkpoint if cell else Checkpoint.parse(record.name)
@@ -242,17 +242,17 @@ class RecordedRun:
     @cached_property
     def picks(self) -> tuple[Mapping[str, Any], ...]:
         """The decisions of the latest search, in order: index, cell, stage, cost and reason."""
-        return tuple(pick for _, pick in self._asked)
+        return tuple(self._asked.values())
 
     @cached_property
-    def _asked(self) -> list[tuple[Key, Mapping[str, Any]]]:
-        """The decisions of the latest search, each with the key of its unit."""
+    def _asked(self) -> dict[Key, Mapping[str, Any]]:
+        """The decisions of the latest search, by the key of the unit."""
         asked = [entry for entry in self.entries if isinstance(entry, UnitAsked) and entry.pick]
-        return [
-            (entry.key, entry.note["pick"])
+        return {
+            entry.key: entry.note["pick"]
             for entry in asked
             if entry.note["search"] == asked[-1].note["search"]
-        ]
+        }
 
     @cached_property
     def result(self) -> SearchEnded | None:

@@ -22,7 +22,7 @@ from daskmetrics.bandit._state import (
     covering_costs,
 )
 from daskmetrics.bandit.costs import AssumedWorkers, PaidCosts
-from daskmetrics.bandit.model import IncrementalPosterior, first_max
+from daskmetrics.bandit.model import IncrementalPosterior
 from daskmetrics.bandit.problem import ROUNDING, Observations, Outcome, Problem
 from daskmetrics.bandit.recommend import WITHIN, Recommendation, leader_confidence, recommend
 from daskmetrics.core.errors import ConfigError, DataError
@@ -442,23 +442,14 @@ class Learner:
 
 
 def _confirmation(state: State) -> Choice | None:
-    """The cheapest missing cell of the leader, or else of what is compared with it, if all of these
-    are affordable.
-
-    If those of the leader are not, it is the arm that is expected to be the best of those that can
-    still be scored on every task; otherwise a worse one, which happens to have all scores, would be
-    reported.
+    """The cheapest missing cell of the finalist, or else of what is compared with it, if all of
+    these are affordable.
     """
     needed = state.problem.in_objective
-    missing_cost = state.cost[:, needed].sum(axis=1)
-    is_affordable = missing_cost <= state.remaining + ROUNDING * state.problem.exhaustive_cost
-    best = state.leader
-    if not is_affordable[best] and (is_affordable & state.usable).any():
-        best = first_max(state.posterior.mean, is_affordable & state.usable)
-    for arm in (best, int(state.problem.default_arms[state.recommended])):
+    for arm in (state.finalist, int(state.problem.default_arms[state.recommended])):
         missing = np.flatnonzero(~state.paid[arm] & needed)
         if len(missing) and state.usable[arm]:
-            if not is_affordable[arm]:
+            if not state.is_confirmable[arm]:
                 return None
             # expensive cells come last: they are saved if the leader changes before
             return Choice(arm, int(missing[np.argmin(state.cost[arm, missing])]))

@@ -164,8 +164,12 @@ class State:
         leader.
 
         Nothing is reserved if confirming would take more than `CONFIRM` of the whole budget: the
-        search makes better use of it.
+        search makes better use of it. Where it looks, too, it would spend all on looks, which
+        confirm nothing; so what the `finalist` lacks is reserved as long as it is affordable.
         """
+        if self.problem.is_look.any():
+            missing = self.confirming_cost[self.finalist]
+            return float(self.remaining - missing * self.is_confirmable[self.finalist])
         share = CONFIRM * self.budget
         if self.remaining > 2 * share:  # far from the end the leader need not be computed
             return self.remaining - share
@@ -173,6 +177,28 @@ class State:
         if missing > share:
             return self.remaining
         return self.remaining - missing
+
+    @cached_property
+    def confirming_cost(self) -> Floats:
+        """Cost of the tasks of the objective that each arm lacks (A,)."""
+        return np.asarray(self.cost[:, self.problem.in_objective].sum(axis=1))
+
+    @cached_property
+    def is_confirmable(self) -> Bools:
+        """Arms that the remaining budget can score on every task (A,)."""
+        affordable = self.remaining + ROUNDING * self.problem.exhaustive_cost
+        return np.asarray(self.confirming_cost <= affordable)
+
+    @cached_property
+    def finalist(self) -> int:
+        """The arm to score on every task: the leader, or else the arm that is expected to be the
+        best of those that can still be scored on every task; otherwise a worse one, which happens
+        to have all scores, would be reported.
+        """
+        candidates = self.is_confirmable & self.usable
+        if self.is_confirmable[self.leader] or not candidates.any():
+            return self.leader
+        return first_max(self.posterior.mean, candidates)
 
     @cached_property
     def open(self) -> Bools:
@@ -347,7 +373,7 @@ def _comparable(state: State, candidates: Bools) -> Bools:
     scores of different tasks say little of each other.
     """
     problem = state.problem
-    has_score = state.paid & ~_failed(state)
+    has_score = state.paid & ~_failed(state) & ~problem.is_look
     scores_of_arm = has_score.sum(axis=1)
     comparable = np.zeros_like(candidates)
     for model in range(len(problem.models)):

@@ -251,8 +251,9 @@ class Problem:
 
     @cached_property
     def arm_cost(self) -> Floats:
-        """Cost of each arm alone on all tasks, its checkpoint loaded once (A,)."""
-        return np.asarray((self.encode_cost + self.score_cost).sum(axis=1) + self.load_costs)
+        """Cost of each arm alone on all tasks but looks, its checkpoint loaded once (A,)."""
+        cost = np.where(self.is_look, 0.0, self.encode_cost + self.score_cost)
+        return np.asarray(cost.sum(axis=1) + self.load_costs)
 
     @cached_property
     def exhaustive_cost(self) -> float:

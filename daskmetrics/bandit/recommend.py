@@ -233,7 +233,8 @@ def leader_confidence(state: State, within: float) -> Confidence:
     margin = margin_of(posterior, leader, state.observations, within)
     stated = confidence(posterior, leader, margin, state.seed, state.usable)
     bound = 1.0 if is_covered(state, margin) else UNCOVERED
-    scored = len(np.unique(state.observations.arm))
+    seen = state.observations
+    scored = len(np.unique(seen.arm[~state.problem.is_look[seen.task]]))
     if scored < state.usable.sum():
         # Laplace's rule of succession: the next arm may be the first that no model of the others
         # would have foreseen

@@ -40,7 +40,7 @@ class RunStarted:
     # what is doubtful about the weights of a model or the data of a task
     warnings: Sequence[str] = ()
     config: Plain = field(default_factory=dict)  # the whole configuration
-    # the task that each look is at, by the name of the look
+    # the task that each look is at, by the name of the look; a search uses those that pay
     looks: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -239,7 +239,7 @@ def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
             aliases={str(checkpoint): names for checkpoint, names in experiment.aliases.items()},
             warnings=experiment.warnings,
             config=config,
-            looks=search.looks_at(experiment),
+            looks={look.name: look.look_of for look in experiment.looks},
         )
     )
     _lay_out(_plan(experiment), folder, journal)

@@ -287,7 +287,7 @@ def carried_on(
     """
     cells = {
         experiment.score_key(arm, task): Cell(arm, task.name)
-        for arm, task in product(problem.arms, experiment.by_task.values())
+        for arm, task in product(problem.arms, map(experiment.by_task.__getitem__, problem.tasks))
     }
     decided_cells = {pick.cell for pick in decided}
     recorded = (cells[record.key] for record in records if record.key in cells)

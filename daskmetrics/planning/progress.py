@@ -82,8 +82,10 @@ def prediction(run: RecordedRun) -> Prediction | None:
         return Prediction(predicted, plan["source"], took, took, True)
     counts: Counter[str] = Counter()
     for record in run.records:
+        if record.kind == "look":  # the plan counts scores
+            continue
         phase = "search"
-        if record.kind not in ("score", "fresh", "look"):
+        if record.kind not in ("score", "fresh"):
             phase = f"{record.kind} {Checkpoint.parse(record.name).model}"
         counts[phase] += 1
     phases = plan["phases"].items()

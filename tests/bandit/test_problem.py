@@ -135,7 +135,14 @@ def test_an_arm_with_looks_alone_is_never_recommended(looking):
     learner = Learner(looking, policy_named("race"), budget=0.5, window=1, seed=0, decided=picks)
     for i, (_, _, score) in enumerate(cells):
         learner.tell(i, Outcome(score, 0.01))
+    # what confirms the leader is not spent on looks
+    state = learner.state
+    missing = state.confirming_cost[state.leader]
+    kept, more = (replace(state, remaining=missing + cost, budget=2 * missing) for cost in (0, 9))
+    assert not kept.open[:, look].any() and more.open[:, look].any()
     best = learner.recommendation()
     assert best.arm == looking.arms[first]
     assert best.best.scores.keys() == {looking.tasks[0]}
     assert (best.cells, best.looks) == (1, 2)
+    # Laplace's rule of succession counts arms with a score
+    assert best.probability_within <= 2 / 3

@@ -186,6 +186,8 @@ def test_what_is_being_measured_is_what_was_asked_for_and_has_no_record(live):
     live.receive([record("measure", "a@step0", {"layers": [], "names": [], "values": []})], 2.0)
     assert list(live.open.values()) == ["a@step1"] and live.recent == "a@step0"
     live.receive([UnitAsked("measure-a@step0", "a@step0", {})], 3.0)
+    look = Record("key", "a@step0/0:s@1/16", "look", "ok", Scored(0.3, 0.1))
+    live.receive([look, UnitAsked(look.key, look.name, {})], 4.0)
     assert list(live.open.values()) == ["a@step1"], "a run that grows asks for all units again"
 
 

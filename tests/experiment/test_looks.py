@@ -12,7 +12,9 @@ from daskmetrics import config
 from daskmetrics.answer.posterior import posterior_of
 from daskmetrics.answer.status import status_of
 from daskmetrics.core.costs import CostModel
+from daskmetrics.core.events import Record
 from daskmetrics.core.files import RunFolder
+from daskmetrics.core.results import Scored
 from daskmetrics.experiment import maintenance as maintenance
 from daskmetrics.experiment import search as search
 from daskmetrics.planning.preview import preview
@@ -78,6 +80,19 @@ def test_a_search_with_looks_resumes_and_recommends_by_whole_scores(prepared):
     assert best.looks == sum(unit.kind == "look" for unit in units)
     assert best.cells == len(units) - best.looks
     assert best.best.scores.keys() <= {"stdlib:order", "stdlib:package"} and best.best.scores
+
+
+def test_a_search_that_grows_goes_on_from_looks_only_where_it_looks(prepared):
+    looking = prepared(search=LOOKS)
+    problem = search.build_problem(looking, looking.suites)
+    records = [
+        Record(looking.score_key(arm, task), "", "look", "ok", Scored(0.5, 0.1))
+        for arm, task in zip(problem.arms, looking.looks, strict=False)
+    ]
+    assert len(search.carried_on(looking, problem, [], records)) == 2
+    whole = search.build_problem(replace(looking, looks=()), looking.suites)
+    assert not search.carried_on(looking, whole, [], records)
+    assert problem.arm_cost.tolist() == whole.arm_cost.tolist()
 
 
 def test_the_finalists_are_scored_on_fresh_items_of_whole_tasks(prepared):
