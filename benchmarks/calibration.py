@@ -77,9 +77,11 @@ def encoder_table(folder: Path, texts: str) -> ScoreTable:
     )
 
 
-def plans(folder: Path | None, small: bool) -> Iterator[tuple[str, ReplayPlan]]:
-    """Every table by its name, and how it is searched."""
-    for seed in range(1 if small else 4):
+def plans(
+    folder: Path | None, made: Sequence[int], small: bool
+) -> Iterator[tuple[str, ReplayPlan]]:
+    """Every table by its name, and how it is searched; the made-up ones have the seeds `made`."""
+    for seed in made[:1] if small else made:
         plan = ReplayPlan(outlier_table(seed), Scenario("published"), BUDGET, 2)
         yield f"one wide task, {seed}", plan
     if small:
@@ -137,6 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tables", default="", help="parts of names; separated by semicolons")
     parser.add_argument("--folder", type=Path, help="checkpoints and states of looks.py")
+    parser.add_argument("--made", type=int, nargs="+", default=range(4), help="made-up tables")
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
@@ -144,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     seeds = range(chosen.first_seed, chosen.first_seed + chosen.seeds)
     rows = []
-    for name, plan in plans(chosen.folder, chosen.small):
+    for name, plan in plans(chosen.folder, chosen.made, chosen.small):
         if any(part in name for part in chosen.tables.split(";")):
             rows.append(row(name, plan, seeds, chosen.jobs))
             print(*rows[-1], sep=" | ", flush=True)

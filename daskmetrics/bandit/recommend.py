@@ -34,8 +34,7 @@ NORMAL_95 = 1.959964  #: half width of a 95 % interval, in standard deviations
 JOINT = 256  #: arms drawn together: those with the greatest upper bounds; the others are ignored
 DRAWS = 4096  #: a probability of one half then has a standard error of 0.008
 CREDIBLE = 0.95  #: probability that the credible set contains the best arm
-#: the most that is stated while the leader or a rival that may win was not scored on every kind
-#: of task
+#: the most that is stated while the leader or a near rival was not scored on every kind of task
 UNCOVERED = 0.85
 
 
@@ -230,10 +229,10 @@ def leader_confidence(state: State, within: float) -> Confidence:
     """
     posterior = state.posterior.without_pending()
     leader = state.recommended
-    margin = margin_of(posterior, leader, state.observations, within)
-    stated = confidence(posterior, leader, margin, state.seed, state.usable)
-    bound = 1.0 if is_covered(state, margin) else UNCOVERED
     seen = state.observations
+    margin = margin_of(posterior, leader, seen, within)
+    stated = confidence(posterior, leader, margin, state.seed, state.usable)
+    bound = 1.0 if is_covered(state) else UNCOVERED
     scored = len(np.unique(seen.arm[~state.problem.is_look[seen.task]]))
     if scored < state.usable.sum():
         # Laplace's rule of succession: the next arm may be the first that no model of the others

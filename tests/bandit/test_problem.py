@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from daskmetrics.bandit import Learner, Outcome, Pick, arm_features, policy_named
+from daskmetrics.bandit import Learner, Outcome, Pick, State, arm_features, policy_named
 from daskmetrics.bandit.costs import PaidCosts
 from daskmetrics.bandit.problem import Observations
+from daskmetrics.bandit.recommend import leader_confidence
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Checkpoint, Suite
 
@@ -146,3 +147,15 @@ def test_an_arm_with_looks_alone_is_never_recommended(looking):
     assert (best.cells, best.looks) == (1, 2)
     # Laplace's rule of succession counts arms with a score
     assert best.probability_within <= 2 / 3
+
+
+def test_arms_with_looks_alone_limit_the_confidence_as_arms_without_scores_do(looking):
+    scored, look = (0, 2, 24, 47), len(looking.tasks) - 1
+    cells = [(arm, task) for arm in scored for task in range(look)]
+    cells += [(arm, look) for arm in range(len(looking.arms))]
+    finished = Observations.of((arm, task, 0.1 + 0.8 * (arm == 0), 0.001) for arm, task in cells)
+    paid = np.zeros_like(looking.score_cost, dtype=bool)
+    paid[finished.arm, finished.task] = True
+    pending = np.zeros((0, 2), dtype=int)
+    state = State(looking, finished, pending, paid, looking.score_cost, np.inf, 0)
+    assert leader_confidence(state, 0.01).within <= 5 / 6
