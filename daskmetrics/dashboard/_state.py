@@ -118,7 +118,7 @@ class LiveState:
             case events.HistorySent():
                 self._began, self._before = now, self.progress[0]
             case events.UnitAsked():
-                records = [self._units.get((kind, message.name)) for kind in (*KINDS, "look")]
+                records = [self._units.get((kind, message.name)) for kind, _ in self.counts]
                 # a run that grows asks again for what it has recorded
                 if message.key not in {record.key for record in records if record}:
                     self.open[message.key] = message.name

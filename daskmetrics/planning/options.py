@@ -709,11 +709,18 @@ class Proposal:
         return by_label.get(self.request.purpose or "balanced")
 
     @property
+    def has_choice(self) -> bool:
+        """Whether more than one option can be used."""
+        return sum(option.possible for option in self.options) > 1
+
+    @property
     def reason(self) -> str:
         """Why the recommended option is recommended, in a sentence."""
         if self.recommended is None:
             return "No option can be used."
         best, choice = self.recommended, self.recommended.choice
+        if not self.has_choice:
+            return f"Option {choice.number} is recommended: it is the only option that can be used."
         labels: dict[Option, list[str]] = defaultdict(list)
         for suggestion in self.suggestions:
             labels[suggestion.option].append(suggestion.label)
@@ -790,7 +797,9 @@ def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
         if option.jobs > 1:
             walltime += f" x {option.jobs}"
         # what an option is best in, or why it cannot be used
-        remarks = [best.label for best in proposal.suggestions if best.option == option]
+        remarks = []
+        if proposal.has_choice:
+            remarks = [best.label for best in proposal.suggestions if best.option == option]
         if proposal.recommended and proposal.recommended.choice == option:
             remarks.append("recommended")
         if option.problems:
@@ -835,10 +844,12 @@ def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
     if proposal.request.times:  # what a program needs is not known
         needs = {"units": f"{work.units} times what `bench` has timed", "not counted": work.texts}
     yield Table(("needs", ""), tuple((name, text) for name, text in needs.items() if text))
-    suggested = {
-        option: None for best in proposal.suggestions for option in (best.option, best.choice)
-    }
-    commands = tuple((str(option.number), proposal.command(option)) for option in suggested)
+    suggested = {option for best in proposal.suggestions for option in (best.option, best.choice)}
+    commands = tuple(
+        (str(option.number), proposal.command(option))
+        for option in proposal.options
+        if option in suggested
+    )
     note = "Add --submit NUMBER to run an option; its prediction is kept in the run's folder."
     if proposal.request.is_program:
         note = "The ranks of a program start with these commands."

@@ -41,7 +41,8 @@ def v_measure(embeddings: EmbeddingArray, labels: NDArray[np.int64], seed: int) 
     influences of the texts and the deviations of the draws, scaled so that their spread is the
     error. What the texts do to the centres of clusters is not in the influences; it adds about a
     half to the variance of a score, and cancels in a difference, where the influences themselves
-    are noisy: both factors were measured by ``benchmarks/errors.py``.
+    are noisy: both factors were measured by ``benchmarks/errors.py``. The error of a perfect score
+    is what it loses if one text has a cluster of its own.
 
     >>> labels = np.arange(60) % 3
     >>> round(v_measure(9 * np.eye(3)[labels], labels, seed=0).value, 6)
@@ -69,6 +70,9 @@ def v_measure(embeddings: EmbeddingArray, labels: NDArray[np.int64], seed: int) 
     value = float(np.mean(values))
     draws = (np.array(values) - value) / math.sqrt(_HALVES * (_HALVES - 1))
     error = math.sqrt(_CENTRES * (influence**2).sum() + (draws**2).sum())
+    if value > 1 - _TOLERANCE:
+        apart = np.append(labels[:-1], labels.max() + 1)
+        error = 1 - v_measure_score(labels, apart)
     samples = np.concatenate([math.sqrt(_SHARED) * influence, draws])
     outcomes = value + math.sqrt(len(samples) * (len(samples) - 1)) * samples
     return Score(value, error, n, outcomes=outcomes)
@@ -100,13 +104,18 @@ def average_precision(
     not (0).
 
     The error is a jackknife over twenty blocks of pairs, and the outcomes are its pseudo-values.
+    That of a perfect score is at least what it loses if the last of P pairs that belong together
+    falls by one rank, 1 / (P (P + 1)): few pairs among many say little.
 
     >>> average_precision(np.eye(4), np.eye(4)[[0, 1, 3, 2]], np.array([1, 1, 0, 0])).value
     1.0
     """
     similarity = _cosines(first, second)
     score = mean(precision_outcomes(similarity, labels))
-    return replace(score, value=_precision(similarity, labels), n=len(labels))
+    together = int(labels.sum())
+    n = min(len(labels), together * (together + 1))
+    score = with_error(replace(score, value=_precision(similarity, labels), n=n))
+    return replace(score, n=len(labels))
 
 
 def spearman(first: EmbeddingArray, second: EmbeddingArray, grades: NDArray[np.float64]) -> Score:

@@ -421,7 +421,7 @@ def _by_label(table: _Table, fewest: int = 2, several: bool = False) -> Examples
         table.check(labels, lambda value: bool(_several_labels(str(value))), problem)
         labels = labels.map(_several_labels).explode()
     else:
-        labels = labels.str.replace(_HELD, SEPARATOR)
+        table.rows["label"] = labels = labels.str.replace(_HELD, SEPARATOR)
     if "rare" in table.drop:
         is_rare = labels.groupby(labels).transform("size") < fewest
         rare = f"{plural(labels[is_rare].nunique(), 'label')} of fewer than {fewest} texts"

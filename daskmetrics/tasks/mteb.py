@@ -24,7 +24,6 @@ from daskmetrics.core.main_module import restore_state, state_with_main_object
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.tasks import mteb_results as results
 from daskmetrics.tasks import mteb_run as benchmark
-from daskmetrics.tasks._measures import with_error
 from daskmetrics.tasks.mteb_run import Declaration, Selection, TextInRole, Vectors
 from daskmetrics.tasks.task import EmbeddingArray, Pooling, Role, Score, check_embeddings
 
@@ -213,7 +212,7 @@ class MtebTask:
         )
         content = json.loads(result.model_dump_json())
         scored = observer.scored_units(self.kind)
-        score = with_error(results.score(content, self.kind, scored))
+        score = results.score(content, self.kind, scored)
         draws = results.draws(content) if self.kind == "clustering" else []
         return replace(score, outcomes=observer.outcomes(score.value, draws))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from statistics import stdev
@@ -19,6 +19,7 @@ from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.serialization import parse, readable
 from daskmetrics.core.text import shortened
 from daskmetrics.tasks import mteb_run as benchmark
+from daskmetrics.tasks._measures import with_error
 from daskmetrics.tasks.mteb_run import LANGUAGE, ONLY, Selection
 from daskmetrics.tasks.task import Score
 
@@ -189,7 +190,7 @@ def score(content: Content, kind: str, n: int) -> Score:
             split: list(map(_finite, subsets)) for split, subsets in content["scores"].items()
         },
     }
-    return Score(value, float(error), n, detail)
+    return replace(with_error(Score(value, float(error), units, detail)), n=n)
 
 
 def _finite(subset: Content) -> dict[str, object]:

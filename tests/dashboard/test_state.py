@@ -54,6 +54,7 @@ def live(history):
 RESULTS = {
     "train": lambda value: Trained(tokens=1.0, seconds=1.0, **value),
     "score": lambda value: Scored(stderr=0.0, **value),
+    "look": lambda value: Scored(stderr=0.0, **value),
     "measure": lambda value: Measured(stderr=(), status=(), **value),
 }
 
@@ -185,9 +186,9 @@ def test_what_is_being_measured_is_what_was_asked_for_and_has_no_record(live):
     live.receive([UnitAsked(f"measure-{name}", name, {}) for name in ("a@step0", "a@step1")], 1.0)
     live.receive([record("measure", "a@step0", {"layers": [], "names": [], "values": []})], 2.0)
     assert list(live.open.values()) == ["a@step1"] and live.recent == "a@step0"
-    live.receive([UnitAsked("measure-a@step0", "a@step0", {})], 3.0)
-    look = Record("key", "a@step0/0:s@1/16", "look", "ok", Scored(0.3, 0.1))
-    live.receive([look, UnitAsked(look.key, look.name, {})], 4.0)
+    live.receive([record("look", "a@step0/0:s@1/16", {"score": 0.3})], 2.0)
+    again = {"measure-a@step0": "a@step0", "look-a@step0/0:s@1/16": "a@step0/0:s@1/16"}
+    live.receive([UnitAsked(key, name, {}) for key, name in again.items()], 3.0)
     assert list(live.open.values()) == ["a@step1"], "a run that grows asks for all units again"
 
 

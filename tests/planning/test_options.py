@@ -233,8 +233,11 @@ def test_the_recommended_option_has_its_reason():
         " 3, the fastest option; 0.21 x the time and 1.7 x the cost of 1, the cheapest option."
     )
     assert proposal(options[:1]).reason == (
-        "Option 1 is recommended: it is the fastest, cheapest and balanced option."
+        "Option 1 is recommended: it is the only option that can be used."
     )
+    assert cells(options[:1])[0][""] == "recommended"
+    *_, commands = proposal_tables(proposal(options), 0.0)
+    assert [number for number, _ in commands.rows] == ["1", "2", "3"]
     assert "No option" in proposal(planned(offer(1, problem="is not up"))).reason
 
 

@@ -80,17 +80,20 @@ def test_compare_needs_a_second_run_or_published_scores(finished, monkeypatch):
     assert done.exit_code == 2 and "--published FILE" in done.output
 
 
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Runs on a task of mteb, over one subset or several."""
+
+    @cache
+    def make(*subsets, task="mteb:STS17"):
+        story = Story(tasks=(task,), subsets=subsets, budget=1.0)
+        return make_run(tmp_path_factory.mktemp("subsets") / "run", story)
+
+    return make
+
+
 class TestSubsets:
     """Scores of a task of mteb, over one subset or several."""
-
-    @pytest.fixture(scope="class")
-    def runs(self, tmp_path_factory):
-        @cache
-        def make(*subsets, task="mteb:STS17"):
-            story = Story(tasks=(task,), subsets=subsets, budget=1.0)
-            return make_run(tmp_path_factory.mktemp("subsets") / "run", story)
-
-        return make
 
     def test_a_run_of_more_subsets_is_reduced_to_those_of_the_other(self, runs):
         text = compare_text(runs("eng"), runs("eng", "deu"))

@@ -220,6 +220,10 @@ def test_a_label_of_a_list_may_hold_the_separator(written: Write) -> None:
     path = written("own.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     judgements = one(f"file:{path}{SEVERAL}").whole().judgements
     assert [sum(text == i for text, _, _ in judgements) for i in range(4)] == [2, 1, 1, 1]
+    rows = [{"text": f"text number {i // 2}", "label": tags[1 + i % 2]} for i in range(40)]
+    path = written("one.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    [warning] = one(f"file:{path}").warnings
+    assert "(line 1 has a;b, line 2 has c: 'text number 0')" in warning
 
 
 def test_rare_ones_of_several_labels_are_left_out_on_request(written: Write) -> None:

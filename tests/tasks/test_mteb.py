@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.tasks import resolve
+from daskmetrics.tasks import mteb_results, resolve
 from daskmetrics.tasks.mteb import MtebTask
 from daskmetrics.tasks.mteb_run import load
 
@@ -54,6 +54,12 @@ def plain_score(task: Any, vectors: Mapping[str, np.ndarray]) -> float:
 
     found = mteb.evaluate(Ordinary(), task, cache=None, show_progress_bar=False)
     return float(found.task_results[0].get_score())
+
+
+def test_a_perfect_score_of_a_result_file_has_an_error_as_one_that_was_computed() -> None:
+    content = {"scores": {"test": [{"main_score": 1.0}]}}
+    score = mteb_results.score(content, "retrieval", 40)
+    assert (score.value, score.n) == (1.0, 40) and 0.02 < score.stderr < 0.03
 
 
 @every_kind
