@@ -115,9 +115,14 @@ def _continued(progress: _Progress, entries: Sequence[Event]) -> ItemTracker | N
     )
     if starts_again or not tracker.seen <= tracker.asked.keys():
         return None
-    if beyond_64_bits(_frame(tracker)):
+    if _has_large(_frame(tracker)):
         return None  # columns of texts are not kept, and may hold such integers
     return tracker
+
+
+def _has_large(table: pd.DataFrame) -> bool:
+    """Whether there are integers whose column depends on what else it holds."""
+    return bool(beyond_64_bits(table)) or "uint64" in table.dtypes.to_list()
 
 
 def _frame(tracker: ItemTracker) -> pd.DataFrame:
@@ -135,8 +140,8 @@ def _keep(
     """The status with the tracker's results added to those before; both are kept."""
     import pandas as pd
 
-    added = _frame(tracker)
-    table = pd.concat([pd.DataFrame(dict(before.numbers)), added]).drop(
+    kept, added = pd.DataFrame(dict(before.numbers)), _frame(tracker)
+    table = pd.concat([kept, added]).drop(
         columns=[*before.texts, "item", "attempts"], errors="ignore"
     )
     failed = [
@@ -148,6 +153,15 @@ def _keep(
     counts = Counter(result.status for result in failed)
     if len(table):
         table = table.sort_values("index", ignore_index=True)
+        new = set(added.get("index", ()))
+
+        def first(name: object) -> tuple[int, int]:
+            """The first item with a field, and its place there."""
+            index = int(table["index"][table[name].notna().to_numpy().argmax()])
+            columns = (added if index in new else kept).columns
+            return index, list(map(str, columns)).index(str(name))
+
+        table = table[sorted(table, key=first)]
         counts["ok"] = len(table)
     text = text_of(table, failed, items)
     status = MapStatus(items, counts.total() == items, dict(counts), text)
@@ -165,7 +179,7 @@ def _keep(
         {str(name): column.tolist() for name, column in table.drop(columns=texts).items()},
         [*before.texts, *texts],
     )
-    if beyond_64_bits(table):
+    if _has_large(table):
         return status
     summary = _Summary(digest.hexdigest(), contents.length, contents.checksum, status)
     lines = [json.dumps(vars(summary) | {"status": vars(status)}), json.dumps(vars(progress))]
