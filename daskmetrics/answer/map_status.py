@@ -19,7 +19,7 @@ from daskmetrics.core.serialization import build, parse
 from daskmetrics.execution.journal import Contents, scan
 from daskmetrics.execution.map.folder import read_map
 from daskmetrics.execution.map.function import Item
-from daskmetrics.execution.map.result_table import beyond_64_bits, frame, text_of
+from daskmetrics.execution.map.result_table import flatten, frame, text_of
 from daskmetrics.execution.map.source import ItemResult, ItemTracker
 
 if TYPE_CHECKING:
@@ -115,9 +115,15 @@ def _continued(progress: _Progress, entries: Sequence[Event]) -> ItemTracker | N
     )
     if starts_again or not tracker.seen <= tracker.asked.keys():
         return None
-    if beyond_64_bits(_frame(tracker)):
-        return None  # columns of texts are not kept, and may hold such integers
+    if _has_large(tracker):
+        return None
     return tracker
+
+
+def _has_large(tracker: ItemTracker) -> bool:
+    """Whether there are integers of more than 64 bits, whose column depends on what else it holds."""
+    values = (value for result in tracker.results() for _, value in flatten(result.value))
+    return any(isinstance(value, int) and not -(2**63) <= value < 2**63 for value in values)
 
 
 def _frame(tracker: ItemTracker) -> pd.DataFrame:
@@ -135,8 +141,9 @@ def _keep(
     """The status with the tracker's results added to those before; both are kept."""
     import pandas as pd
 
-    added = _frame(tracker)
-    table = pd.concat([pd.DataFrame(dict(before.numbers)), added]).drop(
+    kept, added = pd.DataFrame(dict(before.numbers)), _frame(tracker)
+    # as objects, so that columns get the types of a whole reading
+    table = pd.concat([kept.astype(object), added.astype(object)]).drop(
         columns=[*before.texts, "item", "attempts"], errors="ignore"
     )
     failed = [
@@ -147,7 +154,16 @@ def _keep(
     failed.sort(key=lambda result: result.index)
     counts = Counter(result.status for result in failed)
     if len(table):
-        table = table.sort_values("index", ignore_index=True)
+        table = table.sort_values("index", ignore_index=True).infer_objects()
+        new = set(added.get("index", ()))
+
+        def first(name: object) -> tuple[int, int]:
+            """The first item with a field, and its place there."""
+            index = int(table["index"][table[name].notna().to_numpy().argmax()])
+            columns = (added if index in new else kept).columns
+            return index, list(map(str, columns)).index(str(name))
+
+        table = table[sorted(table, key=first)]
         counts["ok"] = len(table)
     text = text_of(table, failed, items)
     status = MapStatus(items, counts.total() == items, dict(counts), text)
@@ -165,7 +181,7 @@ def _keep(
         {str(name): column.tolist() for name, column in table.drop(columns=texts).items()},
         [*before.texts, *texts],
     )
-    if beyond_64_bits(table):
+    if _has_large(tracker):
         return status
     summary = _Summary(digest.hexdigest(), contents.length, contents.checksum, status)
     lines = [json.dumps(vars(summary) | {"status": vars(status)}), json.dumps(vars(progress))]

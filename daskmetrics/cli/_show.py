@@ -35,6 +35,7 @@ from daskmetrics.core.files import RunFolder
 
 if TYPE_CHECKING:
     from daskmetrics.answer.comparison import ArmComparison, PublishedComparison, RunComparison
+    from daskmetrics.answer.map_status import MapStatus
     from daskmetrics.cluster.slurm.commands import QueuedJob
     from daskmetrics.cluster.slurm.driver_job import Submitted
     from daskmetrics.core.names import Cell
@@ -176,6 +177,7 @@ def _follow(run: Path) -> None:
 
     The process ends with exit code 1 if the driver ended before the run was finished.
     """
+    from daskmetrics.answer.map_status import MapStatus
     from daskmetrics.cluster.slurm import driver_job
 
     job = driver_job.submitted(RunFolder(run).driver)
@@ -192,7 +194,10 @@ def _follow(run: Path) -> None:
     if loaded is None or job_failed or not loaded.finished:
         _report_failure(job, state)
         sys.exit(1)
-    show_summary(loaded)
+    if isinstance(loaded, MapStatus):
+        say(loaded.text)
+    else:
+        show_summary(loaded)
 
 
 def _show_progress(run: Path, job: Submitted | None) -> None:
@@ -201,7 +206,9 @@ def _show_progress(run: Path, job: Submitted | None) -> None:
     from rich.markup import escape
 
     from daskmetrics import report
+    from daskmetrics.answer.map_status import MapStatus
     from daskmetrics.cluster.slurm import driver_job
+    from daskmetrics.execution.journal import holder
 
     console = Console(stderr=True)
     journal = RunFolder(run).journal
@@ -223,7 +230,11 @@ def _show_progress(run: Path, job: Submitted | None) -> None:
                 size = new_size
                 loaded = _load(run)
             progress = "nothing is recorded yet"
-            if loaded:
+            if isinstance(loaded, MapStatus):
+                done = sum(loaded.counts.values())
+                failed = done - loaded.counts.get("ok", 0)
+                progress = f"{done} of {loaded.items} items, {failed} failed"
+            elif loaded:
                 rows = report.status_rows(loaded)
                 kinds = ("train", "measure", "search")
                 progress = ", ".join(f"{name} {text}" for name, text in rows if name in kinds)
@@ -233,7 +244,7 @@ def _show_progress(run: Path, job: Submitted | None) -> None:
                 shown_progress = progress
                 shown_at = time.monotonic()
                 console.print(escape(progress), highlight=False, soft_wrap=True)
-            if job is None and (loaded is None or loaded.driver is None):
+            if job is None and (loaded is None or holder(RunFolder(run).lock) is None):
                 return
             if job is not None and (state is None or state.ended):
                 return
@@ -251,11 +262,15 @@ def _job_state(job: Submitted | None) -> QueuedJob | None:
         return QueuedJob(job.job, "UNKNOWN", str(error))
 
 
-def _load(run: Path) -> Run | None:
-    """The run as recorded in its files; None if there are none yet."""
+def _load(run: Path) -> Run | MapStatus | None:
+    """The run as recorded in its files, or how far a map is; None if there are none yet."""
     from daskmetrics import report
+    from daskmetrics.answer.map_status import MapStatus
+    from daskmetrics.execution.map.folder import is_map
 
     with suppress(DaskmetricsError, StopIteration):
+        if is_map(run):
+            return MapStatus.of(RunFolder(run))
         return report.Run(run)
     return None
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +19,9 @@ from daskmetrics.core.results import Status
 from daskmetrics.store._blocks import Block, metric_blocks, score_blocks
 from daskmetrics.store._zarr import COPY, PARTS, Reader, files_of, lay_out, restore
 
-# seconds after each reading of a chunk that differs while its run goes on; its three files are
-# written one after the other
-PAUSES = (0.1, 0.4, 0.0)
+# seconds before each reading of the chunks that differ while their run goes on; the three files of
+# one are written one after the other
+PAUSES = (0.0, 0.1, 0.4)
 
 
 class DamageKind(Enum):
@@ -74,30 +75,29 @@ def verify(path: Path, plan: StorePlan, records: Iterable[Record], finished: boo
         return [Damage(DamageKind.METADATA, str(path), "it is missing")]
     damages = list(check_files(path, plan.files))
     blocks = _blocks(plan, list(records))
+    readers = {}
     for suite in plan.template.suites:
         try:
-            reader = Reader(path, suite.model)
+            readers[suite.model] = Reader(path, suite.model)
         except DataError as error:
             damages.append(Damage(DamageKind.METADATA, suite.model, str(error)))
-            continue
-        for array, expected in blocks.items():
-            for checkpoint in suite.checkpoints():
-                damages += _chunk_damages(
-                    reader, array, checkpoint, expected.get(checkpoint), finished
-                )
-    return damages
-
-
-def _chunk_damages(
-    reader: Reader, array: str, checkpoint: Checkpoint, expected: Block | None, finished: bool
-) -> list[Damage]:
-    """How a chunk differs from the journal; one that a driver may be writing is read again."""
+    checkpoints = [c for suite in plan.template.suites for c in suite.checkpoints()]
+    found: dict[tuple[str, Checkpoint], list[Damage]] = {}
+    chunks = [(array, c) for array in blocks for c in checkpoints if c.model in readers]
     for pause in PAUSES:
-        damages = list(_chunk(reader, array, checkpoint, expected, finished))
-        if finished or not any(damage.kind.is_damage for damage in damages):
-            return damages
+        if not chunks:
+            break
         time.sleep(pause)
-    return damages
+        for array, checkpoint in chunks:
+            expected = blocks[array].get(checkpoint)
+            reader = readers[checkpoint.model]
+            found[array, checkpoint] = list(_chunk(reader, array, checkpoint, expected, finished))
+        chunks = [
+            chunk
+            for chunk in chunks
+            if not finished and any(damage.kind.is_damage for damage in found[chunk])
+        ]
+    return damages + list(chain.from_iterable(found.values()))
 
 
 def _blocks(plan: StorePlan, records: Iterable[Record]) -> dict[str, dict[Checkpoint, Block]]:

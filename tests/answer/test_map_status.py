@@ -71,14 +71,15 @@ def test_a_summary_is_kept_until_a_byte_of_the_map_changes(tmp_path, look):
         MapStatus.of(RunFolder(tmp_path))
 
 
-VALUES = [0.5, 3, True, None, "text", {"a": 1}, {"a": 2.5, "b": "x"}, {"b": 4}, [1, 2], 2**70]
+VALUES = [0.5, 3, True, None, "text", {"a": 1}, {"a": 2.5, "b": "x"}, {"b": 4}, [1, 2]]
+LARGE = [2**70, 2**63, -1]
 
 
 def outcome(rng: random.Random, key: str) -> ItemOutcome:
     status = rng.choice(["ok", "ok", "ok", "nan", "oom", "error"])
     value = None
     if status == "ok":
-        value = rng.choice(VALUES[: rng.choice([3, 9, 10])])
+        value = rng.choice(VALUES[: rng.choice([3, 9])] + LARGE[: rng.choice([0, 0, 3])])
     reason = None if status == "ok" else f"ValueError: no {rng.randrange(9)}"
     permanent = rng.random() < 0.5
     return ItemOutcome(key, status, value, reason, None, permanent, rng.random())
@@ -135,3 +136,20 @@ def test_what_is_added_to_a_journal_is_read_alone(tmp_path, look):
     (tmp_path / "journal.jsonl").write_bytes(content.replace(b'"value":2,', b'"value":3,'))
     with pytest.raises(DataError, match="is damaged"):
         MapStatus.of(RunFolder(tmp_path))
+
+
+@pytest.mark.parametrize("values", [({"b": 1, "a": 2}, {"a": 3}), (-1, 2**63)], ids=str)
+def test_results_in_another_order_than_that_of_the_items_make_the_same_status(tmp_path, values):
+    spec = make_spec(twice, range(2))
+    folder = RunFolder(tmp_path)
+    with open_journal(tmp_path) as journal:
+        source = MapSource(spec)
+        begin(source, journal)
+        for unit, value in reversed(list(zip(source.ask(2), values, strict=True))):
+            [key] = unit.note["items"]
+            asked = UnitAsked(unit.key, unit.name, dict(unit.note))
+            done = Mapped((ItemOutcome(key, "ok", value, seconds=0.5),))
+            journal.append(asked, Record(unit.key, unit.name, "batch", "ok", done))
+            grown = MapStatus.of(folder)
+    folder.summary.unlink(missing_ok=True)
+    assert MapStatus.of(folder) == grown

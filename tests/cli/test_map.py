@@ -69,6 +69,8 @@ def test_a_map_runs_writes_its_results_and_resumes(place):
     status = call_here(place, "status", "runs/step")
     # of the last run that had items to compute
     assert "30 items: 29 ok, 1 failed." in status.stdout
+    followed = call_here(place, "status", "--follow", "runs/step")
+    assert "30 items: 29 ok, 1 failed." in followed.stdout
 
 
 def test_a_map_continues_from_an_older_state_and_keeps_what_came_later(place):

@@ -126,7 +126,7 @@ def write(results: Sequence[ItemResult], path: str | Path) -> Path:
 def _write(results: Sequence[ItemResult], path: Path) -> None:
     if path.suffix in (".parquet", ".csv"):
         table = frame(results)
-        if names := beyond_64_bits(table):
+        if names := _beyond_64_bits(table):
             raise OverflowError(f"integers of more than 64 bits in {listed(names)}")
     else:
         rows = [vars(result) for result in sorted(results, key=_INDEX)]
@@ -142,7 +142,7 @@ def _write(results: Sequence[ItemResult], path: Path) -> None:
             file.writelines(json.dumps(plain(row)).encode() + b"\n" for row in rows)
 
 
-def beyond_64_bits(table: pd.DataFrame) -> list[str]:
+def _beyond_64_bits(table: pd.DataFrame) -> list[str]:
     """The columns with integers that no column of 64 bits holds."""
 
     def is_larger(value: object) -> bool:
@@ -215,7 +215,7 @@ def text_of(table: pd.DataFrame, failed: Sequence[ItemResult], total: int) -> st
     if to_do := total - len(table) - len(failed):
         counts += f", {to_do} to do"
     lines = [f"{counts}."]
-    if names := beyond_64_bits(table):
+    if names := _beyond_64_bits(table):
         lines.append(f"  no statistics of {listed(names)}: integers of more than 64 bits")
     for status, reason, names in causes(failed).to_numpy():
         lines.append(f"  {len(names)} x {status}: {reason}")
