@@ -10,7 +10,6 @@
 `trade_offs`  `TradeOffs`: scores against what candidates take
 `comparison`  two candidates, two runs, and a run beside published scores
 `status`      `Status`: how far a run is, and how busy its workers were
-`map_status`  `MapStatus`: how far a map is, from what its journal gained since the last look
 `analysis`    scores, metrics, correlations, the path of the search, failures and seconds
 `posterior`   the posterior of the search, computed again from the journal
 ============= ===========================================================================

@@ -1,10 +1,14 @@
-"""How far a run is: one frozen value, whose serialisation is the JSON of `status`."""
+"""How far a run or a map is: one frozen value, whose serialisation is the JSON of `status`."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -22,10 +26,15 @@ from daskmetrics.core.events import (
     WorkerJoined,
 )
 from daskmetrics.core.failures import Failure
-from daskmetrics.core.files import RunFolder
+from daskmetrics.core.files import RunFolder, atomic_write
+from daskmetrics.core.machine import environment
 from daskmetrics.core.names import Arm
 from daskmetrics.core.results import Scored
+from daskmetrics.core.serialization import build, parse
 from daskmetrics.core.telemetry import PROCESS_GROUP, TelemetrySample, read_samples
+from daskmetrics.execution.journal import mark_of
+from daskmetrics.execution.map.folder import read_map
+from daskmetrics.execution.map.result_table import summary_text
 
 if TYPE_CHECKING:
     import pandas
@@ -95,6 +104,49 @@ def status_of(run: RecordedRun) -> RunStatus:
         warnings=run.start.warnings,
         idle_gpus={} if run.finished else idle_now(run.folder),
     )
+
+
+@dataclass(frozen=True)
+class MapStatus:
+    """How far a map is: all its items, its results by status, and a text of aggregates and
+    failures.
+
+    It is kept in the folder of the map, with a digest of every byte of the files that it was
+    computed from, so that it is not computed again before they change.
+    """
+
+    items: int
+    finished: bool
+    counts: Mapping[str, int]
+    text: str
+    digest: str
+
+    @classmethod
+    def of(cls, folder: RunFolder) -> MapStatus:
+        """How far a map is, as its files are now; errors as for `read_map`."""
+        digest = _digest(folder.must_exist())
+        with suppress(OSError, ValueError, TypeError):
+            kept = build(cls, parse(folder.summary.read_bytes()))
+            if kept.digest == digest:
+                return kept
+        *_, tracker = read_map(folder.path)
+        results = tracker.results()
+        items = len(tracker.states)
+        counts = dict(Counter(result.status for result in results))
+        text = summary_text(results, items)
+        status = cls(items, len(results) == items, counts, text, digest)
+        if _digest(folder) == digest:  # otherwise the map went on meanwhile
+            with suppress(OSError):  # it is of another user, or the disk is full
+                atomic_write(folder.summary, json.dumps(vars(status)))
+        return status
+
+
+def _digest(folder: RunFolder) -> str:
+    digest = hashlib.sha256(str(environment("daskmetrics")).encode())
+    for path in (folder.journal, mark_of(folder.journal), folder.items):
+        with suppress(OSError), path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
 
 
 def idle_gpus(samples: Sequence[TelemetrySample], now: float) -> dict[str, str]:

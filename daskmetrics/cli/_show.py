@@ -35,7 +35,7 @@ from daskmetrics.core.files import RunFolder
 
 if TYPE_CHECKING:
     from daskmetrics.answer.comparison import ArmComparison, PublishedComparison, RunComparison
-    from daskmetrics.answer.map_status import MapStatus
+    from daskmetrics.answer.status import MapStatus
     from daskmetrics.cluster.slurm.commands import QueuedJob
     from daskmetrics.cluster.slurm.driver_job import Submitted
     from daskmetrics.core.names import Cell
@@ -82,8 +82,7 @@ def status(run: Path, follows: bool) -> Output:
 
 def _map_status(run: Path, workers: Workers | None) -> Output:
     """The progress of a map."""
-    from daskmetrics.answer.map_status import MapStatus
-    from daskmetrics.answer.status import idle_now
+    from daskmetrics.answer.status import MapStatus, idle_now
 
     progress = MapStatus.of(RunFolder(run))
     idle = idle_now(RunFolder(run))
@@ -177,7 +176,7 @@ def _follow(run: Path) -> None:
 
     The process ends with exit code 1 if the driver ended before the run was finished.
     """
-    from daskmetrics.answer.map_status import MapStatus
+    from daskmetrics.answer.status import MapStatus
     from daskmetrics.cluster.slurm import driver_job
 
     job = driver_job.submitted(RunFolder(run).driver)
@@ -206,7 +205,7 @@ def _show_progress(run: Path, job: Submitted | None) -> None:
     from rich.markup import escape
 
     from daskmetrics import report
-    from daskmetrics.answer.map_status import MapStatus
+    from daskmetrics.answer.status import MapStatus
     from daskmetrics.cluster.slurm import driver_job
     from daskmetrics.execution.journal import holder
 
@@ -215,7 +214,7 @@ def _show_progress(run: Path, job: Submitted | None) -> None:
     description = shown_progress = ""
     shown_at = 0.0
     loaded = None
-    size = -1
+    size, reading = -1, 0.0
     with ExitStack() as stack:
         spinner = None
         if console.is_terminal:
@@ -228,7 +227,9 @@ def _show_progress(run: Path, job: Submitted | None) -> None:
             new_size = journal.stat().st_size if journal.exists() else 0
             if new_size != size:
                 size = new_size
+                started = time.monotonic()
                 loaded = _load(run)
+                reading = time.monotonic() - started
             progress = "nothing is recorded yet"
             if isinstance(loaded, MapStatus):
                 done = sum(loaded.counts.values())
@@ -248,7 +249,7 @@ def _show_progress(run: Path, job: Submitted | None) -> None:
                 return
             if job is not None and (state is None or state.ended):
                 return
-            time.sleep(INTERVAL)
+            time.sleep(max(INTERVAL, 4 * reading))  # others work on a login node, too
 
 
 def _job_state(job: Submitted | None) -> QueuedJob | None:
@@ -265,7 +266,7 @@ def _job_state(job: Submitted | None) -> QueuedJob | None:
 def _load(run: Path) -> Run | MapStatus | None:
     """The run as recorded in its files, or how far a map is; None if there are none yet."""
     from daskmetrics import report
-    from daskmetrics.answer.map_status import MapStatus
+    from daskmetrics.answer.status import MapStatus
     from daskmetrics.execution.map.folder import is_map
 
     with suppress(DaskmetricsError, StopIteration):

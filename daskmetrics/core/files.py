@@ -39,7 +39,7 @@ class RunFolder:
     # computed from it
     journal = _Inside("journal.jsonl")
     items = _Inside("items.jsonl")  # of a map: what the function is applied to
-    summary = _Inside("summary.json")  # of a map: its latest `status`, and what it goes on from
+    summary = _Inside("summary.json")  # of a map: its latest `status`, with a digest of its files
     store = _Inside("store.zarr")  # the arrays, a Zarr store that xarray opens
     # embeddings that do not fit into the memory of workers; removed when the run ends
     embeddings = _Inside("embeddings")

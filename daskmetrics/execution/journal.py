@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import json
 import os
 import re
@@ -96,27 +95,13 @@ def read(path: Path) -> Iterator[Event]:
     return iter(scan(path).entries)
 
 
-def scan(
-    path: Path, after: Contents = Contents([]), digest: hashlib._Hash | None = None
-) -> Contents:
-    """Everything that a journal holds, nothing if it is new; errors as for `read`.
-
-    Parameters
-    ----------
-    path : Path
-    after : Contents
-        What was read before: only the entries that follow it are returned. An error may then name
-        a wrong line.
-    digest : hash of hashlib, optional
-        Takes the whole lines that are read.
-    """
+def scan(path: Path) -> Contents:
+    """Everything that a journal holds, nothing if it is new; errors as for `read`."""
     require_regular(path)
     require_regular(mark_of(path))
     committed, mark_checksum = _read_mark(path)  # before the lines: a writer may add some meanwhile
     entries: list[Event] = []
-    length, checksum, torn = after.length, after.checksum, 0
-    if 0 < committed <= length and (committed, mark_checksum) != (length, checksum):
-        raise _damaged(path, 1)  # a mark that lags behind is compared with the line before it
+    length = checksum = torn = 0
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -127,8 +112,7 @@ def scan(
             f"compute everything again, delete '{mark_of(path)}'."
         ) from None
     with file:
-        file.seek(length)
-        for number, line in enumerate(file, start=1 + bool(length)):
+        for number, line in enumerate(file, start=1):
             plain = decode(line, checksum)
             if not line.endswith(b"\n"):
                 # a committed line that lost its line feed is damage
@@ -159,8 +143,6 @@ def scan(
                     "daskmetrics, or use another folder, with --folder."
                 )
             length, checksum = length + len(line), int(line[:8], 16)
-            if digest:
-                digest.update(line)
             if length == committed and checksum != mark_checksum:
                 raise _damaged(path, number)
     if length < committed:

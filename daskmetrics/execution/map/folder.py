@@ -131,18 +131,14 @@ def is_map(folder: str | Path) -> bool:
     return False
 
 
-def read_map(
-    folder: str | Path, entries: Sequence[Event] | None = None
-) -> tuple[MapStarted, Sequence[Event], ItemTracker]:
+def read_map(folder: str | Path) -> tuple[MapStarted, Sequence[Event], ItemTracker]:
     """The header of the last start of a map, all entries, and its items with the results so far.
-    The entries are read from its journal unless they are given.
 
     Raises ConfigError if there is no map in the folder, and DataError if a line is damaged, or the
     items are missing or were changed.
     """
     run = RunFolder(Path(folder)).must_exist()
-    if entries is None:
-        entries = list(read(run.journal))
+    entries = list(read(run.journal))
     header = latest(entries, MapStarted)
     if header is None:
         raise ConfigError(f"The run in '{run.path}' is no map. Start one with: daskmetrics map")

@@ -144,25 +144,21 @@ class ItemTracker:
     def __init__(self, items: Sequence[Item], retries: int, entries: Iterable[Event] = ()) -> None:
         self.states = {item.key: ItemState(item) for item in items}
         self._retries = retries
-        self.asked: dict[Key, Sequence[Key]] = {}  # the items of each batch
-        self.seen: set[Key] = set()  # batches with a record
-        self.replay(entries)
-
-    def replay(self, entries: Iterable[Event]) -> None:
-        """Enter what a journal holds."""
+        asked: dict[Key, Sequence[Key]] = {}
+        seen: set[Key] = set()
         for entry in entries:
             match entry:
                 case UnitAsked(key=key, note=note):
-                    self.asked[key] = note.get("items", ())
-                case Record(key=key, kind=kind) if kind == BATCH and key not in self.seen:
-                    self.seen.add(key)  # of two records of one key the earlier one counts
-                    self.update(entry, self.asked.get(key, ()))
+                    asked[key] = note.get("items", ())
+                case Record(key=key, kind=kind) if kind == BATCH and key not in seen:
+                    seen.add(key)  # of two records of one key the earlier one counts
+                    self.update(entry, asked.get(key, ()))
                 case ItemsRetried(items=keys):
                     self._retry(keys)
                 case UnitsRetried(keys=keys):
-                    self.seen.difference_update(keys)  # the next record of each counts
+                    seen.difference_update(keys)  # the next record of each counts
                     for key in keys:
-                        self._retry(self.asked.get(key, ()))
+                        self._retry(asked.get(key, ()))
 
     def update(
         self, record: Record, keys: Sequence[Key]
