@@ -9,7 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,13 +20,13 @@ from daskmetrics.core.machine import workers
 from daskmetrics.core.telemetry import PROCESS_GROUP, TelemetryFile
 from daskmetrics.training.ddp import _worker as worker
 from daskmetrics.training.ddp.ranks import (
+    Cause,
     Program,
     Progress,
-    RankFailure,
+    RankEnding,
     RankHost,
     RankPlacement,
     RankSpec,
-    RankState,
     first_failure,
     place_ranks,
     rank_table,
@@ -35,7 +35,6 @@ from daskmetrics.training.ddp.ranks import (
 POLL = 0.25  # seconds between two checks of the reports
 CHECK_WORKERS = 1.0  # seconds between two requests for the list of workers
 GRACE = 1.0  # seconds to receive the errors of other ranks before the failed rank is named
-STORE_OPENS = 600.0  # seconds until a worker that is busy with other work opens the store
 STOP = 15.0  # seconds in which a worker must end its rank; a worker that does not is excluded
 
 
@@ -77,11 +76,11 @@ def launch(
         launcher.telemetry = TelemetryFile(program.telemetry)
     client.subscribe_topic(topic, lambda event: launcher.reports.put(event[1]))
     try:
-        with suppress(_Stopped):
-            launcher.drive()
+        return launcher.drive()
+    except _Stopped:
+        return {}
     finally:
         client.unsubscribe_topic(topic)
-    return launcher.measured
 
 
 @dataclass
@@ -93,19 +92,19 @@ class _Launcher:
     observer: TrainingObserver
     stopping: Callable[[], bool]
     topic: str  # of the reports of the ranks
-    telemetry: TelemetryFile | None = None
     reports: queue.SimpleQueue[Mapping[str, Any]] = field(default_factory=queue.SimpleQueue)
     furthest: tuple[float, int] = (0.0, 0)  # epoch and step that the program has reported
-    measured: Mapping[str, Any] = field(default_factory=dict)
     excluded: set[str] = field(default_factory=set)  # workers that did not end their ranks
     workers_checked: float = 0.0
+    telemetry: TelemetryFile | None = None
     # the latest process group
     attempt: int = 0
     placements: tuple[RankPlacement, ...] = ()
-    states: dict[int, RankState] = field(default_factory=dict)
+    begun: set[int] = field(default_factory=set)  # ranks
+    endings: dict[int, RankEnding] = field(default_factory=dict)  # by rank
     futures: list[Future] = field(default_factory=list)
 
-    def drive(self) -> None:
+    def drive(self) -> Mapping[str, Any]:
         program = self.program
         message = self.observer.message
         self.placements = self._wait_for_workers()
@@ -121,7 +120,7 @@ class _Launcher:
                 failures, furthest = 0, self.furthest
             failures += 1
             message(f"Rank {failure.rank} failed first: {failure.reason}")
-            for line in self.states[failure.rank].lines:
+            for line in failure.lines:
                 message(f"  {line}")
             if failure.permanent or failures > program.restarts:
                 raise ProcessGroupError(
@@ -131,6 +130,7 @@ class _Launcher:
                 )
             self.placements = self._wait_for_workers()
             message(f"Starting again with {len(self.placements)} of {program.ranks} ranks.")
+        return self.endings[0].measured
 
     def _wait_for_workers(self) -> tuple[RankPlacement, ...]:
         """Workers for all ranks, or for as many as may go on and have arrived in time."""
@@ -169,42 +169,39 @@ class _Launcher:
                     "ranks per node."
                 )
 
-    def _run_group(self) -> RankFailure | None:
-        """Run one process group to its end; None if it succeeded."""
+    def _run_group(self) -> RankEnding | None:
+        """Run one process group to its end; return the rank that failed first, None if it
+        succeeded.
+        """
         self.attempt += 1
         self.observer.message(rank_table(self.placements).as_text())
-        now = time.monotonic()
-        self.states = {rank.rank: RankState(rank.rank, now) for rank in self.placements}
+        self.begun, self.endings = set(), {}
         name = f"{self.topic}-{self.attempt}"  # ranks of an earlier attempt must not meet them
-        leader: dict[str, Any] = {
-            "workers": [self.placements[0].host.address],
-            "pure": False,
-            "priority": 1,
-        }
-        try:
-            store = self.client.submit(
-                worker.open_store, name, self.program.timeout, **leader
-            ).result(STORE_OPENS)
-        except Exception as error:  # whatever happened to the worker
-            return RankFailure(0, f"its worker could not prepare ({type(error).__name__}: {error})")
+        address = self.placements[0].host.address
+        on_leader: dict[str, Any] = {"workers": [address], "pure": False, "priority": 1}
+        store = self.client.submit(
+            worker.open_store, name, address, self.program.timeout, **on_leader
+        )
         try:
             self._start(store)
-            return self._wait()
+            self._wait()
         finally:
             self._stop()
-            if leader["workers"][0] in workers(self.client):
-                fire_and_forget(self.client.submit(worker.close_store, name, **leader))
+            if address in workers(self.client):
+                fire_and_forget(self.client.submit(worker.close_store, name, **on_leader))
+        return first_failure(self.endings.values())
 
-    def _start(self, store: tuple[str, int]) -> None:
+    def _start(self, store: Future) -> None:
         directory = str(Path.cwd())
         self.futures = []
         for rank, placement in enumerate(self.placements):
             spec = RankSpec(
-                self.program, self.placements, rank, self.topic, self.attempt, store, directory
+                self.program, self.placements, rank, self.topic, self.attempt, directory
             )
             future = self.client.submit(
                 worker.run_rank,
                 spec,
+                store,
                 key=spec.key,
                 workers=[placement.host.address],
                 resources={"GPU": 1} if placement.host.offers_gpu else None,
@@ -213,34 +210,34 @@ class _Launcher:
             )
             self.futures.append(future)
 
-    def _wait(self) -> RankFailure | None:
-        """Wait until all ranks are done, or one has failed."""
-        while any(state.code != 0 for state in self.states.values()):
+    def _wait(self) -> None:
+        """Wait until all ranks have ended, or one has failed."""
+        while self._running():
             self._update(POLL)
             if self.stopping():
                 raise _Stopped
-            failure = self._failure()
-            if failure is not None:
+            if first_failure(self.endings.values()):
                 self._update(GRACE)
-                return self._failure() or failure
-        return None
+                return
 
-    def _failure(self) -> RankFailure | None:
-        return first_failure(self.states.values(), time.monotonic(), self.program.timeout)
-
-    def _running(self) -> list[RankPlacement]:
-        return [rank for rank in self.placements if self.states[rank.rank].is_running]
+    def _running(self) -> set[int]:
+        return set(range(len(self.placements))) - self.endings.keys()
 
     def _stop(self) -> None:
         """End all ranks, and exclude the workers that do not confirm it."""
         self.client.cancel(self.futures, force=True)
         deadline = time.monotonic() + STOP
-        while (running := self._running()) and time.monotonic() < deadline:
+        while (unanswered := self._running() & self.begun) and time.monotonic() < deadline:
             self._update(POLL)
-        self.excluded = {rank.host.address for rank in running}
+        self.excluded = {self.placements[rank].host.address for rank in unanswered}
+        for rank in self._running():
+            reason = "it did not start"
+            if rank in unanswered:
+                reason = f"its worker did not answer in {STOP:.0f} s"
+            self.endings[rank] = RankEnding(rank, Cause.MISSING, reason)
 
     def _update(self, seconds: float) -> None:
-        """Handle the reports of the next seconds, then check which workers have left."""
+        """Handle the reports of the next seconds, then check the workers of the ranks."""
         deadline = time.monotonic() + seconds
         while (remaining := deadline - time.monotonic()) > 0:
             with suppress(queue.Empty):
@@ -252,24 +249,31 @@ class _Launcher:
         running = self._running()
         if self.telemetry:
             metrics = {str(info["name"]): info["metrics"] for info in present.values()}
-            doing = {rank.host.name: PROCESS_GROUP for rank in running}
+            doing = {self.placements[rank].host.name: PROCESS_GROUP for rank in running}
             self.telemetry.add(time.time(), metrics, doing)
+        latest = max((info["last_seen"] for info in present.values()), default=0.0)
         for rank in running:
-            if rank.host.address not in present:
-                self.states[rank.rank] = replace(self.states[rank.rank], lost=True)
+            info = present.get(self.placements[rank].host.address)
+            future = self.futures[rank]
+            if info is None:
+                reason = "its worker was lost"
+            elif future.status == "error":
+                reason = f"its worker failed: {future.exception()!r}"
+            elif latest - info["last_seen"] > self.program.timeout:
+                reason = f"its worker stopped reporting {latest - info['last_seen']:.0f} s ago"
+            else:
+                continue
+            self.endings[rank] = RankEnding(rank, Cause.LOST, reason)
 
     def _handle(self, report: Mapping[str, Any]) -> None:
         if report["attempt"] != self.attempt:
             return
-        rank = report["rank"]
-        state_fields = {of_state.name for of_state in fields(RankState)}
-        changes = {name: value for name, value in report.items() if name in state_fields}
-        # a report comes from the process, or from a worker that has started it
-        changes |= {"heard": time.monotonic(), "began": True}
-        self.states[rank] = replace(self.states[rank], **changes)
-        if rank == 0:
-            self.measured = report.get("measured", self.measured)
-        if "progress" in report and rank == 0:
+        if "ending" in report:
+            ending = RankEnding(**report["ending"])
+            self.endings[ending.rank] = ending
+        elif "begun" in report:
+            self.begun.add(report["begun"])
+        else:
             progress = Progress(**report["progress"])
             # a bar of each epoch begins again
             self.furthest = max(self.furthest, (progress.numbers.get("epoch", 0.0), progress.step))

@@ -124,6 +124,12 @@ def test_what_would_fail_again_is_not_started_again(client, tmp_path, monkeypatc
     assert len([line for line in observer.lines if "failed first" in line]) == 1
 
 
+def test_a_rank_that_its_worker_cannot_start_is_named(client, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ProcessGroupError, match=r"rank 0: .* its worker failed: \w+Error"):
+        launch(client, program(tmp_path / "file", restarts=0), Observer())
+
+
 def test_a_killed_driver_ends_the_ranks_and_the_same_command_resumes(tmp_path):
     words = [sys.executable, "-m", "daskmetrics", "train", str(PROGRAM), "--ranks", "2", "--"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -158,6 +164,7 @@ def hosts(gpus: tuple[str, ...]) -> list[RankHost]:
 )
 def test_a_rank_takes_the_gpu_with_the_number_of_its_local_rank(tmp_path, gpus, expected):
     placements = place_ranks(hosts(gpus), 2)
-    spec = RankSpec(program(tmp_path), placements, 1, "t", 1, ("a", 1), ".")
+    spec = RankSpec(program(tmp_path), placements, 1, "t", 1, ".")
     names = ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
-    assert tuple(spec.variables[name] for name in names) == expected
+    variables = spec.variables(("a", 1))
+    assert tuple(variables[name] for name in names) == expected
