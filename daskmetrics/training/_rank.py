@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from daskmetrics.core.errors import DaskmetricsError
+from daskmetrics.training.ddp.ranks import Cause
 from daskmetrics.training.progress import report
 
 # the same error would occur again
@@ -31,7 +32,8 @@ def main(words: Sequence[str]) -> None:
     theirs come later.
     """
     _die_with_parent()
-    # blocked in a worker of this machine: Ctrl-C in a terminal, which does not reach a rank
+    # workers block or ignore the Ctrl-C of a terminal, which does not reach a rank
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     if words[0] != "-m" and not words[0].endswith(".py"):
         os.execvp(words[0], list(words))
@@ -61,10 +63,12 @@ def _run(words: Sequence[str]) -> None:
 
 
 def _failed(error: BaseException, text: str, permanent: bool) -> None:
+    cause = Cause.ERROR
     # torch's own errors of a connection, and gloo's, follow from what happened to another rank
-    of_partner = type(error).__name__.startswith("Dist") or "gloo" in str(error)
+    if type(error).__name__.startswith("Dist") or "gloo" in str(error):
+        cause = Cause.PARTNER
     with suppress(OSError):  # the parent has closed the pipe
-        report(error=text, permanent=permanent, of_partner=of_partner, failed=time.time())
+        report(cause=cause, reason=text, permanent=permanent, since=time.time())
 
 
 def _die_with_parent() -> None:

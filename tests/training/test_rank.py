@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from daskmetrics.training.ddp import _worker as worker
@@ -16,9 +17,14 @@ HOSTS = [
 ]
 
 
-def spec(tmp_path: Path, interface: str | None = None) -> RankSpec:
+def environment(
+    tmp_path: Path, hosts: Sequence[RankHost], interface: str | None = None
+) -> dict[str, str]:
+    """That of the last rank, in the second attempt."""
     program = Program("t", ("t.py",), tmp_path, 4, least=1, interface=interface)
-    return RankSpec(program, place_ranks(HOSTS, 4), 3, "t", 2, ("10.0.0.0", 5), str(tmp_path))
+    placements = place_ranks(hosts, 4)
+    spec = RankSpec(program, placements, len(hosts) - 1, "t", 2, str(tmp_path))
+    return worker._environment(spec, ("10.0.0.0", 5))
 
 
 def test_the_ranks_of_a_machine_have_different_gpus():
@@ -31,7 +37,7 @@ def test_the_ranks_of_a_machine_have_different_gpus():
 def test_a_rank_gets_the_configured_network_and_the_variables_of_its_worker(tmp_path, monkeypatch):
     monkeypatch.setenv("NCCL_IB_HCA", "mlx5_0")
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "ib1")
-    environment = worker._environment(spec(tmp_path, interface="ib0"), "127.0.0.1")
+    variables = environment(tmp_path, HOSTS, interface="ib0")
     expected = {
         "GLOO_SOCKET_IFNAME": "ib0",
         "NCCL_SOCKET_IFNAME": "ib1",
@@ -42,11 +48,12 @@ def test_a_rank_gets_the_configured_network_and_the_variables_of_its_worker(tmp_
         "GROUP_RANK": "1",
         "TORCHELASTIC_RESTART_COUNT": "1",
     }
-    assert {name: environment[name] for name in expected} == expected
+    assert {name: variables[name] for name in expected} == expected
 
 
 def test_the_default_interface_is_that_of_the_workers_address(tmp_path):
-    assert worker._environment(spec(tmp_path), "127.0.0.1")["GLOO_SOCKET_IFNAME"] == "lo"
+    here = RankHost("tcp://127.0.0.1:1", "w", "node", (0,), 0)
+    assert environment(tmp_path, [here])["GLOO_SOCKET_IFNAME"] == "lo"
 
 
 def test_the_last_step_is_always_reported(monkeypatch):

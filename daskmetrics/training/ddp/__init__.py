@@ -2,9 +2,9 @@
 
 | file | what it holds |
 |---|---|
-| `ranks` | which worker runs which rank, what a rank is given, which failed first; without Dask |
-| `_worker` | what runs on a worker: it starts a rank, relays its reports, and ends it |
-| `driver` | what runs in the driver: it starts a process group, watches it, and restarts it |
+| `ranks` | which worker runs which rank, what a rank is given, how ranks end; without Dask |
+| `_worker` | what runs on a worker: it starts a rank, relays its progress, and judges its end |
+| `driver` | what runs in the driver: it starts a process group, names its first failure, and restarts it |
 """
 
 __all__: list[str] = []

@@ -1,8 +1,11 @@
-"""What runs on a worker: it starts a rank as a child process, relays its reports, and ends it."""
+"""What runs on a worker: it starts a rank as a child process, relays its progress, judges how it
+ended, and ends it.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import signal
@@ -19,19 +22,21 @@ from typing import Any
 
 import psutil
 from distributed import Worker, get_worker
+from distributed.comm import get_address_host
 
 from daskmetrics.core.events import TRAIN
 from daskmetrics.core.machine import VISIBLE, gpu_models, visible_gpus
 from daskmetrics.core.telemetry import RANK
-from daskmetrics.training.ddp.ranks import RankHost, RankSpec
+from daskmetrics.training.ddp.ranks import Cause, RankHost, RankSpec
 from daskmetrics.training.progress import PIPE, printed
 
 POLL = 0.1  # seconds
-HEARTBEAT = 0.5  # seconds between two reports that a rank lives
+LOOK = 0.5  # seconds between two looks at a rank and what it prints
+MEASURE = 2.0  # seconds between two measurements of what it uses
+STOPPED = 5.0  # seconds after which a rank that is stopped counts as failed, if others fail
+GRACE = 1.0  # seconds in which a rank that has reported an error prints it and ends
 LINES = 15  # of what a rank has printed last
 TAIL = 8192  # bytes, in which they are
-STEPS = {"step", "total"}  # what a line with a loss may lack
-MEASURE = 2.0  # seconds between two measurements of a rank
 _STORES: dict[str, Any] = {}  # TCPStores that this worker holds, by topic; they outlive the ranks
 
 
@@ -50,27 +55,27 @@ def inventory(dask_worker: Worker) -> RankHost:
     )
 
 
-def open_store(topic: str, timeout: float) -> tuple[str, int]:
-    """Open the TCPStore where ranks meet, on a free port of this worker's Dask address."""
+def open_store(topic: str, address: str, timeout: float) -> tuple[str, int]:
+    """Open the TCPStore where ranks meet, on a free port of this worker's Dask address; its host
+    and port.
+    """
     from datetime import timedelta
 
     import torch.distributed as dist
 
-    host = _worker_address()
-    if topic not in _STORES:
-        listening = socket.create_server(
-            (host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET
-        )
-        port = listening.getsockname()[1]
-        _STORES[topic] = dist.TCPStore(  # type: ignore[attr-defined]
-            host,
-            port,
-            is_master=True,
-            wait_for_workers=False,
-            timeout=timedelta(seconds=timeout),
-            master_listen_fd=listening.detach(),  # without it the store listens on all interfaces
-        )
-    return host, _STORES[topic].port
+    host = get_address_host(address)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.create_server((host, 0), family=family)
+    port = listening.getsockname()[1]
+    _STORES[topic] = dist.TCPStore(  # type: ignore[attr-defined]
+        host,
+        port,
+        is_master=True,
+        wait_for_workers=False,
+        timeout=timedelta(seconds=timeout),
+        master_listen_fd=listening.detach(),  # without it the store listens on all interfaces
+    )
+    return host, port
 
 
 def close_store(topic: str) -> None:
@@ -78,8 +83,9 @@ def close_store(topic: str) -> None:
     _STORES.pop(topic, None)
 
 
-def run_rank(spec: RankSpec) -> int:
-    """Run a rank as a child process; return its exit code.
+def run_rank(spec: RankSpec, store: tuple[str, int]) -> None:
+    """Run a rank as a child process until it ends, fails, or its Dask task is cancelled; then
+    report how it ended.
 
     The rank is killed when its Dask task is cancelled or this worker ends.
     """
@@ -87,32 +93,39 @@ def run_rank(spec: RankSpec) -> int:
     spec.log.parent.mkdir(parents=True, exist_ok=True)
     reading, writing = os.pipe()
     with spec.log.open("wb") as log:
-        process = subprocess.Popen(
+        process = psutil.Popen(
             [sys.executable, "-P", "-m", "daskmetrics.training._rank", *spec.program.words],
             cwd=spec.directory,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env=_environment(spec, _worker_address()) | {PIPE: str(writing)},
+            env=_environment(spec, store) | {PIPE: str(writing)},
             pass_fds=[writing],
             # its loaders end with it, and it gets a fair share of a busy machine
             start_new_session=True,
         )
     os.close(writing)
-    worker.loop.add_callback(
-        worker.metrics.__setitem__, RANK, _RankUse(psutil.Process(process.pid))
-    )
+    rank = _Rank(process, reading, spec, worker)
+    # the worker reports it with each heartbeat
+    worker.loop.add_callback(worker.metrics.__setitem__, RANK, rank.measure)
     try:
-        _Relay(process, reading, spec, worker).follow()
+        rank.send(begun=spec.rank)
+        rank.follow()
     finally:
+        ending = rank.ending()
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        code = process.wait()
+        process.wait()
         os.close(reading)
         worker.loop.add_callback(worker.metrics.pop, RANK, None)
-        ending = {"rank": spec.rank, "attempt": spec.attempt, "code": code}
-        worker.log_event(spec.topic, {**ending, "lines": _last_lines(spec.log)})
-    return code
+        rank.send(ending={**ending, "lines": _last_lines(spec.log)})
+
+
+def kill(dask_worker: Any) -> None:
+    """Runs in a nanny: kill its worker, even a stopped one, and with it the rank there. The nanny then
+    starts another.
+    """
+    os.kill(dask_worker.process.pid, signal.SIGKILL)
 
 
 def _last_lines(log: Path) -> list[str]:
@@ -124,74 +137,99 @@ def _last_lines(log: Path) -> list[str]:
 
 
 @dataclass
-class _RankUse:
-    """CPU in per cent of one, and memory in bytes, of a rank and its loaders; the worker reports
-    it.
-    """
+class _Rank:
+    """A rank's process: its progress is passed on, and its end is judged."""
 
-    rank: psutil.Process
-    measured: float = field(default_factory=time.monotonic)
-    seconds: float = 0.0
-    use: dict[str, float] = field(default_factory=dict)
-
-    def __call__(self, dask_worker: Worker) -> dict[str, float]:
-        elapsed = time.monotonic() - self.measured
-        if elapsed < MEASURE:
-            return self.use
-        seconds, memory = 0.0, 0
-        for process in (self.rank, *self.rank.children(recursive=True)):
-            with suppress(psutil.Error):  # a loader that has just ended
-                times = process.cpu_times()
-                seconds += times.user + times.system
-                memory += process.memory_info().rss
-        self.use = {"cpu": 100 * max(0.0, seconds - self.seconds) / elapsed, "memory": memory}
-        self.measured += elapsed
-        self.seconds = seconds
-        return self.use
-
-
-@dataclass
-class _Relay:
-    """Passes on what a rank reports, and that it lives, until it ends or its task is cancelled."""
-
-    process: subprocess.Popen[bytes]
+    process: psutil.Popen
     pipe: int
     spec: RankSpec
     worker: Worker
     begun_line: bytes = b""
     read: int = 0  # bytes of the log
     reports_itself: bool = False  # so that its lines are not read
-    beaten: float = 0.0
-    latest: dict[str, float] = field(default_factory=dict)  # what was reported, and when
-    reported: float = 0.0
+    looked: float = field(default_factory=time.monotonic)
+    alive: float = field(default_factory=time.monotonic)  # when it was not stopped
+    measured: float = field(default_factory=time.monotonic)
+    seconds: float = 0.0  # of CPU, of it and its loaders
+    use: dict[str, float] = field(default_factory=dict)
+    deadline: float = math.inf  # for its end after an error
+    reported: dict[str, object] = field(default_factory=dict)  # of its ending
+    latest: dict[str, float] = field(default_factory=dict)  # progress
+    progressed: float = 0.0  # when it was reported
 
     def follow(self) -> None:
-        while self._is_executing() and self.process.poll() is None:
+        """Pass on its progress until it ends, has failed, or its task is cancelled."""
+        while self._goes_on():
             if select.select([self.pipe], [], [], POLL)[0] and not self._receive():
                 time.sleep(POLL)  # it has closed the pipe, and may go on
-            self._beat()
+            if time.monotonic() - self.looked > LOOK:
+                self._look()
         if self.process.poll() is not None:
             while select.select([self.pipe], [], [], 0)[0] and self._receive():
                 pass
             self._read_log()
 
-    def _is_executing(self) -> bool:
-        task = self.worker.state.tasks.get(self.spec.key)  # the event loop changes them meanwhile
-        return task is not None and task.state == "executing"
+    def _goes_on(self) -> bool:
+        # the event loop changes them meanwhile
+        task = self.worker.state.tasks.get(self.spec.key)
+        now = time.monotonic()
+        return (
+            task is not None
+            and task.state == "executing"
+            and self.process.poll() is None
+            and now < self.deadline
+            and now - self.alive < self.spec.program.timeout
+        )
 
-    def _send(self, **facts: object) -> None:
-        ranked = {"rank": self.spec.rank, "attempt": self.spec.attempt, **facts}
-        self.worker.log_event(self.spec.topic, ranked)
+    def ending(self) -> dict[str, object]:
+        """How it ended, as the fields of a `RankEnding`; what it reported itself counts."""
+        code = self.process.poll()
+        stopped = time.monotonic() - self.alive
+        since = time.time()
+        step = self.latest.get("step", 0)
+        if code == 0:
+            cause, reason = Cause.DONE, ""
+        elif code is not None and code < 0:
+            cause, reason = Cause.KILLED, f"its process was ended by signal {-code}"
+        elif code is not None:
+            cause, reason = Cause.KILLED, f"its process ended with exit code {code}"
+        elif stopped >= min(STOPPED, self.spec.program.timeout):
+            cause = Cause.STOPPED
+            since -= stopped
+            reason = f"it stopped reporting at step {step}, {stopped:.0f} s ago"
+        else:
+            cause, reason = Cause.ENDED, "its worker ended it"
+        judged = {"cause": int(cause), "reason": reason, "since": since}
+        return {"rank": self.spec.rank, **judged, **self.reported}
 
-    def _beat(self) -> None:
-        """Report twice a second that the process lives and is not stopped, and what it printed."""
-        if time.monotonic() - self.beaten < HEARTBEAT:
-            return
-        self.beaten = time.monotonic()
+    def send(self, **facts: object) -> None:
+        """Send facts to the driver."""
+        self.worker.log_event(self.spec.topic, {"attempt": self.spec.attempt, **facts})
+
+    def _look(self) -> None:
+        """See whether the process is stopped, and what it has printed."""
+        self.looked = time.monotonic()
         with suppress(psutil.Error):  # it ends meanwhile
-            if psutil.Process(self.process.pid).status() != psutil.STATUS_STOPPED:
-                self._send()
+            if self.process.status() != psutil.STATUS_STOPPED:
+                self.alive = self.looked
         self._read_log()
+
+    def measure(self, dask_worker: Worker) -> dict[str, float]:
+        """CPU in per cent of one, and memory in bytes, of the rank and its loaders."""
+        elapsed = time.monotonic() - self.measured
+        if elapsed < MEASURE:
+            return self.use
+        self.measured += elapsed
+        seconds, memory = 0.0, 0
+        with suppress(psutil.Error):  # it has ended
+            for process in (self.process, *self.process.children(recursive=True)):
+                with suppress(psutil.Error):  # a loader that has just ended
+                    times = process.cpu_times()
+                    seconds += times.user + times.system
+                    memory += process.memory_info().rss
+        self.use = {"cpu": 100 * max(0.0, seconds - self.seconds) / elapsed, "memory": memory}
+        self.seconds = seconds
+        return self.use
 
     def _receive(self) -> bool:
         """Handle reports from the pipe; False once it is closed."""
@@ -203,7 +241,9 @@ class _Relay:
                 self.reports_itself = True
                 self._progress(facts)
             else:
-                self._send(**facts)
+                self.reported |= facts
+            if "cause" in facts:
+                self.deadline = time.monotonic() + GRACE
         return bool(block)
 
     def _read_log(self) -> None:
@@ -215,15 +255,15 @@ class _Relay:
             block = file.read(1 << 20)
         self.read += len(block)
         facts = printed(block.decode(errors="replace"))
-        if "loss" in facts:
-            facts = {name: self.latest[name] for name in STEPS & set(self.latest)} | facts
+        if "loss" in facts:  # its line may have no bar
+            facts = self.latest | facts
         if "step" in facts:
             self._progress(facts)
 
     def _progress(self, facts: Mapping[str, float | None]) -> None:
         """Send a step with its rates since the one before."""
         clock = time.monotonic()
-        elapsed = max(clock - self.reported, 1e-9)
+        elapsed = max(clock - self.progressed, 1e-9)
         numbers = {name: value for name, value in facts.items() if value is not None}
         step = int(numbers["step"])
         rates = {}
@@ -231,52 +271,46 @@ class _Relay:
             for name in {"step", "samples", "tokens"} & numbers.keys() & self.latest.keys():
                 rates[name] = (numbers[name] - self.latest[name]) / elapsed
         self.latest = numbers
-        self.reported = clock
-        progress = {
-            "step": step,
-            "total": numbers.get("total"),
-            "numbers": numbers,
-            "rates": rates,
-            "is_of_epoch": not self.reports_itself,
-        }
-        self._send(progress=progress, step=step)
-        tokens = rates.get("tokens")
-        self.worker.log_event(
-            TRAIN,
-            {
-                "model": self.spec.program.name,
-                "rank": self.spec.rank,
+        self.progressed = clock
+        if self.spec.rank == 0:
+            progress = {
                 "step": step,
-                "loss": numbers.get("loss"),
-                # each rank gets an equal share of the total speed
-                "tokens_per_second": tokens and tokens / len(self.spec.placements),
-            },
-        )
+                "total": numbers.get("total"),
+                "numbers": numbers,
+                "rates": rates,
+                "is_of_epoch": not self.reports_itself,
+            }
+            self.send(progress=progress)
+        tokens = rates.get("tokens")
+        event = {
+            "model": self.spec.program.name,
+            "rank": self.spec.rank,
+            "step": step,
+            "loss": numbers.get("loss"),
+            # each rank gets an equal share of the total speed
+            "tokens_per_second": tokens and tokens / len(self.spec.placements),
+        }
+        self.worker.log_event(TRAIN, event)
 
 
-def _worker_address() -> str:
-    host_and_port = str(get_worker().address).rpartition("://")[2]
-    return host_and_port.rpartition(":")[0].strip("[]")
-
-
-def _environment(spec: RankSpec, address: str) -> dict[str, str]:
+def _environment(spec: RankSpec, store: tuple[str, int]) -> dict[str, str]:
     """The rank's environment variables: this worker's, then its own."""
+    address = get_address_host(spec.placement.host.address)
+    variables = spec.variables(store)
     interface = spec.program.interface
     for name, addresses in psutil.net_if_addrs().items():
         if not interface and address in {entry.address for entry in addresses}:
             interface = name
-    network = {}
-    if interface:
-        network = {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
-    gpu = spec.placement.gpu
-    visible = {}
-    if gpu is not None and spec.variables["LOCAL_WORLD_SIZE"] == "1":
-        visible = {VISIBLE: gpu}
-    return {
-        **network,
+    environment = {
         **os.environ,
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",  # what was printed last is what explains an error
-        **visible,
-        **spec.variables,
+        **variables,
     }
+    if interface:
+        for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+            environment.setdefault(name, interface)
+    gpu = spec.placement.gpu
+    if gpu is not None and variables["LOCAL_WORLD_SIZE"] == "1":
+        environment[VISIBLE] = gpu
+    return environment

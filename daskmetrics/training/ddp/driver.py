@@ -9,7 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,13 +20,13 @@ from daskmetrics.core.machine import workers
 from daskmetrics.core.telemetry import PROCESS_GROUP, TelemetryFile
 from daskmetrics.training.ddp import _worker as worker
 from daskmetrics.training.ddp.ranks import (
+    Cause,
     Program,
     Progress,
-    RankFailure,
+    RankEnding,
     RankHost,
     RankPlacement,
     RankSpec,
-    RankState,
     first_failure,
     place_ranks,
     rank_table,
@@ -35,7 +35,6 @@ from daskmetrics.training.ddp.ranks import (
 POLL = 0.25  # seconds between two checks of the reports
 CHECK_WORKERS = 1.0  # seconds between two requests for the list of workers
 GRACE = 1.0  # seconds to receive the errors of other ranks before the failed rank is named
-STORE_OPENS = 600.0  # seconds until a worker that is busy with other work opens the store
 STOP = 15.0  # seconds in which a worker must end its rank; a worker that does not is excluded
 
 
@@ -77,11 +76,11 @@ def launch(
         launcher.telemetry = TelemetryFile(program.telemetry)
     client.subscribe_topic(topic, lambda event: launcher.reports.put(event[1]))
     try:
-        with suppress(_Stopped):
-            launcher.drive()
+        return launcher.drive()
+    except _Stopped:
+        return {}
     finally:
         client.unsubscribe_topic(topic)
-    return launcher.measured
 
 
 @dataclass
@@ -93,19 +92,21 @@ class _Launcher:
     observer: TrainingObserver
     stopping: Callable[[], bool]
     topic: str  # of the reports of the ranks
-    telemetry: TelemetryFile | None = None
     reports: queue.SimpleQueue[Mapping[str, Any]] = field(default_factory=queue.SimpleQueue)
     furthest: tuple[float, int] = (0.0, 0)  # epoch and step that the program has reported
-    measured: Mapping[str, Any] = field(default_factory=dict)
-    excluded: set[str] = field(default_factory=set)  # workers that did not end their ranks
+    excluded: set[str] = field(default_factory=set)  # workers that hung, or did not end their ranks
     workers_checked: float = 0.0
+    seen: dict[str, float] = field(default_factory=dict)  # last heartbeats of workers
+    silent: dict[str, float] = field(default_factory=dict)  # seconds without another one
+    telemetry: TelemetryFile | None = None
     # the latest process group
     attempt: int = 0
     placements: tuple[RankPlacement, ...] = ()
-    states: dict[int, RankState] = field(default_factory=dict)
+    begun: set[int] = field(default_factory=set)  # ranks
+    endings: dict[int, RankEnding] = field(default_factory=dict)  # by rank
     futures: list[Future] = field(default_factory=list)
 
-    def drive(self) -> None:
+    def drive(self) -> Mapping[str, Any]:
         program = self.program
         message = self.observer.message
         self.placements = self._wait_for_workers()
@@ -121,9 +122,10 @@ class _Launcher:
                 failures, furthest = 0, self.furthest
             failures += 1
             message(f"Rank {failure.rank} failed first: {failure.reason}")
-            for line in self.states[failure.rank].lines:
+            for line in failure.lines:
                 message(f"  {line}")
-            if failure.permanent or failures > program.restarts:
+            alike = [each for each in self.endings.values() if each.cause == failure.cause]
+            if any(each.permanent for each in alike) or failures > program.restarts:
                 raise ProcessGroupError(
                     f"Training '{program.name}' failed: {self.placements[failure.rank]}: "
                     f"{failure.reason}. The output of the ranks is in '{program.folder / 'logs'}'. "
@@ -131,6 +133,7 @@ class _Launcher:
                 )
             self.placements = self._wait_for_workers()
             message(f"Starting again with {len(self.placements)} of {program.ranks} ranks.")
+        return self.endings[0].measured
 
     def _wait_for_workers(self) -> tuple[RankPlacement, ...]:
         """Workers for all ranks, or for as many as may go on and have arrived in time."""
@@ -138,12 +141,17 @@ class _Launcher:
         expected = min(planned, self.program.workers or planned)
         deadline = time.monotonic() + self.program.patience
         while True:
-            addresses = list(workers(self.client))
-            replies = self.client.run(worker.inventory, workers=addresses, on_error="ignore")
-            all_hosts: list[RankHost] = list(replies.values())
+            present = self._present()
             # ranks avoid the workers that only score, where there are others
-            suitable = [host for host in all_hosts if host.offers_gpu] or all_hosts
-            hosts = [host for host in suitable if host.address not in self.excluded]
+            with_gpu = [each for each, info in present.items() if info["resources"].get("GPU")]
+            # a worker that hangs would never reply
+            asked = [
+                address
+                for address in with_gpu or present
+                if address not in self.excluded and self.silent[address] < STOP
+            ]
+            replies = self.client.run(worker.inventory, workers=asked, on_error="ignore")
+            hosts: list[RankHost] = list(replies.values())
             is_late = time.monotonic() > deadline
             if len(hosts) >= expected or (len(hosts) >= self.program.least and is_late):
                 return place_ranks(hosts, planned)
@@ -169,42 +177,39 @@ class _Launcher:
                     "ranks per node."
                 )
 
-    def _run_group(self) -> RankFailure | None:
-        """Run one process group to its end; None if it succeeded."""
+    def _run_group(self) -> RankEnding | None:
+        """Run one process group to its end; return the rank that failed first, None if it
+        succeeded.
+        """
         self.attempt += 1
         self.observer.message(rank_table(self.placements).as_text())
-        now = time.monotonic()
-        self.states = {rank.rank: RankState(rank.rank, now) for rank in self.placements}
+        self.begun, self.endings, self.excluded = set(), {}, set()
         name = f"{self.topic}-{self.attempt}"  # ranks of an earlier attempt must not meet them
-        leader: dict[str, Any] = {
-            "workers": [self.placements[0].host.address],
-            "pure": False,
-            "priority": 1,
-        }
-        try:
-            store = self.client.submit(
-                worker.open_store, name, self.program.timeout, **leader
-            ).result(STORE_OPENS)
-        except Exception as error:  # whatever happened to the worker
-            return RankFailure(0, f"its worker could not prepare ({type(error).__name__}: {error})")
+        address = self.placements[0].host.address
+        on_leader: dict[str, Any] = {"workers": [address], "pure": False, "priority": 1}
+        store = self.client.submit(
+            worker.open_store, name, address, self.program.timeout, **on_leader
+        )
         try:
             self._start(store)
-            return self._wait()
+            self._wait()
         finally:
             self._stop()
-            if leader["workers"][0] in workers(self.client):
-                fire_and_forget(self.client.submit(worker.close_store, name, **leader))
+            if address in workers(self.client):
+                fire_and_forget(self.client.submit(worker.close_store, name, **on_leader))
+        return first_failure(self.endings.values())
 
-    def _start(self, store: tuple[str, int]) -> None:
+    def _start(self, store: Future) -> None:
         directory = str(Path.cwd())
         self.futures = []
         for rank, placement in enumerate(self.placements):
             spec = RankSpec(
-                self.program, self.placements, rank, self.topic, self.attempt, store, directory
+                self.program, self.placements, rank, self.topic, self.attempt, directory
             )
             future = self.client.submit(
                 worker.run_rank,
                 spec,
+                store,
                 key=spec.key,
                 workers=[placement.host.address],
                 resources={"GPU": 1} if placement.host.offers_gpu else None,
@@ -213,63 +218,94 @@ class _Launcher:
             )
             self.futures.append(future)
 
-    def _wait(self) -> RankFailure | None:
-        """Wait until all ranks are done, or one has failed."""
-        while any(state.code != 0 for state in self.states.values()):
+    def _wait(self) -> None:
+        """Wait until all ranks have ended, or one has failed."""
+        while self._running():
             self._update(POLL)
             if self.stopping():
                 raise _Stopped
-            failure = self._failure()
-            if failure is not None:
+            if first_failure(self.endings.values()):
                 self._update(GRACE)
-                return self._failure() or failure
-        return None
+                return
 
-    def _failure(self) -> RankFailure | None:
-        return first_failure(self.states.values(), time.monotonic(), self.program.timeout)
-
-    def _running(self) -> list[RankPlacement]:
-        return [rank for rank in self.placements if self.states[rank.rank].is_running]
+    def _running(self) -> set[int]:
+        return set(range(len(self.placements))) - self.endings.keys()
 
     def _stop(self) -> None:
-        """End all ranks, and exclude the workers that do not confirm it."""
+        """End all ranks; replace the workers that hang or do not confirm it."""
         self.client.cancel(self.futures, force=True)
         deadline = time.monotonic() + STOP
-        while (running := self._running()) and time.monotonic() < deadline:
+        while (unanswered := self._running() & self.begun) and time.monotonic() < deadline:
             self._update(POLL)
-        self.excluded = {rank.host.address for rank in running}
+        self.excluded |= {self.placements[rank].host.address for rank in unanswered}
+        for rank in self._running():
+            reason = "it did not start"
+            if rank in unanswered:
+                reason = f"its worker did not answer in {STOP:.0f} s"
+            self.endings[rank] = RankEnding(rank, Cause.MISSING, reason)
+        for address in self.excluded & workers(self.client).keys():
+            # not awaited: a node that is gone does not answer
+            self.client.loop.add_callback(
+                self.client.run,
+                worker.kill,
+                workers=[address],
+                nanny=True,
+                on_error="ignore",
+                asynchronous=True,
+            )
 
     def _update(self, seconds: float) -> None:
-        """Handle the reports of the next seconds, then check which workers have left."""
+        """Handle the reports of the next seconds, then check the workers of the ranks."""
         deadline = time.monotonic() + seconds
         while (remaining := deadline - time.monotonic()) > 0:
             with suppress(queue.Empty):
                 self._handle(self.reports.get(timeout=remaining))
         if time.monotonic() - self.workers_checked < CHECK_WORKERS:
             return
-        self.workers_checked = time.monotonic()
-        present = workers(self.client)
         running = self._running()
+        # before the list of workers: the tasks of a lost one fail, too
+        failed = {rank for rank in running if self.futures[rank].status == "error"}
+        present = self._present()
         if self.telemetry:
             metrics = {str(info["name"]): info["metrics"] for info in present.values()}
-            doing = {rank.host.name: PROCESS_GROUP for rank in running}
+            doing = {self.placements[rank].host.name: PROCESS_GROUP for rank in running}
             self.telemetry.add(time.time(), metrics, doing)
         for rank in running:
-            if rank.host.address not in present:
-                self.states[rank.rank] = replace(self.states[rank.rank], lost=True)
+            address = self.placements[rank].host.address
+            if address not in present:
+                reason = "its worker was lost"
+            elif rank in failed:
+                reason = f"its worker failed: {self.futures[rank].exception()!r}"
+            elif self.silent[address] > self.program.timeout:
+                reason = f"its worker stopped reporting {self.silent[address]:.0f} s ago"
+                self.excluded.add(address)
+            else:
+                continue
+            self.endings[rank] = RankEnding(rank, Cause.LOST, reason)
+
+    def _present(self) -> Mapping[str, Any]:
+        """The workers that the scheduler knows; for how long each is silent is noted."""
+        now = time.monotonic()
+        # a driver that was stopped itself has heard of none meanwhile
+        elapsed = min(now - self.workers_checked, 2 * CHECK_WORKERS)
+        self.workers_checked = now
+        present = workers(self.client)
+        for address, info in present.items():
+            is_silent = self.seen.get(address) == info["last_seen"]
+            self.silent[address] = self.silent[address] + elapsed if is_silent else 0.0
+            self.seen[address] = info["last_seen"]
+        return present
 
     def _handle(self, report: Mapping[str, Any]) -> None:
         if report["attempt"] != self.attempt:
             return
-        rank = report["rank"]
-        state_fields = {of_state.name for of_state in fields(RankState)}
-        changes = {name: value for name, value in report.items() if name in state_fields}
-        # a report comes from the process, or from a worker that has started it
-        changes |= {"heard": time.monotonic(), "began": True}
-        self.states[rank] = replace(self.states[rank], **changes)
-        if rank == 0:
-            self.measured = report.get("measured", self.measured)
-        if "progress" in report and rank == 0:
+        if "ending" in report:
+            ending = RankEnding(**report["ending"])
+            # a worker that hung may report after it was given up
+            self.endings.setdefault(ending.rank, ending)
+        elif "begun" in report:
+            self.begun.add(report["begun"])
+        else:
             progress = Progress(**report["progress"])
             # a bar of each epoch begins again
             self.furthest = max(self.furthest, (progress.numbers.get("epoch", 0.0), progress.step))

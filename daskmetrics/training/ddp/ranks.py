@@ -1,17 +1,17 @@
-"""What is started, which worker runs which rank, what a rank process is given, and which rank failed
-first: the error itself appears on other ranks, which lose a partner or time out waiting for it.
+"""What is started, which worker runs which rank, what a rank process is given, how ranks end, and
+which one failed first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from pathlib import Path
+from typing import Any
 
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import plural
-
-SILENT = 5.0  # seconds; a living rank reports twice a second
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,6 @@ class RankSpec:
     rank: int
     topic: str  # Dask topic of the program; topic and attempt name the process group
     attempt: int
-    store: tuple[str, int]  # address of the TCPStore where the ranks meet
     directory: str  # in which the rank works
 
     @property
@@ -176,9 +175,9 @@ class RankSpec:
         """The file for what the rank's process prints."""
         return self.program.folder / "logs" / f"rank{self.rank}.log"
 
-    @property
-    def variables(self) -> dict[str, str]:
-        """The variables that torchrun sets for a rank.
+    def variables(self, store: tuple[str, int]) -> dict[str, str]:
+        """The variables that torchrun sets for a rank, with the host and port of the TCPStore where
+        the ranks meet.
 
         A worker that sees fewer GPUs than its machine has ranks is a machine of its own for its
         rank, since the program takes the GPU with the number of its ``LOCAL_RANK``.
@@ -200,14 +199,14 @@ class RankSpec:
             "GROUP_WORLD_SIZE": groups,
             "ROLE_RANK": self.rank,
             "ROLE_WORLD_SIZE": size,
-            "MASTER_PORT": self.store[1],
+            "MASTER_PORT": store[1],
             "TORCHELASTIC_RESTART_COUNT": self.attempt - 1,
             "TORCHELASTIC_MAX_RESTARTS": self.program.restarts,
         }
         return {
             **{name: str(number) for name, number in numbers.items()},
             "ROLE_NAME": "default",
-            "MASTER_ADDR": self.store[0],
+            "MASTER_ADDR": store[0],
             "TORCHELASTIC_RUN_ID": self.topic,
             # the store is open on the worker of rank 0, on a port that no other can take meanwhile
             "TORCHELASTIC_USE_AGENT_STORE": "True",
@@ -215,72 +214,40 @@ class RankSpec:
         }
 
 
+class Cause(IntEnum):
+    """Why a rank ended, in the order in which the ranks of a group are taken for the first one to
+    fail: the error itself appears on other ranks, which lose a partner or time out waiting for it.
+    """
+
+    LOST = 1  # with its worker
+    KILLED = 2  # or it ended with an exit code, and reported nothing
+    STOPPED = 3  # its process was
+    ERROR = 4  # of its own
+    MISSING = 5  # it did not start, or its worker did not say how it ended
+    PARTNER = 6  # an error that follows when another rank has failed
+    ENDED = 7  # by its worker, once its task was cancelled
+    DONE = 8
+
+
 @dataclass(frozen=True)
-class RankState:
-    """What is known of a rank from its reports."""
+class RankEnding:
+    """How a rank ended: what its worker judged, or the driver in place of a lost worker."""
 
     rank: int
-    heard: float  # time of its last report
-    step: int = 0
-    began: bool = False  # its process has started
-    error: str | None = None
-    of_partner: bool = False  # the error is one that follows when another rank has failed
-    failed: float = 0.0  # time of the error, by the clock of its machine
+    cause: int  # one of `Cause`
+    reason: str = ""
+    since: float = 0.0  # time of the failure, by the clock of its machine
     permanent: bool = False  # the same error would occur again
-    code: int | None = None  # exit code of its process; negative for a signal
-    lines: tuple[str, ...] = ()  # that it printed last
-    lost: bool = False  # its worker has left the cluster
-
-    @property
-    def is_running(self) -> bool:
-        """Whether its process has not ended, as far as is known."""
-        return self.code is None and not self.lost
+    lines: Sequence[str] = ()  # that it printed last
+    measured: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class RankFailure:
-    """The rank that failed first, the reason, and whether it would fail again."""
+def first_failure(endings: Iterable[RankEnding]) -> RankEnding | None:
+    """The rank that made a process group fail; None if no rank has failed.
 
-    rank: int
-    reason: str
-    permanent: bool = False
-
-
-def first_failure(states: Collection[RankState], now: float, timeout: float) -> RankFailure | None:
-    """The rank that made a process group fail; None while all ranks work.
-
-    In this order: a rank that lost its worker or was killed without a report; a rank that was
-    silent when others reported errors, or for ``timeout`` seconds since it began; the rank that
-    reported an error of its own, or then any error, first.
-
-    >>> stopped = RankState(rank=1, heard=0.0, step=7)
-    >>> timed_out = RankState(rank=0, heard=60.0, step=7, error="timed out", failed=60.0)
-    >>> first_failure([timed_out, stopped], now=60.0, timeout=90.0).rank
+    >>> stopped = RankEnding(1, Cause.STOPPED, since=9.0)
+    >>> first_failure([RankEnding(0, Cause.PARTNER, "timed out", since=60.0), stopped]).rank
     1
     """
-    reported = [state for state in states if state.error is not None]
-    others = [state for state in states if state.lost or state.error is None]
-    others.sort(key=lambda state: (not state.lost, state.heard))
-    for state in others:
-        code = state.code or 0
-        if state.lost:
-            return RankFailure(state.rank, "its worker was lost")
-        if code < 0:
-            return RankFailure(state.rank, f"its process was ended by signal {-code}")
-        if code:
-            return RankFailure(state.rank, f"its process ended with exit code {code}")
-    tolerated = SILENT if reported else timeout
-    for state in others:
-        silence = now - state.heard
-        if state.code is not None or silence <= tolerated:
-            continue
-        if state.began:
-            at_step = f"at step {state.step}, {silence:.0f} s ago"
-            return RankFailure(state.rank, f"it stopped reporting {at_step}")
-        if reported:  # else its worker may still be busy with other work
-            return RankFailure(state.rank, f"it did not start in {silence:.0f} s")
-    if reported:
-        failed = min(reported, key=lambda state: (state.of_partner, state.failed))
-        permanent = any(state.permanent for state in reported)
-        return RankFailure(failed.rank, failed.error or "", permanent)
-    return None
+    failed = [ending for ending in endings if ending.cause != Cause.DONE]
+    return min(failed, key=lambda ending: (ending.cause, ending.since), default=None)

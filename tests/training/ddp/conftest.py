@@ -72,10 +72,11 @@ class Recorder:
 
 @pytest.fixture(scope="package")
 def client() -> Iterator[Client]:
-    """Two new workers: those that a run has used ignore Ctrl-C, and so would the ranks that they
-    start.
+    """Two workers, which tests kill; they ignore Ctrl-C as those that a run has used, and the ranks
+    that they start do not.
     """
     with connect(Cluster(workers=2)) as client:
+        client.run(lambda: bool(signal.signal(signal.SIGINT, signal.SIG_IGN)))
         yield client
 
 

@@ -2,36 +2,29 @@ from __future__ import annotations
 
 import pytest
 
-from daskmetrics.training.ddp.ranks import RankState, first_failure
+from daskmetrics.training.ddp.ranks import Cause, RankEnding, first_failure
 
-NOW = 100.0
-PARTNER = RankState(0, NOW, step=7, error="closed", of_partner=True, failed=50.0, code=1)
+PARTNER = RankEnding(0, Cause.PARTNER, "closed", since=50.0)
 
 
 @pytest.mark.parametrize(
-    ("states", "failed"),
+    ("endings", "failed"),
     [
-        ([RankState(0, NOW - 4), RankState(1, NOW - 59)], None),
-        ([RankState(0, NOW, code=0), RankState(1, NOW)], None),
-        ([PARTNER, RankState(1, NOW - 1, code=-9)], 1),
-        ([PARTNER, RankState(1, NOW - 1, lost=True)], 1),
-        ([RankState(0, NOW - 3, code=-9), RankState(1, NOW - 1, lost=True)], 1),
-        ([PARTNER, RankState(1, NOW - 60, step=7), RankState(2, NOW - 1, step=7)], 1),
-        ([RankState(n, NOW - silent, began=True) for n, silent in enumerate((61, 90, 0))], 1),
-        # its worker may be busy, until others report errors
-        ([RankState(0, NOW, began=True), RankState(1, NOW - 1000)], None),
-        ([PARTNER, RankState(1, NOW - 1000)], 1),
-        ([PARTNER, RankState(1, NOW, error="ValueError", failed=51.0, code=1)], 1),
-        ([PARTNER, RankState(1, NOW, error="reset", of_partner=True, failed=51.0, code=1)], 0),
+        ([RankEnding(0, Cause.DONE), RankEnding(1, Cause.DONE)], None),
+        ([RankEnding(0, Cause.DONE), RankEnding(1, Cause.ENDED)], 1),
+        ([PARTNER, RankEnding(1, Cause.KILLED, since=51.0)], 1),
+        ([PARTNER, RankEnding(1, Cause.LOST)], 1),
+        ([RankEnding(0, Cause.KILLED, since=49.0), RankEnding(1, Cause.LOST, since=51.0)], 1),
+        ([PARTNER, RankEnding(1, Cause.STOPPED, since=51.0), RankEnding(2, Cause.ENDED)], 1),
+        ([RankEnding(rank, Cause.STOPPED, since=since) for rank, since in enumerate((9, 8))], 1),
+        # its worker hangs, or is busy, so that others wait for it
+        ([PARTNER, RankEnding(1, Cause.MISSING, since=51.0)], 1),
+        ([RankEnding(0, Cause.ERROR), RankEnding(1, Cause.MISSING)], 0),
+        ([PARTNER, RankEnding(1, Cause.ERROR, "ValueError", since=51.0)], 1),
+        ([PARTNER, RankEnding(1, Cause.PARTNER, "reset", since=51.0)], 0),
     ],
 )
-def test_the_rank_that_failed_first_is_found(states: list[RankState], failed: int | None) -> None:
-    failure = first_failure(states, NOW, timeout=60.0)
-    assert (failure and failure.rank) == failed
-
-
-def test_a_configuration_error_is_permanent() -> None:
-    wrong = RankState(1, NOW, error="ConfigError: no", failed=49.0, permanent=True, code=1)
-    failure = first_failure([PARTNER, wrong], NOW, 60.0)
-    assert failure is not None and failure.permanent
-    assert not first_failure([PARTNER], NOW, 60.0).permanent
+def test_the_rank_that_failed_first_is_found(endings, failed) -> None:
+    for order in (endings, endings[::-1]):
+        failure = first_failure(order)
+        assert (failure and failure.rank) == failed

@@ -8,12 +8,16 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
-from daskmetrics.training.ddp.driver import ProcessGroupError, launch
+from daskmetrics.cluster import connect
+from daskmetrics.config import Cluster
+from daskmetrics.training.ddp import _worker
+from daskmetrics.training.ddp.driver import STOP, ProcessGroupError, launch
 from daskmetrics.training.ddp.ranks import Program, Progress, RankHost, RankSpec, place_ranks
 from tests.training.ddp import trains
 
@@ -124,6 +128,52 @@ def test_what_would_fail_again_is_not_started_again(client, tmp_path, monkeypatc
     assert len([line for line in observer.lines if "failed first" in line]) == 1
 
 
+def test_a_rank_that_its_worker_cannot_start_is_named(client, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ProcessGroupError, match=r"rank 0: .* its worker failed: \w+Error"):
+        launch(client, program(tmp_path / "file", restarts=0), Observer())
+
+
+class StoppingAWorker(Observer):
+    """Stops the worker of a rank with the rank, so that no connection closes."""
+
+    def progressed(self, program: Program, progress: Progress) -> None:
+        if self.after is not None and progress.step >= self.after:
+            self.after = None
+            rank = psutil.Process(ranks_alive()[self.rank])
+            self.processes = [rank.parent(), rank]
+            for process in self.processes:
+                process.suspend()
+            self.stopped = time.monotonic()
+
+
+@pytest.mark.parametrize(
+    ("rank", "ranks", "workers", "nanny"),
+    [(1, 2, 2, True), (0, 2, 3, False), (0, 1, 1, True)],
+    ids=["it is replaced", "its node is gone", "the only one"],
+)
+def test_a_worker_that_is_stopped_as_a_whole_is_named_and_the_program_resumes(
+    tmp_path, monkeypatch, rank, ranks, workers, nanny
+):
+    monkeypatch.chdir(tmp_path)
+    if not nanny:
+        monkeypatch.setattr(_worker, "kill", len)
+    observer = StoppingAWorker(rank, after=5)
+    mine = replace(program(tmp_path, "--seconds", "0.2", ranks=ranks), timeout=10.0)
+    with connect(Cluster(workers=workers)) as client:
+        launch(client, mine, observer)
+        # the limit, the time to end the ranks, and that of new processes and all steps
+        assert time.monotonic() - observer.stopped < 10 + STOP + 60
+        if not nanny:
+            observer.processes[0].kill()  # else the cluster waits for it
+        _, alive = psutil.wait_procs(observer.processes, timeout=20)
+        assert not alive
+    (failed,) = [line for line in observer.lines if "failed first" in line]
+    assert failed.startswith(f"Rank {rank} failed first: its worker stopped reporting 1")
+    assert f"Starting again with {ranks} of {ranks} ranks." in observer.lines
+    assert "from step 1," not in (tmp_path / "logs" / "rank0.log").read_text()
+
+
 def test_a_killed_driver_ends_the_ranks_and_the_same_command_resumes(tmp_path):
     words = [sys.executable, "-m", "daskmetrics", "train", str(PROGRAM), "--ranks", "2", "--"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -158,6 +208,7 @@ def hosts(gpus: tuple[str, ...]) -> list[RankHost]:
 )
 def test_a_rank_takes_the_gpu_with_the_number_of_its_local_rank(tmp_path, gpus, expected):
     placements = place_ranks(hosts(gpus), 2)
-    spec = RankSpec(program(tmp_path), placements, 1, "t", 1, ("a", 1), ".")
+    spec = RankSpec(program(tmp_path), placements, 1, "t", 1, ".")
     names = ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
-    assert tuple(spec.variables[name] for name in names) == expected
+    variables = spec.variables(("a", 1))
+    assert tuple(variables[name] for name in names) == expected
