@@ -102,8 +102,8 @@ def test_what_transfers_and_what_is_stated_is_compared_with_the_truth(run):
 
 def test_what_it_costs_to_be_sure_is_compared_with_what_it_costs_to_be_right(run):
     text = run(FOLDER / "calibration.py", "--small", "--seeds", 1, "--first-seed", 1)
-    (line,) = [line for line in text.splitlines() if line.endswith("1 of 1")]
-    assert "one wide task, 0" in line
+    printed, line = (line for line in text.splitlines() if line.endswith("1 of 1"))
+    assert printed.startswith("one wide task, 0 |") and "one wide task, 0" in line
 
 
 def test_the_better_of_two_models_wins_or_the_budget_is_refused(run):

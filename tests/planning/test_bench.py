@@ -144,7 +144,7 @@ def test_a_plan_is_assumed_then_measured_then_compared_with_its_run(small):
     run = Run("runs/small")
     prediction = prediction_of(run)
     assert run.finished and prediction is not None and prediction.finished
-    [share] = worker_use(run.entries, run.records)
+    (share,) = worker_use(run.entries, run.records).itertuples()
     assert share.units == sum(run.counts.values()) and 0 < share.busy <= 1 and share.memory > 2**20
     status = daskmetrics("status", "runs/small").stdout
     assert "predicted (" in status and "plan " in status
