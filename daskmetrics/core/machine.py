@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import platform
 import resource
+import signal
 import socket
 import sys
 from collections.abc import Iterator, Mapping
@@ -30,6 +31,13 @@ def workers(client: Any) -> Mapping[str, Any]:
         return dict(client.sync(client.scheduler.identity, n_workers=-1)["workers"])
     except OSError as error:
         raise ClusterLostError(f"The scheduler does not answer ({error}).") from None
+
+
+def kill_worker(dask_worker: Any) -> None:
+    """Runs in a nanny: kill the process of its worker, even a stopped one. The nanny then starts
+    another.
+    """
+    os.kill(dask_worker.process.pid, signal.SIGKILL)
 
 
 def environment(*packages: str) -> dict[str, str]:

@@ -12,7 +12,6 @@ import faulthandler
 import json
 import os
 import pickle
-import signal
 import tempfile
 import threading
 import time
@@ -20,7 +19,6 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from daskmetrics.core.errors import (
     NO_ROOM,
@@ -159,13 +157,6 @@ def describe(error: BaseException) -> str:
 def trace_of(error: BaseException) -> str:
     """The end of the traceback, which names the line."""
     return unsigned("".join(traceback.format_exception(error)))[-LONGEST_TRACE:]
-
-
-def kill(dask_worker: Any) -> None:
-    """Runs in a nanny: kill the process of the worker, even a stopped one. The nanny then starts
-    another.
-    """
-    os.kill(dask_worker.process.pid, signal.SIGKILL)
 
 
 class Deadlines:

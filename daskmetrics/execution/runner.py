@@ -27,6 +27,7 @@ from distributed.scheduler import KilledWorker
 from daskmetrics.core.errors import ClusterLostError, ConfigError
 from daskmetrics.core.events import REFUSED, Record, WorkerJoined
 from daskmetrics.core.files import RunFolder
+from daskmetrics.core.machine import kill_worker
 from daskmetrics.core.retry import Fault
 from daskmetrics.core.telemetry import RANK, TelemetryFile
 from daskmetrics.execution import _worker as worker
@@ -269,7 +270,7 @@ class _DaskBackend:
         # it may be gone, or have no nanny: the loop no longer uses it
         with suppress(OSError, KeyError):
             await self.client.run(
-                worker.kill, workers=[address], nanny=True, on_error="ignore", asynchronous=True
+                kill_worker, workers=[address], nanny=True, on_error="ignore", asynchronous=True
             )
 
     # events of Dask

@@ -364,14 +364,6 @@ def looks_of(experiment: Experiment, problem: Problem) -> list[Task]:
     return [look for look in experiment.looks if nearly_all[look.look_of]]
 
 
-def looks_at(experiment: Experiment) -> dict[str, str]:
-    """The task that each look of the search is at, by the name of the look."""
-    if not experiment.looks:
-        return {}
-    problem = build_problem(experiment, experiment.suites)
-    return {look.name: look.look_of for look in experiment.looks if look.name in problem.tasks}
-
-
 def _problem_of(
     experiment: Experiment,
     tasks: Sequence[Task],

@@ -53,8 +53,10 @@ def _grid_rows(experiment: Experiment, folder: RunFolder) -> Iterator[tuple[str,
     yield "vectors", "; ".join(summaries)
     yield "metrics", f"{len(metrics)}: {', '.join(metrics)}" if metrics else "none"
     yield "tasks", f"{len(experiment.tasks):,}, so {scores}"
-    if looks := search.looks_at(experiment):
-        yield "looks", f"at a sixteenth of the items of {plural(len(looks), 'task')}"
+    if experiment.looks:
+        looks = search.build_problem(experiment, experiment.suites).is_look.sum()
+        if looks:
+            yield "looks", f"at a sixteenth of the items of {plural(int(looks), 'task')}"
     yield "measuring", f"{plural(len(units), 'unit')}, {len(units_left):,} to do"
 
 

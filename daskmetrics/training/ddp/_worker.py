@@ -121,13 +121,6 @@ def run_rank(spec: RankSpec, store: tuple[str, int]) -> None:
         rank.send(ending={**ending, "lines": _last_lines(spec.log)})
 
 
-def kill(dask_worker: Any) -> None:
-    """Runs in a nanny: kill its worker, even a stopped one, and with it the rank there. The nanny then
-    starts another.
-    """
-    os.kill(dask_worker.process.pid, signal.SIGKILL)
-
-
 def _last_lines(log: Path) -> list[str]:
     """The end of what a rank has printed."""
     with log.open(errors="replace") as file:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from distributed import Client, Future, fire_and_forget
 
 from daskmetrics.core.errors import ClusterLostError, ConfigError, DaskmetricsError
-from daskmetrics.core.machine import workers
+from daskmetrics.core.machine import kill_worker, workers
 from daskmetrics.core.telemetry import PROCESS_GROUP, TelemetryFile
 from daskmetrics.training.ddp import _worker as worker
 from daskmetrics.training.ddp.ranks import (
@@ -247,7 +247,7 @@ class _Launcher:
             # not awaited: a node that is gone does not answer
             self.client.loop.add_callback(
                 self.client.run,
-                worker.kill,
+                kill_worker,
                 workers=[address],
                 nanny=True,
                 on_error="ignore",

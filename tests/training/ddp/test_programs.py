@@ -16,7 +16,6 @@ import pytest
 
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
-from daskmetrics.training.ddp import _worker
 from daskmetrics.training.ddp.driver import STOP, ProcessGroupError, launch
 from daskmetrics.training.ddp.ranks import Program, Progress, RankHost, RankSpec, place_ranks
 from tests.training.ddp import trains
@@ -157,7 +156,7 @@ def test_a_worker_that_is_stopped_as_a_whole_is_named_and_the_program_resumes(
 ):
     monkeypatch.chdir(tmp_path)
     if not nanny:
-        monkeypatch.setattr(_worker, "kill", len)
+        monkeypatch.setattr("daskmetrics.training.ddp.driver.kill_worker", len)
     observer = StoppingAWorker(rank, after=5)
     mine = replace(program(tmp_path, "--seconds", "0.2", ranks=ranks), timeout=10.0)
     with connect(Cluster(workers=workers)) as client:
