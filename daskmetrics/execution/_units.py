@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any, Protocol, TypeAlias
@@ -84,8 +84,12 @@ class Source(Protocol):
         exhausted.
         """
 
-    def tell(self, record: Record) -> None:
-        """Receive the record of a unit: computed now, or recorded before an interruption."""
+    def tell(self, record: Record) -> Collection[Key] | None:
+        """Receive the record of a unit: computed now, or recorded before an interruption.
+
+        Returns the keys of inputs that need not be kept any longer. No unit that was asked for and
+        has no record needs one of them; if a later unit does, it runs again.
+        """
 
 
 class Sweep:
@@ -101,6 +105,7 @@ class Sweep:
     >>> [unit.name for unit in sweep.ask(2)]
     ['first']
     >>> sweep.tell(Record("a", "first", "demo", "ok"))
+    []
     >>> [unit.name for unit in sweep.ask(2)]
     ['second']
     """
@@ -116,17 +121,22 @@ class Sweep:
         for number, missing in self._missing.items():
             for key in missing:
                 self._dependents[key].append(number)
+        self._inputs = {unit.key: unit.input.key for unit in self._open.values() if unit.input}
+        self._users = Counter(self._inputs.values())
 
     def ask(self, n: int) -> Sequence[WorkUnit]:
         return [self._open.pop(heappop(self._ready)) for _ in range(min(n, len(self._ready)))]
 
-    def tell(self, record: Record) -> None:
-        if not record.ok:
-            return
-        for number in self._dependents.pop(record.key, ()):
+    def tell(self, record: Record) -> list[Key]:
+        for number in self._dependents.pop(record.key, ()) if record.ok else ():
             self._missing[number].remove(record.key)
             if not self._missing[number]:
                 heappush(self._ready, number)
+        used = self._inputs.get(record.key)
+        if used is None:
+            return []
+        self._users[used] -= 1
+        return [] if self._users[used] else [used]
 
     def blocked(self) -> list[WorkUnit]:
         """Units that were skipped because a unit that they require failed."""
@@ -142,8 +152,6 @@ class Settings:
     slots : int or None
         Most units in flight; None for one per thread of the workers, and `ahead` more per worker.
     retry : RetryPolicy
-    spare_inputs : int
-        Shared inputs that stay on the workers although no unit in flight needs them.
     ahead : int
         Units that may wait on a worker behind the running ones, so that it is not idle while the
         driver decides; without `slots` more of them, where units take less than 50 ms.
@@ -170,7 +178,6 @@ class Settings:
 
     slots: int | None = None
     retry: RetryPolicy = field(default_factory=RetryPolicy)
-    spare_inputs: int = 4
     ahead: int = 1
     grace: float = 5.0
     patience: float = 600.0

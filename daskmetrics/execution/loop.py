@@ -9,7 +9,7 @@ does the source receive its records.
 from __future__ import annotations
 
 import math
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -228,7 +228,7 @@ class Loop:
         self.workers: dict[str, WorkerState] = {}
         self.units: dict[Key, QueuedUnit] = {}
         self.unplaced: dict[Key, QueuedUnit] = {}  # those of `units` that have no worker
-        self.inputs: OrderedDict[Key, QueuedUnit] = OrderedDict()
+        self.inputs: dict[Key, QueuedUnit] = {}
         self._failed_inputs: dict[Key, Record] = {}  # inputs that failed permanently
         self._recorded = {record.key: record for record in records(journal.entries)}
         # what waits for the next append: one append writes the entries of a step, and only then
@@ -545,19 +545,14 @@ class Loop:
         entries, self._entries = self._entries, []
         finished = [entry for entry in entries if isinstance(entry, Record)]
         for record in finished:
-            self.source.tell(record)
+            self._tell(record)
             self.on_record(record)
-        if finished:
-            self._evict_inputs()
 
-    def _evict_inputs(self) -> None:
-        """Free the inputs that no unit needs, except the latest few."""
-        if len(self.inputs) <= self.settings.spare_inputs:
-            return
-        needed = {item.unit.input.key for item in self.units.values() if item.unit.input}
-        idle = [key for key in self.inputs if key not in needed]
-        for key in idle[: max(0, len(idle) - self.settings.spare_inputs)]:
-            self._unassign(self.inputs.pop(key))
+    def _tell(self, record: Record) -> None:
+        """Give the source a record, and free the inputs that it no longer needs."""
+        for key in self.source.tell(record) or ():
+            if shared := self.inputs.pop(key, None):
+                self._unassign(shared)
 
     # asking and placing
 
@@ -575,7 +570,7 @@ class Loop:
             for unit in units:
                 self._add_once(UnitAsked(unit.key, unit.name, dict(unit.note)))
                 if record := self._recorded.get(unit.key):
-                    self.source.tell(record)
+                    self._tell(record)
                     continue
                 self.units[unit.key] = self.unplaced[unit.key] = self._queued(unit)
                 if unit.input and unit.input.key not in (*self.inputs, *self._failed_inputs):
@@ -641,8 +636,6 @@ class Loop:
         worker.at_hand = item.unit.keeps or worker.at_hand
         self.unplaced.pop(item.unit.key, None)
         self._tasks[item.task] = item
-        if shared:
-            self.inputs.move_to_end(shared.unit.key)
         given = shared.task if shared else None
         self._actions.append(Submit(item.task, item.unit, worker.address, item.shared, given))
 

@@ -10,6 +10,7 @@ by it.
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -50,7 +51,7 @@ from daskmetrics.core.outcomes import difference, mean_difference
 from daskmetrics.core.readouts import Readout
 from daskmetrics.core.results import Scored
 from daskmetrics.core.text import duration, plural
-from daskmetrics.execution import Record, Settings, WorkUnit
+from daskmetrics.execution import Record, WorkUnit
 from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment.prefetch import rate
 from daskmetrics.experiment.preparation import Experiment
@@ -58,6 +59,10 @@ from daskmetrics.tasks import Task
 from daskmetrics.tasks.mteb import MtebTask
 
 MIN_OPEN = 8  # decisions; a few workers more or less do not change the search
+#: bytes of encodings that are kept for further layers of their checkpoints: those in the memory of
+#: workers, and those in files, which also leave three quarters of the disk free
+KEPT_IN_MEMORY, KEPT_IN_FILES = 2**30, 2**34
+ALWAYS_KEPT = 4  # encodings, however large
 FEW_CHECKPOINTS = 3  # of which every score is computed with `budget: auto`
 SMALL_COST = 300.0  # assumed seconds of all scores, below which the same holds
 USUAL_SHARE = 0.3  # of the cost of every score that `budget: auto` allows elsewhere
@@ -95,8 +100,9 @@ class SearchSource:
         self._recorded = recorded
         self._decided = list(learner.open)  # before an interruption
         self._running: dict[Key, tuple[Pick, Key]] = {}  # with the key of the encoding
-        self._encodings: list[Key] = []  # the latest last
-        self._most_running = 1
+        self._kept: dict[Key, int] = {}  # bytes of each encoding that is kept, the latest last
+        free = shutil.disk_usage(scratch.parent).free
+        self._room_in_files = min(KEPT_IN_FILES, free // 4)
 
     def ask(self, n: int) -> Sequence[WorkUnit]:
         picks = self._decided[:n]
@@ -111,26 +117,37 @@ class SearchSource:
             unit = score_unit(self.experiment, arm, task, self.scratch, kind, note)
             self._running[unit.key] = pick, self.experiment.encode_key(arm.checkpoint, task)
             units.append(unit)
-        self._most_running = max(self._most_running, len(self._running))
         self._expect(units)
         return units
 
-    def tell(self, record: Record) -> None:
+    def tell(self, record: Record) -> Sequence[Key]:
         pick, used = self._running.pop(record.key)
         outcome = Outcome(None, 0.0)
         if isinstance(record.value, Scored):
             outcome = Outcome(record.value.score, record.value.stderr)
         self.learner.tell(pick.index, outcome)
         if record.key in self._recorded:
-            return
-        # remove the files of embeddings that are released: enough other encodings were used since;
-        # units end in another order than that in which they were submitted, which decides there
-        self._encodings = [*(key for key in self._encodings if key != used), used]
+            return []
+        known = self._kept.pop(used, 0)
+        self._kept[used] = record.value.bytes if isinstance(record.value, Scored) else known
+        return self._release()
+
+    def _release(self) -> list[Key]:
+        """Remove the encodings that no running unit needs, except the latest of which the memory
+        and the disk hold enough; returns the removed ones.
+        """
         needed = {encoding for _, encoding in self._running.values()}
-        unused = [key for key in self._encodings if key not in needed]
-        for key in unused[: -(Settings.spare_inputs + self._most_running)]:
+        room = {"memory": KEPT_IN_MEMORY, "files": self._room_in_files}
+        released = []
+        for number, (key, size) in enumerate(reversed(self._kept.items())):
+            place = "files" if size > worker.MEMORY else "memory"
+            room[place] -= size
+            if room[place] < 0 and number >= ALWAYS_KEPT and key not in needed:
+                released.append(key)
+        for key in released:
             worker.remove(self.scratch, key)
-            self._encodings.remove(key)
+            del self._kept[key]
+        return released
 
 
 def score_unit(

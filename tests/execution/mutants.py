@@ -75,7 +75,7 @@ def mutants() -> Iterator[Mutant]:
 LOOP = (
     # what is known
     ("if record := self._recorded.get(unit.key):", "if False:"),
-    ("                    self.source.tell(record)\n                    continue\n", "                    continue\n"),
+    ("                    self._tell(record)\n                    continue\n", "                    continue\n"),
     ("self._faults = faults_so_far(journal.entries)", "self._faults = {}"),
     ("                self._faults.pop(item.unit.key, None)\n", ""),
     ("QueuedUnit(unit, shared, Counter(faults), tried,", "QueuedUnit(unit, shared, Counter(faults), 0,"),
@@ -87,8 +87,8 @@ LOOP = (
     ("        self.unplaced.pop(item.unit.key, None)\n", ""),
     ("if item.deadline < math.inf:", "if False:"),
     ("attempts=item.tried + 1", "attempts=item.tried"),
-    ("            self._evict_inputs()\n", "            pass\n"),
-    ("len(idle) - self.settings.spare_inputs", "0"),
+    ("                self._unassign(shared)\n\n    # asking", "                pass\n\n    # asking"),
+    ("        for key in self.source.tell(record) or ():\n", "        self.source.tell(record)\n        for key in ():\n"),
     # late results
     ("if task in self._tasks:", "if True:"),
     ("        del self._tasks[item.task]\n", ""),
@@ -148,7 +148,7 @@ LOOP = (
     ("            self.journal.append(*self._entries,", "            _ = dict(entries=self._entries,"),
     ("= not_durable >=", "= not_durable >"),
     ("sum(\n            not isinstance(entry", "0 * sum(\n            not isinstance(entry"),
-    ("        for record in finished:\n            self.source.tell(record)\n", "        for record in finished:\n"),
+    ("        for record in finished:\n            self._tell(record)\n", "        for record in finished:\n"),
     # what workers offer, and what they still run
     ("                worker.resources = resources  # running units stay\n", ""),
     ("if item.begun is None and not worker.offers(item.unit):", "if not worker.offers(item.unit):"),

@@ -99,9 +99,7 @@ class World:
     def __init__(self, seed: int, loop: type, policy: type = RetryPolicy) -> None:
         self.random = random.Random(seed)
         self.make_loop = loop
-        self.settings = Settings(
-            slots=self.random.choice([None, 3, 6]), retry=policy(), spare_inputs=1
-        )
+        self.settings = Settings(slots=self.random.choice([None, 3, 6]), retry=policy())
         self.policy = RetryPolicy()
         # units are short in some worlds; then many may wait on a worker, and a report of a start
         # arrives before the next start, as it does where each one waits for the answer to its report

@@ -43,9 +43,11 @@ def case(check):
 class Bench:
     """A loop, and what it has asked for so far."""
 
-    def __init__(self, units, loop=Loop, policy=RetryPolicy, journal=None, **settings) -> None:
+    def __init__(
+        self, units, loop=Loop, policy=RetryPolicy, journal=None, source=Sweep, **settings
+    ) -> None:
         self.journal = journal or MemoryJournal()
-        self.source = Sweep(units)
+        self.source = source(units)
         self.loop = loop(self.source, self.journal, Settings(retry=policy(), **settings))
         self.now = 0.0
 
@@ -68,6 +70,18 @@ class Bench:
             first = placed.pop(0)
             placed += self.submitted(Started(first.task), Finished(first.task, 1, 0.001))
         return placed
+
+
+class Forgetful(Sweep):
+    """Keeps no input for a later unit."""
+
+    def __init__(self, units) -> None:
+        super().__init__(units)
+        self.input_keys = {unit.input.key for unit in units}
+
+    def tell(self, record: Record) -> set[str]:
+        super().tell(record)
+        return self.input_keys
 
 
 def unit(key: str, **options) -> WorkUnit:
@@ -126,13 +140,13 @@ def faults_of_an_input_before_its_success_do_not_count(loop, policy):
             attempts = bench.submitted(after=40)
         return attempts
 
-    bench = Bench(users, loop, policy, slots=1, spare_inputs=0)
+    bench = Bench(users, loop, policy, slots=1, source=Forgetful)
     attempts = bench.submitted(Joined("w", "w"))
     for _ in range(2):
         (user,) = bench.submitted(Finished(fail_twice(bench, attempts)[0].task))
         attempts = bench.submitted(Finished(user.task, 1))
     fail_twice(bench, attempts)
-    resumed = Bench(users, loop, policy, journal=bench.journal, slots=1, spare_inputs=0)
+    resumed = Bench(users, loop, policy, journal=bench.journal, slots=1, source=Forgetful)
     (user,) = resumed.submitted(Finished(resumed.submitted(Joined("w", "w"))[0].task))
     (attempt,) = fail_twice(resumed, resumed.submitted(Finished(user.task, 1)))
     resumed.submitted(Finished(attempt.task))
@@ -404,15 +418,18 @@ def what_began_while_it_was_taken_away_was_what_ran(loop, policy):
 
 
 @case
-def an_input_that_is_kept_is_not_computed_again(loop, policy):
+def an_input_is_kept_until_its_last_unit_has_ended(loop, policy):
     shared = unit("in", kind="encode")
     users = [unit(f"u{i}", input=shared, requires=(f"u{i - 1}",) if i else ()) for i in range(3)]
-    bench = Bench(users, loop, policy, slots=1, spare_inputs=1)
+    bench = Bench(users, loop, policy, slots=1)
     (attempt,) = bench.submitted(Joined("w", "w"))
-    placed = bench.submitted(Finished(attempt.task))
+    actions = bench.step(Finished(attempt.task))
     for _ in users:
-        assert placed[0].given == attempt.task
-        placed = bench.submitted(Finished(placed[0].task, 1))
+        assert Release(attempt.task) not in actions
+        (user,) = (action for action in actions if isinstance(action, Submit))
+        assert user.given == attempt.task
+        actions = bench.step(Finished(user.task, 1))
+    assert Release(attempt.task) in actions
     assert bench.loop.done
 
 

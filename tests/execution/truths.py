@@ -75,15 +75,26 @@ class CheckedSweep(Sweep):
     def __init__(self, units, journal: MemoryJournal) -> None:
         super().__init__(units)
         self.journal, self.received = journal, set()
+        self.asked: dict[str, str | None] = {}  # inputs of units without a record
 
-    def tell(self, record: Record) -> None:
+    def ask(self, n: int):
+        units = super().ask(n)
+        self.asked |= {unit.key: unit.input and unit.input.key for unit in units}
+        return units
+
+    def tell(self, record: Record) -> set[str]:
         assert record.key not in self.received, f"{record.key} received twice"
         written = (replace(r, at=0.0) for r in self.journal.records())
         assert any(r == replace(record, at=0.0) for r in written), (
             f"{record.key} received before it was in the journal"
         )
         self.received.add(record.key)
-        super().tell(record)
+        released = set(super().tell(record))
+        used = self.asked.pop(record.key)
+        if used and len(self.received) % 2 and used not in self.asked.values():
+            released.add(used)  # before its last unit
+        assert not released & set(self.asked.values())
+        return released
 
 
 def submission(world: World, submit: Submit) -> None:

@@ -17,7 +17,7 @@ from daskmetrics.core.events import UnitAsked
 from daskmetrics.core.names import Suite, grid, seed_of
 from daskmetrics.core.outcomes import Difference, difference
 from daskmetrics.core.results import Measured, Scored
-from daskmetrics.execution import Record, Settings
+from daskmetrics.execution import Record
 from daskmetrics.experiment import search as search
 from daskmetrics.experiment._worker import LayerEmbeddings
 from tests.events import started
@@ -96,46 +96,28 @@ def test_each_cell_is_scored_once_and_encodings_are_shared(prepared):
     assert {tuple(unit.input.resources) for unit in asked} == {("GPU",)}
 
 
-def test_files_of_embeddings_are_removed_when_no_unit_needs_them(prepared, tmp_path):
-    bench = Bench(prepared(search={"policy": "sweep", "budget": 1.0, "reward": "mean"}))
-    bench.search.scratch = tmp_path
-    most, there = 0, set()
-    while units := bench.search.ask(3):
-        for unit in units:
-            (tmp_path / f"{unit.input.key}-0").mkdir(exist_ok=True)
-            there.add(unit.input.key)
-        for unit in units:
-            bench.search.tell(answer(unit))
-        left = {path.name.removesuffix("-0") for path in tmp_path.iterdir()}
-        assert {unit.input.key for unit in units} <= left
-        most = max(most, len(left))
-    assert most <= Settings.spare_inputs + 1 + 3 < len(there)
-
-
-def test_files_stay_while_the_runner_holds_their_encoding(prepared, tmp_path):
-    bench = Bench(prepared(search={"policy": "sweep", "budget": 1.0, "reward": "mean"}))
-    rng, held, flight = random.Random(0), [], []
-    source, recorded = bench.search, set()
-    source.scratch, source._recorded = tmp_path, recorded
-    while True:
-        units = source.ask(5 - len(flight))
-        for unit in units:
-            if rng.random() < 0.3:  # another run has scored it
-                recorded.add(unit.key)
-                source.tell(answer(unit))
-                continue
-            held = [*(key for key in held if key != unit.input.key), unit.input.key]
-            (tmp_path / f"{unit.input.key}-0").mkdir(exist_ok=True)
-            flight.append(unit)
-        if flight:
-            source.tell(answer(flight.pop(rng.randrange(len(flight)))))
-        elif not units:
-            break
-        # the runner keeps what its units need, and of the others those that were submitted last
-        needed = {unit.input.key for unit in flight}
-        idle = [key for key in held if key not in needed]
-        held = [key for key in held if key in needed or key in idle[-Settings.spare_inputs :]]
-        assert set(held) <= {path.name.removesuffix("-0") for path in tmp_path.iterdir()}
+def test_the_latest_encodings_are_kept_as_far_as_there_is_room(prepared, tmp_path):
+    """A later layer of their checkpoint then needs no other encoding."""
+    sweep = {"policy": "sweep", "budget": 1.0, "reward": "mean"}
+    kept = {}
+    for size in (2**20, search.KEPT_IN_MEMORY // 10, search.KEPT_IN_FILES // 6, 2**40):
+        source = Bench(prepared(search=sweep)).search
+        source.scratch, source._room_in_files = tmp_path / str(size), search.KEPT_IN_FILES
+        rng, flight, used, there = random.Random(0), [], set(), set()
+        while (units := source.ask(5 - len(flight))) or flight:
+            for unit in units:
+                (source.scratch / f"{unit.input.key}-0").mkdir(parents=True, exist_ok=True)
+                there.add(unit.input.key)
+            used |= there
+            flight += units
+            record = answer(flight.pop(rng.randrange(len(flight))))
+            released = source.tell(replace(record, value=replace(record.value, bytes=size)))
+            there -= set(released)
+            assert {unit.input.key for unit in flight} <= there
+            assert {f"{key}-0" for key in there} == {path.name for path in source.scratch.iterdir()}
+        kept[size] = len(there)
+    assert list(kept.values()) == [len(used), 10, 6, search.ALWAYS_KEPT]
+    assert len(used) > 10
 
 
 def test_arms_with_equal_vectors_score_equally(prepared, tmp_path):
