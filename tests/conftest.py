@@ -65,7 +65,6 @@ SLOW = (
     "faults/",
     "models/test_adapters.py",
     "models/test_architectures.py",
-    "models/test_padding.py",
     "models/test_pooler.py",
     "models/test_trained.py",
     "planning/test_bench.py",

@@ -9,18 +9,11 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
-from tokenizers import (
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-    trainers,
-)
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, Qwen3Config, Qwen3Model
 
 from daskmetrics.core.corpus import held_out
+from daskmetrics.training.data import END, END_ID, fit_tokenizer
 
 WIDTH, DEPTH, LENGTH = 32, 3, 128
 INSTRUCTION = (
@@ -87,9 +80,9 @@ def dense(activation: Any, residual: bool = False, width: int = WIDTH) -> Any:
     return Dense(width, WIDTH // 2, activation_function=activation, use_residual=residual)
 
 
-def _train(tokenizer: Tokenizer, trainer: Any) -> Tokenizer:
-    tokenizer.train_from_iterator([document.text[:2000] for document in held_out()], trainer)
-    return tokenizer
+def texts() -> list[str]:
+    """What the tokenizers are fitted to."""
+    return [document.text[:2000] for document in held_out()]
 
 
 def bert_tokenizer() -> PreTrainedTokenizerFast:
@@ -100,8 +93,8 @@ def bert_tokenizer() -> PreTrainedTokenizerFast:
     inner.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
-    _train(
-        inner,
+    inner.train_from_iterator(
+        texts(),
         trainers.WordPieceTrainer(vocab_size=600, special_tokens=special, show_progress=False),
     )
     names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token"), special, strict=True))
@@ -110,18 +103,14 @@ def bert_tokenizer() -> PreTrainedTokenizerFast:
 
 def causal_tokenizer() -> PreTrainedTokenizerFast:
     """Ends every text with the token that is read, and pads on the left."""
-    end = "<|endoftext|>"
-    inner = Tokenizer(models.BPE())
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    inner.decoder = decoders.ByteLevel()
-    _train(inner, trainers.BpeTrainer(vocab_size=600, special_tokens=[end], show_progress=False))
+    inner = fit_tokenizer(texts(), vocabulary=600)
     inner.post_processor = processors.TemplateProcessing(
-        single=f"$A {end}", special_tokens=[(end, 0)]
+        single=f"$A {END}", special_tokens=[(END, END_ID)]
     )
     return PreTrainedTokenizerFast(
         tokenizer_object=inner,
         model_max_length=LENGTH,
         padding_side="left",
-        pad_token=end,
-        eos_token=end,
+        pad_token=END,
+        eos_token=END,
     )

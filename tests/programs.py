@@ -8,8 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,8 +51,12 @@ class Home:
             text=True,
             start_new_session=True,
         )
-        with _group_killed(process):
+        try:
             output, errors = process.communicate(text, timeout=MOST_SECONDS)
+        finally:
+            with suppress(ProcessLookupError):  # all have ended; a program that hangs leaves some
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
         return Ended(process.returncode, output, errors, self.starts())
 
     def run_script(self, text: str) -> Ended:
@@ -64,14 +67,3 @@ class Home:
     def starts(self) -> int:
         """How often `COUNT` has run in this folder."""
         return len((self.folder / "starts").read_text(encoding="utf-8").splitlines())
-
-
-@contextmanager
-def _group_killed(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Kill a process and all its children at the end: a program that hangs leaves some."""
-    try:
-        yield
-    finally:
-        with suppress(ProcessLookupError):  # all have ended
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()

@@ -19,10 +19,6 @@ from daskmetrics.metrics.registry import CATALOGUE
 
 LAYERS, PROMPTS, TOKENS, WIDTH = (0, 2, 5), 8, 6, 4
 LENGTHS = torch.tensor([6, 3, 1, 5, 6, 4, 2, 6])
-NO_VIEW = (
-    "layer 2: states of the second view are missing for 8 of 8 prompts (views drop and swap words; single words have "
-    "none)"
-)
 MASK = torch.arange(TOKENS) < LENGTHS[:, None]
 BATCHES = [
     (layer, rows, view)
@@ -32,8 +28,7 @@ BATCHES = [
 ]
 
 
-@pytest.fixture
-def states() -> dict[tuple[int, int], torch.Tensor]:
+def random_states() -> dict[tuple[int, int], torch.Tensor]:
     """Hidden states (P, T, D) of every (layer, view)."""
     rng = np.random.default_rng(0)
     return {
@@ -43,48 +38,51 @@ def states() -> dict[tuple[int, int], torch.Tensor]:
     }
 
 
+@pytest.fixture
+def states() -> dict[tuple[int, int], torch.Tensor]:
+    """Those which a test may change."""
+    return random_states()
+
+
 def pool(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return states.where(mask[..., None], 0).sum(1) / mask.sum(1, keepdim=True)
-
-
-def add(reducer: Reducer, states: dict, layer: int, rows: list[int], view: int) -> None:
-    batch, mask = states[layer, view][rows], MASK[rows]
-    reducer.add(layer, torch.tensor(rows), batch, mask, pool(batch, mask), view)
 
 
 def reduce(states: dict, names: list[str] = ("all",), batches: list = BATCHES) -> Reduced:
     reducer = Reducer(resolve(names), LAYERS, PROMPTS)
     for layer, rows, view in batches:
         if view < reducer.views:
-            add(reducer, states, layer, rows, view)
+            batch, mask = states[layer, view][rows], MASK[rows]
+            reducer.add(layer, torch.tensor(rows), batch, mask, pool(batch, mask), view)
     return reducer.finish()
 
 
-def cell(reduced: Reduced, layer: int, name: str) -> tuple[int, int]:
-    return LAYERS.index(layer), reduced.metrics.index(name)
+@pytest.fixture(scope="module")
+def clean() -> Reduced:
+    """All metrics of the states that no test has changed."""
+    return reduce(random_states())
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
-def test_agrees_with_direct_calls(states, name):
-    metric, reduced = CATALOGUE[name], reduce(states)
-    assert reduced.metrics == tuple(CATALOGUE)
+def test_agrees_with_direct_calls(states, clean, name):
+    metric = CATALOGUE[name]
+    assert clean.metrics == tuple(CATALOGUE)
     for layer, deeper in zip(LAYERS, (2, 5, None), strict=True):
-        where = cell(reduced, layer, name)
+        where = LAYERS.index(layer), list(CATALOGUE).index(name)
         arrays = [pool(states[layer, view], MASK) for view in range(metric.views)]
         if metric.takes == "tokens":
-            each = metric.load()(states[layer, 0], MASK).double().numpy()
-            each = each[~np.isnan(each)]
-            assert reduced.values[where] == pytest.approx(each.mean())
-            assert reduced.stderr[where] == pytest.approx(each.std(ddof=1) / math.sqrt(len(each)))
+            values = metric.load()(states[layer, 0], MASK).double().numpy()
+            values = values[~np.isnan(values)]
+            assert clean.values[where] == pytest.approx(values.mean())
+            error = values.std(ddof=1) / math.sqrt(len(values))
+            assert clean.stderr[where] == pytest.approx(error)
         elif metric.takes == "layers" and deeper is None:
-            assert reduced.status[where] == Status.NOT_APPLICABLE and math.isnan(
-                reduced.values[where]
-            )
-            assert reduced.reasons == {}
+            assert clean.status[where] == Status.NOT_APPLICABLE
+            assert math.isnan(clean.values[where]) and clean.reasons == {}
         else:
             if metric.takes == "layers":
                 arrays.append(pool(states[deeper, 0], MASK))
-            assert reduced.values[where] == pytest.approx(metric.load()(*arrays).item())
+            assert clean.values[where] == pytest.approx(metric.load()(*arrays).item())
 
 
 def test_one_spectrum_serves_all_metrics_of_one_preparation(states, monkeypatch):
@@ -97,22 +95,20 @@ def test_one_spectrum_serves_all_metrics_of_one_preparation(states, monkeypatch)
     # centred, not centred, and unit rows centred, of the smaller matrix
     assert solved == [torch.Size([4, 4])] * 3 * len(LAYERS)
     solved.clear()
-    reduce(
-        states, ["prompt_entropy", "prompt_entropy(norm=maxEntropy)", "prompt_entropy(alpha=0.5)"]
-    )
+    settings = ("", "(norm=maxEntropy)", "(alpha=0.5)")
+    reduce(states, [f"prompt_entropy{setting}" for setting in settings])
     assert len(solved) == len(BATCHES) // 4
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_order_of_adding_changes_no_bit(states, seed):
+@pytest.mark.parametrize("seed", range(3))
+def test_order_of_adding_changes_no_bit(states, clean, seed):
     order = np.random.default_rng(seed).permutation(len(BATCHES))
     shuffled = reduce(states, batches=[BATCHES[i] for i in order])
     for field in ("values", "stderr", "status"):
-        np.testing.assert_array_equal(getattr(shuffled, field), getattr(reduce(states), field))
+        np.testing.assert_array_equal(getattr(shuffled, field), getattr(clean, field))
 
 
-def test_a_layer_that_is_not_finite_has_reasons_and_does_not_change_others(states):
-    clean = reduce(states)
+def test_a_layer_that_is_not_finite_has_reasons_and_does_not_change_others(states, clean):
     states[2, 0][3, 4] = torch.inf
     reduced = reduce(states)
     assert np.isnan(reduced.values[1]).all()
@@ -122,13 +118,11 @@ def test_a_layer_that_is_not_finite_has_reasons_and_does_not_change_others(state
     assert reduced.reasons[0, "cka_next"] == reduced.reasons[2, "cka_next"]
     assert reduced.reasons[2, "curvature"] == "layer 2: states are not finite for 1 of 8 prompts"
     others = [name != "cka_next" for name in CATALOGUE]
-    np.testing.assert_array_equal(
-        reduced.values[[0, 2]][:, others], clean.values[[0, 2]][:, others]
-    )
+    for layer in (0, 2):
+        np.testing.assert_array_equal(reduced.values[layer, others], clean.values[layer, others])
 
 
-def test_padding_may_hold_anything(states):
-    clean = reduce(states)
+def test_padding_may_hold_anything(states, clean):
     for array in states.values():
         array[~MASK] = torch.nan
     np.testing.assert_allclose(reduce(states).values, clean.values, rtol=1e-6)
@@ -136,84 +130,71 @@ def test_padding_may_hold_anything(states):
 
 def test_a_second_view_that_is_not_finite_affects_only_metrics_of_views(states):
     states[0, 1][0, 0] = torch.nan
-    reduced = reduce(states)
-    assert set(reduced.reasons) == {(0, name) for name in ("infonce", "alignment", "lidar", "dime")}
-    assert (
-        reduced.reasons[0, "infonce"]
-        == "layer 0: states of the second view are not finite for 1 of 8 prompts"
-    )
+    reasons = reduce(states).reasons
+    assert set(reasons) == {(0, name) for name in ("infonce", "alignment", "lidar", "dime")}
+    assert "states of the second view are not finite for 1 of 8" in reasons[0, "infonce"]
 
 
-def test_vectors_that_are_not_finite_count_as_such():
-    reducer = Reducer(resolve(["effective_rank"]), [0], 2)
-    reducer.add(
-        0,
-        torch.arange(2),
-        torch.ones(2, 3, 2),
-        torch.ones(2, 3, dtype=torch.bool),
-        torch.full((2, 2), torch.nan),
-    )
-    assert reducer.finish().reasons == {
-        (0, "effective_rank"): "layer 0: states are not finite for 2 of 2 prompts"
-    }
+def reduce_one_layer(names: list[str], states: torch.Tensor, vectors: torch.Tensor) -> Reduced:
+    """Metrics of states of which every token counts."""
+    reducer = Reducer(resolve(names), [0], len(states))
+    mask = torch.ones(states.shape[:2], dtype=torch.bool)
+    reducer.add(0, torch.arange(len(states)), states, mask, vectors)
+    return reducer.finish()
+
+
+ONE_TOKEN, SAME = torch.ones(3, 1, 4), torch.ones(3, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "vectors", "reason"),
+    [
+        ("effective_rank", torch.nan * SAME, "states are not finite for 3 of 3 prompts"),
+        ("effective_rank", SAME, "the vectors of all 3 prompts are equal"),
+        ("curvature", SAME, "curvature is not defined for these states"),
+    ],
+)
+def test_a_value_that_is_missing_has_a_reason(name, vectors, reason):
+    reduced = reduce_one_layer([name], ONE_TOKEN, vectors)
+    assert np.isnan(reduced.values).all()
+    assert reduced.reasons == {(0, name): f"layer 0: {reason}"}
 
 
 def test_prompts_that_were_not_added_are_counted_as_missing(states):
-    some = reduce(states, batches=[(0, [0, 1, 2], 0), (2, list(range(8)), 0)])
-    assert some.reasons[0, "curvature"] == "layer 0: states are missing for 5 of 8 prompts"
-    assert some.reasons[2, "infonce"] == NO_VIEW
-    assert some.reasons[5, "anisotropy"] == "layer 5: no states were added"
-    assert some.reasons[2, "lidar"] == NO_VIEW
-    assert some.status[cell(some, 2, "curvature")] == Status.OK
-
-
-def test_a_metric_that_no_prompt_defines_has_a_reason(states):
-    reducer = Reducer(resolve(["curvature", "effective_rank"]), [0], 3)
-    one_token = torch.ones(3, 1, 4)
-    reducer.add(0, torch.arange(3), one_token, torch.ones(3, 1, dtype=torch.bool), one_token[:, 0])
-    reduced = reducer.finish()
-    assert np.isnan(reduced.values).all()
-    assert reduced.reasons == {
-        (0, "curvature"): "layer 0: curvature is not defined for these states",
-        (0, "effective_rank"): "layer 0: the vectors of all 3 prompts are equal",
-    }
+    reasons = reduce(states, batches=[(0, [0, 1, 2], 0), (2, list(range(8)), 0)]).reasons
+    assert reasons[0, "curvature"] == "layer 0: states are missing for 5 of 8 prompts"
+    assert reasons[2, "lidar"] == reasons[2, "infonce"]
+    assert "second view are missing for 8 of 8 prompts (views drop" in reasons[2, "infonce"]
+    assert reasons[5, "anisotropy"] == "layer 5: no states were added"
+    assert (2, "curvature") not in reasons
 
 
 def test_equal_vectors_of_a_layer_are_a_status_and_not_a_number(states):
     for view in range(4):
         states[2, view][:] = states[2, view][0]
     reducer = Reducer(resolve(["all"]), LAYERS, PROMPTS)
-    for layer, view in states:
-        array = states[layer, view]  # the vector of the first token, as the pooling `cls` reads it
-        reducer.add(
-            layer, torch.arange(PROMPTS), array, torch.ones(PROMPTS, TOKENS), array[:, 0], view
-        )
+    for (layer, view), array in states.items():
+        # the vector of the first token, as the pooling `cls` reads it
+        reducer.add(layer, torch.arange(PROMPTS), array, MASK | True, array[:, 0], view)
     reduced = reducer.finish()
-    ofvectors = [metric.takes != "tokens" for metric in resolve(["all"])]
-    assert (reduced.status[1, ofvectors] == Status.NAN).all() and np.isnan(
-        reduced.values[1, ofvectors]
-    ).all()
+    of_vectors = np.array([metric.takes != "tokens" for metric in resolve(["all"])])
     # tokens differ within each prompt
-    assert np.isfinite(reduced.values[1, np.logical_not(ofvectors)]).all()
-    assert {reduced.reasons[2, name] for name in ("anisotropy", "lidar", "cka_next")} == {
-        "layer 2: the vectors of all 8 prompts are equal"
-    }
+    np.testing.assert_array_equal(reduced.status[1] == Status.NAN, of_vectors)
+    np.testing.assert_array_equal(np.isnan(reduced.values[1]), of_vectors)
+    reasons = {reduced.reasons[2, name] for name in ("anisotropy", "lidar", "cka_next")}
+    assert reasons == {"layer 2: the vectors of all 8 prompts are equal"}
     # all but the CKA with layer 2
-    assert (reduced.status[0, ofvectors] == Status.OK).sum() == sum(ofvectors) - 1
+    assert (reduced.status[0] != Status.OK).sum() == 1
 
 
 def test_a_single_prompt_has_no_standard_error():
-    reducer = Reducer(resolve(["curvature"]), [0], 1)
-    reducer.add(0, torch.tensor([0]), torch.eye(4)[None], torch.ones(1, 4), torch.ones(1, 4))
-    reduced = reducer.finish()
+    reduced = reduce_one_layer(["curvature"], torch.eye(4)[None], torch.ones(1, 4))
     assert reduced.values[0, 0] == pytest.approx(2 * math.pi / 3)
     assert math.isnan(reduced.stderr[0, 0])
     assert reduced.status[0, 0] == Status.OK
 
 
 def test_views_are_needed_only_if_a_metric_compares_them():
-    assert Reducer(resolve(["curvature", "infonce"]), [0], 2).views == 2
-    assert Reducer(resolve(["curvature", "anisotropy"]), [0], 2).views == 1
     wanted = {"infonce": 2, "lidar": 4, "lidar(views=3)": 3, "cka_next": 1}
     assert {name: Reducer(resolve([name]), [0], 2).views for name in wanted} == wanted
 
@@ -243,14 +224,11 @@ def test_a_custom_metric_can_be_sent_to_a_worker(states, monkeypatch):
 def test_widened_vectors_keep_the_floor_of_the_states(dtype):
     # of rank 3
     rows = torch.randn(64, 3, generator=torch.Generator().manual_seed(0)) @ torch.randn(3, 32)
-    half, mask, index = (
-        rows.to(getattr(torch, dtype)),
-        torch.ones(64, 1, dtype=torch.bool),
-        torch.arange(64),
-    )
+    half = rows.to(getattr(torch, dtype))
+    mask = torch.ones(64, 1, dtype=torch.bool)
     direct = resolve(["alpha_req"])[0].load()
     reducer = Reducer(resolve(["alpha_req", "intrinsic_dimension"]), [0], 64)
-    reducer.add(0, index, half[:, None], mask, half.float())  # as a mean over tokens is
+    reducer.add(0, torch.arange(64), half[:, None], mask, half.float())  # as a mean over tokens is
     assert reducer.finish().values[0, 0] == direct(half).item()
     assert direct(half).item() == pytest.approx(direct(rows).item(), rel=0.02)
     assert direct(half.float()).item() > 2 * direct(rows).item()  # what the rounding would add

@@ -33,24 +33,13 @@ def plug_in(monkeypatch):
 
 def test_all_are_nineteen_by_their_defaults_and_load():
     names = [metric.name for metric in resolve(["all"])]
-    assert len(names) == 19
-    assert names[:6] == [
-        "prompt_entropy",
-        "dataset_entropy",
-        "effective_rank",
-        "curvature",
-        "anisotropy",
-        "infonce",
-    ]
+    assert len(names) == 19 and names[:2] == ["prompt_entropy", "dataset_entropy"]
     assert [metric.load().__name__ for metric in resolve(["all"])] == names
 
 
 def test_order_is_kept_and_duplicates_are_dropped():
-    assert [metric.name for metric in resolve(["infonce", "curvature", "infonce"])] == [
-        "infonce",
-        "curvature",
-    ]
-    assert resolve(["infonce", "all"])[0].name == "infonce"
+    names = [metric.name for metric in resolve(["infonce", "curvature", "infonce"])]
+    assert names == ["infonce", "curvature"]
     assert len(resolve(["infonce", "all", "spectral"])) == 19
 
 
@@ -61,9 +50,7 @@ def test_parameters_are_those_of_the_function(metric):
     assert (keywords.pop("leave_one_out", None) is not None) == metric.jackknife
     declared = {each.name: each.default for each in metric.parameters if each.name != "views"}
     assert keywords == declared
-    assert {name: type(default) for name, default in keywords.items()} == {
-        k: type(v) for k, v in declared.items()
-    }
+    assert list(map(type, keywords.values())) == [type(declared[name]) for name in keywords]
     assert all((metric.formula, metric.source, metric.cost, metric.units, metric.description))
 
 
@@ -97,21 +84,16 @@ def test_equal_settings_have_one_name_which_can_be_parsed(call, name):
         ("infonce(temperature=0)", "temperature must be a number above 0, got 0"),
         ("infonce(temperature=1e999)", "temperature must be a number above 0"),
         ("prompt_entropy(centred=2)", "centred must be true or false, got 2"),
-        (
-            "prompt_entropy(norm=logn)",
-            "Unknown norm of metric 'prompt_entropy' 'logn'. Did you mean 'logN'",
-        ),
+        ("prompt_entropy(norm=logn)", "'logn'. Did you mean 'logN'"),
         ("prompt_entropy(norm=2)", "norm must be none or logN or"),
-        (
-            "prompt_entropy(alpha=2",
-            "is not a metric: write NAME or NAME.* in quotes inside a YAML list",
-        ),
+        ("prompt_entropy(alpha=2", "is not a metric: write NAME or NAME.* in quotes"),
         ("centred=false)", "is not a metric: write NAME"),
         ("curvature(2)", "'2' is not of the form name=value"),
         ("curvature(k=__import__('os'))", "is not a metric"),
         ("curvature(k=1, k=2)", "its name stands twice"),
         ("a.b(k=2)", r"Unknown metric 'a\.b'"),
         ("spectral(centred=true)", "Unknown metric 'spectral'"),
+        ("curvatur", "Unknown metric 'curvatur'. Did you mean 'curvature'.* Valid: alignment, all"),
     ],
 )
 def test_the_error_for_an_invalid_call_has_a_remedy(call, message):
@@ -119,17 +101,10 @@ def test_the_error_for_an_invalid_call_has_a_remedy(call, message):
         resolve([call])
 
 
-def test_the_error_for_an_unknown_name_suggests_the_nearest():
-    with pytest.raises(
-        ConfigError,
-        match=r"Unknown metric 'curvatur'\. Did you mean 'curvature'\? Valid: alignment, all, alpha_req",
-    ):
-        resolve(["all", "curvatur"])
-
-
 def test_a_custom_metric_is_named_by_its_place_or_passed(plug_in):
     plug_in("metrics_of_a_plug_in:mine")
-    assert resolve(["metrics_of_a_plug_in:mine"]) == resolve([mine]) == (mine,)
+    assert resolve(["metrics_of_a_plug_in:mine"]) == resolve(["mine"]) == resolve([mine]) == (mine,)
+    assert resolve(["all"])[-1] == mine
     assert mine.identity == "mine@math:floor"
     assert resolve(["curvature(k=2)"])[0].identity == "curvature(k=2)"
     with pytest.raises(ConfigError, match="Two different metrics have the name 'curvature'"):
@@ -142,19 +117,10 @@ def test_a_custom_metric_is_named_by_its_place_or_passed(plug_in):
         Metric("lost", "pooled", "1", "", "math:nothing").load()
 
 
-def test_a_plug_in_is_in_the_catalogue(plug_in):
-    plug_in("metrics_of_a_plug_in:mine")
-    assert resolve(["mine"]) == (mine,)
-    assert resolve(["all"])[-1] == mine
-
-
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (
-            "metrics_of_a_plug_in:taken",
-            "'curvature' of 'metrics_of_a_plug_in:taken' exists already",
-        ),
+        ("metrics_of_a_plug_in:taken", "'curvature' of .*:taken' exists already"),
         ("metrics_of_a_plug_in:pytest", "must be a daskmetrics.metrics.Metric, but is a module"),
         ("metrics_of_a_plug_in:gone", "cannot be loaded: .* uninstall its package"),
         ("metrics_of_no_module:mine", "cannot be loaded: No module named 'metrics_of_no_module'"),

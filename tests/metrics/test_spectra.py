@@ -1,42 +1,29 @@
-"""What the metrics share, and the published test vectors of spectra."""
+"""What the metrics share: rows, spectra, their solvers, and the rounding of half precision."""
 
-import math
+from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
 
 from daskmetrics.metrics._eigenvalues import by_lapack, by_torch, checked, eigenvalues, solver
-from daskmetrics.metrics._spectra import (
-    centred,
-    entropy,
-    gram,
-    spectrum,
-    unit_rows,
+from daskmetrics.metrics._spectra import centred, entropy, gram, of_pooled, spectrum, unit_rows
+from daskmetrics.metrics.registry import CATALOGUE
+from tests.metrics.variants import value
+
+HALVES = (torch.float16, torch.bfloat16)
+SPECTRAL = (
+    "effective_rank",
+    "rankme",
+    "participation_ratio",
+    "stable_rank",
+    "nesum",
+    "spectral_norm",
 )
 
 
-@pytest.mark.parametrize(
-    ("rows", "expected"),
-    [
-        (torch.eye(4), math.log(4)),
-        (centred(torch.eye(4)), math.log(3)),
-        (torch.ones(5, 3), 0.0),
-        (torch.eye(2)[[0, 0, 0, 1]], 0.562335),
-        (torch.linalg.cholesky(0.5 + 0.5 * torch.eye(4)), 1.073543),
-    ],
-    ids=["orthonormal", "centred", "rank one", "clusters of three and one", "equicorrelated"],
-)
-def test_the_entropy_of_known_rows(rows, expected):
-    value = entropy(spectrum(unit_rows(rows.double()))).item()
-    assert value == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize("shape", [(7, 3), (3, 7), (2, 4, 5)])
-def test_spectrum_is_the_squared_singular_values(shape):
-    rows = np.random.default_rng(0).normal(size=shape)
-    expected = np.linalg.svd(rows, compute_uv=False)[..., ::-1] ** 2
-    np.testing.assert_allclose(spectrum(torch.from_numpy(rows)).numpy(), expected)
+def random_rows(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
 
 
 def test_a_matrix_that_is_not_finite_does_not_affect_its_batch():
@@ -45,22 +32,16 @@ def test_a_matrix_that_is_not_finite_does_not_affect_its_batch():
     assert entropy(spectrum(rows)).isnan().tolist() == [True, False]
 
 
-@pytest.mark.parametrize("rank", [1, 5, 48])
-@pytest.mark.parametrize("size", [2, 48, 128])
+@pytest.mark.parametrize(("size", "rank"), [(2, 1), (48, 5), (128, 48)])
 def test_a_good_spectrum_passes_its_check_bit_for_bit(size, rank):
-    generator = torch.Generator().manual_seed(0)
-    rows = torch.randn(20, size, rank, generator=generator) @ torch.randn(
-        20, rank, 2 * size, generator=generator
-    )
-    matrices = gram(unit_rows(rows))
+    matrices = gram(unit_rows(random_rows(20, size, rank) @ random_rows(20, rank, 2 * size)))
     values = torch.linalg.eigvalsh(matrices)
     assert torch.equal(checked(matrices, values.clone()), values)
 
 
 @pytest.mark.parametrize("spoil", ["unfinished", "shifted", "swapped for equal sums", "not finite"])
 def test_a_wrong_spectrum_is_computed_again(spoil):
-    rows = torch.randn(6, 16, 32, generator=torch.Generator().manual_seed(1))
-    matrices = gram(unit_rows(rows))
+    matrices = gram(unit_rows(random_rows(6, 16, 32)))
     good = torch.linalg.eigvalsh(matrices)
     bad = good.clone()
     match spoil:
@@ -92,10 +73,19 @@ def test_a_solver_is_chosen_that_solves_a_batch_at_once(size, version, expected)
 
 def test_parts_of_a_batch_on_all_processors_give_the_same_bits(monkeypatch):
     monkeypatch.setattr("daskmetrics.metrics._eigenvalues.processors", lambda: 3)
-    rows = torch.randn(2, 5, 40, 64, generator=torch.Generator().manual_seed(0))
-    matrices = gram(unit_rows(rows))
-    assert torch.equal(by_lapack(matrices), torch.linalg.eigvalsh(matrices))
-    assert torch.equal(by_lapack(matrices[0, 0]), torch.linalg.eigvalsh(matrices[0, 0]))
+    matrices = gram(unit_rows(random_rows(2, 5, 40, 64)))
+    for part in (matrices, matrices[0, 0]):
+        assert torch.equal(by_lapack(part), torch.linalg.eigvalsh(part))
+
+
+def test_a_matrix_for_which_lapack_does_not_converge_in_float32_is_solved_in_float64():
+    """As it happens where most rows are zero; before, one such prompt ended a run."""
+    for seed in range(5):
+        rows = torch.randn(256, 384, generator=torch.manual_seed(seed))
+        rows[torch.randperm(256, generator=torch.manual_seed(seed))[10:]] = 0
+        matrix = gram(unit_rows(rows))
+        found, expected = eigenvalues(matrix), torch.linalg.eigvalsh(matrix.double())
+        torch.testing.assert_close(found.double(), expected.clamp(min=0), rtol=0, atol=1e-5)
 
 
 def test_unit_rows_survive_extreme_norms():
@@ -107,21 +97,42 @@ def test_unit_rows_survive_extreme_norms():
     torch.testing.assert_close(unit_rows(rows)[[0, 1, 3]], expected[[0, 1, 3]])
 
 
-def test_equal_rows_centre_to_exact_zeros():
+def test_equal_rows_centre_to_exact_zeros_and_what_is_not_finite_stays_visible():
     # 0.1 is no binary number: the mean of its copies is off by rounding
-    rows = torch.full((7, 3), 0.1, dtype=torch.float64)
-    assert not centred(rows).any()
-
-
-def test_centring_keeps_what_is_not_finite_visible():
+    assert not centred(torch.full((7, 3), 0.1, dtype=torch.float64)).any()
     assert centred(torch.tensor([[torch.nan, 1.0], [0.0, 2.0]])).isnan().any()
 
 
-def test_a_matrix_for_which_lapack_does_not_converge_in_float32_is_solved_in_float64():
-    """As it happens where most rows are zero; before, one such prompt ended a run."""
-    for seed in range(10):
-        rows = torch.randn(256, 384, generator=torch.manual_seed(seed))
-        rows[torch.randperm(256, generator=torch.manual_seed(seed))[10:]] = 0
-        matrix = gram(unit_rows(rows))
-        found, expected = eigenvalues(matrix), torch.linalg.eigvalsh(matrix.double())
-        torch.testing.assert_close(found.double(), expected.clamp(min=0), rtol=0, atol=1e-5)
+def power_law(prompts: int, width: int, alpha: float) -> torch.Tensor:
+    """Rows in random directions, with a mean, whose covariance has the eigenvalues i^-alpha."""
+    rng, count = np.random.default_rng(0), min(prompts, width)
+    left, right = (np.linalg.qr(rng.normal(size=(n, count)))[0] for n in (prompts, width))
+    rows = left * np.arange(1, count + 1) ** (-alpha / 2) @ right.T + rng.normal(size=width) / 100
+    return torch.from_numpy(rows).float()
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("shape", [(100, 384), (600, 128)], ids=str)
+def test_half_precision_keeps_the_exponent_of_a_power_law_and_all_ranks(dtype, shape):
+    for alpha in (0.5, 1.5, 4.0):
+        rows = power_law(*shape, alpha)
+        exact = value("alpha_req", [rows])
+        assert value("alpha_req", [rows.to(dtype)]) == pytest.approx(exact, rel=0.02)
+    usual = power_law(*shape, 1.5)
+    for name in SPECTRAL:
+        exact = value(name, [usual])
+        assert value(name, [usual.to(dtype)]) == pytest.approx(exact, rel=0.01), name
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_vectors_closer_than_their_rounding_count_once(dtype):
+    rows = (random_rows(200, 5) @ random_rows(5, 20)).to(dtype)
+    wide = torch.cat([rows.double(), rows.double() * (1 + torch.finfo(dtype).eps / 4)])
+    apart = CATALOGUE["intrinsic_dimension"].load()(of_pooled(wide, torch.finfo(dtype).eps))
+    assert apart.item() == pytest.approx(value("intrinsic_dimension", [rows]), rel=0.02)
+
+
+@pytest.mark.parametrize("name", [*SPECTRAL, "alpha_req", "logdet_covariance"])
+def test_float32_has_no_floor_but_that_of_the_decomposition(name):
+    rows = power_law(60, 40, 3)
+    assert value(name, [rows]) == CATALOGUE[name].load()(of_pooled(rows, 0.0)).item()

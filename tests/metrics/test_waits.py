@@ -48,10 +48,6 @@ class Waits(TorchDispatchMode):
     ("metrics", "per_batch"),
     [
         (["prompt_entropy", "curvature", "effective_rank"], {"copies": 1, "solutions": 1}),
-        (
-            ["prompt_entropy", "prompt_entropy(first=false)", "infonce"],
-            {"copies": 1, "solutions": 1},
-        ),
         (["prompt_entropy(alpha=2)", "curvature", "effective_rank"], {"copies": 1}),
     ],
     ids=str,

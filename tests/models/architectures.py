@@ -63,27 +63,24 @@ ENCODER = {
     "pad_token_id": 1,  # the tokenizer pads with 0
     "init_std": 0.3,
 }
+RELATIVE = {
+    "relative_attention": True,
+    "pos_att_type": "p2c|c2p",
+    "position_biased_input": False,
+}
 NONE = dict.fromkeys(("num_hidden_layers", "num_attention_heads"))  # has other names for them
 MARIAN = {**NONE, **ENCODER, "d_model": 32}
 
 KINDS = {
     "gpt_neox": Kind({}, "final_layer_norm"),
-    "gpt2": Kind({}, "ln_f"),
     "gpt_neo": Kind(
         {**NONE, "num_layers": 3, "num_heads": 4, "attention_types": [[["global"], 3]]}, "ln_f"
     ),
     "gptj": Kind({"rotary_dim": 4}, "ln_f"),
-    "llama": Kind({"num_key_value_heads": 2}, "norm"),
-    "mistral": Kind({"num_key_value_heads": 2}, "norm"),
-    "qwen2": Kind({"num_key_value_heads": 2}, "norm"),
     "qwen3": Kind({"num_key_value_heads": 2, "head_dim": 8}, "norm"),
-    "olmo2": Kind({}, "norm"),
     "phi": Kind({}, "final_layernorm"),
-    "phi3": Kind({}, "norm"),
     "stablelm": Kind({"num_key_value_heads": 4}, "norm"),
     "gemma3_text": Kind({"num_key_value_heads": 2, "head_dim": 8, "sliding_window": 8}, "norm"),
-    "falcon": Kind({}, "ln_f"),
-    "bloom": Kind({}, "ln_f"),
     "opt": Kind(
         {"ffn_dim": 64, "word_embed_proj_dim": 32, "pad_token_id": 1, "init_std": 0.3},
         "decoder.final_layer_norm",
@@ -93,20 +90,11 @@ KINDS = {
         {"state_size": 8, "num_heads": 4, "head_dim": 16, "n_groups": 1, "chunk_size": 8}, "norm_f"
     ),
     "falcon_mamba": Kind({"state_size": 4}, "norm_f"),
-    "bert": Kind({}),
-    "roberta": Kind(FROM_TWO),
-    "xlm-roberta": Kind(FROM_TWO),
-    "mpnet": Kind(FROM_TWO),
     "electra": Kind({"embedding_size": 32}),
     "distilbert": Kind({"hidden_dim": 64}),
     "albert": Kind({"embedding_size": 16}),
-    "deberta-v2": Kind(
-        {"relative_attention": True, "pos_att_type": "p2c|c2p", "position_biased_input": False}
-    ),
-    "deberta": Kind(
-        {"relative_attention": True, "pos_att_type": "p2c|c2p", "position_biased_input": False}
-    ),
-    "fnet": Kind({}),
+    "deberta-v2": Kind(RELATIVE),
+    "deberta": Kind(RELATIVE),
     "mra": Kind({"block_per_row": 1}),
     "xlstm": Kind(
         {"use_cache": False, "num_heads": 4, "num_blocks": 3, "embedding_dim": 32}, "out_norm"
@@ -124,32 +112,30 @@ KINDS = {
     "t5": Kind({"d_kv": 8, "d_ff": 64, "initializer_factor": 1.0}, "encoder.final_layer_norm"),
     "bart": Kind({**NONE, **ENCODER}),
     "m2m_100": Kind({**NONE, **ENCODER, "d_model": 32}, "layer_norm"),
-    "ibert": Kind(FROM_TWO),
     "big_bird": Kind({"block_size": 4, "num_random_blocks": 1}),
     "longformer": Kind({**FROM_TWO, "attention_window": 16}, stops=False),
     "xlnet": Kind({"d_inner": 64, "d_head": 8, "max_position_embeddings": None}, stops=False),
     "rwkv": Kind({"attention_hidden_size": 32, "rescale_every": 0}, "ln_out"),
-    "gpt_bigcode": Kind({}, "ln_f"),
     "megatron-bert": Kind({}, "encoder.ln"),
     "roberta-prelayernorm": Kind(FROM_TWO, "LayerNorm"),
+    **dict.fromkeys(("gpt2", "falcon", "bloom", "gpt_bigcode"), Kind({}, "ln_f")),
+    **dict.fromkeys(("olmo2", "phi3"), Kind({}, "norm")),
+    **dict.fromkeys(("roberta", "xlm-roberta", "mpnet", "ibert"), Kind(FROM_TWO)),
     **dict.fromkeys(("camembert", "data2vec-text"), Kind(FROM_TWO)),
-    **dict.fromkeys(("ernie", "layoutlm", "splinter", "yoso", "bert-generation"), Kind({})),
+    **dict.fromkeys(("bert", "fnet", "ernie", "layoutlm", "splinter", "yoso"), Kind({})),
+    "bert-generation": Kind({}),
     **dict.fromkeys(("mbart", "pegasus", "blenderbot"), Kind(MARIAN, "layer_norm")),
     **dict.fromkeys(("marian", "plbart", "mvp"), Kind(MARIAN)),
     **dict.fromkeys(
         (
-            *("apertus", "arcee", "bitnet", "cohere", "diffllama", "eurobert", "granite"),
-            *("nemotron", "olmo", "smollm3", "starcoder2"),
+            *("llama", "mistral", "qwen2", "apertus", "arcee", "bitnet", "cohere", "diffllama"),
+            *("eurobert", "granite", "nemotron", "olmo", "smollm3", "starcoder2"),
         ),
         Kind({"num_key_value_heads": 2}, "norm"),
     ),
 }
-TEXTS = [
-    "one",
-    "a much longer sentence about layers of a network",
-    "two words",
-    "three little words",
-]
+LONG = "a much longer sentence about layers of a network"
+TEXTS = ["one", LONG, "two words", "three little words"]
 DEPTH = 3
 NORMS = ("raw", "final_ln", "hidden_states")
 
@@ -172,18 +158,13 @@ def at(folder: Path) -> Location:
 
 def build(kind: str, folder: Path, tokenizer: Path, seed: int = 0, head: bool = False) -> Path:
     """Random weights of one architecture in a folder, with a tokenizer beside them."""
-    own = {**SMALL, **KINDS[kind].config}
-    own = {name: value for name, value in own.items() if value is not None}
+    sizes = {**SMALL, **KINDS[kind].config}
+    sizes = {name: value for name, value in sizes.items() if value is not None}
     torch.manual_seed(seed)
-    config = AutoConfig.for_model(kind, **own)
-    auto = (
-        AutoModel
-        if not head
-        else AutoModelForMaskedLM
-        if kind in ("bert", "roberta")
-        else AutoModelForCausalLM
-    )
-    network = auto.from_config(config)
+    auto = AutoModel
+    if head:
+        auto = AutoModelForMaskedLM if kind == "bert" else AutoModelForCausalLM
+    network = auto.from_config(AutoConfig.for_model(kind, **sizes))
     for name, parameter in network.named_parameters():
         if "norm" in name.lower() or "ln_" in name:  # a final norm must not be the identity
             torch.nn.init.normal_(parameter, 1.0, 0.2)
@@ -202,15 +183,17 @@ def reader(folder: Path) -> Any:
     return network.get_encoder() if network.config.is_encoder_decoder else network
 
 
-def expected(folder: Path, state_norm: str, texts: list[str] = TEXTS) -> np.ndarray:
-    """Mean vectors (layers, texts, D) by transformers, from one text at a time and without padding."""
+def expected(folder: Path, texts: list[str] = TEXTS) -> dict[str, np.ndarray]:
+    """Mean vectors (layers, texts, D) for each ``state_norm`` by transformers, from one text at a
+    time and without padding.
+    """
     network = reader(folder)
     kind, tokenizer = network.config.model_type, AutoTokenizer.from_pretrained(folder)
     norm = network.get_submodule(KINDS[kind].norm) if KINDS[kind].norm else None
     raw: list[torch.Tensor] = []
     if norm is not None:
         norm.register_forward_pre_hook(lambda _, args: raw.append(args[0]))
-    vectors = []
+    vectors: dict[str, list[torch.Tensor]] = {state_norm: [] for state_norm in NORMS}
     for text in texts:
         raw.clear()
         with torch.no_grad():
@@ -221,16 +204,15 @@ def expected(folder: Path, state_norm: str, texts: list[str] = TEXTS) -> np.ndar
                 states = [network.embeddings(ids), *states[:-1]]
             if norm is not None:
                 states[-1] = raw[0]
-                apply = {
-                    "raw": (),
-                    "final_ln": range(len(states)),
-                    "hidden_states": (len(states) - 1,),
-                }[state_norm]
-                states = [
-                    norm(state) if layer in apply else state for layer, state in enumerate(states)
-                ]
-            vectors.append(torch.stack([state[0].mean(0) for state in states]))
-    return torch.stack(vectors, 1).numpy()
+            normed = [norm(state) if norm is not None else state for state in states]
+        by_norm = {
+            "raw": states,
+            "final_ln": normed,
+            "hidden_states": [*states[:-1], normed[-1]],
+        }
+        for state_norm, read in by_norm.items():
+            vectors[state_norm].append(torch.stack([state[0].mean(0) for state in read]))
+    return {name: torch.stack(means, 1).numpy() for name, means in vectors.items()}
 
 
 def largest_difference(folder: Path) -> float:
@@ -238,16 +220,13 @@ def largest_difference(folder: Path) -> float:
     each layer's.
     """
     largest = 0.0
-    for state_norm in NORMS:
-        wanted = expected(folder, state_norm)
+    for state_norm, wanted in expected(folder).items():
         for padding in ("left", "right"):
-            with LoadedModel(
-                at(folder), Protocol(state_norm=state_norm, padding=padding), "cpu"
-            ) as model:
+            protocol = Protocol(state_norm=state_norm, padding=padding)
+            with LoadedModel(at(folder), protocol, "cpu") as model:
                 vectors = encode(model, TEXTS, range(DEPTH + 1), "mean")
-            largest = max(
-                largest, (abs(vectors - wanted).max((1, 2)) / abs(wanted).max((1, 2))).max()
-            )
+            difference = abs(vectors - wanted).max((1, 2)) / abs(wanted).max((1, 2))
+            largest = max(largest, difference.max())
     return largest
 
 

@@ -1,11 +1,29 @@
-"""Fixtures of networks and tokens that no other test has used."""
+"""Networks that tests read and do not change, and pools that no other test has used."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
 from daskmetrics.models import _networks as networks
 from daskmetrics.models import _tokens as tokens
+from tests.models.architectures import build
+
+
+@pytest.fixture(scope="session")
+def neox_pair(tmp_path_factory, minilm) -> tuple[Path, Path]:
+    """Two checkpoints of one GPT-NeoX with a head."""
+    folder = tmp_path_factory.mktemp("neox")
+    first, second = (
+        build("gpt_neox", folder / str(seed), minilm, seed, head=True) for seed in (0, 1)
+    )
+    return first, second
+
+
+@pytest.fixture(scope="session")
+def neox(neox_pair) -> Path:
+    return neox_pair[0]
 
 
 @pytest.fixture

@@ -59,8 +59,6 @@ def assert_equal(network, wanted):
 
 
 LORAS = {
-    "plain": {"r": 4, "lora_alpha": 8},
-    "rank stabilized": {"r": 4, "lora_alpha": 8, "use_rslora": True},
     "ranks and alphas": {
         "r": 4,
         "lora_alpha": 8,
@@ -78,46 +76,42 @@ LORAS = {
 }
 
 
-@pytest.fixture
-def neox(tmp_path, minilm):
-    return build("gpt_neox", tmp_path / "base", minilm, head=True)
+def borrowed(location):
+    return networks.NetworkPool().borrow(location, torch.float32, CPU)
+
+
+@pytest.fixture(scope="module")
+def lora(neox, tmp_path_factory):
+    """A small adapter of the base, for tests to copy and change."""
+    folder = tmp_path_factory.mktemp("lora")
+    adapted(neox, folder, r=2)
+    return folder
 
 
 @pytest.mark.parametrize("kind", LORAS)
 def test_the_weights_are_those_that_peft_merges(tmp_path, neox, kind):
     wanted = adapted(neox, tmp_path / "lora", **LORAS[kind])
     (location,) = located(tmp_path / "lora").locations
-    network = networks.NetworkPool().borrow(location, torch.float32, CPU)
+    network = borrowed(location)
     assert_equal(network.module, wanted)
-    plain = AutoModel.from_pretrained(neox)
-    assert any(
-        not torch.equal(a, b)
-        for a, b in zip(plain.parameters(), network.module.parameters(), strict=True)
-    )
+    plain = AutoModel.from_pretrained(neox).parameters()
+    assert not all(map(torch.equal, plain, network.module.parameters()))
 
 
 def test_linear_layers_that_are_stored_transposed(tmp_path, minilm):
     base = build("gpt2", tmp_path / "base", minilm, head=True)
-    wanted = adapted(
-        base, tmp_path / "lora", r=4, target_modules=["c_attn", "c_fc", "wte"], fan_in_fan_out=True
-    )
+    modules = ["c_attn", "c_fc", "wte"]
+    wanted = adapted(base, tmp_path / "lora", r=4, target_modules=modules, fan_in_fan_out=True)
     (location,) = located(tmp_path / "lora").locations
-    assert_equal(networks.NetworkPool().borrow(location, torch.float32, CPU).module, wanted)
+    assert_equal(borrowed(location).module, wanted)
 
 
 def test_an_encoder_that_was_trained_with_a_head(tmp_path, minilm):
     head = transformers.AutoModelForSequenceClassification
-    wanted = adapted(
-        minilm,
-        tmp_path / "lora",
-        head=head,
-        r=4,
-        target_modules=["query", "value"],
-        task_type="SEQ_CLS",
-    )
+    options = {"r": 4, "target_modules": ["query", "value"], "task_type": "SEQ_CLS"}
+    wanted = adapted(minilm, tmp_path / "lora", head=head, **options)
     (location,) = located(tmp_path / "lora").locations
-    network = networks.NetworkPool().borrow(location, torch.float32, CPU)
-    assert_equal(network.module, wanted)
+    assert_equal(borrowed(location).module, wanted)
     with encoder_of(location, layer=6) as encoder:
         assert encoder.protocol.summary.startswith("as shipped (mean, normalize)")  # by its base
         assert encoder.encode(TEXTS).shape == (3, 384)
@@ -127,23 +121,18 @@ def test_an_adapter_of_sentence_transformers_is_read_as_shipped_and_saved_merged
     library = pytest.importorskip("sentence_transformers", reason="needs the extra 'mteb'")
     torch.manual_seed(1)
     model = library.SentenceTransformer(str(minilm), device="cpu")
-    model.add_adapter(
-        peft.LoraConfig(r=2, target_modules=["query"], task_type="FEATURE_EXTRACTION")
-    )
+    options = {"r": 2, "target_modules": ["query"], "task_type": "FEATURE_EXTRACTION"}
+    base = model.encode(TEXTS)
+    model.add_adapter(peft.LoraConfig(**options))
     for name, parameter in model.named_parameters():
         if "lora_" in name:
             torch.nn.init.normal_(parameter, 0.0, 0.3)
     model.save_pretrained(str(tmp_path / "out" / "checkpoint-3"))
     wanted = model.encode(TEXTS)
-    assert (
-        abs(wanted - library.SentenceTransformer(str(minilm), device="cpu").encode(TEXTS)).max()
-        > 0.01
-    )
+    assert abs(wanted - base).max() > 0.01
     suite = located(tmp_path / "out")
-    assert suite.suite.revisions == ("checkpoint-3",) and (suite.suite.depth, suite.width) == (
-        6,
-        384,
-    )
+    assert suite.suite.revisions == ("checkpoint-3",)
+    assert (suite.suite.depth, suite.width) == (6, 384)
     with encoder_of(suite.locations[0], layer=6) as encoder:
         np.testing.assert_allclose(encoder.encode(TEXTS), wanted, atol=1e-5)
         saved = library.SentenceTransformer(str(encoder.save(tmp_path / "merged")), device="cpu")
@@ -152,15 +141,11 @@ def test_an_adapter_of_sentence_transformers_is_read_as_shipped_and_saved_merged
 
 
 def test_the_base_of_a_suite_is_loaded_once_and_never_worn_by_rounding(tmp_path, neox, monkeypatch):
-    wanted = [
-        adapted(neox, tmp_path / "out" / f"checkpoint-{step}", step, r=4) for step in (1, 2, 3)
-    ]
-    only_norm = tmp_path / "out" / "checkpoint-4"
-    wanted.append(
-        adapted(
-            neox, only_norm, 4, r=4, target_modules=["dense"], modules_to_save=["final_layer_norm"]
-        )
-    )
+    norm = {"target_modules": ["dense"], "modules_to_save": ["final_layer_norm"]}
+    wanted = []
+    for step, options in enumerate(({}, {}, {}, norm), start=1):
+        folder = tmp_path / "out" / f"checkpoint-{step}"
+        wanted.append(adapted(neox, folder, step, r=4, **options))
     suite, loaded, opened = located(tmp_path / "out"), [], []
     load_module, open_weights = networks.load_module, networks.open_weights
     monkeypatch.setattr(
@@ -185,93 +170,70 @@ def test_the_base_of_a_suite_is_loaded_once_and_never_worn_by_rounding(tmp_path,
     assert_equal(plain.module, AutoModel.from_pretrained(neox))
 
 
-def rewrite(folder, **keys):
-    file = folder / "adapter_config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), **keys}))
-
-
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        (
-            {"use_dora": True},
-            r"it uses use_dora, which is not applied here\. Merge it into its base",
-        ),
+        ({"use_dora": True}, "it uses use_dora, which is not applied here. Merge it into its base"),
         ({"peft_type": "IA3"}, "it is of the type IA3, where LORA is expected"),
         (
             {"layer_replication": [[0, 1]], "trainable_token_indices": [3]},
             "layer_replication and trainable_token_ind",
         ),
-        (
-            {"init_lora_weights": "pissa"},
-            "'init_lora_weights: pissa' changes the weights of the base model",
-        ),
+        ({"init_lora_weights": "pissa"}, "'init_lora_weights: pissa' changes the weights"),
         ({"an_option_of_tomorrow": 1}, "it uses an_option_of_tomorrow"),
-        (
-            {"base_model_name_or_path": "/none/at/all"},
-            "'/none/at/all' of the adapter in .* is not on this",
-        ),
-        (
-            {"base_model_name_or_path": None},
-            "the base model '' of the adapter in .*'base' of the model",
-        ),
-        (
-            {"base_model_name_or_path": "org/none"},
-            r"or fetch it: hf download org/none --revision main",
-        ),
+        ({"base_model_name_or_path": "/none"}, "'/none' of the adapter in .* is not on this"),
+        ({"base_model_name_or_path": None}, "base model '' of the adapter in .*'base' of the mod"),
+        ({"base_model_name_or_path": "org/none"}, "or fetch it: hf download org/none --revision"),
     ],
 )
-def test_what_cannot_be_applied_is_refused_before_anything_starts(tmp_path, neox, keys, message):
-    adapted(neox, tmp_path / "lora", r=2)
-    rewrite(tmp_path / "lora", **keys)
+def test_what_cannot_be_applied_is_refused_before_anything_starts(tmp_path, lora, keys, message):
+    shutil.copytree(lora, tmp_path, dirs_exist_ok=True)
+    file = tmp_path / "adapter_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **keys}))
     with pytest.raises(ConfigError, match=message):
-        located(tmp_path / "lora")
+        located(tmp_path)
 
 
-def test_a_base_of_the_configuration_replaces_the_one_that_the_adapter_names(tmp_path, neox):
-    adapted(neox, tmp_path / "lora", r=2)
-    moved = tmp_path / "moved"
-    shutil.move(neox, moved)
-    with pytest.raises(ConfigError, match="is not on this machine"):
-        located(tmp_path / "lora")
-    (location,) = located(tmp_path / "lora", base=str(moved)).locations
+def test_a_base_of_the_configuration_replaces_the_one_that_the_adapter_names(tmp_path, neox, lora):
+    moved = shutil.copytree(neox, tmp_path / "moved")
+    (location,) = located(lora, base=str(moved)).locations
     assert location.base.path == str(moved)
     with pytest.raises(ConfigError, match="has no adapter"):
         located(moved, base=str(moved))
 
 
-def test_the_key_has_the_content_of_the_base_and_of_the_adapter(tmp_path, neox, minilm):
-    for number in (1, 2):
-        adapted(neox, tmp_path / str(number), number, r=2)
-    shutil.copytree(tmp_path / "1", tmp_path / "copy")
-    build("gpt_neox", tmp_path / "other", minilm, seed=5, head=True)
-    first, second, copy = (
-        located(tmp_path / name).locations[0].identity for name in ("1", "2", "copy")
-    )
-    other = located(tmp_path / "1", base=str(tmp_path / "other")).locations[0].identity
-    assert first == copy and len({first, second, other}) == 3
+def test_the_key_has_the_content_of_the_base_and_of_the_adapter(tmp_path, neox_pair, lora):
+    copy = shutil.copytree(lora, tmp_path / "copy")
+    adapted(neox_pair[0], tmp_path / "other", seed=2, r=2)
+
+    def key(folder, **options):
+        return located(folder, **options).locations[0].identity
+
+    assert key(lora) == key(copy)
+    keys = {key(lora), key(tmp_path / "other"), key(lora, base=str(neox_pair[1]))}
+    assert len(keys) == 3
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            lambda w: {n.replace("query_key_value", "c_attn"): t for n, t in w.items()},
-            "a GPTNeoXModel does not have",
-        ),
-        (
-            lambda w: {n: t[:, :5] if "lora_A" in n else t for n, t in w.items()},
-            "numbers for .* and its base model",
-        ),
-        (
-            lambda w: {n.replace("gpt_neox", "bert"): t for n, t in w.items()},
-            "changes no parameter that a GPTNeoX",
-        ),
+        ("a name of another module", "a GPTNeoXModel does not have"),
+        ("another rank", "numbers for .* and its base model"),
+        ("names of another model", "changes no parameter that a GPTNeoX"),
     ],
 )
-def test_an_adapter_of_another_network_is_an_error(tmp_path, neox, change, message):
-    adapted(neox, tmp_path / "lora", r=2)
-    file = tmp_path / "lora" / "adapter_model.safetensors"
-    save_file({name: tensor.contiguous() for name, tensor in change(load_file(file)).items()}, file)
+def test_an_adapter_of_another_network_is_an_error(tmp_path, lora, change, message):
+    shutil.copytree(lora, tmp_path, dirs_exist_ok=True)
+    file = tmp_path / "adapter_model.safetensors"
+    weights = {}
+    for name, tensor in load_file(file).items():
+        if change == "a name of another module":
+            name = name.replace("query_key_value", "c_attn")
+        if change == "names of another model":
+            name = name.replace("gpt_neox", "bert")
+        if change == "another rank" and "lora_A" in name:
+            tensor = tensor[:, :5].contiguous()
+        weights[name] = tensor
+    save_file(weights, file)
     with pytest.raises(DataError, match=message):
-        networks.NetworkPool().borrow(located(tmp_path / "lora").locations[0], torch.float32, CPU)
+        borrowed(located(tmp_path).locations[0])

@@ -13,32 +13,24 @@ import torch
 from transformers import EsmConfig, EsmModel
 
 import daskmetrics as dm
-from daskmetrics import config
+from daskmetrics import config, metrics
+from daskmetrics.checkpoints.shipped import ModelProtocol
 from daskmetrics.config import Protocol
 from daskmetrics.core.errors import DataError
-from daskmetrics.models import LoadedModel
+from daskmetrics.models import Encoder, LoadedModel
 from daskmetrics.models._tokens import Tokenizer
 
 from .architectures import at
 
 RESIDUES = "LAGVSERTIDPKQNFYMHWC"
-# those of ESM-2
-TOKENS = [
-    "<cls>",
-    "<pad>",
-    "<eos>",
-    "<unk>",
-    *RESIDUES,
-    *"XBUZO.-",
-    "<null_1>",
-    "<mask>",
-]
+SPECIAL = ["<cls>", "<pad>", "<eos>", "<unk>"]
+TOKENS = [*SPECIAL, *RESIDUES, *"XBUZO.-", "<null_1>", "<mask>"]  # those of ESM-2
 DEPTH = 2
 
 
-def sequences(count, seed=0, residues=RESIDUES):
-    rng = random.Random(seed)
-    return ["".join(rng.choices(residues, k=rng.randint(5, 40))) for _ in range(count)]
+def sequences(count):
+    rng = random.Random(0)
+    return ["".join(rng.choices(RESIDUES, k=rng.randint(5, 40))) for _ in range(count)]
 
 
 @pytest.fixture(scope="module")
@@ -46,26 +38,21 @@ def esm(tmp_path_factory):
     """A tiny random ESM-2, with the files that its repositories have."""
     folder = tmp_path_factory.mktemp("esm")
     torch.manual_seed(0)
-    sizes = {
-        "hidden_size": 16,
-        "num_hidden_layers": DEPTH,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-    }
-    rotary = {
-        "position_embedding_type": "rotary",
-        "token_dropout": True,
-        "emb_layer_norm_before": False,
-    }
-    special = {
-        "pad_token_id": 1,
-        "mask_token_id": 32,
-        "max_position_embeddings": 1026,
-        "initializer_range": 0.3,
-    }
-    EsmModel(EsmConfig(vocab_size=len(TOKENS), **sizes, **rotary, **special)).save_pretrained(
-        folder
+    sizes = EsmConfig(
+        vocab_size=len(TOKENS),
+        hidden_size=16,
+        num_hidden_layers=DEPTH,
+        num_attention_heads=2,
+        intermediate_size=32,
+        position_embedding_type="rotary",
+        token_dropout=True,
+        emb_layer_norm_before=False,
+        pad_token_id=1,
+        mask_token_id=32,
+        max_position_embeddings=1026,
+        initializer_range=0.3,
     )
+    EsmModel(sizes).save_pretrained(folder)
     (folder / "vocab.txt").write_text("\n".join(TOKENS))
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "EsmTokenizer"}))
     return folder
@@ -74,33 +61,14 @@ def esm(tmp_path_factory):
 def test_a_residue_is_a_token_between_two_special_ones_and_long_sequences_are_cut(esm):
     tokenizer = Tokenizer(at(esm))
     assert (tokenizer.pad, tokenizer.limit) == (1, None)
-    whole, short = tokenizer(["MKTAYIAK", "MKT"], 1024), tokenizer(["MKTAYIAK", "MKT"], 6)
     names = tokenizer.of_transformers.convert_ids_to_tokens
-    assert names(whole[0].tolist()) == ["<cls>", *"MKTAYIAK", "<eos>"]
-    assert names(short[0].tolist()) == ["<cls>", *"MKTA", "<eos>"] and list(map(len, short)) == [
-        6,
-        5,
-    ]
+    for max_length, kept in ((1024, "MKTAYIAK"), (6, "MKTA")):
+        row, _ = tokenizer(["MKTAYIAK", "MKT"], max_length)
+        assert names(row.tolist()) == ["<cls>", *kept, "<eos>"]
     with LoadedModel(at(esm), Protocol(max_length=5000), "cpu") as model:
         assert model.max_length == 1026
-
-
-def test_sequences_in_small_letters_are_refused(esm):
     with pytest.raises(DataError, match="The tokenizer does not know their characters"):
-        Tokenizer(at(esm))([text.lower() for text in sequences(9)], 64)
-
-
-def test_layers_of_a_protein_model_on_labelled_sequences(esm, tmp_path):
-    helices, sheets = sequences(40, 1, "AELMQKRH"), sequences(40, 2, "VIYCWFTG")
-    rows = [
-        f"{text},{label}"
-        for label, texts in (("helix", helices), ("sheet", sheets))
-        for text in texts
-    ]
-    (tmp_path / "proteins.csv").write_text("\n".join(["sequence,family", *rows]) + "\n")
-    board = dm.layers(esm, tmp_path / "proteins.csv", text="sequence", label="family")
-    scores = board.to_frame()["mean"]
-    assert len(scores) == DEPTH + 1 and scores.min() > 0.9
+        tokenizer([text.lower() for text in sequences(9)], 64)
 
 
 def test_metrics_that_compare_views_have_no_value_for_single_words(esm):
@@ -113,20 +81,13 @@ def test_metrics_that_compare_views_have_no_value_for_single_words(esm):
 
 def test_a_layer_is_saved_as_a_model_of_sentence_transformers(esm, tmp_path):
     library = pytest.importorskip("sentence_transformers", reason="needs the extra 'mteb'")
-    from daskmetrics.checkpoints.shipped import ModelProtocol
-    from daskmetrics.models import Encoder
-
-    protocol = Protocol(pooling="mean")
+    protocol, texts = Protocol(pooling="mean"), sequences(5)
     with Encoder(LoadedModel(at(esm), protocol, "cpu"), ModelProtocol(protocol), [1]) as encoder:
         saved = library.SentenceTransformer(str(encoder.save(tmp_path / "saved")), device="cpu")
-        np.testing.assert_allclose(
-            saved.encode(sequences(5)), encoder.encode(sequences(5)), atol=1e-5
-        )
+        np.testing.assert_allclose(saved.encode(texts), encoder.encode(texts), atol=1e-5)
 
 
 def test_the_recipe_is_valid_and_measures_no_metric_of_views():
     recipe = config.load(config.folder() / "esm2.yaml")
-    from daskmetrics import metrics
-
     assert {metric.views for metric in metrics.resolve(recipe.metrics)} == {1}
     assert recipe.tasks == ("file:proteins.csv(text=sequence, label=family)",)

@@ -8,27 +8,12 @@ from daskmetrics.config import Recipe
 from daskmetrics.training import revisions, train_to
 
 
-@pytest.fixture
-def recipe(tmp_path: Path) -> Recipe:
-    """A suite that trains in a second."""
-    return small_recipe(tmp_path)
-
-
 @pytest.fixture(scope="session")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The suite of this recipe, trained in one go."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    recipe = small_recipe(folder)
-    train_to(recipe, folder / "suite", revisions(recipe)[-1])
-    return folder / "suite"
-
-
-def small_recipe(folder: Path) -> Recipe:
-    path = folder / "corpus.txt"
-    path.write_text(
-        "\n".join(f"{n} times seven is {7 * n}, as everyone knows." for n in range(200)),
-        encoding="utf-8",
-    )
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+    """A suite that trains in a second."""
+    path = tmp_path_factory.mktemp("corpus") / "corpus.txt"
+    lines = [f"{n} times seven is {7 * n}, as everyone knows." for n in range(200)]
+    path.write_text("\n".join(lines), encoding="utf-8")
     return Recipe(
         width=16,
         depth=2,
@@ -40,3 +25,17 @@ def small_recipe(folder: Path) -> Recipe:
         learning_rate=1e-2,
         corpus=str(path),
     )
+
+
+def train_all(recipe: Recipe, folder: Path) -> None:
+    """Train each revision in turn, as a run does."""
+    for revision in revisions(recipe):
+        train_to(recipe, folder, revision)
+
+
+@pytest.fixture(scope="session")
+def chain(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The suite of this recipe, each revision trained by a call of its own."""
+    folder = tmp_path_factory.mktemp("chain") / "suite"
+    train_all(recipe, folder)
+    return folder

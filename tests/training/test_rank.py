@@ -5,8 +5,18 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from daskmetrics.training.ddp import _worker as worker
-from daskmetrics.training.ddp.ranks import Program, RankHost, RankSpec, place_ranks
+from daskmetrics.training.ddp.ranks import (
+    Cause,
+    Program,
+    RankEnding,
+    RankHost,
+    RankSpec,
+    first_failure,
+    place_ranks,
+)
 from daskmetrics.training.progress import PIPE, progress
 
 HOSTS = [
@@ -27,13 +37,6 @@ def environment(
     return worker._environment(spec, ("10.0.0.0", 5))
 
 
-def test_the_ranks_of_a_machine_have_different_gpus():
-    assert [str(place) for place in place_ranks(HOSTS, 4)][1:3] == [
-        "rank 1: node node0, GPU 1, worker w1",
-        "rank 2: node node1, GPU 0, worker w2",
-    ]
-
-
 def test_a_rank_gets_the_configured_network_and_the_variables_of_its_worker(tmp_path, monkeypatch):
     monkeypatch.setenv("NCCL_IB_HCA", "mlx5_0")
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "ib1")
@@ -49,11 +52,23 @@ def test_a_rank_gets_the_configured_network_and_the_variables_of_its_worker(tmp_
         "TORCHELASTIC_RESTART_COUNT": "1",
     }
     assert {name: variables[name] for name in expected} == expected
-
-
-def test_the_default_interface_is_that_of_the_workers_address(tmp_path):
+    # by default the interface is that of the worker's address
     here = RankHost("tcp://127.0.0.1:1", "w", "node", (0,), 0)
     assert environment(tmp_path, [here])["GLOO_SOCKET_IFNAME"] == "lo"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "expected"),
+    [(("0", "1"), ("1", "2", "0", "1")), (("3",), ("0", "1", "1", "2"))],
+    ids=["both GPUs visible", "a GPU for each worker"],
+)
+def test_a_rank_takes_the_gpu_with_the_number_of_its_local_rank(tmp_path, gpus, expected):
+    hosts = [RankHost(f"tcp://a:{i}", f"w{i}", "a", (0,), 0, gpus, ("L40S",)) for i in range(2)]
+    variables = environment(tmp_path, hosts)
+    names = ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
+    assert tuple(variables[name] for name in names) == expected
+    words = [str(place) for place in place_ranks(hosts, 2)]
+    assert words[1] == f"rank 1: node a, GPU {gpus[-1]}, worker w1"
 
 
 def test_the_last_step_is_always_reported(monkeypatch):
@@ -66,3 +81,29 @@ def test_the_last_step_is_always_reported(monkeypatch):
     assert len(lines) < 500
     for end in ends:
         os.close(end)
+
+
+PARTNER = RankEnding(0, Cause.PARTNER, "closed", since=50.0)
+
+
+@pytest.mark.parametrize(
+    ("endings", "failed"),
+    [
+        ([RankEnding(0, Cause.DONE), RankEnding(1, Cause.DONE)], None),
+        ([RankEnding(0, Cause.DONE), RankEnding(1, Cause.ENDED)], 1),
+        ([PARTNER, RankEnding(1, Cause.KILLED, since=51.0)], 1),
+        ([PARTNER, RankEnding(1, Cause.LOST)], 1),
+        ([RankEnding(0, Cause.KILLED, since=49.0), RankEnding(1, Cause.LOST, since=51.0)], 1),
+        ([PARTNER, RankEnding(1, Cause.STOPPED, since=51.0), RankEnding(2, Cause.ENDED)], 1),
+        ([RankEnding(rank, Cause.STOPPED, since=since) for rank, since in enumerate((9, 8))], 1),
+        # its worker hangs, or is busy, so that others wait for it
+        ([PARTNER, RankEnding(1, Cause.MISSING, since=51.0)], 1),
+        ([RankEnding(0, Cause.ERROR), RankEnding(1, Cause.MISSING)], 0),
+        ([PARTNER, RankEnding(1, Cause.ERROR, "ValueError", since=51.0)], 1),
+        ([PARTNER, RankEnding(1, Cause.PARTNER, "reset", since=51.0)], 0),
+    ],
+)
+def test_the_rank_that_failed_first_is_found(endings, failed) -> None:
+    for order in (endings, endings[::-1]):
+        failure = first_failure(order)
+        assert (failure and failure.rank) == failed

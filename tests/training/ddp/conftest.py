@@ -2,72 +2,81 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 from distributed import Client
 
 from daskmetrics.cluster import connect
-from daskmetrics.config import DDP, Cluster, Recipe
-from daskmetrics.training import revisions
+from daskmetrics.config import Cluster
 from daskmetrics.training.ddp.ranks import Program, Progress
-from daskmetrics.training.recipe import program
-
-SAVED = (0, 20, 60, 100, 140)
-RECIPE = Recipe(
-    width=32,
-    depth=2,
-    heads=2,
-    context=32,
-    batch=8,
-    steps=400,
-    ranks=2,
-    checkpoints=SAVED,
-    corpus="stdlib",
-)
 
 
 @dataclass(frozen=True)
-class Training:
-    """A suite that two ranks train; a test may change its program."""
+class Fault:
+    """What happens to a rank after a step: a signal, or its worker is killed, or stopped with it."""
 
-    recipe: Recipe
-    folder: Path
-    timeout: float = 20.0
-    patience: float = 120.0
-    telemetry: Path | None = None
+    step: int
+    rank: int
+    kind: signal.Signals | str
 
-    @property
-    def revisions(self) -> tuple[str, ...]:
-        return revisions(self.recipe)
-
-    def program(self) -> Program:
-        ddp = DDP(timeout=self.timeout, patience=self.patience, save_every=10)
-        started = program("tiny", self.recipe, self.folder, ddp)
-        return replace(started, telemetry=self.telemetry)
+    def inject(self, process: psutil.Process) -> None:
+        if isinstance(self.kind, signal.Signals):
+            process.send_signal(self.kind)
+        elif self.kind == "its worker is killed":
+            process.parent().kill()
+        else:  # no connection closes
+            process.parent().suspend()
+            process.suspend()
 
 
 @dataclass
 class Recorder:
-    """Records what a user would see."""
+    """Records what a user would see, and injects faults, at most one into each process group."""
 
+    faults: list[Fault] = field(default_factory=list)
+    interrupted_at: float = float("inf")  # step after which the user presses Ctrl-C
     lines: list[str] = field(default_factory=list)
-    steps: list[int] = field(default_factory=list)
+    progress: list[Progress] = field(default_factory=list)
+    hit: dict[int, psutil.Process] = field(default_factory=dict)  # the group of the last fault
+    workers: list[psutil.Process] = field(default_factory=list)  # of the ranks that were hit
 
     def message(self, text: str) -> None:
         self.lines.append(text)
 
     def progressed(self, program: Program, progress: Progress) -> None:
-        self.steps.append(progress.step)
+        self.progress.append(progress)
+        if progress.step >= self.interrupted_at:
+            raise KeyboardInterrupt
+        if not self.faults or progress.step < self.faults[0].step:
+            return
+        ranks = ranks_alive()
+        if self.faults[0].rank in ranks and not set(ranks.values()) & set(self.hit.values()):
+            fault = self.faults.pop(0)
+            self.hit = ranks
+            self.workers.append(ranks[fault.rank].parent())
+            fault.inject(ranks[fault.rank])
 
     def failures(self) -> list[str]:
+        """Which rank failed first, in each process group that failed, and why."""
         return [line for line in self.lines if "failed first" in line]
+
+
+def ranks_alive(parent: psutil.Process | None = None) -> dict[int, psutil.Process]:
+    """Processes of ranks below a process, this one by default, by rank."""
+    ranks = {}
+    for process in (parent or psutil.Process()).children(recursive=True):
+        # it ends, or begins, meanwhile
+        with suppress(psutil.Error, ProcessLookupError, KeyError):
+            is_rank = "daskmetrics.training._rank" in process.cmdline()
+            # the others are its loaders
+            if is_rank and os.getsid(process.pid) == process.pid and process.status() != "zombie":
+                ranks[int(process.environ()["RANK"])] = process
+    return ranks
 
 
 @pytest.fixture(scope="package")
@@ -85,7 +94,7 @@ def observer() -> Recorder:
     return Recorder()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def corpus(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("corpus") / "corpus.txt"
     path.write_text(
@@ -93,89 +102,3 @@ def corpus(tmp_path_factory) -> Path:
         encoding="utf-8",
     )
     return path
-
-
-@pytest.fixture
-def make_training(corpus, tmp_path):
-    """Makes a training in its own folder."""
-
-    def make(timeout: float = 20.0, patience: float = 120.0, **changes: Any) -> Training:
-        recipe = Recipe.model_validate({**RECIPE.model_dump(), "corpus": str(corpus), **changes})
-        return Training(recipe, tmp_path / "suite", timeout, patience)
-
-    return make
-
-
-def weights(training: Training) -> bytes:
-    return (training.folder / training.revisions[-1] / "model.safetensors").read_bytes()
-
-
-class Planted:
-    """Faults, each injected once a revision is complete; ``ranks`` collects all rank processes.
-
-    A process group gets one fault: the next fault waits for the next process group.
-
-    Parameters
-    ----------
-    training : Training
-    faults : mapping of int to (rank, signal or "worker")
-        Faults by step of the revision.
-    """
-
-    def __init__(
-        self, training: Training, faults: Mapping[int, tuple[int, signal.Signals | str]]
-    ) -> None:
-        self.training, self.faults = training, dict(faults)
-        self.ranks, self._seen = set[psutil.Process](), set[psutil.Process]()
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> Planted:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        hit: set[psutil.Process] = set()  # the process group that had the last fault
-        while not self._end.wait(0.01):
-            living = self._ranks_alive()
-            self.ranks |= set(living.values())
-            for step, (rank, fault) in (
-                () if hit & set(living.values()) else sorted(self.faults.items())
-            ):
-                if (
-                    self.training.folder / f"step{step}" / "training.json"
-                ).exists() and rank in living:
-                    del self.faults[step]
-                    self._inject(living[rank], fault)
-                    hit = set(living.values())
-                    break
-
-    def _inject(self, process: psutil.Process, fault: signal.Signals | str) -> None:
-        with suppress(psutil.NoSuchProcess):
-            if fault == "worker":
-                process.parent().kill()
-            else:
-                os.kill(process.pid, fault)
-
-    def _ranks_alive(self) -> dict[int, psutil.Process]:
-        """Rank processes of this test, by rank: on one machine the local number is the rank."""
-        ranks = {}
-        for process in psutil.Process().children(recursive=True):
-            # it ends, or begins, meanwhile
-            with suppress(psutil.Error, ProcessLookupError, KeyError):
-                if (
-                    process.status() != "zombie"
-                    and "daskmetrics.training._rank" in process.cmdline()
-                ):
-                    self._seen.add(process)
-                    if os.getsid(process.pid) == process.pid:  # the others are its loaders
-                        ranks[int(process.environ()["LOCAL_RANK"])] = process
-        return ranks
-
-    def orphans(self) -> list[psutil.Process]:
-        _, alive = psutil.wait_procs(self._seen, timeout=20)
-        return alive

@@ -1,82 +1,90 @@
-"""Process groups on real workers, and the faults that end them: a rank raises, is killed, stops, or
-is lost.
-"""
+"""The built-in recipe on two ranks of real workers, beside plain DDP."""
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from daskmetrics.cluster import connect
-from daskmetrics.config import Cluster
+from daskmetrics.config import DDP, Recipe
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.events import TRAIN
 from daskmetrics.core.machine import workers
 from daskmetrics.core.telemetry import PROCESS_GROUP, read_samples
+from daskmetrics.training import revisions
 from daskmetrics.training import suite as suite
-from daskmetrics.training.ddp.driver import ProcessGroupError, launch
-from tests.training.ddp.conftest import Planted, Recorder, weights
+from daskmetrics.training.ddp.driver import launch
+from daskmetrics.training.ddp.ranks import Program
+from daskmetrics.training.recipe import program
+from tests.training.ddp.conftest import Fault, Recorder, ranks_alive
 
 ROOT = Path(__file__).parents[3]
-FULL = os.environ.get("DASKMETRICS_FAULTS") == "full"
-FAULTS = {
-    "a rank raises": (1, signal.SIGINT),
-    "rank 0 is killed": (0, signal.SIGKILL),
-    "rank 1 is killed": (1, signal.SIGKILL),
-    "its worker is killed": (1, "worker"),
-    "rank 0's worker is killed": (0, "worker"),
-    "a rank is stopped": (1, signal.SIGSTOP),
-}
+LAST = 200
+
+
+@dataclass(frozen=True)
+class Training:
+    """A suite that two ranks train."""
+
+    recipe: Recipe
+    folder: Path
+
+    @classmethod
+    def of(cls, corpus: Path, folder: Path, **changes: object) -> Training:
+        """One of this corpus; a test may change its recipe."""
+        sizes = {"width": 32, "depth": 2, "heads": 2, "context": 32, "batch": 8, "ranks": 2}
+        steps = {"steps": LAST, "checkpoints": (0, 20), "corpus": str(corpus)}
+        return cls(Recipe.model_validate({**sizes, **steps, **changes}), folder)
+
+    def program(self, **ddp: float) -> Program:
+        return program("tiny", self.recipe, self.folder, DDP(save_every=10, **ddp))
+
+    @property
+    def weights(self) -> bytes:
+        return (self.folder / f"step{LAST}" / "model.safetensors").read_bytes()
 
 
 @pytest.fixture(scope="module")
-def undisturbed(client, tmp_path_factory, corpus):
-    """A training without any fault."""
-    from tests.training.ddp.conftest import RECIPE, Recorder, Training
+def telemetry(tmp_path_factory) -> Path:
+    """The file for what the workers use during the training without any fault."""
+    return tmp_path_factory.mktemp("telemetry") / "telemetry.jsonl"
 
-    recipe = RECIPE.model_copy(update={"corpus": str(corpus)})
-    place = tmp_path_factory.mktemp("undisturbed")
-    kept = place / "telemetry.jsonl"
-    training = Training(recipe, place / "suite", timeout=60, telemetry=kept)
+
+@pytest.fixture(scope="module")
+def undisturbed(client, tmp_path_factory, corpus, telemetry) -> Training:
+    """A training without any fault."""
+    training = Training.of(corpus, tmp_path_factory.mktemp("undisturbed") / "suite")
     observer = Recorder()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("daskmetrics.core.telemetry.EVERY", 0.5)
-        launch(client, training.program(), observer)
-    assert not observer.failures() and observer.steps == sorted(set(observer.steps))
+        launch(client, replace(training.program(), telemetry=telemetry), observer)
+    steps = [progress.step for progress in observer.progress]
+    assert not observer.failures() and steps == sorted(set(steps))
     return training
 
 
 def test_two_ranks_equal_torchrun_to_the_last_bit(undisturbed, tmp_path):
-    plain = torchrun(undisturbed, tmp_path, ranks=2)
-    assert plain == weights(undisturbed)
-
-
-def torchrun(training, folder: Path, ranks: int) -> bytes:
-    """The weights that the plain script benchmarks/ddp.py computes from the same examples."""
-    recipe = folder / "recipe.json"
-    recipe.write_text(training.recipe.model_dump_json())
-    command = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}",
-        ROOT / "benchmarks" / "ddp.py", recipe, training.folder / "corpus", folder / "plain.safetensors",
-    ]  # fmt: skip
+    """The plain script benchmarks/ddp.py computes the weights from the same examples."""
+    recipe, weights = tmp_path / "recipe.json", tmp_path / "plain.safetensors"
+    recipe.write_text(undisturbed.recipe.model_dump_json())
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    script = [ROOT / "benchmarks" / "ddp.py", recipe, undisturbed.folder / "corpus", weights]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *torchrun, *script]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return (folder / "plain.safetensors").read_bytes()
+    assert weights.read_bytes() == undisturbed.weights
 
 
 def test_the_checkpoints_of_all_steps_are_there(undisturbed):
-    assert {path.name for path in undisturbed.folder.iterdir()} == {
-        *undisturbed.revisions, "corpus", "resume", "logs", "progress.jsonl", "recipe.json",
-    }  # fmt: skip
-    losses = [
-        suite.summary(undisturbed.folder, revision)["loss"] for revision in undisturbed.revisions
-    ]
+    names = revisions(undisturbed.recipe)
+    files = {"corpus", "resume", "logs", "progress.jsonl", "recipe.json"}
+    assert {path.name for path in undisturbed.folder.iterdir()} == {*names, *files}
+    losses = [suite.summary(undisturbed.folder, revision)["loss"] for revision in names]
     assert losses[-1] < losses[0] - 1
 
 
@@ -84,97 +92,48 @@ def test_the_dashboard_receives_the_events_of_every_rank(client, undisturbed):
     events = [event for _, event in client.get_events(TRAIN) if event.get("model") == "tiny"]
     for rank in (0, 1):
         latest = [event for event in events if event["rank"] == rank][-1]
-        assert latest["step"] == undisturbed.recipe.steps and latest["tokens_per_second"] > 0
-    last = [event["loss"] for event in events if event["step"] == undisturbed.recipe.steps]
+        assert latest["step"] == LAST and latest["tokens_per_second"] > 0
+    last = [event["loss"] for event in events if event["step"] == LAST]
     assert len(set(last)) == 1, "the loss is the mean over all ranks"
 
 
-def test_what_ranks_use_counts_as_use_of_their_workers(client, undisturbed):
+def test_what_ranks_use_counts_as_use_of_their_workers(client, undisturbed, telemetry):
     samples = [
-        sample
-        for sample in read_samples(undisturbed.telemetry)
-        if PROCESS_GROUP in sample.doing.values()
+        sample for sample in read_samples(telemetry) if PROCESS_GROUP in sample.doing.values()
     ]
     # no rank is left
-    alone = {str(each["name"]): each["metrics"]["memory"] for each in workers(client).values()}
-    for name, own in alone.items():
-        assert max(sample.readings[name]["memory"] for sample in samples) > own + 50 * 2**20
+    alone = {str(info["name"]): info["metrics"]["memory"] for info in workers(client).values()}
+    for name, of_worker in alone.items():
+        most = max(sample.readings[name]["memory"] for sample in samples)
+        assert most > of_worker + 50 * 2**20
         assert max(sample.readings[name]["cpu"] for sample in samples) > 1
 
 
-def survives(client, training, observer, undisturbed, faults) -> list[str]:
-    with Planted(training, faults) as planted:
-        launch(client, training.program(), observer)
-    assert not planted.faults, "a fault was not injected"
-    assert weights(training) == weights(undisturbed)
-    assert not planted.orphans()
-    assert not [path for path in training.folder.rglob("*") if path.name.startswith(".")]
-    assert sorted(client.map(len, ["a", "bc"], pure=False)[0].result() for _ in range(2)) == [1, 1]
-    return observer.failures()
-
-
-def test_faults_do_not_change_the_weights(client, make_training, observer, undisturbed):
-    """Several faults in one training, each attributed to the rank that had it."""
-    faults = {
-        20: FAULTS["a rank raises"],
-        60: FAULTS["rank 0 is killed"],
-        100: FAULTS["its worker is killed"],
-        140: FAULTS["a rank is stopped"],
-    }
-    messages = survives(client, make_training(timeout=30), observer, undisturbed, faults)
-    assert [line.partition(":")[0] for line in messages] == [
-        "Rank 1 failed first", "Rank 0 failed first", "Rank 1 failed first", "Rank 1 failed first",
-    ]  # fmt: skip
-    causes = ("KeyboardInterrupt", "signal 9", "worker was lost", "stopped reporting")
-    for line, cause in zip(messages, causes, strict=True):
-        assert cause in line
-
-
-@pytest.mark.skipif(not FULL, reason="each fault alone takes long: DASKMETRICS_FAULTS=full")
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-def test_each_fault_alone(client, make_training, observer, undisturbed, fault):
-    (message,) = survives(client, make_training(timeout=8), observer, undisturbed, {60: fault})
-    assert message.startswith(f"Rank {fault[0]} failed first")
-
-
-class Interrupting(Recorder):
-    """A user who presses Ctrl-C after some steps."""
-
-    def progressed(self, program, progress):
-        super().progressed(program, progress)
-        if progress.step >= 60:
-            raise KeyboardInterrupt
-
-
-def test_an_interrupted_training_resumes_with_fewer_ranks(
-    client, make_training, observer, undisturbed
+def test_a_training_continues_with_fewer_ranks_where_a_node_is_gone(
+    client, undisturbed, corpus, tmp_path, monkeypatch
 ):
     """Two halves of a step give the same sum on one rank as on two; with three, its last bits would
     differ.
     """
-    training = make_training(patience=0.0)
-    with Planted(training, {}) as planted, pytest.raises(KeyboardInterrupt):
-        launch(client, training.program(), Interrupting())
-    assert len(planted.ranks) == 2 and not planted.orphans()
-    before = suite.state_step(suite.resume_states(training.folder)[0])
-    assert 20 <= before < training.recipe.steps
-    with connect(Cluster(workers=1)) as single:
-        launch(single, training.program(), observer)
-    assert any("1 rank on 1 node" in line for line in observer.lines)
-    assert min(observer.steps) > before
-    assert weights(training) == weights(undisturbed)
+    # a node that is gone does not end its worker either
+    monkeypatch.setattr("daskmetrics.training.ddp.driver.kill_worker", len)
+    monkeypatch.setattr("daskmetrics.training.ddp.driver.STOP", 5.0)
+    training = Training.of(corpus, tmp_path / "suite")
+    observer = Recorder([Fault(60, 0, "its worker is stopped")])
+    launch(client, training.program(timeout=15.0, patience=0.0), observer)
+    observer.workers[0].kill()  # else the cluster waits for it
+    (failed,) = observer.failures()
+    assert failed.startswith("Rank 0 failed first: its worker stopped reporting 1")
+    assert "Starting again with 1 of 2 ranks." in observer.lines
+    assert (training.folder / "progress.jsonl").read_text().count('{"step": 1,') == 1
+    assert training.weights == undisturbed.weights
+    assert not ranks_alive()
+    assert not [path for path in training.folder.rglob("*") if path.name.startswith(".")]
 
 
-def test_an_error_that_would_occur_again_ends_the_training(client, make_training, observer):
-    wrong = make_training(steps=4, checkpoints=(4,), learning_rate=1e30)
-    message = r"(?s)loss is nan.*lower learning_rate.*logs.*run the same command again"
-    with pytest.raises(ProcessGroupError, match=message):
-        launch(client, wrong.program(), observer)
-    assert len(observer.failures()) == 1
-
-
-def test_too_little_memory_is_an_error_before_anything_starts(client, make_training, observer):
-    huge = make_training(width=5120, depth=36, heads=40, context=2048, batch=64)
+def test_too_little_memory_is_an_error_before_anything_starts(client, corpus, tmp_path, observer):
+    large = {"width": 5120, "depth": 36, "heads": 40, "context": 2048, "batch": 64}
+    huge = Training.of(corpus, tmp_path / "suite", **large)
     with pytest.raises(ConfigError, match=r"2 ranks on .* need about .* GiB are free"):
         launch(client, huge.program(), observer)
     assert not (huge.folder / "corpus").exists()
