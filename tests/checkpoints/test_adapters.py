@@ -19,6 +19,7 @@ TEXTS = [f"{word} number {number}" for word in ("cats", "stars") for number in r
 
 
 def count_loads():
+    """Let this worker note where it loads networks from."""
     from daskmetrics.models import _networks as networks
 
     load, networks.loaded = networks.load_module, []
@@ -40,7 +41,8 @@ def loads():
 @pytest.mark.filterwarnings("ignore")  # of peft
 def test_a_run_over_adapters(tmp_path, minilm, client):
     base = build("gpt_neox", tmp_path / "base", minilm, head=True)
-    for step in (100, 200, 300, 400):
+    steps = (100, 200, 300)
+    for step in steps:
         torch.manual_seed(step)
         network = peft.get_peft_model(
             AutoModelForCausalLM.from_pretrained(base), peft.LoraConfig(r=2)
@@ -63,10 +65,8 @@ def test_a_run_over_adapters(tmp_path, minilm, client):
     loaded = client.run(loads).values()
     assert max(map(len, loaded)) == 1 and {path for each in loaded for path in each} == {str(base)}
     best = run.best()
-    assert best.arm.model == "out" and best.arm.checkpoint.step in (100, 200, 300, 400)
-    assert set(run.to_frame()["checkpoint"]) == {
-        f"checkpoint-{step}" for step in (100, 200, 300, 400)
-    }
+    assert best.arm.model == "out"
+    assert set(run.to_frame()["checkpoint"]) == {f"checkpoint-{step}" for step in steps}
     with best.load() as encoder:
         assert np.isfinite(encoder.encode(TEXTS)).all()
     assert (best.save(tmp_path / "merged") / "model.safetensors").is_file() or best.arm.layer == 0

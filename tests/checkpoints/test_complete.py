@@ -5,28 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 
-import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.checkpoints.folders import fault
 from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError
+from tests.checkpoints.weights import write
 
-
-def trained(folder, number, state=True, tokenizer=True):
-    """A checkpoint with the files of transformers' Trainer."""
-    folder.mkdir(parents=True)
-    shape = {"num_hidden_layers": 2, "hidden_size": 8, "vocab_size": 100}
-    (folder / "config.json").write_text(json.dumps(shape))
-    save_file({"weight": np.full((4, 8), number, np.float32)}, folder / "model.safetensors")
-    (folder / "optimizer.pt").write_bytes(b"moments")
-    if tokenizer:
-        (folder / "tokenizer.json").write_text("{}")
-    if state:
-        (folder / "trainer_state.json").write_text(json.dumps({"global_step": number}))
-    return folder
+STEPS = (500, 1000, 1500)
+NAMES = tuple(f"checkpoint-{step}" for step in STEPS)
 
 
 def located(folder, **options):
@@ -35,101 +23,91 @@ def located(folder, **options):
 
 @pytest.fixture
 def out(tmp_path):
-    for step in (500, 1000, 1500):
-        trained(tmp_path / "out" / f"checkpoint-{step}", step)
-    return tmp_path / "out"
+    """Three checkpoints with the files of transformers' Trainer."""
+    for step in STEPS:
+        folder = write(tmp_path / f"checkpoint-{step}", step)
+        (folder / "optimizer.pt").write_bytes(b"moments")
+        (folder / "trainer_state.json").write_text(json.dumps({"global_step": step}))
+    return tmp_path
 
 
 def test_checkpoints_are_revisions_in_the_order_of_their_steps(out):
     suite = located(out).suite
-    assert suite.revisions == ("checkpoint-500", "checkpoint-1000", "checkpoint-1500")
-    assert [each.step for each in suite.checkpoints()] == [500, 1000, 1500]
-    assert located(out, revisions="every 1000").suite.revisions == ("checkpoint-1000",)
-    assert located(out, revisions="all to 1000").suite.revisions == (
-        "checkpoint-500",
-        "checkpoint-1000",
-    )
+    assert suite.revisions == NAMES
+    assert tuple(checkpoint.step for checkpoint in suite.checkpoints()) == STEPS
+    assert located(out, revisions="every 1000").suite.revisions == NAMES[1:2]
+    assert located(out, revisions="all to 1000").suite.revisions == NAMES[:2]
 
 
 def test_the_model_at_the_end_is_named_by_the_last_checkpoint_if_they_are_equal(out):
-    for file in (out / "checkpoint-1500").glob("*.json"):
-        shutil.copy(file, out)
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        shutil.copy(out / "checkpoint-1500" / name, out)
     (out / "trainer_state.json").write_text("{}")  # not of the numbers
-    shutil.copy(out / "checkpoint-1500" / "model.safetensors", out)
     suite = located(out)
-    assert suite.suite.revisions == ("checkpoint-500", "checkpoint-1000", "checkpoint-1500")
+    assert suite.suite.revisions == NAMES
     assert suite.aliases == {"checkpoint-1500": ("main",)}
 
 
 def test_a_tokenizer_that_lies_beside_the_checkpoints_is_theirs_and_part_of_their_keys(out):
     before = located(out)
-    for step in (500, 1000, 1500):
-        (out / f"checkpoint-{step}" / "tokenizer.json").unlink()
+    for name in NAMES:
+        (out / name / "tokenizer.json").unlink()
     with pytest.raises(ConfigError, match="has no tokenizer"):
         located(out)
     (out / "tokenizer.json").write_text("{}")
     assert located(out).locations == before.locations
     (out / "tokenizer.json").write_text('{"version": 2}')
-    assert not {each.identity for each in located(out).locations} & {
-        each.identity for each in before.locations
-    }
+    identities = {location.identity for location in before.locations}
+    assert not identities & {location.identity for location in located(out).locations}
 
 
-def cut(folder, name, size):
-    (folder / name).write_bytes((folder / name).read_bytes()[:size])
+WEIGHTS, STATE = "model.safetensors", "trainer_state.json"
 
 
-FAULTS = {
-    "no config.json": lambda folder: (folder / "config.json").unlink(),
-    "config.json is not complete": lambda folder: cut(folder, "config.json", 20),
-    "no weights": lambda folder: (folder / "model.safetensors").unlink(),
-    "model.safetensors has 150 of 200 bytes": lambda folder: cut(folder, "model.safetensors", 150),
-    "model.safetensors has no complete header": lambda folder: cut(folder, "model.safetensors", 30),
-    "no trainer_state.json, which the trainer writes last": lambda folder: (
-        folder / "trainer_state.json"
-    ).unlink(),
-    "trainer_state.json is not complete, which the trainer writes last": lambda f: cut(
-        f, "trainer_state.json", 3
-    ),
-    "not all weights": lambda folder: [
-        (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors"),
-        (folder / "model.safetensors.index.json").write_text(
-            json.dumps(
-                {
-                    "weight_map": {
-                        "a": "model-00001-of-00002.safetensors",
-                        "b": "model-00002-of-00002.safetensors",
-                    }
-                }
-            )
-        ),
+@pytest.mark.parametrize(
+    ("file", "size", "reason"),
+    [
+        ("config.json", None, "no config.json"),
+        ("config.json", 20, "config.json is not complete"),
+        (WEIGHTS, None, "no weights"),
+        (WEIGHTS, 123, "model.safetensors has 123 of 124 bytes"),
+        (WEIGHTS, 30, "model.safetensors has no complete header"),
+        (STATE, None, "no trainer_state.json, which the trainer writes last"),
+        (STATE, 3, "trainer_state.json is not complete, which the trainer writes last"),
     ],
-}
-
-
-@pytest.mark.parametrize("reason", FAULTS)
-def test_a_checkpoint_that_is_not_complete_is_left_out_with_the_reason(out, reason):
+)
+def test_a_checkpoint_that_is_not_complete_is_left_out_with_the_reason(out, file, size, reason):
     last = out / "checkpoint-1500"
     assert fault(last) == ""
-    FAULTS[reason](last)
+    content = (last / file).read_bytes()
+    (last / file).unlink()
+    if size is not None:
+        (last / file).write_bytes(content[:size])
     assert fault(last) == reason
     suite = located(out)
-    assert suite.suite.revisions == ("checkpoint-500", "checkpoint-1000")
+    assert suite.suite.revisions == NAMES[:2]
     assert suite.warnings == (
         f"m: checkpoint-1500 is left out, since it is not complete: {reason}",
     )
-    with pytest.raises(ConfigError, match=f"checkpoint-1500' is not complete: {reason}"):
-        located(out, revisions=["checkpoint-500", "checkpoint-1500"])
+    for revisions in (["checkpoint-500", "checkpoint-1500"], "checkpoint-1500"):
+        with pytest.raises(ConfigError, match=f"checkpoint-1500' is not complete: {reason}"):
+            located(out, revisions=revisions)
 
 
-def test_a_suite_without_a_complete_checkpoint_is_an_error(tmp_path):
-    trained(tmp_path / "checkpoint-5", 5, state=False)
-    with pytest.raises(ConfigError, match=r"checkpoint-5' is not complete: no trainer_state\.json"):
-        located(tmp_path)
+def test_weights_in_several_files_are_complete_once_all_that_the_index_names_are_there(out):
+    folder = out / "checkpoint-1500"
+    shards = {"a": WEIGHTS, "b": "model-2.safetensors"}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
+    assert fault(folder) == "not all weights"
+    shutil.copy(folder / WEIGHTS, folder / "model-2.safetensors")
+    assert fault(folder) == ""
 
 
-def test_checkpoints_that_were_copied_without_the_files_of_the_trainer_are_complete(out):
-    for folder in out.iterdir():
-        (folder / "optimizer.pt").unlink()
-        (folder / "trainer_state.json").unlink()
-    assert located(out).suite.revisions == ("checkpoint-500", "checkpoint-1000", "checkpoint-1500")
+def test_a_suite_without_a_complete_checkpoint_is_an_error(out):
+    for name in NAMES:
+        (out / name / "trainer_state.json").unlink()
+    with pytest.raises(ConfigError, match=r"is not complete: no trainer_state\.json"):
+        located(out)
+    for name in NAMES:  # as copied without the files of the trainer
+        (out / name / "optimizer.pt").unlink()
+    assert located(out).suite.revisions == NAMES

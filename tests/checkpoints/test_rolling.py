@@ -9,8 +9,10 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -29,31 +31,24 @@ from daskmetrics.experiment import prefetch as prefetch
 from daskmetrics.experiment import search as search
 from daskmetrics.planning.preview import preview
 from tests.checkpoints.weights import files
-from tests.hub import Fault, serve, use
+from tests.hub import Fault
 
 STEPS = 6
 ONE = sum(len(data) for name, data in files(0).items() if name != "README.md")
 LIMIT = int(2.5 * ONE)
+ABOUT = {"name": "m", "source": "org/suite", "depth": 2, "width": 8, "pooling": "mean"}
 
 
 @pytest.fixture
-def hub(tmp_path, monkeypatch):
-    with serve({"org/suite": {f"step{step}": files(step) for step in range(STEPS)}}) as hub:
-        use(hub, tmp_path, monkeypatch)
-        yield hub
+def suite(hub):
+    hub.repositories = {"org/suite": {f"step{step}": files(step) for step in range(STEPS)}}
+    return hub
 
 
 def located(**options):
     """The places of the suite's checkpoints, with room for two of them."""
-    about = {
-        "name": "m",
-        "source": "org/suite",
-        "disk": f"{LIMIT}B",
-        "depth": 2,
-        "width": 8,
-        **options,
-    }
-    return [location.rolling for location in checkpoints.locate(Model(**about)).locations]
+    limited = Model(**{**ABOUT, "disk": f"{LIMIT}B", **options})
+    return [location.rolling for location in checkpoints.locate(limited).locations]
 
 
 @contextmanager
@@ -82,45 +77,45 @@ def sizes(folder: Path) -> dict[Path, int]:
     return found
 
 
-def work(checkpoints, seconds=0.02):
+def work(checkpoints):
     """What a worker does: use one checkpoint after the other; returns what each download took."""
     taken = []
     for checkpoint in checkpoints:
         with rolling.held(checkpoint) as download:
             assert Path(checkpoint.folder, "model.safetensors").stat().st_size > 80_000
-            time.sleep(seconds)
+            time.sleep(0.02)
         taken.append(download)
     return taken
 
 
-def test_all_checkpoints_are_used_once_each_and_the_limit_holds(hub, tmp_path):
+def until_it_begins(checkpoint):
+    while not list(Path(checkpoint.folder).rglob("*.incomplete")):
+        time.sleep(0.01)
+
+
+def test_all_checkpoints_are_used_once_each_and_the_limit_holds(suite, tmp_path):
     mine = tmp_path / "hub" / "models--org--suite" / "blobs" / "mine"
     mine.parent.mkdir(parents=True)
     mine.write_bytes(b"x" * LIMIT)
-    locations, done = located(), []
+    locations = located()
     with (
         watched(Path(locations[0].folder).parent) as most,
         rolling.Downloads(locations, print) as downloads,
+        ThreadPoolExecutor(2) as pool,
     ):
         downloads.expect(locations)
-        threads = [
-            threading.Thread(target=lambda part=i: done.extend(work(locations[part::2])))
-            for i in range(2)
-        ]
-        [thread.start() for thread in threads]
-        [thread.join(60) for thread in threads]
-    assert len(done) == STEPS and all(download.bytes == ONE for download in done)
+        done = [*chain.from_iterable(pool.map(work, (locations[::2], locations[1::2])))]
+    assert [download.bytes for download in done] == [ONE] * STEPS
     assert 0 < max(most) <= LIMIT
-    weights = [path for path in hub.requests if path.endswith("safetensors")]
-    assert len(set(weights)) == STEPS
+    assert len({path for path in suite.requests if path.endswith("safetensors")}) == STEPS
     rolling.drop(locations)
     assert sizes(Path(locations[0].folder).parent) == {} and mine.stat().st_size == LIMIT
 
 
-def test_what_was_used_makes_room_first_and_what_is_in_use_never_does(hub):
+def test_what_was_used_makes_room_first_and_what_is_in_use_never_does(suite):
     first, second, third, fourth = located()[:4]
-    for each in (first, second):
-        assert rolling.download(each)
+    for checkpoint in (first, second):
+        assert rolling.download(checkpoint)
     assert not rolling.download(third, wait=False)  # both are still to be used
     with rolling.held(second), rolling.held(first):  # the first is given back first
         assert not rolling.download(third, wait=False)
@@ -132,53 +127,50 @@ def test_what_was_used_makes_room_first_and_what_is_in_use_never_does(hub):
     assert not third.entry.complete.exists()
 
 
-KILLED = """
-from tests.checkpoints.test_rolling import located, rolling
-rolling.download(located()[0])
+KILLED = f"""
+from daskmetrics.checkpoints import locations, rolling
+from daskmetrics.config import Model
+limited = Model(**{ABOUT}, disk="{LIMIT}B", revisions="step0")
+rolling.download(locations.locate(limited).locations[0].rolling)
 """
 
 
-def test_a_killed_download_leaves_no_lock_and_no_half_of_a_file(hub, tmp_path):
-    hub.rate = 10_000  # it pauses for six seconds after the first block
-    process = subprocess.Popen(
-        [sys.executable, "-c", KILLED],
-        env={**hub.environment(tmp_path), "PYTHONPATH": str(Path.cwd())},
-    )
+def test_a_killed_download_leaves_no_lock_and_no_half_of_a_file(suite, tmp_path):
+    suite.rate = 10_000  # it pauses for six seconds after the first block
+    environment = {**suite.environment(tmp_path), "PYTHONPATH": str(Path.cwd())}
+    process = subprocess.Popen([sys.executable, "-c", KILLED], env=environment)
     checkpoint = located()[0]
-    while not list(Path(checkpoint.folder).rglob("*.incomplete")):
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    hub.rate = None
+    until_it_begins(checkpoint)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    suite.rate = None
     assert rolling.download(checkpoint)
     with rolling.held(checkpoint) as taken:
         assert taken.bytes == ONE
     assert not list(Path(checkpoint.folder).rglob("*.incomplete"))
 
 
-def test_a_worker_gets_the_reason_of_a_failed_download_and_can_ask_again(hub, monkeypatch):
+def test_a_worker_gets_the_reason_of_a_failed_download_and_can_ask_again(suite, monkeypatch):
     checkpoint = located()[0]
     monkeypatch.setattr(client, "TRIES", replace(client.TRIES, exceptions=1))
-    hub.faults.append(Fault("GET /org/suite/resolve", 1, status=503))
+    suite.faults.append(Fault("GET /org/suite/resolve", 1, status=503))
     with rolling.Downloads([checkpoint], print):
         with pytest.raises(DataError, match="could not be downloaded: the hub answers 503"):
             work([checkpoint])
         assert len(work([checkpoint])) == 1
 
 
-def test_a_worker_gets_the_reason_of_a_download_that_began_before_it_asked(hub, monkeypatch):
+def test_a_worker_gets_the_reason_of_a_download_that_began_before_it_asked(suite, monkeypatch):
     location, download, begun = located()[0], rolling.download, threading.Event()
-    wanted = Path(location.folder).parent / ".state" / f"{Path(location.folder).name}.wanted"
 
     def slow(*given):  # the driver has no lock yet
         begun.set()
-        while not wanted.is_file():
+        while not location.entry.wanted.is_file():
             time.sleep(0.01)
         return download(*given)
 
     monkeypatch.setattr(rolling, "download", slow)
-    hub.faults.append(Fault("resolve", 99, status=404))
+    suite.faults.append(Fault("resolve", 99, status=404))
     with rolling.Downloads([location], print) as downloads:
         downloads.expect([location])
         assert begun.wait(60)
@@ -186,35 +178,34 @@ def test_a_worker_gets_the_reason_of_a_download_that_began_before_it_asked(hub, 
             work([location])
 
 
-def test_a_download_stops_with_the_run(hub):
-    checkpoint, hub.rate = located()[0], 10_000
+def test_a_download_stops_with_the_run(suite):
+    checkpoint, suite.rate = located()[0], 10_000
     with rolling.Downloads([checkpoint], print) as downloads:
         downloads.expect([checkpoint])
-        while not list(Path(checkpoint.folder).rglob("*.incomplete")):
-            time.sleep(0.01)
+        until_it_begins(checkpoint)
     assert not any(thread.is_alive() for thread in downloads._threads)
     assert not checkpoint.entry.complete.exists()
 
 
-def test_a_limit_below_one_checkpoint_is_refused_before_anything_is_fetched(hub):
-    with pytest.raises(
-        ConfigError, match=r"'disk: 50kB' is less than one checkpoint: .* Give at least twice that"
-    ):
-        located(disk="50kB")
-    assert hub.sent == 0
-
-
-def test_a_folder_has_no_limit(tmp_path):
-    with pytest.raises(ConfigError, match="'disk' is for a hub id: leave it out"):
-        checkpoints.locate(Model(name="m", source=str(tmp_path), disk="1GB"))
-
-
-def test_a_hub_that_does_not_list_its_files_is_an_error(hub):
-    hub.faults.append(Fault("/tree/", 99, status=404))
-    with pytest.raises(
-        ConfigError, match=r"the hub did not list the files of org/suite at .* Run the same command"
-    ):
-        located()
+@pytest.mark.parametrize(
+    ("options", "fault", "message"),
+    [
+        (
+            {"disk": "50kB"},
+            None,
+            r"'disk: 50kB' is less than one checkpoint: .* Give at least twice that",
+        ),
+        ({"source": "."}, None, "'disk' is for a hub id: leave it out"),
+        ({}, Fault("/tree/", 99, status=404), "the hub did not list the files of org/suite at"),
+    ],
+)
+def test_a_limit_that_cannot_be_kept_is_refused_before_anything_is_fetched(
+    suite, options, fault, message
+):
+    suite.faults = [fault] if fault else []
+    with pytest.raises(ConfigError, match=message):
+        located(**options)
+    assert not any("resolve" in path for path in suite.requests)
 
 
 def record(**download):
@@ -229,64 +220,41 @@ def test_the_measured_rate_is_a_power_of_two_and_assumed_without_downloads():
     assert CostModel("cpu", 2.0**23).download_seconds(2.0**24) == 2.0
 
 
-def test_a_checkpoint_is_named_by_its_content_so_that_a_resumed_run_finds_it(hub):
-    before, after = located(), located()
-    assert before == after
-
-
 # an experiment whose disk is limited
 
 
-def prepared(**options):
-    about = {
-        "name": "m",
-        "source": "org/suite",
-        "depth": 2,
-        "width": 8,
-        "pooling": "mean",
-        **options,
-    }
-    plain = {"name": "x", "models": [about], "corpus": {"prompts": 4}, "tasks": ["stdlib:word"]}
+def prepared(*models):
+    plain = {"name": "x", "models": models, "corpus": {"prompts": 4}, "tasks": ["stdlib:word"]}
     return experiment.prepare(config.parse(plain))
 
 
-def test_a_limit_changes_no_key_and_makes_another_fetch_part_of_the_cost(hub):
-    limited, unlimited = prepared(disk=f"{LIMIT}B"), prepared()
+def test_a_limit_changes_no_key_and_makes_another_fetch_part_of_the_cost(suite, tmp_path):
+    limited, unlimited = prepared({**ABOUT, "disk": f"{LIMIT}B"}), prepared(ABOUT)
     assert limited.measure_keys == unlimited.measure_keys and limited.key == unlimited.key
     costs = [search.build_problem(each, each.suites).encode_cost for each in (limited, unlimited)]
     assert costs[0] - costs[1] == pytest.approx(ONE / DOWNLOAD_RATE, rel=1e-6)
     assert prefetch.downloads(limited) == [] and len(prefetch.downloads(unlimited)) == STEPS
+    rows = dict(preview(limited, RunFolder(tmp_path / "run")).rows)
+    assert rows["download"].endswith(f"m through {LIMIT}B of disk")
 
 
-def test_all_models_that_need_the_setting_are_named_at_once(hub, tmp_path):
-    branches = {
-        "main": {
-            name.replace("model.safetensors", "pytorch_model.bin"): d
-            for name, d in files(0).items()
-        }
-    }
-    hub.repositories = {"org/suite": branches, "org/other": branches}
-    models = [
-        {"name": n, "source": f"org/{n}", "revisions": "main", "depth": 2, "width": 8}
-        for n in ("suite", "other")
-    ]
+def test_all_models_that_need_the_setting_are_named_at_once(hub):
+    pickled = files(0)
+    pickled["pytorch_model.bin"] = pickled.pop("model.safetensors")
+    hub.repositories = {name: {"main": pickled} for name in ("org/suite", "org/other")}
+    models = [{**ABOUT, "name": name, "source": f"org/{name}"} for name in ("suite", "other")]
     with pytest.raises(
         ConfigError, match=r"(?s)'suite': .*set 'pickled: true'.*\n.*'other': .*set 'pickled: true'"
     ):
-        experiment.prepare(config.parse({"name": "x", "models": models}))
+        prepared(*models)
 
 
-def test_the_preview_says_that_the_disk_is_limited(hub, tmp_path):
-    rows = dict(preview(prepared(disk="1GB"), RunFolder(tmp_path / "run")).rows)
-    assert rows["download"].endswith("m through 1GB of disk")
-
-
-def test_a_download_before_a_run_is_tried_again_after_an_error_of_the_server(hub, monkeypatch):
+def test_a_download_before_a_run_is_tried_again_after_an_error_of_the_server(suite, monkeypatch):
     monkeypatch.setattr(client, "TRIES", replace(client.TRIES, delay=0.01))
-    hub.faults.append(Fault("GET /org/suite/resolve", 2, status=503))
+    suite.faults.append(Fault("GET /org/suite/resolve", 2, status=503))
     wanted = prefetch.checkpoint("org/suite", "step0", prefetch.FILES)
     assert list(prefetch.fetch([wanted])) == [(wanted, None)]
-    hub.faults.append(Fault("GET /org/suite/resolve", 9, status=404))
+    suite.faults.append(Fault("GET /org/suite/resolve", 9, status=404))
     wanted = prefetch.checkpoint("org/suite", "step1", prefetch.FILES)
     [(failed, reason)] = prefetch.fetch([wanted])
     assert failed.name == "org/suite@step1" and reason
