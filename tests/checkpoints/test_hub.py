@@ -176,15 +176,6 @@ def test_what_the_hub_has_of_each_revision_is_known_before_anything_is_fetched(s
     assert not any("resolve" in path for path in suite.requests)
 
 
-def test_the_sizes_of_files_are_kept_with_their_digests(suite):
-    (location,) = locate(revisions="main", disk="1GB").locations
-    asked = len(suite.requests)
-    assert locate(revisions="main", disk="1GB").locations == (location,)
-    assert not any("/tree/" in path for path in suite.requests[asked:])
-    sizes = {name: len(data) for name, data in files(3).items() if name != "README.md"}
-    assert {name: size for name, _, size in location.rolling.files} == sizes
-
-
 def test_a_hub_model_is_refused_if_how_to_read_it_is_on_the_hub_only(hub):
     hub.repositories = {
         REPOSITORY: {"step1": {**files(0), "modules.json": b"[]"}, "step2": files(1)}

@@ -102,7 +102,8 @@ def looked(tmp_path_factory, client):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DASKMETRICS_CACHE", str(folder / "cache"))
         assume_slow_models(patch)
-        settings = config.parse({**SMALL, "metrics": [], "search": LOOKS})
+        model = {"name": "a", "train": {"width": 16, "depth": 2, "steps": 2}}
+        settings = config.parse({**SMALL, "models": [model], "metrics": [], "search": LOOKS})
         yield dm.run(settings, folder=folder / "run", client=client)
 
 

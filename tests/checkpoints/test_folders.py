@@ -1,14 +1,16 @@
-"""The key of a model folder covers every byte, and every byte is read once."""
+"""What the folder of a model holds: the key of its content covers every byte, and every byte is
+read once; checkpoints of trainers are suites as they lie, and half-written ones are left out.
+"""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import shutil
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +20,10 @@ from hypothesis import strategies as st
 from safetensors.numpy import save
 
 from daskmetrics.checkpoints import folders as folders
-from daskmetrics.checkpoints.folders import contents, files_of, relevant
-from daskmetrics.core.errors import DataError
+from daskmetrics.checkpoints import locations as checkpoints
+from daskmetrics.checkpoints.folders import contents, fault, files_of, relevant
+from daskmetrics.config import Model
+from daskmetrics.core.errors import ConfigError, DataError
 from tests.checkpoints.weights import write
 from tests.hub import git
 
@@ -124,15 +128,6 @@ def test_a_cache_that_cannot_be_written_costs_only_time(settled, monkeypatch):
     assert fingerprint(folder) == key
 
 
-def test_threads_that_read_the_same_files_agree(settled, own_cache):
-    folder, key = settled
-    shutil.rmtree(own_cache / "digests")
-    with ThreadPoolExecutor(8) as pool:
-        assert set(pool.map(fingerprint, [folder] * 16)) == {key}
-    (entry,) = (own_cache / "digests").iterdir()
-    assert json.loads(entry.read_text())["digest"]
-
-
 def test_a_file_of_the_hubs_cache_is_known_by_its_name_until_it_changes(tmp_path):
     data = save({"a": np.zeros(40_000, np.float32)})
     digests = {"config.json": git(b"{}"), "model.safetensors": hashlib.sha256(data).hexdigest()}
@@ -168,9 +163,108 @@ def test_files_that_decide_the_numbers_are_those_of_one_format_and_all_that_the_
         assert (index.name in files_of(folder)) == is_whole
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
-def test_a_file_that_cannot_be_read_is_named(tmp_path):
+def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
     folder = write(tmp_path / "m", 0)
-    (folder / "model.safetensors").chmod(0)
-    with pytest.raises(DataError, match=r"model\.safetensors' cannot be read"):
+
+    def digest_of(path, like):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(folders, "digest_of", digest_of)
+    with pytest.raises(DataError, match=r"json' cannot be read \(Permission denied\)"):
         fingerprint(folder)
+
+
+# checkpoints of trainers
+
+STEPS = (500, 1000, 1500)
+NAMES = tuple(f"checkpoint-{step}" for step in STEPS)
+
+
+def located(folder, **options):
+    return checkpoints.locate(Model(name="m", source=str(folder), **options))
+
+
+@pytest.fixture
+def out(tmp_path):
+    """Three checkpoints with the files of transformers' Trainer."""
+    for step in STEPS:
+        folder = write(tmp_path / f"checkpoint-{step}", step)
+        (folder / "optimizer.pt").write_bytes(b"moments")
+        (folder / "trainer_state.json").write_text(json.dumps({"global_step": step}))
+    return tmp_path
+
+
+def test_the_model_at_the_end_is_named_by_the_last_checkpoint_if_they_are_equal(out):
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        shutil.copy(out / "checkpoint-1500" / name, out)
+    (out / "trainer_state.json").write_text("{}")  # not of the numbers
+    suite = located(out)
+    assert suite.suite.revisions == NAMES
+    assert suite.aliases == {"checkpoint-1500": ("main",)}
+
+
+def test_a_tokenizer_that_lies_beside_the_checkpoints_is_theirs_and_part_of_their_keys(out):
+    before = located(out)
+    for name in NAMES:
+        (out / name / "tokenizer.json").unlink()
+    with pytest.raises(ConfigError, match="has no tokenizer"):
+        located(out)
+    (out / "tokenizer.json").write_text("{}")
+    assert located(out).locations == before.locations
+    (out / "tokenizer.json").write_text('{"version": 2}')
+    identities = {location.identity for location in before.locations}
+    assert not identities & {location.identity for location in located(out).locations}
+
+
+WEIGHTS, STATE = "model.safetensors", "trainer_state.json"
+
+
+@pytest.mark.parametrize(
+    ("file", "size", "reason"),
+    [
+        ("config.json", None, "no config.json"),
+        ("config.json", 20, "config.json is not complete"),
+        (WEIGHTS, None, "no weights"),
+        (WEIGHTS, 123, "model.safetensors has 123 of 124 bytes"),
+        (WEIGHTS, 30, "model.safetensors has no complete header"),
+        (STATE, None, "no trainer_state.json, which the trainer writes last"),
+        (STATE, 3, "trainer_state.json is not complete, which the trainer writes last"),
+    ],
+)
+def test_a_checkpoint_that_is_not_complete_is_left_out_with_the_reason(out, file, size, reason):
+    last = out / "checkpoint-1500"
+    assert fault(last) == ""
+    content = (last / file).read_bytes()
+    (last / file).unlink()
+    if size is not None:
+        (last / file).write_bytes(content[:size])
+    assert fault(last) == reason
+    suite = located(out)
+    assert suite.suite.revisions == NAMES[:2]
+    assert suite.warnings == (
+        f"m: checkpoint-1500 is left out, since it is not complete: {reason}",
+    )
+    for revisions in (["checkpoint-500", "checkpoint-1500"], "checkpoint-1500"):
+        with pytest.raises(ConfigError, match=f"checkpoint-1500' is not complete: {reason}"):
+            located(out, revisions=revisions)
+
+
+def test_weights_in_several_files_are_complete_once_all_that_the_index_names_are_there(out):
+    folder = out / "checkpoint-1500"
+    shards = {"a": WEIGHTS, "b": "model-2.safetensors"}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
+    assert fault(folder) == "not all weights"
+    shutil.copy(folder / WEIGHTS, folder / "model-2.safetensors")
+    assert fault(folder) == ""
+
+
+def test_checkpoints_without_any_file_of_the_trainer_are_complete(out):
+    for name in NAMES:
+        (out / name / "trainer_state.json").unlink()
+    with pytest.raises(ConfigError, match=r"is not complete: no trainer_state\.json"):
+        located(out)
+    for name in NAMES:  # as copied without them
+        (out / name / "optimizer.pt").unlink()
+    suite = located(out).suite
+    assert suite.revisions == NAMES
+    assert tuple(checkpoint.step for checkpoint in suite.checkpoints()) == STEPS
