@@ -5,7 +5,6 @@ offline.
 from __future__ import annotations
 
 import json
-import shutil
 
 import huggingface_hub
 import pytest
@@ -13,9 +12,8 @@ import pytest
 import daskmetrics as dm
 from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.checkpoints.hub import require_on_hub
-from daskmetrics.config import Model, Protocol
+from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.models import LoadedModel
 from tests.checkpoints.weights import CONFIG, files
 from tests.hub import Fault
 
@@ -104,22 +102,6 @@ def test_a_model_of_the_hub_is_downloaded_by_its_id(minilm, hub):
     hub.repositories = {"gpt2": {"main": {name: minilm / name for name in names}}}
     assert dm.embed("gpt2", ["a text"], [0], pooling="mean").shape == (1, 1, 384)
     assert any("model.safetensors" in path for path in hub.requests)
-
-
-def test_a_revision_in_the_hubs_cache_is_found_and_loaded_offline(
-    hub, tmp_path, minilm, monkeypatch
-):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    commit = "0123456789abcdef0123456789abcdef01234567"
-    repository = tmp_path / "hub" / "models--org--tiny"
-    (repository / "refs").mkdir(parents=True)
-    (repository / "refs" / "step1000").write_text(commit)
-    shutil.copytree(minilm, repository / "snapshots" / commit)
-    located = locate("org/tiny", revisions="every 1000 to 1000", depth=None)
-    assert (located.suite.depth, located.missing) == (6, ("step0",))
-    with LoadedModel(located.locations[1], Protocol()) as loaded:
-        assert (loaded.depth, loaded.width) == (6, 384)
 
 
 def test_an_identity_does_not_change_when_the_revision_is_downloaded(suite, tmp_path, monkeypatch):
