@@ -9,7 +9,8 @@ import random
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas
@@ -168,23 +169,14 @@ def test_any_network_is_read_at_the_modules_that_are_named() -> None:
             dm.embed(network, wrong, layers)
 
 
-class Table:
-    """A table that converts itself, as of polars."""
-
-    columns: ClassVar = ["body", "stars"]
-
-    def __init__(self, frame: pandas.DataFrame) -> None:
-        self.to_pandas = lambda: frame
-
-    def to_dict(self) -> dict[str, list[object]]:
-        return self.to_pandas().to_dict("list")
-
-
 def test_a_table_in_memory_gives_the_scores_of_its_file(small, minilm: Path) -> None:
     data, board = small
     frame, columns = pandas.read_csv(data), {"text": "body", "label": "stars"}
     datasets = pytest.importorskip("datasets")
-    tables = (frame, datasets.Dataset.from_pandas(frame), frame.to_dict("records"), Table(frame))
+    # as of polars, which converts itself
+    other = SimpleNamespace(columns=list(frame), to_pandas=lambda: frame)
+    other.to_dict = lambda: frame.to_dict("list")
+    tables = (frame, datasets.Dataset.from_pandas(frame), frame.to_dict("records"), other)
     assert len({tasks_of(table, columns)[0].key for table in tables}) == 1
     same = dm.layers(minilm, tables[1], "body", "stars", layers=[0, 6])
     for row, other in zip(board.arms, same.arms, strict=True):
