@@ -96,15 +96,15 @@ def test_the_finalists_are_scored_on_fresh_items_of_whole_tasks(prepared):
 
 
 @pytest.fixture(scope="module")
-def looked(tmp_path_factory, client):
-    """A real run whose search looks."""
+def looked(tmp_path_factory):
+    """A real run whose search looks, on a cluster that it starts."""
     folder = tmp_path_factory.mktemp("looked")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DASKMETRICS_CACHE", str(folder / "cache"))
         assume_slow_models(patch)
         model = {"name": "a", "train": {"width": 16, "depth": 2, "steps": 2}}
-        settings = config.parse({**SMALL, "models": [model], "metrics": [], "search": LOOKS})
-        yield dm.run(settings, folder=folder / "run", client=client)
+        small = {**SMALL, "models": [model], "metrics": [], "cluster": {"workers": 1}}
+        yield dm.run(config.parse({**small, "search": LOOKS}), folder=folder / "run")
 
 
 def test_a_run_counts_looks_as_looks_and_shows_no_score_of_them(looked):
