@@ -61,8 +61,10 @@ def test_all_revisions_are_the_branches_and_equal_ones_are_known_before_any_down
     assert not any("resolve" in path for path in suite.requests)
     names = locate(revisions="every 2000").suite.revisions
     assert [name for name in names if name != "main"] == ["step0", "step2000"]
+    asked = len(suite.requests)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert locate() == located  # from the kept lists
+    assert not any("/tree/" in path for path in suite.requests[asked:])
 
 
 def test_a_range_without_a_list_is_refused_offline_with_the_remedy(hub, monkeypatch):
