@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
@@ -37,7 +38,6 @@ class Fault:
     headers: Mapping[str, str] = field(default_factory=dict)
     cut: int | None = None  # bytes of the body after which the connection breaks
     flip: bool = False  # the first byte of the body is wrong
-    pause: float = 0.0  # seconds before the answer
 
 
 @dataclass
@@ -46,44 +46,39 @@ class Hub:
 
     repositories: Repositories
     url: str = ""
-    ranges: bool = True  # whether a part of a file can be asked for
     redirects: bool = False  # whether files in LFS are served by another host
     rate: float | None = None  # bytes per second of one connection
     token: str | None = None  # without which no file is served
     faults: list[Fault] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)  # paths
-    # method, path and headers
+    # method, path and headers of the requests so far
     seen: list[tuple[str, str, Mapping[str, str]]] = field(default_factory=list)
-    sent: int = 0  # bytes of files
+
+    @property
+    def requests(self) -> list[str]:
+        """Paths that were asked for."""
+        return [path for _, path, _ in self.seen]
 
     def environment(self, home: Path) -> dict[str, str]:
         """Variables for a process that uses this hub, with its caches in a folder."""
-        plain = {
+        environment = {
             name: value
             for name, value in os.environ.items()
             if not name.endswith(("_OFFLINE", "_TOKEN"))
         }
-        return {
-            **plain,
+        cache = str(home / "cache")
+        return environment | {
             "HF_ENDPOINT": self.url,
             "HF_HOME": str(home),
-            "DASKMETRICS_CACHE": str(home / "cache"),
+            "DASKMETRICS_CACHE": cache,
         }
 
     def answer(self, path: str, authorization: str = "") -> tuple[int, object, dict[str, str]]:
         """Status, body (a file or JSON) and headers for a path."""
         if path.startswith("/lfs/"):
-            files = (
-                file
-                for branches in self.repositories.values()
-                for each in branches.values()
-                for file in each.items()
-            )
-            return (
-                200,
-                next(data for name, data in files if name_of(name, data) == path.split("/")[2]),
-                {},
-            )
+            branches = chain.from_iterable(map(dict.values, self.repositories.values()))
+            files = chain.from_iterable(map(dict.items, branches))
+            digest = path.split("/")[2]
+            return 200, next(data for name, data in files if name_of(name, data) == digest), {}
         name, *rest = [*path.removeprefix("/api/models").strip("/").split("/"), "", "", ""]
         if name not in self.repositories:  # of an organisation
             name, *rest = f"{name}/{rest[0]}", *rest[1:]
@@ -93,8 +88,8 @@ class Hub:
             return 404, {"error": "Repository not found"}, {"X-Error-Code": "RepoNotFound"}
         if kind == "refs":
             listed = [
-                {"name": each, "ref": f"refs/heads/{each}", "targetCommit": commit(branches[each])}
-                for each in branches
+                {"name": name, "ref": f"refs/heads/{name}", "targetCommit": commit(files)}
+                for name, files in branches.items()
             ]
             return 200, {"branches": listed, "converts": [], "tags": []}, {}
         by_commit = {commit(files): files for files in branches.values()}
@@ -102,15 +97,12 @@ class Hub:
         found = branches.get(revision) or by_commit.get(revision)
         if found is None:
             return 404, {"error": "Invalid rev id"}, {"X-Error-Code": "RevisionNotFound"}
-        if kind in ("tree", "paths-info"):
-            return (
-                200,
-                [
-                    {"type": "file", "path": file, **described(file, data)}
-                    for file, data in found.items()
-                ],
-                {},
-            )
+        if kind == "tree":
+            listed = [
+                {"type": "file", "path": file, **described(file, data)}
+                for file, data in found.items()
+            ]
+            return 200, listed, {}
         if kind == "revision":
             siblings = [
                 {"rfilename": file, "size": size(data), "blobId": git(data)}
@@ -118,11 +110,8 @@ class Hub:
             ]
             return 200, {"id": name, "sha": commit(found), "siblings": siblings}, {}
         if self.token and authorization != f"Bearer {self.token}":
-            return (
-                403 if authorization else 401,
-                {"error": "Access is restricted"},
-                {"X-Error-Code": "GatedRepo"},
-            )
+            status = 403 if authorization else 401
+            return status, {"error": "Access is restricted"}, {"X-Error-Code": "GatedRepo"}
         return self._file("/".join(rest[1:]).strip("/"), found)
 
     def _file(self, name: str, files: Mapping[str, File]) -> tuple[int, object, dict[str, str]]:
@@ -138,10 +127,11 @@ class Hub:
 
     def fault(self, request: str) -> Fault | None:
         """The fault of this request, which is used up."""
-        found = next((each for each in self.faults if each.times and each.match in request), None)
-        if found:
-            found.times -= 1
-        return found
+        for fault in self.faults:
+            if fault.times and fault.match in request:
+                fault.times -= 1
+                return fault
+        return None
 
 
 def use(hub: Hub, home: Path, patch: pytest.MonkeyPatch) -> None:
@@ -194,9 +184,8 @@ def described(file: str, data: File) -> dict[str, object]:
 
 
 def commit(files: Mapping[str, File]) -> str:
-    return hashlib.sha1(
-        repr(sorted((name, name_of(name, data)) for name, data in files.items())).encode()
-    ).hexdigest()
+    digests = sorted((name, name_of(name, data)) for name, data in files.items())
+    return hashlib.sha1(repr(digests).encode()).hexdigest()
 
 
 @contextmanager
@@ -211,10 +200,8 @@ def serve(repositories: Repositories) -> Iterator[Hub]:
             if self.command == "POST":
                 self.rfile.read(int(self.headers.get("Content-Length", 0)))
             path = urlparse(self.path).path
-            hub.requests.append(path)
             hub.seen.append((self.command, path, dict(self.headers)))
             fault = hub.fault(f"{self.command} {path}")
-            time.sleep(fault.pause if fault else 0.0)
             if fault and fault.status:
                 self.give(fault.status, {"error": "a fault"}, dict(fault.headers))
             else:
@@ -228,7 +215,7 @@ def serve(repositories: Repositories) -> Iterator[Hub]:
             is_file = isinstance(body, bytes | Path)
             data = read(body) if isinstance(body, bytes | Path) else json.dumps(body).encode()
             asked = self.headers.get("Range", "").removeprefix("bytes=")
-            if is_file and hub.ranges:
+            if is_file:
                 headers["Accept-Ranges"] = "bytes"
                 if asked:
                     first, last = asked.split("-")
@@ -254,7 +241,6 @@ def serve(repositories: Repositories) -> Iterator[Hub]:
                 except OSError:  # the client has gone
                     self.close_connection = True
                     return
-                hub.sent += len(block) if is_file else 0
                 if hub.rate and is_file:
                     time.sleep(len(block) / hub.rate)
             self.close_connection = self.close_connection or len(data) < whole
@@ -271,7 +257,8 @@ def serve(repositories: Repositories) -> Iterator[Hub]:
 
     server = Server(("127.0.0.1", 0), Handler)
     hub.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    # its end is noticed at once, and not after half a second
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield hub

@@ -15,14 +15,14 @@ from daskmetrics.checkpoints.hub import require_on_hub
 from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError
 from tests.checkpoints.weights import CONFIG, files
-from tests.hub import Fault, serve, use
+from tests.hub import Fault
 
 REPOSITORY = "org/suite"
 SHAPE = {"depth": 2, "width": 8}
 
 
 @pytest.fixture
-def hub(tmp_path, monkeypatch):
+def suite(hub):
     """A suite of four steps, of which two and ``main`` serve the same weights, and a branch of
     other files.
     """
@@ -34,23 +34,17 @@ def hub(tmp_path, monkeypatch):
         "main": {**last, "README.md": b"about"},
         "onnx": {"a.onnx": b"x"},
     }
-    with serve({REPOSITORY: branches}) as hub:
-        use(hub, tmp_path, monkeypatch)
-        yield hub
+    hub.repositories = {REPOSITORY: branches}
+    return hub
 
 
-def locate(**options):
-    return checkpoints.locate(Model(name="m", source=REPOSITORY, **SHAPE, **options))
+def locate(source=REPOSITORY, **options):
+    return checkpoints.locate(Model(name="m", source=source, **{**SHAPE, **options}))
 
 
 def identities(located):
-    return dict(
-        zip(
-            located.suite.revisions,
-            (location.identity for location in located.locations),
-            strict=True,
-        )
-    )
+    locations = (location.identity for location in located.locations)
+    return dict(zip(located.suite.revisions, locations, strict=True))
 
 
 def download(*revisions):
@@ -59,163 +53,119 @@ def download(*revisions):
 
 
 def test_all_revisions_are_the_branches_and_equal_ones_are_known_before_any_download(
-    hub, monkeypatch
+    suite, monkeypatch
 ):
     located = locate()
     assert located.suite.revisions == ("step0", "step2000", "step3000") == located.missing
     assert located.aliases == {"step3000": ("step1000", "main")}
-    assert not any("resolve" in path for path in hub.requests)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert locate() == located  # from the kept lists
-
-
-def test_ranges_without_an_end_are_of_the_branches(hub):
+    assert not any("resolve" in path for path in suite.requests)
     names = locate(revisions="every 2000").suite.revisions
     assert [name for name in names if name != "main"] == ["step0", "step2000"]
+    asked = len(suite.requests)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert locate() == located  # from the kept lists
+    assert not any("/tree/" in path for path in suite.requests[asked:])
 
 
 def test_a_range_without_a_list_is_refused_offline_with_the_remedy(hub, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(
-        ConfigError,
-        match=r"'revisions: all' needs the list of branches of 'org/suite'.*HF_HUB_OFFLINE is set.*runs prefetch.*'main'",
-    ):
+    message = r"needs the list of branches of 'org/suite'.*HF_HUB_OFFLINE is set.*runs prefetch"
+    with pytest.raises(ConfigError, match=message):
         locate()
     assert hub.requests == []
 
 
-def test_a_hub_that_does_not_answer_is_refused_with_the_reason(tmp_path, monkeypatch):
-    with serve({}) as hub:
-        use(hub, tmp_path, monkeypatch)
-        with pytest.raises(ConfigError, match="The hub has no repository 'org/suite', or shows it"):
+def test_revisions_that_are_named_need_no_network_to_be_counted_but_to_be_read(monkeypatch, hub):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    located = locate(revisions="every 10 to 20", layers="blocks")
+    assert located.suite.revisions == located.missing == ("step0", "step10", "step20")
+    suite = Model(name="m", source=REPOSITORY)
+    with pytest.raises(ConfigError, match=r"not in the hub's cache.*org/suite --revision step0"):
+        require_on_hub(suite, ["step0"], "mean")
+    require_on_hub(suite, [], "mean")
+
+
+def test_a_hub_that_does_not_answer_is_refused_with_the_reason(hub, monkeypatch):
+    with pytest.raises(ConfigError, match="The hub has no repository 'org/suite', or shows it"):
+        locate()
+    for status in (500, 403):
+        hub.faults = [Fault("refs", status=status)]
+        with pytest.raises(ConfigError, match=f"the hub answers {status}"):
             locate()
     # nothing listens there; connections to the server may still be open
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
     for revisions in ("all", "main"):
         with pytest.raises(ConfigError, match=r"'gpt2'.* the hub cannot be reached"):
-            checkpoints.locate(Model(name="m", source="gpt2", revisions=revisions))
+            locate("gpt2", revisions=revisions, depth=None)
 
 
-def test_a_model_of_unknown_shape_is_refused_with_the_remedy(hub):
-    with pytest.raises(ConfigError, match=r"'depth:' and 'width:'.*hf download org/suite"):
-        checkpoints.locate(Model(name="m", source=REPOSITORY, revisions="main"))
-
-
-@pytest.mark.parametrize("source", ["gpt2", "org/gpt2"])
-def test_a_model_of_the_hub_is_downloaded_by_its_id(source, minilm, tmp_path, monkeypatch):
+def test_a_model_of_the_hub_is_downloaded_by_its_id(minilm, hub):
     names = ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
-    with serve({source: {"main": {name: minilm / name for name in names}}}) as hub:
-        use(hub, tmp_path, monkeypatch)
-        vectors = dm.embed(source, ["a text"], [0], pooling="mean")
-    assert vectors.shape == (1, 1, 384) and any(
-        "model.safetensors" in path for path in hub.requests
-    )
+    hub.repositories = {"gpt2": {"main": {name: minilm / name for name in names}}}
+    assert dm.embed("gpt2", ["a text"], [0], pooling="mean").shape == (1, 1, 384)
+    assert any("model.safetensors" in path for path in hub.requests)
 
 
-def test_an_identity_does_not_change_when_the_revision_is_downloaded(hub):
+def test_an_identity_does_not_change_when_the_revision_is_downloaded(suite, tmp_path, monkeypatch):
     before = locate()
     download("main", "step2000")  # main has the weights of step3000
     after = locate()
     assert after.missing == ("step0",)
     assert [location.revision for location in after.locations] == ["step0", "step2000", "main"]
     assert (identities(after), after.aliases) == (identities(before), before.aliases)
-
-
-def test_revisions_in_the_cache_are_compared_without_the_hub(hub, tmp_path, monkeypatch):
-    download("step1000", "step3000", "main")
+    # without the hub and what it said, files are compared
+    download("step1000")
     monkeypatch.setenv("DASKMETRICS_CACHE", str(tmp_path / "other"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    located = locate(revisions=["step1000", "step3000", "main"])
-    assert located.suite.revisions == ("step3000",) and located.missing == ()
+    located = locate(revisions=["step1000", "step2000", "main"])
+    assert (located.suite.revisions, located.missing) == (("step1000", "step2000"), ())
+    assert located.aliases == {"step1000": ("main",)}
 
 
-def test_pickled_weights_in_the_cache_are_refused_offline_with_the_reason(tmp_path, monkeypatch):
+def test_pickled_weights_in_the_cache_are_refused_offline_with_the_reason(hub, monkeypatch):
     pickled = {
         "config.json": json.dumps(CONFIG).encode(),
         "tokenizer.json": b"{}",
         "pytorch_model.bin": b"x",
     }
-    with serve({REPOSITORY: {"main": pickled}}) as hub:
-        use(hub, tmp_path, monkeypatch)
-        download("main")
+    hub.repositories = {REPOSITORY: {"main": pickled}}
+    download("main")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(ConfigError, match=r"has no weights: no \.safetensors file\. \(Pickled"):
         locate(revisions="main")
     assert locate(revisions="main", pickled=True).missing == ()
 
 
-def test_a_named_revision_without_weights_is_refused(hub):
-    with pytest.raises(
-        ConfigError,
-        match=r"onnx of org/suite without weights: leave them out of 'revisions'",
-    ):
+def test_what_the_hub_has_of_each_revision_is_known_before_anything_is_fetched(suite):
+    with pytest.raises(ConfigError, match=r"onnx of org/suite without weights: leave them out"):
         locate(revisions=["step0", "onnx"])
-
-
-def pickled(steps, safe):
-    """A suite of which only the latest steps have safetensors."""
-    branches = {f"step{step}": files(step) for step in range(steps)}
-    for name in list(branches)[: steps - safe]:
+    with pytest.raises(ConfigError, match=r"'depth:' and 'width:'.*hf download org/suite"):
+        locate(revisions="main", depth=None)
+    branches = {f"step{step}": files(step) for step in range(9)}
+    for name in list(branches)[:7]:
         branches[name]["pytorch_model.bin"] = branches[name].pop("model.safetensors")
-    return branches
-
-
-def test_what_the_hub_has_of_each_revision_is_known_before_anything_is_fetched(
-    tmp_path, monkeypatch
-):
-    with serve({REPOSITORY: pickled(9, safe=2)}) as hub:
-        use(hub, tmp_path, monkeypatch)
-        about = {
-            "name": "m",
-            "source": REPOSITORY,
-            "revisions": [f"step{step}" for step in range(9)],
-            **SHAPE,
-        }
-        with pytest.raises(ConfigError) as refused:
-            checkpoints.locate(Model(**about))
-        allowed = checkpoints.locate(Model(**about, pickled=True))
-        partly = checkpoints.locate(Model(**{**about, "revisions": "all"}))
-        assert not any("resolve" in path for path in hub.requests)
-    names = "step0, step1, step2, step3, step4 and 2 more"
+    suite.repositories = {"org/old": branches}
+    named = {"source": "org/old", "revisions": list(branches)}
     problem = (
-        f"{names} of org/suite with only pickled weights: set 'pickled: true' for the model (no"
-        " code in them is run), or leave them out of 'revisions'"
+        "step0, step1, step2, step3, step4 and 2 more of org/old with only pickled weights: set"
+        " 'pickled: true' for the model (no code in them is run), or leave them out of 'revisions'"
     )
+    with pytest.raises(ConfigError) as refused:
+        locate(**named)
     assert str(refused.value) == f"Model 'm': {problem}."
+    allowed = locate(**named, pickled=True)
     assert len(allowed.locations) == 9 and not allowed.warnings
+    partly = locate("org/old")
     assert partly.suite.revisions == ("step7", "step8") and partly.warnings == (f"m: {problem}",)
+    assert not any("resolve" in path for path in suite.requests)
 
 
-def test_the_sizes_of_files_are_kept_with_their_digests(tmp_path, monkeypatch):
-    with serve({REPOSITORY: {"main": files(0)}}) as hub:
-        use(hub, tmp_path, monkeypatch)
-        about = Model(name="m", source=REPOSITORY, revisions="main", disk="1GB", **SHAPE)
-        (location,) = checkpoints.locate(about).locations
-        asked = len(hub.requests)
-        assert checkpoints.locate(about).locations == (location,)
-        assert sum("/tree/" in path for path in hub.requests[asked:]) == 0
-    assert {name: size for name, _, size in location.rolling.files} == {
-        name: len(data) for name, data in files(0).items() if name != "README.md"
+def test_a_hub_model_is_refused_if_how_to_read_it_is_on_the_hub_only(hub):
+    hub.repositories = {
+        REPOSITORY: {"step1": {**files(0), "modules.json": b"[]"}, "step2": files(1)}
     }
-
-
-@pytest.mark.parametrize("status", [500, 403])
-def test_a_hub_that_refuses_to_list_branches_is_named_with_its_answer(
-    tmp_path, monkeypatch, status
-):
-    with serve({REPOSITORY: {"main": files(0)}}) as hub:
-        use(hub, tmp_path, monkeypatch)
-        hub.faults.append(Fault("refs", 9, status=status))
-        with pytest.raises(ConfigError, match=f"the hub answers {status}"):
-            locate(revisions="all")
-
-
-def test_a_hub_model_is_refused_if_how_to_read_it_is_on_the_hub_only(tmp_path, monkeypatch):
-    branches = {"step1": {**files(0), "modules.json": b"[]"}, "step2": files(1)}
-    model = Model(name="m", source=REPOSITORY)
-    with serve({REPOSITORY: branches}) as hub:
-        use(hub, tmp_path, monkeypatch)
-        with pytest.raises(ConfigError, match="hf download org/suite --revision step1"):
-            require_on_hub(model, ["step1"], "as_shipped")
-        require_on_hub(model, ["step1"], "mean")
-        require_on_hub(model, ["step2"], "as_shipped")
+    suite = Model(name="m", source=REPOSITORY)
+    with pytest.raises(ConfigError, match="hf download org/suite --revision step1"):
+        require_on_hub(suite, ["step1"], "as_shipped")
+    require_on_hub(suite, ["step1"], "mean")
+    require_on_hub(suite, ["step2"], "as_shipped")

@@ -1,25 +1,31 @@
-"""A disk that is smaller than the suite: the limit, who makes room, and what a killed process
-leaves.
+"""Downloads from a server that speaks the hub's protocol, and a disk that is smaller than the suite:
+the limit, who makes room, and what a killed process leaves.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from daskmetrics import config, experiment
 from daskmetrics.checkpoints import hub as client
 from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.checkpoints import rolling
-from daskmetrics.config import Model
+from daskmetrics.checkpoints.locations import Location
+from daskmetrics.config import Model, Protocol
 from daskmetrics.core.costs import DOWNLOAD_RATE, CostModel
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.files import RunFolder
@@ -27,100 +33,195 @@ from daskmetrics.core.results import Download, Measured
 from daskmetrics.execution import Record
 from daskmetrics.experiment import prefetch as prefetch
 from daskmetrics.experiment import search as search
+from daskmetrics.models import LoadedModel
+from daskmetrics.models._networks import NetworkPool
 from daskmetrics.planning.preview import preview
 from tests.checkpoints.weights import files
-from tests.hub import Fault, serve, use
+from tests.hub import Fault
+from tests.models.architectures import TEXTS, build, encode
 
 STEPS = 6
-ONE = sum(len(data) for name, data in files(0).items() if name != "README.md")
+ONE = sum(len(data) for name, data in files(0).items() if name != "README.md")  # bytes
 LIMIT = int(2.5 * ONE)
+ABOUT = {"name": "m", "source": "org/suite", "depth": 2, "width": 8, "pooling": "mean"}
 
 
 @pytest.fixture
-def hub(tmp_path, monkeypatch):
-    with serve({"org/suite": {f"step{step}": files(step) for step in range(STEPS)}}) as hub:
-        use(hub, tmp_path, monkeypatch)
-        yield hub
+def suite(hub, monkeypatch):
+    """A suite of six steps, for an impatient client."""
+    monkeypatch.setattr(client, "TRIES", replace(client.TRIES, exceptions=2, delay=0.01))
+    hub.repositories = {"org/suite": {f"step{step}": files(step) for step in range(STEPS)}}
+    return hub
 
 
 def located(**options):
     """The places of the suite's checkpoints, with room for two of them."""
-    about = {
-        "name": "m",
-        "source": "org/suite",
-        "disk": f"{LIMIT}B",
-        "depth": 2,
-        "width": 8,
-        **options,
-    }
-    return [location.rolling for location in checkpoints.locate(Model(**about)).locations]
+    limited = Model(**{**ABOUT, "disk": f"{LIMIT}B", **options})
+    return [location.rolling for location in checkpoints.locate(limited).locations]
 
 
-@contextmanager
-def watched(folder: Path):
-    """The most bytes of files in a folder within the block."""
-    most, stop = [0], threading.Event()
+# one checkpoint, in every state that the server can be in
 
-    def watch():
-        while not stop.wait(0.002):
-            before, after = sizes(folder), sizes(folder)
-            if before == after:  # else files came and went while they were counted
-                most.append(sum(after.values()))
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    yield most
-    stop.set()
-    thread.join()
+FILES = "GET /org/suite/resolve"
+WANTED = {name: data for name, data in files(0).items() if name != "README.md"}
 
 
-def sizes(folder: Path) -> dict[Path, int]:
+def downloaded():
+    checkpoint = located()[0]
+    assert rolling.download(checkpoint)
+    return {path.name: path.read_bytes() for path in Path(checkpoint.folder).glob("[!.]*")}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("resolve", status=429, headers={"Retry-After": "1"}),
+        Fault("resolve", 2, status=503),
+        Fault(FILES, cut=40_000),
+        Fault(FILES, flip=True),
+    ],
+    ids=["too many requests", "an error", "a connection that breaks", "a damaged file"],
+)
+def test_what_decides_the_numbers_is_fetched_and_nothing_else_in_spite_of(suite, fault):
+    suite.faults.append(fault)
+    assert downloaded() == WANTED
+    assert fault.times == 0
+
+
+def test_what_a_killed_download_has_left_is_used_if_it_is_whole(suite):
+    folder = Path(located()[0].folder)
+    folder.mkdir(parents=True)
+    for name, data in WANTED.items():
+        (folder / name).write_bytes(data)
+    (folder / "config.json").write_bytes(b"{")
+    assert downloaded() == WANTED
+    fetched = {path.rpartition("/")[2] for path in suite.requests if "resolve" in path}
+    assert fetched == {"config.json"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (Fault("resolve", 9, status=404), "hub answers 404"),
+        (Fault("resolve", 9, status=403), "Accept its terms on the hub's page"),
+        (Fault("resolve", 9, status=401), "set HF_TOKEN"),
+        (Fault(FILES, 99, flip=True), "its hash is not the one that the hub"),
+    ],
+    ids=["not there", "gated", "no login", "always damaged"],
+)
+def test_a_download_ends_with_an_error_that_says_what_to_do(suite, fault, message):
+    suite.faults.append(fault)
+    with pytest.raises(DataError, match=message):
+        downloaded()
+    assert not located()[0].entry.complete.exists()
+
+
+DENIED = r"'/cache/x': Permission denied\. Please make the place writable"
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize(
+    ("number", "file", "kind", "message"),
+    [(errno.EACCES, ["/cache/x"], DataError, DENIED), (errno.ENOSPC, [], OSError, "No space")],
+    ids=["not allowed", "full"],
+)
+def test_a_download_is_not_tried_again_after_an_error_of_this_machine(
+    number, file, kind, message, wrapped
+):
+    attempts = []
+
+    def request():
+        attempts.append(1)
+        try:
+            raise OSError(number, os.strerror(number), *file)
+        except OSError as error:
+            if wrapped:
+                raise RuntimeError("the client failed") from error
+            raise
+
+    with pytest.raises(kind, match=message):
+        client.persist(request, "the file")
+    assert len(attempts) == 1
+
+
+def test_the_token_goes_to_the_hub_and_not_to_the_host_of_the_weights(suite, tmp_path):
+    suite.redirects, suite.token = True, "hf_verysecret"
+    (tmp_path / "token").write_text("hf_verysecret")
+    assert downloaded() == WANTED
+    sent = {h.get("Authorization") for _, path, h in suite.seen if path.startswith("/lfs")}
+    assert sent == {None}
+
+
+def test_a_loaded_network_keeps_no_file_that_is_removed_later(hub, tmp_path, monkeypatch, minilm):
+    folder = build("gpt_neox", tmp_path / "causal", minilm, head=True)
+    networks = NetworkPool()
+    monkeypatch.setattr("daskmetrics.models._model.NETWORKS", networks)
+
+    def states(location: Location) -> np.ndarray:
+        with LoadedModel(location, Protocol(pooling="mean")) as model:
+            return encode(model, TEXTS, range(4), "mean")
+
+    hub.repositories = {"org/suite": {"main": {path.name: path for path in folder.iterdir()}}}
+    about = Model(**{**ABOUT, "depth": 3, "width": 32}, disk="1GB", revisions="main")
+    (location,) = checkpoints.locate(about).locations
+    rolling.download(location.rolling)
+    with rolling.held(location.rolling):
+        read = states(location)
+    rolling.drop([location.rolling])
+    assert location.rolling.folder not in Path("/proc/self/maps").read_text() and networks._idle
+    assert np.array_equal(read, states(Location(str(folder), None, "whole")))
+
+
+# a disk that is smaller than the suite
+
+
+def sizes(checkpoint):
+    """Bytes of every file beside a checkpoint; files and folders come and go."""
     found = {}
-    with suppress(FileNotFoundError):  # files and folders come and go
-        for path in folder.glob("[!.]*/[!.]*"):
+    with suppress(FileNotFoundError):
+        for path in Path(checkpoint.folder).parent.glob("[!.]*/[!.]*"):
             found[path] = path.stat().st_size
     return found
 
 
-def work(checkpoints, seconds=0.02):
+def work(checkpoints):
     """What a worker does: use one checkpoint after the other; returns what each download took."""
     taken = []
     for checkpoint in checkpoints:
         with rolling.held(checkpoint) as download:
             assert Path(checkpoint.folder, "model.safetensors").stat().st_size > 80_000
-            time.sleep(seconds)
+            for _ in range(10):
+                before, after = sizes(checkpoint), sizes(checkpoint)
+                # else files came and went while they were counted
+                assert before != after or sum(after.values()) <= LIMIT
+                time.sleep(0.002)
         taken.append(download)
     return taken
 
 
-def test_all_checkpoints_are_used_once_each_and_the_limit_holds(hub, tmp_path):
+def until_it_begins(checkpoint):
+    while not list(Path(checkpoint.folder).rglob("*.incomplete")):
+        time.sleep(0.01)
+
+
+def test_all_checkpoints_are_used_once_each_and_the_limit_holds(suite, tmp_path):
     mine = tmp_path / "hub" / "models--org--suite" / "blobs" / "mine"
     mine.parent.mkdir(parents=True)
     mine.write_bytes(b"x" * LIMIT)
-    locations, done = located(), []
-    with (
-        watched(Path(locations[0].folder).parent) as most,
-        rolling.Downloads(locations, print) as downloads,
-    ):
+    locations = located()
+    with rolling.Downloads(locations, print) as downloads, ThreadPoolExecutor(2) as pool:
         downloads.expect(locations)
-        threads = [
-            threading.Thread(target=lambda part=i: done.extend(work(locations[part::2])))
-            for i in range(2)
-        ]
-        [thread.start() for thread in threads]
-        [thread.join(60) for thread in threads]
-    assert len(done) == STEPS and all(download.bytes == ONE for download in done)
-    assert 0 < max(most) <= LIMIT
-    weights = [path for path in hub.requests if path.endswith("safetensors")]
-    assert len(set(weights)) == STEPS
+        done = [*chain.from_iterable(pool.map(work, (locations[::2], locations[1::2])))]
+    assert [download.bytes for download in done] == [ONE] * STEPS
+    assert len({path for path in suite.requests if path.endswith("safetensors")}) == STEPS
     rolling.drop(locations)
-    assert sizes(Path(locations[0].folder).parent) == {} and mine.stat().st_size == LIMIT
+    assert sizes(locations[0]) == {} and mine.stat().st_size == LIMIT
 
 
-def test_what_was_used_makes_room_first_and_what_is_in_use_never_does(hub):
+def test_what_was_used_makes_room_first_and_what_is_in_use_never_does(suite):
     first, second, third, fourth = located()[:4]
-    for each in (first, second):
-        assert rolling.download(each)
+    for checkpoint in (first, second):
+        assert rolling.download(checkpoint)
     assert not rolling.download(third, wait=False)  # both are still to be used
     with rolling.held(second), rolling.held(first):  # the first is given back first
         assert not rolling.download(third, wait=False)
@@ -132,53 +233,51 @@ def test_what_was_used_makes_room_first_and_what_is_in_use_never_does(hub):
     assert not third.entry.complete.exists()
 
 
-KILLED = """
-from tests.checkpoints.test_rolling import located, rolling
-rolling.download(located()[0])
+KILLED = f"""
+from daskmetrics.checkpoints import locations, rolling
+from daskmetrics.checkpoints.locations import Location
+from daskmetrics.config import Model, Protocol
+limited = Model(**{ABOUT}, disk="{LIMIT}B", revisions="step0")
+rolling.download(locations.locate(limited).locations[0].rolling)
 """
 
 
-def test_a_killed_download_leaves_no_lock_and_no_half_of_a_file(hub, tmp_path):
-    hub.rate = 10_000  # it pauses for six seconds after the first block
-    process = subprocess.Popen(
-        [sys.executable, "-c", KILLED],
-        env={**hub.environment(tmp_path), "PYTHONPATH": str(Path.cwd())},
-    )
+def test_a_killed_download_leaves_no_lock_and_no_half_of_a_file(suite, tmp_path):
+    suite.rate = 10_000  # it pauses for six seconds after the first block
+    environment = {**suite.environment(tmp_path), "PYTHONPATH": str(Path.cwd())}
+    process = subprocess.Popen([sys.executable, "-c", KILLED], env=environment)
     checkpoint = located()[0]
-    while not list(Path(checkpoint.folder).rglob("*.incomplete")):
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    hub.rate = None
+    until_it_begins(checkpoint)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    suite.rate = None
     assert rolling.download(checkpoint)
     with rolling.held(checkpoint) as taken:
         assert taken.bytes == ONE
     assert not list(Path(checkpoint.folder).rglob("*.incomplete"))
 
 
-def test_a_worker_gets_the_reason_of_a_failed_download_and_can_ask_again(hub, monkeypatch):
+def test_a_worker_gets_the_reason_of_a_failed_download_and_can_ask_again(suite, monkeypatch):
     checkpoint = located()[0]
     monkeypatch.setattr(client, "TRIES", replace(client.TRIES, exceptions=1))
-    hub.faults.append(Fault("GET /org/suite/resolve", 1, status=503))
+    suite.faults.append(Fault("GET /org/suite/resolve", 1, status=503))
     with rolling.Downloads([checkpoint], print):
         with pytest.raises(DataError, match="could not be downloaded: the hub answers 503"):
             work([checkpoint])
         assert len(work([checkpoint])) == 1
 
 
-def test_a_worker_gets_the_reason_of_a_download_that_began_before_it_asked(hub, monkeypatch):
+def test_a_worker_gets_the_reason_of_a_download_that_began_before_it_asked(suite, monkeypatch):
     location, download, begun = located()[0], rolling.download, threading.Event()
-    wanted = Path(location.folder).parent / ".state" / f"{Path(location.folder).name}.wanted"
 
     def slow(*given):  # the driver has no lock yet
         begun.set()
-        while not wanted.is_file():
+        while not location.entry.wanted.is_file():
             time.sleep(0.01)
         return download(*given)
 
     monkeypatch.setattr(rolling, "download", slow)
-    hub.faults.append(Fault("resolve", 99, status=404))
+    suite.faults.append(Fault("resolve", 99, status=404))
     with rolling.Downloads([location], print) as downloads:
         downloads.expect([location])
         assert begun.wait(60)
@@ -186,35 +285,34 @@ def test_a_worker_gets_the_reason_of_a_download_that_began_before_it_asked(hub, 
             work([location])
 
 
-def test_a_download_stops_with_the_run(hub):
-    checkpoint, hub.rate = located()[0], 10_000
+def test_a_download_stops_with_the_run(suite):
+    checkpoint, suite.rate = located()[0], 10_000
     with rolling.Downloads([checkpoint], print) as downloads:
         downloads.expect([checkpoint])
-        while not list(Path(checkpoint.folder).rglob("*.incomplete")):
-            time.sleep(0.01)
+        until_it_begins(checkpoint)
     assert not any(thread.is_alive() for thread in downloads._threads)
     assert not checkpoint.entry.complete.exists()
 
 
-def test_a_limit_below_one_checkpoint_is_refused_before_anything_is_fetched(hub):
-    with pytest.raises(
-        ConfigError, match=r"'disk: 50kB' is less than one checkpoint: .* Give at least twice that"
-    ):
-        located(disk="50kB")
-    assert hub.sent == 0
-
-
-def test_a_folder_has_no_limit(tmp_path):
-    with pytest.raises(ConfigError, match="'disk' is for a hub id: leave it out"):
-        checkpoints.locate(Model(name="m", source=str(tmp_path), disk="1GB"))
-
-
-def test_a_hub_that_does_not_list_its_files_is_an_error(hub):
-    hub.faults.append(Fault("/tree/", 99, status=404))
-    with pytest.raises(
-        ConfigError, match=r"the hub did not list the files of org/suite at .* Run the same command"
-    ):
-        located()
+@pytest.mark.parametrize(
+    ("options", "fault", "message"),
+    [
+        (
+            {"disk": "50kB"},
+            None,
+            r"'disk: 50kB' is less than one checkpoint: .* Give at least twice that",
+        ),
+        ({"source": "."}, None, "'disk' is for a hub id: leave it out"),
+        ({}, Fault("/tree/", 99, status=404), "the hub did not list the files of org/suite at"),
+    ],
+)
+def test_a_limit_that_cannot_be_kept_is_refused_before_anything_is_fetched(
+    suite, options, fault, message
+):
+    suite.faults = [fault] if fault else []
+    with pytest.raises(ConfigError, match=message):
+        located(**options)
+    assert not any("resolve" in path for path in suite.requests)
 
 
 def record(**download):
@@ -229,64 +327,41 @@ def test_the_measured_rate_is_a_power_of_two_and_assumed_without_downloads():
     assert CostModel("cpu", 2.0**23).download_seconds(2.0**24) == 2.0
 
 
-def test_a_checkpoint_is_named_by_its_content_so_that_a_resumed_run_finds_it(hub):
-    before, after = located(), located()
-    assert before == after
-
-
 # an experiment whose disk is limited
 
 
-def prepared(**options):
-    about = {
-        "name": "m",
-        "source": "org/suite",
-        "depth": 2,
-        "width": 8,
-        "pooling": "mean",
-        **options,
-    }
-    plain = {"name": "x", "models": [about], "corpus": {"prompts": 4}, "tasks": ["stdlib:word"]}
+def prepared(*models):
+    plain = {"name": "x", "models": models, "corpus": {"prompts": 4}, "tasks": ["stdlib:word"]}
     return experiment.prepare(config.parse(plain))
 
 
-def test_a_limit_changes_no_key_and_makes_another_fetch_part_of_the_cost(hub):
-    limited, unlimited = prepared(disk=f"{LIMIT}B"), prepared()
+def test_a_limit_changes_no_key_and_makes_another_fetch_part_of_the_cost(suite, tmp_path):
+    limited, unlimited = prepared({**ABOUT, "disk": f"{LIMIT}B"}), prepared(ABOUT)
     assert limited.measure_keys == unlimited.measure_keys and limited.key == unlimited.key
     costs = [search.build_problem(each, each.suites).encode_cost for each in (limited, unlimited)]
     assert costs[0] - costs[1] == pytest.approx(ONE / DOWNLOAD_RATE, rel=1e-6)
     assert prefetch.downloads(limited) == [] and len(prefetch.downloads(unlimited)) == STEPS
+    rows = dict(preview(limited, RunFolder(tmp_path / "run")).rows)
+    assert rows["download"].endswith(f"m through {LIMIT}B of disk")
 
 
-def test_all_models_that_need_the_setting_are_named_at_once(hub, tmp_path):
-    branches = {
-        "main": {
-            name.replace("model.safetensors", "pytorch_model.bin"): d
-            for name, d in files(0).items()
-        }
-    }
-    hub.repositories = {"org/suite": branches, "org/other": branches}
-    models = [
-        {"name": n, "source": f"org/{n}", "revisions": "main", "depth": 2, "width": 8}
-        for n in ("suite", "other")
-    ]
+def test_all_models_that_need_the_setting_are_named_at_once(hub):
+    pickled = files(0)
+    pickled["pytorch_model.bin"] = pickled.pop("model.safetensors")
+    hub.repositories = {name: {"main": pickled} for name in ("org/suite", "org/other")}
+    models = [{**ABOUT, "name": name, "source": f"org/{name}"} for name in ("suite", "other")]
     with pytest.raises(
         ConfigError, match=r"(?s)'suite': .*set 'pickled: true'.*\n.*'other': .*set 'pickled: true'"
     ):
-        experiment.prepare(config.parse({"name": "x", "models": models}))
+        prepared(*models)
 
 
-def test_the_preview_says_that_the_disk_is_limited(hub, tmp_path):
-    rows = dict(preview(prepared(disk="1GB"), RunFolder(tmp_path / "run")).rows)
-    assert rows["download"].endswith("m through 1GB of disk")
-
-
-def test_a_download_before_a_run_is_tried_again_after_an_error_of_the_server(hub, monkeypatch):
-    monkeypatch.setattr(client, "TRIES", replace(client.TRIES, delay=0.01))
-    hub.faults.append(Fault("GET /org/suite/resolve", 2, status=503))
+def test_a_download_before_a_run_is_tried_again_after_an_error_of_the_server(suite, monkeypatch):
+    monkeypatch.setattr(client, "TRIES", replace(client.TRIES, exceptions=4))
+    suite.faults.append(Fault("GET /org/suite/resolve", 2, status=503))
     wanted = prefetch.checkpoint("org/suite", "step0", prefetch.FILES)
     assert list(prefetch.fetch([wanted])) == [(wanted, None)]
-    hub.faults.append(Fault("GET /org/suite/resolve", 9, status=404))
+    suite.faults.append(Fault("GET /org/suite/resolve", 9, status=404))
     wanted = prefetch.checkpoint("org/suite", "step1", prefetch.FILES)
     [(failed, reason)] = prefetch.fetch([wanted])
     assert failed.name == "org/suite@step1" and reason

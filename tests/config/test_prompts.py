@@ -9,18 +9,8 @@ from hypothesis import strategies as st
 from daskmetrics.config.prompts import Prompts, check_names, configured
 from daskmetrics.core.errors import ConfigError
 
-NAMES = [
-    "query",
-    "document",
-    "passage",
-    "STS",
-    "STS-query",
-    "STS12",
-    "STS12-query",
-    "Retrieval",
-    "NFCorpus-document",
-    "x",
-]
+NAMES = ["query", "document", "passage", "STS", "STS-query", "STS12", "STS12-query"]
+NAMES += ["Retrieval", "NFCorpus-document", "x"]
 
 
 @given(
@@ -32,47 +22,30 @@ NAMES = [
 def test_the_choice_is_that_of_mteb_and_sentence_transformers(
     names: set[str], default: str | None, task: tuple[str, str], role: str | None
 ) -> None:
-    get_prompt_name = pytest.importorskip(
-        "mteb.models.abs_encoder", reason="needs mteb"
-    ).get_prompt_name
+    mteb = pytest.importorskip("mteb.models.abs_encoder", reason="needs mteb")
     from mteb.types import PromptType
 
     # both roles are always there
     texts = {"query": "", "document": ""} | {name: f"<{name}>" for name in names}
     metadata = type("Metadata", (), {"name": task[0], "type": task[1]})
-    name = get_prompt_name(texts, metadata, PromptType(role) if role else None)
+    name = mteb.get_prompt_name(texts, metadata, PromptType(role) if role else None)
     expected = texts[name] if name else texts.get(default or "", "") if role is None else ""
     kind = {"STS": "sts", "Retrieval": "retrieval"}[task[1]]
     assert Prompts(texts, default).of(role, task[0], kind) == expected
 
 
-def test_one_prompt_is_for_all_texts() -> None:
+def test_one_prompt_is_for_all_texts_and_one_that_is_empty_is_none() -> None:
     prompts = configured("Instruct: ")
     assert {prompts.of(role) for role in ("query", "document", None)} == {"Instruct: "}
     assert prompts.of("query", "STS12", "sts") == "Instruct: "
+    empty = Prompts({"query": "", "document": ""})
+    assert (empty.as_dict(), empty.summary) == ({}, "none")
 
 
-def test_prompts_that_are_all_empty_are_none() -> None:
-    assert Prompts({"query": "", "document": ""}).as_dict() == {}
-    assert Prompts({"query": "", "document": ""}).summary == "none"
-    assert Prompts({"query": "a\nb"}).summary == r"query 'a\nb'"
-
-
-@pytest.mark.parametrize("name", ["querry", "STS13", "sts-passage", "documents"])
-def test_a_prompt_for_nothing_is_an_error(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"prompt '{name}'"):
-        check_names({name: "x"}, ["STS12"], ["sts"])
-
-
-def test_prompts_for_roles_tasks_and_kinds_are_known() -> None:
-    names = [
-        "query",
-        "passage",
-        "default",
-        "STS12",
-        "STS12-query",
-        "STS",
-        "sts",
-        "PairClassification-document",
-    ]
-    check_names(dict.fromkeys(names, "x"), ["STS12"], ["sts", "pair_classification"])
+def test_a_prompt_for_nothing_is_an_error() -> None:
+    known = ["query", "passage", "default", "STS12", "STS12-query", "STS", "sts"]
+    known += ["PairClassification-document"]
+    check_names(dict.fromkeys(known, "x"), ["STS12"], ["sts", "pair_classification"])
+    for name in ("querry", "STS13", "sts-passage", "documents"):
+        with pytest.raises(ConfigError, match=f"prompt '{name}'"):
+            check_names({name: "x"}, ["STS12"], ["sts"])

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from itertools import product
-
 import pytest
 
 from daskmetrics import config
@@ -11,18 +9,23 @@ from daskmetrics.core.errors import ConfigError
 BASE = {"name": "x", "models": [{"name": "a", "source": "somewhere"}]}
 
 
-def test_by_default_there_is_one_readout_and_it_is_the_default_one():
-    assert config.parse(BASE).readouts.names(depth=6) == ("",)
+def parsed(**readouts):
+    return config.parse({**BASE, "readouts": readouts}).readouts
 
 
-def test_readouts_are_the_product_of_what_is_listed_and_the_first_of_each_comes_first():
-    parts = {
-        "pooling": ["mean", "last", "cls", "max"],
-        "dimensions": ["all", 128, "pca32"],
-    }
-    names = config.parse({**BASE, "readouts": parts}).readouts.names(depth=6)
-    assert len(set(names)) == len(names) == len(list(product(*parts.values())))
-    assert names[:4] == ("mean", "mean,128d", "mean,pca32", "last")
+@pytest.mark.parametrize(
+    ("readouts", "names"),
+    [
+        ({}, ("",)),
+        ({"pooling": "last", "dimensions": 64}, ("last,64d",)),
+        (
+            {"pooling": ["mean", "last"], "dimensions": ["all", 128, "pca32"]},
+            ("mean", "mean,128d", "mean,pca32", "last", "last,128d", "last,pca32"),
+        ),
+    ],
+)
+def test_readouts_are_the_product_of_what_is_listed(readouts, names):
+    assert parsed(**readouts).names(depth=6) == names
 
 
 @pytest.mark.parametrize(
@@ -31,7 +34,6 @@ def test_readouts_are_the_product_of_what_is_listed_and_the_first_of_each_comes_
         ("mean(-4:)", "mean9-12"),
         ("mean(3:6)", "mean3-5"),
         ("mean(:)", "mean0-12"),
-        ("concat(3, 7)", "concat3+7"),
         ("concat(7,3)", "concat3+7"),
         ("concat(-1, 0)", "concat0+12"),
     ],
@@ -44,9 +46,7 @@ def test_layers_together_count_as_in_python(text, name):
     "text", ["mean(10:20)", "concat(3, 13)", "mean(-20:)", "concat(3, 3)", "mean(3:4)", "mean(5:3)"]
 )
 def test_layers_that_do_not_exist_are_refused_with_those_that_do(text):
-    with pytest.raises(
-        ConfigError, match=r"readouts.layers is not two or more different layers of 0\.\.\.12"
-    ):
+    with pytest.raises(ConfigError, match=r"two or more different layers of 0\.\.\.12"):
         Readouts(layers=[text]).names(depth=12)
 
 
@@ -63,19 +63,12 @@ def test_layers_that_do_not_exist_are_refused_with_those_that_do(text):
     ],
 )
 def test_what_is_not_a_part_of_a_readout_is_refused_and_named(part, value, message):
-    with pytest.raises(ConfigError) as caught:
-        config.parse({**BASE, "readouts": {part: value}})
-    assert message in str(caught.value)
-
-
-def test_a_single_value_stands_for_a_list_of_one():
-    given = config.parse({**BASE, "readouts": {"pooling": "last", "dimensions": 64}})
-    assert given.readouts.names(depth=3) == ("last,64d",)
+    with pytest.raises(ConfigError, match=message):
+        parsed(**{part: value})
 
 
 def test_a_model_may_have_readouts_of_its_own():
     own = {"name": "b", "source": "elsewhere", "readouts": {"pooling": ["cls"]}}
     first, second = config.parse({**BASE, "models": [*BASE["models"], own]}).models
     assert first.readouts is None
-    assert second.readouts is not None
     assert second.readouts.names(3) == ("cls",)

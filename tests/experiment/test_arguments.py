@@ -16,45 +16,38 @@ FRAME = pandas.DataFrame(
 REVIEWS = {"data": FRAME, "text": "body", "label": "stars"}
 
 
+def parsed(given=None, settings=(), folder=None, **arguments):
+    return configured(given, arguments, settings, folder)[0]
+
+
 def test_a_path_a_mapping_and_a_configuration_are_the_same(tmp_path):
     path = config.folder() / "demo.yaml"
-    parsed, folder = configured(path, {}, (), None)
-    assert configured(str(path), {}, (), None)[0] == configured(None, {}, (), None)[0] == parsed
-    assert (
-        configured(parsed.as_dict(), {}, (), None)[0]
-        == configured(parsed, {}, (), None)[0]
-        == parsed
-    )
+    demo, folder = configured(path, {}, (), None)
     assert folder.path == Path("runs/demo")
-    assert configured(parsed, {}, (), tmp_path)[1].path == tmp_path
+    for given in (str(path), None, demo.as_dict(), demo):
+        assert parsed(given) == demo
+    assert configured(demo, {}, (), tmp_path)[1].path == tmp_path
 
 
 def test_arguments_replace_what_the_file_says_and_settings_come_last():
-    arguments = {
-        "budget": 0.2,
-        "seed": 3,
-        "tasks": "stdlib:order",
-        "search": {"policy": "random"},
-    }
-    parsed, _ = configured(None, arguments, ["seed=4"], None)
-    assert (parsed.search.budget, parsed.search.policy, parsed.seed) == (0.2, "random", 4)
-    assert parsed.tasks == ("stdlib:order",)
-    assert parsed.models == configured(None, {}, (), None)[0].models
+    search = {"policy": "random"}
+    changed = parsed(settings=["seed=4"], budget=0.2, seed=3, tasks="stdlib:order", search=search)
+    assert (changed.search.budget, changed.search.policy, changed.seed) == (0.2, "random", 4)
+    assert changed.tasks == ("stdlib:order",)
+    assert changed.models == parsed().models
 
 
 def test_models_need_no_name_and_name_the_run():
-    parsed, folder = configured(
-        None, {"models": ["org/model-a", {"source": "b c", "layers": "blocks"}]}, (), None
-    )
-    assert [model.name for model in parsed.models] == ["model-a", "b-c"]
-    assert parsed.models[1].layers == "blocks"
+    models = ["org/model-a", {"source": "b c", "layers": "blocks"}]
+    named, folder = configured(None, {"models": models}, (), None)
+    assert [model.name for model in named.models] == ["model-a", "b-c"]
+    assert named.models[1].layers == "blocks"
     assert folder.path == Path("runs/model-a-and-1-model")
 
 
 def test_a_table_becomes_a_task_whose_key_is_its_content(tmp_path):
     def task(data, folder):
-        parsed, _ = configured(None, {"models": ["a"], "tasks": [data]}, (), tmp_path / folder)
-        return tasks.resolve(parsed.tasks)[0]
+        return tasks.resolve(parsed(folder=tmp_path / folder, models=["a"], tasks=[data]).tasks)[0]
 
     renamed = FRAME.rename(columns={"body": "text", "stars": "label"})
     first = task(REVIEWS, "one")
@@ -68,23 +61,21 @@ def test_a_table_becomes_a_task_whose_key_is_its_content(tmp_path):
 
 
 def test_tables_have_names_and_further_options(tmp_path):
-    given = [
-        REVIEWS,
-        REVIEWS,
-        {**REVIEWS, "name": "mine", "kind": "clustering"},
-        "stdlib:order",
-        Path("a.csv"),
-    ]
-    parsed, _ = configured(None, {"models": ["a"], "tasks": given}, (), tmp_path)
-    ends = [each.rpartition("/")[2] for each in parsed.tasks]
-    assert ends == [
+    clustering = {**REVIEWS, "name": "mine", "kind": "clustering"}
+    given = [REVIEWS, REVIEWS, clustering, "stdlib:order", Path("a.csv")]
+    names = parsed(folder=tmp_path, models=["a"], tasks=given).tasks
+    assert [name.rpartition("/")[2] for name in names] == [
         "texts.jsonl",
         "texts2.jsonl",
         "mine.jsonl(kind=clustering)",
         "stdlib:order",
         "file:a.csv",
     ]
-    assert tasks.resolve([parsed.tasks[2]])[0].kind == "clustering"
+    assert tasks.resolve([names[2]])[0].kind == "clustering"
+
+
+MISSPELT = {**REVIEWS, "text": "bodi"}
+UNKNOWN = {**REVIEWS, "lable": "stars"}
 
 
 @pytest.mark.parametrize(
@@ -98,14 +89,8 @@ def test_tables_have_names_and_further_options(tmp_path):
         ({"budget": 0.1, "search": {"budget": 0.2}}, "budget: the argument 'search' has one"),
         ({"tasks": [3]}, r"tasks\[0\]: got a int"),
         ({"tasks": 3}, "tasks: got int"),
-        (
-            {"tasks": ["stdlib:order", {**REVIEWS, "text": "bodi"}]},
-            r"Unknown column in tasks\[1\] .*Did you mean 'body'",
-        ),
-        (
-            {"tasks": [{**REVIEWS, "lable": "stars"}]},
-            r"Unknown key of tasks\[0\] 'lable'. Did you mean 'label'",
-        ),
+        ({"tasks": ["stdlib:order", MISSPELT]}, r"in tasks\[1\] .*Did you mean 'body'"),
+        ({"tasks": [UNKNOWN]}, r"key of tasks\[0\] 'lable'. Did you mean 'label'"),
         ({"tasks": [{"text": "body"}]}, r"tasks\[0\]: 'data' is a NoneType"),
         ({"tasks": [{**REVIEWS, "name": "a/b"}]}, r"tasks\[0\]: the name 'a/b' is not valid"),
         ({"tasks": [FRAME[:0]]}, r"tasks\[0\]: the table has no rows"),
@@ -114,5 +99,5 @@ def test_tables_have_names_and_further_options(tmp_path):
 )
 def test_errors_name_the_argument_and_nothing_is_written(arguments, message, tmp_path):
     with pytest.raises(ConfigError, match=message):
-        configured(None, arguments, (), tmp_path / "run")
+        parsed(folder=tmp_path / "run", **arguments)
     assert not list(tmp_path.rglob("*.jsonl"))

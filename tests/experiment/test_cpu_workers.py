@@ -15,8 +15,8 @@ from daskmetrics import config, experiment
 from daskmetrics.core.files import RunFolder
 from daskmetrics.experiment import _worker as worker
 from daskmetrics.tasks import _probes as probes
+from tests.models.architectures import DEPTH, SMALL, build
 
-WIDTH = 8
 TASKS = [
     "stdlib:package(probe=xgboost)",
     "stdlib:package(probe=lightgbm)",
@@ -49,33 +49,13 @@ def two_kinds() -> Iterator[Client]:
         yield client
 
 
-@pytest.fixture
-def narrow(minilm: Path, tmp_path: Path) -> Path:
-    """A model of random weights, whose vectors are so short that trees on them are quick."""
-    import torch
-    from transformers import AutoTokenizer, GPTNeoXConfig, GPTNeoXModel
-
-    torch.manual_seed(0)
-    tokenizer = AutoTokenizer.from_pretrained(minilm)
-    shape = {
-        "hidden_size": WIDTH,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 16,
-    }
-    GPTNeoXModel(GPTNeoXConfig(vocab_size=len(tokenizer), **shape)).save_pretrained(
-        tmp_path / "narrow"
-    )
-    tokenizer.save_pretrained(tmp_path / "narrow")
-    return tmp_path / "narrow"
-
-
 def test_trees_run_on_cpu_workers_beside_encoding(
-    two_kinds: Client, narrow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    two_kinds: Client, minilm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not any(map(any, map(probes.library_version, ("xgboost", "lightgbm")))):
         pytest.skip("needs the extra 'trees'")
-    model = {"name": "narrow", "source": str(narrow)}
+    narrow = build("gpt_neox", tmp_path / "narrow", minilm)  # trees on its vectors are quick
+    model = {"name": "narrow", "source": str(narrow), "layers": [0, DEPTH]}
     # less than they need, so that they go through files
     made = worker.EncodeSpec.__init__
     monkeypatch.setattr(made, "__defaults__", (*made.__defaults__[:-1], 10_000))
@@ -97,6 +77,7 @@ def test_trees_run_on_cpu_workers_beside_encoding(
     assert all(record.value.score > 1 / 12 for record in records)
     value = records[0].value
     assert value.protocol == prepared.protocols[prepared.checkpoints[0]].key
-    assert value.bytes == 2 * 480 * WIDTH * 4 and value.dimensions == WIDTH
+    width = SMALL["hidden_size"]
+    assert value.bytes == 2 * 480 * width * 4 and value.dimensions == width
     assert 3 < value.tokens <= prepared.config.protocol.max_length
     assert {"scikit-learn", "lightgbm"} <= value.versions.keys()

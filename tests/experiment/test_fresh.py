@@ -18,7 +18,6 @@ from daskmetrics.core.results import Scored
 from daskmetrics.execution import Record
 from daskmetrics.experiment import Display
 from daskmetrics.experiment import search as search
-from daskmetrics.planning.preview import preview
 from daskmetrics.report import Run
 from tests.experiment.test_search import Bench
 
@@ -31,46 +30,37 @@ def test_the_search_and_the_fresh_items_have_the_same_tasks_and_other_keys(prepa
     assert kept.numbers_key != prepared().numbers_key
     arm = kept.arms[0]
     assert kept.score_key(arm, kept.tasks[0]) != kept.score_key(arm, kept.fresh[0])
-
-
-def test_the_benchmark_is_refused_before_anything_starts(prepared):
     with pytest.raises(ConfigError, match="'mteb:STS12' cannot be divided"):
         prepared(tasks=["stdlib:order", "mteb:STS12"], search=FRESH)
 
 
-@pytest.mark.parametrize("share", [0.1, 0.3, 0.8, 1.0])
-def test_search_and_fresh_items_together_keep_within_the_budget(share):
-    divided = search.allotment(Budget(share=share), exhaustive=100.0, few=3.0, most=8.0)
-    assert divided.search + divided.reserved == pytest.approx(108.0 * share) == divided.total
-    assert 3.0 <= divided.reserved <= 8.0
-
-
-@pytest.mark.parametrize("most", [1.0, 50.0, 1000.0])
-def test_the_whole_budget_still_scores_every_cell(most):
-    divided = search.allotment(Budget(share=1.0), exhaustive=100.0, few=most / 2, most=most)
-    assert divided.search >= 100.0
+@pytest.mark.parametrize("share", [0.19, 0.3, 1.0])
+@pytest.mark.parametrize("most", [10.0, 50.0])
+def test_search_and_fresh_items_together_keep_within_the_budget(share, most):
+    divided = search.allotment(Budget(share=share), exhaustive=100.0, few=most / 5, most=most)
+    assert divided.search + divided.reserved == pytest.approx((100 + most) * share) == divided.total
+    assert most / 5 <= divided.reserved <= most
+    assert (divided.search >= 100.0) == (share == 1.0)  # it still scores every cell
 
 
 def test_a_budget_for_less_than_two_finalists_is_refused_with_the_one_that_is_needed():
+    def reserved(share):
+        return search.allotment(Budget(share=share), 100.0, few=10.0, most=10.0).reserved
+
     with pytest.raises(ConfigError, match=r"may spend only 11 s.*search\.budget=0\.19"):
-        search.allotment(Budget(share=0.1), exhaustive=100.0, few=10.0, most=10.0)
-    assert (
-        search.allotment(Budget(share=0.19), exhaustive=100.0, few=10.0, most=10.0).reserved == 10.0
-    )
+        reserved(0.1)
+    assert reserved(0.19) == 10.0
 
 
-def test_the_dry_run_counts_the_fresh_items(prepared, tmp_path):
+def test_the_cells_that_are_left_include_the_fresh_items(prepared):
     plain, kept = prepared(search={**FRESH, "confirm": "leader"}), prepared(search=FRESH)
     problems = [search.build_problem(each, each.suites) for each in (plain, kept)]
-    assert search.cells_left(kept, (), problems[1]) > search.cells_left(plain, (), problems[0])
+    left = search.cells_left(kept, (), problems[1])
+    assert left > search.cells_left(plain, (), problems[0])
     arm, task = kept.arms[0], kept.fresh[0]
     cell = str(Cell(arm, task.name))
     record = Record(kept.score_key(arm, task), cell, "fresh", "ok", Scored(0.5, 0.1))
-    left = search.cells_left(kept, (), problems[1])
     assert search.cells_left(kept, (record,), problems[1]) == left - 1
-    assert "30% of the items are kept back from it, for the finalists" in preview(
-        kept, RunFolder(tmp_path)
-    ).as_text(200)
 
 
 def recorded(problem, means, noise):
@@ -93,33 +83,25 @@ def decided(prepared):
     bench = Bench(prepared(search=FRESH))
     bench.drive(slots=1)
     best = bench.learner.recommendation()
-    problem = search.fresh_problem(bench.search.experiment)
-    return problem, replace(best, credible=(best.arm,))
+    return search.fresh_problem(bench.search.experiment), replace(best, credible=(best.arm,))
 
 
 def test_finalists_are_the_leader_its_rivals_and_the_default_arm(decided):
     problem, best = decided
+
+    def chosen(*rivals, remaining=np.inf):
+        unsure = replace(best, credible=(best.arm, *rivals))
+        arms, cost = search.finalists(unsure, {}, problem, remaining)
+        assert arms[0] == best.arm and len(arms) >= 2
+        assert 0 < cost <= search._dearest(problem, len(arms)) * (1 + 1e-9)
+        return arms
+
     others = [arm for arm in problem.arms if arm not in (best.arm, best.default.arm)]
-    chosen, cost = search.finalists(
-        replace(best, credible=(best.arm, *others[:2])), {}, problem, np.inf
-    )
-    assert (
-        chosen
-        == (best.arm, others[0], *dict.fromkeys([best.default.arm, others[1]]))[: len(chosen)]
-    )
-    assert set(chosen) == {best.arm, best.default.arm, *others[:2]}
-    assert 0 < cost <= search._dearest(problem, len(chosen)) * (1 + 1e-9)
-
-
-def test_a_sure_search_still_has_a_rival_and_five_finalists_are_the_most(decided):
-    problem, best = decided
-    chosen, _ = search.finalists(best, {}, problem, np.inf)
-    assert chosen[0] == best.arm and len(chosen) >= 2
-    everyone = tuple(problem.arms)
-    assert (
-        len(search.finalists(replace(best, credible=everyone), {}, problem, np.inf)[0])
-        == search.FINALISTS
-    )
+    assert chosen(*others[:2])[1] == others[0]
+    assert set(chosen(*others[:2])) == {best.arm, best.default.arm, *others[:2]}
+    assert best.default.arm in chosen()  # a sure search still has a rival
+    assert len(chosen(*others)) == search.FINALISTS
+    assert chosen(*others, remaining=0.0) == (best.arm, others[0])  # a small rest of the budget
 
 
 def test_arms_that_paired_differences_cannot_tell_apart_are_finalists(decided):
@@ -131,19 +113,13 @@ def test_arms_that_paired_differences_cannot_tell_apart_are_finalists(decided):
     assert chosen[:2] == (best.arm, tied) and set(chosen) <= {best.arm, tied, best.default.arm}
 
 
-def test_a_small_rest_of_the_budget_pays_for_two_finalists(decided):
-    problem, best = decided
-    chosen, _ = search.finalists(replace(best, credible=tuple(problem.arms)), {}, problem, 0.0)
-    assert len(chosen) == 2 and chosen[0] == best.arm
-
-
 @pytest.mark.slow
 def test_a_run_reports_its_finalists_on_fresh_items_and_resumes_with_nothing_to_do(
-    prepared, tmp_path
+    prepared, tmp_path, client
 ):
-    changes = {"search": FRESH, "metrics": ["anisotropy"], "cluster": {"workers": 2}}
+    whole = prepared(search=FRESH, metrics=[])
     folder = RunFolder(tmp_path / "run")
-    experiment.run(prepared(**changes), folder, Display())
+    experiment.run(whole, folder, Display(), client)
     run = Run(folder.path)
     found = fresh_items(run)
     assert run.result and found and len(found.finalists) == len(run.result.fresh) >= 2
@@ -151,6 +127,5 @@ def test_a_run_reports_its_finalists_on_fresh_items_and_resumes_with_nothing_to_
     assert {record.value.n for record in run.records if record.kind == "fresh"} == {150, 144}
     assert {record.value.n for record in run.records if record.kind == "score"} == {350, 336}
     assert run.result.spent <= run.result.budget <= run.result.exhaustive
-    assert all(each.lead and each.lead.paired for each in found.finalists[1:])
-    again = experiment.run(prepared(**changes), folder, Display())
-    assert again.nothing_to_do
+    assert all(finalist.lead and finalist.lead.paired for finalist in found.finalists[1:])
+    assert experiment.run(whole, folder, Display()).nothing_to_do

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from daskmetrics import training
 from daskmetrics.core.events import measures_nothing
 from daskmetrics.core.files import RunFolder
@@ -29,12 +31,16 @@ def test_each_checkpoint_is_measured_as_soon_as_it_is_trained(prepared, tmp_path
     ]
 
 
-def test_revisions_on_disk_are_not_trained_again(prepared, tmp_path):
-    experiment = prepared(models=[{"name": "b", "train": {"width": 8, "depth": 1, "steps": 2}}])
+def test_only_what_is_compared_and_not_on_disk_is_trained(prepared, tmp_path):
+    model = {"name": "b", "train": {"width": 8, "depth": 1, "steps": 4}}
+    experiment = prepared(models=[{**model, "revisions": ["step1"]}])
+    names = [unit.name for unit in measure.units(experiment, RunFolder(tmp_path), [])]
+    assert names == ["b@step0", "b@step1", "b@step1"]
     suite = experiment.trainings["b"]
     training.train_to(suite.recipe, suite.folder, "step0")
-    units = measure.units(experiment, RunFolder(tmp_path), [])
-    assert [unit.name for unit in units if unit.kind == "train"] == ["b@step1", "b@step2"]
+    units = measure.units(prepared(models=[model]), RunFolder(tmp_path), [])
+    trained = [unit.name for unit in units if unit.kind == "train"]
+    assert trained == ["b@step1", "b@step2", "b@step4"]
     assert next(unit.requires for unit in units if unit.kind == "measure") == ()
 
 
@@ -44,39 +50,21 @@ def test_a_recorded_revision_that_is_missing_on_disk_is_trained_again(prepared, 
     after = measure.units(experiment, RunFolder(tmp_path), [done(before[0])])
     assert after[0].name == before[0].name
     assert after[0].key != before[0].key
-    assert [unit.key for unit in before if unit.kind == "measure"] == [
-        unit.key for unit in after if unit.kind == "measure"
-    ]
-
-
-def test_only_revisions_up_to_the_last_compared_one_are_trained(prepared, tmp_path):
-    model = {"name": "b", "train": {"width": 8, "depth": 1, "steps": 4}, "revisions": ["step1"]}
-    units = measure.units(prepared(models=[model]), RunFolder(tmp_path), [])
-    assert [(unit.kind, unit.name) for unit in units] == [
-        ("train", "b@step0"),
-        ("train", "b@step1"),
-        ("measure", "b@step1"),
-    ]
+    keys = [[unit.key for unit in units if unit.kind == "measure"] for units in (before, after)]
+    assert keys[0] == keys[1]
 
 
 def test_each_unit_names_the_checkpoint_that_its_worker_probably_measures_next(prepared, tmp_path):
     """Keys do not depend on it, and it is one checkpoint at most."""
-    experiment = prepared(cluster={"workers": 2})
+    experiment = prepared(cluster={"workers": 2, "unit_minutes": 2})
     units = measuring(experiment, tmp_path)
+    assert {unit.timeout for unit in units} == {120.0}
     specs = [unit.args[0] for unit in units]
-    assert [spec.following for spec in specs] == [spec.location for spec in specs[2:]] + [
-        None,
-        None,
-    ]
+    following = [spec.following for spec in specs]
+    assert following == [*(spec.location for spec in specs[2:]), None, None]
     again = measuring(experiment, tmp_path, [done(units[2])])
     assert again[0].args[0].following == specs[3].location
     assert [unit.key for unit in again] == [unit.key for unit in units]
-
-
-def test_every_unit_has_the_configured_timeout(prepared, tmp_path):
-    experiment = prepared(cluster={"unit_minutes": 2})
-    assert {unit.timeout for unit in measure.units(experiment, RunFolder(tmp_path), [])} == {120.0}
-    assert {unit.timeout for unit in measure.units(prepared(), RunFolder(tmp_path), [])} == {None}
 
 
 def test_nothing_is_loaded_without_metrics(prepared, tmp_path):
@@ -95,15 +83,9 @@ def test_metrics_that_are_recorded_are_not_missing(prepared, tmp_path):
     unit = measuring(experiment, tmp_path)[0]
     assert [metric.name for metric in unit.args[0].missing.values()] == ["curvature", "anisotropy"]
     layers = unit.args[0].layers
-    rows = ((0.5, 0.5),) * len(layers)
-    value = Measured(
-        layers,
-        ("curvature", "anisotropy"),
-        rows,
-        rows,
-        status=((1, 1),) * len(layers),
-        metrics=tuple(experiment.metric_keys),
-        states=unit.args[0].states_key,
-    )
+    rows, status = ((0.5, 0.5),) * len(layers), ((1, 1),) * len(layers)
+    value = Measured(layers, ("curvature", "anisotropy"), rows, rows, status)
+    keys = tuple(experiment.metric_keys)
+    value = replace(value, metrics=keys, states=unit.args[0].states_key)
     known = Record("of other metrics", unit.name, "measure", "ok", value)
     assert measuring(experiment, tmp_path, [known])[0].args[0].missing == {}

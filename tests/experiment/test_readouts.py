@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import csv
-from pathlib import Path
-
 import numpy as np
 import pytest
+from sentence_transformers.base.modules import Normalize
+from sentence_transformers.sentence_transformer.modules import Pooling
 
 import daskmetrics as dm
 from daskmetrics import store
@@ -13,41 +12,18 @@ from daskmetrics.core.names import Arm, Suite, seed_of
 from daskmetrics.experiment import search as search
 from daskmetrics.store import Axis, Template
 from daskmetrics.tasks import resolve
+from tests.embedders import WIDTH, network_of, save
+from tests.experiment.test_direct import reviews
 from tests.stored import read_block
 
-READOUTS = {
-    "pooling": ["protocol", "last"],
-    "dimensions": ["all", 8],
-}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from tests.embedders import build
-
-    return build("e5", tmp_path_factory.mktemp("e5"))
-
-
-@pytest.fixture(scope="module")
-def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path, words = tmp_path_factory.mktemp("reviews") / "reviews.csv", ("good", "poor", "odd")
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["text", "label"])
-        for number in range(60):
-            writer.writerow(
-                [f"{words[number % 3]} thing, number {number * number}", words[number % 3]]
-            )
-    return path
+MODEL = {"name": "a", "train": {"width": 16, "depth": 2, "steps": 4}}
 
 
 def test_keys_of_default_arms_and_stores_are_those_from_before_there_were_readouts():
     axis = Axis(("a",), ("",), ("",))
     template = Template((Suite("m", ("main",), (0, 1), 1),), axis, axis, "meaning", {})
-    assert (
-        store.score_key(3, "encode", Arm("m", "main", 1), 0, "corpus")
-        == "195d53d59fa760e677de5359e6b9715a"
-    )
+    score_key = store.score_key(3, "encode", Arm("m", "main", 1), 0, "corpus")
+    assert score_key == "195d53d59fa760e677de5359e6b9715a"
     assert template.key == "098355ecc7359808f3f8e4c9ac5f029a"
     assert "readouts" not in str(template.as_json())
 
@@ -72,20 +48,11 @@ def test_only_a_readout_that_is_fitted_depends_on_the_corpus(prepared):
 @pytest.mark.parametrize(
     ("readouts", "message"),
     [
-        (
-            {"dimensions": [17]},
-            "Model 'a': Readout '17d' keeps 17 dimensions, but vectors have 16: keep fewer",
-        ),
+        ({"dimensions": [17]}, "'a': Readout '17d' keeps 17 dimensions, but vectors have 16"),
         ({"dimensions": ["pca16"]}, "a corpus of 16 texts.*Set corpus.prompts to 17 or more"),
-        (
-            {"pooling": ["as_shipped"]},
-            "Model 'a' is to be read with 'pooling: as_shipped', but it ships none",
-        ),
-        ({"layers": ["concat(0, 2)"]}, "Model 'b'.*is not two or more different layers of 0...1"),
-        (
-            {"layers": ["mean(:)"]},
-            r"'mean0\+1' of model 'b' reads layers \[0\], which are not among",
-        ),
+        ({"pooling": ["as_shipped"]}, "'a' is to be read with 'pooling: as_shipped', but it ships"),
+        ({"layers": ["concat(0, 2)"]}, "'b'.*is not two or more different layers of 0...1"),
+        ({"layers": ["mean(:)"]}, r"'mean0\+1' of model 'b' reads layers \[0\], which are not"),
     ],
 )
 def test_what_is_impossible_is_refused_with_the_remedy_before_anything_starts(
@@ -93,9 +60,6 @@ def test_what_is_impossible_is_refused_with_the_remedy_before_anything_starts(
 ):
     with pytest.raises(ConfigError, match=message):
         prepared(readouts=readouts)
-
-
-MODEL = {"name": "a", "train": {"width": 16, "depth": 2, "steps": 4}}
 
 
 def test_encoding_is_paid_once_and_scoring_follows_the_dimensions(prepared):
@@ -109,42 +73,48 @@ def test_encoding_is_paid_once_and_scoring_follows_the_dimensions(prepared):
     assert problem.arms[problem.default_arms[0]] == Arm("a", "step4", 2)
 
 
-def test_a_budget_that_pays_for_no_score_is_refused_with_the_least_that_does(prepared):
-    least = prepared(models=[MODEL], tasks=["stdlib:order"], search={"budget": 0.001})
-    with pytest.raises(
-        ConfigError,
-        match=r"a single score, with its encoding, takes [\d.]+%.* search\.budget=0\.\d+",
-    ):
-        search.check(least)
-    search.check(prepared(models=[MODEL], tasks=["stdlib:order"], search={"budget": 0.3}))
+PROMPTS = {"query": "query: ", "document": "passage: ", "other": "text: "}
 
 
-def test_a_run_scores_what_each_readout_gives_and_the_same_as_here_and_now(
-    folder, reviews, tmp_path, client
-):
-    readouts = {**READOUTS, "layers": ["each", "concat(1, 3)"]}
-    models, corpus = [{"name": "model", "source": str(folder)}], {"prompts": 256}
+def test_a_run_scores_what_each_readout_gives_and_the_same_as_here_and_now(tmp_path, client):
+    modules = [Pooling(WIDTH, "mean"), Normalize()]
+    network = network_of("e5", tmp_path / "network")
+    prompts = {"prompts": PROMPTS, "default_prompt_name": "other"}
+    folder = save(tmp_path / "model", network, modules, **prompts)
+    data = reviews(tmp_path / "reviews.csv", 60)
+    readouts = {
+        "pooling": ["protocol", "last"],
+        "dimensions": ["all", 8],
+        "layers": ["each", "concat(1, 3)"],
+    }
     run = dm.run(
-        models=models, tasks=[f"file:{reviews}"], budget=1.0, client=client, folder=tmp_path / "run",
-        readouts=readouts, corpus=corpus, metrics=["prompt_entropy"],
-    )  # fmt: skip
+        models=[{"name": "model", "source": str(folder)}],
+        tasks=[f"file:{data}(text=body, label=stars)"],
+        budget=1.0,
+        client=client,
+        folder=tmp_path / "run",
+        readouts=readouts,
+        corpus={"prompts": 64},
+        metrics=["prompt_entropy"],
+    )
+    protocol = store.open_tree(run.folder.store).attrs["protocols"]["model"]
+    assert (protocol["prompts"], protocol["shipped"]["steps"]) == (PROMPTS, ["normalize"])
+
     (task,) = run.tasks
     scored = {arm: values[task].score for arm, values in run.recorded.items()}
     assert len(scored) == 4 * 4 + 4
-    board = dm.layers(folder, reviews, readouts=readouts)
-    assert {str(each.arm).partition("/")[2]: each.mean for each in board.arms} == {
-        str(arm).partition("/")[2]: score for arm, score in scored.items()
-    }
+    board = dm.layers(folder, data, "body", "stars", readouts=readouts)
+    means = {str(row.arm).partition("/")[2]: row.mean for row in board.arms}
+    assert means == {str(arm).partition("/")[2]: score for arm, score in scored.items()}
     widths = {arm.readout: values[task].dimensions for arm, values in run.recorded.items()}
     assert (widths["last"], widths["8d"], widths["concat1+3"]) == (32, 8, 64)
-    block = read_block(tmp_path / "run" / "store.zarr", "scores", next(iter(scored)).checkpoint)
+    block = read_block(run.folder.store, "scores", next(iter(scored)).checkpoint)
     assert np.sort(block.values[:, 0]).tolist() == sorted(scored.values())
-    (own,), best = resolve([f"file:{reviews}"]), run.best()
+
+    (own,), best = resolve([f"file:{data}(text=body, label=stars)"]), run.best()
+    seed = seed_of("score", own.key, run.config["seed"])
     with best.load() as encoder:
-        again = own.evaluate(
-            encoder.encode(own.texts()), seed_of("score", own.key, run.config["seed"])
-        )
-    assert again.value == scored[best.arm]
+        assert own.evaluate(encoder.encode(own.texts()), seed).value == scored[best.arm]
     read = next(iter(run.recorded.values()))[task].reading
     assert (read.texts, read.layer) == (60, 3) and read.seconds > 0
     assert run.cost_of(Arm("model", "main", 3)).texts_per_second > 0

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,6 @@ from daskmetrics import store
 from daskmetrics.core.events import (
     RunStarted,
     StorePlan,
-    UnitsRetried,
     from_json,
     latest,
     to_json,
@@ -34,41 +34,19 @@ def test_a_failed_checkpoint_has_its_status_and_no_number(prepared):
     experiment = prepared()
     suite = experiment.suites[0]
     lost, fine, never = suite.checkpoints()[:3]
-    values = [[1.0] * len(experiment.metrics)] * len(suite.layers)
-    status = [[1] * len(experiment.metrics)] * len(suite.layers)
+    shape = len(suite.layers), len(experiment.metrics)
+    values, status = np.ones(shape).tolist(), np.ones(shape, int).tolist()
     good = Measured(suite.layers, ("a",) * len(experiment.metrics), values, values, status)
-    blocks = store.metric_blocks(
-        run._plan(experiment),
-        [
-            Record(
-                experiment.measure_keys[lost],
-                str(lost),
-                "measure",
-                "quarantined",
-                reason="its worker died",
-            ),
-            Record(experiment.measure_keys[fine], str(fine), "measure", "ok", value=good),
-            Record("another configuration", str(never), "measure", "ok", value=good),
-        ],
-    )
+    keys = experiment.measure_keys
+    records = [
+        Record(keys[lost], str(lost), "measure", "quarantined", reason="its worker died"),
+        Record(keys[fine], str(fine), "measure", "ok", value=good),
+        Record("another configuration", str(never), "measure", "ok", value=good),
+    ]
+    blocks = store.metric_blocks(run._plan(experiment), records)
     assert set(blocks) == {lost, fine}
     assert (blocks[lost].status == Status.QUARANTINED).all() and np.isnan(blocks[lost].values).all()
     assert (blocks[fine].status == Status.OK).all() and (blocks[fine].values == 1).all()
-
-
-def test_scores_are_at_their_layer_and_task(prepared):
-    experiment = prepared()
-    arm, task = Arm("a", "step1", 2), experiment.tasks[1]
-    value = Scored(0.5, 0.1, n=9)
-    record = Record(experiment.score_key(arm, task), "", "score", "ok", value=value)
-    undefined = Record(experiment.score_key(replace(arm, layer=0), task), "", "score", "nan")
-    blocks = store.score_blocks(run._plan(experiment), [record, undefined])
-    (block,) = blocks.values()
-    assert set(blocks) == {Checkpoint("a", "step1")}
-    assert block.values[2, 1] == 0.5
-    assert np.isnan(block.values[0, 1])
-    assert block.status[:3, 1].tolist() == [Status.NAN, Status.MISSING, Status.OK]
-    assert np.count_nonzero(block.status) == 2
 
 
 def test_scores_are_in_the_store_while_the_run_goes_on_and_after_a_kill(prepared, folder):
@@ -85,15 +63,16 @@ def test_scores_are_in_the_store_while_the_run_goes_on_and_after_a_kill(prepared
         return read_block(folder.store, "scores", checkpoint)
 
     first = record(2, 1, status="ok", value=Scored(0.5, 0.1))
-    failed = record(0, 1, status="error", reason="no")
+    failed = record(0, 1, status="nan")
     last = record(1, 0, status="ok", value=Scored(0.25, 0.1))
     with Journal(folder.journal, folder.lock) as journal:
         run._lay_out(plan, folder, journal)
         with run._ScoreWriter(folder.store, plan, []) as scores:
             scores.add(first)
             scores.add(failed)
-        assert stored().values[2, 1] == 0.5
-        assert stored().status[:3, 1].tolist() == [Status.ERROR, Status.MISSING, Status.OK]
+        assert stored().values[2, 1] == 0.5 and np.isnan(stored().values[0, 1])
+        assert stored().status[:3, 1].tolist() == [Status.NAN, Status.MISSING, Status.OK]
+        assert np.count_nonzero(stored().status) == 2
         journal.append(first, failed, last)  # killed before it wrote the last one
         records = list(journal.records())
         laid_out = latest(journal.entries, StorePlan)
@@ -104,19 +83,11 @@ def test_scores_are_in_the_store_while_the_run_goes_on_and_after_a_kill(prepared
         (found,) = store.verify(folder.store, laid_out, records[:-1], finished=False)
         assert found.kind is store.DamageKind.UNVOUCHED
         # its driver writes three files one after the other
-        [status] = [
-            file for file in (folder.store / "a/scores_status/c").rglob("*") if file.is_file()
-        ]
+        [status] = filter(Path.is_file, (folder.store / "a/scores_status/c").rglob("*"))
         status.rename(folder.path / "written")
         assert store.verify(folder.store, laid_out, records, finished=False)
         threading.Timer(0.05, (folder.path / "written").rename, [status]).start()
         assert not store.verify(folder.store, laid_out, records, finished=False)
-
-
-def test_a_plan_is_restored_from_the_journal(prepared):
-    plan = run._plan(prepared())
-    entry = from_json(json.loads(json.dumps(to_json(plan))))
-    assert latest([replace(plan, version=0), entry, UnitsRetried([])], StorePlan) == plan
 
 
 def test_the_plan_is_recorded_once_for_each_store(prepared, folder):
@@ -125,6 +96,8 @@ def test_the_plan_is_recorded_once_for_each_store(prepared, folder):
         for _ in range(3):
             run._lay_out(plan, folder, journal)
         assert list(map(type, journal.entries)) == [StorePlan]
+        restored = from_json(json.loads(json.dumps(to_json(journal.entries[0]))))
+        assert restored == journal.entries[0]
         (folder.store / "a" / "metrics" / "zarr.json").write_text("{}")
         run._lay_out(plan, folder, journal)
         assert list(map(type, journal.entries)) == [StorePlan, StorePlan]
@@ -136,12 +109,7 @@ def test_the_plan_is_recorded_once_for_each_store(prepared, folder):
 
 @pytest.mark.parametrize(
     ("cluster", "width", "trained", "workers"),
-    [
-        ({}, 16, False, 1),
-        ({"workers": 2}, 16, False, 2),
-        ({}, 8192, False, 2),
-        ({}, 16, True, 2),
-    ],
+    [({}, 16, False, 1), ({"workers": 2}, 16, False, 2), ({}, 8192, False, 2), ({}, 16, True, 2)],
     ids=["small", "as configured", "large", "training"],
 )
 def test_a_small_run_starts_one_worker_and_decides_as_configured(

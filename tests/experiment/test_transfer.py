@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -13,7 +14,6 @@ import pytest
 from daskmetrics import config, experiment
 from daskmetrics.bandit import Learner, policy_named
 from daskmetrics.core.errors import DataError
-from daskmetrics.core.events import SearchEnded
 from daskmetrics.core.files import RunFolder
 from daskmetrics.execution import Journal, Record, Settings
 from daskmetrics.execution.journal import read
@@ -24,23 +24,30 @@ from daskmetrics.experiment import transfer as transfer
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error:::daskmetrics")  # the benchmark's own
 LAYERS = (0, 3, 6)
+Prepare = Callable[..., experiment.Experiment]
 
 
-def prepared(local: ModuleType, minilm: Path, **changes: object) -> experiment.Experiment:
-    wanted = {
-        "name": "exchange",
-        "models": [{"name": "minilm", "source": str(minilm), "layers": list(LAYERS)}],
-        "corpus": {"prompts": 8},
-        "metrics": ["anisotropy"],
-        "tasks": [
-            f"mteb:{local.PLACES['LocalSTS']}",
-            f"mteb:{local.PLACES['LocalPairs']}",
-            "stdlib:closeness",
-        ],
-        "search": {"policy": "sweep", "budget": 1.0},
-        "cluster": {"workers": 1},
-    }
-    return experiment.prepare(config.parse({**wanted, **changes}))
+@pytest.fixture(scope="module")
+def prepared(local_mteb: ModuleType, minilm: Path) -> Prepare:
+    """Prepares a run on these tasks, of the local benchmark where they begin with ``mteb:``."""
+
+    def prepare(*tasks: str, **changes: object) -> experiment.Experiment:
+        places = {f"mteb:{name}": f"mteb:{place}" for name, place in local_mteb.PLACES.items()}
+        wanted = {
+            "name": "exchange",
+            "models": [{"name": "minilm", "source": str(minilm), "layers": list(LAYERS)}],
+            "corpus": {"prompts": 8},
+            "metrics": [],
+            "tasks": [places.get(task, task) for task in tasks],
+            "search": {"policy": "sweep", "budget": 1.0, "reward": "mean"},
+            "cluster": {"workers": 1},
+        }
+        return experiment.prepare(config.parse({**wanted, **changes}))
+
+    return prepare
+
+
+ALL = ("mteb:LocalSTS", "mteb:LocalPairs", "stdlib:closeness")
 
 
 def scores(folder: RunFolder) -> dict[str, Record]:
@@ -48,79 +55,60 @@ def scores(folder: RunFolder) -> dict[str, Record]:
     return {record.name: record for record in records if record.kind == "score"}
 
 
-@pytest.fixture(scope="module")
-def first(
-    local_mteb: ModuleType, minilm: Path, tmp_path_factory: pytest.TempPathFactory
-) -> RunFolder:
-    folder = RunFolder(tmp_path_factory.mktemp("exchange") / "first")
-    experiment.run(prepared(local_mteb, minilm), folder, Display())
-    return folder
+def score_without_workers(prepared: experiment.Experiment, run: RunFolder) -> Learner:
+    """A search whose scores are all recorded; one that is not would need a worker."""
+    problem = search.build_problem(prepared, prepared.suites)
+    learner = Learner(problem, policy_named("sweep"), budget=1.0, window=9, seed=0)
+    with Journal(run.journal, run.lock) as journal:
+        loop = Loop(search.SearchSource(prepared, learner, "key", run.path), journal, Settings())
+        # decisions are written a moment after they are made
+        assert [*loop.step(0.0), *loop.step(1.0)] == [] and loop.done
+    return learner
 
 
-def test_results_are_exported_in_mtebs_layout_and_imported_again(
-    first: RunFolder,
-    local_mteb: ModuleType,
-    minilm: Path,
-    tmp_path: Path,
+def test_results_are_exported_in_mtebs_layout_and_imported_again_at_no_cost(
+    prepared: Prepare, tmp_path: Path
 ) -> None:
     import mteb
     from mteb.models import ModelMeta
 
+    whole, first = prepared(*ALL), RunFolder(tmp_path / "first")
+    experiment.run(whole, first, Display())
     own = scores(first)
     assert len(own) == 3 * len(LAYERS) and all(record.ok for record in own.values())
     assert not first.embeddings.exists()
-    written, others = transfer.to_mteb(first, tmp_path / "out")
-    assert (written, others) == (2 * len(LAYERS), len(LAYERS))
+    assert transfer.to_mteb(first, tmp_path / "out") == (2 * len(LAYERS), len(LAYERS))
 
     cache = mteb.ResultCache(tmp_path / "out")
-    (protocol,) = {each.key[:12] for each in prepared(local_mteb, minilm).protocols.values()}
+    (protocol,) = {each.key[:12] for each in whole.protocols.values()}
     for layer in LAYERS:
         keywords = {"layer": layer, "protocol": protocol}
         meta = ModelMeta.create_empty(
             {"name": "local/minilm", "revision": "main", "experiment_kwargs": keywords}
         )
         for task in ("LocalSTS", "LocalPairs"):
-            there = cache.load_task_result(task, meta)
-            assert there is not None
-            assert there.get_score() == pytest.approx(
-                own[f"minilm@main/{layer}:mteb:{task}"].value.score, abs=1e-6
-            )
+            result = cache.load_task_result(task, meta)
+            score = own[f"minilm@main/{layer}:mteb:{task}"].value.score
+            assert result is not None and result.get_score() == pytest.approx(score, abs=1e-6)
         loaded = cache.load_results(
             models=[meta], tasks=["LocalSTS"], load_experiments="match_kwargs"
         )
         assert [result.task_names for result in loaded.model_results] == [["LocalSTS"]]
 
-    second = RunFolder(tmp_path / "second")
-    again = prepared(local_mteb, minilm)
-    counts = transfer.import_results(again, second, tmp_path / "out")
+    second, both = RunFolder(tmp_path / "second"), prepared(*ALL[:2])
+    counts = transfer.import_results(both, second, tmp_path / "out")
     assert dataclasses.astuple(counts) == (2 * len(LAYERS), 0, 0, 0, 0, 0, 0, "")
-    assert transfer.import_results(again, second, tmp_path / "out").known == 2 * len(LAYERS)
-    experiment.run(again, second, Display())
-    there = scores(second)
-    for name, record in there.items():
+    assert transfer.import_results(both, second, tmp_path / "out").known == 2 * len(LAYERS)
+    for name, record in scores(second).items():
         assert record.value.score == pytest.approx(own[name].value.score, abs=1e-6)
-        assert (record.worker == "imported") == ("mteb:" in name)
-    best = [
-        entry
-        for folder in (first, second)
-        for entry in read(folder.journal)
-        if isinstance(entry, SearchEnded)
-    ]
-    assert best[0].best["arm"] == best[1].best["arm"]
+        assert record.worker == "imported"
+    score_without_workers(both, second)
 
-
-def test_other_results_are_left_out_and_counted(
-    first: RunFolder,
-    local_mteb: ModuleType,
-    minilm: Path,
-    tmp_path: Path,
-) -> None:
-    transfer.to_mteb(first, tmp_path / "out")
-    other = prepared(local_mteb, minilm, protocol={"pooling": "last"})
+    other = prepared(*ALL, protocol={"pooling": "last"})
     counts = transfer.import_results(other, RunFolder(tmp_path / "other"), tmp_path / "out")
     assert (counts.new, counts.other_protocol) == (0, 2 * len(LAYERS))
-    fewer = prepared(local_mteb, minilm, tasks=[f"mteb:{local_mteb.PLACES['LocalSTS']}"])
-    counts = transfer.import_results(fewer, RunFolder(tmp_path / "fewer"), tmp_path / "out")
+    fewer = RunFolder(tmp_path / "fewer")
+    counts = transfer.import_results(prepared(*ALL[:1]), fewer, tmp_path / "out")
     assert (counts.new, counts.elsewhere) == (len(LAYERS), len(LAYERS))
 
 
@@ -149,68 +137,47 @@ def publish(folder: Path, name: str, task: str, **splits: dict[str, float]) -> P
 
 
 def test_published_results_need_no_protocol_and_no_worker(
-    local_mteb: ModuleType, minilm: Path, tmp_path: Path
+    prepared: Prepare, tmp_path: Path
 ) -> None:
-    for place, layer in enumerate(LAYERS):
+    for number, layer in enumerate(LAYERS):
         name = f"layer_{layer}__pooling_mean"
-        publish(tmp_path, name, "LocalSTS", test={"default": 0.4 + 0.1 * place})
-    only = prepared(
-        local_mteb,
-        minilm,
-        tasks=[f"mteb:{local_mteb.PLACES['LocalSTS']}"],
-        search={"reward": "mean"},
-    )
-    run = RunFolder(tmp_path / "run")
+        publish(tmp_path, name, "LocalSTS", test={"default": 0.4 + 0.1 * number})
+    only, run = prepared("mteb:LocalSTS"), RunFolder(tmp_path / "run")
     counts = transfer.import_results(only, run, tmp_path)
     assert (counts.new, counts.unmarked) == (len(LAYERS), len(LAYERS))
     record = scores(run)["minilm@main/3:mteb:LocalSTS"]
     assert (record.value.score, record.seconds, record.worker) == (0.5, 3.0, "imported")
-    problem = search.build_problem(only, only.suites)
-    learner = Learner(problem, policy_named("sweep"), budget=1.0, window=4, seed=0)
-    with Journal(run.journal, run.lock) as journal:
-        loop = Loop(search.SearchSource(only, learner, "key", tmp_path), journal, Settings())
-        # without a single worker; decisions are written a moment after they are made
-        assert [*loop.step(0.0), *loop.step(1.0)] == [] and loop.done
+    learner = score_without_workers(only, run)
     assert learner.recommendation().arm.layer == LAYERS[-1]
 
 
-def test_a_result_that_is_cut_or_stands_twice_is_named(
-    local_mteb: ModuleType, minilm: Path, tmp_path: Path
-) -> None:
+def test_a_result_that_is_cut_or_stands_twice_is_named(prepared: Prepare, tmp_path: Path) -> None:
     publish(tmp_path, "layer_3__pooling_last", "LocalSTS", test={"default": 0.5})
     twin = publish(tmp_path, "layer_3__pooling_mean", "LocalSTS", test={"default": 0.6})
-    wanted = prepared(local_mteb, minilm, tasks=[f"mteb:{local_mteb.PLACES['LocalSTS']}"])
-    run = RunFolder(tmp_path / "run")
-    with pytest.raises(
-        DataError, match=r"minilm@main/3:mteb:LocalSTS has two scores: 0.5 in .*last"
-    ):
-        transfer.import_results(wanted, run, tmp_path)
+    only, run = prepared("mteb:LocalSTS"), RunFolder(tmp_path / "run")
+    with pytest.raises(DataError, match=r"minilm@main/3:mteb:LocalSTS has two scores: 0.5 in "):
+        transfer.import_results(only, run, tmp_path)
     twin.write_text(twin.read_text()[:40])
     with pytest.raises(DataError, match="not a complete result"):
-        transfer.import_results(wanted, run, tmp_path)
+        transfer.import_results(only, run, tmp_path)
     assert not run.path.exists()
 
 
 def test_only_the_splits_and_subsets_of_the_task_are_imported(
-    local_mteb: ModuleType, minilm: Path, tmp_path: Path
+    prepared: Prepare, local_mteb: ModuleType, tmp_path: Path
 ) -> None:
     english = {"en": 0.4, "en-ext": 0.6}
     publish(tmp_path, "layer_0", "LocalLanguages", test=english)
     more = {"test": {**english, "de": 0.9}, "validation": {"en": 0.1}}
     publish(tmp_path, "layer_3", "LocalLanguages", **more)
     publish(tmp_path, "layer_6", "LocalLanguages", test={"en": 0.4, "de": 0.9})
-    place = f"mteb:{local_mteb.MULTILINGUAL}"
-    wanted = prepared(
-        local_mteb, minilm, tasks=[place, f"{place}(languages=deu)"], search={"reward": "mean"}
-    )
-    run = RunFolder(tmp_path / "run")
+    place, run = f"mteb:{local_mteb.MULTILINGUAL}", RunFolder(tmp_path / "run")
+    wanted = prepared(place, f"{place}(languages=deu)")
     counts = transfer.import_results(wanted, run, tmp_path)
     assert (counts.new, counts.reduced, counts.incomplete, counts.elsewhere) == (4, 3, 2, 0)
     assert "layer_0" in counts.example and "split 'test' has no score of de" in counts.example
-    assert {
-        name.partition(":")[0] + name[-6:]: record.value.score
-        for name, record in scores(run).items()
-    } == {
+    imported = {name: record.value.score for name, record in scores(run).items()}
+    assert {name.partition(":")[0] + name[-6:]: score for name, score in imported.items()} == {
         "minilm@main/0guages": 0.5,
         "minilm@main/3guages": 0.5,
         "minilm@main/3s=deu)": 0.9,
@@ -220,6 +187,4 @@ def test_only_the_splits_and_subsets_of_the_task_are_imported(
     again = RunFolder(tmp_path / "again")
     counts = transfer.import_results(wanted, again, tmp_path / "out")
     assert (counts.new, counts.incomplete) == (4, 2)
-    assert {name: record.value.score for name, record in scores(again).items()} == {
-        name: pytest.approx(record.value.score) for name, record in scores(run).items()
-    }
+    assert {n: record.value.score for n, record in scores(again).items()} == pytest.approx(imported)

@@ -9,9 +9,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -22,13 +24,13 @@ from daskmetrics.checkpoints.arrivals import FINISHED, Arrivals, Follower
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.events import Record
 from daskmetrics.execution.journal import read
+from daskmetrics.experiment import watch as watching
 from daskmetrics.training.progress import PIPE
 from tests.experiment import loop
 
 LOOP = Path(loop.__file__)
-CONFIG = {
+GIVEN = {
     "name": "watched",
-    "models": [{"name": "out", "source": "./out"}],
     "corpus": {"prompts": 8},
     "metrics": ["prompt_entropy"],
     "tasks": ["stdlib:package"],
@@ -37,13 +39,11 @@ CONFIG = {
 }
 
 #: the command, which looks at folders more often
-OFTEN = """if True:
-    from daskmetrics.experiment import watch
-
-    watch.POLL, watch.SETTLE = 0.2, 0.5
-    from daskmetrics.cli import main
-
-    main()
+OFTEN = """
+from daskmetrics.experiment import watch
+watch.POLL, watch.SETTLE = 0.2, 0.5
+from daskmetrics.cli import main
+main()
 """
 
 pytestmark = [
@@ -57,13 +57,8 @@ def start(place: Path, *words: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, *words], cwd=place, stdout=output, stderr=output)
 
 
-def watch(place: Path, *words: str) -> subprocess.Popen[bytes]:
-    (place / "watch.yaml").write_text(yaml.safe_dump(CONFIG))
-    return start(place, "-c", OFTEN, "watch", "watch.yaml", *words)
-
-
 def kill(process: subprocess.Popen[bytes]) -> None:
-    process.send_signal(signal.SIGKILL)
+    process.kill()
     process.wait()
 
 
@@ -89,69 +84,85 @@ def measured(run: Path) -> Counter[str]:
     return Counter(record.name for record in records if record.kind == "measure")
 
 
-def test_training_and_watch_are_killed_and_each_checkpoint_is_measured_once(tmp_path):
-    run, out, training = (
-        tmp_path / "runs" / "watched",
-        tmp_path / "out",
-        (str(LOOP), "out", "60", "15", "0.1"),
-    )
+@pytest.fixture
+def often(monkeypatch):
+    """Watches of this process look at folders more often."""
+    monkeypatch.setattr(watching, "POLL", 0.2)
+    monkeypatch.setattr(watching, "SETTLE", 0.5)
+
+
+@pytest.fixture
+def interruptible():
+    """SIGTERM interrupts this process, as it does the command."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_training_and_watch_are_killed_and_each_checkpoint_is_measured_once(
+    tmp_path, client, often
+):
+    run, out = tmp_path / "runs" / "watched", tmp_path / "out"
+    training = (str(LOOP), "out", "60", "15", "0.1")
     trainer = start(tmp_path, *training)
     until(lambda: (out / "step30").exists())
     kill(trainer)
     shutil.rmtree(out / "step30")
     shutil.copytree(out / "step15", out / "step30")
     os.truncate(out / "step30" / "model.safetensors", 5000)  # killed while it saves
-    watcher = watch(tmp_path)
+    wanted = {**GIVEN, "models": [{"name": "out", "source": str(out)}]}
+    (tmp_path / "watch.yaml").write_text(yaml.safe_dump(wanted))
+    watcher = start(tmp_path, "-c", OFTEN, "watch", "watch.yaml")
     until(lambda: events(run, "scored"))
     kill(watcher)
     before = measured(run)
     assert before and "out@step30" not in before
-    trainer, watcher = start(tmp_path, *training), watch(tmp_path)
-    assert watcher.wait(400) == 0 and trainer.wait(600) == 0
+    trainer = start(tmp_path, *training)
+    finished = dm.watch(wanted, folder=run, client=client)
+    assert trainer.wait(60) == 0
     assert measured(run) == dict.fromkeys((f"out@step{step}" for step in range(0, 61, 15)), 1)
     assert before < measured(run)
     assert [event["status"] for event in events(run, "measured")] == ["ok"] * 5
     assert events(run)[-1]["reason"] == "the training has finished"
-    last = events(run, "updated")[-1]
-    best = dm.open(run).best()
+    last, best = events(run, "updated")[-1], finished.best()
+    score = finished.recorded[best.arm]["stdlib:package"]
     assert last["best"]["arm"] == str(best.arm)
-    score = dm.open(run).recorded[best.arm]["stdlib:package"]
     assert (last["best"]["score"], last["best"]["stderr"]) == (score.score, score.stderr)
     assert 0 <= last["rise"]["probability"] <= 1 and last["rise"]["steps"] == [75, 90, 105]
     assert last["text"] in (run / "report" / "index.html").read_text().replace("&#39;", "'")
-    assert dm.open(run).finished
-    scored = Counter(record.name for record in dm.open(run).records if record.kind == "score")
+    assert finished.finished
+    scored = Counter(record.name for record in finished.records if record.kind == "score")
     assert set(scored.values()) == {1}
 
 
-def test_a_stopped_watch_goes_on_without_a_deleted_checkpoint(tmp_path):
-    run = tmp_path / "runs" / "watched"
+def test_a_stopped_watch_goes_on_without_a_deleted_checkpoint(
+    tmp_path, client, often, interruptible
+):
+    run, out = tmp_path / "run", tmp_path / "out"
     for step in (0, 1, 2):
-        loop.save(loop.network(), tmp_path / "out" / f"step{step}")
-        with (tmp_path / "out" / f"step{step}" / "config.json").open("a") as file:
+        loop.save(loop.network(), out / f"step{step}")
+        with (out / f"step{step}" / "config.json").open("a") as file:
             file.write(" " * step)  # three contents
-    watcher = watch(tmp_path)
-    until(lambda: events(run, "updated"))
-    watcher.send_signal(signal.SIGTERM)
-    assert watcher.wait(400) == 130
-    assert [event["event"] for event in events(run)][-1] == "stopped"
-    shutil.rmtree(tmp_path / "out" / "step0")
-    with pytest.raises(ConfigError, match="has 'train'"):
-        dm.watch(
-            models=[{"name": "a", "train": {"width": 16, "depth": 1, "steps": 2}}],
-            folder=tmp_path / "other",
-        )
-    with pytest.raises(ConfigError, match="a watch follows a folder, and 'lab/model' is none here"):
-        dm.watch(models=["lab/model"], folder=tmp_path / "other")
-    assert not (tmp_path / "other").exists()
-    assert watch(tmp_path, "--until-idle", "100ms").wait(400) == 0
+
+    def stop() -> None:
+        until(lambda: events(run, "updated"))
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=stop).start()
+    with pytest.raises(KeyboardInterrupt):
+        dm.watch(GIVEN, models=[out], folder=run, client=client)
+    assert events(run)[-1]["event"] == "stopped"
+    shutil.rmtree(out / "step0")
+    dm.watch(GIVEN, models=[out], folder=run, client=client, until_idle="100ms")
     assert measured(run) == {"out@step0": 1, "out@step1": 1, "out@step2": 1}
     assert events(run)[-1]["reason"] == "no new checkpoint for 0.1 s"
     assert [event["checkpoints"] for event in events(run, "updated")] == [3, 2]
     assert dm.open(run).best().arm.revision != "step0"
 
 
-def test_a_stop_signal_is_not_lost_in_a_callback_of_the_garbage_collector(tmp_path, monkeypatch):
+def test_a_stop_signal_is_not_lost_in_a_callback_of_the_garbage_collector(
+    tmp_path, monkeypatch, interruptible
+):
     def stop(phase: str, info: dict) -> None:
         gc.callbacks.remove(stop)
         os.kill(os.getpid(), signal.SIGTERM)
@@ -162,58 +173,28 @@ def test_a_stop_signal_is_not_lost_in_a_callback_of_the_garbage_collector(tmp_pa
         return Arrivals({}, {}, finished=False, changed=0.0)
 
     monkeypatch.setattr(Follower, "look", look)
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            dm.watch(
-                models=[tmp_path / "out"],
-                folder=tmp_path / "run",
-                until_idle="1s",
-            )
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with pytest.raises(KeyboardInterrupt):
+        dm.watch(models=[tmp_path / "out"], folder=tmp_path / "run", until_idle="1s")
     assert [event["event"] for event in events(tmp_path / "run")] == ["started", "stopped"]
 
 
-def test_a_training_loop_does_not_wait_for_its_watch(tmp_path):
-    given = {name: part for name, part in CONFIG.items() if name != "models"}
-
-    def begin() -> dm.BackgroundWatch:
-        models = [tmp_path / "out"]
-        return dm.watch(given, models=models, folder=tmp_path / "run", background=True)
-
-    watching, model = begin(), loop.network()
-    for step in (10, 20):
-        loop.save(model, tmp_path / "out" / f"step{step}")
-        model.gpt_neox.embed_in.weight.data.mul_(1.1)
-    until(lambda: events(tmp_path / "run", "started"))
-    assert watching.running and begin().running
-    with pytest.raises(TimeoutError, match="still goes on"):
-        watching.wait(0.01)
-    watching.finish()
-    watching.wait(400)
-    assert not watching.running
-    assert measured(tmp_path / "run") == {"out@step10": 1, "out@step20": 1}
-
-
-def test_a_trainer_of_transformers_has_its_checkpoints_scored(tmp_path, monkeypatch):
-    pytest.importorskip(
-        "accelerate", reason="the Trainer of transformers needs accelerate (extra 'dev')"
-    )
+def test_a_trainer_of_transformers_does_not_wait_for_its_checkpoints_to_be_scored(
+    tmp_path, monkeypatch
+):
+    pytest.importorskip("accelerate", reason="the Trainer needs accelerate (extra 'dev')")
     from datasets import Dataset
     from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArguments
 
-    own = loop.tokenizer()
-    rows = Dataset.from_dict(dict(own(list(loop.TEXTS[:32]), truncation=True, max_length=16)))
-    given = {name: part for name, part in CONFIG.items() if name not in ("models", "name")}
-    with pytest.raises(ConfigError, match="leave it out"):
-        dm.WatchCallback(models=["./out"])
+    tokenizer = loop.tokenizer()
+    rows = dict(tokenizer(list(loop.TEXTS[:32]), truncation=True, max_length=16))
+    run, out = tmp_path / "run", tmp_path / "fine-tuned"
+    scoring = dm.WatchCallback(GIVEN, folder=run)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch and accelerate, about missing devices
         trainer = Trainer(
             model=loop.network(),
             args=TrainingArguments(
-                tmp_path / "fine-tuned",
+                out,
                 max_steps=6,
                 save_steps=2,
                 logging_steps=2,
@@ -221,11 +202,10 @@ def test_a_trainer_of_transformers_has_its_checkpoints_scored(tmp_path, monkeypa
                 use_cpu=True,
                 disable_tqdm=True,
             ),
-            train_dataset=rows,
-            data_collator=DataCollatorForLanguageModeling(own, mlm=False),
-            processing_class=own,
+            train_dataset=Dataset.from_dict(rows),
+            data_collator=DataCollatorForLanguageModeling(tokenizer, mlm=False),
+            processing_class=tokenizer,
         )
-        scoring = dm.WatchCallback(folder=tmp_path / "run", wait=True, **given)
         trainer.add_callback(scoring)
         trainer.add_callback(dm.ProgressCallback())
         reading, writing = os.pipe()
@@ -236,55 +216,78 @@ def test_a_trainer_of_transformers_has_its_checkpoints_scored(tmp_path, monkeypa
         reports = [json.loads(line) for line in lines]
     assert reports[-1].items() >= {"step": 6, "total": 6, "samples": 48.0}.items()
     assert any(fact.get("loss", 0) > 0 for fact in reports)
-    assert measured(tmp_path / "run") == {f"fine-tuned@checkpoint-{step}": 1 for step in (2, 4, 6)}
-    assert (tmp_path / "fine-tuned" / FINISHED).exists()
-    assert dm.open(tmp_path / "run").best().load().encode(["a text"]).shape == (1, 16)
+    assert (out / FINISHED).exists()
+
+    background = scoring.watching
+    with pytest.raises(TimeoutError, match="still goes on"):
+        background.wait(0.01)
+    until(lambda: events(run, "started"))
+    # a training that starts again leaves the work to the watch that goes on
+    again = dm.watch(GIVEN, models=[out], folder=run, background=True)
+    assert background.running and again.running
+    background.wait(400)
+    assert not background.running and not again.running
+    assert measured(run) == {f"fine-tuned@checkpoint-{step}": 1 for step in (2, 4, 6)}
+    assert dm.open(run).best().load().encode(["a text"]).shape == (1, 16)
 
 
 def test_a_watch_that_fails_says_why(tmp_path):
     loop.save(loop.network(), tmp_path / "out" / "step0")
-    (tmp_path / "out" / "step0" / "config.json").write_text(
-        '{"model_type": "nothing", "vocab_size": 3}'
-    )
+    config = tmp_path / "out" / "step0" / "config.json"
+    config.write_text('{"model_type": "nothing", "vocab_size": 3}')
     with (
         pytest.raises(DaskmetricsError, match=r"config\.json"),
-        dm.watch(
-            models=[tmp_path / "out"],
-            folder=tmp_path / "run",
-            background=True,
-        ),
+        dm.watch(models=[tmp_path / "out"], folder=tmp_path / "run", background=True),
     ):
         pass
 
 
-SCRIPT = {"script": str(LOOP), "args": ["out", 45, 15, 0.1], "checkpoints": "out/step*"}
+@pytest.mark.parametrize(
+    ("begin", "models", "text"),
+    [
+        (dm.watch, [{"name": "a", "train": {"width": 16, "steps": 2}}], "has 'train'"),
+        (dm.watch, ["lab/model"], "a watch follows a folder, and 'lab/model' is none here"),
+        (dm.WatchCallback, ["./out"], "leave it out"),
+    ],
+)
+def test_what_a_watch_cannot_follow_is_an_error_at_once(tmp_path, begin, models, text):
+    with pytest.raises(ConfigError, match=text):
+        begin(models=models, folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
-def test_a_run_trains_by_a_program_and_measures_each_checkpoint_beside_it(tmp_path):
+SCRIPT = {"script": str(LOOP), "args": ["out", 20, 10, 0.1], "checkpoints": "out/step*"}
+
+# it goes on until the first checkpoint was measured
+PROGRAM = f"""
+import pathlib, runpy, time
+runpy.run_path({str(LOOP)!r}, run_name="__main__")
+pathlib.Path("starts").open("a").write("start ")
+end = time.monotonic() + 300
+while time.monotonic() < end and not pathlib.Path("go").exists():
+    time.sleep(0.1)
+pathlib.Path("ended").touch()
+"""
+
+
+def test_a_run_trains_by_a_program_and_measures_each_checkpoint_beside_it(
+    tmp_path, client, often, monkeypatch
+):
     """A worker that does not train measures; a program that has ended is not started again."""
-    run = tmp_path / "runs" / "trained"
-    # it goes on until the first checkpoint was measured
-    (tmp_path / "program.py").write_text(
-        "import os, pathlib, runpy, time\n"
-        "if os.environ['RANK'] == '0':\n"
-        f"    runpy.run_path({str(LOOP)!r}, run_name='__main__')\n"
-        "    pathlib.Path('starts').open('a').write('start ')\n"
-        "end = time.monotonic() + 300\n"
-        "while time.monotonic() < end and not pathlib.Path('go').exists(): time.sleep(0.1)\n"
-        "pathlib.Path('ended').touch()\n"
-    )
-    script = {**SCRIPT, "script": "program.py", "args": ["out", 20, 10, 0.1], "ranks": 2}
-    models = [{"name": "mine", "train": script}]
-    wanted = {**CONFIG, "name": "trained", "models": models, "cluster": {"workers": 3}}
-    (tmp_path / "trained.yaml").write_text(yaml.safe_dump(wanted))
-    driver = start(tmp_path, "-c", OFTEN, "run", "trained.yaml")
-    until(lambda: events(run, "updated"))
-    assert not (tmp_path / "ended").exists(), "it was measured once the training had ended"
-    assert not events(run, "trained")
-    (tmp_path / "go").touch()
-    assert driver.wait(400) == 0
+    run = tmp_path / "run"
+    (tmp_path / "program.py").write_text(PROGRAM)
+    monkeypatch.chdir(tmp_path)
+    models = [{"name": "mine", "train": {**SCRIPT, "script": "program.py"}}]
+    wanted = {**GIVEN, "models": models, "cluster": {"workers": 2}}
+    with ThreadPoolExecutor(1) as pool:
+        driver = pool.submit(dm.run, wanted, folder=run, client=client)
+        until(lambda: events(run, "updated") or driver.done())
+        assert not (tmp_path / "ended").exists(), "it was measured once the training had ended"
+        assert not events(run, "trained")
+        (tmp_path / "go").touch()
+        driver.result(400)
     assert measured(run) == {f"mine@step{step}": 1 for step in (0, 10, 20)}
-    assert start(tmp_path, "-c", OFTEN, "run", "trained.yaml").wait(400) == 0
+    dm.run(wanted, folder=run, client=client)
     assert (tmp_path / "starts").read_text() == "start " and len(events(run, "trained")) == 1
 
 
@@ -304,5 +307,5 @@ def test_a_program_that_cannot_be_started_is_an_error_before_anything_starts(
 ):
     models = [{"name": "mine", "train": {**SCRIPT, **change}}]
     with pytest.raises(ConfigError, match=text):
-        dm.run({**CONFIG, "models": models}, folder=tmp_path / "run")
+        dm.run({**GIVEN, "models": models}, folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 
 import daskmetrics as dm
-from daskmetrics.config import parse
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.results import Scored
 from daskmetrics.execution import Record
@@ -17,69 +16,63 @@ from daskmetrics.experiment import _trackers
 from daskmetrics.experiment._trackers import logged_scores, trackers
 from tests.events import started
 
-ONE_WATCH = """
-import sys
-from pathlib import Path
-from daskmetrics.experiment._trackers import trackers
-name, place, *steps = sys.argv[1:]
-with trackers([name], "mine", "abc123", Path(place), print) as log:
-    for step in map(int, steps):
-        log(step, {"best_score": step / 100})
-"""
 
-
-def log_twice(name, place):
-    """Two watches one after the other, as if the first had been killed, of three rounds; returns
-    what they print.
-    """
-    command = [sys.executable, "-c", ONE_WATCH, name, str(place)]
-    return "".join(
-        subprocess.run([*command, *steps], capture_output=True, text=True, check=True).stdout
-        for steps in (("8", "16"), ("12",))
-    )
-
-
-@pytest.mark.slow  # two processes that import the library
-def test_a_watch_that_goes_on_adds_to_the_same_run_of_mlflow(tmp_path, monkeypatch):
+@pytest.fixture
+def logged(tmp_path, monkeypatch):
+    """Reads the only run that mlflow has, and the history of its metric ``best_score``."""
     mlflow = pytest.importorskip("mlflow", reason="mlflow-skinny is in the extra 'dev'")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file:{tmp_path}/mlruns")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    assert log_twice("mlflow", tmp_path) == ""
-    client = mlflow.MlflowClient()
-    (run,) = client.search_runs([client.get_experiment_by_name("daskmetrics").experiment_id])
-    history = client.get_metric_history(run.info.run_id, "best_score")
-    assert sorted((each.step, each.value) for each in history) == [
-        (8, 0.08),
-        (12, 0.12),
-        (16, 0.16),
-    ]
+
+    def read():
+        client = mlflow.MlflowClient()
+        (run,) = client.search_runs([client.get_experiment_by_name("daskmetrics").experiment_id])
+        history = client.get_metric_history(run.info.run_id, "best_score")
+        return run, sorted((entry.step, entry.value) for entry in history)
+
+    return read
+
+
+def test_a_watch_that_goes_on_adds_to_the_same_run_of_mlflow(tmp_path, logged):
+    messages = []
+    for steps in ((8, 16), (12,)):  # as if the first watch had been killed
+        with trackers(["mlflow"], "mine", "abc123", tmp_path, messages.append) as log:
+            for step in steps:
+                log(step, {"best_score": step / 100})
+    run, history = logged()
+    assert history == [(8, 0.08), (12, 0.12), (16, 0.16)] and messages == []
     assert (run.info.run_name, run.info.status) == ("mine", "FINISHED")
 
 
-@pytest.mark.slow  # two processes that import the library
+TWO_WATCHES = """
+import sys
+from pathlib import Path
+from daskmetrics.experiment._trackers import trackers
+for steps in ((8, 16), (12,)):
+    with trackers(["wandb"], "mine", "abc123", Path(sys.argv[1]), print) as log:
+        for step in steps:
+            log(step, {"best_score": step / 100})
+"""
+
+
+@pytest.mark.slow  # the library has processes of its own
 def test_rounds_are_logged_by_weights_and_biases_offline(tmp_path, monkeypatch):
     pytest.importorskip("wandb", reason="wandb is in the extra 'dev'")
     monkeypatch.setenv("WANDB_MODE", "offline")
-    assert log_twice("wandb", tmp_path) == ""
-    written = [
-        path.read_bytes()
-        for path in sorted((tmp_path / "wandb").glob("offline-run-*/run-abc123.wandb"))
-    ]
-    assert [(b"best_score" in each, b"0.16" in each, b"0.12" in each) for each in written] == [
-        (True, True, False),
-        (True, False, True),
-    ]
+    command = [sys.executable, "-c", TWO_WATCHES, str(tmp_path)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == ""
+    files = sorted((tmp_path / "wandb").glob("offline-run-*/run-abc123.wandb"))
+    written = b"".join(path.read_bytes() for path in files)
+    assert all(text in written for text in (b"best_score", b"0.16", b"0.12"))
 
 
-def test_a_library_that_fails_later_does_not_end_the_watch(tmp_path, monkeypatch):
-    pytest.importorskip("mlflow", reason="mlflow-skinny is in the extra 'dev'")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file:{tmp_path}/mlruns")
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    said = []
-    with trackers(["mlflow"], "mine", "abc123", tmp_path, said.append) as log:
+def test_a_library_that_fails_later_does_not_end_the_watch(tmp_path, logged):
+    messages = []
+    with trackers(["mlflow"], "mine", "abc123", tmp_path, messages.append) as log:
         log(8, {"no/../name": 1.0})
         log(16, {"best_score": 1.0})
-    assert len(said) == 1 and said[0].startswith("mlflow did not take step 8: MlflowException: ")
+    (message,) = messages
+    assert message.startswith("mlflow did not take step 8: MlflowException: ")
 
 
 def test_a_missing_library_is_an_error_before_anything_starts(tmp_path, monkeypatch):
@@ -89,17 +82,7 @@ def test_a_missing_library_is_an_error_before_anything_starts(tmp_path, monkeypa
     assert not (tmp_path / "run").exists()
 
 
-def test_one_library_needs_no_list():
-    model = {"name": "m", "source": "./m"}
-    assert parse({"name": "one", "models": [model], "log_to": "wandb"}).log_to == ("wandb",)
-
-
-def test_the_best_score_of_a_run_is_logged_with_each_score_also_when_it_goes_on(
-    tmp_path, monkeypatch
-):
-    mlflow = pytest.importorskip("mlflow", reason="mlflow-skinny is in the extra 'dev'")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file:{tmp_path}/mlruns")
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+def test_the_best_score_of_a_run_is_logged_with_each_score_also_when_it_goes_on(tmp_path, logged):
     config = SimpleNamespace(name="mine", log_to=("mlflow",))
     experiment = SimpleNamespace(config=config, task_weights={"order": 1.0})
     records = [
@@ -111,8 +94,6 @@ def test_the_best_score_of_a_run_is_logged_with_each_score_also_when_it_goes_on(
         with logged_scores(experiment, tmp_path, entries, print) as on_record:
             for record in records[earlier : earlier + 2]:
                 on_record(record)
-    client = mlflow.MlflowClient()
-    (run,) = client.search_runs([client.get_experiment_by_name("daskmetrics").experiment_id])
-    history = client.get_metric_history(run.info.run_id, "best_score")
-    assert [(entry.step, entry.value) for entry in history] == [(1, 0.5), (2, 0.7), (3, 0.7)]
+    run, history = logged()
+    assert history == [(1, 0.5), (2, 0.7), (3, 0.7)]
     assert run.data.metrics["best_layer"] == 1 and run.data.metrics["best_step"] == 8

@@ -4,9 +4,12 @@ without a model.
 
 from __future__ import annotations
 
-import dataclasses
+import gc
 import json
+import pickle
 import shutil
+import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,7 +23,7 @@ from daskmetrics.core.results import Status
 from daskmetrics.execution import Record
 from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment import measure as measuring
-from daskmetrics.experiment._worker import LayerEmbeddings
+from daskmetrics.experiment._worker import LayerEmbeddings, remove
 from tests.stored import read_block
 
 FEW, MORE = ["curvature", "anisotropy"], ["anisotropy", "alpha_req", "curvature", "cka_next"]
@@ -32,7 +35,7 @@ NOWHERE = Location("/nowhere", None, "nowhere")  # a name without a slash is loo
 def measured(prepared, tmp_path):
     """Measures the first checkpoint with these metrics; earlier records are taken into account."""
 
-    def measure(metrics, records=(), without_model=False, prompts=PROMPTS, **changes):
+    def measure(metrics, records=(), location=None, prompts=PROMPTS, **changes):
         experiment = prepared(metrics=metrics, **changes)
         folder = RunFolder(tmp_path / "run").create()
         folder.corpus.write_text(json.dumps(prompts))
@@ -44,13 +47,10 @@ def measured(prepared, tmp_path):
         if folder.store.exists():
             shutil.rmtree(folder.store)
         store.create(folder.store, experiment.template({}))
-        spec = dataclasses.replace(first.args[0], prompts_key=digest(prompts))
-        if without_model:
-            spec = dataclasses.replace(spec, location=NOWHERE)
-        value = first.function(spec)
-        return Record(first.key, first.name, "measure", "ok", value=value), read_block(
-            folder.store, "metrics", spec.checkpoint
-        )
+        spec = replace(first.args[0], prompts_key=digest(prompts))
+        spec = replace(spec, location=location or spec.location)
+        record = Record(first.key, first.name, "measure", "ok", value=first.function(spec))
+        return record, read_block(folder.store, "metrics", spec.checkpoint)
 
     return measure
 
@@ -68,22 +68,15 @@ def test_known_metrics_are_reused_and_the_others_computed(measured):
     added, _ = measured(MORE, [before])
     complete, _ = measured(MORE)
     assert added.value == complete.value
-    again, _ = measured(FEW[::-1], [added], without_model=True)
+    again, _ = measured(FEW[::-1], [added], NOWHERE)
     assert list(again.value.names) == FEW[::-1]
-
-
-def test_a_metric_of_tokens_needs_the_model(measured):
-    before, _ = measured(["anisotropy"])
     with pytest.raises(Exception, match="nowhere"):
-        measured(FEW, [before], without_model=True)
+        measured(MORE, [before], NOWHERE)
 
-
-def test_the_size_of_the_network_is_recorded_and_kept(measured):
-    before, _ = measured(FEW)
     size, layers = before.value.size, before.value.layers
     assert len(size.parameters) == len(size.computed) == len(layers)
     assert size.whole > size.parameters[0] > 0 and size.attention > 0
-    assert measured(FEW[::-1], [before], without_model=True)[0].value.size == size
+    assert again.value.size == size
 
 
 def test_a_layer_whose_vectors_are_equal_is_measured_as_undefined(measured):
@@ -97,17 +90,58 @@ def test_a_layer_whose_vectors_are_equal_is_measured_as_undefined(measured):
     assert reason in record.value.reasons
 
 
-@pytest.mark.parametrize("equal", [True, False])
-def test_a_layer_whose_vectors_are_equal_has_no_score(tmp_path, prepared, equal):
+def test_a_layer_whose_vectors_are_equal_has_no_score(tmp_path, prepared):
     task = prepared().tasks[0]
     texts = len(task.texts())
     vectors = np.random.default_rng(0).normal(size=(1, texts, 8)).astype(np.float32)
-    if equal:
-        vectors[:] = vectors[:, :1] * (1 + 1e-7 * vectors)  # up to rounding
-    embeddings = LayerEmbeddings((3,), texts, {"": 8}, tmp_path, "key")
-    embeddings.put(np.arange(texts), [vectors])
-    if equal:
-        with pytest.raises(UndefinedError, match=f"layer 3 are equal for all {texts} texts"):
-            worker.score(embeddings, task, 3, 0, "protocol")
-    else:
-        assert np.isfinite(worker.score(embeddings, task, 3, 0, "protocol").score)
+    equal = vectors[:, :1] * (1 + 1e-7 * vectors)  # up to rounding
+
+    def score(values):
+        embeddings = LayerEmbeddings((3,), texts, {"": 8}, tmp_path, "key")
+        embeddings.put(np.arange(texts), [values])
+        return worker.score(embeddings, task, 3, 0, "protocol")
+
+    assert np.isfinite(score(vectors).score)
+    with pytest.raises(UndefinedError, match=f"layer 3 are equal for all {texts} texts"):
+        score(equal)
+
+
+# embeddings of any size in limited memory
+
+LAYERS, TEXTS, WIDTH = (0, 2, 5), 40, 8
+SIZE = 4 * len(LAYERS) * TEXTS * WIDTH
+VECTORS = np.random.default_rng(0).normal(size=(len(LAYERS), TEXTS, WIDTH)).astype(np.float32)
+
+
+def filled(folder, memory):
+    """Filled in batches of scattered texts, one of which is added twice."""
+    made = LayerEmbeddings(LAYERS, TEXTS, {"": WIDTH}, folder, "key", memory)
+    order = np.random.default_rng(1).permutation(TEXTS)
+    made.put(order[:7], [np.zeros((len(LAYERS), 7, WIDTH), np.float32)])
+    for start in range(0, TEXTS, 7):
+        texts = order[start : start + 7]
+        made.put(texts, [VECTORS[:, texts]])
+    return made
+
+
+@pytest.mark.parametrize("limit", [SIZE, SIZE - 1, 0])
+def test_vectors_are_stored_unchanged_and_a_copy_outlives_its_original(tmp_path, limit):
+    """Dask keeps one of several copies, not always the first."""
+    made = filled(tmp_path, limit)
+    assert any(tmp_path.iterdir()) == (limit < SIZE)
+    assert (sys.getsizeof(made) >= SIZE) == (limit == SIZE)
+    assert made.nbytes == SIZE
+    copy = pickle.loads(pickle.dumps(made))
+    del made
+    gc.collect()
+    np.testing.assert_array_equal([copy.at(layer) for layer in LAYERS], VECTORS)
+    remove(tmp_path, "key")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_missing_files_are_an_error(tmp_path):
+    made = filled(tmp_path, 0)
+    for path in tmp_path.glob("*/*.f32"):
+        path.unlink()
+    with pytest.raises(DataError, match="Cannot read the embeddings"):
+        made.at(2)
