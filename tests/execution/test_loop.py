@@ -1,5 +1,5 @@
-"""The loop, message by message: cases that chance rarely brings up. `mutants` are tried on them,
-too.
+"""The loop and its placement, message by message: cases that chance rarely brings up. `mutants` are
+tried on them, too.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from daskmetrics.execution.loop import (
     Submit,
     Vanished,
 )
+from daskmetrics.execution.placement import Placement, QueuedUnit, WorkerState
 from tests.events import joined
 from tests.execution.truths import MemoryJournal
 
@@ -206,17 +207,6 @@ def a_worker_that_offers_nothing_any_more_finishes_what_it_runs_and_gets_no_more
 
 
 @case
-def the_window_follows_the_workers(loop, policy):
-    bench = Bench([unit(f"u{i}") for i in range(9)], loop, policy)
-    for address, window in (("a", 2), ("b", 4)):
-        bench.step(Joined(address, address))
-        assert len(bench.loop.units) == window
-    first = next(item for item in bench.loop.units.values() if item.worker == "a")
-    bench.step(Left("b"), Finished(first.task, 1))
-    assert len(bench.loop.units) == 3
-
-
-@case
 def the_records_of_a_step_are_committed_together(loop, policy):
     """And before the source receives the first of them."""
     groups = []
@@ -315,22 +305,6 @@ def a_suspect_gets_a_worker_of_its_own_in_the_end(loop, policy):
         running += bench.submitted(Started(first.task), Finished(first.task, 1), after=1)
     else:
         raise AssertionError("it is never tried")
-
-
-@case
-def what_waits_behind_a_straggler_goes_to_an_idle_worker(loop, policy):
-    bench = Bench([unit(f"u{i}") for i in range(4)], loop, policy, slots=4)
-    placed = bench.submitted(Joined("a", "a"), Joined("b", "b"))
-    slow, _ = behind = [submit for submit in placed if submit.worker == "a"]
-    quick = [submit for submit in placed if submit.worker == "b"]
-    bench.step(Started(slow.task), Started(quick[0].task))
-    bench.step(Finished(quick[0].task, 1), Started(quick[1].task))
-    actions = bench.step(Finished(quick[1].task, 1), after=2)
-    assert Release(behind[1].task) in actions
-    (moved,) = (action for action in actions if isinstance(action, Submit))
-    assert (moved.unit, moved.worker) == (behind[1].unit, "b")
-    assert not bench.submitted(Started(moved.task), after=9), "what runs stays where it is"
-    assert bench.loop.units[slow.unit.key].task == slow.task
 
 
 @case
@@ -497,3 +471,37 @@ def test_a_worker_is_journaled_once_however_often_it_is_restarted():
         bench.step(Joined(address, "w", event=joined("w")))
     workers = [entry for entry in bench.journal.entries if isinstance(entry, WorkerJoined)]
     assert workers == [joined("w")]
+
+
+def test_a_unit_that_finds_no_worker_hides_none_from_shorter_or_other_units():
+    """A round remembers for which resources it found no worker, and for how long."""
+    workers = [
+        WorkerState("a", "a", 1, {"GPU": 1}, ends=50.0),
+        WorkerState("b", "b", 1, {"CPU": 1}, ends=math.inf),
+    ]
+    placement = Placement(workers, ahead=1, now=0.0)
+
+    def chosen(resources: dict[str, float], seconds: float) -> str | None:
+        worker = placement.choose(QueuedUnit(unit("u", resources=resources)), seconds)
+        return worker.address if worker else None
+
+    assert chosen({"GPU": 1}, 60.0) is None
+    assert chosen({"GPU": 1}, 70.0) is None
+    assert chosen({"CPU": 1}, 70.0) == "b"
+    assert chosen({"GPU": 1}, 40.0) == "a"
+
+
+def test_a_unit_that_was_killed_for_memory_waits_for_more_where_there_can_be_more():
+    bench = Bench([unit("u")], most_memory=8)
+    (attempt,) = bench.submitted(Joined("w", "w", memory=4))
+    bench.step(Started(attempt.task))
+    assert not bench.submitted(Left("w", memory=True), Joined("x", "x", memory=4), after=40)
+    (attempt,) = bench.submitted(Joined("y", "y", memory=8), after=40)
+    assert attempt.worker == "y"
+    bench.step(Started(attempt.task))
+    bench.step(Left("y", memory=True))  # there is no more, so that it counts
+    (attempt,) = bench.submitted(Joined("z", "z", memory=8), after=40)
+    bench.step(Started(attempt.task))
+    bench.step(Left("z", memory=True))
+    assert bench.statuses() == {"u": "oom"}
+    assert [attempt.blamed for attempt in bench.attempts()] == [False, True, True]

@@ -27,7 +27,7 @@ def drawn(item: int, seed: int) -> int:
     return seed
 
 
-def leave_a_trace(item: tuple[str, int]) -> int:
+def leave_a_trace(item: list) -> int:
     folder, number = item
     with (Path(folder) / str(number)).open("a") as file:
         file.write("x")
@@ -108,7 +108,7 @@ def test_what_was_recorded_before_the_caller_left_comes_first_and_does_not_run_a
 ):
     trace, folder = tmp_path / "trace", tmp_path / "run"
     trace.mkdir()
-    values = [(str(trace), i) for i in range(100)]
+    values = [[str(trace), i] for i in range(100)]
     results = dm.map(leave_a_trace, values, client=client, journal=folder, batch_size=2)
     first = [next(results) for _ in range(5)]
     results.close()  # running batches finish
