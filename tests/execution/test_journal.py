@@ -45,6 +45,12 @@ def numbered(i: int) -> RunFinished:
     return RunFinished("k", i)
 
 
+def keep(paths: tuple[Path, Path], count: int) -> None:
+    """A journal with so many entries."""
+    with Journal(*paths) as journal:
+        journal.append(*map(numbered, range(count)))
+
+
 def numbers(path: Path) -> list[float]:
     return [entry.at for entry in read(path)]
 
@@ -77,8 +83,7 @@ def test_entries_that_are_written_together_wait_for_the_disk_once(paths, monkeyp
 
 @pytest.mark.parametrize("length", [1, 8, 9, 11])
 def test_half_a_line_at_the_end_is_dropped_and_reported(paths, length):
-    with Journal(*paths) as journal:
-        journal.append(numbered(0))
+    keep(paths, 1)
     with paths[0].open("ab") as file:
         file.write(encode(to_json(numbered(1)))[:length])
     assert numbers(paths[0]) == [0]
@@ -90,9 +95,7 @@ def test_half_a_line_at_the_end_is_dropped_and_reported(paths, length):
 
 @pytest.mark.parametrize("cut", [1, 5, 46, 50])
 def test_a_journal_that_was_cut_is_refused_until_its_mark_is_deleted(paths, cut):
-    with Journal(*paths) as journal:
-        for i in range(3):
-            journal.append(numbered(i))
+    keep(paths, 3)
     os.truncate(paths[0], paths[0].stat().st_size - cut)
     with pytest.raises(DataError, match="it was cut"):
         list(read(paths[0]))
@@ -119,8 +122,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_damage_is_refused_with_its_line(paths, damage):
-    with Journal(*paths) as journal:
-        journal.append(*map(numbered, range(3)))
+    keep(paths, 3)
     mark_of(paths[0]).unlink()
     paths[0].write_bytes(damage(paths[0].read_bytes()))
     for attempt in (lambda: list(read(paths[0])), lambda: Journal(*paths)):
@@ -183,8 +185,7 @@ WHITENED = {"model": "m", "revisions": ["a"], "layers": [0], "depth": 1, "readou
     ],
 )
 def test_an_unknown_entry_is_refused_with_its_line_and_what_to_do(paths, entry, reason):
-    with Journal(*paths) as journal:
-        journal.append(numbered(0))
+    keep(paths, 1)
     last = paths[0].read_bytes().splitlines()[-1]
     with paths[0].open("ab") as file:
         file.write(encode(entry, int(last[:8], 16)))
