@@ -52,7 +52,6 @@ notebooks: $(VENV)/.installed
 		$(addprefix --ignore=,$(MISSING))
 
 faults: $(VENV)/.installed
-	DASKMETRICS_SEEDS=10000 $(BIN)/python -m tests.execution.test_disk
 	DASKMETRICS_FAULTS=full DASKMETRICS_SEEDS=10000 $(BIN)/python -m pytest --timeout 1800 tests/faults tests/execution tests/slurm $(PYTEST_ARGS)
 
 $(VENV)/.installed: pyproject.toml ci/constraints.txt

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -27,9 +26,7 @@ with parts.atomic_folder(folder / "step8") as part, parts.atomic_file(folder / "
 
 @pytest.mark.parametrize("place", ["/dev/null", "/dev/null/run", "/proc/run"])
 def test_a_run_folder_that_cannot_be_created_is_reported(place):
-    with pytest.raises(
-        ConfigError, match=f"run folder '{place}' cannot be created.* Choose another --folder"
-    ):
+    with pytest.raises(ConfigError, match=f"run folder '{place}' cannot .* another --folder"):
         files.RunFolder(Path(place)).create()
 
 
@@ -66,33 +63,18 @@ def test_only_the_main_thread_changes_the_mask_of_the_process(tmp_path):
         thread.join()
     finally:
         os.umask(before)
-    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("own", "of the user")] == [
-        0o600,
-        0o644,
-    ]
+    assert (tmp_path / "own").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "of the user").stat().st_mode & 0o777 == 0o644
 
 
-@pytest.fixture
-def writer(tmp_path):
-    process = subprocess.Popen(
-        [sys.executable, "-c", WRITER, tmp_path], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout.readline() == "writing\n"
-    yield process
-    process.kill()
-    process.communicate()
-
-
-def test_partial_files_of_a_living_process_stay(writer, tmp_path):
-    before = sorted(path.name for path in tmp_path.iterdir())
-    files.remove_partial(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == before
-    assert len(before) == 2
-
-
-def test_partial_files_of_a_killed_process_are_removed(writer, tmp_path):
-    os.kill(writer.pid, signal.SIGKILL)
-    writer.wait()
+def test_partial_files_stay_while_their_process_lives_and_are_removed_once_it_is_killed(tmp_path):
+    command = [sys.executable, "-c", WRITER, tmp_path]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout.readline() == "writing\n"
+        files.remove_partial(tmp_path)
+        assert len(list(tmp_path.iterdir())) == 2
+        writer.kill()
+        writer.wait()
     files.remove_partial(tmp_path)
     assert not list(tmp_path.iterdir())
 

@@ -13,6 +13,8 @@ from tests.programs import COUNT, Ended, Home
 
 MAP = """
 import os
+import signal
+import time
 import daskmetrics as dm
 
 OFFSET = 100
@@ -27,30 +29,16 @@ def step(item):
 def here():
     return Where(os.getpid())
 
-with dm.ProfileCluster("local", workers=2) as cluster:
-    print(sorted(result.value for result in dm.map(step, range(3), client=cluster, journal="run")))
-    there = cluster.client.submit(here).result()
-    print(type(there) is Where, there.process != os.getpid())
-"""
-
-RESTART = """
-import os
-import signal
-import time
-import daskmetrics as dm
-
-def process():
-    return os.getpid()
-
 with dm.ProfileCluster("local", workers=1) as cluster:
+    print(sorted(result.value for result in dm.map(step, range(3), client=cluster, journal="run")))
     client = cluster.client
-    client.wait_for_workers(1)
-    first = client.submit(process, pure=False).result()
-    os.kill(first, signal.SIGKILL)
-    second = first
-    while second == first:
+    there = client.submit(here).result()
+    print(type(there) is Where, there.process != os.getpid())
+    os.kill(there.process, signal.SIGKILL)
+    again = there
+    while again.process == there.process:
         time.sleep(0.1)
-        second = next(iter(client.run(process, on_error="ignore").values()), first)
+        again = next(iter(client.run(here, on_error="ignore").values()), there)
     print("restarted")
 """
 
@@ -130,58 +118,55 @@ subprocess.run([sys.executable, "-W", "ignore", "-c", code], input=packed, check
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
+def home(tmp_path: Path, session_cache: Path) -> Home:
     """An empty working folder."""
-    return Home(tmp_path, {**os.environ, "DASKMETRICS_CACHE": str(tmp_path / "cache")})
+    return Home(tmp_path, {**os.environ, "DASKMETRICS_CACHE": str(session_cache)})
 
 
-def require(ended: Ended, lines: list[str], starts: int = 1) -> None:
-    """Check what a program printed, and how often it was started or imported."""
-    assert (ended.code, ended.output.splitlines()) == (0, lines), ended.errors
+def require(ended: Ended, *lines: str, starts: int = 1) -> None:
+    """Check what a program printed last, and how often it was started or imported."""
+    assert ended.code == 0, ended.output + ended.errors
+    assert tuple(ended.output.splitlines()[-len(lines) :]) == lines
     assert ended.starts == starts
 
 
-MAPPED = ["[100, 101, 102]", "True True"]
+MAPPED = ("[100, 101, 102]", "True True", "restarted")
 
 
-def test_functions_and_classes_of_a_script_travel_by_value(home):
-    require(home.run_script(COUNT + MAP), MAPPED)
+def test_functions_and_classes_of_a_script_travel_by_value_also_to_a_worker_that_restarts(home):
+    require(home.run_script(COUNT + MAP), *MAPPED)
 
 
-@pytest.mark.parametrize("words", [("-c", COUNT + MAP), ("-",)], ids=["-c", "standard input"])
-def test_a_program_without_a_file(home, words):
-    require(home.run(*words, text=COUNT + MAP), MAPPED)
+def test_a_program_without_a_file(home):
+    require(home.run("-", text=COUNT + MAP), *MAPPED)
 
 
 def test_a_program_under_pytest(home):
     """Its module is not the main one, and warnings are errors."""
     body = "".join(f"    {line}" for line in (COUNT + MAP).splitlines(keepends=True))
     (home.folder / "test_block.py").write_text(f"def test_block():\n{body}")
-    words = ("-q", "-s", "-p", "no:cacheprovider", "-W", "error", "test_block.py")
-    ended = home.run("-m", "pytest", *words)
+    ended = home.run(
+        "-m", "pytest", "-qs", "-p", "no:cacheprovider", "-W", "error", "test_block.py"
+    )
     assert ended.code == 0 and MAPPED[0] in ended.output, ended.output + ended.errors
     assert ended.starts == 1
 
 
-def test_a_worker_that_its_nanny_restarts(home):
-    require(home.run_script(COUNT + RESTART), ["restarted"])
-
-
-def test_a_metric_and_a_policy_of_a_script(home):
-    ended = home.run_script(COUNT + EXPERIMENT)
-    assert ended.code == 0, ended.errors
-    assert ended.output.splitlines()[-1] == "True {'it is the first'}"
-    assert ended.starts == 1
-
-
-def test_processes_of_a_replay_and_a_policy_of_the_script(home):
-    require(home.run_script(COUNT + REPLAY), ["True __main__:mine"])
+@pytest.mark.parametrize(
+    ("program", "line", "starts"),
+    [
+        (EXPERIMENT, "True {'it is the first'}", 1),
+        (REPLAY, "True __main__:mine", 1),
+        (OTHER_POOL, "[1, 4, 9]", 2),
+    ],
+    ids=["a metric and a policy", "processes of a replay", "other pools import it as before"],
+)
+def test_what_a_script_defines_works_in_processes_that_do_not_import_it(
+    home, program, line, starts
+):
+    require(home.run_script(COUNT + program), line, starts=starts)
 
 
 def test_a_task_of_the_benchmark_that_a_script_defines(home):
     pytest.importorskip("mteb", reason="needs the extra 'mteb'")
-    require(home.run_script(COUNT + BENCHMARK), ["classification"])
-
-
-def test_other_pools_import_the_main_module_as_before(home):
-    require(home.run_script(COUNT + OTHER_POOL), ["[1, 4, 9]"], starts=2)
+    require(home.run_script(COUNT + BENCHMARK), "classification")

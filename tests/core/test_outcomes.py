@@ -31,18 +31,12 @@ def recorded(outcomes, items="task") -> Scored:
     return Scored(score, error, outcomes=pack(outcomes, score, items))
 
 
-@given(st.lists(st.booleans(), max_size=40))
-def test_right_and_wrong_come_back_exactly(outcomes):
-    kept = unpack(
-        pack(np.array(outcomes, dtype=bool), float(np.mean(outcomes)) if outcomes else 0.0, "task")
-    )
-    assert kept.tolist() == [float(outcome) for outcome in outcomes]
-
-
-@given(st.lists(st.floats(-9, 9), min_size=1, max_size=40))
-def test_other_outcomes_come_back_to_three_digits(outcomes):
-    kept = unpack(pack(outcomes, float(np.mean(outcomes)), "task"))
-    assert kept == pytest.approx(np.array(outcomes), rel=1e-3, abs=1e-6)
+@given(st.lists(st.booleans(), min_size=1, max_size=40), st.lists(st.floats(-9, 9), min_size=1))
+def test_right_and_wrong_come_back_exactly_and_other_outcomes_to_three_digits(right, numbers):
+    assert unpack(pack(np.array(right), float(np.mean(right)), "task")).tolist() == right
+    kept = unpack(pack(numbers, float(np.mean(numbers)), "task"))
+    assert kept == pytest.approx(np.array(numbers), rel=1e-3, abs=1e-6)
+    assert unpack(pack([], 0.0, "task")).tolist() == []
 
 
 @given(seeds, st.integers(2, 500), st.booleans())
@@ -61,25 +55,7 @@ def test_a_paired_error_is_that_of_the_differences(seed, n):
     assert found.stderr == pytest.approx(apart.std(ddof=1) / math.sqrt(n), abs=1e-12)
 
 
-def test_a_paired_error_covers_the_truth_as_often_as_it_says():
-    """Two arms with common items and with a true difference of zero: 95 % of the differences are
-    within 1.96 errors.
-    """
-    generator, within, ratios = np.random.default_rng(0), [], []
-    for _ in range(400):
-        easy = generator.normal(size=300)
-        one, other = (easy + generator.normal(size=(2, 300)) * 0.5) > 0
-        found, alone = (
-            difference(recorded(one), recorded(other)),
-            difference(recorded(one), recorded(other, "others")),
-        )
-        within.append(abs(found.value) < 1.96 * found.stderr)
-        ratios.append(found.stderr / alone.stderr)
-        assert not alone.paired
-    assert 0.92 < np.mean(within) < 0.98 and np.mean(ratios) < 0.65
-
-
-@pytest.mark.parametrize("n", [10, 2048, 2049, 32_768, 40_000, 250_000])
+@pytest.mark.parametrize("n", [10, 2048, 2049, 40_000])
 @pytest.mark.parametrize("right_or_wrong", [True, False])
 def test_the_size_is_bounded_and_the_error_stays(n, right_or_wrong):
     values = np.random.default_rng(n).random((2, n))
@@ -93,13 +69,12 @@ def test_the_size_is_bounded_and_the_error_stays(n, right_or_wrong):
 
 def test_outcomes_of_other_items_or_of_none_are_not_paired():
     one = recorded([True, False, True])
-    for other in (
-        recorded([True, False, True], "other"),
-        recorded([True, False]),
-        Scored(0.5, 0.3),
-    ):
+    others = recorded([True, False, True], "other"), recorded([True, False]), Scored(0.5, 0.3)
+    for other in others:
         found = difference(one, other)
         assert not found.paired and found.stderr == math.hypot(one.stderr, other.stderr)
+        joint = joint_error([one, other])
+        assert not joint.paired and joint.covariance[0, 1] == 0
     single = recorded([True])
     assert not difference(single, single).paired
 
@@ -114,12 +89,10 @@ def test_outcomes_that_do_not_belong_to_the_score_are_an_error():
 
 def test_the_mean_over_tasks_has_weights_and_independent_errors():
     two = [Difference(0.3, 0.03, paired=True), Difference(0.1, 0.04, paired=False)]
-    assert mean_difference(two) == Difference(
-        pytest.approx(0.2), pytest.approx(0.025), paired=False
-    )
-    assert mean_difference(two, [1, 0]) == Difference(
-        pytest.approx(0.3), pytest.approx(0.03), paired=False
-    )
+    mean, weighted = mean_difference(two), mean_difference(two, [1, 0])
+    assert (mean.value, mean.stderr) == pytest.approx((0.2, 0.025))
+    assert (weighted.value, weighted.stderr) == pytest.approx((0.3, 0.03))
+    assert not mean.paired and not weighted.paired
     assert mean_difference([]) is None and mean_difference(two, [0, 0]) is None
 
 
@@ -129,14 +102,7 @@ def test_the_joint_error_of_two_scores_gives_the_error_of_their_difference(seed,
     for scores in (rows, [replace(row, outcomes=None) for row in rows]):
         joint, found = joint_error(scores), difference(scores[0], scores[2])
         c = joint.covariance
-        assert math.sqrt(max(0.0, c[0, 0] + c[2, 2] - 2 * c[0, 2])) == pytest.approx(
-            found.stderr, abs=1e-7
-        )
-        assert joint.paired is found.paired and joint.freedom == (
-            n - 1 if found.paired else math.inf
-        )
-
-
-def test_one_score_without_outcomes_makes_all_errors_independent():
-    rows = [recorded([True, False, True]), Scored(0.5, 0.3)]
-    assert not joint_error(rows).paired and joint_error(rows).covariance[0, 1] == 0
+        error = math.sqrt(max(0.0, c[0, 0] + c[2, 2] - 2 * c[0, 2]))
+        assert error == pytest.approx(found.stderr, abs=1e-7)
+        assert joint.paired is found.paired
+        assert joint.freedom == (n - 1 if found.paired else math.inf)

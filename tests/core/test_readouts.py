@@ -65,13 +65,15 @@ def test_dimensions_of_a_vector(name, width):
     assert Readout.parse(name).width(384) == width
 
 
-def test_more_dimensions_than_there_are_is_refused_with_both_numbers():
-    with pytest.raises(ConfigError, match="keeps 512 dimensions, but vectors have 384"):
-        Readout(dimensions="512").check(384, corpus=1000)
+@pytest.mark.parametrize(
+    ("name", "corpus", "message"),
+    [
+        ("512d", 1000, "keeps 512 dimensions, but vectors have 384"),
+        ("pca256", 256, r"Set corpus.prompts to 257 or more"),
+    ],
+)
+def test_more_dimensions_than_vectors_or_texts_have_are_refused(name, corpus, message):
+    with pytest.raises(ConfigError, match=message):
+        Readout.parse(name).check(384, corpus=corpus)
     Readout(dimensions="512", layers="concat3+7").check(384, corpus=10)
-
-
-def test_fitting_needs_more_texts_than_dimensions():
-    with pytest.raises(ConfigError, match=r"Set corpus.prompts to 257 or more"):
-        Readout.parse("pca256").check(384, corpus=256)
     Readout.parse("pca256").check(384, corpus=257)

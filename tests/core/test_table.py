@@ -35,26 +35,14 @@ def test_the_widest_column_gives_way_so_that_names_and_numbers_stay_whole():
     row = ("file:reviews.csv(text=body, label=stars)", "out@checkpoint-2000/2", "0.858 ± 0.011")
     first, second = Table((), (row,)).as_text(width=70).splitlines()
     assert first.endswith("out@checkpoint-2000/2  0.858 ± 0.011") and second.strip()
-
-
-def test_columns_that_fit_in_no_other_way_break_words():
-    assert Table((), (("order", "y" * 9),)).as_text(width=12).splitlines() == [
-        "order  yyyyy",
-        "       yyyy",
-    ]
-
-
-def test_a_table_without_a_header_is_a_plain_list():
-    assert Table((), (("arms", "99"), ("tasks", "5"))).as_text() == "arms   99\ntasks  5"
+    breaks_a_word = Table((), (("order", "y" * 9),)).as_text(width=12)
+    assert breaks_a_word.splitlines() == ["order  yyyyy", "       yyyy"]
 
 
 def test_html_holds_every_cell():
     page = TABLE.as_html()
-    assert (
-        "<h2>Tasks</h2>" in page
-        and "<td>a &lt; b, [red]c[/]</td>" in page
-        and "<p>Two of many.</p>" in page
-    )
+    for part in ("<h2>Tasks</h2>", "<td>a &lt; b, [red]c[/]</td>", "<p>Two of many.</p>"):
+        assert part in page
 
 
 def test_control_characters_do_not_reach_the_terminal():

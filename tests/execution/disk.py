@@ -10,17 +10,19 @@ and reorders the rest.
 from __future__ import annotations
 
 import errno
+import io
 import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import PurePosixPath
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from tests.execution.disk_paths import REGULAR, SimPath
 from tests.execution.truths import Crash
 
+REGULAR = 0o100600  # the mode of a file
 TROUBLES = (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EIO, errno.ESTALE)
 Write = tuple[int, bytes] | int  # where and what; or a length to cut to
 
@@ -31,11 +33,8 @@ class Inode:
     numbers = iter(range(10**9))
 
     def __init__(self, content: bytes = b"") -> None:
-        self.number, self.data, self.durable = (
-            next(self.numbers),
-            bytearray(content),
-            bytearray(content),
-        )
+        self.number = next(self.numbers)
+        self.data, self.durable = bytearray(content), bytearray(content)
         self.writes: list[Write] = []
         self.linked = True
 
@@ -90,9 +89,8 @@ class Disk:
         # attributes may be old, and a removed file is stale at once
         self.is_network = rng.random() < 0.4
         self.shares_locks = not self.is_network or rng.random() < 0.5
-        self.trouble: tuple[int, int] | None = (
-            None  # an error number, and for how many operations it stays
-        )
+        # an error number, and for how many operations it stays
+        self.trouble: tuple[int, int] | None = None
         self.seen: dict[tuple[str, str], tuple[int, int]] = {}  # old attributes of a name, by host
         self.next_fault = rng.randint(1, 60)
         # what people and programs do to the folder meanwhile
@@ -199,9 +197,8 @@ class Disk:
                 raise OSError(number, os.strerror(number))
 
     def _fault(self) -> None:
-        kind = self.random.choice(
-            ["kill", "power", "trouble", "trouble", "trouble", "actor", "actor", "actor"]
-        )
+        kinds = ["kill", "power", *["trouble"] * 3, *["actor"] * 3]
+        kind = self.random.choice(kinds)
         # a power failure sets the mark back, so that a cut cannot be seen; a failing disk keeps
         # nothing beside it
         if kind in ("power", "trouble") and self.is_hurt():
@@ -217,7 +214,6 @@ class Disk:
             self.trouble = self.random.choice(TROUBLES), self.random.choice([1, 2, 5, 30])
         elif self.actors and not self.trouble:
             process, actor = self.now, self.random.choice(self.actors)
-            self.happened[actor.__name__] += 1
             with self.acting(Process("outside")), self.quietly():
                 actor()
             if process.dead:
@@ -309,9 +305,7 @@ class Disk:
     def fstat(self, file: int) -> SimpleNamespace:
         self.step(writes=False)
         inode = self._inode(file)
-        return SimpleNamespace(
-            st_dev=0, st_ino=inode.number, st_size=len(inode.data), st_mtime=0.0, st_mode=REGULAR
-        )
+        return _status(inode.number, len(inode.data))
 
     def close(self, file: int) -> None:
         if self.now.dead:
@@ -333,10 +327,8 @@ class Disk:
                 raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK))
 
     def signal(self, pid: int, _: int) -> None:
-        if not any(
-            each.pid == pid and not each.dead and each.host == self.now.host
-            for each in self.processes
-        ):
+        here = [each for each in self.processes if each.host == self.now.host]
+        if not any(each.pid == pid and not each.dead for each in here):
             raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
 
     # what modules see
@@ -375,3 +367,87 @@ class Disk:
         finally:
             for module, own in before:
                 vars(module).update(own)
+
+
+def _status(number: int, length: int) -> SimpleNamespace:
+    return SimpleNamespace(st_dev=0, st_ino=number, st_size=length, st_mtime=0.0, st_mode=REGULAR)
+
+
+class SimPath(PurePosixPath):
+    """A path on the simulated disk."""
+
+    disk: Disk
+
+    def _inode(self) -> Inode:
+        if str(self) not in self.disk.names:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self))
+        return self.disk.names[str(self)]
+
+    def stat(self) -> SimpleNamespace:
+        self.disk.step(writes=False)
+        place = self.disk.now.host, str(self)
+        old = self.disk.seen.get(place)
+        # a slow network file system: attributes of a moment ago, until it asks the server
+        if old and self.disk.random.random() < 0.5:
+            self.disk.seen.pop(place)
+        elif old:
+            return _status(*old)
+        inode = self._inode()
+        return _status(inode.number, len(inode.data))
+
+    def exists(self) -> bool:
+        self.disk.step(writes=False)
+        return str(self) in self.disk.names
+
+    def is_dir(self) -> bool:
+        return False
+
+    def read_bytes(self) -> bytes:
+        self.disk.step(writes=False)
+        return bytes(self._inode().data)
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        self.disk.step()
+        if not (missing_ok and str(self) not in self.disk.names):
+            self._inode()
+            self.disk.rename((str(self), None))
+
+    def rename(self, target: SimPath) -> None:
+        self.disk.step()
+        inode = self._inode()
+        self.disk.rename((str(self), None), (str(target), inode))
+
+    replace = rename
+
+    def mkdir(self, *_: Any, **__: Any) -> None:
+        """There is one folder."""
+
+    def open(self, mode: str) -> Any:
+        if mode == "rb":
+            return io.BytesIO(self.read_bytes())
+        return _Writer(self.disk, self.disk.open(self, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
+
+
+class _Writer:
+    def __init__(self, disk: Disk, file: int) -> None:
+        self.disk, self.file = disk, file
+
+    def write(self, text: bytes) -> None:
+        while text:
+            text = text[self.disk.write(self.file, text) :]
+
+    def flush(self) -> None:
+        """Nothing is buffered."""
+
+    def fileno(self) -> int:
+        return self.file
+
+    def close(self) -> None:
+        self.disk.close(self.file)
+
+    def __enter__(self) -> _Writer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self.disk.now.dead:
+            self.close()

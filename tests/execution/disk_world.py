@@ -19,8 +19,7 @@ from daskmetrics.core.events import AttemptFailed, Event, Record, StoreRepaired,
 from daskmetrics.execution import journal as journal
 from daskmetrics.execution import loop as loop
 from tests.execution import truths
-from tests.execution.disk import Disk, Inode
-from tests.execution.disk_paths import SimPath
+from tests.execution.disk import Disk, Inode, SimPath
 from tests.execution.simulator import World
 
 JOURNAL, MARK, LOCK, OWNER, CONFIG = (
@@ -55,7 +54,6 @@ class DiskWorld(World):
         self.gone = self.taken = False  # the journal, and the lock, of the running driver
         self.touched = False  # whether someone took the journal away since the last message
         self.disk.is_hurt = lambda: self.gone
-        self.said: Counter[str] = Counter()
 
     def play(self) -> None:
         with self.disk.installed(self.used.journal, self.used.files):
@@ -204,7 +202,6 @@ class DiskWorld(World):
     def _obey(self, error: DaskmetricsError) -> None:
         """Do what a message says."""
         text = str(error)
-        self.said[type(error).__name__] += 1
         match error:
             case DataError() if line := re.match(r"Line (\d+) of '.*' is damaged", text):
                 assert "keep its first" in text
@@ -215,7 +212,6 @@ class DiskWorld(World):
                 assert "backup" in text
                 assert self.touched, "the journal was not taken away"
                 self._put(self.backup)
-                self.disk.happened["put back"] += 1
                 # it may count an entry that was not reported as committed
                 MARK.unlink(missing_ok=True)
             case LockedError() if "daskmetrics runs unlock /run" in text:

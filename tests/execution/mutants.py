@@ -27,18 +27,19 @@ class Mutant:
     def __str__(self) -> str:
         return f"{self.module.__name__.rpartition('.')[2]}: {self.old.strip()} -> {self.new.strip() or 'nothing'}"
 
+    def planted(self) -> ModuleType:
+        """The module with the fault."""
+        source = source_of(self.module)
+        count = source.count(self.old)
+        assert count == 1, f"{self}: stands {count} times in the source"
+        return module_of(self.module, source.replace(self.old, self.new))
+
     def build(self) -> tuple[type, type]:
         """The loop and the policy with the fault."""
-        source = source_of(self.module)
-        assert source.count(self.old) == 1, (
-            f"{self}: stands {source.count(self.old)} times in the source"
-        )
-        changed = module_of(self.module, source.replace(self.old, self.new))
+        changed = self.planted()
         if self.module is loop:
-            vars(changed).update(MESSAGES)
             return changed.Loop, retry.RetryPolicy
         bound = module_of(loop, source_of(loop))
-        vars(bound).update(MESSAGES)
         if self.module is placement:
             vars(bound).update({name: vars(changed)[name] for name in USED_BY_LOOP})
             return bound.Loop, retry.RetryPolicy
@@ -61,13 +62,14 @@ def module_of(original: ModuleType, source: str) -> ModuleType:
     name = f"mutant_of_{original.__name__.rpartition('.')[2]}"
     module = sys.modules[name] = ModuleType(name)  # dataclasses look their module up
     exec(compile(source, name, "exec"), vars(module))
+    if original is loop:
+        vars(module).update(MESSAGES)
     return module
 
 
 def mutants() -> Iterator[Mutant]:
     """All of them."""
-    planted = {loop: LOOP, placement: PLACEMENT, retry: RETRY}
-    for module, pairs in planted.items():
+    for module, pairs in ((loop, LOOP), (placement, PLACEMENT), (retry, RETRY)):
         for old, new in pairs:
             yield Mutant(module, old, new)
 
@@ -198,10 +200,3 @@ RETRY = (
     ("if isinstance(entry, UnitsRetried):", "if False:"),
     ("elif isinstance(entry, InputRecovered):", "elif False:"),
 )  # fmt: skip
-
-#: Replacements that change nothing which could be seen, and why.
-EQUIVALENT = {
-    "self.recorded[entry.key] = entry": "a source of ours asks for a unit once in a life; at_hand for others' sources",
-    "sorted(due.values(), key=lambda item: not item.suspect)": "a suspect placed later has reserved its worker already",
-    "min(self.now + LONGEST_SLEEP, ...)": "how often it wakes for nothing",
-}

@@ -14,6 +14,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 
 from daskmetrics.core.events import AttemptFailed
@@ -77,9 +78,8 @@ class Worker:
 
     def seem_to_run(self, sent: Container[str]) -> list[Run]:
         """What a driver must take for running: an end that was not heard looks like none."""
-        begun = [
-            run for run in self.queue if run.started and not run.heard and run.submit.task in sent
-        ]
+        running = [run for run in self.queue if run.started and not run.heard]
+        begun = [run for run in running if run.submit.task in sent]
         # two starts at once may be reported in any order
         return begun[-1:] if self.threads == 1 else begun
 
@@ -131,29 +131,22 @@ class World:
 
     def _units(self) -> list[WorkUnit]:
         weights = [8, 3, 1, 1, 1, 1, 1, 1, 2, 2]
-        inputs = [
-            self._unit(f"input{i}", "encode", weights) for i in range(self.random.randint(0, 3))
-        ]
+        most = self.random.randint(0, 3)
+        inputs = [self._unit(f"input{i}", "encode", weights) for i in range(most)]
         units: list[WorkUnit] = []
         for i in range(self.random.randint(6, 18)):
             given = self.random.choice([None, None, *inputs, *inputs])
-            before = (
-                self.random.choice([(), (), (), (self.random.choice(units).key,)]) if units else ()
-            )
-            units.append(
-                self._unit(
-                    f"unit{i}",
-                    "score" if given else "measure",
-                    weights,
-                    input=given,
-                    requires=before,
-                )
-            )
+            kind = "score" if given else "measure"
+            before: tuple[str, ...] = ()
+            if units:
+                before = self.random.choice([(), (), (), (self.random.choice(units).key,)])
+            unit = self._unit(f"unit{i}", kind, weights, input=given, requires=before)
+            units.append(unit)
         return units
 
     def _unit(self, key: str, kind: str, weights: list[int], **options) -> WorkUnit:
         (self.nature[key],) = self.random.choices(list(truths.NATURES), weights)
-        if kind == "encode" and self.nature[key] in ("nan",):
+        if kind == "encode" and self.nature[key] == "nan":
             self.nature[key] = "good"
         resources = {"CPU": 1} if kind == "score" else {"GPU": 1}
         if self.random.random() < 0.3:
@@ -190,14 +183,10 @@ class World:
         self.paused_until = -NEVER
         self.journal.crash = None
         if crash:
-            self.journal.crash = (
-                len(self.journal.entries) + self.random.randint(1, 40),
-                self.random.random() < 0.5,
-            )
+            at = len(self.journal.entries) + self.random.randint(1, 40)
+            self.journal.crash = at, self.random.random() < 0.5
         for number, threads in enumerate(self.threads):
-            self.after(
-                self.random.uniform(0, 2), lambda n=number, t=threads: self._join(f"w{n}", t)
-            )
+            self.after(self.random.uniform(0, 2), partial(self._join, f"w{number}", threads))
         if stop:
             self.after(self.random.uniform(5, 60), self._ask_to_stop)
         self.after(self.random.uniform(1, 20), self._disturb)
@@ -206,11 +195,8 @@ class World:
         for _ in range(20_000):
             written, messages = len(self.journal.entries), self._delivered()
             actions = self.loop.step(self.now, messages)
-            truths.step(
-                self,
-                messages,
-                [e for e in self.journal.entries[written:] if isinstance(e, AttemptFailed)],
-            )
+            new = self.journal.entries[written:]
+            truths.step(self, messages, [e for e in new if isinstance(e, AttemptFailed)])
             self._perform(actions)
             truths.workers(self)
             if self.loop.done:
@@ -322,12 +308,10 @@ class World:
                 case Kill(address):
                     worker = self.workers[address]
                     worker.killed = True
-                    self.after(
-                        self.random.uniform(0, 5), lambda w=worker: self._die(w, blameless=True)
-                    )
-        assert len(self.loop.units) <= max(
-            1, self.settings.slots or sum(t + self.ahead for t in self.threads)
-        )
+                    death = partial(self._die, worker, blameless=True)
+                    self.after(self.random.uniform(0, 5), death)
+        window = self.settings.slots or sum(t + self.ahead for t in self.threads)
+        assert len(self.loop.units) <= max(1, window)
 
     def _submit(self, submit: Submit) -> None:
         truths.submission(self, submit)
@@ -366,9 +350,8 @@ class World:
             self._start(worker, run)
 
     def _start(self, worker: Worker, run: Run) -> None:
-        assert not self.loop.stopping or run.submit.task not in self.sent, (
-            "begun although it was asked to stop"
-        )
+        is_wanted = run.submit.task in self.sent
+        assert not (is_wanted and self.loop.stopping), "begun although it was asked to stop"
         worker.queue.remove(run)
         worker.queue.append(run)  # the order of their starts
         run.started = True
@@ -376,12 +359,8 @@ class World:
         nature = self.nature[unit.key]
         self.calls[unit.key] += 1
         self.send(Started(task), *self.report)
-        seconds = (
-            self.random.uniform(1, 10)
-            if nature in ("good", "flaky", "disk")
-            else self.random.uniform(0, 3)
-        )
-        seconds *= self.pace
+        shortest, longest = (1, 10) if nature in ("good", "flaky", "disk") else (0, 3)
+        seconds = self.random.uniform(shortest, longest) * self.pace
         if nature == "poison":
             self._on(worker, seconds * self.random.choice([0, 1]), lambda: self._die(worker))
         elif nature == "hog":
@@ -415,7 +394,6 @@ class World:
         self.messages.append(Finished(task, None if unit.kind == "encode" else unit.key, seconds))
         if task in self.sent:
             self.faulted.pop(unit.key, None)
-            self.forgiven[unit.key] = sum(
-                entry.key == unit.key for entry in truths.attempts_of(self)
-            )
+            attempts = truths.attempts_of(self)
+            self.forgiven[unit.key] = sum(entry.key == unit.key for entry in attempts)
             self.longest[unit.kind] = max(self.longest[unit.kind], seconds)

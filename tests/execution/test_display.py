@@ -1,32 +1,22 @@
 from __future__ import annotations
 
 import io
+from types import SimpleNamespace
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 from rich.console import Console
 
-from daskmetrics.execution.display import Display
-
-CELL = """
-import warnings
-warnings.simplefilter("error")
-from daskmetrics.experiment import Display
-with Display() as display:
-    display.message("[yellow]careful <b>[/]")
-    display.phase("measure", 4)
-    display.advance("measure", "tiny@step1")
-"""
+from daskmetrics.execution.display import Display, NotebookCell
 
 
-@pytest.mark.slow  # it starts a kernel; the next test sees the same content
-def test_a_notebook_shows_bars_in_one_output_without_a_warning():
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])
-    NotebookClient(notebook, kernel_name="python3", timeout=120).execute()
-    (output,) = notebook.cells[0].outputs
-    shown = output["data"]["text/html"]
-    assert "1 of 4" in shown and "tiny@step1" in shown and "careful &lt;b&gt;" in shown
+def test_a_notebook_draws_bars_again_in_one_output(monkeypatch):
+    drawn = []
+    handle = SimpleNamespace(update=lambda html: drawn.append(html.data))
+    monkeypatch.setattr("IPython.display.display", lambda html, display_id: handle)
+    cell = NotebookCell(lambda: "bars")
+    for at_once in (False, False, True):
+        cell.draw(at_once)
+    assert drawn == ["bars"]
 
 
 def test_a_listener_hears_of_every_change_and_gets_bars_and_messages_as_text(capsys):

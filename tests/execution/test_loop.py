@@ -1,5 +1,5 @@
-"""The loop, message by message: cases that chance rarely brings up. `mutants` are tried on them,
-too.
+"""The loop and its placement, message by message: cases that chance rarely brings up. `mutants` are
+tried on them, too.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from daskmetrics.execution.loop import (
     Submit,
     Vanished,
 )
+from daskmetrics.execution.placement import Placement, QueuedUnit, WorkerState
 from tests.events import joined
 from tests.execution.truths import MemoryJournal
 
@@ -62,6 +63,16 @@ class Bench:
 
     def statuses(self) -> dict[str, str]:
         return {record.key: record.status for record in self.journal.records()}
+
+    def attempts(self) -> list[AttemptFailed]:
+        return [entry for entry in self.journal.entries if isinstance(entry, AttemptFailed)]
+
+    def fail_twice(self, attempts: list[Submit]) -> list[Submit]:
+        """Of three exceptions that a unit may raise; returns what is submitted then."""
+        for _ in range(2):
+            self.step(Failed(attempts[0].task, Fault.EXCEPTION, "no"))
+            attempts = self.submitted(after=40)
+        return attempts
 
     def placed_after_short_units(self, worker: str) -> list[Submit]:
         """The units on a worker that has joined and ended thirty of a millisecond."""
@@ -134,23 +145,17 @@ def faults_of_an_input_before_its_success_do_not_count(loop, policy):
     shared = unit("in", kind="encode")
     users = [unit(f"u{i}", input=shared, requires=(f"u{i - 1}",) if i else ()) for i in range(4)]
 
-    def fail_twice(bench, attempts):  # of three exceptions that it may raise
-        for _ in range(2):
-            bench.step(Failed(attempts[0].task, Fault.EXCEPTION, "no"))
-            attempts = bench.submitted(after=40)
-        return attempts
-
     bench = Bench(users, loop, policy, slots=1, source=Forgetful)
     attempts = bench.submitted(Joined("w", "w"))
     for _ in range(2):
-        (user,) = bench.submitted(Finished(fail_twice(bench, attempts)[0].task))
+        (user,) = bench.submitted(Finished(bench.fail_twice(attempts)[0].task))
         attempts = bench.submitted(Finished(user.task, 1))
-    fail_twice(bench, attempts)
+    bench.fail_twice(attempts)
     resumed = Bench(users, loop, policy, journal=bench.journal, slots=1, source=Forgetful)
     (user,) = resumed.submitted(Finished(resumed.submitted(Joined("w", "w"))[0].task))
-    (attempt,) = fail_twice(resumed, resumed.submitted(Finished(user.task, 1)))
+    (attempt,) = resumed.fail_twice(resumed.submitted(Finished(user.task, 1)))
     resumed.submitted(Finished(attempt.task))
-    (attempt,) = fail_twice(resumed, resumed.submitted(Left("w"), Joined("w2", "w")))
+    (attempt,) = resumed.fail_twice(resumed.submitted(Left("w"), Joined("w2", "w")))
     (user,) = resumed.submitted(Finished(attempt.task))
     resumed.step(Finished(user.task, 1))
     assert resumed.statuses() == {user.key: "ok" for user in users}
@@ -162,11 +167,8 @@ def faults_that_do_not_count_stay_so_after_a_restart(loop, policy):
     journal = MemoryJournal()
     for _ in range(2):
         bench = Bench(todo, loop, policy, journal)
-        attempts = bench.submitted(Joined("w", "w"))
-        for _ in range(2):  # of three exceptions that it may raise
-            bench.step(Failed(attempts[0].task, Fault.EXCEPTION, "no"))
-            attempts = bench.submitted(after=40)
-        (_user,) = bench.submitted(Finished(attempts[0].task))
+        (attempt,) = bench.fail_twice(bench.submitted(Joined("w", "w")))
+        (_user,) = bench.submitted(Finished(attempt.task))
 
 
 @case
@@ -191,7 +193,7 @@ def a_worker_that_dies_while_the_run_stops_blames_nobody(loop, policy):
     bench.step(StopRequested(math.inf))
     bench.step(Left("w"))
     assert bench.loop.done
-    assert not [entry for entry in bench.journal.entries if isinstance(entry, AttemptFailed)]
+    assert not bench.attempts()
 
 
 @case
@@ -210,44 +212,12 @@ def a_worker_that_offers_nothing_any_more_finishes_what_it_runs_and_gets_no_more
     )
     placed = tasks(bench.submitted(Joined("w", "w", resources=GPU)))
     bench.step(Started(placed["runs"]))
-    assert bench.step(OfferChanged("w", {"GPU": 0}), OfferChanged("unknown", {})) == [
-        Release(placed["waits"])
-    ]
+    actions = bench.step(OfferChanged("w", {"GPU": 0}), OfferChanged("unknown", {}))
+    assert actions == [Release(placed["waits"])]
     (elsewhere,) = bench.submitted(Joined("x", "x", resources=GPU))
     assert (elsewhere.unit.key, elsewhere.worker) == ("waits", "x")
     bench.step(Finished(placed["runs"], 1), Finished(elsewhere.task, 1))
     assert bench.statuses() == {"runs": "ok", "waits": "ok"}
-
-
-@case
-def a_worker_that_offers_again_gets_units(loop, policy):
-    bench = Bench([unit("u", resources=GPU)], loop, policy)
-    assert not bench.submitted(Joined("w", "w", resources={"GPU": 0}))
-    (submit,) = bench.submitted(OfferChanged("w", GPU))
-    assert submit.worker == "w"
-
-
-@case
-def a_worker_that_trains_gets_no_unit_until_the_training_ends(loop, policy):
-    bench = Bench([unit("u", resources=GPU)], loop, policy, patience=60)
-    (submit,) = bench.submitted(Joined("w", "w", resources=GPU))
-    trains = OfferChanged("w", GPU, trains=True)
-    assert bench.step(trains) == [Release(submit.task)]
-    bench.step(after=11)
-    assert not bench.submitted(Joined("x", "x", resources=GPU, trains=True), after=1000)
-    (submit,) = bench.submitted(OfferChanged("w", GPU), after=1000)
-    assert submit.worker == "w"
-
-
-@case
-def the_window_follows_the_workers(loop, policy):
-    bench = Bench([unit(f"u{i}") for i in range(9)], loop, policy)
-    for address, window in (("a", 2), ("b", 4)):
-        bench.step(Joined(address, address))
-        assert len(bench.loop.units) == window
-    first = next(item for item in bench.loop.units.values() if item.worker == "a")
-    bench.step(Left("b"), Finished(first.task, 1))
-    assert len(bench.loop.units) == 3
 
 
 @case
@@ -326,18 +296,11 @@ def a_stop_waits_for_what_runs_as_long_as_it_may(loop, policy):
 def a_retry_resets_all_faults_of_a_unit(loop, policy):
     journal = MemoryJournal()
     bench = Bench([unit("u")], loop, policy, journal)
-    placed = bench.submitted(Joined("w", "w"))
-    for _ in range(2):
-        bench.step(Failed(placed[0].task, Fault.EXCEPTION, "no"))
-        placed = bench.submitted(after=40)
+    bench.fail_twice(bench.submitted(Joined("w", "w")))
     journal.append(UnitsRetried(["u"]))
     bench = Bench([unit("u")], loop, policy, journal)
-    placed = bench.submitted(Joined("w", "w"))
-    for _ in range(2):
-        bench.step(Failed(placed[0].task, Fault.EXCEPTION, "no"))
-        placed = bench.submitted(after=40)
-    assert len(placed) == 1
-    bench.step(Failed(placed[0].task, Fault.EXCEPTION, "no"))
+    (attempt,) = bench.fail_twice(bench.submitted(Joined("w", "w")))
+    bench.step(Failed(attempt.task, Fault.EXCEPTION, "no"))
     assert bench.statuses() == {"u": "error"}
 
 
@@ -356,22 +319,6 @@ def a_suspect_gets_a_worker_of_its_own_in_the_end(loop, policy):
         running += bench.submitted(Started(first.task), Finished(first.task, 1), after=1)
     else:
         raise AssertionError("it is never tried")
-
-
-@case
-def what_waits_behind_a_straggler_goes_to_an_idle_worker(loop, policy):
-    bench = Bench([unit(f"u{i}") for i in range(4)], loop, policy, slots=4)
-    placed = bench.submitted(Joined("a", "a"), Joined("b", "b"))
-    slow, _ = behind = [submit for submit in placed if submit.worker == "a"]
-    quick = [submit for submit in placed if submit.worker == "b"]
-    bench.step(Started(slow.task), Started(quick[0].task))
-    bench.step(Finished(quick[0].task, 1), Started(quick[1].task))
-    actions = bench.step(Finished(quick[1].task, 1), after=2)
-    assert Release(behind[1].task) in actions
-    (moved,) = (action for action in actions if isinstance(action, Submit))
-    assert (moved.unit, moved.worker) == (behind[1].unit, "b")
-    assert not bench.submitted(Started(moved.task), after=9), "what runs stays where it is"
-    assert bench.loop.units[slow.unit.key].task == slow.task
 
 
 @case
@@ -413,8 +360,9 @@ def what_began_while_it_was_taken_away_was_what_ran(loop, policy):
     assert (moved.unit.key, moved.worker) == (behind.unit.key, "b")
     bench.step(Started(moved.task), Started(behind.task))
     bench.step(Left("a"), Left("b"))
-    attempts = [entry for entry in bench.journal.entries if isinstance(entry, AttemptFailed)]
-    assert [(attempt.key, attempt.blamed) for attempt in attempts] == [(behind.unit.key, True)]
+    assert [(attempt.key, attempt.blamed) for attempt in bench.attempts()] == [
+        (behind.unit.key, True)
+    ]
 
 
 @case
@@ -445,10 +393,8 @@ def a_unit_goes_where_what_it_keeps_is_at_hand(loop, policy):
     (new,) = bench.submitted(Left("a"), Joined("d", "d"), Finished(again[0].task, 1))
     assert (new.unit.key, new.worker) == ("z4", "d")
     bench = Bench([unit(f"x{i}", keeps="x") for i in range(3)], loop, policy, slots=2, ahead=0)
-    assert [submit.worker for submit in bench.submitted(Joined("b", "b"), Joined("a", "a"))] == [
-        "a",
-        "b",
-    ]
+    placed = bench.submitted(Joined("b", "b"), Joined("a", "a"))
+    assert [submit.worker for submit in placed] == ["a", "b"]
 
 
 @case
@@ -457,7 +403,7 @@ def a_lost_worker_that_is_done_with_its_time_blames_nobody(loop, policy):
     (attempt,) = bench.submitted(Joined("w", "w", remaining=100))
     bench.step(Started(attempt.task))
     bench.step(Left("w"), Joined("v", "v"), after=101)
-    assert not [entry for entry in bench.journal.entries if isinstance(entry, AttemptFailed)]
+    assert not bench.attempts()
 
 
 @case
@@ -488,7 +434,7 @@ def test_a_late_result_is_dropped():
     (again,) = bench.submitted(Joined("w2", "w"), after=1)
     bench.step(Started(again.task), Finished(again.task, "in time"), after=1)
     assert [record.value for record in bench.journal.records()] == ["in time"]
-    [stop] = [entry for entry in bench.journal.entries if isinstance(entry, AttemptFailed)]
+    [stop] = bench.attempts()
     assert stop.reason == "It was stopped after its 9.5 s."
 
 
@@ -508,12 +454,13 @@ def test_without_workers_it_says_so_and_gives_up_in_the_end(joined, message):
         bench.step(after=60)
 
 
-def test_while_every_worker_trains_it_says_so_and_waits():
+def test_a_worker_that_trains_gets_no_unit_until_the_training_ends_which_is_said():
     bench = Bench([unit("u", resources=GPU)], patience=60)
-    bench.step(Joined("w", "w", resources=GPU, trains=True))
+    (submit,) = bench.submitted(Joined("w", "w", resources=GPU))
+    assert bench.step(OfferChanged("w", GPU, trains=True)) == [Release(submit.task)]
     text = "Every worker for demo u trains. Waiting until the training ends."
     assert bench.step(after=11) == [Notice(text)]
-    assert bench.step(after=1000) == []
+    assert bench.step(Joined("x", "x", resources=GPU, trains=True), after=1000) == []
     (submit,) = bench.submitted(OfferChanged("w", GPU))
     assert submit.worker == "w"
 
@@ -539,6 +486,39 @@ def test_a_worker_is_journaled_once_however_often_it_is_restarted():
     bench = Bench([unit("u")])
     for address in ("w1", "w2"):
         bench.step(Joined(address, "w", event=joined("w")))
-    assert [entry for entry in bench.journal.entries if isinstance(entry, WorkerJoined)] == [
-        joined("w")
+    workers = [entry for entry in bench.journal.entries if isinstance(entry, WorkerJoined)]
+    assert workers == [joined("w")]
+
+
+def test_a_unit_that_finds_no_worker_hides_none_from_shorter_or_other_units():
+    """A round remembers for which resources it found no worker, and for how long."""
+    workers = [
+        WorkerState("a", "a", 1, {"GPU": 1}, ends=50.0),
+        WorkerState("b", "b", 1, {"CPU": 1}, ends=math.inf),
     ]
+    placement = Placement(workers, ahead=1, now=0.0)
+
+    def chosen(resources: dict[str, float], seconds: float) -> str | None:
+        worker = placement.choose(QueuedUnit(unit("u", resources=resources)), seconds)
+        return worker.address if worker else None
+
+    assert chosen({"GPU": 1}, 60.0) is None
+    assert chosen({"GPU": 1}, 70.0) is None
+    assert chosen({"CPU": 1}, 70.0) == "b"
+    assert chosen({"GPU": 1}, 40.0) == "a"
+
+
+def test_a_unit_that_was_killed_for_memory_waits_for_more_where_there_can_be_more():
+    bench = Bench([unit("u")], most_memory=8)
+    (attempt,) = bench.submitted(Joined("w", "w", memory=4))
+    bench.step(Started(attempt.task))
+    assert not bench.submitted(Left("w", memory=True), Joined("x", "x", memory=4), after=40)
+    (attempt,) = bench.submitted(Joined("y", "y", memory=8), after=40)
+    assert attempt.worker == "y"
+    bench.step(Started(attempt.task))
+    bench.step(Left("y", memory=True))  # there is no more, so that it counts
+    (attempt,) = bench.submitted(Joined("z", "z", memory=8), after=40)
+    bench.step(Started(attempt.task))
+    bench.step(Left("z", memory=True))
+    assert bench.statuses() == {"u": "oom"}
+    assert [attempt.blamed for attempt in bench.attempts()] == [False, True, True]

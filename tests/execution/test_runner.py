@@ -52,10 +52,6 @@ def leave_politely() -> None:
     sys.exit(3)
 
 
-def make_input(folder: str, name: str) -> int:
-    return 100 * count(folder, name)
-
-
 def add(first: int, second: int) -> int:
     return first + second
 
@@ -68,6 +64,10 @@ def unit(key: str, function, *args, **options) -> WorkUnit:
 def journal(tmp_path):
     with Journal(tmp_path / "journal.jsonl", tmp_path / "lock") as journal:
         yield journal
+
+
+def values(journal) -> dict[str, object]:
+    return {record.key: record.value for record in journal.records() if record.ok}
 
 
 def test_what_the_user_has_beside_the_journal_stays(client, journal, tmp_path):
@@ -92,42 +92,13 @@ def test_a_unit_that_ends_before_its_submission_returns_is_recorded(client, jour
     assert values(journal) == {"0": 0, "1": 1, "2": 4}
 
 
-def values(journal) -> dict[str, object]:
-    return {record.key: record.value for record in journal.records() if record.ok}
-
-
-def statuses(journal) -> dict[str, str]:
-    return {record.key: record.status for record in journal.records()}
-
-
-def test_what_is_recorded_is_not_run_again(client, journal, tmp_path):
-    units = [unit(f"u{i}", count, str(tmp_path), f"n{i}") for i in range(6)]
-    run(Sweep(units[:3]), client, journal, SETTINGS)
-    run(Sweep(units), client, journal, SETTINGS)
-    run(Sweep(units), client, journal, SETTINGS)
-    assert values(journal) == {f"u{i}": 1 for i in range(6)}
-    assert all((tmp_path / f"n{i}").stat().st_size == 1 for i in range(6))
-
-
 def test_a_stop_signal_that_arrives_with_the_last_unit_stops_the_run(client, journal):
+    def stop(record):
+        signal.raise_signal(signal.SIGTERM)
+
     with pytest.raises(KeyboardInterrupt):
-        run(
-            Sweep([unit("u", square, 2)]),
-            client,
-            journal,
-            SETTINGS,
-            lambda record: signal.raise_signal(signal.SIGTERM),
-        )
+        run(Sweep([unit("u", square, 2)]), client, journal, SETTINGS, stop)
     assert values(journal) == {"u": 4}
-
-
-def test_what_requires_a_failed_unit_is_not_run_and_named(client, journal):
-    sweep = Sweep(
-        [unit("bad", raise_, ConfigError("no")), unit("after", square, 2, requires=("bad",))]
-    )
-    run(sweep, client, journal, SETTINGS)
-    assert statuses(journal) == {"bad": "error"}
-    assert [blocked.key for blocked in sweep.blocked()] == ["after"]
 
 
 def test_an_exception_is_tried_again_within_its_budget(client, journal, tmp_path):
@@ -140,21 +111,20 @@ def test_an_exception_is_tried_again_within_its_budget(client, journal, tmp_path
     attempts = [entry for entry in journal.entries if isinstance(entry, AttemptFailed)]
     assert [entry.fault for entry in attempts] == ["exception"] * 5
     workers = [entry for entry in journal.entries if isinstance(entry, WorkerJoined)]
-    for entry in attempts:  # its worker and its traceback
-        assert entry.worker in {worker.name for worker in workers}
-        assert "in fail_until" in entry.trace and "RuntimeError" in entry.trace
+    assert {entry.worker for entry in attempts} <= {worker.name for worker in workers}
+    assert all("in fail_until" in entry.trace for entry in attempts)
     assert all(worker.versions["daskmetrics"] for worker in workers)
 
 
 def test_a_shared_input_is_computed_once(client, journal, tmp_path):
-    shared = unit("in", make_input, str(tmp_path), "input")
+    shared = unit("in", count, str(tmp_path), "input")
     units = [unit(f"u{i}", add, i, input=shared) for i in range(8)]
     run(Sweep(units), client, journal, SETTINGS)
-    assert values(journal) == {f"u{i}": 100 + i for i in range(8)}
+    assert values(journal) == {f"u{i}": 1 + i for i in range(8)}
     assert (tmp_path / "input").stat().st_size == 1
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EMFILE, errno.ENFILE])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE])
 def test_a_disk_that_cannot_be_written_pauses_the_run_until_it_can(client, journal, number):
     refusals = [OSError(number, os.strerror(number))] * 2
     tried: list[str] = []
@@ -209,17 +179,14 @@ def test_what_comes_back_is_what_a_journal_can_hold(client, journal, call, statu
 
 def test_a_short_result_needs_no_request_and_a_long_one_is_fetched(client, journal, monkeypatch):
     fetched, gather = [], client.gather
-    monkeypatch.setattr(
-        client,
-        "gather",
-        lambda futures, **options: fetched.append(futures[0].key) or gather(futures, **options),
-    )
-    run(
-        Sweep([unit("short", square, 3), unit("long", "x".__mul__, 20_000)]),
-        client,
-        journal,
-        SETTINGS,
-    )
+
+    def counted(futures, **options):
+        fetched.append(futures[0].key)
+        return gather(futures, **options)
+
+    monkeypatch.setattr(client, "gather", counted)
+    units = [unit("short", square, 3), unit("long", "x".__mul__, 20_000)]
+    run(Sweep(units), client, journal, SETTINGS)
     assert values(journal) == {"short": 9, "long": "x" * 20_000}
     assert len(fetched) == 1 and fetched[0].startswith("demo-long-")
 
@@ -236,9 +203,7 @@ def test_a_result_that_is_lost_with_its_worker_before_it_is_fetched_stalls_nothi
     """The end of the attempt is in the queue of events, and its worker ends before the event is
     handled.
     """
-    with Client(
-        processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0"
-    ) as client:
+    with Client(processes=False, n_workers=1, dashboard_address=":0") as client:
         [address] = client.scheduler_info()["workers"]
         future = client.submit(square, 3, workers=[address], pure=False)
         wait(future)

@@ -6,11 +6,12 @@ import os
 import re
 import time
 
-ERRORS = {17, 203, 377}
-KILLERS = {88, 291}
-HANGS = {140}  # in a C call that never returns
-STUCK = {402}  # in a C call that holds the interpreter lock
-CROWDED = set(range(33, 500, 61))  # out of memory in a batch of more than five
+ITERATIONS = 150
+ERRORS = {17, 103}
+KILLERS = {88}
+HANGS = {120}  # in a C call that never returns
+STUCK = {136}  # in a C call that holds the interpreter lock
+CROWDED = set(range(33, ITERATIONS, 25))  # out of memory in a batch of more than two
 NOT_FINITE = {64}
 STATUS = {
     **dict.fromkeys(ERRORS, "error"),
@@ -35,6 +36,6 @@ def step(item: int, *, seed: int, batch_size: int) -> dict[str, float]:
         time.sleep(10_000)
     if item in STUCK:
         re.match(r"(a+)+b", "a" * 40)
-    if item in CROWDED and batch_size > 5:
+    if item in CROWDED and batch_size > 2:
         raise OutOfMemoryError("CUDA out of memory") if item % 2 else MemoryError
     return {"loss": float("nan") if item in NOT_FINITE else item / 7, "seed": seed}

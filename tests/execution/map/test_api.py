@@ -2,10 +2,6 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
-import textwrap
-import time
 from pathlib import Path
 
 import pytest
@@ -14,9 +10,7 @@ from distributed.comm import CommClosedError
 
 import daskmetrics as dm
 from daskmetrics.core.errors import ClusterLostError, ConfigError, DiskFullError
-from daskmetrics.core.events import MapStarted
 from daskmetrics.execution import Journal
-from daskmetrics.execution.journal import read
 from daskmetrics.execution.map import results as recorded_results
 from daskmetrics.execution.map import verify
 from daskmetrics.execution.map.api import open_journal, run
@@ -33,11 +27,17 @@ def drawn(item: int, seed: int) -> int:
     return seed
 
 
-def leave_a_trace(item: tuple[str, int]) -> int:
+def leave_a_trace(item: list) -> int:
     folder, number = item
     with (Path(folder) / str(number)).open("a") as file:
         file.write("x")
     return number
+
+
+def fills_its_quota(item: int) -> int:
+    if item == 4:
+        raise OSError(errno.ENOSPC, "No space left on device")
+    return item
 
 
 def traces(folder: Path) -> dict[int, int]:
@@ -94,11 +94,8 @@ def test_a_scheduler_that_is_lost_while_the_function_is_checked_is_named(
 def test_the_disk_is_waited_for_once_an_interval(client, tmp_path, monkeypatch):
     waited = []
     monkeypatch.setattr("daskmetrics.execution.journal.os.fsync", waited.append)
-    results = list(
-        dm.map(
-            twice, range(40), client=client, journal=tmp_path, batch_size=2, checkpoint_interval=20
-        )
-    )
+    options = {"batch_size": 2, "checkpoint_interval": 20}
+    results = list(dm.map(twice, range(40), client=client, journal=tmp_path, **options))
     assert by_item(results) == {i: ("ok", 2 * i) for i in range(40)}
     # two to open, the items, the header, two intervals, the end; 20 batches
     assert len(waited) <= 9
@@ -106,27 +103,22 @@ def test_the_disk_is_waited_for_once_an_interval(client, tmp_path, monkeypatch):
     assert length == (tmp_path / "journal.jsonl").stat().st_size
 
 
-def test_recorded_results_come_first_and_do_not_run_again(client, tmp_path):
+def test_what_was_recorded_before_the_caller_left_comes_first_and_does_not_run_again(
+    client, tmp_path
+):
     trace, folder = tmp_path / "trace", tmp_path / "run"
     trace.mkdir()
-    values = [(str(trace), i) for i in range(20)]
-    list(dm.map(leave_a_trace, values[:8], client=client, journal=folder, batch_size=3))
-    results = list(dm.map(leave_a_trace, values, client=client, journal=folder, batch_size=5))
-    assert [result.index for result in results[:8]] == list(range(8))
-    assert traces(trace) == dict.fromkeys(range(20), 1)
-    assert len(results) == 20
-
-
-def test_running_batches_are_recorded_if_the_caller_leaves_early(client, tmp_path):
-    results = dm.map(twice, range(200), client=client, journal=tmp_path, batch_size=2)
+    values = [[str(trace), i] for i in range(100)]
+    results = dm.map(leave_a_trace, values, client=client, journal=folder, batch_size=2)
     first = [next(results) for _ in range(5)]
-    results.close()
-    known = recorded_results(tmp_path)
-    assert 5 <= len(known) < 200
-    assert {result.key for result in first} <= {result.key for result in known}
-    again = list(dm.map(twice, range(200), client=client, journal=tmp_path, batch_size=20))
-    assert by_item(again) == {i: ("ok", 2 * i) for i in range(200)}
-    assert verify(tmp_path, sample=0).duplicates == ()
+    results.close()  # running batches finish
+    recorded = recorded_results(folder)
+    assert 5 <= len(recorded) < 100
+    assert {result.key for result in first} <= {result.key for result in recorded}
+    again = list(dm.map(leave_a_trace, values, client=client, journal=folder, batch_size=20))
+    assert [result.key for result in again[: len(recorded)]] == [r.key for r in recorded]
+    assert traces(trace) == dict.fromkeys(range(100), 1)
+    assert verify(folder, sample=0).duplicates == ()
 
 
 def test_serial_and_parallel_give_the_same_records(client, tmp_path):
@@ -134,16 +126,8 @@ def test_serial_and_parallel_give_the_same_records(client, tmp_path):
     with open_journal(tmp_path / "serial") as journal:
         serial = run(spec, None, journal)
     parallel = run(spec, client, Journal(tmp_path / "journal.jsonl", tmp_path / "lock"))
-    assert [(r.key, r.status, r.value) for r in serial] == [
-        (r.key, r.status, r.value) for r in parallel
-    ]
+    assert {r.key: r.value for r in serial} == {r.key: r.value for r in parallel}
     assert len({r.value for r in serial}) == 12
-
-
-def fills_its_quota(item: int) -> int:
-    if item == 4:
-        raise OSError(errno.ENOSPC, "No space left on device")
-    return item
 
 
 def test_an_item_without_room_of_its_own_fails_alone_in_this_process_too(tmp_path, monkeypatch):
@@ -158,41 +142,14 @@ def test_an_item_without_room_of_its_own_fails_alone_in_this_process_too(tmp_pat
         run(spec, None, journal)
 
 
-def test_a_function_of_a_script_or_notebook_works(tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(
-        textwrap.dedent("""
-        import daskmetrics as dm
-        from daskmetrics.cluster import connect
-        from daskmetrics.config import Cluster
-
-        OFFSET = 100
-
-        def step(item):
-            return item + OFFSET
-
-        if __name__ == "__main__":
-            with connect(Cluster(workers=1)) as client:
-                print(sorted(r.value for r in dm.map(step, range(3), client=client, journal="run")))
-        """)
-    )
-    done = subprocess.run(
-        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.stdout == "[100, 101, 102]\n", done.stderr
-
-
 def test_a_module_missing_on_the_workers_is_reported_at_once(client, tmp_path, monkeypatch):
     (tmp_path / "only_on_the_client.py").write_text("def step(item): return item\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     import only_on_the_client
 
-    started = time.monotonic()
-    with pytest.raises(
-        ConfigError, match=r"cannot load only_on_the_client:step: ModuleNotFoundError.*Install"
-    ):
+    message = r"cannot load only_on_the_client:step: ModuleNotFoundError.*Install"
+    with pytest.raises(ConfigError, match=message):
         list(dm.map(only_on_the_client.step, range(3), client=client, journal=tmp_path / "run"))
-    assert time.monotonic() - started < 60  # and not the minutes of a time-out
 
 
 def test_a_module_that_kills_its_worker_is_reported(client, tmp_path, monkeypatch):
@@ -223,52 +180,20 @@ def test_workers_that_are_threads_of_the_caller_are_refused(tmp_path, protocol):
         Client(cluster) as given,
     ):
         for client in (given, cluster):
-            with pytest.raises(
-                ConfigError, match="client: its workers are threads of this process"
-            ):
+            with pytest.raises(ConfigError, match="client: its workers are threads of this"):
                 list(dm.map(twice, [9], client=client, journal=tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
-def test_the_folder_of_an_experiment_is_refused(client, tmp_path):
-    with open_journal(tmp_path) as journal:
-        journal.append(started())
-    with pytest.raises(ConfigError, match="holds an experiment"):
-        list(dm.map(twice, range(3), client=client, journal=tmp_path))
-
-
-def test_invalid_options_are_refused_before_anything_starts(client, tmp_path):
+def test_a_wrong_journal_or_option_is_refused_before_anything_starts(client, tmp_path):
     for wrong in ({"batch_size": 0}, {"timeout": "soon"}, {"retries": -1}):
         with pytest.raises(ConfigError):
             dm.map(twice, range(3), client=client, journal=tmp_path / "run", **wrong)
     assert not (tmp_path / "run").exists()
-
-
-def test_a_journal_that_is_no_folder_is_refused(client, tmp_path):
-    with open_journal(tmp_path / "run") as journal:
+    with open_journal(tmp_path) as journal:
+        journal.append(started())
         for wrong in (journal, None, 3):
             with pytest.raises(ConfigError, match=r"journal: got a .*; pass the folder"):
                 list(dm.map(twice, range(3), client=client, journal=wrong))
-
-
-def test_failures_have_a_traceback_and_can_be_retried(client, tmp_path):
-    flag = tmp_path / "repaired"
-
-    def step(item: int) -> int:
-        if item == 3 and not flag.exists():
-            raise ValueError(f"no {item}")
-        return item
-
-    spec = make_spec(step, range(6), MapOptions(batch_size=6, retries=1))
-    with open_journal(tmp_path / "run") as journal:
-        failed = run(spec, client, journal)[3]
-        assert (failed.status, failed.reason, failed.attempts) == ("error", "ValueError: no 3", 2)
-        assert "in step" in failed.traceback
-        flag.touch()
-        assert retry_failed(spec, journal) == 1
-        repaired = run(spec, client, journal)[3]
-    assert (repaired.status, repaired.value) == ("ok", 3)
-    assert (
-        sum(isinstance(entry, MapStarted) for entry in read(tmp_path / "run" / "journal.jsonl"))
-        == 2
-    )
+    with pytest.raises(ConfigError, match="holds an experiment"):
+        list(dm.map(twice, range(3), client=client, journal=tmp_path))

@@ -1,15 +1,144 @@
+"""What is mapped: the keys of items, the files they come from, and the function that is sent."""
+
 from __future__ import annotations
 
+import csv
 import functools
+import json
 import subprocess
 import sys
 import threading
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import cloudpickle
+import numpy as np
+import pandas
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from daskmetrics.core.errors import ConfigError
-from daskmetrics.execution.map.function import load, name_of, prepare, version_of
+from daskmetrics.core.errors import ConfigError, DataError, UndefinedError
+from daskmetrics.core.results import result_as_json
+from daskmetrics.execution.map.function import (
+    content_hash,
+    load,
+    load_function,
+    make_items,
+    name_of,
+    prepare,
+    read_items,
+    run_batch,
+    run_call,
+    version_of,
+)
+
+VALUES = [0, 0.0, False, None, "0", [0], {"a": 0}, {"a": 0.0}, float("nan"), (0,), {1: 2}, {"1": 2}]
+
+
+@dataclass(frozen=True)
+class Setting:
+    rate: float
+
+
+def keys(values, function="m:f", version="v", seed=0) -> list[str]:
+    return [item.key for item in make_items(values, function, version, seed)]
+
+
+def test_a_key_depends_on_everything_that_a_result_depends_on():
+    others = [{"function": "m:g"}, {"version": "w"}, {"seed": 1}]
+    different = keys(VALUES) + [key for other in others for key in keys([0], **other)]
+    assert len(set(different)) == len(VALUES) + 3
+
+
+def test_keys_are_the_same_in_another_process():
+    code = f"""
+import numpy as np
+from daskmetrics.execution.map.function import content_hash, make_items
+nan = float("nan")
+print([item.key for item in make_items({VALUES}, "m:f", "v")])
+print(content_hash(np.arange(5)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{keys(VALUES)}\n{content_hash(np.arange(5))}\n"
+
+
+def test_equal_items_are_numbered_and_their_keys_do_not_depend_on_the_order():
+    first = make_items([5, 7, 5], "m:f", "v")
+    assert {item.key for item in first} == set(keys([5, 5, 7]))
+    assert all(0 <= item.seed < 2**32 for item in first)
+    assert len({item.key for item in first}) == len({item.seed for item in first}) == 3
+
+
+def test_objects_have_keys_if_their_content_is_reproducible():
+    one, same, other = Setting(0.1), Setting(0.1), Setting(0.2)
+    assert content_hash(one) == content_hash(same) != content_hash(other)
+    assert content_hash(np.arange(3)) != content_hash(np.arange(4))
+    with pytest.raises(ConfigError, match="no reproducible content"):
+        make_items([object()], "m:f", "v")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "items"),
+    [
+        ("a.txt", "one\r\n\n two \n", ["one", " two "]),
+        ("a.txt", "a\u2028b\x0b\x85c\n", ["a\u2028b\x0b\x85c"]),
+        ("a.jsonl", '{"rate": 0.1}\n\n[1, "\u2028"]\n', [{"rate": 0.1}, [1, "\u2028"]]),
+        ("a.tsv", "rate\tname\n1e-3\t+49\n", [{"rate": "1e-3", "name": "+49"}]),
+        (
+            "a.csv",
+            '\ufeffrate,name\r\n1e400,"a\u2028\nb"\r\n007,\r\n',
+            [{"rate": "1e400", "name": "a\u2028\nb"}, {"rate": "007", "name": ""}],
+        ),
+    ],
+)
+def test_items_are_read_from_a_file(tmp_path, name, text, items):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8", newline="")
+    assert read_items(path) == items
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", None, "does not exist"),
+        ("a.xlsx", b"", "has an unknown format"),
+        ("a.txt", b" \n", "contains no items"),
+        ("a.jsonl", b'{"a": 1}\n{"a": ', "line 2 is not JSON"),
+        ("a.jsonl", b'{"a": 1, "a": 2}', "a name stands twice"),
+        ("a.jsonl", b"[" * 100_000, "line 1 is not JSON"),
+        ("a.csv", b"a,b\n1,2\n1\n", "line 3 has 1 fields, but the header has 2"),
+        ("a.csv", b"a,b\n1,2,3\n", "line 2 has 3 fields"),
+        ("a.csv", b"a,a\n1,2\n", "a column twice"),
+        ("a.csv", b'a,b\n1,"2\n', "Is a closing double quote missing"),
+    ],
+)
+def test_the_message_names_what_cannot_be_read(tmp_path, name, content, message):
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigError, match=message):
+        read_items(path)
+
+
+PLAIN = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
+
+
+@settings(max_examples=10)
+@given(st.lists(st.tuples(PLAIN, PLAIN), min_size=1, max_size=4))
+def test_the_same_table_gives_the_same_items_in_every_format(texts):
+    rows = [{"text": text, "zip": number} for text, number in texts]
+    frame = pandas.DataFrame(rows)
+    with TemporaryDirectory() as place:
+        folder = Path(place)
+        for name, separator in (("a.csv", ","), ("a.csv.gz", ","), ("a.tsv", "\t")):
+            frame.to_csv(folder / name, sep=separator, index=False, quoting=csv.QUOTE_ALL)
+        (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        frame.to_parquet(folder / "a.parquet")
+        expected = make_items(rows, "f", "v")
+        for path in folder.iterdir():
+            assert make_items(read_items(path), "f", "v") == expected, path
 
 
 def scaled(factor):
@@ -19,12 +148,8 @@ def scaled(factor):
     return step
 
 
-def plain(item):
-    return item
-
-
-def with_default(item, power=2):
-    return item**power
+def power(item, exponent=2):
+    return item**exponent
 
 
 class Model:
@@ -38,31 +163,36 @@ class Model:
         return self.weight * item + seed
 
 
-def test_the_version_depends_on_source_defaults_and_captured_values():
-    assert version_of(plain) == version_of(plain) != version_of(with_default)
-    assert version_of(scaled(2)) == version_of(scaled(2)) != version_of(scaled(3))
-    powers = [functools.partial(with_default, power=power) for power in (3, 4)]
-    assert len({version_of(function) for function in (with_default, *powers)}) == 3
-    assert name_of(powers[0]).endswith(":with_default") and name_of(Model(1)).endswith(":Model")
-    assert version_of(Model(1)) == version_of(Model(1)) != version_of(Model(2))
-    assert version_of(Model(1).method) == version_of(Model(1).method) != version_of(Model(2).method)
+def typed(body):
+    """A function without source, as one that was typed into an interpreter."""
+    space: dict = {}
+    exec(f"def typed(item): return {body}", space)
+    return space["typed"]
 
 
-def test_a_function_typed_into_an_interpreter_or_that_calls_itself_has_a_version():
-    made = []
-    for body in ("item + 1", "item + 1", "item + 2"):
-        space: dict = {}
-        exec(f"def typed(item): return {body}", space)
-        made.append(version_of(space["typed"]))
-    assert made[0] == made[1] != made[2]
+@pytest.mark.parametrize(
+    ("make", "one", "other"),
+    [
+        (scaled, 2, 3),
+        (lambda exponent: functools.partial(power, exponent=exponent), 3, 4),
+        (Model, 1, 2),
+        (lambda weight: Model(weight).method, 1, 2),
+        (typed, "item + 1", "item + 2"),
+    ],
+    ids=["captured", "bound", "object", "method", "no source"],
+)
+def test_the_version_depends_on_source_and_captured_values(make, one, other):
+    assert version_of(make(one)) == version_of(make(one)) != version_of(make(other))
 
+
+def test_a_function_that_calls_itself_has_a_version():
     def factorial(n):
         return n * factorial(n - 1) if n else 1
 
     assert len(version_of(factorial)) == 32
 
 
-def test_keywords_are_detected():
+def test_name_and_keywords_are_detected():
     def step(item, batch_size, *, seed): ...
 
     def whole(seed): ...
@@ -71,40 +201,40 @@ def test_keywords_are_detected():
     assert not prepare(whole).accepted  # its only argument is the item
     assert "seed" in prepare(Model(1).method).accepted
     assert not prepare(len).accepted
+    assert name_of(functools.partial(power)).endswith(":power")
+    assert name_of(Model(1)).endswith(":Model")
 
 
 def test_a_function_that_cannot_be_sent_is_refused():
-    lock = threading.Lock()
-    with pytest.raises(ConfigError, match="cannot be sent to workers"):
-        prepare(lambda item: lock)
-    with pytest.raises(ConfigError, match="needs a function"):
-        prepare(3)
-    big = bytes(33 * 2**20)
-    with pytest.raises(ConfigError, match="carries 33 MiB"):
-        prepare(lambda item: big)
+    lock, big = threading.Lock(), bytes(33 * 2**20)
+    for function, message in (
+        (lambda item: lock, "cannot be sent to workers"),
+        (lambda item: big, "carries 33 MiB"),
+        (3, "needs a function"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            prepare(function)
 
 
 @pytest.fixture
-def module(tmp_path) -> Path:
-    """A module whose name is no other test's, with a neighbour that it imports."""
-    name = f"user_{abs(hash(tmp_path)) % 10**9}"
+def restored_path(monkeypatch):
+    """Loading a file adds its folder to the path; other tests must not import from it."""
+    monkeypatch.setattr(sys, "path", sys.path[:])
+
+
+@pytest.mark.usefixtures("restored_path")
+def test_a_module_given_as_a_file_is_sent_with_the_modules_beside_it(tmp_path):
+    name = f"user_{abs(hash(tmp_path)) % 10**9}"  # no other test's
     (tmp_path / f"{name}_near.py").write_text("OFFSET = 40\ndef shift(x): return x + OFFSET\n")
     path = tmp_path / f"{name}.py"
-    path.write_text(
-        f"from math import gcd\nfrom {name}_near import shift\ndef step(item): return shift(item)\n"
-    )
-    return path
-
-
-def test_a_module_given_as_a_file_is_sent_with_the_modules_beside_it(module, tmp_path):
-    ready = prepare(load(f"{module}:step"))
-    assert load(f"{module}:step") is load(f"{module}:step")
+    path.write_text(f"from {name}_near import shift\ndef step(item): return shift(item)\n")
+    ready = prepare(load(f"{path}:step"))
+    assert load(f"{path}:step") is load(f"{path}:step")
     packed = tmp_path / "packed"
     packed.write_bytes(ready.payload)
     code = f"import pickle; print(pickle.load(open({str(packed)!r}, 'rb'))(2))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd="/"
-    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
     assert done.stdout == "42\n", done.stderr
 
 
@@ -117,18 +247,100 @@ def test_a_module_given_as_a_file_is_sent_with_the_modules_beside_it(module, tmp
         ("no_such_module:step", "Cannot import 'no_such_module'"),
         ("json:lods", "Did you mean 'loads'"),
         ("json:decoder", "Unknown function of 'json' 'decoder'"),
+        ("broken_here.py:step", "ZeroDivisionError"),
+        ("json.py:step", "A module 'json' is already loaded"),
     ],
 )
-def test_the_message_names_what_cannot_be_loaded(reference, message):
+@pytest.mark.usefixtures("restored_path")
+def test_the_message_names_what_cannot_be_loaded(tmp_path, monkeypatch, reference, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken_here.py").write_text("1 / 0")
+    (tmp_path / "json.py").write_text("def step(item): ...")
     assert load("json:dumps")(1) == "1"
     with pytest.raises(ConfigError, match=message):
         load(reference)
 
 
-def test_a_file_that_fails_on_import_is_reported(tmp_path):
-    (tmp_path / "broken_here.py").write_text("1 / 0")
-    with pytest.raises(ConfigError, match="ZeroDivisionError"):
-        load(f"{tmp_path / 'broken_here.py'}:step")
-    (tmp_path / "json.py").write_text("def step(item): ...")
-    with pytest.raises(ConfigError, match="A module 'json' is already loaded"):
-        load(f"{tmp_path / 'json.py'}:step")
+# what a call gives
+
+
+class OutOfMemoryError(RuntimeError):
+    """Named as that of torch."""
+
+
+def raising(error):
+    def step(item):
+        raise error
+
+    return step
+
+
+def outcome_of(function):
+    outcome = run_call(function, "k", 0, {})
+    json.dumps(result_as_json(outcome), allow_nan=False)  # the journal can store it
+    return outcome
+
+
+@pytest.mark.parametrize(
+    ("value", "stored"),
+    [
+        (np.float64(0.5), 0.5),
+        (np.arange(3), [0, 1, 2]),
+        ({"a": (1, np.int64(2))}, {"a": [1, 2]}),
+        (None, None),
+        (True, True),
+    ],
+)
+def test_values_are_converted_to_json(value, stored):
+    outcome = outcome_of(lambda item: value)
+    assert (outcome.status, outcome.value) == ("ok", stored)
+    assert type(outcome.value) is type(stored) and outcome.seconds >= 0
+
+
+def test_numbers_that_are_not_finite_are_named_and_become_none():
+    outcome = outcome_of(lambda item: {"loss": float("nan"), "steps": [1, float("inf")], "fine": 2})
+    assert (outcome.status, outcome.reason) == ("nan", "not finite: loss, steps[1]")
+    assert outcome.value == {"loss": None, "steps": [1, None], "fine": 2}
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "permanent"),
+    [
+        (ValueError("no"), "error", False),
+        (SystemExit(3), "error", False),
+        (DataError("no"), "error", True),
+        (UndefinedError("no"), "nan", False),
+        (MemoryError(), "oom", False),
+        (OutOfMemoryError("CUDA"), "oom", False),
+    ],
+)
+def test_the_status_follows_from_the_kind_of_error(error, status, permanent):
+    outcome = outcome_of(raising(error))
+    assert (outcome.status, outcome.permanent) == (status, permanent)
+    assert type(error).__name__ in outcome.reason and "raise error" in outcome.traceback
+
+
+@pytest.mark.parametrize("value", [object(), {1: 2}, {"a": {2}}, "x" * 2**21])
+def test_a_value_that_the_journal_cannot_store_is_a_permanent_error(value):
+    outcome = outcome_of(lambda item: value)
+    assert outcome.status == "error" and outcome.permanent
+
+
+def test_reason_and_traceback_are_bounded():
+    outcome = outcome_of(raising(ValueError("x" * 100_000)))
+    assert len(outcome.traceback) <= 8000
+    assert outcome.reason == ("ValueError: " + "x" * 1000)[:500]
+
+    def deep(item):
+        return deep(item + 1)
+
+    assert "RecursionError" in outcome_of(deep).reason
+
+
+def test_a_failing_item_does_not_affect_its_neighbours_and_keywords_are_passed():
+    payload = cloudpickle.dumps(lambda item, seed, batch_size: seed + batch_size / item)
+    keywords = {"seed": 10, "batch_size": 3}
+    calls = cloudpickle.dumps(tuple(("k", i, keywords) for i in (1, 0, 2)))
+    outcomes = [(outcome.status, outcome.value) for outcome in run_batch(payload, calls).items]
+    assert outcomes == [("ok", 13.0), ("error", None), ("ok", 11.5)]
+    assert load_function(payload) is load_function(bytes(payload))  # once per worker

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 import os
 import random
@@ -175,9 +174,7 @@ def test_verify_accepts_a_results_file(failing, tmp_path, monkeypatch):
     done = CliRunner().invoke(main, ["runs", "verify", os.fspath(path), "--sample", "0"])
     assert done.exit_code == 0, done.output
     assert "0 rows differ" in done.output and "8 of 8 items" in done.output
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    lines[2]["value"]["word"] = "other"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    path.write_text(path.read_text().replace('"w2"', '"other"'))
     options = [os.fspath(path), "--run", os.fspath(failing), "--sample", "0"]
     done = CliRunner().invoke(main, ["runs", "verify", *options])
     assert done.exit_code == 1
