@@ -95,11 +95,6 @@ assert callable(daskmetrics.map) and isinstance(daskmetrics.Run, type)
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_an_unknown_attribute_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
-        daskmetrics.nothing  # noqa: B018
-
-
 def test_public_names_are_few():
     modules = map(importlib.import_module, DOCUMENTED)
     assert sum(len(module.__all__) for module in modules) <= MOST_PUBLIC_NAMES
