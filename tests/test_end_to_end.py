@@ -40,19 +40,16 @@ class Place:
         self.path, self.run_folder = path, path / "runs" / config["name"]
         self.journal = self.run_folder / "journal.jsonl"
         (path / "config.yaml").write_text(yaml.safe_dump(config))
-        self.environment = {
-            **os.environ,
-            "DASKMETRICS_CACHE": str(path / "cache"),
-            "COLUMNS": "200",
-        }
+        own = {"DASKMETRICS_CACHE": str(path / "cache"), "COLUMNS": "200"}
+        self.environment = {**os.environ, **own}
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "daskmetrics", *words]
+    def start(self, line: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "daskmetrics", *line.split()]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.Popen(command, cwd=self.path, env=self.environment, text=True, **pipes)
 
-    def call(self, *words: str) -> tuple[int, str, str]:
-        process = self.start(*words)
+    def call(self, line: str) -> tuple[int, str, str]:
+        process = self.start(line)
         out, err = process.communicate(timeout=500)
         return process.returncode, out, err
 
@@ -61,17 +58,15 @@ class Place:
         return {name: value for name, value in vars(found).items() if name != "location"}
 
     def picks(self) -> list:
-        picks = [
-            entry.pick
-            for entry in read(self.journal)
-            if isinstance(entry, UnitAsked) and entry.pick
-        ]
-        return sorted({pick["index"]: pick for pick in picks}.items())
+        asked = [entry for entry in read(self.journal) if isinstance(entry, UnitAsked)]
+        return sorted({entry.pick["index"]: entry.pick for entry in asked if entry.pick}.items())
+
+    def recorded(self) -> list[str]:
+        return [entry.key for entry in read(self.journal) if isinstance(entry, Record)]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        tree = xarray.open_datatree(
-            self.run_folder / "store.zarr", engine="zarr", chunks=None
-        ).load()
+        path = self.run_folder / "store.zarr"
+        tree = xarray.open_datatree(path, engine="zarr", chunks=None).load()
         return {
             f"{node.path}/{name}": array.values
             for node in tree.leaves
@@ -83,7 +78,7 @@ class Place:
 def undisturbed(tmp_path_factory) -> Place:
     """A finished run, which the tests below enlarge one after the other."""
     place = Place(tmp_path_factory.mktemp("undisturbed") / "place")
-    code, _, err = place.call("run", "config.yaml")
+    code, _, err = place.call("run config.yaml")
     assert code == 0, err
     return place
 
@@ -91,10 +86,9 @@ def undisturbed(tmp_path_factory) -> Place:
 def test_a_run_that_is_killed_and_resumed_has_the_same_result(tmp_path, undisturbed):
     quiet, killed = undisturbed, Place(tmp_path / "killed")
     total = len(quiet.journal.read_bytes().splitlines())
-    kinds = (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL)
-    for share, kind in zip((0.02, 0.5, 0.97), kinds, strict=True):
+    for share, kind in ((0.1, signal.SIGKILL), (0.7, signal.SIGTERM)):
         _kill_when(killed, int(share * total), kind)
-    code, _, err = killed.call("run", "config.yaml")
+    code, _, err = killed.call("run config.yaml")
     assert code == 0, err
     assert killed.result() == quiet.result()
     assert killed.picks() == quiet.picks()
@@ -102,13 +96,12 @@ def test_a_run_that_is_killed_and_resumed_has_the_same_result(tmp_path, undistur
     assert ours.keys() == theirs.keys()
     for name, values in ours.items():
         np.testing.assert_array_equal(values, theirs[name], err_msg=name)
-    keys = [entry.key for entry in read(killed.journal) if isinstance(entry, Record)]
-    assert len(keys) == len(set(keys))
+    assert len(killed.recorded()) == len(set(killed.recorded()))
 
 
 def test_the_summary_names_the_best_arm_and_a_finished_run_is_not_changed(undisturbed):
     before = undisturbed.journal.read_bytes()
-    code, out, _ = undisturbed.call("run", "config.yaml")
+    code, out, _ = undisturbed.call("run config.yaml")
     assert code == 0
     assert "Nothing to do" in out and undisturbed.journal.read_bytes() == before
     best = dm.open(undisturbed.run_folder).best()
@@ -131,33 +124,31 @@ def test_the_store_holds_the_scores_of_the_best_arm(undisturbed):
     assert run.metrics.sizes == {"model": 2, "checkpoint": 5, "layer": 3}
 
 
-def test_the_best_arm_is_loaded(undisturbed):
-    with dm.open(undisturbed.run_folder).best().load() as encoder:
-        assert encoder.encode(["one", "two words"]).shape[0] == 2
-
-
-def test_a_larger_budget_continues_from_the_recorded_units(undisturbed):
-    known = {entry.key for entry in read(undisturbed.journal) if isinstance(entry, Record)}
-    code, _, err = undisturbed.call("run", "config.yaml", "--set", "search.budget=0.8")
+def test_a_larger_budget_continues_from_the_recorded_units_and_repairs_the_store(undisturbed):
+    known = undisturbed.recorded()
+    arrays = undisturbed.arrays()
+    chunks = (undisturbed.run_folder / "store.zarr/a/metrics/c").rglob("*")
+    chunk = next(path for path in chunks if path.is_file())
+    chunk.write_bytes(chunk.read_bytes()[:-4])
+    code, _, err = undisturbed.call("run config.yaml --set search.budget=0.8")
     assert code == 0, err
-    records = [entry.key for entry in read(undisturbed.journal) if isinstance(entry, Record)]
-    assert len(records) == len(set(records)) > len(known)
-    assert known <= set(records)
+    records = undisturbed.recorded()
+    assert len(records) == len(set(records)) > len(known) and set(known) <= set(records)
+    np.testing.assert_array_equal(undisturbed.arrays()["/a/metrics"], arrays["/a/metrics"])
 
 
 def _kill_when(place: Place, lines: int, kind: signal.Signals) -> None:
     """Run, and send the driver a signal once the journal has so many lines; its workers must end
     too.
     """
-    process = place.start("run", "config.yaml")
+    process = place.start("run config.yaml")
     deadline = time.monotonic() + 400
     while process.poll() is None and time.monotonic() < deadline:
         if place.journal.exists() and place.journal.read_bytes().count(b"\n") >= lines:
             break
         time.sleep(0.005)
-    children = (
-        psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
-    )
+    assert process.poll() is None, "it ended before it was killed"
+    children = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(kind)
     _, err = process.communicate()
     assert kind == signal.SIGKILL or "run the same command again to resume" in err
@@ -165,38 +156,20 @@ def _kill_when(place: Place, lines: int, kind: signal.Signals) -> None:
     assert not alive
 
 
-def test_the_next_run_repairs_a_damaged_store(undisturbed):
-    arrays = undisturbed.arrays()
-    chunk = next(
-        path
-        for path in (undisturbed.run_folder / "store.zarr/a/metrics/c").rglob("*")
-        if path.is_file()
-    )
-    chunk.write_bytes(chunk.read_bytes()[:-4])
-    assert undisturbed.call("run", "config.yaml", "--set", "search.budget=0.9")[0] == 0
-    repaired = undisturbed.arrays()
-    np.testing.assert_array_equal(repaired["/a/metrics"], arrays["/a/metrics"])
-
-
 def test_a_real_encoder_has_all_its_seven_layers_measured(tmp_path, minilm):
-    config = yaml.safe_load((Path(__file__).parent.parent / "configs" / "minilm.yaml").read_text())
-    place = Place(tmp_path / "minilm", config)
-    code, out, err = place.call(
-        "run",
-        "config.yaml",
-        "--set",
-        f"models.0.source={minilm}",
-        "--set",
-        "corpus.prompts=32",
-        "--set",
-        "tasks=['stdlib:order']",
-        "--set",
-        "metrics=[prompt_entropy, curvature, infonce]",
-    )
+    text = (Path(__file__).parent.parent / "configs" / "minilm.yaml").read_text()
+    place = Place(tmp_path / "minilm", yaml.safe_load(text))
+    names = ["prompt_entropy", "curvature", "infonce"]
+    settings = {
+        "models.0.source": minilm,
+        "corpus.prompts": 32,
+        "tasks": "[stdlib:order]",
+        "metrics": f"[{','.join(names)}]",
+    }
+    line = " ".join(["run config.yaml", *(f"--set {k}={v}" for k, v in settings.items())])
+    code, out, err = place.call(line)
     assert code == 0, err
     run = dm.open(place.run_folder)
     assert run.metrics.layer.values.tolist() == list(range(7))
-    assert all(
-        np.isfinite(run.metrics[name]).all() for name in ("prompt_entropy", "curvature", "infonce")
-    )
+    assert all(np.isfinite(run.metrics[name]).all() for name in names)
     assert str(run.best().arm) in out

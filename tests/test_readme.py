@@ -1,5 +1,5 @@
-"""README's Python block runs as it stands, as a script and in a notebook; tests/core/test_main_module.py
-starts a smaller program in every way.
+"""README's Python block runs as it stands, as a script; tests/core/test_main_module.py starts a
+smaller program in every way, and `make notebooks` in notebooks.
 """
 
 from __future__ import annotations
@@ -7,16 +7,15 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
-import nbformat
 import pandas
 import pytest
-from nbclient import NotebookClient
 
 from tests.embedders import build
 from tests.hub import serve
-from tests.programs import COUNT, MOST_SECONDS, ROOT, Home
+from tests.programs import COUNT, ROOT, Home
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 TEXTS = {"good": "a {} book that I liked, number {}", "bad": "a {} book that bored me, number {}"}
@@ -43,9 +42,8 @@ def caches(tmp_path_factory: pytest.TempPathFactory, minilm: Path) -> dict[str, 
     downloads it.
     """
     folder = tmp_path_factory.mktemp("caches")
-    files = {
-        path.relative_to(minilm).as_posix(): path for path in minilm.rglob("*") if path.is_file()
-    }
+    paths = [path for path in minilm.rglob("*") if path.is_file()]
+    files = {path.relative_to(minilm).as_posix(): path for path in paths}
     (folder / "config.yaml").write_text(f"name: readme\nmodels: ['{MODEL}']\n", encoding="utf-8")
     with serve({MODEL: {"main": files}}) as hub:
         environment = hub.environment(folder / "home")
@@ -53,10 +51,8 @@ def caches(tmp_path_factory: pytest.TempPathFactory, minilm: Path) -> dict[str, 
             ["-c", DOWNLOAD],
             ["-m", "daskmetrics", "runs", "prefetch", str(folder / "config.yaml")],
         ):
-            command = [sys.executable, *words]
-            done = subprocess.run(
-                command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-            )
+            settings = {"cwd": ROOT, "env": environment, "capture_output": True, "text": True}
+            done = subprocess.run([sys.executable, *words], **settings)
             assert done.returncode == 0, done.stdout + done.stderr
     return {**environment, "HF_HUB_OFFLINE": "1", "MPLBACKEND": "agg"}
 
@@ -69,39 +65,18 @@ def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def home(tmp_path: Path, caches: dict[str, str], random_model: Path) -> Home:
     """A working folder with the files that the block names."""
-    rows = [
-        (text.format("long", number), stars)
-        for number in range(30)
-        for stars, text in TEXTS.items()
-    ]
+    pairs = product(range(30), TEXTS.items())
+    rows = [(text.format("long", number), stars) for number, (stars, text) in pairs]
     pandas.DataFrame(rows, columns=["body", "stars"]).to_csv(tmp_path / "reviews.csv", index=False)
     (tmp_path / "mine").symlink_to(random_model)
     return Home(tmp_path, caches)
 
 
-def require_result(home: Home, output: str) -> None:
-    """Check that the block started once, ran to its end, and printed its two leaderboards."""
-    assert home.starts() == 1
-    assert "Layers of all-MiniLM-L6-v2@main" in output
-    assert re.search(r"^best: (all-MiniLM-L6-v2|mine)$", output, re.MULTILINE)
-    assert (home.folder / "my-encoder" / "modules.json").is_file()
-
-
 def test_as_a_script(home):
+    """It starts once, runs to its end, and prints its two leaderboards."""
     ended = home.run_script(PROGRAM)
     assert ended.code == 0, ended.output + ended.errors
-    require_result(home, ended.output)
-
-
-def test_in_a_notebook(home, monkeypatch):
-    for name, value in {**home.environment, "PYTHONPATH": str(ROOT)}.items():
-        monkeypatch.setenv(name, value)
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(PROGRAM)])
-    resources = {"metadata": {"path": str(home.folder)}}
-    NotebookClient(
-        notebook, kernel_name="python3", timeout=MOST_SECONDS, resources=resources
-    ).execute()
-    texts = [
-        output["text"] for output in notebook.cells[0].outputs if output["output_type"] == "stream"
-    ]
-    require_result(home, "".join(texts))
+    assert ended.starts == 1
+    assert "Layers of all-MiniLM-L6-v2@main" in ended.output
+    assert re.search(r"^best: (all-MiniLM-L6-v2|mine)$", ended.output, re.MULTILINE)
+    assert (home.folder / "my-encoder" / "modules.json").is_file()

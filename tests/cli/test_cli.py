@@ -6,59 +6,53 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.calling import MODEL, call, fails
+from tests.cli.calling import call
 
-BASE = {"name": "wrong", "models": [MODEL], "tasks": ["stdlib:order"]}
+GRID = Path(__file__).parents[2] / "configs" / "pythia.yaml"
 
 
-# the messages of the packages are shown by their own tests: one of each stage
 @pytest.mark.parametrize(
-    ("config", "message"),
+    ("line", "facts"),
     [
-        ({**BASE, "metrcs": ["all"]}, "Unknown key 'metrcs'. Did you mean 'metrics'?"),
-        ({**BASE, "models": [{"name": "m", "source": "./nowhere"}]}, "no folder './nowhere'"),
-        ({**BASE, "search": {"policy": "rase"}}, "Unknown policy 'rase'. Did you mean 'race'?"),
-        ({**BASE, "corpus": {"source": "none.txt"}}, "none.txt"),
+        (
+            f"run --dry-run {GRID}",
+            ("5,184 in 432 checkpoints", "165,888 scores", "32 (slurm)", "estimated"),
+        ),
+        (
+            "run --dry-run --policy sweep --workers 3",
+            ("sweep; budget 100.0% of the cost of every score", "3 (local)"),
+        ),
+        (
+            "map bench.py:step --iterations 500 --batch-size 10 --dry-run --output r.csv",
+            (
+                "500, of which 0 are recorded",
+                "50 of up to 10 items",
+                "2 (local)",
+                "seeded per item",
+            ),
+        ),
+        (
+            "map bench.py:step --iterations 9 --cluster slurm.yaml --workers 10 --dry-run",
+            ("10 (slurm)",),
+        ),
+        (
+            "train config.yaml --dry-run --set models.0.train.accumulate=4 --folder suites",
+            ("32 sequences = 8 per pass x 4 passes", "steps 2", "memory per rank", "suites"),
+        ),
     ],
-    ids=["key", "folder", "policy", "corpus"],
 )
-def test_a_mistake_gives_one_message_and_exit_code_2_and_starts_nothing(tmp_path, config, message):
-    done = call(tmp_path, "run", "config.yaml", config=config)
-    assert fails(done, message), done.output
-    assert not (tmp_path / "runs").exists()
-
-
-def test_the_error_for_a_missing_run_names_it(tmp_path):
-    assert fails(call(tmp_path, "status", "runs/none"), "No run in 'runs/none'")
-
-
-def test_a_dry_run_of_the_real_grid_counts_and_starts_nothing(tmp_path):
-    config = Path(__file__).parents[2] / "configs" / "pythia.yaml"
-    done = call(tmp_path, "run", "--dry-run", str(config))
+def test_a_dry_run_counts_and_starts_nothing(place, line, facts):
+    done = call(place, line, DASKMETRICS_CACHE=str(place / "cache"))
     assert done.exit_code == 0, done.stderr
-    for text in ("5,184 in 432 checkpoints", "165,888 scores", "32 (slurm)", "estimated"):
-        assert text in done.stdout
-    assert not (tmp_path / "runs").exists()
-
-
-def test_the_policies_are_listed(tmp_path):
-    done = call(tmp_path, "list", "policies")
-    assert done.exit_code == 0 and "race" in done.stdout and "sweep" in done.stdout
+    shown = " ".join(done.stdout.split())
+    assert [fact for fact in facts if fact not in shown] == [], shown
+    assert not (place / "runs").exists() and not (place / "suites").exists()
 
 
 def test_dask_has_the_commands(tmp_path):
-    done = subprocess.run(
-        [Path(sys.executable).parent / "dask", "metrics", "--help"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    program = Path(sys.executable).parent / "dask"
+    done = subprocess.run([program, "metrics", "--help"], capture_output=True, text=True)
     assert done.returncode == 0 and "report" in done.stdout
-
-
-def test_short_options_are_settings(tmp_path):
-    done = call(tmp_path, "run", "--dry-run", "--policy", "sweep")
-    assert "sweep; budget 100.0% of the cost of every score" in " ".join(done.stdout.split())
 
 
 OWN = {

@@ -4,30 +4,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
-import pytest
-
 from daskmetrics.core.events import AttemptFailed, Record, WorkerJoined
 from daskmetrics.execution.journal import read
-from tests.cli.calling import call, fails
-
-SLOW = """
-import time
-
-def step(item):
-    time.sleep(0.3)
-    return item
-"""
-COMMAND = [sys.executable, "-m", "daskmetrics"]
-
-
-@pytest.fixture
-def place(tmp_path) -> Path:
-    (tmp_path / "bench.py").write_text(SLOW)
-    return tmp_path
+from tests.cli.calling import COMMAND, call, fails
 
 
 def wait_until(condition, process: subprocess.Popen[str]) -> None:
@@ -39,16 +21,16 @@ def wait_until(condition, process: subprocess.Popen[str]) -> None:
 
 
 def recorded_by(journal: Path, name: str) -> int:
-    return sum(
-        isinstance(each, Record) and str(each.worker).startswith(name) for each in read(journal)
-    )
+    records = (entry for entry in read(journal) if isinstance(entry, Record))
+    return sum(str(record.worker).startswith(name) for record in records)
 
 
-def test_a_worker_joins_a_running_map_and_leaves_it_without_losing_a_unit(place):
-    folder = place / "runs" / "step"
-    items = ("bench.py:step", "--iterations", "2000", "--workers", "1", "--batch-size", "1")
-    pipes = {"cwd": place, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    driver = subprocess.Popen([*COMMAND, "map", *items], **pipes)
+def test_a_worker_joins_a_running_map_and_leaves_it_without_losing_a_unit(tmp_path):
+    (tmp_path / "bench.py").write_text("import time\ndef step(item): return time.sleep(0.3)\n")
+    folder = tmp_path / "runs" / "step"
+    line = "map bench.py:step --iterations 2000 --workers 1 --batch-size 1"
+    pipes = {"cwd": tmp_path, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    driver = subprocess.Popen([*COMMAND, *line.split()], **pipes)
     try:
         wait_until((folder / "scheduler.json").exists, driver)
         assert (folder / "scheduler.json").stat().st_mode & 0o077 == 0
@@ -66,11 +48,9 @@ def test_a_worker_joins_a_running_map_and_leaves_it_without_losing_a_unit(place)
         driver.send_signal(signal.SIGTERM)
         text, _ = driver.communicate(timeout=120)
     entries = list(read(folder / "journal.jsonl"))
-    assert len([each for each in entries if isinstance(each, WorkerJoined)]) == 2, text
-    assert not any(isinstance(each, AttemptFailed) for each in entries)
+    assert sum(isinstance(entry, WorkerJoined) for entry in entries) == 2, text
+    assert not any(isinstance(entry, AttemptFailed) for entry in entries)
     assert not (folder / "scheduler.json").exists()
-    assert fails(call(place, "runs", "worker", "step"), "No map runs in 'runs/step'")
-    (folder / "scheduler.json").write_text(
-        json.dumps({"address": "tls://127.0.0.1:1", "host": "elsewhere"})
-    )
-    assert fails(call(place, "runs", "worker", "step"), "cluster.interface")
+    elsewhere = {"address": "tls://127.0.0.1:1", "host": "elsewhere"}
+    (folder / "scheduler.json").write_text(json.dumps(elsewhere))
+    assert fails(call(tmp_path, "runs worker step"), "cluster.interface")

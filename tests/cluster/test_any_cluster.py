@@ -97,9 +97,16 @@ def secure(tls: dict[str, str]) -> Iterator[LocalCluster]:
         yield cluster
 
 
-def test_a_cluster_object(secure, expected, tmp_path):
+def twice(item: int) -> int:
+    return 2 * item
+
+
+def test_a_cluster_object_runs_an_experiment_and_a_map(secure, expected, tmp_path):
     found, _ = run(tmp_path / "cluster", secure)
     assert found.scores.equals(expected.scores) and found.metrics.equals(expected.metrics)
+    # that its worker offers no GPU is said
+    results = dm.map(twice, range(3), client=secure, journal=tmp_path / "m", resources={"GPU": 1})
+    assert sorted(result.value for result in results) == [0, 2, 4]
 
 
 def test_an_existing_scheduler_with_tls(secure, tls, expected, tmp_path):
@@ -165,7 +172,6 @@ def ssh(tmp_path: Path) -> Iterator[dict[str, Any]]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     names = os.environ.keys() & {"PYTHONPATH", "DASKMETRICS_CACHE"}
-    passed = {"SetEnv": " ".join(f"{name}={os.environ[name]}" for name in names)} if names else {}
     settings = {
         "Port": port,
         "ListenAddress": "127.0.0.1",
@@ -174,7 +180,7 @@ def ssh(tmp_path: Path) -> Iterator[dict[str, Any]]:
         "PermitRootLogin": "yes",
         "StrictModes": "no",
         "PidFile": "none",
-        **passed,
+        "SetEnv": " ".join(f"{name}={os.environ[name]}" for name in names),
     }
     (tmp_path / "sshd_config").write_text(
         "".join(f"{name} {value}\n" for name, value in settings.items())
@@ -220,9 +226,8 @@ def test_an_asynchronous_client_of_a_notebook(expected, tmp_path):
         ):
             with pytest.raises(ConfigError, match="background=True"):
                 dm.run(TINY, client=given, folder=tmp_path / "run")
-            async with dm.run(
-                TINY, client=given, folder=tmp_path / "run", background=True
-            ) as running:
+            running = dm.run(TINY, client=given, folder=tmp_path / "run", background=True)
+            async with running:
                 with pytest.raises(ConfigError, match="Use 'async with'"), running:
                     pass
                 with pytest.raises(ConfigError, match="await run"):
@@ -230,14 +235,3 @@ def test_an_asynchronous_client_of_a_notebook(expected, tmp_path):
             return await running
 
     assert asyncio.run(cell()).scores.equals(expected.scores)
-
-
-def twice(item: int) -> int:
-    return 2 * item
-
-
-def test_a_map_takes_a_cluster_and_what_its_workers_lack_is_said(secure, tmp_path):
-    results = dm.map(
-        twice, range(3), client=secure, journal=tmp_path, batch_size=2, resources={"GPU": 1}
-    )
-    assert sorted(result.value for result in results) == [0, 2, 4]

@@ -9,29 +9,11 @@ from daskmetrics.cluster.links import REMOTE, link_lines
 LINK = "http://127.0.0.1:8787/secret/status"
 
 
-@pytest.fixture
-def here(monkeypatch):
-    """Say where this process runs, by its variables and the name of the machine."""
-
-    def is_(host, **variables):
-        for name in (*REMOTE, "SLURM_SUBMIT_HOST"):
-            monkeypatch.delenv(name, raising=False)
-        for name, value in {"LOGNAME": "ada", **variables}.items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setattr(socket, "gethostname", lambda: host)
-
-    return is_
-
-
-@pytest.mark.parametrize("kind", ["local", "existing"])
-def test_on_the_users_own_machine_only_the_link_is_printed(kind, here):
-    here("laptop")
-    assert link_lines(LINK, kind) == [f"Dashboard: {LINK}"]
-
-
 @pytest.mark.parametrize(
     ("kind", "environment", "host", "tunnel", "path"),
     [
+        ("local", {}, "laptop", "", ""),
+        ("existing", {}, "laptop", "", ""),
         ("local", {"SSH_CONNECTION": "1.2.3.4 5"}, "login1", "ada@login1", "/proxy"),
         (
             "slurm",
@@ -42,13 +24,20 @@ def test_on_the_users_own_machine_only_the_link_is_printed(kind, here):
         ),
         ("local", {"JUPYTERHUB_SERVICE_PREFIX": "/user/ada/"}, "hub", "ada@hub", "/user/ada/proxy"),
     ],
-    ids=["ssh", "compute node", "jupyterhub"],
+    ids=["laptop", "existing", "ssh", "compute node", "jupyterhub"],
 )
 def test_from_another_machine_a_tunnel_and_the_path_in_jupyter_are_printed(
-    kind, environment, host, tunnel, path, here
+    kind, environment, host, tunnel, path, monkeypatch
 ):
-    here(host, **environment)
-    _, ssh, jupyter = link_lines(LINK, kind)
-    assert ssh.endswith(f"-L 8787:127.0.0.1:8787 {tunnel}")
-    assert ("-J ada@login1" in ssh) == (host == "node3")
-    assert jupyter.endswith(f" {path}/8787/secret/status")
+    for name in (*REMOTE, "SLURM_SUBMIT_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"LOGNAME": "ada", **environment}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(socket, "gethostname", lambda: host)
+    first, *explanation = link_lines(LINK, kind)
+    assert first == f"Dashboard: {LINK}" and bool(explanation) == bool(tunnel)
+    if explanation:
+        ssh, jupyter = explanation
+        assert ssh.endswith(f"-L 8787:127.0.0.1:8787 {tunnel}")
+        assert ("-J ada@login1" in ssh) == (host == "node3")
+        assert jupyter.endswith(f" {path}/8787/secret/status")

@@ -14,23 +14,15 @@ from daskmetrics.cluster._preload import OVER_MEMORY, is_no_failure, oom_kills, 
 
 
 @pytest.mark.parametrize(
-    ("line", "file", "text"),
+    ("group", "file", "text"),
     [
-        (
-            "4:memory:/slurm/job_7",
-            "memory/slurm/job_7/memory.oom_control",
-            "oom_kill_disable 0\nunder_oom 0\noom_kill 2",
-        ),
-        (
-            "0::/slurm/job_7",
-            "slurm/job_7/memory.events",
-            "low 0\noom 5\noom_kill 2\noom_group_kill 1",
-        ),
+        ("4:memory:", "memory/slurm/job_7/memory.oom_control", "under_oom 0\noom_kill 2"),
+        ("0::", "slurm/job_7/memory.events", "oom 5\noom_kill 2\noom_group_kill 1"),
     ],
     ids=["cgroup-1", "cgroup-2"],
 )
-def test_the_kernels_kills_are_counted(tmp_path, line, file, text):
-    (tmp_path / "own").write_text(f"9:cpu:/elsewhere\n{line}\n")
+def test_the_kernels_kills_are_counted(tmp_path, group, file, text):
+    (tmp_path / "own").write_text(f"9:cpu:/elsewhere\n{group}/slurm/job_7\n")
     assert oom_kills(tmp_path / "own", tmp_path) == 0 == oom_kills(tmp_path / "missing", tmp_path)
     (tmp_path / file).parent.mkdir(parents=True)
     (tmp_path / file).write_text(text)
@@ -76,16 +68,10 @@ def test_a_worker_is_reported_only_if_it_ended_and_the_kernel_killed_a_process()
     assert len(events) == 1
 
 
-def test_each_process_of_a_job_gets_a_different_gpu():
+def test_each_process_of_a_job_gets_a_different_gpu_or_does_not_start():
     seen = [worker_gpu(f"gpu-12-{i}", "MIG-a,MIG-b,7,8") for i in range(4)]
     assert seen == ["MIG-a", "MIG-b", "7", "8"]
-
-
-@pytest.mark.parametrize(
-    ("name", "visible"), [("gpu-1-4", "0,1,2,3"), ("gpu-1-0", ""), ("alone", "0")]
-)
-def test_a_worker_without_a_gpu_does_not_start(name, visible):
-    with pytest.raises(
-        SystemExit, match=f"Worker {name} has no GPU: its job's CUDA_VISIBLE_DEVICES is '{visible}'"
-    ):
-        worker_gpu(name, visible)
+    for name, visible in (("gpu-1-4", "0,1,2,3"), ("gpu-1-0", ""), ("alone", "0")):
+        message = f"Worker {name} has no GPU: its job's CUDA_VISIBLE_DEVICES is '{visible}'"
+        with pytest.raises(SystemExit, match=message):
+            worker_gpu(name, visible)

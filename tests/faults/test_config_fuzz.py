@@ -7,17 +7,13 @@ from __future__ import annotations
 import copy
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from click.testing import CliRunner
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from daskmetrics import config, experiment
-from daskmetrics.cli import main
 from daskmetrics.cluster.slurm.script import LaunchInfo, pools, script
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
@@ -25,18 +21,9 @@ from daskmetrics.core.errors import ConfigError, DaskmetricsError
 WHOLE = config.parse(
     {
         "name": "x",
-        "models": [
-            {"name": "a", "train": {"width": 16, "depth": 1}},
-            {"name": "b", "source": "./m"},
-        ],
+        "models": [{"name": "a", "train": {"width": 16}}, {"name": "b", "source": "./m"}],
         "tasks": ["stdlib:order"],
-        "cluster": {
-            "kind": "slurm",
-            "partition": "gpu",
-            "account": "abc",
-            "gpu_type": "a100",
-            "memory": "16GiB",
-        },
+        "cluster": {"kind": "slurm", "partition": "gpu", "account": "abc", "memory": "16GiB"},
     }
 ).as_dict()
 
@@ -56,14 +43,13 @@ values = (
 
 def places(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Every place of a configuration that holds something."""
-    inner = (
-        node.items()
-        if isinstance(node, dict)
-        else enumerate(node)
-        if isinstance(node, list)
-        else ()
-    )
-    return [path, *(place for key, child in inner for place in places(child, (*path, key)))]
+    found = [path]
+    if isinstance(node, list):
+        node = dict(enumerate(node))
+    if isinstance(node, dict):
+        for key, child in node.items():
+            found += places(child, (*path, key))
+    return found
 
 
 def put(data: Any, path: tuple[Any, ...], value: Any) -> None:
@@ -75,7 +61,7 @@ def put(data: Any, path: tuple[Any, ...], value: Any) -> None:
 PLACES = [place for place in places(WHOLE) if place]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(PLACES), values), min_size=1, max_size=3),
     st.none() | st.text(max_size=20),
@@ -166,16 +152,3 @@ def test_traps_of_yaml_have_one_clear_message(tmp_path, text, message):
     assert len(str(caught.value)) < 2000
     path.write_text("name: x\nmodels: [{name: a, train: {learning_rate: 1e-5}}]\n")
     assert config.load(path).models[0].train.learning_rate == 1e-5  # which YAML reads as text
-
-
-@pytest.mark.parametrize(
-    "setting", ["a", "=1", "a.b.c=1", "name=[", "models.9.name=x", "models=1", "..=1", "name=\x00"]
-)
-def test_invalid_settings_of_the_command_line_are_named(tmp_path, monkeypatch, setting):
-    monkeypatch.chdir(tmp_path)
-    Path("x.yaml").write_text(
-        yaml.safe_dump({"name": "x", "models": [{"name": "a", "source": "./m"}]})
-    )
-    done = CliRunner().invoke(main, ["run", "x.yaml", "--set", setting])
-    assert done.exit_code == 2 and done.output.startswith("Error: "), done.output
-    assert [path.name for path in tmp_path.iterdir()] == ["x.yaml"]

@@ -15,24 +15,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from daskmetrics import config, training
+from daskmetrics import training
 from daskmetrics.core.events import Record
 from daskmetrics.core.files import RunFolder
 from daskmetrics.execution import Journal
 from daskmetrics.execution.journal import read
 from daskmetrics.experiment import maintenance as maintain
+from tests.faults.conftest import RECIPE
 
-RECIPE = config.Recipe(width=16, depth=1, steps=8, vocabulary=300, context=32)
 COMMAND = [sys.executable, "-m", "daskmetrics", "run", "x.yaml"]
-
-
-@pytest.fixture(scope="module")
-def suite(tmp_path_factory) -> Path:
-    """Five checkpoints."""
-    folder = tmp_path_factory.mktemp("suite")
-    for revision in training.revisions(RECIPE):
-        training.train_to(RECIPE, folder, revision)
-    return folder
 
 
 @pytest.fixture
@@ -71,9 +62,8 @@ def run_until_full(place: Path, limit: int) -> str:
     return said.read_text()
 
 
-@pytest.mark.parametrize("limit", [5_000, 8_000])  # at the start, while measuring
-def test_a_run_that_finds_no_room_says_so_and_the_same_command_finishes_it(place, limit):
-    said = run_until_full(place, limit)
+def test_a_run_that_finds_no_room_says_so_and_the_same_command_finishes_it(place):
+    said = run_until_full(place, 8_000)  # while measuring
     assert "No room" in said and "Traceback" not in said, said
     folder = RunFolder(place / "runs" / "x")
     before = list(read(folder.journal))
@@ -115,20 +105,19 @@ def check_config_and_prompts(place: Path, folder: RunFolder) -> None:
     """
     files = (folder.config, folder.corpus)
     before = [file.read_bytes() for file in files]
-    remedies = (lambda: maintain.repair(folder), lambda: run_to_end(place))
-    for spoil, remedy in (
-        (Path.unlink, remedies[0]),
-        (lambda file: file.write_text("[]"), remedies[1]),
-    ):
+    for is_deleted in (True, False):
         for file in files:
-            spoil(file)
-        assert {damage.where for damage in maintain.verify(folder).damaged} == {
-            file.name for file in files
-        }
-        remedy()
-        assert [file.read_bytes() for file in files] == before and not maintain.verify(
-            folder
-        ).damages
+            file.write_text("[]")
+            if is_deleted:
+                file.unlink()
+        damaged = {damage.where for damage in maintain.verify(folder).damaged}
+        assert damaged == {file.name for file in files}
+        if is_deleted:
+            maintain.repair(folder)
+        else:
+            run_to_end(place)
+        assert [file.read_bytes() for file in files] == before
+        assert not maintain.verify(folder).damages
 
 
 def run_to_end(place: Path) -> subprocess.CompletedProcess[str]:
@@ -140,9 +129,7 @@ def run_to_end(place: Path) -> subprocess.CompletedProcess[str]:
 def test_a_second_driver_is_told_who_drives_and_since_when(place):
     folder = RunFolder(place / "runs" / "x").create()
     with Journal(folder.journal, folder.lock):
-        done = subprocess.run(
-            COMMAND, cwd=place, capture_output=True, text=True, check=False, timeout=120
-        )
+        done = run_to_end(place)
     assert done.returncode == 2
     assert "is being driven by process" in done.stderr and " since 2" in done.stderr
     assert list(read(folder.journal)) == []

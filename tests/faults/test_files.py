@@ -36,13 +36,12 @@ from daskmetrics.store._zarr import Reader
 from tests.events import started
 
 FULL = os.environ.get("DASKMETRICS_FAULTS") == "full"
+COUNT = 3000 if FULL else 500
 SUITES = (
     Suite("a", ("step0", "step1", "step2"), (0, 1, 2), 2),
     Suite("b", ("step0", "main"), (1, 2), 2),
 )
 TASKS = ("t", "u")
-
-
 METRICS = ("x", "y", "z")
 
 
@@ -148,7 +147,7 @@ def test_no_damage_to_a_journal_is_silent(folder, tmp_path, marked):
     if marked:
         victim.with_suffix(".mark").write_bytes(folder.journal.with_suffix(".mark").read_bytes())
     rng, count = random.Random(0), Counter()
-    for number in range(3000):
+    for number in range(COUNT):
         how = ("flip", "flip", "insert", "cut" if marked else "insert")[number % 4]
         victim.write_bytes(damaged(whole, how, rng))
         try:
@@ -160,7 +159,7 @@ def test_no_damage_to_a_journal_is_silent(folder, tmp_path, marked):
             # bytes after the last line feed that could be the beginning of a line: never committed
             count["half a line dropped" if same and scan(victim).torn else "silent"] += 1
     print(dict(count))
-    assert count["silent"] == 0 and count["refused"] > 2900
+    assert count["silent"] == 0 and count["refused"] > 0.95 * COUNT
 
 
 def test_a_damaged_mark_is_made_again_and_changes_nothing(folder):
@@ -173,27 +172,25 @@ def test_a_damaged_mark_is_made_again_and_changes_nothing(folder):
     assert mark.read_bytes() == before
 
 
-def test_a_sound_run_is_found_sound(folder):
-    found = maintain.verify(folder)
-    assert found.damages == () and found.cells == 3 * (9 * 5 + 4 * 5)
-
-
 HURTS = ("flip", "cut", "lose", "insert")
 
 
 def test_every_damage_to_the_store_is_found_and_repaired_bit_for_bit(folder):
     """Every file of the store: metadata, coordinates, values, standard errors, status."""
+    sound = maintain.verify(folder)
+    assert sound.damages == () and sound.cells == 3 * (9 * 5 + 4 * 5)
     before, rng = contents(folder.store), random.Random(3)
     journal, hurts = contents(folder.path), Counter()
     for number, file in enumerate(before):
+        if number % 3 and not FULL:
+            continue
         for how in HURTS if FULL else HURTS[number % 4 :][:1]:
             _hurt(file, how, rng)
             found = maintain.verify(folder)
             assert found.damaged, f"{how} of {file} went unseen"
             if file.parent.name == "0":  # a chunk of values: its checkpoint is named
-                assert _checkpoint_of(folder, file) in {
-                    str(damage.checkpoint) for damage in found.damaged
-                }
+                named = {str(damage.checkpoint) for damage in found.damaged}
+                assert _checkpoint_of(folder, file) in named
             maintain.repair(folder)
             assert contents(folder.store) == before, f"{how} of {file} was not repaired"
             hurts[how] += 1
@@ -206,19 +203,18 @@ def test_every_damage_to_the_store_is_found_and_repaired_bit_for_bit(folder):
     assert maintain.verify(folder).damages == ()
 
 
-@pytest.mark.parametrize("name", ["metrics", "metrics_status"])
-def test_every_bit_of_a_chunk_counts(folder, name):
+def test_every_bit_of_a_chunk_counts(folder):
     """Compressed data has bits that mean nothing; those too are seen, by every reader."""
     checkpoint = SUITES[0].checkpoints()[2]
     reader = Reader(folder.store, checkpoint.model)
-    (file,) = (file for file in reader.files("metrics", checkpoint) if name in file.parts)
+    files = reader.files("metrics", checkpoint)
+    (file,) = (file for file in files if "metrics_status" in file.parts)
     content = file.read_bytes()
     for at, bit in itertools.product(range(len(content)), range(8)):
         file.write_bytes(content[:at] + bytes([content[at] ^ 1 << bit]) + content[at + 1 :])
         with pytest.raises(DataError, match="cannot be read"):
             reader.block("metrics", checkpoint)
     file.write_bytes(content)
-    assert maintain.verify(folder).damages == ()
 
 
 def _hurt(file: Path, how: str, rng: random.Random) -> None:
@@ -244,72 +240,63 @@ def test_what_an_unfinished_run_has_not_written_is_no_damage_and_what_nobody_vou
     block = store.Block.empty(2, 2, store.Status.OK)
     store.write(folder.store, "scores", main, block)  # by a worker whose driver was killed
     found = maintain.verify(folder)
-    assert [
-        damage.checkpoint for damage in found.damages if damage.kind is DamageKind.UNVOUCHED
-    ] == [main]
-    assert not found.damaged
+    unvouched = [each for each in found.damages if each.kind is DamageKind.UNVOUCHED]
+    assert [damage.checkpoint for damage in unvouched] == [main] and not found.damaged
     maintain.repair(folder)
     assert maintain.verify(folder).damages == ()
 
 
-NOTE = StoreRepaired(["x" * 1000])
-
-
 @pytest.fixture
 def small_disk(tmp_path) -> Iterator[Path]:
-    """A file system of 64 KiB."""
+    """A file system of 4 MiB: the store has some 100 small files, each of which takes a page."""
     place = tmp_path / "disk"
     place.mkdir()
     if os.geteuid():
         pytest.skip("needs root, to mount a small file system")
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", place], capture_output=True, text=True
-    )
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", place]
+    done = subprocess.run(mount, capture_output=True, text=True)
     if done.returncode:
         pytest.skip(f"a small file system cannot be mounted here: {done.stderr.strip()}")
     yield place
     subprocess.run(["umount", place], check=True)
 
 
+def fill(disk: Path, left: int = 0) -> Path:
+    """A file that takes all room, or all but some bytes."""
+    ballast = disk / "ballast"
+    with pytest.raises(OSError, match="No space"), ballast.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    os.truncate(ballast, ballast.stat().st_size - left)
+    return ballast
+
+
 def test_a_full_disk_takes_nothing_and_the_journal_goes_on_once_there_is_room(small_disk):
-    ballast = small_disk / "ballast"
-    ballast.write_bytes(bytes(30_000))
-    path, lock = small_disk / "journal.jsonl", small_disk / "lock"
-    with Journal(path, lock) as journal:
+    path, note = small_disk / "journal.jsonl", StoreRepaired(["x" * 1000])
+    with Journal(path, small_disk / "lock") as journal:
+        ballast = fill(small_disk, left=20_000)
         committed = 0
         with pytest.raises(DiskFullError, match="No space left on device"):
             for committed in range(100):  # noqa: B007 - how many were committed
-                journal.append(NOTE)
+                journal.append(note)
         assert 0 < committed < 60 and len(list(read(path))) == committed
         for _ in range(3):
             with pytest.raises(DiskFullError):
-                journal.append(NOTE)
+                journal.append(note)
         ballast.unlink()
-        journal.append(NOTE)
+        journal.append(note)
     assert len(list(read(path))) == committed + 1
 
 
 def test_a_store_that_finds_no_room_is_whole_after_a_repair(small_disk):
-    folder = (
-        make(RunFolder(small_disk / "run"), ends=False)
-        if _fits(small_disk)
-        else pytest.skip("needs more room")
-    )
-    ballast = small_disk / "ballast"
-    with pytest.raises(OSError, match="No space"), ballast.open("wb", buffering=0) as file:
-        while True:
-            file.write(bytes(4096))
+    folder = make(RunFolder(small_disk / "run"), ends=False)
+    ballast = fill(small_disk)
     with pytest.raises((OSError, DiskFullError), match="No space"):
         maintain.repair(folder)
     assert not maintain.verify(folder).damaged  # nothing false stands there
     ballast.unlink()
     maintain.repair(folder)
     assert maintain.verify(folder).damages == ()
-
-
-def _fits(place: Path) -> bool:
-    """The store has some 100 small files, each of which takes a page."""
-    return subprocess.run(["mount", "-o", "remount,size=4m", place]).returncode == 0
 
 
 def test_the_verbs_name_what_is_damaged_and_rebuild_it(folder):
@@ -322,12 +309,8 @@ def test_the_verbs_name_what_is_damaged_and_rebuild_it(folder):
     assert code == 0 and out.startswith("No damage: ")
     (folder.store / "a" / "scores" / "c" / "2" / "0" / "0").unlink()
     code, out = call("verify")
-    assert (
-        code == 1
-        and "a@step2 scores" in out
-        and "1 damaged" in out
-        and "daskmetrics runs repair" in out
-    )
+    assert code == 1
+    assert "a@step2 scores" in out and "1 damaged" in out and "daskmetrics runs repair" in out
     assert call("repair")[0] == 0 and call("verify")[0] == 0
     folder.journal.write_bytes(folder.journal.read_bytes().replace(b"quarantined", b"quarantjned"))
     for verb in ("verify", "repair", "journal"):

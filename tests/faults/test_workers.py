@@ -31,7 +31,7 @@ from tests.stored import read_block
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 FULL = os.environ.get("DASKMETRICS_FAULTS") == "full"
-KILLS, UNITS, WORKERS, SECONDS = (200, 500, 3, 1.0) if FULL else (20, 60, 2, 0.4)
+KILLS, UNITS, WORKERS, SECONDS = (200, 500, 3, 1.0) if FULL else (8, 30, 2, 0.4)
 QUICK = RetryPolicy(delay=0.05)
 
 
@@ -39,12 +39,6 @@ QUICK = RetryPolicy(delay=0.05)
 def client():
     with connect(Cluster(workers=2)) as client:
         yield client
-
-
-@pytest.fixture
-def journal(tmp_path):
-    with Journal(tmp_path / "journal.jsonl", tmp_path / "lock") as journal:
-        yield journal
 
 
 def unit(key: str, function, *args, **options) -> WorkUnit:
@@ -55,8 +49,9 @@ def innocents(n: int = 8, seconds: float = 0.1) -> list[WorkUnit]:
     return [unit(f"good{i}", work.nap, seconds, i) for i in range(n)]
 
 
-def attempts(journal: Journal) -> list[dict]:
-    return [entry for entry in journal.entries if isinstance(entry, AttemptFailed)]
+def attempts(journal: Journal, key: str = "") -> list[AttemptFailed]:
+    failed = [entry for entry in journal.entries if isinstance(entry, AttemptFailed)]
+    return [entry for entry in failed if key in ("", entry.key)]
 
 
 def check(journal: Journal, bad: dict[str, str], n: int = 8) -> None:
@@ -78,49 +73,44 @@ class Killer(threading.Thread):
         self.random = random.Random(0)
 
     def run(self) -> None:
-        killed = set()
+        killed = {None}
         while self.left and not self.enough.is_set():
             time.sleep(self.random.uniform(0.2, 1.2))
-            pids = [nanny.pid for nanny in self.client.cluster.workers.values() if nanny.pid]
-            alive = [pid for pid in pids if pid not in killed]
-            if alive:
-                pid = self.random.choice(alive)
+            pids = {nanny.pid for nanny in self.client.cluster.workers.values()} - killed
+            if pids:
+                pid = self.random.choice(sorted(pids))
                 os.kill(pid, signal.SIGKILL)
                 killed.add(pid)
                 self.left -= 1
 
 
+def axis(*names: str) -> store.Axis:
+    return store.Axis(names, ("1",) * len(names), ("",) * len(names))
+
+
 def test_kills_lose_nothing_and_write_nothing_twice(tmp_path):
-    template = store.Template(
-        (work.suite(),),
-        store.Axis(("a", "b", "c"), ("1",) * 3, ("",) * 3),
-        store.Axis((), (), ()),
-        "faults",
-        {},
-    )
+    template = store.Template((work.suite(),), axis("a", "b", "c"), axis(), "faults", {})
+    settings = Settings(retry=RetryPolicy(deaths=12, delay=0.05))
     hashes = []
-    for name, kills in (("quiet", 0), ("killed", KILLS)):
+    for name, kills, seconds in (("quiet", 0, 0.02), ("killed", KILLS, SECONDS)):
         folder = tmp_path / name
-        store.create(folder / "store.zarr", template)
-        seconds = 0.02 if not kills else SECONDS
-        todo = [
-            unit(f"u{i}", work.write_chunk, str(folder / "store.zarr"), i, seconds)
-            for i in range(UNITS)
-        ]
+        path = folder / "store.zarr"
+        store.create(path, template)
+        todo = [unit(f"u{i}", work.write_chunk, str(path), i, seconds) for i in range(UNITS)]
         with (
             Journal(folder / "journal.jsonl", folder / "lock") as journal,
             connect(Cluster(workers=WORKERS)) as client,
         ):
             killer = Killer(client, kills)
             killer.start()
-            run(Sweep(todo), client, journal, Settings(retry=RetryPolicy(deaths=12, delay=0.05)))
+            run(Sweep(todo), client, journal, settings)
             killer.enough.set()
             killer.join()
             records = Counter(entry.key for entry in journal.entries if isinstance(entry, Record))
             assert records == Counter(f"u{i}" for i in range(UNITS))
             assert all(record.ok for record in journal.records())
             assert killer.left == 0, "the work was over before the last kill"
-        hashes.append(digest(folder / "store.zarr"))
+        hashes.append(digest(path))
     assert hashes[0] == hashes[1]
 
 
@@ -131,62 +121,69 @@ def digest(path: Path) -> str:
     return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
 
 
+HANGS = {hang.__name__: hang for hang in (work.hang_in_c, work.hang_with_the_lock)}
+
+
+@pytest.fixture(scope="module")
+def struck(client, tmp_path_factory) -> Journal:
+    """The journal of one run of units that misbehave in every way, among others that do not."""
+    folder = tmp_path_factory.mktemp("struck")
+    shared = WorkUnit("bad", "bad", "encode", work.leave)
+    units = [
+        *(unit(name, hang, timeout=1.5) for name, hang in HANGS.items()),
+        unit("frozen", work.freeze_once, str(folder), timeout=2.0),
+        unit("cuda", work.out_of_device_memory, str(folder)),
+        *(unit(f"user{i}", work.nap, i, input=shared) for i in range(2)),
+    ]
+    settings = Settings(retry=RetryPolicy(deaths=2, delay=0.05), grace=1.0)
+    with Journal(folder / "journal.jsonl", folder / "lock") as journal:
+        run(Sweep([*units, *innocents()]), client, journal, settings)
+    assert not (folder / "scratch").exists()
+    return journal
+
+
+def record_of(journal: Journal, key: str) -> Record:
+    [record] = [record for record in journal.records() if record.key == key]
+    return record
+
+
 def test_a_unit_that_ends_its_process_is_named_and_the_rest_completes(client, journal):
-    run(
-        Sweep([unit("poison", work.leave), *innocents()]),
-        client,
-        journal,
-        Settings(retry=RetryPolicy(deaths=3)),
-    )
+    settings = Settings(retry=RetryPolicy(deaths=3))
+    run(Sweep([unit("poison", work.leave), *innocents()]), client, journal, settings)
     check(journal, {"poison": "quarantined"})
     assert all(entry.blamed for entry in attempts(journal))
     assert len({entry.worker for entry in attempts(journal)}) == 2, "it was not tried elsewhere"
 
 
-def test_an_input_that_ends_its_process_is_what_is_blamed(client, journal):
-    shared = WorkUnit("bad", "bad", "encode", work.leave)
-    users = [unit(f"user{i}", work.nap, i, input=shared) for i in range(2)]
-    run(Sweep([*users, *innocents()]), client, journal, Settings(retry=RetryPolicy(deaths=2)))
-    assert {entry.key for entry in attempts(journal)} == {"bad"}
-    failed = [record for record in journal.records() if not record.ok]
-    assert {record.key: record.status for record in failed} == {
-        "user0": "quarantined",
-        "user1": "quarantined",
-    }
-    assert all("Its encode bad: The worker died" in record.reason for record in failed)
+def test_an_input_that_ends_its_process_is_what_is_blamed(struck):
+    for key in ("user0", "user1"):
+        record = record_of(struck, key)
+        assert record.status == "quarantined"
+        assert "Its encode bad: The worker died" in record.reason
+    assert {f"good{i}" for i in range(8)} <= {each.key for each in struck.records() if each.ok}
+    assert {entry.key for entry in attempts(struck)} == {*HANGS, "frozen", "cuda", "bad"}
 
 
-@pytest.mark.parametrize("hang", [work.hang_in_c, work.hang_with_the_lock])
-def test_a_hang_is_stopped_at_its_deadline_with_a_traceback(client, journal, hang):
-    run(
-        Sweep([unit("hang", hang, timeout=1.5), *innocents()]),
-        client,
-        journal,
-        Settings(retry=QUICK),
-    )
-    assert not (journal.path.parent / "scratch").exists()
-    check(journal, {"hang": "timeout"})
-    assert len(attempts(journal)) == 2
-    assert all(hang.__name__ in entry.trace for entry in attempts(journal))
-    # both are back
-    run(Sweep([unit(f"after{i}", work.nap, 2.0, i) for i in range(8)]), client, journal, Settings())
-    assert {record.worker for record in journal.records() if record.key.startswith("after")} == {
-        "0",
-        "1",
-    }
+@pytest.mark.parametrize("hang", HANGS)
+def test_a_hang_is_stopped_at_its_deadline_with_a_traceback(struck, hang):
+    assert record_of(struck, hang).status == "timeout"
+    traces = [entry.trace for entry in attempts(struck, hang)]
+    assert len(traces) == 2 and all(hang in trace for trace in traces)
 
 
-def test_a_process_that_is_stopped_is_given_up_and_replaced(client, journal, tmp_path):
-    settings = Settings(retry=QUICK, grace=1.0)
-    run(
-        Sweep([unit("frozen", work.freeze_once, str(tmp_path), timeout=2.0), *innocents()]),
-        client,
-        journal,
-        settings,
-    )
-    (record,) = [record for record in journal.records() if record.key == "frozen"]
+def test_a_process_that_is_stopped_is_given_up_and_replaced(struck):
+    record = record_of(struck, "frozen")
     assert (record.status, record.value, record.attempts) == ("ok", 2, 2)
-    assert [(entry.key, entry.fault) for entry in attempts(journal)] == [("frozen", "timeout")]
+    assert [entry.fault for entry in attempts(struck, "frozen")] == ["timeout"]
+
+
+def test_memory_of_the_device_runs_out(struck):
+    assert record_of(struck, "cuda").status == "oom" and len(attempts(struck, "cuda")) == 2
+
+
+def test_all_workers_are_back_after_their_deaths(struck, client, journal):
+    run(Sweep(innocents(8, 2.0)), client, journal, Settings())
+    assert {record.worker for record in journal.records()} == {"0", "1"}
 
 
 def test_a_process_that_goes_on_after_it_was_given_up_changes_nothing(client, journal, tmp_path):
@@ -201,35 +198,18 @@ def test_a_process_that_goes_on_after_it_was_given_up_changes_nothing(client, jo
     waker = threading.Thread(target=wake)
     waker.start()
     settings = Settings(retry=QUICK, grace=1.0)
-    run(
-        Sweep([unit("frozen", work.freeze_once, str(tmp_path), timeout=2.0), *innocents()]),
-        client,
-        journal,
-        settings,
-    )
+    frozen = unit("frozen", work.freeze_once, str(tmp_path), timeout=2.0)
+    run(Sweep([frozen, *innocents()]), client, journal, settings)
     waker.join()
-    assert (
-        Counter(entry.key for entry in journal.entries if isinstance(entry, Record))["frozen"] == 1
-    )
-    check(journal, {}) if not attempts(journal) else None
+    assert record_of(journal, "frozen").ok
+    assert {entry.key for entry in attempts(journal)} <= {"frozen"}
 
 
 def test_memory_of_the_host_runs_out(journal):
     with connect(Cluster(workers=2, memory="500MiB")) as client:
-        run(
-            Sweep([unit("hog", work.eat, 900), *innocents()]),
-            client,
-            journal,
-            Settings(retry=QUICK),
-        )
+        units = [unit("hog", work.eat, 900), *innocents()]
+        run(Sweep(units), client, journal, Settings(retry=QUICK))
     check(journal, {"hog": "oom"})
-
-
-def test_memory_of_the_device_runs_out(client, journal, tmp_path):
-    todo = [unit("cuda", work.out_of_device_memory, str(tmp_path)), *innocents()]
-    run(Sweep(todo), client, journal, Settings(retry=QUICK))
-    check(journal, {"cuda": "oom"})
-    assert (tmp_path / "cuda").stat().st_size == 2
 
 
 @pytest.mark.parametrize("full", [True, False])

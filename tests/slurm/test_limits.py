@@ -74,9 +74,3 @@ def test_a_plan_states_how_our_jobs_ended(accounts, tmp_path, monkeypatch):
         return record in " ".join(done.stdout.split())
 
     assert comes_true(is_stated, 60)
-
-
-def test_without_accounting_there_are_no_limits(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert account_limits() == []
-    assert job_limit() is None and user_accounts() is None

@@ -21,10 +21,6 @@ CASES = {
     "a100": ("a100", {}),
     "cpu": ("cpu", {}),
     "a100-node": ("a100", {"gpus_per_job": 4, "workers": 32, **SITE, **MORE}),
-    "l40s-scoring": (
-        "l40s",
-        {**SITE, "scoring": {"workers": 4, "partition": "cpu", "memory": "4GiB"}},
-    ),
 }
 
 

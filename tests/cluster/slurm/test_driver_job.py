@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from daskmetrics import config
-from daskmetrics.cluster.slurm.commands import QueuedJob, parse_job_state
+from daskmetrics.cluster.slurm.commands import QueuedJob, parse_job_state, parse_queue
 from daskmetrics.cluster.slurm.driver_job import Submitted, describe, script, submit, submitted
 from daskmetrics.core.errors import ConfigError
 
@@ -21,27 +21,19 @@ SITE = {
 
 
 def test_the_script_of_a_driver_is_as_recorded():
-    command = [
-        "/env/bin/python",
-        "-P",
-        "-u",
-        "-m",
-        "daskmetrics",
-        "run",
-        "/data/my runs/demo/driver/config.yaml",
-    ]
-    text = script(
-        config.cluster(SITE), "demo", Path("/data/my runs/demo/driver"), command, "COMMENT"
-    )
+    folder = Path("/data/my runs/demo/driver")
+    command = ["/env/bin/python", "-P", "-u", "-m", "daskmetrics", "run", f"{folder}/config.yaml"]
+    text = script(config.cluster(SITE), "demo", folder, command, "COMMENT")
     if os.environ.get("DASKMETRICS_RECORD"):
         RECORDED.parent.mkdir(exist_ok=True)
         RECORDED.write_text(text)
     assert text == RECORDED.read_text()
 
 
-def test_a_folder_whose_name_would_add_lines_to_the_script_is_refused():
-    with pytest.raises(ConfigError, match="cannot be written into a job script"):
-        script(config.cluster(SITE), "demo", Path('/data/a"\n#SBATCH --uid=0'), ["true"], "COMMENT")
+@pytest.mark.parametrize("folder", ["a\n#SBATCH --begin=now+1day", 'a"b', "a\\b"])
+def test_a_folder_whose_name_would_add_lines_to_the_script_is_refused(folder):
+    with pytest.raises(ConfigError, match="cannot be written into a job script: choose"):
+        script(config.cluster(SITE), "demo", Path(folder), ["true"], "COMMENT")
 
 
 @pytest.mark.parametrize(
@@ -82,3 +74,20 @@ def test_without_slurm_no_submission_is_recorded(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="'sbatch' is not on PATH"):
         submit(config.cluster(SITE), "demo", folder, "name: demo\n")
     assert submitted(folder) is None
+
+
+@pytest.mark.parametrize(
+    ("left", "seconds"),
+    [
+        ("1-02:03:04", 93784),
+        ("2:03:04", 7384),
+        ("9:59", 599),
+        ("UNLIMITED", None),
+        ("INVALID", None),
+    ],
+)
+def test_the_time_left_is_parsed_and_a_reason_may_contain_any_character(left, seconds):
+    reason = "ReqNodeNotAvail, UnavailableNodes:gpu[0-3]|x"
+    [job] = parse_queue(f"7|PENDING|N/A|{left}||{reason}")
+    assert job == QueuedJob("7", "PENDING", reason, left=seconds)
+    assert job.pending and job.alive

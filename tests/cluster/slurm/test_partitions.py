@@ -1,17 +1,32 @@
+"""Partitions as Slurm prints them, and the profile that is made from them."""
+
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from daskmetrics.cluster.slurm.partitions import Partition, parse_partitions
+import pytest
+import yaml
+
+from daskmetrics import config
+from daskmetrics.cluster.slurm.partitions import (
+    Partition,
+    account_limits,
+    choose,
+    job_limit,
+    parse_partitions,
+    profile_text,
+    user_accounts,
+)
+from daskmetrics.cluster.slurm.script import pools, script
+from daskmetrics.core.errors import ConfigError
 
 SITES = Path(__file__).parent / "sites"
 
 
 def read(version: str) -> dict[str, Partition]:
-    printed, rows = (
-        (SITES / f"{version}-{what}.txt").read_text() for what in ("partitions", "nodes")
-    )
-    return {each.name: each for each in parse_partitions(printed, rows)}
+    texts = ((SITES / f"{version}-{what}.txt").read_text() for what in ("partitions", "nodes"))
+    return {partition.name: partition for partition in parse_partitions(*texts)}
 
 
 def test_a_recorded_site_is_parsed():
@@ -24,8 +39,8 @@ def test_a_recorded_site_is_parsed():
 
 def test_a_mixed_site_of_a_later_version_is_parsed():
     partitions = read("23.11")
-    assert [name for name, each in partitions.items() if each.default] == ["cpu"]
-    assert [name for name, each in partitions.items() if not each.up] == ["old"]
+    assert [name for name, partition in partitions.items() if partition.default] == ["cpu"]
+    assert [name for name, partition in partitions.items() if not partition.up] == ["old"]
     assert partitions["lab"].accounts == ("smith", "jones") and partitions["lab"].longest is None
     assert partitions["gpu"].accounts == ()
     states = dict.fromkeys(node.state for node in partitions["gpu"].nodes)
@@ -41,3 +56,54 @@ def test_an_early_version_without_gpu_types_is_parsed():
     partition = read("20.02")["all"]
     assert partition.longest is None and partition.gpus == {"": 8}
     assert (partition.nodes[0].cpus, partition.nodes[0].memory) == (16, 64000)
+
+
+@pytest.mark.parametrize(
+    ("version", "without", "chosen", "comments"),
+    [
+        # open to all accounts; of 64 CPUs and 500 GiB for four GPUs a worker gets its share, up to
+        # a limit
+        (
+            "23.11",
+            (),
+            ("gpu", None, "a100", 1, 8, "64GiB"),
+            ("# account: ...", "available: a100, a100_1g.5gb, l40s"),
+        ),
+        ("23.11", ("gpu",), ("lab", "smith"), ("allowed: smith, jones",)),
+        ("23.11", ("gpu", "lab", "old"), ("cpu", None, None, 0), ()),
+        # of 16 CPUs and 62.5 GiB for two GPUs
+        ("20.02", (), ("all", None, None, 1, 8, "28GiB", "04:00:00"), ()),
+        ("22.05", (), ("gpu",), ("#   PARTITION TIMELIMIT\n#   cpu* 7-00:00:00\n",)),
+    ],
+    ids=["open", "some accounts", "no GPUs", "early", "listing"],
+)
+def test_a_profile_is_made_of_the_best_partition(version, without, chosen, comments):
+    site = [partition for name, partition in read(version).items() if name not in without]
+    text = profile_text(*choose(site), "ib0", "PARTITION TIMELIMIT\ncpu* 7-00:00:00\n")
+    profile = config.cluster(yaml.safe_load(text))
+    keys = ("partition", "account", "gpu_type", "gpus_per_job", "threads", "memory", "walltime")
+    assert tuple(getattr(profile, key) for key in keys)[: len(chosen)] == chosen
+    assert [comment for comment in comments if comment not in text] == []
+    request = f"--gres=gpu:{profile.gpu_type}:1" if profile.gpu_type else "--gres=gpu:1"
+    assert (request in script(pools(profile)[0])) == (profile.gpus_per_job > 0)
+
+
+def test_a_site_without_a_usable_partition_is_refused():
+    down = tuple(replace(partition, up=False) for partition in read("22.05").values())
+    with pytest.raises(ConfigError, match=r"No partition is up.*Partitions: gpu"):
+        choose(down)
+
+
+def test_what_the_user_has_set_for_jobqueue_is_used_and_named():
+    site = tuple(read("23.11").values())
+    configured = {"partition": "lab", "account": "smith", "interface": "ib9", "prologue": ["true"]}
+    text = profile_text(*choose(site, "lab"), "ib0", jobqueue=configured)
+    assert text.count("# from jobqueue.yaml") == 4
+    assert yaml.safe_load(text).items() >= configured.items()
+    assert choose(site, "nowhere") == choose(site)
+
+
+def test_without_accounting_there_are_no_limits(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert account_limits() == []
+    assert job_limit() is None and user_accounts() is None
