@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import re
 import struct
 import sys
@@ -14,13 +13,13 @@ import pytest
 
 from daskmetrics.core.names import Suite
 from daskmetrics.report import whereabouts, write
-from daskmetrics.report._format import NO_PICTURES, answer_rows, candidate
 from daskmetrics.report.figures import NAMES
 from daskmetrics.report.page import page
 from tests.browser import chromium, complaints
-from tests.report.conftest import SWEEP, TASKS
+from tests.report.conftest import STEPS, SUITES, SWEEP, TASKS
 
 VOID = {"meta", "img", "br"}
+FIGURES = ["map", "lines", "comparison", "search", "losses"]
 
 
 class Checker(HTMLParser):
@@ -55,46 +54,46 @@ def scripts(text):
     return re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
 
 
+def drawn_in(text):
+    return re.findall(r'<div id="figure-(.*?)">', text)
+
+
 def test_the_page_is_valid_and_loads_nothing(finished, written):
     checked = Checker(written)
     assert not checked.tags & {"link", "iframe", "object", "embed", "form"}
-    assert not checked.loaded
-    assert checked.linked and all(
-        (finished.folder.report / name).is_file() for name in checked.linked
-    )
+    assert not checked.loaded and checked.linked
+    assert all((finished.folder.report / name).is_file() for name in checked.linked)
     rest = re.sub(r"<script.*?</script>", "", written, flags=re.DOTALL)
     assert not re.search(r"https?:|url\(|@import", rest)
     assert "{{" not in rest and "{%" not in rest
+    card = finished._repr_html_()
+    # the colours of the theme of a notebook, and no network
+    assert Checker(card) and "color: inherit" in card and not re.search(r"https?:", card)
 
 
 def test_the_policy_allows_no_script_but_the_two_of_the_page(written):
-    policy = re.search(r'Content-Security-Policy" content="(.*?)"', written)[1].replace(
-        "&#39;", "'"
-    )
-    digests = [
-        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        for text in scripts(written)
-    ]
-    assert policy.startswith("default-src 'none';") and len(digests) == 2
-    assert policy.endswith("script-src " + " ".join(f"'sha256-{digest}'" for digest in digests))
+    policy = re.search(r'Content-Security-Policy" content="(.*?)"', written)[1]
+    named = []
+    for text in scripts(written):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        named.append(f"&#39;sha256-{digest}&#39;")
+    assert policy.startswith("default-src &#39;none&#39;;") and len(named) == 2
+    assert policy.endswith("script-src " + " ".join(named))
     assert "unsafe-eval" not in policy and "connect-src" not in policy
 
 
-def test_names_and_reasons_are_escaped(written):
-    assert (
-        "<script>alert" not in written
-        and "&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;" in written
-    )
+def test_names_and_reasons_are_escaped(finished, written, monkeypatch):
+    assert "<script>alert" not in written and "&lt;script&gt;alert(&#x27;x&#x27;)" in written
+    monkeypatch.setattr(finished, "start", replace(finished.start, name="<b>&"))
+    assert "&lt;b&gt;&amp;" in page(finished, []) and "<b>&" not in page(finished, [])
 
 
 def test_the_page_begins_with_the_answer_one_picture_and_the_tasks_and_folds_the_rest(
     finished, written
 ):
     head = written[: written.index("<details>")]
-    assert "<th>within its error</th>" in head
-    for text in answer_rows(finished.answer).values():
-        assert html.escape(text).replace("&#x27;", "&#39;") in head
-    assert re.findall(r'<div id="figure-(.*?)">', head) == ["map"]
+    assert "<th>within its error</th>" in head and drawn_in(head) == FIGURES[:1]
+    assert drawn_in(written) == FIGURES
     assert re.findall(r"<summary>(.*?)</summary>", written) == [
         "By model",
         "All candidates",
@@ -105,7 +104,7 @@ def test_the_page_begins_with_the_answer_one_picture_and_the_tasks_and_folds_the
         "Settings and versions",
         "How to cite",
     ]
-    for text in ("final_ln", "0.1.0", "seed", finished.start.key, "prefers-color-scheme"):
+    for text in ("final_ln", "0.1.0", "seed", finished.start.key):
         assert text in written
 
 
@@ -119,82 +118,55 @@ def test_the_figures_are_png_files_too(finished, written):
     assert not list(finished.folder.report.glob(".*"))
 
 
-def test_an_unfinished_run_has_a_page(a_run):
-    text = page(a_run(decisions=20), [])
-    assert (
-        Checker(text)
-        and "No answer yet" in text
-        and "This run is unfinished" in text
-        and "scored so far" in text
-    )
+NOTHING_MEASURED = tuple(f"{suite.model}@{step}" for suite in SUITES for step in STEPS)
 
 
-def test_a_run_without_tasks_has_a_page(a_run):
-    run = a_run(tasks=())
-    text = write(run).read_text(encoding="utf-8")
-    assert Checker(text) and "Metrics only" in text and "All candidates" not in text
-    assert sorted(p.stem for p in run.folder.report.glob("*.png")) == [
-        "layers",
-        "scores",
-        "training",
-    ]
+@pytest.mark.parametrize(
+    ("story", "has", "lacks"),
+    [
+        ({"decisions": 20}, ("No answer yet", "This run is unfinished"), ("By task",)),
+        ({"tasks": ()}, ("Metrics only",), ("All candidates", "By model")),
+        (
+            # no library without figures
+            {"tasks": (), "failing": NOTHING_MEASURED, "trained": False},
+            ("10 error",),
+            ("<figure", "figures-data"),
+        ),
+    ],
+    ids=["unfinished", "without tasks", "without measured checkpoints"],
+)
+def test_a_run_without_an_answer_has_a_page(a_run, story, has, lacks):
+    text = page(a_run(**story), [])
+    rest = re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)
+    assert Checker(text) and all(part in rest for part in has)
+    assert not any(part in rest for part in lacks)
+    assert len(scripts(text)) == 1 + ("<figure" in rest)
 
 
-def test_a_run_without_measured_checkpoints_has_a_page(a_run):
-    names = tuple(f"{model}@step{step}" for model in ("tiny", "small") for step in (0, 1, 2, 4, 8))
-    text = page(a_run(tasks=(), failing=names, trained=False), [])
-    # no library without figures
-    assert Checker(text) and "<figure" not in text and len(scripts(text)) == 1
-
-
-def test_without_matplotlib_the_page_is_whole_and_says_what_is_not_written(finished, monkeypatch):
-    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
-        monkeypatch.delitem(sys.modules, name)
-    for name in [name for name in sys.modules if name == "daskmetrics.report.figures"]:
-        monkeypatch.delitem(sys.modules, name)
+def test_without_matplotlib_the_page_is_whole_and_says_what_is_not_written(a_run, monkeypatch):
+    for name in list(sys.modules):
+        if name.partition(".")[0] == "matplotlib" or name == "daskmetrics.report.figures":
+            monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    for file in finished.folder.report.glob("*"):
-        file.unlink()
-    text = write(finished).read_text(encoding="utf-8")
-    assert (
-        Checker(text)
-        and "daskmetrics[plot]" in text
-        and not list(finished.folder.report.glob("*.png"))
-    )
-    assert f"figures     {NO_PICTURES[:60]}" in whereabouts(finished.folder)
-    assert all(
-        f'<div id="figure-{name}">' in text
-        for name in ("map", "lines", "comparison", "search", "losses")
-    )
+    run = a_run()
+    text = write(run).read_text(encoding="utf-8")
+    assert Checker(text) and drawn_in(text) == FIGURES and "daskmetrics[plot]" in text
+    assert not list(run.folder.report.glob("*.png"))
+    assert "daskmetrics[plot]" in whereabouts(run.folder)
 
 
 def test_single_checkpoints_have_lines_and_files_of_other_figures_are_deleted(a_run):
-    run = a_run(suites=(Suite("one", ("main",), (0, 1, 2, 3), 3),), budget=1.0, trained=False)
-    text = write(run).read_text(encoding="utf-8")
-    assert re.findall(r'<div id="figure-(.*?)">', text) == ["lines", "comparison", "search"]
-    assert text.count("<tr data-arm=") == 4
-    drawn = {file.stem for file in run.folder.report.glob("*.png")}
-    assert drawn < NAMES - {"scores", "metrics"} and "No PNG" not in whereabouts(run.folder)
+    suite = Suite("one", ("main",), (0, 1, 2, 3), 3)
+    run = a_run(suites=(suite,), tasks=TASKS[:1], budget=1.0, trained=False, settings=SWEEP)
+    run.folder.report.mkdir()
     for name in ("scores.png", "training.png", "training.svg", "mine.png"):
         (run.folder.report / name).write_bytes(b"old")
-    write(run)
-    assert {file.name for file in run.folder.report.glob("*.[ps][nv]g")} == {
-        f"{name}.png" for name in drawn | {"mine"}
-    }
-
-
-def test_the_page_of_a_hostile_name(finished, monkeypatch):
-    monkeypatch.setattr(finished, "start", replace(finished.start, name="<b>&"))
-    assert "&lt;b&gt;&amp;" in page(finished, []) and "<b>&" not in page(finished, [])
-
-
-def test_the_cards_of_a_notebook(finished):
-    best = finished.best()
-    card = best._repr_html_()
-    assert candidate(best.arm) in card and "--save my-encoder" in card
-    assert Checker(card) and Checker(finished._repr_html_())
-    # the colours of the theme, and no network
-    assert "color: inherit" in card and not re.search(r"https?:", card)
+    text = write(run).read_text(encoding="utf-8")
+    assert drawn_in(text) == ["lines", "comparison", "search"]
+    assert text.count("<tr data-arm=") == 4
+    files = {file.name for file in run.folder.report.glob("*.[ps][nv]g")}
+    assert "mine.png" in files and not files & {"scores.png", "training.png", "training.svg"}
+    assert "No PNG" not in whereabouts(run.folder)
 
 
 @pytest.fixture(scope="module")
@@ -240,7 +212,7 @@ def test_every_figure_is_drawn_and_fits_with_the_network_off(opened, written, wi
         drawn = view.evaluate(
             "[...document.querySelectorAll('figure[data-name]')].map(each => each.offsetHeight)"
         )
-    assert len(drawn) == 5 and min(drawn) > 200
+    assert len(drawn) == len(FIGURES) and min(drawn) > 200
     assert shown[0] <= shown[1]
 
 
@@ -256,22 +228,22 @@ def test_without_javascript_the_page_shows_whole_tables_and_names_the_pictures(o
 @pytest.mark.browser
 def test_the_leaderboard_sorts_by_any_column(opened, written):
     with opened(written) as view:
-        column = "[...document.querySelectorAll('table.sortable tbody tr')].map(row => row.cells[{}].dataset.value)"
         head = view.locator("table.sortable th").nth(3)
+
+        def column(number):
+            rows = "[...document.querySelectorAll('table.sortable tbody tr')]"
+            return view.evaluate(f"{rows}.map(row => row.cells[{number}].dataset.value)")
+
         head.locator("button").click()
-        falling = [float(value) for value in view.evaluate(column.format(3)) if value]
-        assert head.get_attribute("aria-sort") == "descending" and falling == sorted(
-            falling, reverse=True
-        )
+        falling = [float(value) for value in column(3) if value]
+        assert head.get_attribute("aria-sort") == "descending"
+        assert falling == sorted(falling, reverse=True)
         head.locator("button").click()
-        assert [float(value) for value in view.evaluate(column.format(3)) if value] == falling[::-1]
+        assert [float(value) for value in column(3) if value] == falling[::-1]
         view.locator("table.sortable th button").nth(2).click()
-        means = view.evaluate(column.format(2))
-        assert (
-            "" in means
-            and "" not in means[: means.index("")]
-            and set(means[means.index("") :]) == {""}
-        )
+        means = column(2)
+        unknown = means.index("")
+        assert "" not in means[:unknown] and set(means[unknown:]) == {""}
 
 
 @pytest.mark.browser
@@ -281,18 +253,13 @@ def test_a_reader_chooses_model_and_quantities_and_selections_are_linked(opened,
         view.select_option("#choose-shown", "curvature")
         view.select_option("#choose-against", "stdlib:order")
         assert view.evaluate("figures.document.get_model_by_name('one').group") == "tiny"
-        assert (
-            view.evaluate("figures.figure('comparison').below[0].axis_label")
-            == "stdlib:order, accuracy"
-        )
-        values = view.evaluate(
-            "Object.fromEntries([...figures.source.data.value].map((v, i) => [figures.names[i], v]))"
-        )
+        axis = view.evaluate("figures.figure('comparison').below[0].axis_label")
+        assert axis == "stdlib:order, accuracy"
+        names = view.evaluate("figures.names")
+        values = dict(zip(names, view.evaluate("[...figures.source.data.value]"), strict=True))
         stored = finished.metrics["curvature"].sel(model="tiny", checkpoint="step8", layer=1).item()
-        assert (
-            values["tiny@step8/1"] == pytest.approx(stored, rel=1e-4)
-            and values["small@step0/0"] != values["small@step0/0"]
-        )
+        assert values["tiny@step8/1"] == pytest.approx(stored, rel=1e-4)
+        assert values["small@step0/0"] != values["small@step0/0"]
         view.locator("#figure-map").scroll_into_view_if_needed()
         box = view.locator("#figure-map").bounding_box()
         view.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
@@ -301,13 +268,10 @@ def test_a_reader_chooses_model_and_quantities_and_selections_are_linked(opened,
         row.click()
         arm = row.get_attribute("data-arm")
         assert view.evaluate("figures.names[figures.source.selected.indices[0]]") == arm
-        assert (
-            arm in view.locator("#selected").text_content()
-            and view.input_value("#choose-model") == "small"
-        )
-        assert view.evaluate(
-            "figures.figure('map').renderers[0].data_source === figures.figure('comparison').renderers[0].data_source"
-        )
+        assert arm in view.locator("#selected").text_content()
+        assert view.input_value("#choose-model") == "small"
+        source = "figures.figure('{}').renderers[0].data_source"
+        assert view.evaluate(f"{source.format('map')} === {source.format('comparison')}")
 
 
 @pytest.mark.browser
@@ -327,13 +291,12 @@ def test_the_page_has_the_colours_of_the_scheme_and_follows_a_change(opened, wri
 @pytest.mark.browser
 def test_the_page_refuses_other_scripts_and_connections(browser, tmp_path, written):
     (tmp_path / "index.html").write_text(written, encoding="utf-8")
+    script = "Object.assign(document.createElement('script'), {textContent: 'window.ran = 1'})"
     with browser.new_context() as context:
         view = context.new_page()
         refused = complaints(view)
         view.goto((tmp_path / "index.html").as_uri())
-        view.evaluate(
-            "document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.ran = 1'}))"
-        )
+        view.evaluate(f"document.body.append({script})")
         assert view.evaluate("window.ran") is None
         sent = view.evaluate("fetch('http://127.0.0.1:9/').then(() => 'sent', () => 'refused')")
         assert sent == "refused"
@@ -342,7 +305,7 @@ def test_the_page_refuses_other_scripts_and_connections(browser, tmp_path, writt
 
 @pytest.mark.browser
 def test_each_of_several_models_has_a_line_that_is_named(opened, a_run, width=400):
-    suites = (Suite("tiny", ("main",), (0, 1, 2), 2), Suite("small", ("main",), (0, 1, 2, 3), 3))
+    suites = tuple(replace(suite, revisions=("main",)) for suite in SUITES)
     run = a_run(suites=suites, tasks=TASKS[:1], budget=1.0, trained=False, settings=SWEEP)
     with opened(page(run, []), viewport={"width": width, "height": 900}) as view:
         names = view.evaluate("figures.figure('lines').renderers[0].data_source.data.label")

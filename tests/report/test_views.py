@@ -1,0 +1,234 @@
+"""One rule decides which candidate to use; terminal, page and notebook show every section of it."""
+
+from __future__ import annotations
+
+import html
+import json
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from daskmetrics.answer.posterior import posterior_of
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.failures import Failure
+from daskmetrics.core.names import Arm, grid
+from daskmetrics.core.serialization import as_json
+from daskmetrics.execution import Journal
+from daskmetrics.report import (
+    Run,
+    best_text,
+    explain_tables,
+    status_rows,
+    status_text,
+    within_table,
+)
+from daskmetrics.report._format import answer_rows, apart, candidate
+from daskmetrics.report._sections import MOST_ROWS, answers, tables, tasks_table
+from daskmetrics.report.page import page
+from daskmetrics.report.server import RunCollection
+from tests.report.conftest import SMALL, SUITES, TASKS, Story, invoke, make_run, mean_scores
+
+STORIES = {
+    "clear": Story(outcomes=True),
+    "tie": Story(outcomes=True, flat=True),
+    "little": Story(outcomes=True, budget=0.09),
+    "another reward": Story(outcomes=True, reward="robust"),
+    "everything": replace(SMALL, outcomes=True, budget=1.0),
+    "failures": Story(failing=("small@step8/2:stdlib:order",), warnings=("doubtful", "b")),
+}
+#: that a newcomer does not know
+
+
+@pytest.fixture(scope="module", params=STORIES)
+def run(request, tmp_path_factory) -> Run:
+    """A finished run of every story."""
+    return make_run(tmp_path_factory.mktemp("views") / "demo", STORIES[request.param])
+
+
+def flat(text: str) -> str:
+    """A text without the ends of its lines."""
+    return " ".join(text.split())
+
+
+def test_the_terminal_shows_every_section(run):
+    text = best_text(run)
+    for label, words in answer_rows(run.answer).items():
+        assert f"{label} {words}" in flat(text)
+    for table in tables(run.answer):
+        assert table.as_text(100) in text
+    lines = [line for line in text.splitlines() if "tmp" not in line]
+    assert max(map(len, lines)) <= 100 and all(map(str.isprintable, lines))
+
+
+def test_the_notebook_shows_every_section(run):
+    card = html.unescape(run.best()._repr_html_())
+    rows = answer_rows(run.answer)
+    assert f"Use {rows.pop('Use')}" in card
+    for shown in (card, html.unescape(run._repr_html_())):
+        for label, words in rows.items():
+            assert f">{label}</td>" in shown and words in shown
+
+
+def test_the_page_shows_every_section(run):
+    document = page(run, [])
+    assert run.best()._repr_html_() in document
+    for table in tables(run.answer):
+        assert replace(table, title="").as_html() in document
+        assert table.title in ("By task", *summaries(document))
+    assert all(warning in document for warning in run.answer.warnings)
+
+
+def summaries(document: str) -> list[str]:
+    """Titles of the parts that a page folds."""
+    return [part.partition("</summary>")[0] for part in document.split("<summary>")[1:]]
+
+
+def test_every_view_names_the_same_candidate(run):
+    arm, folder = run.result.best_arm, run.folder.path
+    assert run.verdict.overall.arm == arm == run.best().arm == run.answer.best.arm
+    views = [best_text(run, in_short=True), status_text(run), repr(run), repr(run.best())]
+    views += [run.best()._repr_html_(), run._repr_html_(), within_table(run, 0.01).as_text(100)]
+    assert all(candidate(arm) in flat(view) for view in views)
+    document = json.loads(invoke("best", folder, "--json").stdout)
+    assert document == json.loads(as_json(run.answer))
+    assert document["best"]["arm"] == document["verdict"]["overall"]["arm"] == str(arm)
+    assert json.loads(invoke("status", folder, "--json").stdout)["best"] == str(arm)
+    (columns,) = (row for row in answers({"run": run, "other": run}).rows if row[0] == "best")
+    assert all(text.startswith(candidate(arm)) for text in columns[1:])
+    (row,) = RunCollection(folder.parent).rows()
+    assert row.arm.startswith(str(arm))
+    if run.answer.confirmed and run.answer.reward == "mean":
+        assert run.leaderboard().arms[0].arm == arm
+        assert mean_scores(run)[arm] == max(mean_scores(run).values())
+
+
+def test_the_default_is_the_last_layer_of_the_same_model_and_compared_by_the_same_test(run):
+    answer, overall = run.answer, run.verdict.overall
+    last = {suite.model: suite for suite in SUITES}[answer.best.arm.model]
+    assert answer.default.arm == Arm(last.model, last.revisions[-1], last.layers[-1])
+    if answer.best.arm == answer.default.arm or answer.difference is None:
+        return
+    assert answer.relation in ("within the error", "beyond the error")
+    assert (answer.relation == "within the error") or answer.default.arm not in overall.tied
+    assert (answer.relation == "beyond the error") or answer.default.arm not in overall.worse
+    gain = f"{apart(answer.difference)} over its last layer, {answer.relation}"
+    assert answer_rows(answer)["Gain"].startswith(gain)
+
+
+def test_rows_say_what_the_answer_knows(finished):
+    answer, overall = finished.answer, finished.verdict.overall
+
+    def row(label, standing=None, **changes):
+        verdict = replace(finished.verdict, overall=replace(overall, **(standing or {})))
+        return answer_rows(replace(answer, verdict=verdict, **changes)).get(label, "")
+
+    assert f"{answer.best.score:.3f} ± {answer.best.stderr:.3f}" in row("Use")
+    assert str(overall.tested) in row("Best of") and "35" in row("Best of")
+    assert f"{answer.scored} of 105" in row("Cost")
+    assert f"{100 * answer.cost.share:.0f} %" in row("Cost")
+    tie = row("Sure", {"open": 2}, sureness="a tie", probability=0.17)
+    assert tie.startswith("a tie: 17 %") and "2 have too few" in tie
+    assert row("Sure", sureness=None, probability=0.17).startswith("17 %")
+    arms = grid(SUITES)
+    assert row("Best of", {"tied": arms[:1], "worse": arms[1:]}) == "all 35 candidates"
+    assert "no layer of tiny" in row("Best of", unscored_models=("tiny",))
+    undefined = Failure("curvature", "nan", 2, "tiny@step0/0", "Not defined for one token.")
+    assert not row("Check", failures=(undefined,))  # a metric, not a score
+    assert "2 values" in row("Check", failures=(replace(undefined, kind="score"),))
+    assert "2 warnings (step2 cannot" in row("Check", warnings=("step2 cannot be read", "b"))
+
+
+def test_no_more_is_claimed_than_was_scored(a_run):
+    answer = a_run(budget=0.09).answer
+    rows = answer_rows(answer)
+    assert not answer.confirmed and answer.sureness is None
+    assert f"scored on {len(answer.best.scores)} of 3 tasks" in rows["Use"]
+    assert "none of 35 candidates" in rows["Best of"]
+    assert rows["Decide"].endswith("--budget 1") and str(answer.folder) in rows["Decide"]
+
+
+def test_the_best_of_every_kind_and_task_is_in_a_table_of_at_most_eight_rows(finished):
+    rows = tasks_table(finished.answer, MOST_ROWS).rows
+    assert [row[0] for row in rows] == ["all tasks", "classification", *TASKS]
+    assert [row[1] for row in rows[1:]] == [str(part.arm) for part in finished.verdict.parts]
+    many = replace(finished.verdict, parts=4 * finished.verdict.parts)
+    answer = replace(finished.answer, verdict=many)
+    assert len(tasks_table(answer, MOST_ROWS).rows) == 8 < len(tasks_table(answer).rows) == 17
+
+
+def test_an_unfinished_run_names_the_leader_and_what_is_open(a_run):
+    run = a_run(decisions=20)
+    rows = dict(status_rows(run))
+    assert "19 of 105 scores" in rows["search"] and "1 open" in rows["search"]
+    assert f"the best of the {len(run.means)} scored" in rows["best"] and "50 %" in rows["cost"]
+    assert "10 done of 10 checkpoints" in repr(run)
+    assert best_text(run, in_short=True) == status_text(run)
+    with Journal(run.folder.journal, run.folder.lock):
+        assert Run(run.folder.path).state.startswith("running, driven by process")
+
+
+def test_a_run_without_tasks_has_no_search(a_run):
+    run = a_run(tasks=())
+    assert dict(status_rows(run))["search"] == "none: the run has no tasks"
+    assert "finished, 10 done of 10 checkpoints" in repr(run)
+
+
+def test_equal_weights_are_shown_as_one_and_doubts_are_warnings(a_run):
+    equal = {f"{suite.model}@{step}": ("main",) for suite in SUITES for step in suite.revisions}
+    run = a_run(aliases=equal, warnings=("tiny: step2 cannot be read",))
+    names = f"{run.best().arm.checkpoint} = main"
+    for shown in (status_text(run), page(run, [])):
+        assert names in shown and "tiny: step2 cannot be read" in shown
+    by_alias, by_name = (explain_tables(run, f"small@{name}/2") for name in ("main", "step8"))
+    assert by_alias == by_name
+
+
+def test_the_page_is_a_link_and_opens_in_the_browser(a_run, monkeypatch):
+    monkeypatch.setattr("daskmetrics.report.page.find_spec", lambda name: None)  # no pictures
+    monkeypatch.setenv("BROWSER", "true %s")  # a command that takes the link and shows nothing
+    run, opened = a_run(tasks=()), []
+    report = partial(invoke, "report", run.folder.path, "--open")
+    link = (run.folder.report / "index.html").resolve().as_uri()
+    done = report()
+    assert done.exit_code == 0 and done.output.count(f"page        {link}\n") == 1
+    assert "No browser" not in done.output
+    monkeypatch.setattr("webbrowser.open", lambda link: opened.append(link))
+    assert "No browser could be started" in report().output and opened == [link]
+    assert report("--format", "csv").exit_code == 2
+
+
+def test_a_candidate_is_explained_by_its_rank_its_decisions_its_scores_and_its_metrics(finished):
+    about, scores, metrics = explain_tables(finished, str(finished.best().arm))
+    rows = dict(about.rows)
+    assert rows["rank"].startswith(f"1 of {len(posterior_of(finished).problem.arms)} ")
+    assert rows["leader"] == "the recommended one" and " decisions: " in rows["chosen"]
+    assert [row[0] for row in scores.rows] == list(TASKS)
+    assert "curvature" in [row[0] for row in metrics.rows]
+
+
+def test_a_candidate_that_was_never_chosen_is_explained(finished):
+    paid = {cell.arm for cell in finished.cells.values()}
+    never = next(arm for arm in posterior_of(finished).problem.arms if arm not in paid)
+    about, scores, _ = explain_tables(finished, str(never))
+    rows = dict(about.rows)
+    assert rows["chosen"].startswith("never") and str(finished.best().arm) in rows["leader"]
+    assert {row[1] for row in scores.rows} == {"not measured"}
+    with pytest.raises(ConfigError, match=r"Did you mean 'small@step8/\d'"):
+        explain_tables(finished, "small@step8/9")
+
+
+def test_what_a_simpler_candidate_saves(finished):
+    simpler = finished.verdict.cheaper(0.3)
+    rows = dict(within_table(finished, 0.3).rows)
+    assert (
+        candidate(simpler.arm) in rows["Cheaper"] and f"{simpler.most_lost:.3f}" in rows["Cheaper"]
+    )
+    assert "weights" in rows["Saves"]
+    assert "none loses" in dict(within_table(finished, 1e-9).rows)["Cheaper"]
+
+
+@pytest.mark.parametrize("share", ["1", "-1%", "much", "100%"])
+def test_a_share_outside_0_and_1_is_refused(finished, share):
+    done = invoke("best", finished.folder.path, f"--within={share}")
+    assert done.exit_code == 2 and "write 1% or 0.01" in done.output
