@@ -57,20 +57,13 @@ def test_gpus_without_a_type_are_gpus():
 
 def test_each_of_several_partitions_is_an_offer():
     gpu, old = offers("p", profile(partition=["gpu", "old"], gpus_per_job=0), [1], SITE)
-    assert (gpu.partition, gpu.problem, old.partition) == (
-        "gpu",
-        None,
-        "old",
-    ) and "not up" in old.problem
+    assert (gpu.partition, gpu.problem, old.partition) == ("gpu", None, "old")
+    assert "not up" in old.problem
 
 
 def test_jobs_that_are_not_over_or_were_cancelled_by_hand_say_nothing():
     assert jobs_record(["a|RUNNING", "b|PENDING", "c|CANCELLED by 1000", ""], "gpu") is None
-    record = jobs_record(
-        ["daskmetrics-x|CANCELLED by 0", "e|NODE_FAIL", "f|OUT_OF_MEMORY", "a|b|COMPLETED"], "gpu"
-    )
-    assert (record.well, record.ended, dict(record.lost)) == (
-        2,
-        4,
-        {"NODE_FAIL": 1, "OUT_OF_MEMORY": 1},
-    )
+    ended = ["daskmetrics-x|CANCELLED by 0", "e|NODE_FAIL", "f|OUT_OF_MEMORY", "a|b|COMPLETED"]
+    record = jobs_record(ended, "gpu")
+    assert (record.well, record.ended) == (2, 4)
+    assert record.lost == {"NODE_FAIL": 1, "OUT_OF_MEMORY": 1}
