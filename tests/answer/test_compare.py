@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Mapping
 from functools import cache
@@ -54,15 +53,6 @@ def test_the_mean_has_the_weights_of_the_search(paired):
     paired.config["search"] |= {"objective": "stdlib:order"}
     compared = compare_arms(paired, best, default)
     assert compared.difference.value == pytest.approx(compared.tasks["stdlib:order"].value)
-
-
-def test_the_command_compares_two_candidates_task_by_task(paired):
-    best, default = paired.best().arm, paired.answer.default.arm
-    done = invoke("compare", paired.folder.path, "--arms", best, default)
-    assert done.exit_code == 0 and all(task in done.output for task in paired.answer.differences)
-    assert paired.answer.relation in " ".join(done.output.split())
-    unknown = invoke("compare", paired.folder.path, "--arms", "tiny@step9/9", best)
-    assert unknown.exit_code == 2 and "tiny@step9/9" in unknown.output
 
 
 def test_candidates_without_a_common_task_cannot_be_compared(a_run):
@@ -123,18 +113,7 @@ def test_published_scores_are_matched_whatever_the_case_of_the_model(finished):
         compare_published(finished, foreign, "table.csv")
 
 
-def test_the_command_reads_a_published_table_and_needs_one_or_a_second_run(
-    finished, tmp_path, monkeypatch
-):
-    table = tmp_path / "scores.csv"
-    with table.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(("model", "revision", "layer", "task", "score"))
-        for cell, known in known_scores(finished).items():
-            arm = cell.arm
-            writer.writerow((arm.model, arm.revision, arm.layer, cell.task, known.score))
-    done = invoke("compare", finished.folder.path, "--published", table)
-    assert done.exit_code == 0 and str(len(known_scores(finished))) in done.output
+def test_the_command_needs_published_scores_or_a_second_run(finished, monkeypatch):
     monkeypatch.delenv("DASKMETRICS_PUBLISHED_DATA", raising=False)
     done = invoke("compare", finished.folder.path)
     assert done.exit_code == 2 and "--published FILE" in done.output

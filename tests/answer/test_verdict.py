@@ -97,6 +97,14 @@ def test_what_would_decide_a_tie_is_a_number_of_items(verdicts):
     assert replace(tied, lead=Difference(0.0, 0.02, paired=True)).items_to_decide is None
 
 
+def test_tested_arms_stand_to_the_best_as_the_test_says_and_others_as_their_error_says(verdicts):
+    overall = verdicts["tie"].verdict.overall
+    for gain in (Difference(0.0, 1.0, paired=True), Difference(3.0, 1.0, paired=True)):
+        assert {overall.relation(arm, gain) for arm in overall.tied} == {"within the error"}
+        assert {overall.relation(arm, gain) for arm in overall.worse} == {"beyond the error"}
+        assert overall.relation(Arm("else", "main", 0), gain) == gain.relation
+
+
 def test_where_tasks_disagree_the_verdict_says_so(verdicts):
     verdict = verdicts["split"].verdict
     best = {part.what: part.arm.layer for part in verdict.parts}

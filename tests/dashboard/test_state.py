@@ -23,6 +23,8 @@ from daskmetrics.dashboard._pages import current_quantity
 from daskmetrics.dashboard._state import (
     LATEST,
     MEAN,
+    POSTERIOR_MEAN,
+    POSTERIOR_SD,
     SCORED,
     LiveState,
 )
@@ -124,6 +126,15 @@ def test_the_decisions_of_the_latest_search_are_listed_once_with_their_scores(li
     assert [pick.name for pick in live.latest.values()] == ["a@step1/1:s"] and live.spent == 0
     live.receive([ask(i, "a@step1/1", "s", search="another") for i in range(1, 3 * LATEST)], 3.0)
     assert len(live.latest) == LATEST and max(live.latest) == 3 * LATEST
+
+
+def test_posteriors_are_shown_as_they_are_received(live, history):
+    message = history.posterior(0)
+    live.receive([message], 1.0)
+    mean, sd = np.frombuffer(message.values, np.float32).reshape(2, -1)
+    np.testing.assert_array_equal(live.values[POSTERIOR_MEAN], mean)
+    np.testing.assert_array_equal(live.values[POSTERIOR_SD], sd)
+    assert live.leader == message.leader
 
 
 def test_the_phases_of_a_run(live):
