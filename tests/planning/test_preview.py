@@ -173,18 +173,15 @@ def test_eigenvalues_grow_with_the_cube_and_are_shared():
     assert spent("all") > spent("spectral") > spent("anisotropy") > 0
 
 
-def test_the_texts_that_are_shown_are_those_that_the_estimate_counts(tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    plain = config.load(PYTHIA).as_dict()
-    model = {**plain["models"][0], "revisions": "main"}
-    tasks = ["stdlib:order", "mteb:STS17"]
-    grid = experiment.prepare(config.parse({**plain, "models": [model], "tasks": tasks}))
-    folder = RunFolder(tmp_path / "run")
-    sizes = [search.task_size(task, grid.config.protocol, read=False).texts for task in grid.tasks]
-    row = shown(grid, folder)["texts"]
-    assert row.startswith(f"{sum(sizes):,} texts in {len(sizes)} tasks")
-    assumed = sizes.count(UNKNOWN_TASK.texts)  # all of them where mteb is not installed
-    assert (f"{assumed} with an estimated 5,000 texts each" in row) == bool(assumed)
+def test_texts_that_are_here_are_counted_and_others_estimated(prepared, tmp_path, monkeypatch):
+    small, folder = prepared(), RunFolder(tmp_path / "run")
+    count = sum(len(task.texts()) for task in small.tasks)
+    assert shown(small, folder)["texts"] == f"{count:,} texts in 2 tasks: 2 counted"
+    for kind in set(map(type, small.tasks)):
+        monkeypatch.setattr(kind, "is_local", False)
+    row = shown(small, folder)["texts"]
+    assert row.startswith(f"{2 * UNKNOWN_TASK.texts:,} texts in 2 tasks")
+    assert "2 with an estimated 5,000 texts each" in row
 
 
 def test_warnings_about_the_data_are_shown_before_the_run(prepared, tmp_path):
