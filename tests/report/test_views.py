@@ -168,12 +168,6 @@ def test_an_unfinished_run_names_the_leader_and_what_is_open(a_run):
         assert Run(run.folder.path).state.startswith("running, driven by process")
 
 
-def test_a_run_without_tasks_has_no_search(a_run):
-    run = a_run(tasks=())
-    assert dict(status_rows(run))["search"] == "none: the run has no tasks"
-    assert "finished, 10 done of 10 checkpoints" in repr(run)
-
-
 def test_equal_weights_are_shown_as_one_and_doubts_are_warnings(a_run):
     equal = {f"{suite.model}@{step}": ("main",) for suite in SUITES for step in suite.revisions}
     run = a_run(aliases=equal, warnings=("tiny: step2 cannot be read",))

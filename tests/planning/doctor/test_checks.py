@@ -67,11 +67,7 @@ RECORDS = tuple(
     for i in range(12)
 )
 HISTORY = RunHistory(
-    Path("runs/x"),
-    (started(), *WORKERS, RunFinished("k", 70.0)),
-    RECORDS,
-    True,
-    None,
+    Path("runs/x"), (started(), *WORKERS, RunFinished("k", 70.0)), RECORDS, True, None
 )
 SOUND = Facts(
     profile=Cluster(**PROFILE),
