@@ -18,14 +18,9 @@ from tests.events import started
 from tests.report.conftest import STEPS, scores_of
 
 
-def test_every_value_of_the_journal_occurs_once(finished):
-    metrics = analysis.metrics(finished)
-    assert len(metrics) == len(CATALOGUE) and len(metrics["infonce"]) == 4 * 3 + 5 * 4
-    assert Arm("small", "step0", 0) not in metrics["curvature"]  # undefined there
-    assert sum(map(len, scores_of(finished).values())) == finished.result.cells
-
-
 def test_the_store_and_the_journal_have_the_same_values(finished):
+    assert analysis.metrics(finished).keys() == CATALOGUE.keys()
+    assert sum(map(len, scores_of(finished).values())) == finished.result.cells
     expected = {"metrics": {}, "scores": {task: {} for task in finished.tasks}}
     for name, values in analysis.metrics(finished).items():
         expected["metrics"][name] = {arm: value for arm, (value, _) in values.items()}

@@ -55,6 +55,14 @@ def test_the_mean_has_the_weights_of_the_search(paired):
     assert compared.difference.value == pytest.approx(compared.tasks["stdlib:order"].value)
 
 
+def test_two_candidates_are_compared_task_by_task_in_the_words_of_the_verdict(paired):
+    answer = paired.answer
+    names = str(answer.best.arm), str(answer.default.arm)
+    (table,) = compare_tables(paired, paired, compare_named(paired, *names))
+    assert [row[0] for row in table.rows] == list(answer.differences)
+    assert table.title.endswith(f" more than {names[1]}, {answer.relation}.")
+
+
 def test_candidates_without_a_common_task_cannot_be_compared(a_run):
     run = a_run(decisions=20)
     one, other = list(run.recorded)[:2]

@@ -204,10 +204,3 @@ def test_the_score_of_an_answer_is_the_mean_over_the_tasks_of_the_objective(a_ru
     assert len(best.scores) == 3
     assert best.score == best.scores[TASKS[2]].score == analysis.leader(run)[1][0]
     assert run.answer.difference.value == pytest.approx(best.score - default.score)
-
-
-def test_a_run_of_one_task_has_no_parts(tmp_path):
-    merits = {TASKS[1]: MERITS["clear"][TASKS[1]]}
-    story = Story((MODEL,), TASKS[1:2], budget=1.0, settings=SWEEP, merits=merits)
-    run = make_run(tmp_path / "one", story)
-    assert not run.verdict.parts and run.answer.per_task is None

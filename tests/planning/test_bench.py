@@ -103,11 +103,6 @@ def test_invalid_options_are_refused(small, words, message):
     assert done.exit_code == 2 and message in done.stderr
 
 
-def test_a_deadline_that_no_option_meets_is_reported(small):
-    done = daskmetrics("plan", small, "--deadline", "0.001s")
-    assert done.exit_code == 1 and "takes longer than" in done.stdout
-
-
 def test_a_plan_is_assumed_then_measured_then_compared_with_its_run(small, tmp_path, monkeypatch):
     """Plan, bench, plan again, run the option, compare: on this machine."""
     before = daskmetrics("plan", small)

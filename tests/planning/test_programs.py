@@ -13,8 +13,9 @@ from click.testing import CliRunner, Result
 from daskmetrics.cli import main
 from daskmetrics.config import load
 from daskmetrics.planning import bench, estimate
-from daskmetrics.planning.bench import Meter, epochs_done
+from daskmetrics.planning.bench import Meter, calibration_of, epochs_done
 from daskmetrics.planning.estimate import Calibration, Sample
+from daskmetrics.planning.scaling import Bench, BenchTrial
 from daskmetrics.training.ddp.ranks import Program, Progress
 
 CONFIG = """\
@@ -112,6 +113,16 @@ def test_the_bars_of_epochs_are_one_course_of_steps(tmp_path, epochs, reported, 
 def test_epochs_are_counted_where_a_program_reports_them():
     assert epochs_done(Progress(3, 4)) == 0
     assert epochs_done(Progress(3, 4, {"epoch": 1.5})) == 1.5
+
+
+def test_a_calibration_has_the_steps_of_every_number_of_ranks():
+    trials = []
+    for ranks, steps in ((2, 50), (1, 100), (2, 50)):
+        sample = Sample("program", "p", (1.0,), 1.0, ranks, steps)
+        trials.append(BenchTrial(ranks, 1.0, ((1.0,),), (sample,)))
+    samples = calibration_of(Bench("p", tuple(trials)), "cpu").samples
+    merged = [(sample.ranks, sample.steps, len(sample.seconds)) for sample in samples]
+    assert merged == [(1, 100, 1), (2, 50, 2)]
 
 
 def test_the_start_of_a_program_does_not_depend_on_its_samples(mine, monkeypatch):

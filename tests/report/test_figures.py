@@ -46,9 +46,8 @@ def test_the_pictures_of_a_finished_run_do_not_depend_on_when_they_are_made(fini
     assert image(first["scores"]) == image(second["scores"])
 
 
-@pytest.mark.parametrize("decisions", [1, 15])
-def test_the_pictures_of_an_unfinished_search(a_run, decisions):
-    assert {"layers", "path", "training"} <= pictures(a_run(decisions=decisions)).keys()
+def test_the_pictures_of_a_search_that_has_begun(a_run):
+    assert {"layers", "path", "training"} <= pictures(a_run(decisions=1)).keys()
 
 
 def overlapping(figure, monkeypatch):

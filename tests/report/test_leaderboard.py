@@ -136,9 +136,3 @@ def test_without_a_mean_or_matplotlib_nothing_is_drawn(monkeypatch):
     monkeypatch.setattr("daskmetrics.report._format.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"daskmetrics\[plot\]"):
         board.plot()
-
-
-def test_no_scores_give_an_empty_frame():
-    board = Leaderboard.of({}, {"a": 1.0})
-    assert board.to_frame().empty and "a" in board.to_frame()
-    assert board.table().rows == []

@@ -30,7 +30,6 @@ from daskmetrics.report.server import RunCollection
 from tests.report.conftest import SMALL, SUITES, TASKS, Story, invoke, make_run, mean_scores
 
 STORIES = {
-    "clear": Story(outcomes=True),
     "tie": Story(outcomes=True, flat=True),
     "little": Story(outcomes=True, budget=0.09),
     "another reward": Story(outcomes=True, reward="robust"),
