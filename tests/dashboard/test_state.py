@@ -164,6 +164,7 @@ def test_a_run_that_grows_has_as_many_checkpoints_as_its_latest_round(live, hist
     start = next(message for message in history.opening() if isinstance(message, RunStarted))
     live.receive([replace(start, checkpoints=2 * start.checkpoints)], 1.0)
     assert live.planned["measure"] == 2 * start.checkpoints
+    assert live.planned["score"] == len(live.arms) * len(TASKS)
 
 
 def test_unknown_arms_and_messages_are_ignored(live):
