@@ -94,6 +94,7 @@ def test_the_page_begins_with_the_answer_one_picture_and_the_tasks_and_folds_the
     head = written[: written.index("<details>")]
     assert "<th>within its error</th>" in head and drawn_in(head) == FIGURES[:1]
     assert drawn_in(written) == FIGURES
+    assert "best readout" not in written  # there is one
     assert re.findall(r"<summary>(.*?)</summary>", written) == [
         "By model",
         "All candidates",
