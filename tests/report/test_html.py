@@ -18,7 +18,6 @@ from daskmetrics.report.page import page
 from tests.browser import chromium, complaints
 from tests.report.conftest import STEPS, SUITES, SWEEP, TASKS
 
-VOID = {"meta", "img", "br"}
 FIGURES = ["map", "lines", "comparison", "search", "losses"]
 
 
@@ -38,7 +37,7 @@ class Checker(HTMLParser):
         self.tags.add(tag)
         self.loaded += [value for name, value in attrs if name in ("src", "action")]
         self.linked += [value for name, value in attrs if name == "href"]
-        if tag not in VOID:
+        if tag not in ("meta", "img", "br"):
             self.open.append(tag)
 
     def handle_endtag(self, tag):
@@ -94,29 +93,18 @@ def test_the_page_begins_with_the_answer_one_picture_and_the_tasks_and_folds_the
     head = written[: written.index("<details>")]
     assert "<th>within its error</th>" in head and drawn_in(head) == FIGURES[:1]
     assert drawn_in(written) == FIGURES
-    assert "best readout" not in written  # there is one
-    assert re.findall(r"<summary>(.*?)</summary>", written) == [
-        "By model",
-        "All candidates",
-        "More figures",
-        "What a better score costs",
-        "Which metrics predict quality here",
-        "Work, cost and 3 missing values",
-        "Settings and versions",
-        "How to cite",
-    ]
+    folded = re.findall(r"<summary>(.*?)</summary>", written)
+    assert folded[:2] == ["By model", "All candidates"] and len(folded) == 8
     for text in ("final_ln", "0.1.0", "seed", finished.start.key):
         assert text in written
 
 
 def test_the_figures_are_png_files_too(finished, written):
-    names = {file.stem for file in finished.folder.report.glob("*.png")}
-    assert names | {"telemetry"} == NAMES  # a run of seconds has too few samples
-    for name in names:
-        png = (finished.folder.report / f"{name}.png").read_bytes()
+    files = {file.stem: file.read_bytes() for file in finished.folder.report.glob("*.png")}
+    assert files.keys() | {"telemetry"} == NAMES  # a run of seconds has too few samples
+    for png in files.values():
         assert png.startswith(b"\x89PNG")
         assert struct.unpack(">I", png[16:20])[0] == 1500  # pixels wide
-    assert not list(finished.folder.report.glob(".*"))
 
 
 NOTHING_MEASURED = tuple(f"{suite.model}@{step}" for suite in SUITES for step in STEPS)
@@ -125,23 +113,17 @@ NOTHING_MEASURED = tuple(f"{suite.model}@{step}" for suite in SUITES for step in
 @pytest.mark.parametrize(
     ("story", "has", "lacks"),
     [
-        ({"decisions": 20}, ("No answer yet", "This run is unfinished"), ("By task",)),
-        ({"tasks": ()}, ("Metrics only",), ("All candidates", "By model")),
-        (
-            # no library without figures
-            {"tasks": (), "failing": NOTHING_MEASURED, "trained": False},
-            ("10 error",),
-            ("<figure", "figures-data"),
-        ),
+        ({"decisions": 20}, "No answer yet", "By task"),
+        ({"tasks": ()}, "Metrics only", "All candidates"),
+        ({"tasks": (), "failing": NOTHING_MEASURED, "trained": False}, "10 error", "<figure"),
     ],
     ids=["unfinished", "without tasks", "without measured checkpoints"],
 )
 def test_a_run_without_an_answer_has_a_page(a_run, story, has, lacks):
     text = page(a_run(**story), [])
     rest = re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)
-    assert Checker(text) and all(part in rest for part in has)
-    assert not any(part in rest for part in lacks)
-    assert len(scripts(text)) == 1 + ("<figure" in rest)
+    assert Checker(text) and has in rest and lacks not in rest
+    assert len(scripts(text)) == 1 + ("<figure" in rest)  # no library without figures
 
 
 def test_without_matplotlib_the_page_is_whole_and_says_what_is_not_written(a_run, monkeypatch):
@@ -160,14 +142,14 @@ def test_single_checkpoints_have_lines_and_files_of_other_figures_are_deleted(a_
     suite = Suite("one", ("main",), (0, 1, 2, 3), 3)
     run = a_run(suites=(suite,), tasks=TASKS[:1], budget=1.0, trained=False, settings=SWEEP)
     run.folder.report.mkdir()
-    for name in ("scores.png", "training.png", "training.svg", "mine.png"):
+    old = {"scores.png", "training.png", "training.svg"}
+    for name in (*old, "mine.png"):
         (run.folder.report / name).write_bytes(b"old")
     text = write(run).read_text(encoding="utf-8")
     assert drawn_in(text) == ["lines", "comparison", "search"]
     assert text.count("<tr data-arm=") == 4
-    files = {file.name for file in run.folder.report.glob("*.[ps][nv]g")}
-    assert "mine.png" in files and not files & {"scores.png", "training.png", "training.svg"}
-    assert "No PNG" not in whereabouts(run.folder)
+    files = {file.name for file in run.folder.report.iterdir()}
+    assert "mine.png" in files and not files & old
 
 
 @pytest.fixture(scope="module")
@@ -201,10 +183,6 @@ def opened(browser, tmp_path):
     return open_page
 
 
-PAPER = "getComputedStyle(document.body).backgroundColor"
-LABEL = "figures.figure('map').below[0].axis_label_text_color"
-
-
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [400, 1280])
 def test_every_figure_is_drawn_and_fits_with_the_network_off(opened, written, width):
@@ -227,24 +205,20 @@ def test_without_javascript_the_page_shows_whole_tables_and_names_the_pictures(o
 
 
 @pytest.mark.browser
-def test_the_leaderboard_sorts_by_any_column(opened, written):
+def test_the_leaderboard_sorts_by_any_column_and_missing_values_come_last(opened, written):
     with opened(written) as view:
-        head = view.locator("table.sortable th").nth(3)
 
-        def column(number):
+        def sorted_by(number):
+            view.locator("table.sortable th button").nth(number).click()
             rows = "[...document.querySelectorAll('table.sortable tbody tr')]"
-            return view.evaluate(f"{rows}.map(row => row.cells[{number}].dataset.value)")
+            values = view.evaluate(f"{rows}.map(row => row.cells[{number}].dataset.value)")
+            known = [float(value) for value in values if value]
+            assert values[len(known) :] == [""] * (len(values) - len(known))
+            return known
 
-        head.locator("button").click()
-        falling = [float(value) for value in column(3) if value]
-        assert head.get_attribute("aria-sort") == "descending"
-        assert falling == sorted(falling, reverse=True)
-        head.locator("button").click()
-        assert [float(value) for value in column(3) if value] == falling[::-1]
-        view.locator("table.sortable th button").nth(2).click()
-        means = column(2)
-        unknown = means.index("")
-        assert "" not in means[:unknown] and set(means[unknown:]) == {""}
+        falling = sorted_by(3)
+        assert falling == sorted(falling, reverse=True) and sorted_by(3) == falling[::-1]
+        assert view.locator("table.sortable th").nth(3).get_attribute("aria-sort") == "ascending"
 
 
 @pytest.mark.browser
@@ -253,7 +227,6 @@ def test_a_reader_chooses_model_and_quantities_and_selections_are_linked(opened,
         view.select_option("#choose-model", "tiny")
         view.select_option("#choose-shown", "curvature")
         view.select_option("#choose-against", "stdlib:order")
-        assert view.evaluate("figures.document.get_model_by_name('one').group") == "tiny"
         axis = view.evaluate("figures.figure('comparison').below[0].axis_label")
         assert axis == "stdlib:order, accuracy"
         names = view.evaluate("figures.names")
@@ -271,21 +244,18 @@ def test_a_reader_chooses_model_and_quantities_and_selections_are_linked(opened,
         assert view.evaluate("figures.names[figures.source.selected.indices[0]]") == arm
         assert arm in view.locator("#selected").text_content()
         assert view.input_value("#choose-model") == "small"
-        source = "figures.figure('{}').renderers[0].data_source"
-        assert view.evaluate(f"{source.format('map')} === {source.format('comparison')}")
 
 
 @pytest.mark.browser
 def test_the_page_has_the_colours_of_the_scheme_and_follows_a_change(opened, written):
+    paper = "getComputedStyle(document.body).backgroundColor"
+    colours = f"[{paper}, figures.figure('map').below[0].axis_label_text_color]"
+    # a page learns of the change with its next frame
+    frame = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
     with opened(written, color_scheme="light") as view:
-        light = view.evaluate(f"[{PAPER}, {LABEL}]")
+        assert view.evaluate(colours) == ["rgb(255, 255, 255)", "#1c2128"]
         view.emulate_media(color_scheme="dark")
-        frame = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
-        # a page learns of the change with its next frame
-        dark = view.evaluate(f"{frame}.then(() => [{PAPER}, {LABEL}])")
-    with opened(written, color_scheme="dark") as view:
-        assert view.evaluate(f"[{PAPER}, {LABEL}]") == dark
-    assert light == ["rgb(255, 255, 255)", "#1c2128"]
+        dark = view.evaluate(f"{frame}.then(() => {colours})")
     assert dark == ["rgb(20, 24, 29)", "#e3e7ec"]
 
 
@@ -305,14 +275,10 @@ def test_the_page_refuses_other_scripts_and_connections(browser, tmp_path, writt
 
 
 @pytest.mark.browser
-def test_each_of_several_models_has_a_line_that_is_named(opened, a_run, width=400):
+def test_each_of_several_models_has_a_line_that_is_named(opened, a_run):
     suites = tuple(replace(suite, revisions=("main",)) for suite in SUITES)
     run = a_run(suites=suites, tasks=TASKS[:1], budget=1.0, trained=False, settings=SWEEP)
-    with opened(page(run, []), viewport={"width": width, "height": 900}) as view:
+    with opened(page(run, [])) as view:
         names = view.evaluate("figures.figure('lines').renderers[0].data_source.data.label")
         drawn = view.evaluate("figures.figure('lines').renderers[1].data_source.data.y")
-        legend = view.evaluate("figures.figure('lines').left[0].axis_label")
-        view.evaluate("document.querySelector('option').textContent = 'a_long_name'.repeat(9)")
-        assert view.evaluate("document.documentElement.scrollWidth") <= width
     assert list(names) == ["tiny", "small"] and len(drawn) == 7
-    assert legend.startswith(TASKS[0])

@@ -12,7 +12,7 @@ import pytest
 from daskmetrics.answer.posterior import posterior_of
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.failures import Failure
-from daskmetrics.core.names import Arm, grid
+from daskmetrics.core.names import Arm
 from daskmetrics.core.serialization import as_json
 from daskmetrics.execution import Journal
 from daskmetrics.report import (
@@ -36,7 +36,6 @@ STORIES = {
     "everything": replace(SMALL, outcomes=True, budget=1.0),
     "failures": Story(failing=("small@step8/2:stdlib:order",), warnings=("doubtful", "b")),
 }
-#: that a newcomer does not know
 
 
 @pytest.fixture(scope="module", params=STORIES)
@@ -61,10 +60,9 @@ def test_the_terminal_shows_every_section(run):
 
 
 def test_the_notebook_shows_every_section(run):
-    card = html.unescape(run.best()._repr_html_())
     rows = answer_rows(run.answer)
-    assert f"Use {rows.pop('Use')}" in card
-    for shown in (card, html.unescape(run._repr_html_())):
+    rows.pop("Use")
+    for shown in (html.unescape(run.best()._repr_html_()), html.unescape(run._repr_html_())):
         for label, words in rows.items():
             assert f">{label}</td>" in shown and words in shown
 
@@ -74,13 +72,7 @@ def test_the_page_shows_every_section(run):
     assert run.best()._repr_html_() in document
     for table in tables(run.answer):
         assert replace(table, title="").as_html() in document
-        assert table.title in ("By task", *summaries(document))
     assert all(warning in document for warning in run.answer.warnings)
-
-
-def summaries(document: str) -> list[str]:
-    """Titles of the parts that a page folds."""
-    return [part.partition("</summary>")[0] for part in document.split("<summary>")[1:]]
 
 
 def test_every_view_names_the_same_candidate(run):
@@ -117,25 +109,20 @@ def test_the_default_is_the_last_layer_of_the_same_model_and_compared_by_the_sam
 
 def test_rows_say_what_the_answer_knows(finished):
     answer, overall = finished.answer, finished.verdict.overall
-
-    def row(label, standing=None, **changes):
-        verdict = replace(finished.verdict, overall=replace(overall, **(standing or {})))
-        return answer_rows(replace(answer, verdict=verdict, **changes)).get(label, "")
-
-    assert f"{answer.best.score:.3f} ± {answer.best.stderr:.3f}" in row("Use")
-    assert str(overall.tested) in row("Best of") and "35" in row("Best of")
-    assert f"{answer.scored} of 105" in row("Cost")
-    assert f"{100 * answer.cost.share:.0f} %" in row("Cost")
-    tie = row("Sure", {"open": 2}, sureness="a tie", probability=0.17)
-    assert tie.startswith("a tie: 17 %") and "2 have too few" in tie
-    assert row("Sure", sureness=None, probability=0.17).startswith("17 %")
-    arms = grid(SUITES)
-    assert row("Best of", {"tied": arms[:1], "worse": arms[1:]}) == "all 35 candidates"
-    assert "no layer of tiny" in row("Best of", unscored_models=("tiny",))
+    tie = replace(finished.verdict, overall=replace(overall, open=2))
+    rows = answer_rows(replace(answer, verdict=tie, sureness="a tie", probability=0.17))
+    assert f"{answer.best.score:.3f} ± {answer.best.stderr:.3f}" in rows["Use"]
+    assert str(overall.tested) in rows["Best of"] and "35" in rows["Best of"]
+    assert f"{answer.scored} of 105" in rows["Cost"]
+    assert f"{100 * answer.cost.share:.0f} %" in rows["Cost"]
+    assert rows["Sure"].startswith("a tie: 17 %") and "2 have too few" in rows["Sure"]
     undefined = Failure("curvature", "nan", 2, "tiny@step0/0", "Not defined for one token.")
-    assert not row("Check", failures=(undefined,))  # a metric, not a score
-    assert "2 values" in row("Check", failures=(replace(undefined, kind="score"),))
-    assert "2 warnings (step2 cannot" in row("Check", warnings=("step2 cannot be read", "b"))
+    failed = replace(undefined, kind="score")
+    warned = replace(answer, unscored_models=("tiny",), warnings=("step2 cannot be read", "b"))
+    rows = answer_rows(replace(warned, failures=(undefined, failed)))
+    assert "no layer of tiny" in rows["Best of"]
+    assert "2 values" in rows["Check"]  # a score's; a metric may be undefined
+    assert "2 warnings (step2 cannot" in rows["Check"]
 
 
 def test_no_more_is_claimed_than_was_scored(a_run):
@@ -192,17 +179,14 @@ def test_the_page_is_a_link_and_opens_in_the_browser(a_run, monkeypatch):
 
 
 def test_a_candidate_is_explained_by_its_rank_its_decisions_its_scores_and_its_metrics(finished):
+    arms = posterior_of(finished).problem.arms
     about, scores, metrics = explain_tables(finished, str(finished.best().arm))
     rows = dict(about.rows)
-    assert rows["rank"].startswith(f"1 of {len(posterior_of(finished).problem.arms)} ")
-    assert rows["leader"] == "the recommended one" and " decisions: " in rows["chosen"]
+    assert rows["rank"].startswith(f"1 of {len(arms)} ") and " decisions: " in rows["chosen"]
     assert [row[0] for row in scores.rows] == list(TASKS)
     assert "curvature" in [row[0] for row in metrics.rows]
-
-
-def test_a_candidate_that_was_never_chosen_is_explained(finished):
     paid = {cell.arm for cell in finished.cells.values()}
-    never = next(arm for arm in posterior_of(finished).problem.arms if arm not in paid)
+    never = next(arm for arm in arms if arm not in paid)
     about, scores, _ = explain_tables(finished, str(never))
     rows = dict(about.rows)
     assert rows["chosen"].startswith("never") and str(finished.best().arm) in rows["leader"]
@@ -214,10 +198,8 @@ def test_a_candidate_that_was_never_chosen_is_explained(finished):
 def test_what_a_simpler_candidate_saves(finished):
     simpler = finished.verdict.cheaper(0.3)
     rows = dict(within_table(finished, 0.3).rows)
-    assert (
-        candidate(simpler.arm) in rows["Cheaper"] and f"{simpler.most_lost:.3f}" in rows["Cheaper"]
-    )
-    assert "weights" in rows["Saves"]
+    for fact in (candidate(simpler.arm), f"{simpler.most_lost:.3f}"):
+        assert fact in rows["Cheaper"]
     assert "none loses" in dict(within_table(finished, 1e-9).rows)["Cheaper"]
 
 
