@@ -63,10 +63,8 @@ def test_common_difficulty_cancels_and_tells_arms_apart_that_independent_errors_
 
 
 def test_arms_of_equal_outcomes_are_tied_and_a_difference_without_an_error_is_one():
-    right = np.arange(50) % 3 > 0
-    equal = of_one_task(
-        [recorded(right), recorded(right), recorded(right & (np.arange(50) % 2 > 0))]
-    )
+    right, even = np.arange(50) % 3 > 0, np.arange(50) % 2 > 0
+    equal = of_one_task([recorded(right), recorded(right), recorded(right & even)])
     assert equal.tied().arms.tolist() == [0, 1] and equal.difference(0, 1).stderr == 0
     exact = of_one_task([Scored(score, 0.0) for score in (0.5, 0.5, 0.4)])
     assert exact.tied().arms.tolist() == [0, 1]

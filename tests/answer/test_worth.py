@@ -1,6 +1,4 @@
-"""What each choice of a readout is worth: paired over arms that differ in it alone, with errors of
-the shared items; and whether the choice of a search holds on fresh items.
-"""
+"""What each choice of a readout is worth; whether the choice of a search holds on fresh items."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ def arm(layer: int, readout: str) -> Arm:
     return Arm("m", "main", layer, readout)
 
 
-def made(seed: int = 0, outcomes: bool = True, layers: int = 4) -> dict:
+def made(seed: int = 0, layers: int = 4) -> dict:
     """Scores of all arms: outcomes have what items and layers share, what a choice does to each
     item, and a loss.
     """
@@ -44,9 +42,8 @@ def made(seed: int = 0, outcomes: bool = True, layers: int = 4) -> dict:
             lost = sum(hurt[part] for part in candidate.readout.split(",") if part in hurt)
             values = item + rng.normal(0, 0.02, N) - lost
             score = float(values.mean())
-            packed = pack(values, score, task) if outcomes else None
             stderr = float(values.std(ddof=1)) / math.sqrt(N)
-            by_task[task] = Scored(score, stderr, outcomes=packed)
+            by_task[task] = Scored(score, stderr, outcomes=pack(values, score, task))
     return recorded
 
 
@@ -113,15 +110,11 @@ def test_only_tasks_on_which_both_arms_of_a_pair_were_scored_count():
     assert worth.difference.value == pytest.approx((parts[0] + 2 * parts[1]) / 3)
 
 
-def test_arms_that_differ_in_two_choices_are_no_pair_and_equal_outcomes_differ_by_nothing():
-    recorded = made(layers=1)
-    mean = recorded[arm(0, "mean")]
+def test_a_pair_differs_in_one_choice_whose_base_is_the_one_nearest_to_the_default():
+    mean = made(layers=1)[arm(0, "mean")]
     assert worths_of({arm(0, "mean"): mean, arm(0, "last,mean1-3"): mean}, TASKS) == ()
     (worth,) = worths_of({arm(0, "mean"): mean, arm(0, "mean,mean1-3"): mean}, TASKS)
     assert (worth.difference.value, worth.difference.stderr, worth.beyond) == (0, 0, False)
-
-
-def test_the_base_is_the_choice_nearest_to_the_default():
     scores = {arm(0, f"last,{width}d"): {"order": Scored(0.5, 0.1)} for width in (128, 256)}
     (worth,) = worths_of(scores, {"order": 1.0})
     assert (worth.value, worth.base) == ("128", "256")
@@ -157,19 +150,16 @@ def test_a_choice_holds_unless_a_rival_is_clearly_higher(fresh, best, holds):
 
 
 def test_every_finalist_has_both_scores_and_its_distance_from_the_choice():
-    fresh = fresh_items(with_fresh(0.5, 0.4))
+    run = with_fresh(0.5, 0.4, 0.3)
+    run.fresh[OTHERS[1]] = {}
+    fresh = fresh_items(run)
     chosen, other = fresh.finalists
     assert chosen.searched[0] == pytest.approx(0.6) and chosen.lead is other.searched is None
     assert chosen.fresh == pytest.approx((0.5, math.sqrt(3) * SPREAD / 3))
     error = pytest.approx(math.sqrt(2 * 3) * SPREAD / 3)
     assert other.lead == Difference(pytest.approx(0.1), error, paired=False)
     assert [row[0] for row in fresh_table(fresh).rows] == [str(CHOSEN), str(OTHERS[0])]
-
-
-def test_a_finalist_that_lacks_a_task_is_named():
-    run = with_fresh(0.5, 0.4, 0.3)
-    run.fresh[OTHERS[0]] = {}
-    assert fresh_items(run).unscored == (OTHERS[0],)
-    assert any(str(OTHERS[0]) in note for note in fresh_table(fresh_items(run)).notes)
+    assert fresh.unscored == (OTHERS[1],)
+    assert any(str(OTHERS[1]) in note for note in fresh_table(fresh).notes)
     run.fresh[CHOSEN] = {}
     assert fresh_items(run) is None

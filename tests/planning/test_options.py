@@ -33,9 +33,7 @@ def workload(units=64, hours=1.0, device="l40s", **about):
 
 def offer(workers, wait=0.0, **about):
     waits = Estimate(Interval.exactly(wait * HOUR), "expected") if wait else NO_WAIT
-    return Offer(
-        **{"profile": "p", "device": "l40s", "nodes": 1, "workers": workers, "wait": waits, **about}
-    )
+    return Offer("p", about.pop("device", "l40s"), 1, workers, waits, **about)
 
 
 def planned(*offers, limits=NO_LIMITS, work=None):
@@ -52,8 +50,6 @@ def close(low_to_high: float) -> Workload:
 def test_bounds_of_an_interval_are_in_order_and_kept_by_products_and_sums():
     with pytest.raises(ValueError, match="low <= value <= high"):
         Interval(2.0, 1.0, 3.0)
-    with pytest.raises(ValueError, match="positive"):
-        Interval.of([1.0, 0.0])
     assert Interval(1, 2, 3) * Interval(2, 2, 4) == Interval(2, 4, 12)
     assert Interval(1, 2, 3) * 2 + Interval(1, 1, 1) == Interval(3, 5, 7)
     assert Interval(2, 4, 6) / Interval(1, 2, 2) == Interval(1, 2, 6)
@@ -67,7 +63,7 @@ def test_the_interval_of_samples_holds_their_true_mean_nine_times_in_ten():
 
 
 def test_memory_limits_and_problems_rule_an_option_out():
-    small, late, expensive, long, good = options = planned(
+    options = planned(
         offer(8, vram_gib=24.0),
         offer(8, wait=9.0, vram_gib=80.0),
         offer(8, price=9.0, vram_gib=80.0),
@@ -76,11 +72,10 @@ def test_memory_limits_and_problems_rule_an_option_out():
         limits=Limits(deadline=10 * HOUR, cost=100.0, worker_hours=65.0),
         work=workload(vram_gib=40.0),
     )
-    assert small.problems == ("needs 40 GiB of GPU memory, has 24",)
-    assert late.problems == ("takes longer than 10.0 h",)
-    assert expensive.problems == ("costs more than 100",)
-    assert long.problems == ("needs more than 65 GPU-hours",)
-    assert good.possible
+    facts = ("40 GiB of GPU memory", "than 10.0 h", "more than 100", "than 65 GPU-hours")
+    for option, fact in zip(options, facts, strict=False):
+        (problem,) = option.problems
+        assert fact in problem
     assert {suggestion.option.number for suggestion in suggestions(options)} == {5}
     impossible = planned(offer(1, problem="is not up"))
     assert suggestions(impossible) == () and "No option" in proposal(impossible).reason
@@ -123,10 +118,8 @@ def test_another_gpu_is_assumed_by_its_datasheet_and_an_unknown_one_widely():
         (10, 10, {"serial": Interval.exactly(0.5)}, 5.5),
         (10**6, 10, {}, 10**5),
         # more ranks than the recipe has do not shorten a training
-        (1, 2, {"chains": 4, "together": True, "serial": Interval.exactly(0.0)}, 0.5),
         (1, 8, {"chains": 4, "together": True, "serial": Interval.exactly(0.0)}, 0.25),
         # one worker takes as long whatever the serial share
-        (7, 1, {"serial": Interval(0.1, 0.2, 0.3)}, 7.0),
         (39, 1, {"serial": Interval(0.1, 0.2, 0.3)}, 39.0),
     ],
 )
@@ -150,35 +143,31 @@ def proposal(options, purpose=None):
     return Proposal("x", PlanRequest(Path("x.yaml"), purpose=purpose), tuple(options), 0.0)
 
 
-def first_table(options, purpose=None):
-    return next(proposal_tables(proposal(options, purpose), 0.0))
-
-
-def cells(options, purpose=None):
-    table = first_table(options, purpose)
+def rows_of(options):
+    table = next(proposal_tables(proposal(options), 0.0))
     return [dict(zip(table.header, row, strict=True)) for row in table.rows]
+
+
+def training(steps, **about):
+    """A training of 10 epochs of 1,000 samples in 100 steps, each of which takes a second."""
+    epoch = Estimate(Interval.exactly(100.0))
+    about = {"samples": 1000.0, "steps": steps, **about}
+    return Workload((Phase("train a", 10, epoch, "l40s", 4, True, 1, **about),), AT_ONCE)
 
 
 def test_the_plan_says_how_many_workers_a_search_can_use():
     search = Phase("search", 1_000, Estimate(Interval.exactly(1.0)), chains=32)
-    offers = [Offer("p", "cpu", 1, n, NO_WAIT) for n in (16, 32, 128, 512)]
+    offers = [offer(n, device="cpu") for n in (16, 32, 128)]
     options = planned(*offers, work=Workload((search,)))
-    assert "search: more than 32 workers bring no earlier answer" in first_table(options).notes
-    assert len({row["total"] for row in cells(options)}) == 2  # three options take as long
-    assert not any("32 workers" in note for note in first_table(options[:2]).notes)
-
-
-def training(**about):
-    """A training of 10 epochs of 1,000 samples in 100 steps, each of which takes a second."""
-    epoch = Estimate(Interval.exactly(100.0))
-    about = {"steps": {1: 100}, "samples": 1000.0, **about}
-    return Workload((Phase("train a", 10, epoch, "l40s", 4, True, 1, **about),), AT_ONCE)
+    for number, is_told in ((3, True), (2, False)):
+        notes = next(proposal_tables(proposal(options[:number]), 0.0)).notes
+        assert any("more than 32 workers" in note for note in notes) is is_told
 
 
 def test_a_training_is_compared_by_batch_epoch_and_what_a_gpu_hour_buys():
-    work = training(steps={1: 100, 4: 100}, epochs=1.0)
+    work = training({1: 100, 4: 100}, epochs=1.0)
     success = TrackRecord(9, 10, "of your jobs")
-    row, more = cells(planned(offer(2, success=success), offer(8), work=work))
+    row, more = rows_of(planned(offer(2, success=success), offer(8), work=work))
     assert (row["batch"], row["time per epoch"]) == ("10 (5 per GPU)", "50 s")
     assert (row["GPU hours"], row["success"]) == ("0.278", "90%")
     # no serial share: each of two GPUs takes half of the steps
@@ -186,7 +175,6 @@ def test_a_training_is_compared_by_batch_epoch_and_what_a_gpu_hour_buys():
     # four ranks train, and the other four GPUs wait
     assert (more["batch"], more["time per epoch"]) == ("10 (2.5 per GPU)", "25 s")
     assert more["a GPU hour buys"] == "18,000 samples"
-    assert "time per step" not in row
 
 
 @pytest.mark.parametrize(
@@ -199,7 +187,7 @@ def test_a_training_is_compared_by_batch_epoch_and_what_a_gpu_hour_buys():
     ids=["a batch for each GPU", "known for one GPU only", "measured"],
 )
 def test_without_epochs_there_is_the_time_of_a_step_where_it_is_known(steps, batch, step):
-    (row,) = cells(planned(offer(4), work=training(steps=steps)))
+    (row,) = rows_of(planned(offer(4), work=training(steps)))
     assert (row.get("batch", ""), row.get("time per step", "")) == (batch, step)
 
 
@@ -208,11 +196,9 @@ def test_the_recommended_option_has_its_reason():
     half = Phase("measure", 64, seconds, "l40s", serial=Interval.exactly(0.1))
     options = planned(*(offer(n) for n in (1, 8, 64)), work=Workload((half,), AT_ONCE))
     reason = proposal(options).reason
-    assert reason.startswith("Option 2 is recommended: it is the balanced option")
-    for fact in ("1.9 x the time and 0.23 x the cost of 3", "0.21 x the time and 1.7 x the cost"):
+    for fact in ("Option 2", "1.9 x the time and 0.23 x the cost of 3", "0.21 x the time"):
         assert fact in reason
-    assert "the only option" in proposal(options[:1]).reason
-    assert cells(options[:1])[0][""] == "recommended"
+    assert rows_of(options[:1])[0][""] == "recommended"
     *_, commands = proposal_tables(proposal(options), 0.0)
     assert [number for number, _ in commands.rows] == ["1", "2", "3"]
 
@@ -222,18 +208,12 @@ def test_of_options_that_are_too_close_to_call_the_cheapest_is_recommended():
     assert [option.number for option in fastest.ties] == [2]
     chosen = proposal(planned(offer(9), offer(8), work=close(2.0)), "fastest")
     assert chosen.recommended.choice.number == 2
-    assert "the cheapest of 1 and 2" in chosen.reason
 
 
-def test_one_measurement_errs_alike_for_all_options_of_its_device():
+def test_one_measurement_errs_alike_for_all_options_of_its_device_and_costs_have_no_waits():
     same = suggestions(planned(offer(8), offer(16), work=close(4.0)))[0]
     assert same.option.number == 2 and not same.ties
-    other = suggestions(planned(offer(8), offer(16, device="a100"), work=close(4.0)))[0]
-    assert other.ties
-
-
-def test_costs_are_compared_without_the_waits():
+    assert suggestions(planned(offer(8), offer(16, device="a100"), work=close(4.0)))[0].ties
     options = planned(offer(8, price=1.0), offer(8, price=7.0, wait=1.0), work=close(4.0))
     fastest, cheapest, _ = suggestions(options)
-    assert cheapest.option.number == 1 and not cheapest.ties
-    assert fastest.ties
+    assert fastest.ties and cheapest.option.number == 1 and not cheapest.ties

@@ -12,8 +12,7 @@ from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm, Cell
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.journal import read
-from daskmetrics.experiment import measure as measure
-from daskmetrics.experiment import search as search
+from daskmetrics.experiment import measure, search
 from daskmetrics.experiment.measure import units_left
 from daskmetrics.experiment.search import cells_left
 from daskmetrics.metrics import resolve
@@ -37,45 +36,36 @@ def write(folder, *entries) -> None:
 
 def finish(prepared_experiment, folder, cells: int = 0) -> list[Record]:
     """Write the journal of a run that computed everything and scored some cells."""
-    units = [
-        Record(unit.key, unit.name, unit.kind, "ok")
-        for unit in measure.units(prepared_experiment, folder, ())
-    ]
+    units = measure.units(prepared_experiment, folder, ())
+    records, asked = [Record(unit.key, unit.name, unit.kind, "ok") for unit in units], []
     task = prepared_experiment.tasks[0]
-    scores = []
     for arm in prepared_experiment.arms[:cells]:
-        key = prepared_experiment.score_key(arm, task)
-        scores.append(Record(key, str(Cell(arm, task.name)), "score", "ok"))
-    asked = [UnitAsked(r.key, r.name, {"pick": {"cost": 1.0}, "search": "s"}) for r in scores]
+        key, name = prepared_experiment.score_key(arm, task), str(Cell(arm, task.name))
+        records.append(Record(key, name, "score", "ok"))
+        asked.append(UnitAsked(key, name, {"pick": {"cost": 1.0}, "search": "s"}))
     start, end = started(prepared_experiment.key), RunFinished(prepared_experiment.key, 1.0)
-    write(folder, start, *units, *asked, *scores, end)
-    return [*units, *scores]
+    write(folder, start, *asked, *records, end)
+    return records
 
 
 def test_a_failure_that_was_taken_back_is_still_to_do(prepared, tmp_path):
-    experiment, folder = prepared(), RunFolder(tmp_path / "run").create()
-    *rest, unit = measure.units(experiment, folder, ())
-
-    def to_do() -> str:
-        return shown(experiment, folder)["measuring"]
-
-    assert to_do() == f"{len(rest) + 1} units, {len(rest) + 1} to do"
-    failed = Record(unit.key, unit.name, unit.kind, "oom")
-    write(folder, started(), failed, RunFinished("k", 1.0))
-    assert to_do().endswith(f", {len(rest)} to do")
+    small, folder = prepared(), RunFolder(tmp_path / "run").create()
+    units = measure.units(small, folder, ())
+    unit, count = units[-1], len(units)
+    assert f"{count} to do" in shown(small, folder)["measuring"]
+    write(folder, started(), Record(unit.key, unit.name, unit.kind, "oom"), RunFinished("k", 1.0))
+    assert f"{count - 1} to do" in shown(small, folder)["measuring"]
     write(folder, UnitsRetried([unit.key]))
-    assert to_do().endswith(f", {len(rest) + 1} to do")
+    assert f"{count} to do" in shown(small, folder)["measuring"]
 
 
 def test_a_finished_run_has_nothing_left_to_do(prepared, tmp_path):
     small, folder = prepared(), RunFolder(tmp_path / "run").create()
     new = workload(small, folder, (), "cpu")
     assert new.on(2, "cpu").value > 0 and new.units > len(small.checkpoints)
-    assert "state" not in shown(small, folder)
     finish(small, folder, cells=3)
     rows = shown(small, folder)
-    assert rows["measuring"].endswith(" units, 0 to do")
-    assert rows["time"].startswith("0 s") and rows["state"].startswith("finished")
+    assert rows["measuring"].endswith(" units, 0 to do") and rows["state"].startswith("finished")
     work = workload(small, folder, (), "cpu")
     assert (work.units, work.start.value, work.on(2, "cpu").value) == (0, 0.0, 0.0)
 
@@ -145,10 +135,8 @@ def test_loading_and_downloads_are_in_the_estimate(tmp_path, monkeypatch):
     loading = 432 * 0.2 + size / 1e9
     assert sum(phase.seconds.value * phase.units for phase in planned.phases) > loading
     assert planned.on(32, "l40s").value > planned.download.value
-    assert "50 MB/s" in planned.on(32, "l40s").source
     rows = shown(grid, folder)
-    assert "116.9 GB" in rows["download"] and "50 MB/s" in rows["download"]
-    assert rows["disk"].startswith("20.2 MB of results in")
+    assert "116.9 GB" in rows["download"] and "20.2 MB" in rows["disk"]
 
 
 def test_weights_on_this_machine_count_with_their_own_bytes(minilm, tmp_path):
@@ -188,6 +176,4 @@ def test_warnings_about_the_data_are_shown_before_the_run(prepared, tmp_path):
     rows = "".join(f"text {i},{'ab'[i % 2]}\n" for i in range(20))
     (tmp_path / "own.csv").write_text(f"text,label\n{rows}!,a\n")
     found = shown(prepared(tasks=[f"file:{tmp_path / 'own.csv'}"]), RunFolder(tmp_path / "run"))
-    assert found["warning"].startswith(
-        "file:own.csv: 1 of 21 texts of the column 'text' are one character"
-    )
+    assert "1 of 21 texts" in found["warning"]
