@@ -11,7 +11,7 @@ from daskmetrics.answer.answer import Evidence, Verdict, answer_of, verdict_of
 from daskmetrics.core.names import Arm, Suite
 from daskmetrics.core.outcomes import Difference, mean_difference, means_of
 from daskmetrics.report import Run
-from tests.report.conftest import SWEEP, TASKS, Story, make_run, mean_scores, scores_of
+from tests.report.conftest import TASKS, Story, make_run, mean_scores, scores_of
 
 MODEL = Suite("minilm", ("main",), tuple(range(7)), 6)
 RISING = (0.45, 0.47, 0.49, 0.51, 0.53, 0.55, 0.57)
@@ -30,7 +30,7 @@ def verdicts(tmp_path_factory) -> dict[str, Run]:
     tasks.
     """
     folder = tmp_path_factory.mktemp("verdicts")
-    story = Story(suites=(MODEL,), budget=1.0, outcomes=True, settings=SWEEP)
+    story = Story(suites=(MODEL,), budget=1.0, outcomes=True)
     return {
         name: make_run(folder / name, replace(story, merits=merits))
         for name, merits in MERITS.items()

@@ -3,8 +3,6 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-import pytest
-
 from daskmetrics.dashboard._state import MAX_POINTS, RECENT, TrainingCurves
 
 
@@ -37,12 +35,6 @@ def test_the_last_reports_are_those_of_the_trainings_that_report_now():
     assert list(curves.last) == ["small rank 0"] and len(curves.points) == 3
 
 
-@pytest.mark.parametrize("model", [3, {"a": 1}, b"x"])
-def test_a_model_that_is_no_text_is_named_by_its_text(model):
-    curves = curves_of(*(event(step, model=model) for step in (1, 2)))
-    assert list(curves.points) == [f"{model} rank 0"]
-
-
 def test_the_points_of_a_long_training_are_thinned():
     curves = curves_of(*map(event, range(10 * MAX_POINTS)))
     steps = [step for step, *_ in curves.points["rank 0"]]
@@ -56,6 +48,7 @@ def test_a_restart_from_an_older_state_replaces_later_points():
     assert [step for step, *_ in curves.points["rank 0"]] == [0, 1, 2]
 
 
-def test_events_of_other_code_are_ignored():
+def test_events_of_other_code_are_ignored_and_a_model_that_is_no_text_is_named_by_its_text():
     curves = curves_of({"text": "hello"}, {"rank": 0, "step": 1, "loss": None})
     assert curves.version == 1 and math.isnan(curves.points["rank 0"][0][1])
+    assert list(curves_of(event(1, model={"a": 1})).points) == ["{'a': 1} rank 0"]

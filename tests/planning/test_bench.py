@@ -13,7 +13,6 @@ from click.testing import CliRunner
 
 from daskmetrics.answer.status import worker_use
 from daskmetrics.cli import main
-from daskmetrics.core.files import RunFolder
 from daskmetrics.planning import estimate as calibration
 from daskmetrics.planning.progress import prediction as prediction_of
 from daskmetrics.report import Run
@@ -46,11 +45,6 @@ def table(name):
     return list(csv.DictReader(Path("out", f"{name}.csv").read_text().splitlines()))
 
 
-def sources(text):
-    """Of each number of a plan: for which options, and from what."""
-    return {row[0]: row[1:] for row in rows(text) if row[0] in ("run", "wait")}
-
-
 @pytest.fixture
 def small(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -64,11 +58,9 @@ def test_a_map_is_benched_and_simulated(tmp_path, monkeypatch):
     sizes = ("--simulate", 256, "--cores", "1,4", "--memory", "1MiB,1TiB", "--price", 2)
     done = daskmetrics("bench", *words, *sizes, "--output", "out")
     assert done.exit_code == 0, done.output
-    assert "nap: 12 units, 1 repeat, measured" in done.stdout
     assert "SIMULATED, not measured" in done.stdout and done.stdout.count("serial share") == 2
     measured, simulated, larger = map(table, ("bench", "simulated", "sizes"))
-    limits = [(row["units side by side"], row["limit"]) for row in larger]
-    assert limits == [("0", "memory"), ("1", "cores"), ("0", "memory"), ("4", "cores")]
+    assert [row["limit"] for row in larger] == ["memory", "cores", "memory", "cores"]
     assert [row["workers"] for row in measured] == ["1", "2"] and simulated[-1]["workers"] == "256"
     assert float(measured[0]["cost"]) > 0
     [kept] = calibration.known()
@@ -91,8 +83,6 @@ def test_a_failing_function_is_not_benched(tmp_path, monkeypatch):
         (("bench", "small.yaml", "--cores", "2"), "add --simulate N"),
         (("bench", "small.yaml", "--simulate", "4", "--memory", "much"), "not a list of sizes"),
         (("plan", "small.yaml", "--budget", "much"), "is not GPU-hours"),
-        (("plan", "small.yaml", "--price", "l40s=x"), "is not a number"),
-        (("plan", "small.yaml", "--deadline", "soon"), "is not a valid duration"),
         (("plan", "small.yaml", "--deadline", "1 5h"), "'1 5h' is not a valid duration"),
         (("plan", "small.yaml", "--submit", "9"), "There is no option 9"),
         (("plan", "small.yaml", "--profiles", "nowhere"), "Unknown cluster profile"),
@@ -101,6 +91,11 @@ def test_a_failing_function_is_not_benched(tmp_path, monkeypatch):
 def test_invalid_options_are_refused(small, words, message):
     done = daskmetrics(*words)
     assert done.exit_code == 2 and message in done.stderr
+
+
+def sources(text):
+    """Of each number of a plan: for which options, and from what."""
+    return {row[0]: row[1:] for row in rows(text)}
 
 
 def test_a_plan_is_assumed_then_measured_then_compared_with_its_run(small, tmp_path, monkeypatch):
@@ -113,16 +108,13 @@ def test_a_plan_is_assumed_then_measured_then_compared_with_its_run(small, tmp_p
     planned = daskmetrics("plan", small, "--submit", 1)
     assert planned.exit_code == 0, planned.output
     assert "measured on" in planned.stdout and sources(planned.stdout)["wait"][1] == "free now"
-    assert "Option 1: daskmetrics run small.yaml --set cluster.workers=1" in planned.stdout
+    assert "daskmetrics run small.yaml --set cluster.workers=1" in planned.stdout
     run = Run("runs/small")
-    prediction = prediction_of(run)
-    assert run.finished and prediction is not None and prediction.finished
+    assert run.finished and prediction_of(run).finished
     (share,) = worker_use(run.entries, run.records).itertuples()
     assert share.units == sum(run.counts.values()) and 0 < share.busy <= 1 and share.memory > 2**20
-    status = daskmetrics("status", "runs/small").stdout
-    assert "predicted (" in status and "plan " in status
-    page = RunFolder(Path("runs/small")).report / "index.html"
-    assert "<summary>Workers</summary>" in page.read_text()
+    assert "predicted (" in daskmetrics("status", "runs/small").stdout
+    assert "<summary>Workers</summary>" in (run.folder.report / "index.html").read_text()
     again = daskmetrics("plan", small)
     assert rows(again.stdout)[2] == ["state", "finished: nothing is left to do"]
     # without a bench, what the run has measured counts

@@ -29,6 +29,8 @@ def test_free_gpus_are_counted_on_nodes_that_take_work():
     one, eight = offers("p", profile(), [1, 8], SITE)
     assert (one.device, one.free, one.limit, one.vram_gib) == ("a100", 1, 86400.0, 80)
     assert eight.nodes == 2
+    gpu, old = offers("p", profile(partition=["gpu", "old"], gpus_per_job=0), [1], SITE)
+    assert (gpu.partition, gpu.problem, old.partition) == ("gpu", None, "old")
 
 
 @pytest.mark.parametrize(
@@ -53,12 +55,6 @@ def test_gpus_without_a_type_are_gpus():
     assert (eight.nodes, eight.problem) == (2, None) and "has only 8 gpu" in nine.problem
     (typed,) = offers("p", profile(gpu_type="a100"), [1], site)
     assert "has no a100, but GPUs without a type" in typed.problem
-
-
-def test_each_of_several_partitions_is_an_offer():
-    gpu, old = offers("p", profile(partition=["gpu", "old"], gpus_per_job=0), [1], SITE)
-    assert (gpu.partition, gpu.problem, old.partition) == ("gpu", None, "old")
-    assert "not up" in old.problem
 
 
 def test_jobs_that_are_not_over_or_were_cancelled_by_hand_say_nothing():

@@ -85,10 +85,6 @@ def test_the_time_of_a_search_falls_up_to_the_workers_that_it_can_use(
     assert many.on(128).value == pytest.approx(many.on(16).value * 16 / (most or 128), rel=0.01)
 
 
-def problem_of(prepared_experiment):
-    return search.build_problem(prepared_experiment, prepared_experiment.suites)
-
-
 def test_an_enlarged_configuration_counts_only_what_is_new(prepared, tmp_path):
     small, folder = prepared(), RunFolder(tmp_path / "run").create()
     known = finish(small, folder, cells=5)
@@ -102,7 +98,12 @@ def test_an_enlarged_configuration_counts_only_what_is_new(prepared, tmp_path):
     assert set(left) == new and new and all(name.startswith("c@") for name in new)
     everything = prepared(models=models, search={"budget": 1.0})
     cells = len(large.arms) * len(large.tasks)
-    assert cells_left(everything, entries, problem_of(everything)) == cells - 5
+    assert cells_to_do(everything, entries) == cells - 5
+
+
+def cells_to_do(prepared_experiment, entries):
+    problem = search.build_problem(prepared_experiment, prepared_experiment.suites)
+    return cells_left(prepared_experiment, entries, problem)
 
 
 def test_a_score_that_was_taken_back_is_all_that_is_left_of_a_search_that_ended(prepared, tmp_path):
@@ -111,17 +112,16 @@ def test_a_score_that_was_taken_back_is_all_that_is_left_of_a_search_that_ended(
     ended = SearchEnded(**{**dict.fromkeys(SearchEnded.__dataclass_fields__), "key": small.key})
     failed = Record(last.key, last.name, "score", "oom")
     entries = [entry for entry in (*read(folder.journal), ended) if entry != last] + [failed]
-    problem = problem_of(small)
-    assert cells_left(small, [*entries, RunFinished(small.key, 2.0)], problem) == 0
-    assert cells_left(small, [*entries, UnitsRetried([last.key])], problem) == 1
+    assert cells_to_do(small, [*entries, RunFinished(small.key, 2.0)]) == 0
+    assert cells_to_do(small, [*entries, UnitsRetried([last.key])]) == 1
 
 
 def test_what_was_scored_with_other_weights_is_not_done(prepared):
     small = prepared(search={"budget": 1.0})
-    task, cells = small.tasks[0], len(small.arms) * len(small.tasks)
-    stale = Record("another key", str(Cell(small.arms[0], task.name)), "score", "ok")
-    gone = Record("a key", str(Cell(Arm("gone", "step1", 0), task.name)), "score", "ok")
-    assert cells_left(small, [started(), stale, gone], problem_of(small)) == cells
+    name, cells = small.tasks[0].name, len(small.arms) * len(small.tasks)
+    stale = Record("another key", str(Cell(small.arms[0], name)), "score", "ok")
+    gone = Record("a key", str(Cell(Arm("gone", "step1", 0), name)), "score", "ok")
+    assert cells_to_do(small, [started(), stale, gone]) == cells
 
 
 def test_loading_and_downloads_are_in_the_estimate(tmp_path, monkeypatch):

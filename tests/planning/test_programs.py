@@ -8,15 +8,14 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from daskmetrics.cli import main
 from daskmetrics.config import load
 from daskmetrics.planning import bench, estimate
 from daskmetrics.planning.bench import Meter, calibration_of, epochs_done
 from daskmetrics.planning.estimate import Calibration, Sample
 from daskmetrics.planning.scaling import Bench, BenchTrial
 from daskmetrics.training.ddp.ranks import Program, Progress
+from tests.report.conftest import invoke
 
 CONFIG = """\
 name: ours
@@ -51,10 +50,6 @@ def mine(tmp_path, monkeypatch) -> Path:
     return Path("mine.yaml")
 
 
-def invoke(*words: object) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words])
-
-
 def test_a_program_takes_so_many_times_what_was_timed(timed):
     one, two = json.loads(invoke(*WORDS, "--json", "--", "--lr", "3e-4").stdout)["options"]
     # one rank: 10 s / (0.2 + 0.8 / 2), forty times; and the start
@@ -63,8 +58,8 @@ def test_a_program_takes_so_many_times_what_was_timed(timed):
     command = "daskmetrics train train.py --ranks 2 --set cluster.workers=2 -- --lr 3e-4"
     assert two["command"] == command
     text = invoke(*WORDS).stdout
-    assert "16 (8 per worker)" in text and "0.2 s" in text and "144,000 samples" in text
-    assert "40 times" in text and "2 x program train measured" in text and "fastest" in text
+    for fact in ("16 (8 per worker)", "0.2 s", "144,000 samples", "2 x program train measured"):
+        assert fact in text
 
 
 def test_a_device_on_which_the_program_was_not_timed_is_no_option(timed, tmp_path):
@@ -75,27 +70,27 @@ def test_a_device_on_which_the_program_was_not_timed_is_no_option(timed, tmp_pat
 
 
 def test_a_configuration_that_trains_by_a_program_is_planned_from_its_bench(timed, mine):
-    words = ["plan", mine, "--times", "40", "--workers", "1,2,3"]
-    one, two, three = json.loads(invoke(*words, "--json").stdout)["options"]
+    words = ["plan", mine, "--times", "40", "--workers", "1,2,3", "--json"]
+    one, two, three = json.loads(invoke(*words).stdout)["options"]
     assert one["problems"] == ["the program has 2 ranks, one for each worker"]
     assert two["total"]["value"] == three["total"]["value"] == pytest.approx(40 * 10 + 4)
     assert two["command"] == "daskmetrics run mine.yaml --set cluster.workers=2"
     assert (two["training"]["ranks"], two["training"]["batch"]) == (2, 16)
-    assert three["training"]["ranks"] == 2
-    text = invoke(*words).stdout
-    assert "40 times" in text and "checkpoints, whose number is not known" in text
 
 
-def test_what_cannot_be_planned_is_refused_with_what_to_do(mine):
-    mixed = mine.with_name("mixed.yaml")
-    mixed.write_text(CONFIG.replace("models:", "models:\n  - {name: b, source: x}"))
-    for words, remedy in (
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
         (WORDS, "daskmetrics bench PROGRAM --ranks 1,2"),
-        (("plan", mixed), "by programs alone"),
+        (("plan", "mixed.yaml"), "by programs alone"),
         (("plan", "--times", "2"), "training program"),
-    ):
-        result = invoke(*words)
-        assert result.exit_code and remedy in result.output + str(result.exception)
+    ],
+)
+def test_what_cannot_be_planned_is_refused_with_what_to_do(mine, words, remedy):
+    mixed = CONFIG.replace("models:", "models:\n  - {name: b, source: x}")
+    mine.with_name("mixed.yaml").write_text(mixed)
+    result = invoke(*words)
+    assert result.exit_code and remedy in result.output + str(result.exception)
 
 
 @pytest.mark.parametrize(
@@ -108,11 +103,7 @@ def test_the_bars_of_epochs_are_one_course_of_steps(tmp_path, epochs, reported, 
         meter.progressed(program, progress)
     assert meter.steps == steps
     assert epochs_done(progress) - epochs_done(meter.reports[0][1]) == steps / 4
-
-
-def test_epochs_are_counted_where_a_program_reports_them():
-    assert epochs_done(Progress(3, 4)) == 0
-    assert epochs_done(Progress(3, 4, {"epoch": 1.5})) == 1.5
+    assert (epochs_done(Progress(3, 4)), epochs_done(Progress(3, 4, {"epoch": 1.5}))) == (0, 1.5)
 
 
 def test_a_calibration_has_the_steps_of_every_number_of_ranks():

@@ -18,14 +18,6 @@ from daskmetrics.planning.scaling import (
 )
 
 
-def trials(times):
-    return [
-        BenchTrial(n, t, ((0.0,),) * 10, repeat=r)
-        for n, seconds in times.items()
-        for r, t in enumerate(seconds)
-    ]
-
-
 @pytest.mark.parametrize("serial", [0.0, 0.05, 0.5, 1.0])
 def test_the_serial_share_is_recovered_from_noisy_times(serial):
     rng = np.random.default_rng(1)
@@ -40,12 +32,17 @@ def test_the_serial_share_is_recovered_from_noisy_times(serial):
     assert law.on(1).value == pytest.approx(100, rel=0.05)
 
 
-def test_what_too_few_or_slower_workers_say():
+def trials(times):
+    return [
+        BenchTrial(n, t, ((0.0,),) * 10, repeat=r)
+        for n, seconds in times.items()
+        for r, t in enumerate(seconds)
+    ]
+
+
+def test_what_too_few_or_slower_workers_say_and_at_the_knee_they_are_half_used():
     assert fit(trials({2: [1.0, 1.1]})) is None
     assert fit(trials({1: [10.0], 2: [12.0]})).serial.value == 1.0
-
-
-def test_at_the_knee_workers_are_half_used():
     most = knee(0.04)
     assert 1 / divided(0.04, most) / most >= 0.5 > 1 / divided(0.04, most + 1) / (most + 1)
     assert knee(0.0) is None

@@ -39,18 +39,12 @@ from daskmetrics.metrics import catalogue
 from daskmetrics.report import Run
 from tests.events import started
 
-SWEEP = {"policy": "sweep"}
 STEPS = tuple(f"step{step}" for step in log_steps(8))
 SUITES = (Suite("tiny", STEPS, (0, 1, 2), 2), Suite("small", STEPS, (0, 1, 2, 3), 3))
 TASKS = ("stdlib:order", "stdlib:package", "stdlib:retrieval")
 LOST = {"last": 0.04, "16d": 0.01}  # by a readout
 HOSTILE = "ValueError: <script>alert('x')</script> \x1b[2J"
-ENVIRONMENT = {
-    "python": "3.11.7",
-    "machine": "Linux x86_64, 2 CPUs",
-    "daskmetrics": "0.1.0",
-    "numpy": "2.0",
-}
+ENVIRONMENT = {"python": "3.11.7", "daskmetrics": "0.1.0", "numpy": "2.0"}
 
 
 @dataclass(frozen=True)
@@ -81,25 +75,13 @@ class Story:
 
     # exact scores by task and layer
     merits: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)  # of the search, beside the budget
-    n: int = 100  # items of a task
-
-    def size(self, suite: Suite) -> dict[str, Any]:
-        """Weights of a suite whose embeddings have 1,000 and whose blocks have 100 weights."""
-        return {
-            "whole": 1000 + 100 * suite.depth,
-            "parameters": [1000 + 100 * layer for layer in suite.layers],
-            "computed": [100 * layer for layer in suite.layers],
-            "attention": 8,
-        }
 
     def detail(self, task: str, score: float) -> dict[str, Any]:
         """What mteb returns, with this score as the mean of the subsets."""
-        parts = []
+        parts, middle = [], (len(self.subsets) - 1) / 2
         for i, name in enumerate(self.subsets):
-            shown = score + 0.1 * (i - (len(self.subsets) - 1) / 2)
-            part = {"main_score": shown, "hf_subset": name, "languages": [f"{name}-Latn"]}
-            parts.append(part)
+            shown = {"main_score": score + 0.1 * (i - middle), "hf_subset": name}
+            parts.append({**shown, "languages": [f"{name}-Latn"]})
         name = task.removeprefix("mteb:").partition("(")[0]
         return {"task_name": name, "scores": {"test": parts}}
 
@@ -121,7 +103,7 @@ class Story:
     def value(self, cell: Cell) -> Scored:
         """What the journal holds of a score, by default without outcomes, as of a task of the user."""
         score = self.score(cell)
-        value: dict[str, Any] = {"score": score, "stderr": 0.01, "n": self.n, "encode_seconds": 2.0}
+        value: dict[str, Any] = {"score": score, "stderr": 0.01, "n": 100, "encode_seconds": 2.0}
         if cell.task.startswith("mteb:"):
             value["detail"] = self.detail(cell.task, score)
         if self.sized:
@@ -133,7 +115,7 @@ class Story:
         if self.outcomes:
             items, own = (np.random.default_rng(list(x.encode())) for x in (cell.task, str(cell)))
             # most of it is common to all arms
-            noise = items.normal(0, 0.098, self.n) + own.normal(0, 0.02, self.n)
+            noise = items.normal(0, 0.098, 100) + own.normal(0, 0.02, 100)
             value["outcomes"] = pack(score + noise - noise.mean(), score, cell.task)
         return Scored(**value)
 
@@ -144,43 +126,27 @@ SMALL = Story(suites=(Suite("tiny", ("step0", "step4", "step8"), (0, 1, 2), 2),)
 
 def make_run(path: Path, story: Story) -> Run:
     """Write the folder of a run with the journal, the store and the learner that a real run uses."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda file: None)  # it need not survive a power cut
-        return _make_run(path, story)
-
-
-def _make_run(path: Path, story: Story) -> Run:
     folder = RunFolder(path).create()
     plain = config.parse(_settings(story)).as_dict()
     folder.config.write_text(yaml.safe_dump(plain, sort_keys=False), encoding="utf-8")
-    with Journal(folder.journal, folder.lock) as journal:
+    with pytest.MonkeyPatch.context() as patch, Journal(folder.journal, folder.lock) as journal:
+        patch.setattr(os, "fsync", lambda file: None)  # it need not survive a power cut
         journal.append(_start(story))
         store.create(folder.store, _template(story))
         if any(suite.has_readouts for suite in story.suites):
             journal.append(StorePlan(_template(story), 1, 0, {}, {}, {}))
         measured = list(_measure(story, folder, journal))
-        if story.tasks and not _search(story, folder, journal, measured):
-            return Run(path)
-        journal.append(RunFinished(story.key, 100.0))
+        if not story.tasks or _search(story, folder, journal, measured):
+            journal.append(RunFinished(story.key, 100.0))
     return Run(path)
 
 
 def _settings(story: Story) -> dict[str, Any]:
-    return {
-        "name": "demo",
-        "models": [
-            {"name": suite.model, "source": f"models/{suite.model}"} for suite in story.suites
-        ],
-        "tasks": list(story.tasks),
-        "search": {
-            "budget": story.budget,
-            "reward": story.reward,
-            "objective": story.objective,
-            # where every score is paid for, no model need choose the order
-            **({} if story.budget < 1 else SWEEP),
-            **story.settings,
-        },
-    }
+    models = [{"name": suite.model, "source": f"models/{suite.model}"} for suite in story.suites]
+    search = {"budget": story.budget, "reward": story.reward, "objective": story.objective}
+    if story.budget == 1:  # no model need choose the order
+        search["policy"] = "sweep"
+    return {"name": "demo", "models": models, "tasks": list(story.tasks), "search": search}
 
 
 def _start(story: Story) -> RunStarted:
@@ -224,16 +190,22 @@ def _measure(story: Story, folder: RunFolder, journal: Journal) -> Iterator[Suit
                 _record(journal, key, name, "measure", None)
                 continue
             block = _block(story, suite, checkpoint)
-            reasons = [[0, "curvature", "Not defined for one token."]]
+            undefined = [[0, "curvature", "Not defined for one token."]]
             value = {
                 "layers": list(suite.layers),
                 "names": list(catalogue()),
                 "values": np.where(np.isnan(block.values), None, block.values).tolist(),
                 "stderr": np.where(np.isnan(block.stderr), None, block.stderr).tolist(),
                 "status": block.status.tolist(),
-                "reasons": reasons if checkpoint.step == 0 else [],
+                "reasons": undefined if checkpoint.step == 0 else [],
             }
-            value |= {"size": story.size(suite)} if story.sized else {}
+            if story.sized:  # embeddings have 1,000 weights and blocks 100
+                value["size"] = {
+                    "whole": 1000 + 100 * suite.depth,
+                    "parameters": [1000 + 100 * layer for layer in suite.layers],
+                    "computed": [100 * layer for layer in suite.layers],
+                    "attention": 8,
+                }
             _record(journal, key, name, "measure", value)
             store.write(folder.store, "metrics", checkpoint, block)
             kept.append(checkpoint.revision)
@@ -255,15 +227,13 @@ def _block(story: Story, suite: Suite, checkpoint: Checkpoint) -> store.Block:
 
 def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[Suite]) -> bool:
     """Run the search; returns whether it finished."""
-    arms = grid(suites)
+    arms, features = grid(suites), arm_features(suites)
     costs = np.ones((len(arms), len(story.tasks)))
-    features = arm_features(suites)
     search = config.parse(_settings(story)).search
     kinds = {task: kind(task) for task in story.tasks}
     weights = tuple(task_weights(kinds, search.objective))
-    tasks = story.tasks
     of_tasks = {"weights": weights, "kinds": tuple(kinds.values())}
-    problem = Problem(arms, tasks, features, 4 * costs, costs, search.reward, **of_tasks)
+    problem = Problem(arms, story.tasks, features, 4 * costs, costs, search.reward, **of_tasks)
     campaign = Learner(problem, policy_named(search.policy), budget=story.budget, window=2, seed=0)
     while not campaign.done:
         for pick in campaign.ask(1):

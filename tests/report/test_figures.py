@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -20,8 +21,6 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from daskmetrics.report.figures import (
-    MOST_LOSSES,
-    averaged,
     heat_maps,
     image,
     layer_lines,
@@ -33,42 +32,37 @@ from daskmetrics.report.figures import (
 )
 
 STEPS = tuple(f"step{step}" for step in range(0, 144_000, 1000))
+
+
 PYTHIA = Suite("410m", STEPS, tuple(range(1, 25)), 24)
 DEMO = Suite("tiny-64", STEPS[:11], (0, 1, 2, 3, 4), 4)
 
 
-def test_the_pictures_of_a_finished_run_do_not_depend_on_when_they_are_made(finished):
+def test_the_pictures_of_a_finished_run_do_not_depend_on_when_they_are_made(finished, a_run):
     first, second = pictures(finished), pictures(finished)
     for name in ("layers", "path"):
         drawn = image(first[name], "svg")
         assert drawn == image(second[name], "svg") and ET.fromstring(drawn).tag.endswith("svg")
-    assert b"mean score" in image(first["layers"], "svg")
     assert image(first["scores"]) == image(second["scores"])
-
-
-def test_the_pictures_of_a_search_that_has_begun(a_run):
     assert {"layers", "path", "training"} <= pictures(a_run(decisions=1)).keys()
 
 
 def overlapping(figure, monkeypatch):
     """Pairs of texts whose boxes overlap in the drawn figure."""
-    drawn = {}
+    boxes = {}
     draw = Text.draw
 
     def record(text, renderer):
         draw(text, renderer)
         if text.get_visible() and text.get_text():
-            drawn[id(text)] = text.get_text(), text.get_window_extent()
+            boxes[text] = text.get_window_extent()
 
     with monkeypatch.context() as patched:
         patched.setattr(Text, "draw", record)
         FigureCanvasAgg(figure).draw()
-    boxes = list(drawn.values())
     assert len(boxes) > 8
-    pairs = []
-    for i, (text, box) in enumerate(boxes):
-        pairs += [(text, other) for other, its_box in boxes[:i] if box.overlaps(its_box)]
-    return pairs
+    pairs = combinations(boxes.items(), 2)
+    return [(a.get_text(), b.get_text()) for (a, one), (b, two) in pairs if one.overlaps(two)]
 
 
 @pytest.mark.parametrize("suite", [PYTHIA, DEMO], ids=["pythia", "demo"])
@@ -81,9 +75,8 @@ def test_labels_do_not_overlap(suite, monkeypatch):
         Field("y", METRICS, "", values, errors),
         Field("z", METRICS, "tasks", np.full(len(arms), np.nan), errors),
     ]
-    assert not overlapping(
-        heat_maps(fields, suite, {"best": arms[0], "default": arms[-1]}), monkeypatch
-    )
+    maps = heat_maps(fields, suite, {"best": arms[0], "default": arms[-1]})
+    assert not overlapping(maps, monkeypatch)
     figure = Figure(layout="constrained")
     layer_lines(figure.subplots(), layer_points(fields, arms))
     figure.legend(loc="outside right upper")
@@ -124,9 +117,3 @@ def test_losses_are_drawn_beside_the_checkpoints_and_half_a_line_is_ignored(tmp_
     assert path == tmp_path / "loss.png" and path.read_bytes().startswith(b"\x89PNG")
     (tmp_path / "progress.jsonl").unlink()
     assert write_losses(tmp_path) is None
-
-
-def test_averaged_points_keep_the_first_and_the_last_step():
-    kept = averaged([(step, float(step)) for step in range(1, 501)])
-    assert len(kept) <= MOST_LOSSES
-    assert (kept[0][0], kept[-1][0]) == (1, 500)

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from daskmetrics.answer import analysis
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.events import (
     Event,
@@ -17,7 +16,7 @@ from daskmetrics.core.events import (
 from daskmetrics.execution import Journal
 from daskmetrics.execution.journal import owner_file, read
 from daskmetrics.report import Run, log, status_rows
-from tests.events import attempt_failed, joined
+from tests.events import attempt_failed
 from tests.report.conftest import invoke
 
 
@@ -34,40 +33,29 @@ def add(run: Run, *entries: Event) -> Run:
     return Run(run.folder.path)
 
 
-def test_the_journal_is_printed_line_by_line(finished):
-    code, out = call("journal", finished.folder.path)
+def test_the_journal_is_printed_line_by_line_and_cut_to_types_and_to_its_end(finished):
+    path = finished.folder.path
+    code, out = call("journal", path)
     lines = out.splitlines()
     assert code == 0 and len(lines) == len(finished.entries)
     assert lines[0].split()[:3] == ["2", "start", "demo"]
-    assert lines[-1].split()[:2] == [str(len(lines) + 1), "finished"]
     (failed,) = (line for line in lines if "measure tiny@step0 error" in line)
     assert "ValueError: <script>" in failed and "\x1b" not in out
-
-
-def test_the_journal_is_cut_to_types_and_to_its_end(finished):
     records = [entry for entry in finished.entries if isinstance(entry, Record)]
-    path = finished.folder.path
-    code, out = call("journal", path, "--type", "record", "--tail", 3, "--json")
+    _, out = call("journal", path, "--type", "record", "--tail", 3, "--json")
     shown = [json.loads(line) for line in out.splitlines()]
-    assert finished.entries[shown[-1]["line"] - 2] == records[-1]
-    for entry in shown:
-        del entry["line"]
-    assert code == 0 and shown == [to_json(record) for record in records[-3:]]
+    assert finished.entries[shown[-1].pop("line") - 2] == records[-1]
+    assert shown[-1] == to_json(records[-1]) and len(shown) == 3
     assert call("journal", path, "--type", "repair")[0] == 0  # it has none
     code, out = call("journal", path, "--type", "recrd")
     assert code == 2 and "Did you mean 'record'?" in out
 
 
 def test_every_type_of_entry_is_one_line_that_is_not_too_long():
-    entries = [
-        attempt_failed(),
-        UnitsRetried(["k"]),
-        StoreRepaired(["tiny@step1 metrics"]),
-        joined("0"),
-        UsageMeasured({"x" * 1000: {}}),
-    ]
+    usage = UsageMeasured({"x" * 1000: {}})
+    entries = [attempt_failed(), UnitsRetried(["k"]), StoreRepaired(["tiny@step1"]), usage]
     lines = log.journal_text(list(enumerate(entries))).splitlines()
-    facts = ("tls://1.2.3.4:5", '["k"]', "tiny@step1 metrics", "n0", "usage")
+    facts = ("tls://1.2.3.4:5", '["k"]', "tiny@step1", "usage")
     assert all(fact in line for fact, line in zip(facts, lines, strict=True))
     assert max(map(len, lines)) < 500
 
@@ -76,16 +64,13 @@ def test_the_log_of_a_unit_has_its_attempts_with_tracebacks_and_its_result(a_run
     run = a_run(failing=("small@step8",), tasks=())
     key = next(record.key for record in run.failed)
     trace = 'Traceback (most recent call last):\n  File "x.py", line 3, in f\nZeroDivisionError: no'
-    failed = attempt_failed(
-        key, "small@step8", fault="exception", blamed=True, reason="it is 0", trace=trace
-    )
-    logs = add(run, failed).folder.path / "logs"
+    about = {"fault": "exception", "blamed": True, "reason": "it is 0", "trace": trace}
+    logs = add(run, attempt_failed(key, "small@step8", **about)).folder.path / "logs"
     logs.mkdir()
     (logs / "worker-0.log").write_text("Start worker at tls://1.2.3.4:5\nthe last thing it said\n")
     (logs / "worker-1.log").write_text("another worker\n")
     for wanted in ("small@step8", key):
-        code, out = call("logs", run.folder.path, wanted)
-        assert code == 0
+        _, out = call("logs", run.folder.path, wanted)
         for fact in ('"fault": "exception"', "it is 0", '          File "x.py", line 3, in f'):
             assert fact in out
         assert "measure small@step8 error" in out
@@ -98,8 +83,7 @@ def test_a_unit_is_found_by_a_unique_beginning_of_its_name(finished):
     assert list(log.find("abd", units)) == list(log.find("m@step10", units)) == ["abd"]
     with pytest.raises(ConfigError, match="matches 2 units: m@step1, m@step10"):
         log.find("m@", units)
-    code, out = call("logs", finished.folder.path, "smal@step4")
-    assert code == 2 and "Did you mean 'small@step4'" in out
+    assert "Did you mean 'small@step4'" in call("logs", finished.folder.path, "smal@step4")[1]
 
 
 def test_failed_units_get_another_chance_by_status(a_run):
@@ -107,14 +91,11 @@ def test_failed_units_get_another_chance_by_status(a_run):
     path = run.folder.path
     assert len(run.failed) == 2 and run.finished
     assert call("retry", path, "--only", "oom") == (0, "No unit failed with the status oom.\n")
-    code, out = call("retry", path, "--only", "eror")
-    assert code == 2 and "Did you mean 'error'?" in out
     code, out = call("retry", path, "--only", "error")
     assert code == 0 and "2 failed units are reset" in out
     after = Run(path)
     assert after.failed == () and not after.finished
     assert after.records == tuple(record for record in run.records if record.ok)
-    assert call("retry", path) == (0, "No unit failed.\n")
 
 
 def test_status_groups_failures_by_cause_and_says_what_to_do(a_run):
@@ -122,16 +103,14 @@ def test_status_groups_failures_by_cause_and_says_what_to_do(a_run):
     key = next(record.key for record in run.records if record.ok)
     run = add(run, attempt_failed(key, "x"), attempt_failed(key, "x"))
     rows = dict(status_rows(run, problems=True))
-    missing = [text for label, text in status_rows(run, problems=True) if label == "missing"]
-    assert missing[0].startswith("2 x measure, error: ValueError")
+    assert rows["missing"].startswith("2 x measure, error: ValueError")
     assert f"daskmetrics runs retry {run.folder.path}" in rows["try again"]
     assert f"daskmetrics runs logs {run.folder.path}" in rows["details"]
-    assert "2 x death" in rows["recovered"] and analysis.survived(run) == {"death": 2}
+    assert "2 x death" in rows["recovered"]
 
 
 def test_unlock_removes_a_dead_machines_lock_and_never_a_living_drivers(finished):
     path, lease = finished.folder.path, owner_file(finished.folder.lock)
-    assert call("unlock", path) == (0, f"No driver holds the run in '{path}'.\n")
     with Journal(finished.folder.journal, finished.folder.lock):
         code, out = call("unlock", path)
         assert code == 2 and "is alive" in out
@@ -140,6 +119,6 @@ def test_unlock_removes_a_dead_machines_lock_and_never_a_living_drivers(finished
     assert "login2" in Run(path).driver
     code, out = call("retry", path)
     assert code == 2 and "on login2 since" in out and "daskmetrics runs unlock" in out
-    code, out = call("unlock", path)
-    assert code == 0 and not lease.exists()
+    assert call("unlock", path)[0] == 0 and not lease.exists()
+    assert call("unlock", path)[0] == 0  # nobody holds it
     assert list(read(finished.folder.journal)) == finished.entries

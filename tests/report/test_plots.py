@@ -20,10 +20,9 @@ from daskmetrics.core.names import Arm, Suite
 from daskmetrics.dashboard import drawing
 from daskmetrics.report._quantities import fields
 from daskmetrics.report.page import MANY
-from tests.report.conftest import SUITES, SWEEP, TASKS, scores_of
+from tests.report.conftest import SUITES, TASKS, scores_of
 
 matplotlib.use("agg")
-PAGE = 5_000_000  # bytes of a page at most
 
 
 @pytest.fixture
@@ -44,7 +43,7 @@ def test_every_plot_draws_on_the_given_axes_or_new_ones_and_returns_them(finishe
 
 def test_each_of_several_models_has_a_named_line(a_run, ax):
     suites = tuple(replace(suite, revisions=("main",)) for suite in SUITES)
-    run = a_run(suites=suites, tasks=TASKS[:1], budget=1.0, trained=False, settings=SWEEP)
+    run = a_run(suites=suites, tasks=TASKS[:1], budget=1.0, trained=False)
     assert run.plot.layers(ax=ax).get_legend_handles_labels()[1] == ["tiny", "small"]
     assert sorted(len(line.get_xdata()) for line in ax.get_lines()) == [3, 4]
     assert len(run.plot.layers(model="tiny").get_lines()) == 1
@@ -69,12 +68,12 @@ def test_a_map_has_the_values_of_its_model(finished, ax):
     np.testing.assert_allclose(np.sort(shown[np.isfinite(shown)]), np.sort(scores))
 
 
-def test_unknown_names_are_errors_that_list_the_valid_ones(finished, a_run):
-    with pytest.raises(ConfigError, match=r"Unknown quantity 'scor'\. Did you mean 'score'"):
+def test_unknown_names_are_errors_that_name_the_nearest(finished, a_run):
+    with pytest.raises(ConfigError, match="Did you mean 'score'"):
         finished.plot.layers("scor")
-    with pytest.raises(ConfigError, match=r"Unknown model 'smal'\. Did you mean 'small'"):
+    with pytest.raises(ConfigError, match="Did you mean 'small'"):
         finished.plot.heatmap(model="smal")
-    with pytest.raises(ConfigError, match=r"Unknown cost 'layer'\. Did you mean 'layers'"):
+    with pytest.raises(ConfigError, match="Did you mean 'layers'"):
         finished.plot.tradeoff("layer")
     with pytest.raises(DataError, match="no search yet"):
         a_run(tasks=()).plot.search()
@@ -86,36 +85,32 @@ def test_the_figures_of_5184_arms_fit_into_a_page():
     arms = [arm for suite in suites for arm in suite.arms()]
     assert len(arms) == 5184 > MANY
     rng = np.random.default_rng(0)
-    columns = {name: rng.normal(size=len(arms)) for name in ("value", "error", "against")}
+    names = ["value", "error", "against", *(f"values of metric{i}" for i in range(24))]
+    columns = {name: rng.normal(size=len(arms)) for name in names}
     for i in range(33):
         scores, errors = rng.normal(size=(2, len(arms)))
         scores[rng.random(len(arms)) > (0.1 if i else 1.0)] = np.nan
         columns |= {f"values of task{i}": scores, f"errors of task{i}": errors}
-    for i in range(24):
-        columns[f"values of metric{i}"] = rng.normal(size=len(arms))
     source = drawing.arms_source(arms, suites, **columns)
     document = Document()
-    marks = {"best": arms[7], "default": arms[-1]}
-    document.add_root(drawing.heat_map(source, suites[0], marks))
+    document.add_root(drawing.heat_map(source, suites[0], {"best": arms[7], "default": arms[-1]}))
     document.add_root(drawing.curves(drawing.LAYER, "x", 320))
     document.add_root(drawing.comparison(source, suites, "x", "y"))
     size = len(serialize_json(document.to_json(deferred=False)))
     library = Resources(mode="inline", minified=True, components=["bokeh"]).js_raw[0]
     tables = 500_000
-    assert size + len(library) + tables < PAGE
+    assert size + len(library) + tables < 5_000_000  # bytes of a page at most
 
 
 def test_the_quantities_of_a_run_are_what_it_recorded(finished):
     arms = list(finished.recorded)
     known = {field.name: field for field in fields(finished, arms, known_posterior(finished))}
     row, arm = next((i, arm) for i, arm in enumerate(arms) if TASKS[0] in finished.recorded[arm])
-    scored = finished.recorded[arm][TASKS[0]]
-    field = known[TASKS[0]]
+    scored, field = finished.recorded[arm][TASKS[0]], known[TASKS[0]]
     assert (field.values[row], field.errors[row]) == (scored.score, scored.stderr)
     place = {"model": arm.model, "checkpoint": arm.revision, "layer": arm.layer}
     stored = finished.metrics["prompt_entropy"].sel(place).item()
     assert known["prompt_entropy"].values[row] == pytest.approx(stored)
-    assert np.isfinite(known["expected score"].errors).all()
     assert known["layers computed"].values[row] == arm.layer
 
 

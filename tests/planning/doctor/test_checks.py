@@ -82,44 +82,30 @@ def profile(**changes):
     return replace(SOUND, profile=Cluster(**{**PROFILE, **changes}))
 
 
-def slurm(**changes):
-    return replace(SOUND, slurm=replace(SLURM, **changes))
+def wrong(name, **changes):
+    return replace(SOUND, **{name: replace(getattr(SOUND, name), **changes)})
 
 
 def partition(**changes):
-    return slurm(partitions=(replace(PARTITION, **changes),))
-
-
-def here(**changes):
-    return replace(SOUND, here=replace(HERE, **changes))
+    return wrong("slurm", partitions=(replace(PARTITION, **changes),))
 
 
 def folder(what, **changes):
-    return replace(
-        SOUND, folders=tuple(replace(f, **changes) if f.what == what else f for f in FOLDERS)
-    )
-
-
-def models(**changes):
-    return replace(SOUND, models=replace(SOUND.models, **changes))
-
-
-def history(**changes):
-    return replace(SOUND, history=replace(HISTORY, **changes))
+    folders = [replace(f, **changes) if f.what == what else f for f in FOLDERS]
+    return replace(SOUND, folders=tuple(folders))
 
 
 def lost(status):
-    return history(
-        records=(*RECORDS, Record("x", "m@step99", "measure", status, reason="it broke"))
-    )
+    record = Record("x", "m@step99", "measure", status, reason="it broke")
+    return wrong("history", records=(*RECORDS, record))
 
 
 def variables(**changes):
-    return here(variables={**HERE.variables, **changes})
+    return wrong("here", variables={**HERE.variables, **changes})
 
 
 def attempted(**fields):
-    return history(entries=(*HISTORY.entries, attempt_failed(**fields)))
+    return wrong("history", entries=(*HISTORY.entries, attempt_failed(**fields)))
 
 
 SLOW = tuple(
@@ -131,38 +117,42 @@ MISSING = {"missing": ("org/m@step1",)}
 
 # by check: the wrong facts, and a part of the remedy; a failure comes first where there is one
 FAILURES = [
-    ("slurm", slurm(problem="The command 'sbatch' is not on PATH"), "module load slurm"),
+    ("slurm", wrong("slurm", problem="The command 'sbatch' is not on PATH"), "module load slurm"),
     ("partition", profile(partition="gpuu"), "cluster.partition=gpu"),
     ("account", profile(account="other"), "cluster.account=abc"),
-    ("job-limit", slurm(max_jobs=4), "cluster.workers=4"),
+    ("job-limit", wrong("slurm", max_jobs=4), "cluster.workers=4"),
     ("gres", profile(gpu_type="h100"), "cluster.gpu_type=l40s"),
     ("walltime", profile(walltime="2-00:00:00"), "1-00:00:00"),
     ("memory", profile(memory="900GiB"), "cluster.memory"),
     ("cpus", profile(threads=99), "cluster.threads=32"),
     ("task-layout", profile(directives=["--gres=gpu:l40s:4"]), "gpus_per_job: 4"),
     ("allocation-layout", variables(SLURM_NTASKS="1"), "--ntasks-per-node=4 --gpus-per-task=1"),
-    ("rehearsal", slurm(refusal="Requested time limit is invalid"), "--dry-run"),
+    ("rehearsal", wrong("slurm", refusal="Requested time limit is invalid"), "--dry-run"),
     ("interface", profile(interface="ib1"), "cluster.interface=ib0"),
     ("nccl-interface", variables(NCCL_SOCKET_IFNAME="eth7"), "unset NCCL_SOCKET_IFNAME"),
-    ("python", here(versions={**VERSIONS, "torch": "none"}), "pip install"),
-    ("same-versions", here(versions={**VERSIONS, "torch": "2.5.0"}), "same packages"),
-    ("gpu-driver", here(gpu_driver="470.82"), "newer driver"),
+    ("python", wrong("here", versions={**VERSIONS, "torch": "none"}), "pip install"),
+    ("same-versions", wrong("here", versions={**VERSIONS, "torch": "2.5.0"}), "same packages"),
+    ("gpu-driver", wrong("here", gpu_driver="470.82"), "newer driver"),
     ("folders", folder("logs", problem="read-only"), "cluster.logs"),
     ("disk-room", folder("run", free=10**6), "free some"),
-    ("hub-cache", models(**MISSING, offline=True), "hf download org/m --revision step1"),
-    ("checkpoints", models(problems=("Model 'm': no folder 'x'",)), "correct 'models:'"),
-    ("driver", history(finished=False), "resumes"),
+    ("hub-cache", wrong("models", **MISSING, offline=True), "hf download org/m --revision step1"),
+    ("checkpoints", wrong("models", problems=("Model 'm': no folder 'x'",)), "correct 'models:'"),
+    ("driver", wrong("history", finished=False), "resumes"),
     ("failed-units", lost("error"), "daskmetrics runs logs"),
 ]
 WARNINGS = [
-    ("open-files", here(files=256), "ulimit -n"),
+    ("open-files", wrong("here", files=256), "ulimit -n"),
     ("infiniband", variables(NCCL_IB_DISABLE="1"), "unset NCCL_IB_DISABLE"),
     ("threads", profile(kind="local", workers=8), "--workers 4"),
-    ("gpu-memory", here(gpu_used=(0.8,)), "nvidia-smi"),
+    ("gpu-memory", wrong("here", gpu_used=(0.8,)), "nvidia-smi"),
     ("shared-folders", folder("run", kind="xfs"), "shared file system"),
     ("failed-attempts", attempted(fault="memory"), "batch_tokens"),
-    ("slow-node", history(records=SLOW), "--exclude=n1"),
-    ("waiting", history(entries=(*HISTORY.entries[:-1], RunFinished("k", 7000.0))), "loading"),
+    ("slow-node", wrong("history", records=SLOW), "--exclude=n1"),
+    (
+        "waiting",
+        wrong("history", entries=(*HISTORY.entries[:-1], RunFinished("k", 7000.0))),
+        "loading",
+    ),
 ]
 #: other facts of which the same checks warn or fail
 ALSO = [
@@ -171,15 +161,19 @@ ALSO = [
     ("task-layout", profile(directives=["--ntasks-per-node=4"]), "drop --ntasks"),
     ("disk-room", folder("run", free_files=12), "free some"),
     ("shared-folders", replace(SOUND, environment=LOCAL), "test"),
-    ("hub-cache", models(**MISSING, hub=FolderFacts("hub", Path("/hub"), "read-only")), "HF_HOME"),
-    ("hub-cache", models(**MISSING), "on the login node"),
+    (
+        "hub-cache",
+        wrong("models", **MISSING, hub=FolderFacts("hub", Path("/hub"), "read-only")),
+        "HF_HOME",
+    ),
+    ("hub-cache", wrong("models", **MISSING), "on the login node"),
     ("failed-units", lost("oom"), "cluster.memory; then: daskmetrics runs retry runs/x"),
     ("failed-units", lost("timeout"), "unit_minutes"),
     ("failed-attempts", attempted(fault="death"), "job's log"),
-    ("checkpoints", models(located=(DOUBTFUL,)), "hold the weights"),
-    ("infiniband", here(infiniband={"mlx5_0:1": "DOWN, 10 Gb/sec"}), "ibstat"),
-    ("infiniband", here(verbs=False), "container"),
-    ("infiniband", here(locked=65536), "ulimit -l unlimited"),
+    ("checkpoints", wrong("models", located=(DOUBTFUL,)), "hold the weights"),
+    ("infiniband", wrong("here", infiniband={"mlx5_0:1": "DOWN, 10 Gb/sec"}), "ibstat"),
+    ("infiniband", wrong("here", verbs=False), "container"),
+    ("infiniband", wrong("here", locked=65536), "ulimit -l unlimited"),
 ]
 
 
