@@ -15,7 +15,6 @@ def twice(item: int) -> int:
 
 
 def test_a_summary_is_kept_until_a_byte_of_the_map_changes(tmp_path, monkeypatch):
-    """A kept one needs no reading of entries, and cannot be of another state of the map."""
     computed = []
     monkeypatch.setattr(status, "read_map", lambda path: computed.append(1) or read_map(path))
 

@@ -1,6 +1,4 @@
-"""A report does not import torch; a text for a terminal imports no xarray, no matplotlib and no
-Dask cluster.
-"""
+"""What a report and a text for a terminal import."""
 
 from __future__ import annotations
 

@@ -68,11 +68,10 @@ def test_ties_are_tested_item_by_item():
     assert [row.tied for row in Leaderboard.of(alone, {"a": 1.0}).arms] == [True, True]
 
 
-def test_arms_beyond_those_of_which_all_pairs_are_tested_are_tested_against_the_best():
+def test_ties_beyond_those_of_which_all_pairs_are_tested_and_given_ones():
     board = board_of(0.9, *np.linspace(0.89, 0.88, ties.MOST), 0.879, 0.1, stderr=0.02)
     assert [bool(row.tied) for row in board.arms] == [True] * (ties.MOST + 2) + [False]
-    given = board_of(0.9, 0.1, tied=set(arms(0, 1)), reward="rank")
-    assert all(row.tied for row in given.arms)
+    assert all(row.tied for row in board_of(0.9, 0.1, tied=set(arms(0, 1))).arms)
 
 
 def test_the_table_names_layers_of_one_checkpoint_and_arms_of_several_and_counts_what_it_leaves_out():

@@ -38,10 +38,8 @@ def test_without_a_finished_search_there_is_no_best_arm(a_run, story, message):
 def test_a_folder_without_a_run_and_a_run_that_never_started_are_errors(tmp_path):
     with pytest.raises(ConfigError, match="No run in"):
         Run(tmp_path)
-    with (
-        Journal(tmp_path / "journal.jsonl", tmp_path / "lock"),
-        pytest.raises(DataError, match="prepared by process"),
-    ):
+    journal = Journal(tmp_path / "journal.jsonl", tmp_path / "lock")
+    with journal, pytest.raises(DataError, match="prepared by process"):
         Run(tmp_path)
     with pytest.raises(DataError, match="before it started"):
         Run(tmp_path)
