@@ -101,12 +101,11 @@ def test_only_tasks_on_which_both_arms_of_a_pair_were_scored_count():
     for candidate, by_task in recorded.items():
         if "last" in candidate.readout and candidate.layer == 1:
             del by_task["topics"]
-    worth = worth_of(recorded, "last")
-    assert worth.pairs == 7
-    parts = []
+    worth, parts = worth_of(recorded, "last"), []
     for task in TASKS:
         own = {one: {task: by_task[task]} for one, by_task in recorded.items() if task in by_task}
         parts.append(worth_of(own, "last").difference.value)
+    assert worth.pairs == 7
     assert worth.difference.value == pytest.approx((parts[0] + 2 * parts[1]) / 3)
 
 

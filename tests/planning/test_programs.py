@@ -33,12 +33,9 @@ def timed() -> None:
     rank learns from 8 samples in a step.
     """
     epochs = Sample("program", "train", (10.0, 10.0), 1.0, 2, steps=50, samples=800)
-    other = Sample("program", "other", (99.0,), 1.0)
-    for at, sample in enumerate((epochs, other)):
-        serial = (0.2, 0.2, 0.2)
-        estimate.save(
-            Calibration("cpu", at=at, samples=(sample,), workers=2, serial=serial, start=4)
-        )
+    about = {"workers": 2, "serial": (0.2, 0.2, 0.2), "start": 4}
+    for at, sample in enumerate((epochs, Sample("program", "other", (99.0,), 1.0))):
+        estimate.save(Calibration("cpu", at=at, samples=(sample,), **about))
 
 
 @pytest.fixture

@@ -109,11 +109,11 @@ def test_telemetry_has_a_line_of_the_processors_and_the_gpu_of_each_worker():
 
 
 def test_losses_are_drawn_beside_the_checkpoints_and_half_a_line_is_ignored(tmp_path):
-    lines = [json.dumps({"step": step, "loss": 8.0 / step, "rate": None}) for step in (1, 2, 3)]
-    half = '\n{"step": 9'
-    (tmp_path / "progress.jsonl").write_text("\n".join(lines) + half, encoding="utf-8")
+    reports = [json.dumps({"step": step, "loss": 8.0 / step, "rate": None}) for step in (1, 2, 3)]
+    lines = tmp_path / "progress.jsonl"
+    lines.write_text("\n".join([*reports, '{"step": 9']), encoding="utf-8")
     assert read_losses(tmp_path) == [(1, 8.0), (2, 4.0), (3, 8 / 3)]
     path = write_losses(tmp_path)
     assert path == tmp_path / "loss.png" and path.read_bytes().startswith(b"\x89PNG")
-    (tmp_path / "progress.jsonl").unlink()
+    lines.unlink()
     assert write_losses(tmp_path) is None
