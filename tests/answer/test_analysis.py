@@ -1,3 +1,5 @@
+"""Scores, metrics, arrays, failures and seconds of a run, from its files."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -5,25 +7,49 @@ import pytest
 from scipy.stats import spearmanr
 
 from daskmetrics.answer import analysis
-from daskmetrics.answer.analysis import rank_correlation
+from daskmetrics.answer.posterior import posterior_of
 from daskmetrics.answer.status import worker_use
+from daskmetrics.core.errors import DataError
 from daskmetrics.core.events import Record, RunFinished
 from daskmetrics.core.names import Arm
-from daskmetrics.core.results import Scored
+from daskmetrics.core.results import Scored, Status
 from daskmetrics.metrics.registry import CATALOGUE
 from tests.events import started
-from tests.report.conftest import mean_scores, scores_of
+from tests.report.conftest import STEPS, scores_of
 
 
-def test_every_value_of_the_journal_occurs_once(finished):
-    metrics = analysis.metrics(finished)
-    assert len(metrics) == len(CATALOGUE) and len(metrics["infonce"]) == 4 * 3 + 5 * 4
-    assert Arm("small", "step0", 0) not in metrics["curvature"]  # undefined there
+def test_the_store_and_the_journal_have_the_same_values(finished):
+    assert analysis.metrics(finished).keys() == CATALOGUE.keys()
     assert sum(map(len, scores_of(finished).values())) == finished.result.cells
+    expected = {"metrics": {}, "scores": {task: {} for task in finished.tasks}}
+    for name, values in analysis.metrics(finished).items():
+        expected["metrics"][name] = {arm: value for arm, (value, _) in values.items()}
+    for arm, by_task in scores_of(finished).items():
+        for task, score in by_task.items():
+            expected["scores"][task][arm] = score
+    for what, by_name in expected.items():
+        frame = getattr(finished, what)[list(by_name)].to_dataframe()
+        for name, values in by_name.items():
+            places = [(arm.model, arm.revision, arm.layer) for arm in values]
+            assert frame[name].loc[places].tolist() == list(values.values())
+            assert frame[name].count() == len(values)
 
 
-def test_an_encoding_counts_once_where_it_ran():
-    """Also on a worker that has recorded nothing."""
+def test_arrays_have_names_units_and_what_no_model_has_is_missing(finished):
+    metrics = finished.metrics
+    assert dict(metrics.sizes) == {"model": 2, "checkpoint": 5, "layer": 4}
+    for name in ("curvature", "curvature_stderr"):
+        assert metrics[name].attrs["units"] == "radians"
+    assert metrics["checkpoint"].values.tolist() == list(STEPS)
+    assert metrics["step"].values.tolist() == [0, 1, 2, 4, 8]
+    absent = {"model": "tiny", "layer": 3}
+    assert np.isnan(metrics["infonce"].sel(absent)).all()
+    assert (metrics["infonce_status"].sel(absent) == Status.MISSING).all()
+    assert np.isnan(metrics["infonce"].sel(model="tiny", checkpoint="step0")).all()  # it failed
+
+
+def test_an_encoding_counts_once_where_it_ran(finished):
+    """Also on a worker that has recorded nothing; and once for all layers."""
 
     def scored_on(worker: str, seconds: float, encoded_on: str | None, encoding: float) -> Record:
         value = Scored(0.5, 0.1, encode_seconds=encoding, encoded_on=encoded_on)
@@ -35,65 +61,42 @@ def test_an_encoding_counts_once_where_it_ran():
         scored_on("old", 1.0, None, 30.0),
     ]
     begun = started()
-    entries = [begun, RunFinished(begun.key, begun.at + 100)]
-    uses = worker_use(entries, records)
+    uses = worker_use([begun, RunFinished(begun.key, begun.at + 100)], records)
     assert uses.index.tolist() == ["cpu", "gpu", "old"] and uses["units"].tolist() == [2, 0, 1]
     assert uses["busy"].tolist() == [0.03, 0.4, 0.31] and uses["cpu"].isna().all()
-
-
-def test_a_mean_score_needs_every_task(finished):
-    scores, means = scores_of(finished), mean_scores(finished)
-    assert Arm("small", "step8", 1) not in means  # one of its cells failed
-    for arm, mean in means.items():
-        assert mean == pytest.approx(np.mean(list(scores[arm].values()))) and len(scores[arm]) == 3
-    assert analysis.leader(finished)[1][0] == max(means.values())
-
-
-def test_failures_are_grouped_by_reason(finished):
-    by_kind = {failure.kind: failure for failure in analysis.failures(finished)}
-    assert by_kind["measure"].example == "tiny@step0" and by_kind["measure"].count == 1
-    assert by_kind["score"].example == "small@step8/1:stdlib:package"
-    assert by_kind["curvature"].status == "nan"  # an undefined value within a sound record
-
-
-def test_an_encoding_is_counted_once_for_all_its_layers(finished):
     cells = [finished.cells[r.key] for r in finished.records if r.kind == "score" and r.ok]
     spent = analysis.spending(finished)
     assert spent["encode"] == 2.0 * len({(cell.arm.checkpoint, cell.task) for cell in cells})
     assert spent["score"] == len(cells) and spent["measure"] == 9 and spent["train"] == 10
 
 
-def test_suites_and_losses_are_in_order_of_training(finished):
-    tiny, small = analysis.suites(finished)
-    assert (tiny.model, tiny.layers, small.layers) == ("tiny", (0, 1, 2), (0, 1, 2, 3))
-    # the failed one is included
-    assert tiny.revisions == (
-        "step0",
-        "step1",
-        "step2",
-        "step4",
-        "step8",
-    )
-    assert [step for step, _ in analysis.losses(finished)["tiny"]] == [0, 1, 2, 4, 8]
-
-
-def test_open_cells_of_an_unfinished_search(a_run):
-    run = a_run(decisions=7)
-    assert run.cells_open == 1 and run.counts["score", "ok"] == 6
-
-
-def test_a_constant_has_no_rank_correlation():
-    assert np.isnan(rank_correlation([1, 1, 1], [1, 2, 3]))
-
-
 def test_the_table_of_correlations_is_spearmans_by_kind_of_task(finished):
-    run = finished
-    found = analysis.correlations(run)
-    known, metrics = scores_of(run), analysis.metrics(run)
-    tasks = [task for task, about in run.tasks.items() if about["kind"] == "retrieval"]
-    arms = [arm for arm, own in known.items() if tasks[0] in own and arm in metrics["curvature"]]
-    pairs = [(metrics["curvature"][arm][0], known[arm][tasks[0]]) for arm in arms]
-    rho, count = found.loc[("curvature", "retrieval"), ["rho", "count"]]
-    assert len(tasks) == 1 and count == len(arms)
-    assert rho == pytest.approx(spearmanr(*zip(*pairs, strict=True)).statistic)
-    assert set(found.loc["curvature"].index) == {"all tasks", "classification", "retrieval"}
+    (task,) = (task for task, kind in finished.kinds.items() if kind == "retrieval")
+    curvature = analysis.metrics(finished)["curvature"]
+    pairs = [
+        (curvature[arm][0], scores[task])
+        for arm, scores in scores_of(finished).items()
+        if task in scores and arm in curvature
+    ]
+    table = analysis.correlations(finished)
+    rho, count = table.loc[("curvature", "retrieval"), ["rho", "count"]]
+    assert count == len(pairs) and rho == pytest.approx(spearmanr(pairs).statistic)
+    assert set(table.loc["curvature"].index) == {"all tasks", "classification", "retrieval"}
+    assert np.isnan(analysis.rank_correlation([1, 1, 1], [1, 2, 3]))
+
+
+def test_the_posterior_equals_the_one_that_the_search_ended_with(finished):
+    ended = posterior_of(finished)
+    for standing in finished.result.top:
+        index = ended.problem.arm_index[Arm(**standing["arm"])]
+        assert ended.posterior.mean[index] == pytest.approx(standing["value"], abs=1e-6)
+        assert ended.posterior.sd[index] == pytest.approx(standing["sd"], abs=1e-6)
+    assert ended.problem.arms[ended.leader] == finished.best().arm
+
+
+@pytest.mark.parametrize(
+    ("story", "reason"), [({"decisions": 1}, "no scores yet"), ({"tasks": ()}, "no tasks")]
+)
+def test_without_scores_there_is_no_posterior(a_run, story, reason):
+    with pytest.raises(DataError, match=reason):
+        posterior_of(a_run(**story))

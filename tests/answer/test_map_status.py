@@ -15,7 +15,6 @@ def twice(item: int) -> int:
 
 
 def test_a_summary_is_kept_until_a_byte_of_the_map_changes(tmp_path, monkeypatch):
-    """A kept one needs no reading of entries, and cannot be of another state of the map."""
     computed = []
     monkeypatch.setattr(status, "read_map", lambda path: computed.append(1) or read_map(path))
 
@@ -25,12 +24,10 @@ def test_a_summary_is_kept_until_a_byte_of_the_map_changes(tmp_path, monkeypatch
         assert len(computed) == new and status.MapStatus.of(RunFolder(tmp_path)) == seen
         return seen
 
-    with open_journal(tmp_path) as journal:
-        run(make_spec(twice, range(4)), None, journal)
-    assert (look(new=1).counts, look(new=0).finished) == ({"ok": 4}, True)
-    with open_journal(tmp_path) as journal:
-        run(make_spec(twice, range(6)), None, journal)
-    assert (look(new=1).counts, look(new=0).items) == ({"ok": 6}, 6)
+    for count in (4, 6):
+        with open_journal(tmp_path) as journal:
+            run(make_spec(twice, range(count)), None, journal)
+        assert look(new=1).counts == {"ok": count} and look(new=0).finished
     lines = tmp_path / "journal.jsonl"
     content = lines.read_bytes()
     lines.write_bytes(content.replace(b'"value":2,', b'"value":3,'))
@@ -38,8 +35,7 @@ def test_a_summary_is_kept_until_a_byte_of_the_map_changes(tmp_path, monkeypatch
         status.MapStatus.of(RunFolder(tmp_path))
     lines.write_bytes(content)
     assert look(new=0).counts == {"ok": 6}
-    mark = tmp_path / "journal.mark"
-    mark.write_bytes(b"0")
+    (tmp_path / "journal.mark").write_bytes(b"0")
     assert look(new=1).counts == {"ok": 6}
     (tmp_path / "summary.json").write_text('{"items": 9}')
     assert look(new=1).items == 6

@@ -7,6 +7,7 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,26 +67,12 @@ def publishing(client, plugin, entries):
         yield publisher
 
 
-def test_the_page_is_in_the_menu_and_in_jupyterlabs_panel(prefix):
+def test_the_page_is_in_the_menu_and_in_jupyterlabs_panel_behind_the_prefix(prefix):
     assert "/individual-daskmetrics" in get(f"{prefix}/individual-plots.json")
     assert '<a href="individual-daskmetrics">' in get(f"{prefix}/individual-daskmetrics")
-
-
-@pytest.mark.parametrize("path", ["individual-daskmetrics", "metrics"])
-def test_without_the_prefix_there_is_no_page(prefix, path):
-    with pytest.raises(urllib.error.HTTPError, match="404"):
-        get(f"{prefix.rpartition('/')[0]}/{path}")
-
-
-def test_a_publisher_sends_old_and_new_entries(client, plugin, history):
-    entries = [*history.opening(), *list(history.measured())[:9]]
-    with publishing(client, plugin, entries) as publisher:
-        wait_until(lambda: plugin.live.done("measure") == 9)
-        entries += list(history.measured())[9:]
-        publisher.send_computed(lambda: history.posterior(10))
-        wait_until(lambda: plugin.live.done("measure") == 16 and plugin.live.leader)
-        entries.append(RunFinished("made-up", 1.0))
-    assert plugin.live.phase == "finished"  # sent on exit
+    for path in ("individual-daskmetrics", "metrics"):
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            get(f"{prefix.rpartition('/')[0]}/{path}")
 
 
 def test_nothing_is_sent_to_a_scheduler_without_the_pages(client, plugin, history):
@@ -99,34 +86,43 @@ def test_nothing_is_sent_to_a_scheduler_without_the_pages(client, plugin, histor
         handlers["daskmetrics_receive"] = receive
 
 
-def test_prometheus_reads_the_metrics(client, plugin, prefix, history):
-    entries = [*history.opening(), *history.measured(), *list(history.searched())[:60]]
-    with publishing(client, plugin, entries):
-        wait_until(lambda: plugin.live.counts["score", "ok"] > 20)
-        families = {
-            family.name: family
-            for family in text_string_to_metric_families(get(f"{prefix}/metrics"))
-        }
-    ours = {name: family for name, family in families.items() if name.startswith("daskmetrics_")}
-    units = {
-        (s.labels["kind"], s.labels["state"]): s.value for s in ours["daskmetrics_units"].samples
-    }
-    assert (
-        units["measure", "ok"] == 16
-        and units["score", "ok"] == ours["daskmetrics_cells_scored"].samples[0].value
-    )
-    assert ours["daskmetrics_best_score"].samples[0].value == pytest.approx(plugin.live.best)
-    assert ours["daskmetrics_cost_spent_seconds"].type == "counter"
-    assert ours["daskmetrics_workers"].samples[0].value == 2
-    assert all(family.documentation for family in ours.values()) and len(ours) > 12
+def test_a_publisher_sends_old_and_new_entries_and_prometheus_reads_the_metrics(
+    client, plugin, prefix, history
+):
+    entries = [*history.opening(), *list(history.measured())[:9]]
+    with publishing(client, plugin, entries) as publisher:
+        wait_until(lambda: plugin.live.done("measure") == 9)
+        searched = list(history.searched())[:60]
+        scored = sum(getattr(entry, "kind", None) == "score" for entry in searched)
+        entries += [*list(history.measured())[9:], *searched]
+        publisher.send_computed(lambda: history.posterior(10))
+        wait_until(lambda: plugin.live.done("score") == scored and plugin.live.leader)
+        text = get(f"{prefix}/metrics")
+        entries.append(RunFinished("made-up", 1.0))
+    assert plugin.live.phase == "finished"  # sent on exit
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    units = {}
+    for sample in families["daskmetrics_units"].samples:
+        units[sample.labels["kind"], sample.labels["state"]] = sample.value
+
+    def value(name: str) -> float:
+        return families[f"daskmetrics_{name}"].samples[0].value
+
+    assert units["measure", "ok"] == 16 and units["score", "ok"] == value("cells_scored")
+    assert value("best_score") == pytest.approx(plugin.live.best) and value("workers") == 2
+    assert families["daskmetrics_cost_spent_seconds"].type == "counter"
+    assert families.keys() >= {"daskmetrics_failures", "daskmetrics_eta_seconds"}
     assert "dask_scheduler_workers" in families  # beside Dask's own
 
 
-def test_the_printed_link_opens_the_page_of_the_run():
+def test_another_scheduler_has_its_own_page_and_metrics(prefix, client):
     lines: list[str] = []
-    with connect(Cluster(workers=1), on_start=lines.append, page=RUN_PAGE):
+    with connect(Cluster(workers=1), on_start=lines.append, page=RUN_PAGE) as other:
         (link,) = [line.partition(" ")[2] for line in lines if line.startswith("Dashboard: ")]
         assert "prefers-color-scheme: dark" in get(link)  # which no page of Dask has
+        metrics = get(f"{other.dashboard_link.removesuffix('/status')}/metrics")
+        assert "daskmetrics_workers 1.0" in metrics
+    assert "daskmetrics_workers 2.0" in get(f"{prefix}/metrics")
 
 
 def report_training(ranks: int, has_tokens: bool = True) -> None:
@@ -141,26 +137,16 @@ def report_training(ranks: int, has_tokens: bool = True) -> None:
             get_worker().log_event("daskmetrics-train", event)
 
 
-def test_the_training_of_a_suite_by_one_process_is_received(client, plugin, tmp_path):
+def test_trainings_by_one_process_and_by_ranks_and_the_cluster_are_received(
+    client, plugin, prefix, tmp_path
+):
     recipe = Recipe(width=16, depth=1, steps=8, vocabulary=300, context=32)
     client.submit(train_to, recipe, str(tmp_path / "suite"), "step8", "mine", pure=False).result()
-    wait_until(lambda: "mine" in plugin.training.points)
-    points = plugin.training.points["mine"]
-    assert points[-1].step == 8 and all(0 < point.loss < 10 for point in points)
-
-
-def test_a_scheduler_that_ended_does_not_remove_the_metrics_of_another(prefix, client):
-    with connect(Cluster(workers=1)) as other:
-        assert "daskmetrics_workers 1.0" in get(
-            f"{other.dashboard_link.removesuffix('/status')}/metrics"
-        )
-    assert "daskmetrics_workers 2.0" in get(f"{prefix}/metrics")
-
-
-def test_training_and_cluster_are_received_as_events(client, plugin, prefix):
     client.submit(report_training, 3, pure=False).result()
     client.log_event("daskmetrics-cluster", {"text": "30 jobs run, 2 wait (Priority)"})
-    wait_until(lambda: plugin.cluster and len(plugin.training.points) >= 3)
+    wait_until(lambda: plugin.cluster and {"mine", "rank 2"} <= plugin.training.points.keys())
+    points = plugin.training.points["mine"]
+    assert points[-1].step == 8 and all(0 < point.loss < 10 for point in points)
     assert plugin.training.points["rank 2"][-1][:3] == (19, pytest.approx(0.55), 902.0)
     assert 'daskmetrics_training_step{rank="rank 1"} 19.0' in get(f"{prefix}/metrics")
 
@@ -171,108 +157,86 @@ def grey(png: bytes) -> float:
     return float((pixels == GREY).all(axis=2).mean())
 
 
-@pytest.mark.browser
-def test_the_page_shows_new_values(client, plugin, prefix, history, tmp_path):
-    measured = list(history.measured())
-    entries = [*history.opening(), *measured[:11]]
-    with publishing(client, plugin, entries), chromium() as browser:
-        page = browser.new_page(viewport={"width": 1280, "height": 1000})
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def opened(browser, prefix):
+    """Opens the page of the run, which must not complain; what the figures of Bokeh have."""
+
+    @contextmanager
+    def open_page(width: int = 1280, **options):
+        page = browser.new_page(viewport={"width": width, "height": 1000}, **options)
         errors = complaints(page)
         page.goto(f"{prefix}/individual-daskmetrics")
-        page.get_by_text("prompt_entropy").first.wait_for(state="attached")
+        yield page
+        # nothing is wider than the window
+        assert page.evaluate("document.scrollingElement.scrollWidth <= innerWidth")
+        page.close()
+        assert not errors
+
+    return open_page
+
+
+@pytest.mark.browser
+def test_the_page_shows_what_is_measured_now_and_every_new_value(client, plugin, history, opened):
+    plugin.training = TrainingCurves()  # a training of a test before may have reported
+    measured = list(history.measured())
+    entries = [*history.opening(), UnitAsked(measured[0].key, measured[0].name, {})]
+    with publishing(client, plugin, entries), opened() as page:
+        page.get_by_text(f"now: {measured[0].name}").wait_for()
+        page.get_by_text("4 metrics of tiny (8 checkpoints), small (8 checkpoints)").wait_for()
+        assert page.locator("progress").get_attribute("max") == "16"
+        assert page.locator(".bk-Figure canvas:visible").count() == 0  # no axes without a value
+        entries += measured[:11]
         page.get_by_text("11 of 16").wait_for()
+        page.locator(".bk-Figure canvas:visible").first.wait_for()
         page.wait_for_timeout(1500)
-        partly = page.screenshot(path=tmp_path / "partly.png")
-        entries += [*measured[11:], *list(history.searched(budget=1.0))]
-        page.get_by_text("checkpoints measured").wait_for()
+        partly = page.screenshot()
+        entries += [*measured[11:], *history.searched(budget=1.0)]
         page.get_by_text("best mean score so far").wait_for(timeout=120_000)
         page.get_by_text("16 of 16").wait_for()
         page.wait_for_timeout(3000)
-        full = page.screenshot(path=tmp_path / "full.png")
-        shown = page.evaluate("[document.scrollingElement.scrollWidth, innerWidth]")
-        named = [
-            page.get_by_text(text).count()
-            for text in ("best mean score so far", "Latest decisions", "small@step", "/s")
-        ]
-    assert not errors
+        full = page.screenshot()
+        for text in ("Latest decisions", "small@step", "/s"):
+            assert page.get_by_text(text).count()
     assert grey(partly) > 0.05 > 0.002 > grey(full)
-    assert shown[0] <= shown[1]  # nothing is wider than the window
-    assert all(named)
+
+
+def figures(page: Any, value: str) -> list[Any]:
+    """A value of every figure of the page."""
+    models = "Bokeh.documents[0]._all_models.values().toArray()"
+    return page.evaluate(f"{models}.filter(m => m.type == 'Figure').map(figure => {value})")
 
 
 @pytest.mark.browser
-def test_a_narrow_page_shows_what_the_machine_has(client, plugin, prefix, history):
-    entries = [*history.opening(), *history.measured(), *list(history.searched())[:60]]
-    with publishing(client, plugin, entries), chromium() as browser:
-        client.submit(report_training, 1, pure=False).result()
-        page = browser.new_page(viewport={"width": 400, "height": 900}, color_scheme="dark")
-        errors = complaints(page)
-        page.goto(f"{prefix}/individual-daskmetrics")
-        page.get_by_text("best mean score so far").wait_for()
-        page.wait_for_timeout(2000)
-        width = page.evaluate("document.scrollingElement.scrollWidth")
-        shown, painted = page.evaluate(
-            """() => {
-              const all = Bokeh.documents[0]._all_models.values().toArray()
-              const figures = all.filter(model => model.type == 'Figure')
-              return [figures.filter(figure => figure.visible).map(figure => figure.title.text),
-                      figures.map(figure => figure.border_fill_color)]
-            }"""
-        )
-    assert not errors and width <= 400
-    assert {"Training loss", "Best so far"} <= set(shown)
-    assert set(painted) == {"#14181d"}
-
-
-@pytest.mark.browser
-def test_before_the_first_value_the_page_shows_what_is_measured_and_no_axes(
-    client, plugin, prefix, history
+def test_a_single_checkpoint_has_a_line_with_errors_for_each_task_on_a_narrow_page(
+    client, plugin, opened
 ):
-    plugin.training = TrainingCurves()  # a training of a test before may have reported
-    first = next(history.measured())
-    entries = [*history.opening(), UnitAsked(first.key, first.name, {})]
-    with publishing(client, plugin, entries), chromium() as browser:
-        page = browser.new_page()
-        errors = complaints(page)
-        page.goto(f"{prefix}/individual-daskmetrics")
-        page.get_by_text(f"now: {first.name}").wait_for()
-        page.get_by_text("4 metrics of tiny (8 checkpoints), small (8 checkpoints)").wait_for()
-        assert page.locator("progress").get_attribute("max") == "16"
-        assert page.locator(".bk-Figure canvas:visible").count() == 0
-        entries.append(first)
-        page.get_by_text("1 of 16").wait_for()
-        page.locator(".bk-Figure canvas:visible").first.wait_for()
-    assert not errors
-
-
-@pytest.mark.browser
-def test_a_single_checkpoint_has_a_line_with_errors_for_each_task(client, plugin, prefix):
     history = History((Suite("one", ("main",), (0, 1, 2), 2),), TASKS)
     entries = [*history.opening(), *history.measured(), *history.searched(budget=1.0)]
-    with publishing(client, plugin, entries), chromium() as browser:
-        page = browser.new_page()
-        errors = complaints(page)
-        page.goto(f"{prefix}/individual-daskmetrics")
+    with publishing(client, plugin, entries), opened(width=400, color_scheme="dark") as page:
         page.get_by_text("best mean score so far").wait_for()
         page.wait_for_timeout(1500)
-        labels, low, y, shown = page.evaluate(
-            """() => {
-              const all = Bokeh.documents[0]._all_models.values().toArray()
-              const figure = all.find(model => model.name == 'lines')
-              const [curves, bars] = figure.renderers.map(drawn => drawn.data_source.data)
-              return [curves.label, [...bars.low], [...bars.y], figure.visible]
-            }"""
-        )
-    assert not errors and shown and sorted(labels) == sorted(TASKS)
+        sources = "figure.renderers.map(drawn => drawn.data_source.data)"
+        values = f"(([curves, bars]) => [curves.label, [...bars.low], [...bars.y]])({sources})"
+        drawn = figures(page, f"figure.name == 'lines' && figure.visible && {values}")
+        assert "Best so far" in figures(page, "figure.visible && figure.title.text")
+        assert set(figures(page, "figure.border_fill_color")) == {"#14181d"}
+    ((labels, low, y),) = filter(None, drawn)
+    assert sorted(labels) == sorted(TASKS)
     np.testing.assert_allclose(np.subtract(y, low), 0.01, rtol=1e-3)
 
 
 @pytest.mark.browser
 def test_a_browser_that_closes_leaves_nothing_in_the_terminal(
-    client, plugin, prefix, history, capfd
+    client, plugin, prefix, history, browser, capfd
 ):
     entries = [*history.opening(), *history.measured()]
-    with publishing(client, plugin, entries), chromium() as browser:
+    with publishing(client, plugin, entries):
         for wait in (50, 400, 1500):
             page = browser.new_page()
             page.goto(f"{prefix}/individual-daskmetrics", wait_until="commit")
@@ -284,29 +248,22 @@ def test_a_browser_that_closes_leaves_nothing_in_the_terminal(
 
 
 @pytest.mark.browser
-def test_without_a_run_the_page_draws_the_training_of_every_rank(client, plugin, prefix):
+@pytest.mark.parametrize(
+    ("has_tokens", "text", "drawn"),
+    [
+        (True, "4 ranks, step 19, 3,606 tokens per second in total", 2),
+        (False, "4 ranks, step 19", 1),
+    ],
+)
+def test_without_a_run_the_page_draws_the_training_of_every_rank(
+    client, plugin, opened, has_tokens, text, drawn
+):
     plugin.training, plugin.live = TrainingCurves(), None
     plugin.items = {"items": 3, "counts": {"ok": 3}}  # of a map before
-    client.submit(report_training, 4, pure=False).result()
+    client.submit(report_training, 4, has_tokens, pure=False).result()
     wait_until(lambda: "rank 3" in plugin.training.points)
-    with chromium() as browser:
-        page = browser.new_page(viewport={"width": 1280, "height": 800})
-        errors = complaints(page)
-        page.goto(f"{prefix}/individual-daskmetrics")
-        page.get_by_text("4 ranks, step 19, 3,606 tokens per second in total").wait_for()
-        page.locator(".bk-Figure:visible").nth(1).wait_for()
-    assert not errors
-
-
-@pytest.mark.browser
-def test_of_a_program_that_reports_no_tokens_no_speed_is_drawn(client, plugin, prefix):
-    plugin.training, plugin.live = TrainingCurves(), None
-    client.submit(report_training, 2, has_tokens=False, pure=False).result()
-    wait_until(lambda: "rank 1" in plugin.training.points)
-    with chromium() as browser:
-        page = browser.new_page(viewport={"width": 1280, "height": 800})
-        page.goto(f"{prefix}/individual-daskmetrics")
-        page.get_by_text("2 ranks, step 19", exact=True).wait_for()
-        page.locator(".bk-Figure:visible").first.wait_for()
+    with opened() as page:
+        page.get_by_text(text, exact=True).wait_for()
+        page.locator(".bk-Figure:visible").nth(drawn - 1).wait_for()
         page.wait_for_timeout(1500)
-        assert page.locator(".bk-Figure:visible").count() == 1
+        assert page.locator(".bk-Figure:visible").count() == drawn

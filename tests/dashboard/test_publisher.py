@@ -1,3 +1,5 @@
+"""What the driver sends to the pages."""
+
 from __future__ import annotations
 
 from daskmetrics.core.events import Record

@@ -32,15 +32,8 @@ def busy(slurm, tmp_path, monkeypatch):
     for name, keys in profiles.items():
         Path(f"{name}.yaml").write_text(yaml.safe_dump(keys))
     Path("small.yaml").write_text(yaml.safe_dump({**SMALL, "cluster": "two.yaml"}))
-    held = command(
-        "sbatch",
-        "--parsable",
-        "--gres=gpu:l40s:2",
-        "--time=30:00",
-        "-o",
-        "/dev/null",
-        "--wrap=sleep 1800",
-    )
+    options = ("--gres=gpu:l40s:2", "--time=30:00", "--output=/dev/null")
+    held = command("sbatch", "--parsable", *options, "--wrap=sleep 1800")
     comes_true(lambda: held.strip() in jobs("RUNNING"))
     yield held.strip()
     command("scancel", *jobs())

@@ -29,6 +29,8 @@ def test_free_gpus_are_counted_on_nodes_that_take_work():
     one, eight = offers("p", profile(), [1, 8], SITE)
     assert (one.device, one.free, one.limit, one.vram_gib) == ("a100", 1, 86400.0, 80)
     assert eight.nodes == 2
+    gpu, old = offers("p", profile(partition=["gpu", "old"], gpus_per_job=0), [1], SITE)
+    assert (gpu.partition, gpu.problem, old.partition) == ("gpu", None, "old")
 
 
 @pytest.mark.parametrize(
@@ -46,31 +48,16 @@ def test_an_impossible_offer_states_its_problem(about, count, problem):
 
 
 def test_gpus_without_a_type_are_gpus():
-    rows = "gpu*|n1|mixed|8/8/0/16|65536|gpu:4|gpu:1(IDX:0)|\ngpu*|n2|idle|0/16/0/16|65536|gpu:4|gpu:0|"
-    site = parse_partitions(PARTITIONS, rows)
-    two, eight, nine = offers("p", profile(), [2, 8, 9], site)
-    assert (two.device, two.free, two.problem, two.nodes) == ("gpu", 7, None, 1)
-    assert (eight.nodes, eight.problem) == (2, None) and "has only 8 gpu" in nine.problem
+    site = parse_partitions(PARTITIONS, "gpu*|n1|mixed|8/8/0/16|65536|gpu:4|gpu:1(IDX:0)|")
+    (three,) = offers("p", profile(), [3], site)
+    assert (three.device, three.free, three.problem, three.nodes) == ("gpu", 3, None, 1)
     (typed,) = offers("p", profile(gpu_type="a100"), [1], site)
     assert "has no a100, but GPUs without a type" in typed.problem
 
 
-def test_each_of_several_partitions_is_an_offer():
-    gpu, old = offers("p", profile(partition=["gpu", "old"], gpus_per_job=0), [1], SITE)
-    assert (gpu.partition, gpu.problem, old.partition) == (
-        "gpu",
-        None,
-        "old",
-    ) and "not up" in old.problem
-
-
 def test_jobs_that_are_not_over_or_were_cancelled_by_hand_say_nothing():
     assert jobs_record(["a|RUNNING", "b|PENDING", "c|CANCELLED by 1000", ""], "gpu") is None
-    record = jobs_record(
-        ["daskmetrics-x|CANCELLED by 0", "e|NODE_FAIL", "f|OUT_OF_MEMORY", "a|b|COMPLETED"], "gpu"
-    )
-    assert (record.well, record.ended, dict(record.lost)) == (
-        2,
-        4,
-        {"NODE_FAIL": 1, "OUT_OF_MEMORY": 1},
-    )
+    ended = ["daskmetrics-x|CANCELLED by 0", "e|NODE_FAIL", "f|OUT_OF_MEMORY", "a|b|COMPLETED"]
+    record = jobs_record(ended, "gpu")
+    assert (record.well, record.ended) == (2, 4)
+    assert record.lost == {"NODE_FAIL": 1, "OUT_OF_MEMORY": 1}

@@ -18,14 +18,6 @@ from daskmetrics.planning.scaling import (
 )
 
 
-def trials(times):
-    return [
-        BenchTrial(n, t, ((0.0,),) * 10, repeat=r)
-        for n, seconds in times.items()
-        for r, t in enumerate(seconds)
-    ]
-
-
 @pytest.mark.parametrize("serial", [0.0, 0.05, 0.5, 1.0])
 def test_the_serial_share_is_recovered_from_noisy_times(serial):
     rng = np.random.default_rng(1)
@@ -40,15 +32,17 @@ def test_the_serial_share_is_recovered_from_noisy_times(serial):
     assert law.on(1).value == pytest.approx(100, rel=0.05)
 
 
-def test_one_number_of_workers_gives_no_law():
+def trials(times):
+    return [
+        BenchTrial(n, t, ((0.0,),) * 10, repeat=r)
+        for n, seconds in times.items()
+        for r, t in enumerate(seconds)
+    ]
+
+
+def test_what_too_few_or_slower_workers_say_and_at_the_knee_they_are_half_used():
     assert fit(trials({2: [1.0, 1.1]})) is None
-
-
-def test_slower_with_more_workers_is_all_serial():
     assert fit(trials({1: [10.0], 2: [12.0]})).serial.value == 1.0
-
-
-def test_at_the_knee_workers_are_half_used():
     most = knee(0.04)
     assert 1 / divided(0.04, most) / most >= 0.5 > 1 / divided(0.04, most + 1) / (most + 1)
     assert knee(0.0) is None
@@ -75,13 +69,6 @@ def test_a_schedule_is_between_its_bounds(seconds, workers):
 def test_chains_are_not_divided_and_the_driver_is_a_limit():
     assert makespan([[1.0] * 5, [1.0]], workers=4) == 5.0
     assert makespan([[0.1]] * 100, workers=100, dispatch=1.0) == pytest.approx(100.1)
-
-
-def test_a_simulation_of_independent_units_has_no_serial_share():
-    simulated = Bench("x", (BenchTrial(1, 256.0, ((1.0,),) * 256),)).simulated(256)
-    assert simulated[256] == 1.0
-    law = fit([BenchTrial(workers, seconds, ()) for workers, seconds in simulated.items()])
-    assert law.serial.value < 1e-9
 
 
 def test_a_larger_worker_computes_as_many_units_side_by_side_as_its_cores_and_memory_allow():

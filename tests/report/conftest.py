@@ -6,8 +6,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from itertools import product
+from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,22 +39,12 @@ from daskmetrics.metrics import catalogue
 from daskmetrics.report import Run
 from tests.events import started
 
-SWEEP = {"policy": "sweep"}
 STEPS = tuple(f"step{step}" for step in log_steps(8))
 SUITES = (Suite("tiny", STEPS, (0, 1, 2), 2), Suite("small", STEPS, (0, 1, 2, 3), 3))
 TASKS = ("stdlib:order", "stdlib:package", "stdlib:retrieval")
 LOST = {"last": 0.04, "16d": 0.01}  # by a readout
-READOUTS = tuple(
-    ",".join(filter(None, parts))
-    for parts in product(("mean", "last"), ("", "mean1-3"), ("", "16d"))
-)
 HOSTILE = "ValueError: <script>alert('x')</script> \x1b[2J"
-ENVIRONMENT = {
-    "python": "3.11.7",
-    "machine": "Linux x86_64, 2 CPUs",
-    "daskmetrics": "0.1.0",
-    "numpy": "2.0",
-}
+ENVIRONMENT = {"python": "3.11.7", "daskmetrics": "0.1.0", "numpy": "2.0"}
 
 
 @dataclass(frozen=True)
@@ -84,37 +73,17 @@ class Story:
     sized: bool = False  # whether weights, tokens and dimensions are recorded, as this version does
     timed: bool = False  # whether the time of reading is, too
 
-    def size(self, suite: Suite) -> dict[str, Any]:
-        """Weights of a suite whose embeddings have 1,000 and whose blocks have 100 weights."""
-        kept = [1000 + 100 * layer for layer in suite.layers]
-        computed = [100 * layer for layer in suite.layers]
-        return {
-            "whole": 1000 + 100 * suite.depth,
-            "parameters": kept,
-            "computed": computed,
-            "attention": 8,
-        }
-
     # exact scores by task and layer
     merits: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)  # of the search, beside the budget
-    n: int = 100  # items of a task
 
     def detail(self, task: str, score: float) -> dict[str, Any]:
         """What mteb returns, with this score as the mean of the subsets."""
-        shift = 0.1 * (len(self.subsets) - 1) / 2
-        parts = [
-            {
-                "main_score": score - shift + 0.1 * i,
-                "hf_subset": name,
-                "languages": [f"{name}-Latn"],
-            }
-            for i, name in enumerate(self.subsets)
-        ]
-        return {
-            "task_name": task.removeprefix("mteb:").partition("(")[0],
-            "scores": {"test": parts},
-        }
+        parts, middle = [], (len(self.subsets) - 1) / 2
+        for i, name in enumerate(self.subsets):
+            shown = {"main_score": score + 0.1 * (i - middle), "hf_subset": name}
+            parts.append({**shown, "languages": [f"{name}-Latn"]})
+        name = task.removeprefix("mteb:").partition("(")[0]
+        return {"task_name": name, "scores": {"test": parts}}
 
     def quality(self, arm: Arm) -> float:
         """Best in the middle layers of late checkpoints, unless all arms are equal."""
@@ -131,68 +100,53 @@ class Story:
         noise = np.random.default_rng(list(str(cell).encode())).normal(0, 0.005)
         return round(self.quality(cell.arm) + 0.05 * self.tasks.index(cell.task) + float(noise), 6)
 
-    def value(self, cell: Cell) -> dict[str, Any]:
+    def value(self, cell: Cell) -> Scored:
         """What the journal holds of a score, by default without outcomes, as of a task of the user."""
         score = self.score(cell)
-        value: dict[str, Any] = {"score": score, "stderr": 0.01, "n": self.n, "encode_seconds": 2.0}
+        value: dict[str, Any] = {"score": score, "stderr": 0.01, "n": 100, "encode_seconds": 2.0}
         if cell.task.startswith("mteb:"):
             value["detail"] = self.detail(cell.task, score)
         if self.sized:
             width = Readout.parse(cell.arm.readout).width(8 * len(cell.arm.model))
             value |= {"tokens": 10.0 * (1 + self.tasks.index(cell.task)), "dimensions": width}
         if self.timed:
-            deepest = max(
-                next(suite.layers for suite in self.suites if suite.model == cell.arm.model)
-            )
-            value["reading"] = Reading(50, deepest, 0.01 * value["tokens"])
-        if not self.outcomes:
-            return Scored(**value)
-        items, own = (np.random.default_rng(list(seed.encode())) for seed in (cell.task, str(cell)))
-        # most of it is common to all arms
-        noise = items.normal(0, 0.098, self.n) + own.normal(0, 0.02, self.n)
-        packed = pack(score + noise - noise.mean(), score, cell.task)
-        return Scored(**value, outcomes=packed)
+            suite = next(suite for suite in self.suites if suite.model == cell.arm.model)
+            value["reading"] = Reading(50, max(suite.layers), 0.01 * value["tokens"])
+        if self.outcomes:
+            items, own = (np.random.default_rng(list(x.encode())) for x in (cell.task, str(cell)))
+            # most of it is common to all arms
+            noise = items.normal(0, 0.098, 100) + own.normal(0, 0.02, 100)
+            value["outcomes"] = pack(score + noise - noise.mean(), score, cell.task)
+        return Scored(**value)
+
+
+#: of one small model: nine candidates and two tasks
+SMALL = Story(suites=(Suite("tiny", ("step0", "step4", "step8"), (0, 1, 2), 2),), tasks=TASKS[:2])
 
 
 def make_run(path: Path, story: Story) -> Run:
     """Write the folder of a run with the journal, the store and the learner that a real run uses."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda file: None)  # it need not survive a power cut
-        return _make_run(path, story)
-
-
-def _make_run(path: Path, story: Story) -> Run:
     folder = RunFolder(path).create()
     plain = config.parse(_settings(story)).as_dict()
     folder.config.write_text(yaml.safe_dump(plain, sort_keys=False), encoding="utf-8")
-    with Journal(folder.journal, folder.lock) as journal:
+    with pytest.MonkeyPatch.context() as patch, Journal(folder.journal, folder.lock) as journal:
+        patch.setattr(os, "fsync", lambda file: None)  # it need not survive a power cut
         journal.append(_start(story))
         store.create(folder.store, _template(story))
         if any(suite.has_readouts for suite in story.suites):
             journal.append(StorePlan(_template(story), 1, 0, {}, {}, {}))
         measured = list(_measure(story, folder, journal))
-        if story.tasks and not _search(story, folder, journal, measured):
-            return Run(path)
-        journal.append(RunFinished(story.key, 100.0))
+        if not story.tasks or _search(story, folder, journal, measured):
+            journal.append(RunFinished(story.key, 100.0))
     return Run(path)
 
 
 def _settings(story: Story) -> dict[str, Any]:
-    return {
-        "name": "demo",
-        "models": [
-            {"name": suite.model, "source": f"models/{suite.model}"} for suite in story.suites
-        ],
-        "tasks": list(story.tasks),
-        "search": {
-            "budget": story.budget,
-            "reward": story.reward,
-            "objective": story.objective,
-            # where every score is paid for, no model need choose the order
-            **({} if story.budget < 1 else SWEEP),
-            **story.settings,
-        },
-    }
+    models = [{"name": suite.model, "source": f"models/{suite.model}"} for suite in story.suites]
+    search = {"budget": story.budget, "reward": story.reward, "objective": story.objective}
+    if story.budget == 1:  # no model need choose the order
+        search["policy"] = "sweep"
+    return {"name": "demo", "models": models, "tasks": list(story.tasks), "search": search}
 
 
 def _start(story: Story) -> RunStarted:
@@ -226,33 +180,33 @@ def _measure(story: Story, folder: RunFolder, journal: Journal) -> Iterator[Suit
     """Train and measure every checkpoint; yields the measured part of each suite."""
     for suite in story.suites:
         kept = []
-        for checkpoint in suite.checkpoints():
+        for number, checkpoint in enumerate(suite.checkpoints()):
+            name = str(checkpoint)
             if story.trained:
-                loss = {
-                    "loss": 7.0 - suite.revisions.index(checkpoint.revision) / 3,
-                    "tokens": 1.0,
-                    "seconds": 0.5,
-                }
-                _record(journal, f"train-{checkpoint}", str(checkpoint), "train", loss)
-            if str(checkpoint) in story.failing:
-                _record(
-                    journal, f"measure-{story.key}-{checkpoint}", str(checkpoint), "measure", None
-                )
+                trained = {"loss": 7.0 - number / 3, "tokens": 1.0, "seconds": 0.5}
+                _record(journal, f"train-{name}", name, "train", trained)
+            key = f"measure-{story.key}-{name}"
+            if name in story.failing:
+                _record(journal, key, name, "measure", None)
                 continue
             block = _block(story, suite, checkpoint)
-            reasons = (
-                [[0, "curvature", "Not defined for one token."]] if checkpoint.step == 0 else []
-            )
+            undefined = [[0, "curvature", "Not defined for one token."]]
             value = {
                 "layers": list(suite.layers),
                 "names": list(catalogue()),
                 "values": np.where(np.isnan(block.values), None, block.values).tolist(),
                 "stderr": np.where(np.isnan(block.stderr), None, block.stderr).tolist(),
                 "status": block.status.tolist(),
-                "reasons": reasons,
+                "reasons": undefined if checkpoint.step == 0 else [],
             }
-            value |= {"size": story.size(suite)} if story.sized else {}
-            _record(journal, f"measure-{story.key}-{checkpoint}", str(checkpoint), "measure", value)
+            if story.sized:  # embeddings have 1,000 weights and blocks 100
+                value["size"] = {
+                    "whole": 1000 + 100 * suite.depth,
+                    "parameters": [1000 + 100 * layer for layer in suite.layers],
+                    "computed": [100 * layer for layer in suite.layers],
+                    "attention": 8,
+                }
+            _record(journal, key, name, "measure", value)
             store.write(folder.store, "metrics", checkpoint, block)
             kept.append(checkpoint.revision)
         if kept:
@@ -260,33 +214,26 @@ def _measure(story: Story, folder: RunFolder, journal: Journal) -> Iterator[Suit
 
 
 def _block(story: Story, suite: Suite, checkpoint: Checkpoint) -> store.Block:
-    arms = [Arm(*asdict(checkpoint).values(), layer) for layer in suite.layers]
-    values = np.array(
-        [[(i + 1) * story.quality(arm) for i, _ in enumerate(catalogue())] for arm in arms]
-    )
+    """Metrics in proportion to the quality of a layer; one is undefined."""
+    quality = [story.quality(Arm(*astuple(checkpoint), layer)) for layer in suite.layers]
+    names = list(catalogue())
+    values = np.outer(quality, np.arange(1, len(names) + 1))
     status = np.ones(values.shape, np.uint8)
     if checkpoint.step == 0:
-        (
-            values[0, list(catalogue()).index("curvature")],
-            status[0, list(catalogue()).index("curvature")],
-        ) = np.nan, 2
+        undefined = 0, names.index("curvature")
+        values[undefined], status[undefined] = np.nan, 2
     return store.Block(values, values / 100, status)
 
 
 def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[Suite]) -> bool:
     """Run the search; returns whether it finished."""
-    arms = grid(suites)
+    arms, features = grid(suites), arm_features(suites)
     costs = np.ones((len(arms), len(story.tasks)))
-    features = arm_features(suites)
-    search, kinds = (
-        config.parse(_settings(story)).search,
-        {task: kind(task) for task in story.tasks},
-    )
+    search = config.parse(_settings(story)).search
+    kinds = {task: kind(task) for task in story.tasks}
     weights = tuple(task_weights(kinds, search.objective))
-    own = tuple(kinds.values())
-    problem = Problem(
-        arms, story.tasks, features, 4 * costs, costs, search.reward, weights, kinds=own
-    )
+    of_tasks = {"weights": weights, "kinds": tuple(kinds.values())}
+    problem = Problem(arms, story.tasks, features, 4 * costs, costs, search.reward, **of_tasks)
     campaign = Learner(problem, policy_named(search.policy), budget=story.budget, window=2, seed=0)
     while not campaign.done:
         for pick in campaign.ask(1):
@@ -295,19 +242,22 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
             journal.append(UnitAsked(key, str(pick.cell), note))
             if len(campaign.picks) == story.decisions:
                 return False
-            failed = str(pick.cell) in story.failing
-            value = story.value(pick.cell)
-            _record(journal, key, str(pick.cell), "score", None if failed else value)
-            campaign.tell(
-                pick.index, Outcome(None) if failed else Outcome(value.score, value.stderr)
-            )
+            value, outcome = None, Outcome(None)
+            if str(pick.cell) not in story.failing:
+                value = story.value(pick.cell)
+                outcome = Outcome(value.score, value.stderr)
+            _record(journal, key, str(pick.cell), "score", value)
+            campaign.tell(pick.index, outcome)
     best = campaign.recommendation()
     depth = next(suite.depth for suite in suites if suite.model == best.arm.model)
     location = {"path": "models/x", "revision": None, "depth": depth}
-    found = [asdict(each) for each in champions(campaign.state, kinds)]
-    about = {"location": location, "order": campaign.outcome_order, "kinds": found}
-    about["ending"] = campaign.ending
-    journal.append(SearchEnded(key=story.key, **best.as_dict(), **about))
+    ended = {
+        "location": location,
+        "order": campaign.outcome_order,
+        "kinds": [asdict(champion) for champion in champions(campaign.state, kinds)],
+        "ending": campaign.ending,
+    }
+    journal.append(SearchEnded(key=story.key, **best.as_dict(), **ended))
     _store_scores(story, folder, journal)
     return True
 
@@ -339,10 +289,10 @@ def text_of(*tables: Table) -> str:
 
 def scores_of(run: Run) -> dict[Arm, dict[str, float]]:
     """Raw scores by arm and task."""
-    by_arm = {}
-    for arm, by_task in run.recorded.items():
-        by_arm[arm] = {task: result.score for task, result in by_task.items()}
-    return by_arm
+    return {
+        arm: {task: result.score for task, result in by_task.items()}
+        for arm, by_task in run.recorded.items()
+    }
 
 
 def mean_scores(run: Run) -> dict[Arm, float]:
@@ -363,38 +313,22 @@ def stories(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def a_run(tmp_path: Path, stories: Path) -> Callable[..., Run]:
-    """Makes a run in ``tmp_path/demo``; a second call continues in the same folder.
-
-    Its store is a link to the one that the tests of this story share.
+    """Makes runs in folders of the test's own, whose store is a link to one that all tests of the
+    same story share.
     """
 
     def make(**changes: Any) -> Run:
-        story, path = Story(**changes), tmp_path / "demo"
-        if path.exists():
-            shared = RunFolder(path).store.resolve()
-            RunFolder(path).store.unlink()
-            shutil.copytree(shared, RunFolder(path).store)
-            return make_run(path, story)
+        story = Story(**changes)
         kept = stories / hashlib.sha256(repr(story).encode()).hexdigest()
         if not kept.exists():
             make_run(kept, story)
-        shutil.copytree(kept, path, ignore=shutil.ignore_patterns(RunFolder(kept).store.name))
+        path = tmp_path / kept.name / "demo"
+        store_name = RunFolder(kept).store.name
+        shutil.copytree(kept, path, ignore=shutil.ignore_patterns(store_name))
         RunFolder(path).store.symlink_to(RunFolder(kept).store)
         return Run(path)
 
     return make
-
-
-@pytest.fixture(scope="session")
-def read_out(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A finished sweep of one checkpoint with 8 readouts of each layer, and 8 more of three layers
-    together.
-    """
-    suite = Suite("encoder", ("main",), (0, 1, 2, 3), 3, READOUTS)
-    story = Story(
-        (suite,), budget=1.0, outcomes=True, sized=True, timed=True, trained=False, settings=SWEEP
-    )
-    return make_run(tmp_path_factory.mktemp("runs") / "demo", story)
 
 
 @pytest.fixture(scope="session")

@@ -1,18 +1,17 @@
-"""The figures that are drawn with matplotlib: their values, their files, and labels that fit."""
+"""The figures that are drawn with matplotlib: their files, and labels that fit."""
 
 from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
-from typing import get_args, get_type_hints
+from itertools import combinations
 
 import numpy as np
 import pytest
 
-from daskmetrics.bandit import Pick
 from daskmetrics.core.names import Suite
 from daskmetrics.core.telemetry import TelemetrySample
-from daskmetrics.dashboard.drawing import LEAST_ERRORS, STAGES
+from daskmetrics.dashboard.drawing import LEAST_ERRORS
 from daskmetrics.report._quantities import METRICS, SCORES, Field
 
 pytest.importorskip("matplotlib")
@@ -22,9 +21,6 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from daskmetrics.report.figures import (
-    MOST_LOSSES,
-    NAMES,
-    averaged,
     heat_maps,
     image,
     layer_lines,
@@ -36,66 +32,53 @@ from daskmetrics.report.figures import (
 )
 
 STEPS = tuple(f"step{step}" for step in range(0, 144_000, 1000))
-PYTHIA = [
-    Suite(name, STEPS, tuple(range(1, n + 1)), n)
-    for name, n in (("14m", 6), ("70m", 6), ("410m", 24))
-]
-DEMO = [
-    Suite("tiny-32", STEPS[:11], (0, 1, 2, 3), 3),
-    Suite("tiny-64", STEPS[:11], (0, 1, 2, 3, 4), 4),
-]
 
 
-def test_the_pictures_of_a_finished_run_do_not_depend_on_when_they_are_made(finished):
+PYTHIA = Suite("410m", STEPS, tuple(range(1, 25)), 24)
+DEMO = Suite("tiny-64", STEPS[:11], (0, 1, 2, 3, 4), 4)
+
+
+def test_the_pictures_of_a_finished_run_do_not_depend_on_when_they_are_made(finished, a_run):
     first, second = pictures(finished), pictures(finished)
-    assert first.keys() == NAMES - {"telemetry"}  # a run of seconds has too few samples
-    assert all(image(figure) == image(second[name]) for name, figure in first.items())
-    drawn = {name: image(first[name], "svg") for name in ("layers", "path")}
-    assert all(ET.fromstring(text).tag.endswith("svg") for text in drawn.values())
-    assert b"mean score" in drawn["layers"] and drawn["path"] == image(second["path"], "svg")
-
-
-@pytest.mark.parametrize("decisions", [1, 15])
-def test_the_pictures_of_an_unfinished_search(a_run, decisions):
-    assert {"layers", "path", "training"} <= pictures(a_run(decisions=decisions)).keys()
+    for name in ("layers", "path"):
+        drawn = image(first[name], "svg")
+        assert drawn == image(second[name], "svg") and ET.fromstring(drawn).tag.endswith("svg")
+    assert image(first["scores"]) == image(second["scores"])
+    assert {"layers", "path", "training"} <= pictures(a_run(decisions=1)).keys()
 
 
 def overlapping(figure, monkeypatch):
     """Pairs of texts whose boxes overlap in the drawn figure."""
-    drawn = {}
+    boxes = {}
     draw = Text.draw
 
     def record(text, renderer):
         draw(text, renderer)
         if text.get_visible() and text.get_text():
-            drawn[id(text)] = text.get_text(), text.get_window_extent()
+            boxes[text] = text.get_window_extent()
 
     with monkeypatch.context() as patched:
         patched.setattr(Text, "draw", record)
         FigureCanvasAgg(figure).draw()
-    boxes = list(drawn.values())
     assert len(boxes) > 8
-    return [
-        (a, b) for i, (a, box) in enumerate(boxes) for b, other in boxes[:i] if box.overlaps(other)
-    ]
+    pairs = combinations(boxes.items(), 2)
+    return [(a.get_text(), b.get_text()) for (a, one), (b, two) in pairs if one.overlaps(two)]
 
 
-@pytest.mark.parametrize("suites", [PYTHIA, DEMO], ids=["pythia", "demo"])
-def test_labels_do_not_overlap(suites, monkeypatch):
-    """The grid of three Pythia sizes, 144 checkpoints with up to 24 layers, and the grid of the
-    demo.
-    """
-    suite = suites[-1]
-    values = np.arange(len(suite.arms()), dtype=float)
-    errors = np.full(len(values), 0.01)
+@pytest.mark.parametrize("suite", [PYTHIA, DEMO], ids=["pythia", "demo"])
+def test_labels_do_not_overlap(suite, monkeypatch):
+    """The grid of 144 checkpoints with 24 layers, and the grid of the demo."""
+    arms = suite.arms()
+    values, errors = np.arange(len(arms), dtype=float), np.full(len(arms), 0.01)
     fields = [
-        Field(name, METRICS, unit, values, errors) for name, unit in (("x", "nats"), ("y", ""))
+        Field("x", METRICS, "nats", values, errors),
+        Field("y", METRICS, "", values, errors),
+        Field("z", METRICS, "tasks", np.full(len(arms), np.nan), errors),
     ]
-    fields.append(Field("z", METRICS, "tasks", np.full(len(values), np.nan), errors))
-    marks = {"best": suite.arms()[0], "default": suite.arms()[-1]}
-    assert not overlapping(heat_maps(fields, suite, marks), monkeypatch)
+    maps = heat_maps(fields, suite, {"best": arms[0], "default": arms[-1]})
+    assert not overlapping(maps, monkeypatch)
     figure = Figure(layout="constrained")
-    layer_lines(figure.subplots(), layer_points(fields, suite.arms()))
+    layer_lines(figure.subplots(), layer_points(fields, arms))
     figure.legend(loc="outside right upper")
     assert not overlapping(figure, monkeypatch)
 
@@ -125,28 +108,12 @@ def test_telemetry_has_a_line_of_the_processors_and_the_gpu_of_each_worker():
     np.testing.assert_array_equal(drawn, [5, 10, 15, np.nan, 505])  # it did not run before
 
 
-def recorded(folder, count):
-    folder.mkdir()
-    lines = [
-        json.dumps({"step": step, "loss": 8.0 / step, "rate": None}) for step in range(1, count + 1)
-    ]
-    (folder / "progress.jsonl").write_text("\n".join(lines) + '\n{"step": 9', encoding="utf-8")
-    return folder
-
-
 def test_losses_are_drawn_beside_the_checkpoints_and_half_a_line_is_ignored(tmp_path):
-    path = write_losses(recorded(tmp_path / "tiny", 300))
-    assert path == tmp_path / "tiny" / "loss.png"
-    assert path.read_bytes().startswith(b"\x89PNG")
-    assert read_losses(recorded(tmp_path / "small", 3)) == [(1, 8.0), (2, 4.0), (3, 8 / 3)]
+    reports = [json.dumps({"step": step, "loss": 8.0 / step, "rate": None}) for step in (1, 2, 3)]
+    lines = tmp_path / "progress.jsonl"
+    lines.write_text("\n".join([*reports, '{"step": 9']), encoding="utf-8")
+    assert read_losses(tmp_path) == [(1, 8.0), (2, 4.0), (3, 8 / 3)]
+    path = write_losses(tmp_path)
+    assert path == tmp_path / "loss.png" and path.read_bytes().startswith(b"\x89PNG")
+    lines.unlink()
     assert write_losses(tmp_path) is None
-
-
-def test_averaged_points_keep_the_first_and_the_last_step():
-    kept = averaged([(step, float(step)) for step in range(1, 501)])
-    assert len(kept) <= MOST_LOSSES
-    assert (kept[0][0], kept[-1][0]) == (1, 500)
-
-
-def test_every_stage_of_a_search_has_a_colour():
-    assert set(get_args(get_type_hints(Pick)["stage"])) == STAGES.keys()

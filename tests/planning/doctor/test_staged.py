@@ -21,26 +21,22 @@ from daskmetrics.planning.doctor import collect, examine
 from tests.events import joined, started
 from tests.slurm.site import needs_slurm, profile
 
-PREFIX = [sys.executable, "-m", "daskmetrics", "doctor"]
-
 
 def doctor(*words, limit=None, **environment):
     """The findings of the command, by check, and its exit code; in a process of its own where a
     limit or the hub's variables, which are read at import, are set.
     """
-    if limit is None and not any(name.startswith("HF_") for name in environment):
-        arguments = ["doctor", *map(str, words), "--json"]
+    arguments = ["doctor", *map(str, words), "--json"]
+    if limit is None and "HF_HOME" not in environment:
         result = CliRunner().invoke(main, arguments, env=environment, catch_exceptions=False)
         return json.loads(result.stdout), result.exit_code
     done = subprocess.run(
-        [*PREFIX, *map(str, words), "--json"],
-        capture_output=True,
-        text=True,
+        [sys.executable, "-m", "daskmetrics", *arguments],
+        stdout=subprocess.PIPE,
         check=False,
         env={**os.environ, **environment},
         preexec_fn=limit,
     )
-    assert done.stdout, done.stderr
     return json.loads(done.stdout), done.returncode
 
 
@@ -48,68 +44,45 @@ def failures(findings):
     return {name for name, each in findings.items() if each["severity"] == "failure"}
 
 
-def test_this_machine_has_no_failure(tmp_path, monkeypatch):
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    findings, code = doctor("local", DASKMETRICS_CACHE=str(tmp_path))
+    monkeypatch.setenv("DASKMETRICS_CACHE", str(tmp_path))
+
+
+def test_this_machine_has_no_failure_but_folders_that_cannot_be_written(tmp_path):
+    findings, code = doctor("local")
     assert failures(findings) == set() and code == 0
-
-
-def test_folders_that_cannot_be_written_are_failures(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("in the way")
-    Path("site.yaml").write_text(
-        yaml.safe_dump({"exports": {"DASK_TEMPORARY_DIRECTORY": "/proc/1/scratch"}})
-    )
+    Path("site.yaml").write_text("exports: {DASK_TEMPORARY_DIRECTORY: /proc/1/scratch}")
     findings, code = doctor("site.yaml", DASKMETRICS_CACHE=str(tmp_path / "file" / "cache"))
     assert failures(findings) == {"folders"} and code == 1
     assert "DASK_TEMPORARY_DIRECTORY" in findings["folders"]["remedy"]
     assert "is a file" in findings["folders"]["message"]
 
 
-def test_a_full_disk_is_a_failure(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
+def test_a_full_disk_is_a_failure():
     def no_room():
         resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, 2**16))
 
-    findings, code = doctor("local", limit=no_room, DASKMETRICS_CACHE=str(tmp_path))
+    findings, code = doctor("local", limit=no_room)
     assert failures(findings) == {"folders"} and code == 1
     assert "File too large" in findings["folders"]["message"]
-    assert "--folder" in findings["folders"]["remedy"]
 
 
-def test_a_missing_model_in_an_offline_cache_is_a_failure(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_missing_model_in_an_offline_cache_is_a_failure(tmp_path):
     model = {"name": "m", "source": "org/m", "revisions": ["step1"], "depth": 2, "width": 8}
     Path("x.yaml").write_text(yaml.safe_dump({"name": "x", "models": [model]}))
-    findings, code = doctor(
-        "x.yaml", HF_HOME=str(tmp_path / "hub"), HF_HUB_OFFLINE="1", DASKMETRICS_CACHE=str(tmp_path)
-    )
+    findings, code = doctor("x.yaml", HF_HOME=str(tmp_path / "hub"), HF_HUB_OFFLINE="1")
     assert failures(findings) == {"hub-cache"} and code == 1
-    assert "hf download org/m --revision step1" in findings["hub-cache"]["remedy"]
 
 
-def test_one_task_for_four_gpus_is_a_failure(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    job = {
-        "SLURM_JOB_ID": "7",
-        "SLURM_NTASKS": "1",
-        "SLURM_NNODES": "1",
-        "CUDA_VISIBLE_DEVICES": "0,1,2,3",
-    }
-    findings, code = doctor("local", DASKMETRICS_CACHE=str(tmp_path), **job)
-    assert failures(findings) == {"allocation-layout"} and code == 1
-    assert "--ntasks-per-node=4 --gpus-per-task=1" in findings["allocation-layout"]["remedy"]
-
-
-def test_other_versions_on_the_workers_of_a_run_are_reported(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    ours = handshake.versions()
-    worker = joined("w0", **{**ours, "torch": "1.13.1"})
+def test_other_versions_on_the_workers_of_a_run_are_reported():
+    worker = joined("w0", **{**handshake.versions(), "torch": "1.13.1"})
     with Journal(Path("journal.jsonl"), Path("lock")) as journal:
         for entry in (started(), worker, RunFinished("k", 1.0)):
             journal.append(entry)
-    findings, code = doctor(".", DASKMETRICS_CACHE=str(tmp_path))
+    findings, code = doctor(".")
     assert failures(findings) == {"same-versions"} and code == 1
     assert "torch 1.13.1 there" in findings["same-versions"]["message"]
 
@@ -126,26 +99,19 @@ class TestSlurm:
         ("changes", "name", "remedy"),
         [
             ({"partition": "gpuu"}, "partition", "cluster.partition="),
-            ({"gpu_type": "h100"}, "gres", "cluster.gpu_type=l40s"),
             ({"gpus_per_job": 9}, "gres", "cluster.gpus_per_job=4"),
             ({"interface": "ib7"}, "interface", "cluster.interface=lo"),
-            ({"directives": ["--gres=gpu:l40s:4"]}, "task-layout", "gpus_per_job: 4"),
             ({"walltime": "9-00:00:00"}, "walltime", "1-00:00:00"),
             ({"partition": "paid"}, "account", "cluster.account=abc123"),
         ],
     )
-    def test_an_impossible_profile_is_reported(
-        self, slurm, tmp_path, monkeypatch, changes, name, remedy
-    ):
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setenv("DASKMETRICS_CACHE", str(tmp_path))
+    def test_an_impossible_profile_is_reported(self, slurm, changes, name, remedy):
         Path("site.yaml").write_text(yaml.safe_dump(profile(slurm, **changes)))
         finding = examine(collect("site.yaml"))[name]
         assert finding.severity == "failure" and remedy in finding.remedy
 
-    def test_a_sound_profile_has_no_failure(self, slurm, tmp_path, monkeypatch):
-        monkeypatch.chdir(tmp_path)
+    def test_a_sound_profile_has_no_failure(self, slurm):
         Path("site.yaml").write_text(yaml.safe_dump(profile(slurm, gpus_per_job=0, gpu_type=None)))
-        findings, code = doctor("site.yaml", DASKMETRICS_CACHE=str(tmp_path))
+        findings, code = doctor("site.yaml")
         assert failures(findings) == set() and code == 0
         assert findings["rehearsal"]["severity"] == "ok"

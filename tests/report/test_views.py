@@ -1,0 +1,189 @@
+"""One rule decides which candidate to use; terminal, page and notebook show every section of it."""
+
+from __future__ import annotations
+
+import html
+import json
+from dataclasses import replace
+
+import pytest
+
+from daskmetrics.answer.posterior import posterior_of
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.failures import Failure
+from daskmetrics.core.names import Arm
+from daskmetrics.core.serialization import as_json
+from daskmetrics.execution import Journal
+from daskmetrics.report import (
+    Run,
+    best_text,
+    explain_tables,
+    status_rows,
+    status_text,
+    within_table,
+)
+from daskmetrics.report._format import answer_rows, apart, candidate
+from daskmetrics.report._sections import MOST_ROWS, answers, tables, tasks_table
+from daskmetrics.report.page import page
+from daskmetrics.report.server import RunCollection
+from tests.report.conftest import SMALL, SUITES, TASKS, Story, invoke, make_run, mean_scores
+
+STORIES = {
+    "tie": Story(outcomes=True, flat=True),
+    "little": Story(outcomes=True, budget=0.09),
+    "another reward": Story(outcomes=True, reward="robust"),
+    "everything": replace(SMALL, outcomes=True, budget=1.0),
+    "failures": Story(failing=("small@step8/2:stdlib:order",), warnings=("doubtful", "b")),
+}
+
+
+@pytest.fixture(scope="module", params=STORIES)
+def run(request, tmp_path_factory) -> Run:
+    """A finished run of every story."""
+    return make_run(tmp_path_factory.mktemp("views") / "demo", STORIES[request.param])
+
+
+def flat(text: str) -> str:
+    """A text without the ends of its lines."""
+    return " ".join(text.split())
+
+
+def test_terminal_notebook_and_page_show_every_section(run):
+    text, document, rows = best_text(run), page(run, []), answer_rows(run.answer)
+    for label, words in rows.items():
+        assert f"{label} {words}" in flat(text)
+    for table in tables(run.answer):
+        assert table.as_text(100) in text
+        assert replace(table, title="").as_html() in document
+    lines = [line for line in text.splitlines() if "tmp" not in line]
+    assert max(map(len, lines)) <= 100 and all(map(str.isprintable, lines))
+    rows.pop("Use")
+    cards = run.best()._repr_html_(), run._repr_html_()
+    for shown in map(html.unescape, cards):
+        assert all(f">{label}</td>" in shown and words in shown for label, words in rows.items())
+    assert cards[0] in document
+    assert all(warning in document for warning in run.answer.warnings)
+
+
+def test_every_view_names_the_same_candidate(run):
+    arm, folder = run.result.best_arm, run.folder.path
+    assert run.verdict.overall.arm == arm == run.best().arm == run.answer.best.arm
+    views = [best_text(run, in_short=True), status_text(run), repr(run), repr(run.best())]
+    views += [run.best()._repr_html_(), run._repr_html_(), within_table(run, 0.01).as_text(100)]
+    assert all(candidate(arm) in flat(view) for view in views)
+    document = json.loads(invoke("best", folder, "--json").stdout)
+    assert document == json.loads(as_json(run.answer))
+    assert document["best"]["arm"] == document["verdict"]["overall"]["arm"] == str(arm)
+    assert json.loads(invoke("status", folder, "--json").stdout)["best"] == str(arm)
+    (columns,) = (row for row in answers({"run": run, "other": run}).rows if row[0] == "best")
+    assert all(text.startswith(candidate(arm)) for text in columns[1:])
+    (row,) = RunCollection(folder.parent).rows()
+    assert row.arm.startswith(str(arm))
+    if run.answer.confirmed and run.answer.reward == "mean":
+        assert run.leaderboard().arms[0].arm == arm
+        assert mean_scores(run)[arm] == max(mean_scores(run).values())
+
+
+def test_the_gain_is_over_the_last_layer_of_the_same_model(run):
+    answer = run.answer
+    last = {suite.model: suite for suite in SUITES}[answer.best.arm.model]
+    assert answer.default.arm == Arm(last.model, last.revisions[-1], last.layers[-1])
+    if answer.difference is not None:
+        gain = f"{apart(answer.difference)} over its last layer, {answer.relation}"
+        assert answer_rows(answer)["Gain"].startswith(gain)
+
+
+def test_rows_say_what_the_answer_knows(finished):
+    answer, overall = finished.answer, finished.verdict.overall
+    tie = replace(finished.verdict, overall=replace(overall, open=2))
+    rows = answer_rows(replace(answer, verdict=tie, sureness="a tie", probability=0.17))
+    assert f"{answer.best.score:.3f} ± {answer.best.stderr:.3f}" in rows["Use"]
+    assert str(overall.tested) in rows["Best of"] and "35" in rows["Best of"]
+    assert f"{answer.scored} of 105" in rows["Cost"]
+    assert f"{100 * answer.cost.share:.0f} %" in rows["Cost"]
+    assert rows["Sure"].startswith("a tie: 17 %") and "2 have too few" in rows["Sure"]
+    undefined = Failure("curvature", "nan", 2, "tiny@step0/0", "Not defined for one token.")
+    failed = replace(undefined, kind="score")
+    warned = replace(answer, unscored_models=("tiny",), warnings=("step2 cannot be read", "b"))
+    rows = answer_rows(replace(warned, failures=(undefined, failed)))
+    assert "no layer of tiny" in rows["Best of"]
+    assert "2 values" in rows["Check"]  # a score's; a metric may be undefined
+    assert "2 warnings (step2 cannot" in rows["Check"]
+
+
+def test_no_more_is_claimed_than_was_scored(a_run):
+    answer = a_run(budget=0.09).answer
+    rows = answer_rows(answer)
+    assert not answer.confirmed and answer.sureness is None
+    assert f"scored on {len(answer.best.scores)} of 3 tasks" in rows["Use"]
+    assert "none of 35 candidates" in rows["Best of"]
+    assert rows["Decide"].endswith("--budget 1") and str(answer.folder) in rows["Decide"]
+
+
+def test_the_best_of_every_kind_and_task_is_in_a_table_of_at_most_eight_rows(finished):
+    rows = tasks_table(finished.answer, MOST_ROWS).rows
+    assert [row[0] for row in rows] == ["all tasks", "classification", *TASKS]
+    assert [row[1] for row in rows[1:]] == [str(part.arm) for part in finished.verdict.parts]
+    many = replace(finished.verdict, parts=4 * finished.verdict.parts)
+    answer = replace(finished.answer, verdict=many)
+    assert len(tasks_table(answer, MOST_ROWS).rows) == 8 < len(tasks_table(answer).rows) == 17
+
+
+def test_an_unfinished_run_names_the_leader_and_what_is_open(a_run):
+    run = a_run(decisions=20)
+    rows = dict(status_rows(run))
+    assert "19 of 105 scores" in rows["search"] and "1 open" in rows["search"]
+    assert f"the best of the {len(run.means)} scored" in rows["best"] and "50 %" in rows["cost"]
+    assert best_text(run, in_short=True) == status_text(run)
+    with Journal(run.folder.journal, run.folder.lock):
+        assert Run(run.folder.path).state.startswith("running, driven by process")
+
+
+def test_equal_weights_are_shown_as_one_and_doubts_are_warnings(a_run):
+    equal = {f"{suite.model}@{step}": ("main",) for suite in SUITES for step in suite.revisions}
+    run = a_run(aliases=equal, warnings=("tiny: step2 cannot be read",))
+    for shown in (status_text(run), page(run, [])):
+        assert f"{run.best().arm.checkpoint} = main" in shown
+        assert "tiny: step2 cannot be read" in shown
+    assert explain_tables(run, "small@main/2") == explain_tables(run, "small@step8/2")
+
+
+def test_the_page_is_a_link_and_opens_in_the_browser(a_run, monkeypatch):
+    monkeypatch.setattr("daskmetrics.report.page.find_spec", lambda name: None)  # no pictures
+    monkeypatch.setenv("BROWSER", "true %s")  # a command that takes the link and shows nothing
+    folder, opened = a_run(tasks=()).folder, []
+    link = (folder.report / "index.html").resolve().as_uri()
+    output = invoke("report", folder.path, "--open").output
+    assert f"{link}\n" in output and "No browser" not in output
+    monkeypatch.setattr("webbrowser.open", lambda link: opened.append(link))
+    output = invoke("report", folder.path, "--open").output
+    assert "No browser could be started" in output and opened == [link]
+    assert invoke("report", folder.path, "--open", "--format", "csv").exit_code == 2
+
+
+def test_a_candidate_is_explained_by_its_rank_its_decisions_its_scores_and_its_metrics(finished):
+    arms = posterior_of(finished).problem.arms
+    about, scores, metrics = explain_tables(finished, str(finished.best().arm))
+    rows = dict(about.rows)
+    assert rows["rank"].startswith(f"1 of {len(arms)} ") and " decisions: " in rows["chosen"]
+    assert [row[0] for row in scores.rows] == list(TASKS)
+    assert "curvature" in [row[0] for row in metrics.rows]
+    paid = {cell.arm for cell in finished.cells.values()}
+    never = next(arm for arm in arms if arm not in paid)
+    about, scores, _ = explain_tables(finished, str(never))
+    rows = dict(about.rows)
+    assert rows["chosen"].startswith("never") and str(finished.best().arm) in rows["leader"]
+    assert {row[1] for row in scores.rows} == {"not measured"}
+    with pytest.raises(ConfigError, match=r"Did you mean 'small@step8/\d'"):
+        explain_tables(finished, "small@step8/9")
+
+
+def test_what_a_simpler_candidate_saves(finished):
+    simpler = finished.verdict.cheaper(0.3)
+    rows = dict(within_table(finished, 0.3).rows)
+    for fact in (candidate(simpler.arm), f"{simpler.most_lost:.3f}"):
+        assert fact in rows["Cheaper"]
+    assert "none loses" in dict(within_table(finished, 1e-9).rows)["Cheaper"]
+    for share in ("-1%", "much", "100%"):
+        done = invoke("best", finished.folder.path, f"--within={share}")
+        assert done.exit_code == 2 and "write 1% or 0.01" in done.output
