@@ -11,16 +11,24 @@ import json
 import random
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.execution.map.result_table import write
 from daskmetrics.execution.map.source import ItemResult
 from daskmetrics.tasks.file import file_task
-from tests.fuzz.readers import as_csv, as_json, as_json_lines, as_parquet, model_files, read_model
+from tests.fuzz.readers import (
+    as_csv,
+    as_json,
+    as_json_lines,
+    as_parquet,
+    model_files,
+    read_model,
+    write_files,
+)
 
-Row = dict[str, object]
-Rows = list[Row]
+Rows = list[dict[str, object]]
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", None)
 ALIKE = (
     *(("1", "1.0"), ("1", "true"), ("0", "false"), ("pos", "Pos"), ("pos", " POS"), ("2", "2.0")),
@@ -37,10 +45,8 @@ def texts(draw: random.Random, count: int) -> list[str]:
 def labelled(draw: random.Random, labels: Iterable[object] = "ab") -> Rows:
     """Texts of these labels, as many of each."""
     pool = [*labels] * draw.randrange(4, 9)
-    return [
-        {"text": text, "label": label}
-        for text, label in zip(texts(draw, len(pool)), pool, strict=True)
-    ]
+    pairs = zip(texts(draw, len(pool)), pool, strict=True)
+    return [{"text": text, "label": label} for text, label in pairs]
 
 
 def graded(draw: random.Random) -> Rows:
@@ -56,26 +62,15 @@ def judged(draw: random.Random) -> Rows:
     ]
 
 
-def with_value(rows: Rows, draw: random.Random, role: str, value: object) -> Rows:
-    """The rows with another value in one of them."""
-    draw.choice(rows)[role] = value
+def one_of(rows: Rows, draw: random.Random, role: str, *values: object) -> Rows:
+    """The rows with one of these values in one of them."""
+    draw.choice(rows)[role] = draw.choice(values)
     return rows
 
 
-def missing_label(draw: random.Random) -> Rows:
-    return with_value(labelled(draw), draw, "label", draw.choice(MISSING))
-
-
-def missing_grade(draw: random.Random) -> Rows:
-    return with_value(graded(draw), draw, "score", draw.choice(MISSING))
-
-
-def missing_text(draw: random.Random) -> Rows:
-    return with_value(labelled(draw), draw, "text", draw.choice(("", " ", None)))
-
-
-def alike_labels(draw: random.Random) -> Rows:
-    return labelled(draw, (*draw.choice(ALIKE), "other"))
+def equal_texts(draw: random.Random) -> Rows:
+    rows = labelled(draw)
+    return one_of(rows, draw, "text", rows[0]["text"]) + rows[:1]
 
 
 def columns_of_two_cases(draw: random.Random) -> Rows:
@@ -83,111 +78,69 @@ def columns_of_two_cases(draw: random.Random) -> Rows:
     return [{**row, name: "x y"} for row in labelled(draw)]
 
 
-def not_a_number(draw: random.Random) -> Rows:
-    number = draw.choice(("1_0", "10" * 200, "1e400", "inf", "-Infinity", "1,5", "ten", "0x10"))
-    return with_value(graded(draw), draw, "score", number)
-
-
-def negative_relevance(draw: random.Random) -> Rows:
-    value = draw.choice((-1, -0.5, "-1e-9"))
-    return with_value(judged(draw), draw, "relevance", value)
-
-
-def one_query(draw: random.Random) -> Rows:
-    return judged(draw)[:3]
+def columns_of_other_names(draw: random.Random) -> Rows:
+    return [{"a": row["text"], "b": row["label"]} for row in labelled(draw)]
 
 
 def equal_grades(draw: random.Random) -> Rows:
-    rows = [{"text": text, "score": 3} for text in texts(draw, draw.randrange(40, 60))]
-    return with_value(rows, draw, "score", 4)  # type: ignore[arg-type]
-
-
-def equal_texts(draw: random.Random) -> Rows:
-    rows = labelled(draw)
-    return with_value(rows, draw, "text", rows[0]["text"]) + rows[:1]
-
-
-def a_label_per_text(draw: random.Random) -> Rows:
-    return labelled(draw, texts(draw, 8))[:8]
-
-
-def rare_label(draw: random.Random) -> Rows:
-    return [*labelled(draw), {"text": "a rare text", "label": "rare"}]
+    rows: Rows = [{"text": text, "score": 3} for text in texts(draw, draw.randrange(40, 60))]
+    return one_of(rows, draw, "score", 4)
 
 
 def grades_as_labels(draw: random.Random) -> Rows:
     return [{"text": row["text"], "label": row["score"]} for row in graded(draw)]
 
 
-def several_labels(draw: random.Random) -> Rows:
-    return labelled(draw, ("a;b", "b;c", "a", draw.choice(("c; a", "c;a", "b;a"))))
-
-
-def labels_that_are_objects(draw: random.Random) -> Rows:
-    return labelled(draw, ({"name": "a"}, {"name": "b"}))
-
-
-SEVERAL = {"kind": "multilabel_classification"}
-
-
-def one_label_each(draw: random.Random) -> Rows:
-    return labelled(draw, "abc")
-
-
-def a_label_everywhere(draw: random.Random) -> Rows:
-    return labelled(draw, ("a;b", "a;c", "a"))
-
-
-def rare_among_several(draw: random.Random) -> Rows:
-    return [*labelled(draw, ("a;b", "b;c", "c")), {"text": "a rare text", "label": "a;rare"}]
-
-
-def missing_among_several(draw: random.Random) -> Rows:
-    value = draw.choice(("a;NA", ";", " ; ", "null;b"))
-    return with_value(labelled(draw, ("a;b", "b;c", "c")), draw, "label", value)
-
-
-def alike_among_several(draw: random.Random) -> Rows:
+def alike(draw: random.Random, first: str = "{}", second: str = "{}", *others: str) -> Rows:
     one, other = draw.choice(ALIKE)
-    return labelled(draw, (f"{one};b", f"{other};c", "b;c"))
+    return labelled(draw, (first.format(one), second.format(other), *others))
 
 
-TABLES: Mapping[str, tuple[Callable[[random.Random], Rows], dict[str, str]]] = {
-    "a missing label": (missing_label, {}),
-    "a missing grade": (missing_grade, {}),
-    "a missing text": (missing_text, {}),
-    "labels that differ in their writing": (alike_labels, {}),
-    "columns that differ in case": (columns_of_two_cases, {}),
-    "a grade that is not a number": (not_a_number, {}),
-    "a negative relevance": (negative_relevance, {}),
-    "a single query": (one_query, {}),
-    "almost equal grades": (equal_grades, {}),
-    "equal texts": (equal_texts, {}),
-    "a label per text": (a_label_per_text, {}),
-    "a rare label": (rare_label, {}),
-    "grades as labels": (grades_as_labels, {}),
-    "several labels, unasked": (several_labels, {}),
-    "labels that are objects": (labels_that_are_objects, {}),
-    "several labels: one each": (one_label_each, SEVERAL),
-    "several labels: one on all texts": (a_label_everywhere, SEVERAL),
-    "several labels: a rare one": (rare_among_several, SEVERAL),
-    "several labels: a missing one": (missing_among_several, SEVERAL),
-    "several labels: alike": (alike_among_several, SEVERAL),
+NO_NUMBERS = ("1_0", "10" * 200, "1e400", "inf", "-Infinity", "1,5", "ten", "0x10")
+RARE = {"text": "a rare text", "label": "rare"}
+TABLES: Mapping[str, Callable[[random.Random], Rows]] = {
+    "a missing label": lambda draw: one_of(labelled(draw), draw, "label", *MISSING),
+    "a missing grade": lambda draw: one_of(graded(draw), draw, "score", *MISSING),
+    "a missing text": lambda draw: one_of(labelled(draw), draw, "text", "", " ", None),
+    "labels that differ in their writing": lambda draw: alike(draw, "{}", "{}", "other"),
+    "columns that differ in case": columns_of_two_cases,
+    "columns of other names": columns_of_other_names,
+    "a grade that is not a number": lambda draw: one_of(graded(draw), draw, "score", *NO_NUMBERS),
+    "a negative relevance": lambda draw: one_of(judged(draw), draw, "relevance", -1, -0.5, "-1e-9"),
+    "a single query": lambda draw: judged(draw)[:3],
+    "almost equal grades": equal_grades,
+    "equal texts": equal_texts,
+    "a label per text": lambda draw: labelled(draw, texts(draw, 8))[:8],
+    "a rare label": lambda draw: [*labelled(draw), RARE],
+    "grades as labels": grades_as_labels,
+    "several labels, unasked": lambda draw: labelled(
+        draw, ("a;b", "b;c", "a", draw.choice(("c; a", "c;a", "b;a")))
+    ),
+    "labels that are objects": lambda draw: labelled(draw, ({"name": "a"}, {"name": "b"})),
 }
-"""Rows of a table, and the options of the task on it."""
+"""Rows of a table of each class."""
 
-
-def as_tsv(rows: Rows) -> bytes:
-    return as_csv(rows, "\t")
-
-
-def as_semicolons(rows: Rows) -> bytes:
-    return as_csv(rows, ";")
+TABLES_OF_SEVERAL: Mapping[str, Callable[[random.Random], Rows]] = {
+    "several labels: one each": lambda draw: labelled(draw, "abc"),
+    "several labels: one on all texts": lambda draw: labelled(draw, ("a;b", "a;c", "a")),
+    "several labels: a rare one": lambda draw: [
+        *labelled(draw, ("a;b", "b;c", "c")),
+        {**RARE, "label": "a;rare"},
+    ],
+    "several labels: a missing one": lambda draw: one_of(
+        labelled(draw, ("a;b", "b;c", "c")), draw, "label", "a;NA", ";", " ; ", "null;b"
+    ),
+    "several labels: alike": lambda draw: alike(draw, "{};b", "{};c", "b;c"),
+}
+"""Those of tasks with several labels per text."""
 
 
 FORMATS: tuple[tuple[str, Callable[[Rows], bytes]], ...] = (
-    *(("x.csv", as_csv), ("x.csv", as_semicolons), ("x.tsv", as_tsv)),
-    *(("x.jsonl", as_json_lines), ("x.parquet", as_parquet)),
+    ("x.csv", as_csv),
+    ("x.csv", partial(as_csv, separator=";")),
+    ("x.tsv", partial(as_csv, separator="\t")),
+    ("x.jsonl", as_json_lines),
+    ("x.parquet", as_parquet),
 )
 
 
@@ -208,11 +161,6 @@ def utf_16(folder: Path, draw: random.Random) -> object:
     content = as_csv(labelled(draw)).decode().encode(encoding)
     (folder / "x.csv").write_bytes(content)
     return file_task(str(folder / "x.csv"), {}).warnings
-
-
-def unknown_columns(folder: Path, draw: random.Random) -> object:
-    rows = [{"a": row["text"], "b": row["label"]} for row in labelled(draw)]
-    return warnings_of_table(rows, {}, folder, draw)
 
 
 def large_results(folder: Path, draw: random.Random) -> object:
@@ -246,23 +194,21 @@ def changed_model(folder: Path, draw: random.Random) -> object:
             config["num_hidden_layers"] = draw.choice((3, 12))
         case "vocabulary":
             config["vocab_size"] = draw.choice((10, 50_000))
-    files["config.json"] = as_json(config)
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
+    write_files(folder, {**files, "config.json": as_json(config)})
     found, _ = read_model(folder)  # type: ignore[misc]
-    return [place.problem for place in found.locations if place.problem]
+    return [location.problem for location in found.locations if location.problem]
 
 
-def of_table(name: str) -> Callable[[Path, random.Random], object]:
-    make, options = TABLES[name]
-    return lambda folder, draw: warnings_of_table(make(draw), options, folder, draw)
+def of_table(name: str, folder: Path, draw: random.Random) -> object:
+    if name in TABLES:
+        return warnings_of_table(TABLES[name](draw), {}, folder, draw)
+    options = {"kind": "multilabel_classification"}
+    return warnings_of_table(TABLES_OF_SEVERAL[name](draw), options, folder, draw)
 
 
 LISTED: Mapping[str, Callable[[Path, random.Random], object]] = {
-    **{name: of_table(name) for name in TABLES},
+    **{name: partial(of_table, name) for name in (*TABLES, *TABLES_OF_SEVERAL)},
     "text in UTF-16 or UTF-32": utf_16,
-    "columns of other names": unknown_columns,
     "results of more than 64 bits": large_results,
     "a model that is another than it says": changed_model,
 }
