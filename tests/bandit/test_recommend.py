@@ -330,17 +330,6 @@ def test_a_curve_that_saturates_has_stopped_rising_only_later():
     assert early.expected > late.expected
 
 
-def test_a_larger_rise_is_less_probable():
-    chances = [forecast(rising, 6, share=share).probability for share in (0.001, 0.01, 0.1)]
-    assert chances == sorted(chances, reverse=True) and chances[0] > chances[2]
-
-
-def test_steps_go_on_at_the_distance_of_the_checkpoints():
-    found = forecast(rising, 5, gap=250, ahead=4)
-    assert found.steps == (1250, 1500, 1750, 2000)
-    assert found.more_than == 0.01 and found.arm.layer == 2
-
-
 def test_too_few_checkpoints_give_no_forecast():
     assert forecast(rising, 2) is None
     suite = Suite("m", ("step0", "step1", "step2", "main"), (0,), 1)
