@@ -186,8 +186,8 @@ def test_the_mean_score_has_the_weights_of_the_objective(after):
     assert found.default.mean.score == pytest.approx(scores[default])
 
 
-KINDS = dict.fromkeys(("task0", "task1"), "classes") | {"task2": "pairs", "task3": "pairs"}
-KINDS["task4"] = "search"
+OF_TASK = ("classes", "classes", "pairs", "pairs", "search")
+KINDS = {f"task{i}": kind for i, kind in enumerate(OF_TASK)}
 
 
 def test_a_kind_or_a_task_leaves_the_others_without_weight():
