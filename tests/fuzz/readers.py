@@ -9,6 +9,7 @@ import io
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product, starmap
 from pathlib import Path
 from typing import Any
@@ -100,10 +101,6 @@ def as_parquet(rows: list[dict[str, Any]]) -> bytes:
     return buffer.getvalue()
 
 
-def read_config(path: Path) -> object:
-    return config.load(path, ["search.window=1"]).as_dict()
-
-
 CONFIG = {
     "name": "x",
     "models": [
@@ -145,18 +142,6 @@ def read_labelled(path: Path, kind: str = "") -> object:
     return task.texts(), task.warnings
 
 
-def read_several(path: Path) -> object:
-    return read_labelled(path, "multilabel_classification")
-
-
-def read_texts(path: Path) -> object:
-    return file_task(str(path), {}).texts()
-
-
-def read_prompts(path: Path) -> object:
-    return prompts(str(path), 4, 0)
-
-
 def journal_lines() -> list[dict[str, Any]]:
     value = Scored(0.5, 0.1, n=9, encode_seconds=0.1)
     entries = (
@@ -188,10 +173,6 @@ JOURNAL = "\n".join(map(json.dumps, journal_lines())).encode()
 def read_journal(path: Path) -> object:
     found = journal.scan(path)
     return is_finished(found.entries), list(records(found.entries))
-
-
-def read_run_scores(path: Path) -> object:
-    return score_tables.read(path.parent)
 
 
 def read_results(folder: Path) -> object:
@@ -261,16 +242,8 @@ def read_model(folder: Path) -> object:
     return found, shipped.read(Path(found.locations[0].path))
 
 
-ADAPTER = {
-    "peft_type": "LORA",
-    "base_model_name_or_path": "base",
-    "lora_alpha": 16,
-    "r": 4,
-    "alpha_pattern": {"q": 8},
-    "target_modules": ["q"],
-}
-
-
+ADAPTER = {"peft_type": "LORA", "base_model_name_or_path": "base", "lora_alpha": 16, "r": 4}
+ADAPTER |= {"alpha_pattern": {"q": 8}, "target_modules": ["q"]}
 TUNED = "tuned/adapter_config.json", "tuned/adapter_model.safetensors"
 
 
@@ -280,11 +253,8 @@ def read_adapter(folder: Path) -> object:
 
 
 def adapter_files() -> dict[str, bytes]:
-    base = {
-        f"base/{name}": content
-        for name, content in model_files().items()
-        if not any(part in name for part in ("/", "modules", "sentence"))
-    }
+    names = "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"
+    base = {f"base/{name}": model_files()[name] for name in names}
     weights = save({"q.lora_A.weight": np.ones((4, 8), np.float32)})
     return {**base, **dict(zip(TUNED, (as_json(ADAPTER), weights), strict=True))}
 
@@ -368,25 +338,30 @@ def readers(scratch: Path) -> dict[str, Reader]:
     layered = {f"{EXPERIMENT}/STS12.json": as_json(RESULT)}
     layered |= {f"{EXPERIMENT}/model_meta.json": as_json({"experiment_kwargs": {"layer": 3}})}
     prompt_lines = b"".join(b"prompt %d of \xc3\xa9\r\n" % i for i in range(20))
+    several = partial(read_labelled, kind="multilabel_classification")
     zipped = gzip.compress(as_csv(ROWS), mtime=0)
     forged = "journal.jsonl", JOURNAL
     stored = store_files(scratch)
     metadata = tuple(name for name in stored if name.endswith("zarr.json"))
     chunks = tuple(name for name in stored if name not in metadata)
     return {
-        "configuration": of_file(read_config, "x.yaml", yaml.safe_dump(CONFIG).encode()),
+        "configuration": of_file(
+            lambda path: config.load(path, ["search.window=1"]).as_dict(),
+            "x.yaml",
+            yaml.safe_dump(CONFIG).encode(),
+        ),
         "items (CSV)": of_file(read_items, "x.csv", as_csv(TEXTS)),
         "items (JSON Lines)": of_file(read_items, "x.jsonl", as_json_lines(TEXTS)),
-        "texts and labels (CSV)": of_file(read_texts, "x.csv", as_csv(TEXTS)),
+        "texts and labels (CSV)": of_file(read_labelled, "x.csv", as_csv(TEXTS)),
         "texts and labels (JSON Lines)": of_file(read_labelled, "x.jsonl", as_json_lines(TEXTS)),
         "texts and grades (semicolons)": of_file(read_labelled, "x.csv", as_csv(GRADED, ";")),
-        "texts and several labels": of_file(read_several, "x.csv", as_csv(TAGGED)),
-        "texts and several labels (Parquet)": of_file(read_several, "x.parquet", as_parquet(LISTS)),
+        "texts and several labels": of_file(several, "x.csv", as_csv(TAGGED)),
+        "texts and several labels (Parquet)": of_file(several, "x.parquet", as_parquet(LISTS)),
         "pairs (tabs)": of_file(read_labelled, "x.tsv", as_csv(PAIRS, "\t")),
         "queries and documents (JSON Lines)": of_file(
             read_labelled, "x.jsonl", as_json_lines(JUDGED)
         ),
-        "prompts": of_file(read_prompts, "prompts.txt", prompt_lines),
+        "prompts": of_file(lambda path: prompts(str(path), 4, 0), "x.txt", prompt_lines),
         "scores (CSV)": of_file(read_score_table, "x.csv", as_csv(ROWS)),
         "scores (JSON Lines)": of_file(read_score_table, "x.jsonl", as_json_lines(ROWS)),
         "scores (Parquet)": of_file(read_score_table, "x.parquet", as_parquet(ROWS)),
@@ -394,7 +369,9 @@ def readers(scratch: Path) -> dict[str, Reader]:
         "scores (in gzip)": of_file(read_score_table, "x.csv.gz", as_csv(ROWS), pack=gzip.compress),
         "journal": of_file(read_journal, "journal.jsonl", sealed(JOURNAL)),
         "journal (forged)": of_file(read_journal, *forged, pack=sealed),
-        "scores of a run (forged)": of_file(read_run_scores, *forged, pack=sealed),
+        "scores of a run (forged)": of_file(
+            lambda path: score_tables.read(path.parent), *forged, pack=sealed
+        ),
         "store metadata": Reader(read_store, stored, metadata),
         "store chunks": Reader(read_store, stored, chunks),
         "model folder": Reader(read_model, model_files()),
