@@ -30,8 +30,6 @@ CONFIGS = {
     "queries": "queries.jsonl",
     "top_ranked": "top_ranked.jsonl",
 }
-
-
 LANGUAGES = {
     "en": ["eng-Latn"],
     "de": ["deu-Latn"],
@@ -69,9 +67,8 @@ class LocalLanguages(AbsTaskClassification):
 
 class LocalClustering(AbsTaskClustering):
     metadata = about("LocalClustering", "Clustering", "v_measure")
-    max_fraction_of_documents_to_embed = (
-        0.8  # draws texts by the task's own generator, which is a trap
-    )
+    # draws texts by the task's own generator, which is a trap
+    max_fraction_of_documents_to_embed = 0.8
     max_documents_per_cluster = 200
 
 

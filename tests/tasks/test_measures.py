@@ -30,7 +30,7 @@ def naive_mrr(queries: np.ndarray, documents: np.ndarray) -> float:
 
 
 @given(st.integers(0, 2**32), st.integers(4, 30), st.integers(2, 8))
-def test_measures_of_pairs_agree_with_loops_and_libraries(seed: int, n: int, width: int) -> None:
+def test_measures_of_pairs_agree_with_loops_and_libraries(seed, n, width):
     generator = np.random.default_rng(seed)
     first, second = generator.normal(size=(2, n, width))
     labels, grades = np.arange(n) % 2, generator.integers(0, 5, n).astype(float)
@@ -45,7 +45,7 @@ def test_measures_of_pairs_agree_with_loops_and_libraries(seed: int, n: int, wid
 
 
 @given(st.integers(0, 2**32), st.integers(4, 30), st.integers(2, 8))
-def test_measures_of_searches_agree_with_scikit_learn(seed: int, n: int, width: int) -> None:
+def test_measures_of_searches_agree_with_scikit_learn(seed, n, width):
     generator = np.random.default_rng(seed)
     queries, documents = generator.normal(size=(5, width)), generator.normal(size=(n, width))
     gains = generator.integers(0, 3, (5, n)) * (generator.random((5, n)) < 0.4)
@@ -60,7 +60,7 @@ def test_measures_of_searches_agree_with_scikit_learn(seed: int, n: int, width: 
     assert precision == pytest.approx(np.mean(wanted))
 
 
-def test_ties_count_against_the_embeddings() -> None:
+def test_ties_count_against_the_embeddings():
     same, judged = np.ones((10, 3)), [(i, i, 1.0) for i in range(10)]
     assert measures.mean_reciprocal_rank(same, same).value == pytest.approx(0.1)
     assert measures.ndcg(same, same, judged).value == pytest.approx(1 / math.log2(11))
@@ -71,20 +71,20 @@ def test_ties_count_against_the_embeddings() -> None:
 
 
 SIDES = np.tile(np.eye(2), (10, 1))
-PERFECT = {
-    "classification": (["text", "label"], SIDES),
-    "clustering": (["text", "label"], SIDES),
-    "pair_classification": (
+PERFECT = [
+    ("classification", ["text", "label"], SIDES),
+    ("clustering", ["text", "label"], SIDES),
+    (
+        "pair_classification",
         ["first", "second", "label"],
         np.vstack([SIDES, np.tile([0.0, 1.0], (20, 1))]),
     ),
-    "retrieval": (["query", "document"], np.vstack([np.eye(20)] * 2)),
-}
+    ("retrieval", ["query", "document"], np.vstack([np.eye(20)] * 2)),
+]
 
 
-@pytest.mark.parametrize("kind", PERFECT)
-def test_a_perfect_score_has_an_error(kind: str) -> None:
-    columns, vectors = PERFECT[kind]
+@pytest.mark.parametrize(("kind", "columns", "vectors"), PERFECT)
+def test_a_perfect_score_has_an_error(kind, columns, vectors):
     rows = []
     for i in range(20):
         values = {name: f"{name} {i}" for name in columns}
@@ -95,7 +95,7 @@ def test_a_perfect_score_has_an_error(kind: str) -> None:
 
 
 @pytest.mark.parametrize("measure", ["v_measure", "average_precision"])
-def test_the_error_of_a_perfect_score_has_the_size_of_the_spread(measure: str) -> None:
+def test_the_error_of_a_perfect_score_has_the_size_of_the_spread(measure):
     """Where most data sets give one; neither loses 1 / n by one wrong item."""
     scores = []
     for number in range(40):
@@ -114,7 +114,7 @@ def test_the_error_of_a_perfect_score_has_the_size_of_the_spread(measure: str) -
     assert 0.5 < perfect[0].stderr / np.std([score.value for score in scores]) < 2
 
 
-def test_errors_and_paired_errors_have_the_size_of_the_differences_between_draws() -> None:
+def test_errors_and_paired_errors_have_the_size_of_the_differences_between_draws():
     """Over many data sets of one kind, scores of an arm and differences of two arms spread as their
     errors say, within a factor of two.
     """
@@ -134,7 +134,6 @@ def test_errors_and_paired_errors_have_the_size_of_the_differences_between_draws
             "search": [measures.ndcg(second, first + more, judged) for more in noise],
         }
         for name, (one, other) in pairs.items():
-            assert one.outcomes is not None and other.outcomes is not None
             apart = one.outcomes - other.outcomes
             paired = apart.std(ddof=1) / math.sqrt(len(apart))
             row = (one.value, one.stderr, one.value - other.value, paired)

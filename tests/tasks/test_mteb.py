@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
-from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -39,22 +37,23 @@ def noise(task: MtebTask, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(len(task.texts()), 16)).astype(np.float32)
 
 
-def test_a_perfect_score_of_a_result_file_has_an_error_as_one_that_was_computed() -> None:
+def test_a_perfect_score_of_a_result_file_has_an_error_as_one_that_was_computed():
     content = {"scores": {"test": [{"main_score": 1.0}]}}
     score = mteb_results.score(content, "retrieval", 40)
     assert (score.value, score.n) == (1.0, 40) and 0.02 < score.stderr < 0.03
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_scores_are_those_of_a_plain_encoder_and_depend_on_no_earlier_ones(
-    local_mteb: ModuleType, name: str
-) -> None:
+def test_scores_are_those_of_a_plain_encoder_and_depend_on_no_earlier_ones(local_mteb, name):
     task = task_of(local_mteb, name)
-    assert task.kind == KINDS[name]
-    scores = [task.evaluate(noise(task, seed), seed=seed) for seed in (0, 1, 0)]
-    first, other, again = scores
+    assert task.kind == KINDS[name] and task.is_local
+    random.seed(3)
+    np.random.seed(3)
+    before = random.getstate(), copy.deepcopy(np.random.get_state()[1])
+    first, other, again = (task.evaluate(noise(task, seed), seed=seed) for seed in (0, 1, 0))
+    # the global generators are as before
+    assert random.getstate() == before[0] and (np.random.get_state()[1] == before[1]).all()
     assert again == first != other  # a mix-up would show
-    assert first.outcomes is not None and other.outcomes is not None
     assert (first.outcomes == again.outcomes).all()
     assert first.outcomes.shape == other.outcomes.shape
     assert first.outcomes.mean() == pytest.approx(first.value, abs=1e-4)
@@ -64,11 +63,11 @@ def test_scores_are_those_of_a_plain_encoder_and_depend_on_no_earlier_ones(
         vectors = dict(zip(task.texts(), noise(task, seed), strict=True))
         plain = plain_score(getattr(local_mteb, name)(), vectors.__getitem__)
         assert score.value == pytest.approx(plain, abs=1e-6)
+    with pytest.raises(DataError, match=f"mteb:{name}"):
+        task.evaluate(np.zeros((1, 4)), seed=0)
 
 
-def test_a_main_score_that_is_no_mean_over_texts_has_no_outcomes(
-    local_mteb: ModuleType, monkeypatch: Any
-) -> None:
+def test_a_main_score_that_is_no_mean_over_texts_has_no_outcomes(local_mteb, monkeypatch):
     f1 = local_mteb.LocalClassification.metadata.model_copy(update={"main_score": "f1"})
     monkeypatch.setattr(local_mteb.LocalClassification, "metadata", f1)
     load.cache_clear()
@@ -79,41 +78,15 @@ def test_a_main_score_that_is_no_mean_over_texts_has_no_outcomes(
         load.cache_clear()
 
 
-def test_the_global_generators_do_not_change(local_mteb: ModuleType) -> None:
-    task = task_of(local_mteb, "LocalClustering")
-    random.seed(3)
-    np.random.seed(3)
-    before = random.getstate(), copy.deepcopy(np.random.get_state()[1])
-    task.evaluate(noise(task), seed=0)
-    assert random.getstate() == before[0]
-    assert (np.random.get_state()[1] == before[1]).all()
-
-
-def test_texts_are_written_once(local_mteb: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_are_written_once(local_mteb, monkeypatch):
     task = task_of(local_mteb, "LocalSTS")
     texts = task.texts()
-    assert task.is_local and len(set(texts)) == len(texts)
-    with pytest.raises(DataError, match="mteb:LocalSTS"):
-        task.evaluate(np.zeros((1, 4)), seed=0)
+    assert len(set(texts)) == len(texts)
     monkeypatch.setattr("daskmetrics.tasks.mteb_run.import_mteb", None)  # any call would fail
     assert task.texts() == texts
 
 
-def test_other_data_is_another_task(local_mteb: ModuleType) -> None:
-    before = task_of(local_mteb, "LocalPairs").key
-    (file,) = (local_mteb.FOLDER / "LocalPairs").glob("*.parquet")
-    content = file.read_bytes()
-    try:
-        file.write_bytes(content + b"more")
-        assert task_of(local_mteb, "LocalPairs").key != before
-    finally:
-        file.write_bytes(content)
-    assert task_of(local_mteb, "LocalPairs").key == before
-
-
-def test_other_data_in_a_folder_of_the_same_name_is_not_confused(
-    local_mteb: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_data_in_a_folder_of_the_same_name_is_another_task(local_mteb, tmp_path, monkeypatch):
     before = task_of(local_mteb, "LocalRetrieval")
     assert before.evaluate(noise(before), seed=0).n == 40
     local_mteb.write(tmp_path, texts=60)
@@ -123,6 +96,9 @@ def test_other_data_in_a_folder_of_the_same_name_is_not_confused(
     monkeypatch.setattr(local_mteb.LocalRetrieval, "metadata", elsewhere)
     after = task_of(local_mteb, "LocalRetrieval")
     assert after.key != before.key and after.evaluate(noise(after), seed=0).n == 30
+    corpus = tmp_path / "LocalRetrieval" / "corpus.jsonl"
+    corpus.write_bytes(corpus.read_bytes() + b"\n")
+    assert task_of(local_mteb, "LocalRetrieval").key != after.key
 
 
 @pytest.mark.parametrize(
@@ -133,9 +109,7 @@ def test_other_data_in_a_folder_of_the_same_name_is_not_confused(
         ("nowhere:Task", "cannot be imported"),
     ],
 )
-def test_missing_data_and_an_unknown_task_are_an_error(
-    session_cache: Path, name: str, message: str
-) -> None:
+def test_missing_data_and_an_unknown_task_are_an_error(session_cache, name, message):
     pytest.importorskip("mteb", reason="needs the extra 'mteb'")
     with pytest.raises(ConfigError, match=message):
         MtebTask(name).texts()
@@ -150,9 +124,7 @@ def test_missing_data_and_an_unknown_task_are_an_error(
         ("(subsets=de-en, split=test+validation)", ["validation", "test"], ["de-en"]),
     ],
 )
-def test_texts_and_scores_are_those_of_the_chosen_subsets(
-    local_mteb: ModuleType, options: str, splits: list[str], subsets: list[str]
-) -> None:
+def test_texts_and_scores_are_those_of_the_chosen_subsets(local_mteb, options, splits, subsets):
     task = task_of(local_mteb, "LocalLanguages", options)
     assert task.name.startswith("mteb:LocalLanguages") and task.name.endswith(")") == bool(options)
     folder = local_mteb.FOLDER / "LocalLanguages"

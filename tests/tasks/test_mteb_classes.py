@@ -7,7 +7,6 @@ from __future__ import annotations
 import zlib
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,7 +47,7 @@ OTHERS = {
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def cache(tmp_path, monkeypatch):
     pytest.importorskip("mteb", reason="needs the extra 'mteb'")
     monkeypatch.setenv("DASKMETRICS_CACHE", str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -59,7 +58,7 @@ def vector(text: str, seed: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_task_of_texts_scores_as_by_the_plain_benchmark(name: str) -> None:
+def test_a_task_of_texts_scores_as_by_the_plain_benchmark(name):
     task = mteb_task(f"{MOCKS}.{name}", {})
     module, _, class_name = name.partition(":")
     for seed in range(2):
@@ -74,6 +73,6 @@ def test_a_task_of_texts_scores_as_by_the_plain_benchmark(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_a_task_of_more_than_texts_is_refused_with_the_reason(name: str) -> None:
+def test_a_task_of_more_than_texts_is_refused_with_the_reason(name):
     with pytest.raises(ConfigError, match=f"has .*{OTHERS[name]}.* to embed; only tasks of texts"):
         mteb_task(f"{MOCKS}.{name}", {}).texts()

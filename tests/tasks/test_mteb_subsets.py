@@ -15,11 +15,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.tasks import mteb as mteb_tasks
 from daskmetrics.tasks import mteb_run as subsets
 from daskmetrics.tasks import resolve
 from daskmetrics.tasks.mteb import LAYER_BY_LAYER, MtebTask
-from daskmetrics.tasks.mteb_run import Declaration, Selection, declared
+from daskmetrics.tasks.mteb_run import Declaration, declared
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error:::daskmetrics")  # the benchmark's own
 DATA = os.environ.get("DASKMETRICS_PUBLISHED_DATA")
@@ -32,7 +31,7 @@ WORLD = {
 
 
 @pytest.fixture(autouse=True)
-def benchmark() -> None:
+def benchmark():
     pytest.importorskip("mteb", reason="needs the extra 'mteb'")
 
 
@@ -41,16 +40,12 @@ def benchmark() -> None:
     [
         ("split=tset", r"Unknown split of 'mteb:STS17' 'tset'. Did you mean 'test'"),
         ("subsets=en-fr", r"Unknown subset of 'mteb:STS17' 'en-fr'.*en-en"),
-        ("languages=english", r"no chosen subset that is only in english.*en-en \(eng-Latn\)"),
         ("languages=nld", r"no chosen subset that is only in nld.*nl-en \(nld-Latn\+eng-Latn\)"),
         ("subsets=en-en, languages=kor", "no chosen subset that is only in kor.*en-en"),
-        (
-            "language=eng",
-            r"Unknown option of a task of the benchmark 'language'. Did you mean 'languages'",
-        ),
+        ("language=eng", r"of a task of the benchmark 'language'. Did you mean 'languages'"),
     ],
 )
-def test_what_a_task_does_not_have_is_refused_with_what_it_has(options: str, message: str) -> None:
+def test_what_a_task_does_not_have_is_refused_with_what_it_has(options, message):
     with pytest.raises(ConfigError, match=message):
         resolve([f"mteb:STS17({options})"])
 
@@ -60,31 +55,24 @@ def test_what_a_task_does_not_have_is_refused_with_what_it_has(options: str, mes
     st.sets(st.sampled_from(["validation", "test"]), min_size=1),
     st.sets(st.sampled_from(["eng", "deu-Latn"]), min_size=1),
 )
-def test_only_what_is_asked_is_selected_in_the_order_of_the_task(
-    names: set[str], splits: set[str], languages: set[str]
-) -> None:
+def test_only_what_is_asked_is_selected_in_the_order_of_the_task(names, splits, languages):
     world = Declaration(WORLD, ("validation", "test"))
-    named = {"split": sorted(splits), "subsets": sorted(names)}
-    chosen = Selection(
-        tuple(split for split in world.splits if split in splits),
-        tuple(subset for subset in WORLD if subset in names),
-    )
-    assert world.select("t", named) == chosen
     asked = {language[:3] for language in languages}
     spoken = [s for s, codes in WORLD.items() if {code[:3] for code in codes} <= asked]
     assert world.select("t", {"languages": sorted(languages)}).subsets == tuple(spoken)
+    named = {"split": sorted(splits), "subsets": sorted(names)}
+    chosen = world.select("t", named)
+    assert chosen.splits == tuple(split for split in world.splits if split in splits)
+    assert chosen.subsets == tuple(subset for subset in WORLD if subset in names)
     if both := [subset for subset in spoken if subset in names]:
         chosen = world.select("t", {**named, "languages": sorted(languages)})
         assert chosen.subsets == tuple(both)
 
 
-MASSIVE = ["af", "de", "en", "fr", "zh-CN"]
-
-
 @given(
     st.lists(
         st.tuples(
-            st.sets(st.sampled_from(MASSIVE), min_size=1),
+            st.sets(st.sampled_from(["af", "de", "en", "fr", "zh-CN"]), min_size=1),
             st.sets(st.sampled_from(["test", "validation"])),
         ),
         min_size=1,
@@ -92,20 +80,20 @@ MASSIVE = ["af", "de", "en", "fr", "zh-CN"]
     )
 )
 @example(variants=[({"af"}, set()), ({"af"}, {"test"})])
-def test_tasks_of_one_run_differ_in_name_and_in_key(
-    variants: list[tuple[set[str], set[str]]],
-) -> None:
-    names = []
-    for each, splits in variants:
+def test_tasks_of_one_run_differ_in_name_and_in_key(variants):
+    names = ["mteb:MassiveIntentClassification"]
+    for languages, splits in variants:
         split = f", split={'+'.join(sorted(splits))}" if splits else ""
-        names.append(f"mteb:MassiveIntentClassification(subsets={'+'.join(sorted(each))}{split})")
-    tasks = resolve([*names, "mteb:MassiveIntentClassification"])
+        names.append(f"{names[0]}(subsets={'+'.join(sorted(languages))}{split})")
+    tasks = resolve(names)
     assert len({task.name for task in tasks}) == len({task.key for task in tasks}) == len(tasks)
-    wanted = {(frozenset(each), frozenset(splits or {"test"})) for each, splits in variants}
+    wanted = {
+        (frozenset(languages), frozenset(splits or {"test"})) for languages, splits in variants
+    }
     assert len(tasks) == len(wanted | {(frozenset(["en"]), frozenset(["test"]))})
 
 
-def test_resolving_tasks_and_choosing_subsets_imports_no_heavy_library() -> None:
+def test_resolving_tasks_and_choosing_subsets_imports_no_heavy_library():
     code = """
 import sys
 from daskmetrics.tasks import resolve
@@ -118,7 +106,7 @@ assert not {"torch", "sklearn", "mteb", "dask", "transformers"} & set(sys.module
 
 
 @pytest.mark.filterwarnings("ignore:The task")  # that some are in beta
-def test_the_default_subsets_are_those_that_mteb_selects() -> None:
+def test_the_default_subsets_are_those_that_mteb_selects():
     import mteb
     from mteb.get_tasks import _TASKS_REGISTRY
 
@@ -136,9 +124,7 @@ def test_the_default_subsets_are_those_that_mteb_selects() -> None:
         assert MtebTask(name).selection == declaration.select(name, {})
 
 
-def test_mteb_is_asked_once_and_an_error_names_how_to_see_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mteb_is_asked_once_and_an_error_names_how_to_see_it(tmp_path, monkeypatch):
     monkeypatch.setenv("DASKMETRICS_CACHE", str(tmp_path))
     subsets._declarations.cache_clear()
     monkeypatch.setattr(sys, "executable", "false")
@@ -153,41 +139,25 @@ def test_mteb_is_asked_once_and_an_error_names_how_to_see_it(
         subsets._declarations.cache_clear()
 
 
-def test_the_sizes_are_those_of_the_selection() -> None:
+def test_the_sizes_are_those_of_the_selection():
     sizes = [MtebTask(name).statistics for name in LAYER_BY_LAYER]
     assert 1_390_000 < sum(size.texts for size in sizes if size) < 1_420_000
-    names = ["MassiveIntentClassification", "STS17(subsets=en-en+ko-ko)", "STS17"]
-    tasks = resolve([f"mteb:{name}" for name in names])
-    massive, two, one = (task.statistics for task in tasks)  # type: ignore[attr-defined]
-    assert massive.texts == pytest.approx(2_970 + 3_450, rel=0.01)
-    assert two.texts > one.texts == 500
+    (two,) = resolve(["mteb:STS17(subsets=en-en+ko-ko)"])
+    assert two.statistics.texts > MtebTask("STS17").statistics.texts == 500
+    MtebTask("SynPerTextToneClassification").statistics  # noqa: B018 - its file has other fields
     assert MtebTask("NoSuchTask").statistics is None
-
-
-def test_every_listed_size_can_be_read() -> None:
-    folder = subsets.package()
-    assert folder is not None
-    files = sorted((folder / "descriptive_stats").glob("*/*.json"))
-    (tone,) = folder.glob("descriptive_stats/*/SynPerTextToneClassification.json")
-    for file in [*files[::10], tone]:
-        declaration = declared(file.stem)
-        if declaration is None:
-            continue
-        selection = declaration.select(file.stem, {})
-        size = mteb_tasks._read_statistics(file, file.stem, selection)
-        assert size is None or size.texts >= 0
 
 
 @pytest.mark.shared
 @pytest.mark.skipif(
     not DATA, reason="set DASKMETRICS_PUBLISHED_DATA to the folder of published_scores.csv.gz"
 )
-def test_the_preset_is_what_the_paper_published() -> None:
+def test_the_preset_is_what_the_paper_published():
     published = pd.read_csv(Path(str(DATA)) / "published_scores.csv.gz")
-    tasks = {task.benchmark_name: task for task in resolve(["preset:layer-by-layer-32"])}  # type: ignore[attr-defined]
+    tasks = {task.benchmark_name: task for task in resolve(["preset:layer-by-layer-32"])}
     assert tasks.keys() == set(published["task"])
     for name, rows in published.groupby("task"):
-        selection = tasks[name].selection  # type: ignore[attr-defined]
+        selection = tasks[name].selection
         count = len(selection.subsets)
         assert (*set(rows["split"]),) == selection.splits
         # files of STS17 have eight subsets with English in them; its score is that of the only one

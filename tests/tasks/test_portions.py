@@ -102,41 +102,25 @@ def test_the_two_parts_average_to_the_whole_where_a_score_is_a_mean_over_items(b
         for task in candidates
     )
     assert whole.n == searched.n + fresh.n > 200
-    assert whole.value * whole.n == pytest.approx(
-        searched.value * searched.n + fresh.value * fresh.n
-    )
-
-
-def test_parts_are_other_tasks_of_the_same_name(built_in):
-    for name in built_in[0]:
-        whole, searched, fresh = (tasks[name] for tasks in built_in)
-        assert len({whole.key, searched.key, fresh.key}) == 3
-        assert whole.name == searched.name == fresh.name
-        assert len(fresh.roles()) == len(fresh.texts())
-
-
-def test_own_texts_are_divided(tmp_path):
-    path = tmp_path / "own.csv"
-    path.write_text("text,label\n" + "".join(f"a text {i},{'ab'[i % 2]}\n" for i in range(40)))
-    (whole,) = resolve([f"file:{path}"])
-    (searched,), (fresh,) = divide([whole], 0.25)
-    assert (len(searched.texts()), len(fresh.texts()), fresh.examples().fitted) == (30, 40, 30)
-    assert len({whole.key, searched.key, fresh.key, divide([whole], 0.5)[1][0].key}) == 4
+    of_parts = searched.value * searched.n + fresh.value * fresh.n
+    assert whole.value * whole.n == pytest.approx(of_parts)
+    assert len({task.key for task in candidates}) == 3
+    assert len({task.name for task in candidates}) == 1
 
 
 @pytest.mark.parametrize(
-    ("tasks", "message"),
+    ("task", "message"),
     [
-        (["mteb:STS12", "stdlib:word"], "'mteb:STS12' cannot be divided.*remove 'search.confirm'"),
-        (["file:few.csv"], "only 6 items of 20 would be kept back, at least 10 are needed"),
+        ("mteb:STS12", "'mteb:STS12' cannot be divided.*remove 'search.confirm'"),
+        ("file:few.csv", "only 6 items of 20 would be kept back, at least 10 are needed"),
     ],
 )
-def test_a_task_that_cannot_be_divided_is_refused(tmp_path, monkeypatch, tasks, message):
+def test_a_task_that_cannot_be_divided_is_refused(tmp_path, monkeypatch, task, message):
     monkeypatch.chdir(tmp_path)
     rows = "".join(f"a text {i},another {i},{i / 7}\n" for i in range(20))
     Path("few.csv").write_text("text1,text2,score\n" + rows)
     with pytest.raises(ConfigError, match=message):
-        divide(resolve(tasks), 0.3)
+        divide(resolve([task]), 0.3)
 
 
 def test_a_look_is_at_a_nested_sixteenth_of_a_large_task():

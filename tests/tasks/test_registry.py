@@ -13,7 +13,7 @@ from daskmetrics.tasks.examples import KINDS
 from daskmetrics.tasks.mteb import MtebTask
 
 
-def test_all_expands_and_each_task_comes_once() -> None:
+def test_all_expands_and_each_task_comes_once():
     assert [task.name for task in resolve(["stdlib:all", "stdlib:order"])] == list(TASKS)
     kinds = [task.kind for task in resolve(["stdlib:kinds"])]
     assert len(set(kinds)) == len(kinds)
@@ -21,15 +21,15 @@ def test_all_expands_and_each_task_comes_once() -> None:
 
 
 @pytest.mark.parametrize("name", ["stdlib:ordre", "mteb:", "preset:other", ""])
-def test_an_unknown_name_lists_the_valid_ones(name: str) -> None:
+def test_an_unknown_name_lists_the_valid_ones(name):
     with pytest.raises(ConfigError, match=r"Unknown task .*stdlib:next_token"):
         resolve([name])
 
 
-def test_an_installed_package_can_offer_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installed_package_can_offer_tasks(monkeypatch):
     entry = EntryPoint("own:task", "tests_own_task:TASK", registry.GROUP)
     module = type(sys)("tests_own_task")
-    module.TASK = TASKS["stdlib:order"]  # type: ignore[attr-defined]
+    module.TASK = TASKS["stdlib:order"]
     monkeypatch.setitem(sys.modules, "tests_own_task", module)
     monkeypatch.setattr(
         registry,
@@ -40,9 +40,7 @@ def test_an_installed_package_can_offer_tasks(monkeypatch: pytest.MonkeyPatch) -
     assert resolve(["own:task"])[0] is TASKS["stdlib:order"]
 
 
-def test_the_error_without_the_benchmark_says_how_to_install_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_error_without_the_benchmark_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "mteb", None)
     task = MtebTask("FinancialPhrasebankClassification")
     assert (task.name, task.kind) == ("mteb:FinancialPhrasebankClassification", "benchmark")
