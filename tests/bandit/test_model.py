@@ -5,7 +5,7 @@ written out over every cell.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import product
 
 import numpy as np
 import pytest
@@ -27,13 +27,12 @@ from daskmetrics.bandit.model import (
     first_max,
     fit_model,
     greatest,
-    is_due,
     pooled,
     readout_distances,
     reward_scale,
 )
 from daskmetrics.bandit.problem import Observations
-from daskmetrics.core.names import Arm, Suite
+from daskmetrics.core.names import Suite
 from tests.bandit.conftest import observe, random_cells
 
 
@@ -58,11 +57,7 @@ def test_a_broken_cell_changes_robust_values_little():
     assert np.abs(after[:-1] - before).max() < 0.6
 
 
-PARTS = (
-    ("", "last", "max"),
-    ("", "mean1-3", "concat1+3"),
-    ("", "256d", "64d", "pca64"),
-)
+PARTS = ("", "last", "max"), ("", "mean1-3", "concat1+3"), ("", "256d", "64d", "pca64")
 NAMES = tuple(",".join(filter(None, parts)) for parts in product(*PARTS))
 
 
@@ -74,35 +69,25 @@ def readouts() -> Problem:
     return Problem(suite.arms(), ("t",), arm_features([suite]), cost, cost)
 
 
-@pytest.fixture(scope="module")
-def covariance(readouts) -> np.ndarray:
+def test_the_covariance_of_arms_is_one_and_a_readout_is_most_like_its_layer(readouts):
     arms = np.arange(len(readouts.arms))
-    return ArmKernel(readouts, *Hyperparameters().of_arms)(arms, arms)
-
-
-def test_the_covariance_of_arms_with_readouts_is_one(covariance):
+    covariance = ArmKernel(readouts, *Hyperparameters().of_arms)(arms, arms)
     values = np.linalg.eigvalsh(covariance)
     assert values.min() > -1e-8 * values.max()
+    index = {(arm.layer, arm.readout): i for i, arm in enumerate(readouts.arms)}
+    of_256 = covariance[index[3, "256d"]]
+    assert of_256[index[3, ""]] > of_256[index[0, "256d"]]
+    assert of_256[index[2, "256d"]] > of_256[index[2, "last,64d"]]
 
 
-def test_distances_are_a_metric_and_zero_for_one_readout_alone():
+def test_distances_are_a_metric_that_grows_with_what_changes_a_vector():
     distance = readout_distances(NAMES)
     assert np.array_equal(distance, distance.T)
     assert (np.diag(distance) == 0).all() and (distance + np.eye(len(NAMES)) > 0).all()
     detour = distance[:, :, None] + distance[None]  # from the first by the second to the third
     assert (distance[:, None] <= detour + 1e-12).all()
-
-
-def test_what_changes_a_vector_less_is_more_alike():
-    distance = readout_distances(["", "256d", "64d", "last", "last,64d"])[0]
-    assert distance[1] < distance[2] < distance[3] < distance[4]
-
-
-def test_a_readout_is_more_like_its_layer_than_like_distant_layers_of_its_own(readouts, covariance):
-    index = {(arm.layer, arm.readout): i for i, arm in enumerate(readouts.arms)}
-    of_256 = covariance[index[3, "256d"]]
-    assert of_256[index[3, ""]] > of_256[index[0, "256d"]]
-    assert of_256[index[2, "256d"]] > of_256[index[2, "last,64d"]]
+    growing = readout_distances(["", "256d", "64d", "last", "last,64d"])[0]
+    assert (np.diff(growing) > 0).all()
 
 
 @pytest.mark.parametrize(("spread", "is_alike"), [(0.001, True), (0.3, False)])
@@ -118,11 +103,9 @@ def test_how_alike_readouts_are_is_learned_from_the_scores(readouts, spread, is_
     assert learned > 1 if is_alike else learned < 1
 
 
-def test_layers_together_lie_between_them():
-    suite = Suite("m", ("a", "b"), (0, 1, 2), 2, ("", "last", "mean0-2"))
-    depth = dict(zip(suite.arms(), arm_features([suite])[:, 1], strict=True))
-    assert depth[Arm("m", "a", 2, "mean0-2")] == 0.5
-    assert depth[Arm("m", "a", 2, "last")] == 1.0
+def computed(problem, *history):
+    """The posterior of these scores, and of pending cells, computed at once."""
+    return IncrementalPosterior(problem).posterior(*history)
 
 
 def dense(model, seen, pending=None):
@@ -175,7 +158,7 @@ def test_it_equals_a_dense_gaussian_process(world, n):
     weights = (1.0, 2.0, 0.5, 1.0, 0.0)
     problem = replace(small.problem, weights=weights, kinds=("a", "b", "a", "", "b"))
     seen = observe(small, random_cells(small, n))
-    posterior = IncrementalPosterior(problem).posterior(seen)
+    posterior = computed(problem, seen)
     mean, covariance, with_cells, cells = dense(fit_model(problem, seen), seen)
     np.testing.assert_allclose(posterior.mean, mean, atol=1e-8)
     np.testing.assert_allclose(posterior.sd, np.sqrt(np.diag(covariance)), atol=1e-8)
@@ -194,25 +177,23 @@ def test_pending_cells_count_as_observed_at_their_expected_value(world):
     seen = observe(small, random_cells(small, 30))
     pending = Observations.of([(1, 2, 0.0, 0.0), (20, 0, 0.0, 0.0)])
     cells = np.column_stack([pending.arm, pending.task])
-    posterior = IncrementalPosterior(small.problem).posterior(seen, cells)
+    posterior = computed(small.problem, seen, cells)
     mean, covariance, *_ = dense(posterior.model, seen, pending)
     np.testing.assert_allclose(posterior.mean, mean, atol=1e-8)
     np.testing.assert_allclose(posterior.sd, np.sqrt(np.diag(covariance)), atol=1e-8)
-    alone = IncrementalPosterior(small.problem).posterior(seen)
-    np.testing.assert_allclose(posterior.mean, alone.mean, atol=1e-8)
-    np.testing.assert_allclose(posterior.without_pending().sd, alone.sd, atol=1e-8)
+    assert_equal(posterior.without_pending(), computed(small.problem, seen))
 
 
 def test_the_choice_of_arms_for_a_task_says_nothing_about_them(world):
     small = world()
     seen = observe(small, random_cells(small, 40))
-    best = int(IncrementalPosterior(small.problem).posterior(seen).mean.argmax())
+    best = int(computed(small.problem, seen).mean.argmax())
     task = min(set(range(5)) - set(seen.task[seen.arm == best].tolist()))
     others = seen.take(seen.task != task)
     low = Observations.of([(best, task, 0.1, 0.01)])  # the only score of this task
     leads = []
     for known in (others, others.append(low)):
-        posterior = IncrementalPosterior(small.problem).posterior(known)
+        posterior = computed(small.problem, known)
         leads.append(posterior.mean[best] - np.delete(posterior.mean, best).max())
     assert leads[1] == pytest.approx(leads[0], abs=0.2 * posterior.sd[best])
 
@@ -237,18 +218,15 @@ def assert_equal(one, other):
 
 @pytest.mark.parametrize("window", [0, 9])
 def test_a_posterior_that_grew_equals_one_computed_at_once(world, window):
-    small = world(revisions=5)
-    outcomes = outcomes_of(small, 90, lost=(3, 20, 41))
-    growing = IncrementalPosterior(small.problem)
-    for n in range(0, len(outcomes) + 1, 3):
+    problem = world(revisions=5).problem
+    outcomes = outcomes_of(world(revisions=5), 90, lost=(3, 20, 41))
+    growing = IncrementalPosterior(problem)
+    # with fewer scores than before it starts again
+    for n in (*range(0, len(outcomes) + 1, 3), 66, 50, 20):
         history = first(outcomes, n, max(n - window, 0))
         grown = growing.posterior(*history)
-        if n % 15 == 0:
-            assert_equal(grown, IncrementalPosterior(small.problem).posterior(*history))
-    # fewer scores than before start again
-    for n in (66, 50, 20):
-        known = outcomes.take(slice(n))
-        assert_equal(growing.posterior(known), IncrementalPosterior(small.problem).posterior(known))
+        if n % 15 == 0 or n in (66, 50, 20):
+            assert_equal(grown, computed(problem, *history))
 
 
 def test_scores_processed_early_leave_no_work_and_change_nothing(world, monkeypatch):
@@ -274,7 +252,6 @@ def test_with_few_scores_the_model_is_estimated_from_all_of_them(world, scores):
     model = fit_model(small.problem, outcomes.take(slice(scores)))
     for n in (1, 7, scores, FEW + 1):
         posterior = growing.posterior(*first(outcomes, n, min(n, scores)))
-    assert len(posterior.rows) == FEW + 1  # the later ones are pending
     assert posterior.model.hyperparameters == model.hyperparameters
     np.testing.assert_allclose(posterior.model.spread, model.spread, rtol=1e-10)
 
@@ -294,33 +271,6 @@ def test_the_spread_of_a_task_that_is_first_scored_late_is_its_own(world, scores
     assert model.spread[4] > 3 * np.median(assumed.spread)
 
 
-def test_the_spread_of_a_late_task_is_estimated_again_when_its_scores_have_doubled(world):
-    small = world(revisions=9)
-    early = [cell for cell in random_cells(small, 200) if cell[1] < 4][: FEW + 10]
-    outcomes = observe(small, [*early, *((arm, 4) for arm in range(0, 30, 2))])
-    growing = IncrementalPosterior(small.problem)
-    counts = [
-        int(growing.posterior(outcomes.take(slice(n))).model.count[4])
-        for n in range(len(early), len(outcomes) + 1)
-    ]
-    assert counts[:7] == [0, 0, 0, 3, 3, 3, 6]
-    assert counts[11:13] == [6, 12] and counts[-1] == 12
-
-
-def test_a_new_basis_is_built_while_the_old_one_is_in_use(world):
-    small = world(revisions=9)
-    outcomes = outcomes_of(small, 2 * REFIT)
-    growing = IncrementalPosterior(small.problem)
-    counts = range(FEW - 3, len(outcomes) + 1)
-    models = [growing.posterior(outcomes.take(slice(n))).model for n in counts]
-    changes = [
-        n for n, (old, new) in zip(counts[1:], pairwise(models), strict=True) if new is not old
-    ]
-    assert is_due(REFIT) and changes[:3] == [FEW - 2, FEW - 1, FEW]
-    (change,) = changes[3:]
-    assert REFIT // ROWS <= change - REFIT < REFIT
-
-
 def test_observations_change_the_hyperparameters(world):
     small = world(seed=1)
     rng = np.random.default_rng(0)
@@ -331,27 +281,20 @@ def test_observations_change_the_hyperparameters(world):
     assert few.task_variance < many.task_variance and few.cell_variance < many.cell_variance
 
 
-def test_beyond_the_limit_arms_are_pooled_with_little_loss(world, monkeypatch):
+def test_beyond_the_limit_rows_are_averages_of_arms_with_little_loss(world, monkeypatch):
     small = world()
     seen = observe(small, random_cells(small, 200))
-    apart = IncrementalPosterior(small.problem).posterior(seen)
+    apart = computed(small.problem, seen)
     monkeypatch.setattr(model_module, "LIMIT", 120)
-    fewer = IncrementalPosterior(small.problem).posterior(seen)
+    fewer = computed(small.problem, seen)
     assert len(apart.rows) == 200 and len(fewer.rows) <= 120
     assert np.corrcoef(apart.mean, fewer.mean)[0, 1] > 0.99
     assert (fewer.sd >= apart.sd - 1e-9).all()  # averaging loses information, and says so
-
-
-def test_a_pooled_row_averages_its_arm_and_the_best_are_kept_beyond_one_row_per_arm(world):
-    small = world(revisions=3)
-    seen = observe(small, np.ndindex(small.scores.shape))
-    model = fit_model(small.problem, seen)
-    rows, values = pooled(model, seen, 24)
-    assert rows.arm.tolist() == list(range(24))
-    np.testing.assert_allclose(rows.mix.sum(axis=1), 1.0)
-    assert np.corrcoef(values, small.scores.mean(axis=1))[0, 1] > 0.99
-    rows, _ = pooled(model, seen, 10)
-    best = np.argsort(-small.scores.mean(axis=1))[:4]
+    # beyond one row per arm the best arms are kept
+    few = world(revisions=3)
+    seen = observe(few, np.ndindex(few.scores.shape))
+    rows, _ = pooled(fit_model(few.problem, seen), seen, 10)
+    best = np.argsort(-few.scores.mean(axis=1))[:4]
     assert len(rows) == 10 and np.isin(best, rows.arm).all()
 
 
@@ -361,19 +304,16 @@ def test_a_long_search_needs_few_rows(world, monkeypatch):
     monkeypatch.setattr(model_module, "REFIT", 0)  # it would come between two of these limits
     outcomes = outcomes_of(small, 200)
     growing = IncrementalPosterior(small.problem)
-    sizes = [len(growing.posterior(outcomes.take(slice(n))).rows) for n in range(40, 201)]
-    assert max(sizes) <= 60 + 60  # and a few while they are pooled
-    whole = IncrementalPosterior(small.problem).posterior(outcomes)
-    np.testing.assert_allclose(growing.posterior(outcomes).mean, whole.mean, atol=1e-8)
+    posteriors = [growing.posterior(outcomes.take(slice(n))) for n in range(40, 201)]
+    # and a few while they are pooled
+    assert max(len(posterior.rows) for posterior in posteriors) <= 60 + 60
+    assert_equal(posteriors[-1], computed(small.problem, outcomes))
 
 
-@pytest.mark.parametrize("n", [0, 1, 4, 7, 9])
-def test_the_greatest_values_are_those_of_a_stable_sort(n):
-    values = np.array([1.0, -np.inf, 3.0, 2.0, 3.0, 2.0, 2.0, -np.inf])
-    assert greatest(values, n).tolist() == sorted(np.argsort(-values, kind="stable")[:n].tolist())
-
-
-def test_near_ties_go_to_the_first():
+def test_ties_go_to_the_first():
     assert first_max(np.array([0.0, 1.0, 1.0 + 1e-13])) == 1
     assert first_max(np.array([0.0, 1.0, 2.0]), np.array([True, True, False])) == 1
-    assert first_max(np.array([0.0, 1.0, 2.0]), np.array([False, False, False])) == 2
+    values = np.array([1.0, -np.inf, 3.0, 2.0, 3.0, 2.0, 2.0, -np.inf])
+    for n in range(8):
+        stable = np.argsort(-values, kind="stable")[:n]
+        assert greatest(values, n).tolist() == sorted(stable)

@@ -50,9 +50,8 @@ def test_a_checkpoint_is_loaded_where_no_free_worker_holds_it():
 
 def test_paying_for_all_cells_costs_the_exhaustive_cost_in_any_order():
     costs = PaidCosts(PROBLEM)
-    cells = list(np.ndindex(PROBLEM.score_cost.shape))
-    for arm, task in np.random.default_rng(0).permutation(cells):
-        costs.charge(arm, task)
+    for cell in np.random.default_rng(0).permutation(list(np.ndindex(PROBLEM.score_cost.shape))):
+        costs.charge(*cell)
     assert costs.spent == pytest.approx(PROBLEM.exhaustive_cost)
     assert not costs.cost().any()
 
@@ -66,18 +65,6 @@ def test_a_worker_keeps_its_checkpoint_and_another_worker_loads_the_next():
     assert workers.assign(6, 1.0) == 1  # it holds this checkpoint
     assert workers.assign(7, 1.0, loads=False) == 0  # of embeddings that exist
     assert workers.held == [5, 6]
-
-
-def test_advancing_ends_the_next_decision():
-    workers = AssumedWorkers(3)
-    workers.assign(0, 5.0)
-    workers.assign(0, 2.0)
-    assert workers.finished == [] and workers.now == 0.0
-    assert workers.advance() and workers.finished == [1] and workers.now == 2.0
-    workers.assign(0, 1.0)
-    assert workers.order == [1, 2, 0]  # it begins at the time of its decision
-    assert workers.advance() and workers.advance() and not workers.advance()
-    assert workers.finished == [1, 2, 0]
 
 
 @given(st.lists(st.floats(0, 100), max_size=40), st.integers(1, 5))
@@ -96,11 +83,9 @@ UNFIT = [
     ({"score_cost": PROBLEM.score_cost[:, :2]}, r"score_cost must have the shape \(48, 5"),
     ({"score_cost": PROBLEM.score_cost * np.nan}, "score_cost must be finite"),
     ({"score_cost": -PROBLEM.score_cost}, "not negative"),
-    ({"features": PROBLEM.features[:, :2]}, r"features must have the shape \(48, 4\)"),
     ({"features": PROBLEM.features + np.inf}, "features must be finite"),
     ({"weights": (0.0,) * 5}, "must not all be 0"),
     ({"default": Checkpoint("large", "step999")}, "has no arm"),
-    ({"load_cost": ONE_LOAD[:3]}, "load_cost must have the shape"),
     ({"load_cost": BY_ARM}, "load_cost must be equal for all layers"),
     ({"tasks": ("task0",) * 5}, "distinct"),
 ]
@@ -119,17 +104,14 @@ def test_the_default_arm_is_the_last_layer_of_a_last_checkpoint_or_of_a_given_on
     assert {str(fixed.arms[arm]) for arm in fixed.default_arms} == {"small@step4/3"}
 
 
-def test_two_suites_differ_in_their_model_columns():
+def test_features_are_training_depth_and_model():
     suites = [Suite("a", ("step0", "step8"), (1,), 2), Suite("b", ("step0", "step2"), (4,), 4)]
     expected = [[0, 0.5, 1, 0], [1, 0.5, 1, 0], [0, 1, 0, 1], [1, 1, 0, 1]]
     np.testing.assert_array_equal(arm_features(suites), expected)
-
-
-def test_observations_do_not_depend_on_their_order():
-    rows = [(2, 0, 0.3, 0.1), (0, 1, 0.2, 0.1), (0, 0, 0.1, 0.1)]
-    one, other = (Observations.of(some).by_cell() for some in (rows, reversed(rows)))
-    assert one.arm.tolist() == other.arm.tolist() == [0, 0, 2]
-    assert one.score.tolist() == other.score.tolist() == [0.1, 0.2, 0.3]
+    of_layers = Suite("m", ("main",), (0, 1, 2), 2, ("last", "mean0-2"))
+    depth = dict(zip(of_layers.arms(), arm_features([of_layers])[:, 1], strict=True))
+    assert depth[Arm("m", "main", 2, "mean0-2")] == 0.5  # between its layers
+    assert depth[Arm("m", "main", 2, "last")] == 1.0
 
 
 @pytest.mark.parametrize("outcome", [(float("nan"), 0.0), (0.5, float("inf")), (0.5, -0.1)])
@@ -140,23 +122,19 @@ def test_a_failure_is_never_a_number(outcome):
 
 @pytest.fixture
 def looking():
-    """A problem with a look at its first task."""
+    """A problem with a look at its first task, which is no part of its exhaustive cost."""
     ones = np.ones((len(PROBLEM.arms), 1))
-    return replace(
+    looking = replace(
         PROBLEM,
         tasks=(*PROBLEM.tasks, "look"),
         encode_cost=np.hstack([PROBLEM.encode_cost, PROBLEM.encode_cost[:, :1] / 16]),
         score_cost=np.hstack([PROBLEM.score_cost, ones]),
         kinds=(*PROBLEM.kind_names, PROBLEM.kind_names[0]),
-        weights=(1.0, 1.0, 1.0, 1.0, 1.0, 0.0),
-        looks=(False, False, False, False, False, True),
+        weights=(1.0,) * 5 + (0.0,),
+        looks=(False,) * 5 + (True,),
     )
-
-
-def test_looks_have_no_weight_and_are_no_part_of_the_exhaustive_cost(looking):
     assert looking.exhaustive_cost == pytest.approx(PROBLEM.exhaustive_cost)
-    with pytest.raises(DataError, match="the weight of a look must be 0"):
-        replace(looking, weights=None)
+    return looking
 
 
 def test_an_arm_with_looks_alone_is_never_recommended(looking):
@@ -190,9 +168,6 @@ def test_arms_with_looks_alone_limit_the_confidence_as_arms_without_scores_do(lo
     assert leader_confidence(state_of(looking, finished), 0.01).within <= 5 / 6
 
 
-# --- tables of known scores
-
-
 def test_models_of_a_table_differ_in_depth_and_revisions():
     rows = [
         ScoreRow(Arm("a", "main", 2), "t", 0.1, kind="pairs"),
@@ -206,15 +181,5 @@ def test_models_of_a_table_differ_in_depth_and_revisions():
     ]
     assert np.isnan(table.seconds).all()
     assert table.kinds == score_table(rows[::-1]).kinds == {"t": "pairs"}
-
-
-def test_fewer_tasks_keep_their_columns(known):
-    some = known.of_tasks(["fair", "expensive"])
-    assert some.tasks == ("expensive", "fair")
-    np.testing.assert_array_equal(some.scores, known.scores[:, [1, 3]])
-    np.testing.assert_array_equal(some.seconds, known.seconds[:, [1, 3]])
-
-
-def test_a_table_without_rows_is_an_error():
     with pytest.raises(DataError, match="no scores"):
         score_table([])

@@ -27,14 +27,10 @@ from daskmetrics.core.names import Arm, Cell, Suite, grid, step_of
 from tests.bandit.conftest import make_world, observe, random_cells, state_of
 
 
-@pytest.fixture(scope="module")
-def posterior():
-    small = make_world()
+def test_probabilities_are_those_of_the_draws(world):
+    small = world()
     seen = observe(small, random_cells(small, 60))
-    return IncrementalPosterior(small.problem).posterior(seen)
-
-
-def test_probabilities_are_those_of_the_draws(posterior):
+    posterior = IncrementalPosterior(small.problem).posterior(seen)
     of_arm = [confidence(posterior, arm, 0.0, 0).best for arm in range(len(posterior.mean))]
     assert sum(of_arm) == pytest.approx(1.0, abs=0.05)
     leader = int(posterior.mean.argmax())
@@ -210,47 +206,38 @@ def test_unknown_names_are_refused(objective, weights, message):
         task_weights(KINDS, objective, weights)
 
 
-def champions_of(after, world):
-    """The champions where every cell is known."""
-    return champions(after(world, list(np.ndindex(world.scores.shape))), KINDS)
-
-
-def test_every_kind_has_its_own_best_arm(world, after):
+@pytest.mark.parametrize("objective", ["all", "pairs"])
+def test_every_kind_has_its_own_best_arm_also_one_without_weight(world, after, objective):
     small = world(revisions=3)
     scores = small.scores.copy()
     scores[3, :2] += 1.0
     scores[7, 2:4] += 1.0
     scores[11, 4] += 1.0
-    found = champions_of(after, replace(small, scores=scores))
-    best = [(champion.kind, small.problem.arm_index[champion.arm]) for champion in found]
+    problem = replace(small.problem, weights=tuple(task_weights(KINDS, objective)))
+    cells = list(np.ndindex(scores.shape))
+    found = champions(after(replace(small, problem=problem, scores=scores), cells), KINDS)
+    best = [(champion.kind, problem.arm_index[champion.arm]) for champion in found]
     assert best == [("classes", 3), ("pairs", 7), ("search", 11)]
     assert all(champion.probability_best > 0.9 for champion in found)
     assert [champion.scored for champion in found] == [2, 2, 1]
     assert found[0].score == pytest.approx(scores[3, :2].mean())
-    # also a kind without weight
-    weights = tuple(task_weights(KINDS, "pairs"))
-    weighed = replace(small, problem=replace(small.problem, weights=weights))
-    found = champions_of(after, weighed)
-    assert [champion.kind for champion in found] == ["classes", "pairs", "search"]
-    one_kind = dict.fromkeys(KINDS, "same")
-    assert champions(after(small, [(0, 0)]), one_kind) == ()
+    assert champions(after(small, [(0, 0)]), dict.fromkeys(KINDS, "same")) == ()
 
 
-def test_the_best_arm_of_a_kind_was_scored_on_it_if_any_arm_was(world, after):
+@pytest.mark.parametrize("scored", [(0, 10, 20), ()])
+def test_the_best_arm_of_a_kind_was_scored_on_it_if_any_arm_was(world, after, scored):
     """Without a score on the kind's own task, the scores on other tasks decide: the tasks share one
     posterior.
     """
     small = world(revisions=3)
     tried = [(arm, task) for arm in range(len(small.scores)) for task in range(4)]
-    tried += [(0, 4), (10, 4), (20, 4)]
-    (*_, search) = champions(after(small, tried), KINDS)
-    assert search.kind == "search" and search.scored == 1
-    best = max((0, 10, 20), key=lambda arm: small.scores[arm, 4])
-    assert small.problem.arm_index[search.arm] == best
-    (*_, search) = champions(after(small, tried[:-3]), KINDS)
-    assert search.scored == 0 and search.score is None
-    good = np.argsort(-small.scores[:, 4])[:8]
-    assert small.problem.arm_index[search.arm] in good
+    (*_, search) = champions(after(small, [*tried, *((arm, 4) for arm in scored)]), KINDS)
+    good = scored or np.argsort(-small.scores[:, 4])[:8]
+    best = small.problem.arm_index[search.arm]
+    assert best in good and search.kind == "search"
+    assert search.scored == bool(scored) == (search.score is not None)
+    if scored:
+        assert best == max(scored, key=lambda arm: small.scores[arm, 4])
 
 
 def test_a_search_for_one_kind_finds_its_best_arm_and_confirms_no_other_task(world):
@@ -269,16 +256,6 @@ def test_a_search_for_one_kind_finds_its_best_arm_and_confirms_no_other_task(wor
     assert confirmed <= {"task2", "task3"}
 
 
-@pytest.mark.parametrize(("weight", "is_best"), [(0.0, False), (50.0, True)])
-def test_weights_decide_which_arm_is_best(after, weight, is_best):
-    noisy = with_noise(0)
-    noisy.scores[5] = noisy.scores.min()
-    noisy.scores[5, 2] = noisy.scores.max() + 0.1
-    problem = replace(noisy.problem, weights=(1.0, 1.0, weight))
-    found = recommend(after(replace(noisy, problem=problem), EVERY_CELL), 1.0, 1.0)
-    assert (problem.arm_index[found.arm] == 5) == is_best
-
-
 def test_a_robust_reward_leads_a_search_to_the_best_arm(world):
     small = world(seed=3, reward="robust")
     found = simulate(small.problem, small.table, policy_named("race"), budget=0.4, seed=0)
@@ -289,10 +266,10 @@ def test_a_robust_reward_leads_a_search_to_the_best_arm(world):
 TASKS = {"s": 1.0, "t": 1.0}
 
 
-def forecast(curve, count, seed=0, gap=100, **options):
-    """Scores of four layers at every ``gap`` steps, of which half are known, with errors of 0.01."""
-    rng = np.random.default_rng(seed)
-    suite = Suite("m", tuple(f"step{gap * i}" for i in range(count)), (0, 1, 2, 3), 3)
+def forecast(curve, count, **options):
+    """Scores of four layers at every 100 steps, of which half are known, with errors of 0.01."""
+    rng = np.random.default_rng(0)
+    suite = Suite("m", tuple(f"step{100 * i}" for i in range(count)), (0, 1, 2, 3), 3)
     scores = {}
     for arm in suite.arms():
         for number, task in enumerate(TASKS):
@@ -305,45 +282,39 @@ def forecast(curve, count, seed=0, gap=100, **options):
     return rise_forecast([suite], scores, best, tasks=TASKS, kinds=kinds, **options)
 
 
-def rising(step):
-    return 0.3 + 4e-4 * step
+CURVES = {
+    "rising": lambda step: 0.3 + 4e-4 * step,
+    "flat": lambda step: 0.6,
+    "falling": lambda step: 0.7 - 3e-4 * step,
+    "saturated": lambda step: 0.7 - 0.4 * np.exp(-step / 100),
+}
 
 
-def saturated(step):
-    return 0.7 - 0.4 * np.exp(-step / 100)
+@pytest.mark.parametrize(
+    ("curve", "count", "low", "high"),
+    [
+        ("rising", 10, 0.7, 1),
+        ("flat", 10, 0, 0.1),
+        ("falling", 10, 0, 0.01),
+        ("saturated", 4, 0.4, 1),
+        ("saturated", 16, 0, 0.2),
+    ],
+)
+def test_a_score_that_rises_is_told_from_one_that_does_not(curve, count, low, high):
+    assert low <= forecast(CURVES[curve], count).probability <= high
 
 
-def falling(step):
-    return 0.7 - 3e-4 * step
-
-
-def test_a_score_that_rises_is_told_from_one_that_does_not():
-    up, flat, down = (
-        forecast(curve, 10).probability for curve in (rising, lambda step: 0.6, falling)
-    )
-    assert up > 0.7 and flat < 0.1 and down < 0.01
-
-
-def test_a_curve_that_saturates_has_stopped_rising_only_later():
-    early, late = forecast(saturated, 4), forecast(saturated, 16)
-    assert early.probability > 0.4 and late.probability < 0.2
-    assert early.expected > late.expected
-
-
-def test_too_few_checkpoints_give_no_forecast():
-    assert forecast(rising, 2) is None
+def test_too_few_checkpoints_or_steps_give_no_forecast_and_any_reward_gives_one():
+    assert forecast(CURVES["rising"], 2) is None
     suite = Suite("m", ("step0", "step1", "step2", "main"), (0,), 1)
     scores = {Cell(arm, "s"): Outcome(0.5, 0.01) for arm in suite.arms()}
     given = {"tasks": {"s": 1.0}, "kinds": {"s": "s"}}
     assert rise_forecast([suite], scores, Arm("m", "main", 0), **given) is None  # it has no step
     assert rise_forecast([suite], scores, Arm("m", "step1", 0), **given) is not None
+    assert 0.3 < forecast(CURVES["rising"], 8, reward="robust").probability <= 1
 
 
-@pytest.mark.parametrize("curve", [rising, saturated, falling])
+@pytest.mark.parametrize("curve", ["rising", "falling", "saturated"])
 def test_one_future_checkpoint_has_a_normal_rise_whose_median_is_its_mean(curve):
-    found = forecast(curve, 8, ahead=1, share=1e-9)
+    found = forecast(CURVES[curve], 8, ahead=1, share=1e-9)
     assert (found.probability > 0.5) == (found.expected > 0)
-
-
-def test_a_robust_reward_gives_a_probability():
-    assert 0.3 < forecast(rising, 8, reward="robust").probability <= 1

@@ -86,7 +86,7 @@ class SmoothSearch:
 
 
 @pytest.fixture(scope="module")
-def smooth_searches() -> list[SmoothSearch]:
+def smooth_searches():
     result = []
     for seed in SEEDS:
         problem = make_problem(seed)
@@ -105,24 +105,24 @@ def smooth_searches() -> list[SmoothSearch]:
     return result
 
 
-def test_a_smooth_peak_is_found_and_said_to_be_found(smooth_searches) -> None:
+def test_a_smooth_peak_is_found_and_said_to_be_found(smooth_searches):
     assert sum(found.loss > 0.01 for found in smooth_searches) <= 1
     assert max(found.stated for found in smooth_searches) > 0.9
 
 
-def test_no_high_confidence_before_a_rival_was_seen_on_every_kind(smooth_searches) -> None:
+def test_no_high_confidence_before_a_rival_was_seen_on_every_kind(smooth_searches):
     for found in smooth_searches:
         assert found.early and max(found.early) <= 0.85
 
 
-def test_arms_whose_order_was_shuffled_are_never_called_certain_when_they_are_wrong() -> None:
+def test_arms_whose_order_was_shuffled_are_never_called_certain_when_they_are_wrong():
     def shuffled(rng: np.random.Generator, features: Floats) -> Floats:
         return np.asarray(smooth(rng, features)[rng.permutation(len(features))])
 
     assert not wrong(searches(shuffled, 0.2), stated=0.9)
 
 
-def test_an_expensive_task_that_varies_ten_times_more_is_seen_before_a_search_is_sure() -> None:
+def test_an_expensive_task_that_varies_ten_times_more_is_seen_before_a_search_is_sure():
     sure = []
     for seed in range(6):
         problem, rng = make_problem(seed), np.random.default_rng(seed)
@@ -141,7 +141,7 @@ def test_an_expensive_task_that_varies_ten_times_more_is_seen_before_a_search_is
     assert sure and np.mean(sure) > 0.8
 
 
-def test_equal_arms_are_within_the_margin_and_none_is_the_best() -> None:
+def test_equal_arms_are_within_the_margin_and_none_is_the_best():
     problem = make_problem(0)
     scores = np.tile(np.linspace(0.3, 0.7, len(KINDS)), (len(problem.arms), 1))
     found = search(problem, scores, 0, 0.3)
@@ -150,7 +150,7 @@ def test_equal_arms_are_within_the_margin_and_none_is_the_best() -> None:
     assert len(found.credible) > len(problem.arms) / 2
 
 
-def test_a_needle_without_neighbours_is_not_excluded_with_near_certainty() -> None:
+def test_a_needle_without_neighbours_is_not_excluded_with_near_certainty():
     def needle(rng: np.random.Generator, features: Floats) -> Floats:
         scores = 0.5 + rng.normal(scale=0.002, size=(len(features), len(KINDS)))
         scores[rng.integers(len(features))] += 0.1
@@ -159,7 +159,7 @@ def test_a_needle_without_neighbours_is_not_excluded_with_near_certainty() -> No
     assert not wrong(searches(needle, 0.15), stated=0.99)
 
 
-def test_noise_that_is_not_told_is_estimated(smooth_searches) -> None:
+def test_noise_that_is_not_told_is_estimated(smooth_searches):
     # as the differences between arms
     results = searches(smooth, 0.3, noise=0.02) + searches(smooth, 0.3, noise=0.04)
     assert wrong(results, stated=0.9) <= 0.2 * len(results)  # of 32 with other seeds 0.12
@@ -167,7 +167,7 @@ def test_noise_that_is_not_told_is_estimated(smooth_searches) -> None:
     assert np.mean([stated for _, stated in results]) < np.mean(quiet)
 
 
-def test_independent_winners_of_each_task_are_not_called_certain_on_a_few() -> None:
+def test_independent_winners_of_each_task_are_not_called_certain_on_a_few():
     def independent(rng: np.random.Generator, features: Floats) -> Floats:
         return np.asarray(0.5 + 0.05 * rng.standard_normal((len(features), len(KINDS))))
 
