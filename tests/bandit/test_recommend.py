@@ -45,9 +45,8 @@ def test_probabilities_are_those_of_the_draws(world):
 
 
 def test_two_scores_do_not_give_high_confidence(world):
-    small = world()
     seen = Observations.of([(0, 0, 0.500, 0.0), (9, 0, 0.501, 0.0)])
-    posterior = IncrementalPosterior(small.problem).posterior(seen)
+    posterior = IncrementalPosterior(world().problem).posterior(seen)
     leader = int(posterior.mean.argmax())
     margin = margin_of(posterior, leader, seen, 0.01)
     assert margin > 4 * posterior.sd.max()
@@ -60,11 +59,10 @@ def test_the_margin_is_a_share_of_the_mean_score(world, reward):
     seen = observe(small, random_cells(small, 200))
     posterior = IncrementalPosterior(small.problem).posterior(seen)
     leader = int(posterior.mean.argmax())
-    margin = margin_of(posterior, leader, seen, 0.01)
-    raw = 0.01 * small.scores[leader].mean()
     mad = 1.4826 * np.median(np.abs(small.scores - np.median(small.scores, axis=0)), axis=0)
     unit = 1.0 if reward == "mean" else np.median(mad)
-    assert margin == pytest.approx(raw / unit, rel=0.3)
+    expected = 0.01 * small.scores[leader].mean() / unit
+    assert margin_of(posterior, leader, seen, 0.01) == pytest.approx(expected, rel=0.3)
 
 
 def with_noise(seed, reward="mean"):
@@ -160,26 +158,22 @@ def test_a_rival_that_the_scores_of_other_kinds_exclude_must_be_scored_on_every_
     assert leader_confidence(state, 0.001).within == 0.85
 
 
-def test_an_arm_with_a_failed_cell_has_not_all_scores(after):
+def test_the_mean_score_has_the_weights_of_the_objective_and_counts_no_failed_arm(after):
     noisy = with_noise(0)
-    best = int(noisy.scores.mean(axis=1).argmax())
-    state = after(noisy, EVERY_CELL)
-    finished = state.finished
-    finished.score[(finished.arm == best) & (finished.task == 1)] = np.nan
-    assert not state.scored[best] and state.scored.sum() == 11
+    problem = replace(noisy.problem, weights=(2.0, 1.0, 0.0))
+    state = after(replace(noisy, problem=problem), EVERY_CELL)
     found = recommend(state, 1.0, 1.0)
-    assert found.confirmed and found.arm != state.problem.arms[best]
-
-
-def test_the_mean_score_has_the_weights_of_the_objective(after):
-    noisy = with_noise(0)
-    weighted = replace(noisy, problem=replace(noisy.problem, weights=(2.0, 1.0, 0.0)))
-    found = recommend(after(weighted, EVERY_CELL), 1.0, 1.0)
     scores = noisy.scores @ [2 / 3, 1 / 3, 0]
+    best = problem.arm_index[found.arm]
     assert found.best.mean.score == pytest.approx(scores.max()) == found.best.measured
     assert found.best.mean.stderr == pytest.approx(0.005 * np.hypot(2 / 3, 1 / 3))
-    default = noisy.problem.default_arms[noisy.problem.arm_index[found.arm]]
-    assert found.default.mean.score == pytest.approx(scores[default])
+    assert found.default.mean.score == pytest.approx(scores[problem.default_arms[best]])
+    state = after(noisy, EVERY_CELL)
+    best = int(noisy.scores.mean(axis=1).argmax())
+    state.finished.score[(state.finished.arm == best) & (state.finished.task == 1)] = np.nan
+    assert not state.scored[best] and state.scored.sum() == 11
+    found = recommend(state, 1.0, 1.0)
+    assert found.confirmed and found.arm != noisy.problem.arms[best]
 
 
 OF_TASK = ("classes", "classes", "pairs", "pairs", "search")

@@ -30,14 +30,9 @@ def run(tmp_path):
 
     def run(*words: object) -> str:
         environment = {"PYTHONPATH": str(ROOT), "DASKMETRICS_CACHE": str(tmp_path / "cache")}
-        done = subprocess.run(
-            [sys.executable, *map(str, words)],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            timeout=580,
-            env={**os.environ, **environment},
-        )
+        command, env = [sys.executable, *map(str, words)], os.environ | environment
+        captured = {"capture_output": True, "text": True}
+        done = subprocess.run(command, cwd=tmp_path, timeout=580, env=env, **captured)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -171,22 +166,17 @@ def test_the_example_of_the_documentation_runs_and_is_found_again(run, tmp_path)
 
 def test_a_suite_larger_than_the_disk_is_measured_once_and_equally_also_after_a_kill(run):
     encoder()
-    text = run(FOLDER / "rolling.py", "--small")
-    lines = text.splitlines()
-    peaks = {
-        line.split("  ")[0]: float(line.split("peak disk")[1].split()[0])
-        for line in lines
-        if "peak disk" in line
-    }
+    lines = run(FOLDER / "rolling.py", "--small").splitlines()
+    measured = [line for line in lines if "peak disk" in line]
+    peaks = {line.split("  ")[0]: float(line.split("peak disk")[1].split()[0]) for line in measured}
     assert 0 < peaks["rolling"] <= 5 < peaks["download all first"]
     assert all(peak <= 5 for name, peak in peaks.items() if name.startswith("killed"))
-    for claim in (
+    assert {
         "every checkpoint measured once after the kill: True",
         "metrics equal to download all first: True",
         "left on the disk: 0 bytes",
         "files with the token: 0",
-    ):
-        assert claim in lines
+    } <= set(lines)
 
 
 def test_every_copy_of_a_run_is_listed(tmp_path):
