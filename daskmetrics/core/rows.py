@@ -139,6 +139,7 @@ class _Unpacked(io.RawIOBase):
 
 @contextmanager
 def _opened(path: Path, newline: str | None = None) -> Iterator[IO[str]]:
+    require_regular(path)
     try:
         with path.open("rb") as file:
             content = io.BufferedReader(

@@ -16,6 +16,7 @@ from statistics import stdev
 from typing import Any, TypeAlias
 
 from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.core.files import require_regular
 from daskmetrics.core.serialization import parse, readable
 from daskmetrics.core.text import shortened
 from daskmetrics.tasks import mteb_run as benchmark
@@ -79,6 +80,7 @@ def read_result(path: Path) -> BenchmarkResult | None:
 
 
 def _json(path: Path) -> Content:
+    require_regular(path)
     try:
         return dict(parse(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:

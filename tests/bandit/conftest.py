@@ -4,15 +4,16 @@ costs.
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from daskmetrics.bandit import Outcome, Problem, State, arm_features
+from daskmetrics.bandit import Learner, Outcome, Problem, State, arm_features, policy_named
 from daskmetrics.bandit.costs import PaidCosts
 from daskmetrics.bandit.problem import Floats, Observations
 from daskmetrics.bandit.replay import ScoreRow, ScoreTable, score_table
@@ -28,8 +29,8 @@ class World:
 
     @property
     def table(self) -> dict[Cell, float]:
-        p, (arms, tasks) = self.problem, self.scores.shape
-        return {p.cell(a, t): float(self.scores[a, t]) for a in range(arms) for t in range(tasks)}
+        cells = np.ndindex(self.scores.shape)
+        return {self.problem.cell(*cell): float(self.scores[cell]) for cell in cells}
 
     def outcome(self, cell: Cell) -> Outcome:
         return Outcome(float(self.scores[self.problem.locate(cell)]), 0.005)
@@ -65,32 +66,57 @@ def world() -> Callable[..., World]:
     return make_world
 
 
+def make_learner(
+    problem: Problem, policy: str = "race", budget: Any = 0.25, window: int = 1, **options: Any
+) -> Learner:
+    options = {"seed": 0, **options}
+    return Learner(problem, policy_named(policy), budget=budget, window=window, **options)
+
+
+def drive(
+    learner: Learner,
+    outcome: Callable[[Cell], Outcome],
+    workers: int | None = None,
+    order: np.random.Generator | None = None,
+) -> Learner:
+    """Run a search to its end on a number of workers, which finish in this random order."""
+    running = list(learner.open)
+    while not learner.done:
+        running += learner.ask(max((workers or learner.window) - len(running), 0))
+        first = int(order.integers(len(running))) if order else 0
+        pick = running.pop(first)
+        learner.tell(pick.index, outcome(pick.cell))
+    return learner
+
+
+def observe(world: World, cells: Iterable[tuple[int, int]], stderr: float = 0.005) -> Observations:
+    return Observations.of((*cell, float(world.scores[cell]), stderr) for cell in cells)
+
+
 def state_after(
     world: World, cells: list[tuple[int, int]], known: int | None = None, seed: int = 0
 ) -> State:
-    """The state after these cells, the first ``known`` of them with outcomes (all of them by
-    default).
-    """
+    """The state after these cells, the first ``known`` of them with outcomes (by default all)."""
     costs = PaidCosts(world.problem)
     for cell in cells:
         costs.charge(*cell)
     known = len(cells) if known is None else known
-    finished = observations(
-        cells, [world.outcome(world.problem.cell(*cell)) for cell in cells[:known]]
-    )
     pending = np.array(cells[known:], dtype=np.intp).reshape(-1, 2)
+    finished = observe(world, cells[:known])
     return State(world.problem, finished, pending, costs.paid, costs.cost(), np.inf, seed)
 
 
-def observations(cells: list[tuple[int, int]], outcomes: list[Outcome]) -> Observations:
-    """The outcomes of the first cells."""
-    pairs = zip(cells, outcomes, strict=False)
-    return Observations.of((*cell, outcome.score, outcome.stderr) for cell, outcome in pairs)
+def state_of(problem: Problem, finished: Observations, remaining: float = np.inf) -> State:
+    """The state where all of these outcomes are known and each further cell costs two."""
+    paid = np.zeros(problem.score_cost.shape, dtype=bool)
+    paid[finished.arm, finished.task] = True
+    pending = np.zeros((0, 2), dtype=np.intp)
+    return State(problem, finished, pending, paid, np.where(paid, 0.0, 2.0), remaining, 0)
 
 
 def random_cells(world: World, n: int, seed: int = 0) -> list[tuple[int, int]]:
-    cells = np.argwhere(np.isfinite(world.scores))
-    return [(int(a), int(t)) for a, t in np.random.default_rng(seed).permutation(cells)[:n]]
+    cells = np.random.default_rng(seed).permutation(list(np.ndindex(world.scores.shape)))
+    return [(int(arm), int(task)) for arm, task in cells[:n]]
 
 
 @pytest.fixture(scope="session")
@@ -103,31 +129,21 @@ def draw() -> Callable[..., list[tuple[int, int]]]:
     return random_cells
 
 
-STEPS = (0, 1, 4, 16, 64, 256)
-
-
-LAYERS = range(5)
-
-
 TASKS = {"cheap": 1.0, "fair": 4.0, "expensive": 100.0, "extreme": 400.0}
-
-
 KINDS = {"cheap": "pairs", "fair": "pairs", "expensive": "classes", "extreme": "classes"}
 
 
 def known_rows(seed: int = 0) -> list[ScoreRow]:
+    """Thirty arms on four tasks, which are better the later and the nearer to layer 3."""
     rng = np.random.default_rng(seed)
     rows = []
-    for t, step in enumerate(STEPS):
-        for layer in LAYERS:
+    for t, step in enumerate((0, 1, 4, 16, 64, 256)):
+        for layer in range(5):
+            arm = Arm("m", f"step{step}", layer)
             quality = 0.5 + 0.05 * t - 0.03 * (layer - 3) ** 2
             for task, seconds in TASKS.items():
                 score = round(quality + rng.normal(0, 0.003), 6)
-                rows.append(
-                    ScoreRow(
-                        Arm("m", f"step{step}", layer), task, score, 0.01, seconds, 0.0, KINDS[task]
-                    )
-                )
+                rows.append(ScoreRow(arm, task, score, 0.01, seconds, 0.0, KINDS[task]))
     return rows
 
 
@@ -139,31 +155,8 @@ def known() -> ScoreTable:
 @pytest.fixture
 def known_csv(tmp_path: Path) -> Path:
     path = tmp_path / "scores.csv"
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(
-            [
-                "model",
-                "revision",
-                "layer",
-                "task",
-                "score",
-                "seconds",
-                "stderr",
-                "kind",
-                "metric:entropy",
-            ]
-        )
-        for row in known_rows():
-            own = [
-                row.arm.model,
-                row.arm.revision,
-                row.arm.layer,
-                row.task,
-                row.score,
-                row.seconds,
-                row.stderr,
-                row.kind,
-            ]
-            writer.writerow([*own, row.arm.layer * 0.1])
+    rows = pd.json_normalize([asdict(row) for row in known_rows()])
+    rows.columns = rows.columns.str.removeprefix("arm.")
+    rows["metric:entropy"] = rows["layer"] * 0.1
+    rows.drop(columns=["encode", "readout"]).to_csv(path, index=False)
     return path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import numpy as np
@@ -11,53 +12,28 @@ import pytest
 
 from daskmetrics.bandit import (
     Budget,
-    Learner,
     Outcome,
     Problem,
     arm_features,
     installed_policies,
     policies,
-    policy_named,
 )
-from daskmetrics.bandit.policies import BUILT_IN
+from daskmetrics.bandit.policies import BUILT_IN, race, random
 from daskmetrics.bandit.replay import simulate
-from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Suite
-
-
-def test_an_unknown_policy_is_refused_with_a_suggestion():
-    with pytest.raises(ConfigError, match=r"Unknown policy 'rase'\. Did you mean 'race'"):
-        policy_named("rase")
+from tests.bandit.conftest import drive, make_learner
 
 
 def test_an_entry_point_adds_a_policy_and_replaces_none(monkeypatch):
-    class Point:
-        def __init__(self, name):
-            self.name = name
-
-        def load(self):
-            return "theirs"
-
-    monkeypatch.setattr(policies, "entry_points", lambda group: [Point("race"), Point("mine")])
-    assert installed_policies()["mine"] == "theirs"
-    assert installed_policies()["race"] != "theirs"
-
-
-def test_race_prefers_the_cheaper_of_two_similar_tasks(world, after, draw):
-    small = world()
-    # with a limit of cells the layers of an encoding are not scored together
-    state = replace(after(small, draw(small, 10)), most_cells=100)
-    chosen = policy_named("race")(state)
-    assert chosen is not None
-    price = small.problem.score_cost[0]
-    assert price[chosen.task] <= np.median(price)
-    assert set(chosen.why) == {"leader", "rivals", "loss"}
+    points = [EntryPoint(name, "builtins:sum", "policies") for name in ("race", "mine")]
+    monkeypatch.setattr(policies, "entry_points", lambda group: points)
+    assert installed_policies()["mine"] is sum
+    assert installed_policies()["race"] is not sum
 
 
 def test_race_does_not_pay_twice_for_pending_information(world, after, draw):
     small = world()
     cells = draw(small, 40)
-    race = policy_named("race")
     first = race(after(small, cells))
     second = race(after(small, [*cells, (first.arm, first.task)], known=40))
     assert (second.arm, second.task) != (first.arm, first.task)
@@ -71,9 +47,7 @@ def test_layers_are_scored_with_an_encoding_that_costs_nearly_all(score_cost, ce
     suite = Suite("m", ("step1", "step10", "step100", "step1000"), (0, 1, 2, 3), 3)
     costs = np.full((16, 4), 10.0), np.full((16, 4), score_cost)
     problem = Problem(suite.arms(), ("a", "b", "c", "d"), arm_features([suite]), *costs)
-    learner = Learner(
-        problem, policy_named("race"), budget=Budget(0.5, None, cells), window=1, seed=0
-    )
+    learner = make_learner(problem, budget=Budget(0.5, None, cells))
     # deep layers are bad: the search excludes them soon
     scores = np.random.default_rng(0).normal(0.5, 0.01, (16, 4)) - 0.1 * problem.features[:, 1:2]
     encodings: list[list[int]] = []
@@ -87,17 +61,6 @@ def test_layers_are_scored_with_an_encoding_that_costs_nearly_all(score_cost, ce
     assert len(complete) >= 3 and all(complete) == takes_all
 
 
-def test_random_depends_on_its_seed_and_its_decision(world, after, draw):
-    small = world()
-    cells = draw(small, 40)
-    random = policy_named("random")
-    chosen = {
-        (c.arm, c.task)
-        for c in (random(after(small, cells[:n], seed=s)) for n in (30, 40) for s in range(4))
-    }
-    assert len(chosen) > 5
-
-
 def test_an_arm_that_keeps_failing_is_neither_leader_nor_rival(world, after, draw):
     small = world()
     cells = draw(small, 60, seed=1)
@@ -107,16 +70,16 @@ def test_an_arm_that_keeps_failing_is_neither_leader_nor_rival(world, after, dra
     state.finished.score[-2:] = np.nan
     assert not state.usable[best] and state.usable.sum() == len(state.usable) - 1
     assert state.leader != best
-    assert policy_named("race")(state).arm != best
+    assert race(state).arm != best
 
 
 def test_race_beats_random_and_random_an_arm_at_random_on_average(world):
-    regret = {name: [] for name in ("race", "random", "chance")}
+    regret = {"race": [], "random": [], "chance": []}
     for seed in range(6):
         small = world(seed=seed)
-        for name in ("race", "random"):
-            result = simulate(small.problem, small.table, policy_named(name), budget=0.4, seed=seed)
-            regret[name].append(result.path[-1].loss)
+        for policy in (race, random):
+            result = simulate(small.problem, small.table, policy, budget=0.4, seed=seed)
+            regret[policy.__name__].append(result.path[-1].loss)
         means = small.scores.mean(axis=1)
         regret["chance"].append(means.max() - means.mean())
     assert np.mean(regret["race"]) < 0.2 * np.mean(regret["random"])
@@ -133,63 +96,34 @@ def test_race_leaves_a_cheap_task_whose_scores_are_all_alike(world):
         problem = replace(made.problem, encode_cost=np.zeros_like(cost), score_cost=cost)
         scores = made.scores + np.random.default_rng(seed).normal(0, error, cost.shape)
         scores[:, 0] += 0.5 - made.scores[:, 0]
-        learner = Learner(problem, policy_named("race"), budget=0.2, window=1, seed=0)
-        while not learner.done:
-            for pick in learner.ask(1):
-                learner.tell(pick.index, Outcome(float(scores[problem.locate(pick.cell)]), error))
+
+        def outcome(cell, problem=problem, scores=scores):
+            return Outcome(float(scores[problem.locate(cell)]), error)
+
+        learner = drive(make_learner(problem, budget=0.2), outcome)
         cells.append(sum(pick.cell.task == problem.tasks[0] for pick in learner.picks))
     assert np.median(cells) <= len(problem.arms) / 2
 
 
-NAMES = sorted(BUILT_IN)
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("known", [25, 40])
-def test_a_choice_is_open_and_a_pure_function_of_the_state(world, after, draw, name, known):
+@pytest.mark.parametrize("policy", BUILT_IN.values(), ids=BUILT_IN)
+def test_a_choice_is_open_affordable_and_a_pure_function_of_the_state(world, after, draw, policy):
     small = world()
     cells = draw(small, 40)
-    one, other = (policy_named(name)(after(small, cells, known)) for _ in range(2))
-    assert one == other
-    assert (one.arm, one.task) not in cells
+    for known in (25, 40):
+        choice = policy(after(small, cells, known))
+        assert choice == policy(after(small, cells, known))
+        assert (choice.arm, choice.task) not in cells
+    assert policy(after(small, [])) is not None  # a search can start
+    assert policy(replace(after(small, cells), remaining=0.0)) is None
+    assert policy(after(small, draw(small, small.scores.size))) is None
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_search_can_start_without_scores(world, after, name):
-    assert policy_named(name)(after(world(), [])) is not None
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_no_unaffordable_or_paid_cell_is_chosen(world, after, draw, name):
-    small = world()
-    assert policy_named(name)(replace(after(small, draw(small, 40)), remaining=0.0)) is None
-    assert policy_named(name)(after(small, draw(small, small.scores.size))) is None
-
-
-def test_a_plain_callable_is_a_policy(world):
-    small = world()
-    asked = []
-
-    def mine(state):
-        asked.append(len(state.cells))
-        return policy_named("random")(state)
-
-    result = simulate(small.problem, small.table, mine, budget=0.5, seed=0)
-    assert asked and result.recommendation.cells == len(result.picks)
-
-
-def test_the_example_policy_of_the_documentation_works(world):
-    text = (Path(__file__).parents[2] / "docs" / "search.md").read_text(encoding="utf-8")
+def test_the_documentation_lists_every_policy_and_its_own_one_is_a_plain_callable(world):
+    page = (Path(__file__).parents[2] / "docs" / "search.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `([a-z][a-z-]*)` \| [a-z].* cell", page, re.MULTILINE)
+    assert set(listed) == set(BUILT_IN)
     names: dict[str, object] = {}
-    exec(re.search(r"```python\n(.*?)```", text, re.DOTALL).group(1), names)
+    exec(re.search(r"```python\n(.*?)```", page, re.DOTALL).group(1), names)
     small = world(revisions=3)
     result = simulate(small.problem, small.table, names["cheapest"], budget=1.0, seed=0)
-    costs = [pick.cost for pick in result.picks]
-    assert len(costs) == small.scores.size and result.path[-1].loss == 0.0
-
-
-def test_the_documentation_lists_every_policy():
-    text = (Path(__file__).parents[2] / "docs" / "search.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `([a-z][a-z-]*)` \| [a-z].* cell", text, re.MULTILINE)) == set(
-        BUILT_IN
-    )
+    assert len(result.picks) == small.scores.size and result.path[-1].loss == 0.0

@@ -1,101 +1,117 @@
+"""Arms, tasks, features and costs; what was paid, and the workers that a search assumes."""
+
 from __future__ import annotations
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from daskmetrics.bandit import Learner, Outcome, Pick, State, arm_features, policy_named
-from daskmetrics.bandit.costs import PaidCosts
+from daskmetrics.bandit import Outcome, Pick, arm_features
+from daskmetrics.bandit.costs import NO_CHECKPOINT, AssumedWorkers, PaidCosts
 from daskmetrics.bandit.problem import Observations
 from daskmetrics.bandit.recommend import leader_confidence
+from daskmetrics.bandit.replay import ScoreRow, score_table
 from daskmetrics.core.errors import DataError
-from daskmetrics.core.names import Checkpoint, Suite
+from daskmetrics.core.names import Arm, Checkpoint, Suite
+from tests.bandit.conftest import make_learner, make_world, state_of
+
+PROBLEM = make_world().problem
+ONE_LOAD = np.full(len(PROBLEM.arms), 60.0)
 
 
-def test_an_encoding_is_paid_once_per_checkpoint_and_task(world):
-    problem = world().problem
+def test_an_encoding_is_paid_once_per_checkpoint_and_task():
+    problem = replace(PROBLEM, load_cost=ONE_LOAD)
+    costs, score = PaidCosts(problem), problem.score_cost
+    whole = score + problem.encode_cost + 60.0
     first, second = 0, 1  # two layers of one checkpoint
-    costs = PaidCosts(problem)
-    assert costs.cost()[second, 1] == problem.encode_cost[second, 1] + problem.score_cost[second, 1]
-    costs.charge(first, 1)
-    assert costs.cost()[second, 1] == problem.score_cost[second, 1]
-    assert costs.cost()[second, 2] == problem.encode_cost[second, 2] + problem.score_cost[second, 2]
-    assert costs.charge(second, 1) == problem.score_cost[second, 1]
-
-
-def test_paying_for_all_cells_costs_the_exhaustive_cost_in_any_order(world):
-    problem = world().problem
-    cells = np.argwhere(np.ones(problem.score_cost.shape, dtype=bool))
-    for seed in range(3):
-        costs = PaidCosts(problem)
-        for arm, task in np.random.default_rng(seed).permutation(cells):
-            costs.charge(arm, task)
-        assert costs.spent == pytest.approx(problem.exhaustive_cost)
-        assert not costs.cost().any()
-
-
-def test_a_cell_cannot_be_bought_twice(world):
-    costs = PaidCosts(world().problem)
-    costs.charge(0, 0)
+    np.testing.assert_allclose(costs.cost(), whole)
+    assert costs.charge(first, 1) == pytest.approx(whole[first, 1])
+    assert not costs.needs_encoding(second, 1)
+    assert costs.cost()[second, 1] == score[second, 1]  # and no load
+    assert costs.cost()[second, 2] == pytest.approx(whole[second, 2])
+    assert costs.charge(second, 1) == score[second, 1]
     with pytest.raises(DataError, match="already paid"):
-        costs.charge(0, 0)
+        costs.charge(first, 1)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            lambda p: {"encode_cost": p.encode_cost * np.arange(1, len(p.arms) + 1)[:, None]},
-            "equal for all layers",
-        ),
-        (lambda p: {"score_cost": p.score_cost[:, :2]}, r"score_cost must have the shape \(48, 5"),
-        (lambda p: {"score_cost": p.score_cost * np.nan}, "score_cost must be finite"),
-        (lambda p: {"score_cost": -p.score_cost}, "not negative"),
-        (lambda p: {"features": p.features[:, :2]}, r"features must have the shape \(48, 4\)"),
-        (lambda p: {"features": p.features / 0.0}, "features must be finite"),
-        (lambda p: {"weights": (0.0,) * len(p.tasks)}, "must not all be 0"),
-        (lambda p: {"default": Checkpoint("large", "step999")}, "has no arm"),
-        (lambda p: {"load_cost": np.full(3, 1.0)}, "load_cost must have the shape"),
-        (
-            lambda p: {"load_cost": np.arange(len(p.arms)) * 1.0},
-            "load_cost must be equal for all layers",
-        ),
-        (lambda p: {"tasks": ("task0",) * len(p.tasks)}, "distinct"),
-    ],
-)
-def test_a_problem_that_does_not_fit_together_is_refused(world, change, message):
-    problem = world().problem
-    with np.errstate(all="ignore"):
-        changed = change(problem)
+def test_a_checkpoint_is_loaded_where_no_free_worker_holds_it():
+    problem = replace(PROBLEM, load_cost=ONE_LOAD, encode_cost=0 * PROBLEM.encode_cost)
+    costs, price = PaidCosts(problem), problem.score_cost
+    assert costs.charge(0, 0) == price[0, 0] + 60.0
+    held = problem.checkpoint_index == 0
+    np.testing.assert_array_equal(costs.cost([0])[held, 1:], price[held, 1:])
+    np.testing.assert_array_equal(costs.cost([0])[~held], price[~held] + 60.0)
+    assert costs.needs_encoding(1, 0)  # nothing is shared where encoding costs nothing
+    assert costs.charge(1, 0, [3, 0]) == price[1, 0]
+
+
+def test_paying_for_all_cells_costs_the_exhaustive_cost_in_any_order():
+    costs = PaidCosts(PROBLEM)
+    for cell in np.random.default_rng(0).permutation(list(np.ndindex(PROBLEM.score_cost.shape))):
+        costs.charge(*cell)
+    assert costs.spent == pytest.approx(PROBLEM.exhaustive_cost)
+    assert not costs.cost().any()
+
+
+def test_a_worker_keeps_its_checkpoint_and_another_worker_loads_the_next():
+    workers = AssumedWorkers(2)
+    assert workers.assign(5, 3.0) == 0
+    assert workers.held == [NO_CHECKPOINT] and workers.now == 0.0
+    assert workers.assign(6, 3.0) == 1
+    assert workers.now == 3.0 and workers.held == [5, 6] and workers.finished == [0, 1]
+    assert workers.assign(6, 1.0) == 1  # it holds this checkpoint
+    assert workers.assign(7, 1.0, loads=False) == 0  # of embeddings that exist
+    assert workers.held == [5, 6]
+
+
+@given(st.lists(st.floats(0, 100), max_size=40), st.integers(1, 5))
+def test_finished_decisions_are_only_appended(costs, count):
+    workers, before = AssumedWorkers(count), []
+    for number, cost in enumerate(costs):
+        assert number - len(workers.finished) < count
+        assert workers.finished[: len(before)] == before
+        before = workers.finished
+        workers.assign(0, cost)
+
+
+BY_ARM = np.arange(1.0, len(PROBLEM.arms) + 1)
+UNFIT = [
+    ({"encode_cost": PROBLEM.encode_cost * BY_ARM[:, None]}, "equal for all layers"),
+    ({"score_cost": PROBLEM.score_cost[:, :2]}, r"score_cost must have the shape \(48, 5"),
+    ({"score_cost": PROBLEM.score_cost * np.nan}, "score_cost must be finite"),
+    ({"score_cost": -PROBLEM.score_cost}, "not negative"),
+    ({"features": PROBLEM.features + np.inf}, "features must be finite"),
+    ({"weights": (0.0,) * 5}, "must not all be 0"),
+    ({"default": Checkpoint("large", "step999")}, "has no arm"),
+    ({"load_cost": BY_ARM}, "load_cost must be equal for all layers"),
+    ({"tasks": ("task0",) * 5}, "distinct"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), UNFIT, ids=[message for _, message in UNFIT])
+def test_a_problem_that_does_not_fit_together_is_refused(change, message):
     with pytest.raises(DataError, match=message):
-        replace(problem, **changed)
+        replace(PROBLEM, **change)
 
 
-def test_the_default_arm_is_the_last_layer_of_the_models_own_last_checkpoint_or_of_a_given_one(
-    world,
-):
-    problem = world().problem
-    small, large = problem.default_arms[0], problem.default_arms[-1]
-    assert (
-        str(problem.arms[small]) == "small@step256/3"
-        and str(problem.arms[large]) == "large@step256/3"
-    )
-    fixed = replace(problem, default=Checkpoint("small", "step4"))
-    assert {str(problem.arms[arm]) for arm in fixed.default_arms} == {"small@step4/3"}
+def test_the_default_arm_is_the_last_layer_of_a_last_checkpoint_or_of_a_given_one():
+    own = [str(PROBLEM.arms[PROBLEM.default_arms[arm]]) for arm in (0, -1)]
+    assert own == ["small@step256/3", "large@step256/3"]
+    fixed = replace(PROBLEM, default=Checkpoint("small", "step4"))
+    assert {str(fixed.arms[arm]) for arm in fixed.default_arms} == {"small@step4/3"}
 
 
-def test_two_suites_differ_in_their_model_columns():
+def test_features_are_training_depth_and_model():
     suites = [Suite("a", ("step0", "step8"), (1,), 2), Suite("b", ("step0", "step2"), (4,), 4)]
     expected = [[0, 0.5, 1, 0], [1, 0.5, 1, 0], [0, 1, 0, 1], [1, 1, 0, 1]]
     np.testing.assert_array_equal(arm_features(suites), expected)
-
-
-def test_observations_do_not_depend_on_their_order():
-    rows = [(2, 0, 0.3, 0.1), (0, 1, 0.2, 0.1), (0, 0, 0.1, 0.1)]
-    one, other = (Observations.of(some).by_cell() for some in (rows, reversed(rows)))
-    assert one.arm.tolist() == other.arm.tolist() == [0, 0, 2]
-    assert one.score.tolist() == other.score.tolist() == [0.1, 0.2, 0.3]
+    of_layers = Suite("m", ("main",), (0, 1, 2), 2, ("last", "mean0-2"))
+    depth = dict(zip(of_layers.arms(), arm_features([of_layers])[:, 1], strict=True))
+    assert depth[Arm("m", "main", 2, "mean0-2")] == 0.5  # between its layers
+    assert depth[Arm("m", "main", 2, "last")] == 1.0
 
 
 @pytest.mark.parametrize("outcome", [(float("nan"), 0.0), (0.5, float("inf")), (0.5, -0.1)])
@@ -105,25 +121,20 @@ def test_a_failure_is_never_a_number(outcome):
 
 
 @pytest.fixture
-def looking(world):
-    """A problem with a look at its first task."""
-    whole = world().problem
-    tasks, arms = len(whole.tasks), len(whole.arms)
-    return replace(
-        whole,
-        tasks=(*whole.tasks, "look"),
-        encode_cost=np.column_stack([whole.encode_cost, whole.encode_cost[:, 0] / 16]),
-        score_cost=np.column_stack([whole.score_cost, np.ones(arms)]),
-        kinds=(*whole.kind_names, whole.kind_names[0]),
-        weights=(*[1.0] * tasks, 0.0),
-        looks=(*[False] * tasks, True),
+def looking():
+    """A problem with a look at its first task, which is no part of its exhaustive cost."""
+    ones = np.ones((len(PROBLEM.arms), 1))
+    looking = replace(
+        PROBLEM,
+        tasks=(*PROBLEM.tasks, "look"),
+        encode_cost=np.hstack([PROBLEM.encode_cost, PROBLEM.encode_cost[:, :1] / 16]),
+        score_cost=np.hstack([PROBLEM.score_cost, ones]),
+        kinds=(*PROBLEM.kind_names, PROBLEM.kind_names[0]),
+        weights=(1.0,) * 5 + (0.0,),
+        looks=(False,) * 5 + (True,),
     )
-
-
-def test_looks_have_no_weight_and_are_no_part_of_the_exhaustive_cost(world, looking):
-    assert looking.exhaustive_cost == pytest.approx(world().problem.exhaustive_cost)
-    with pytest.raises(DataError, match="the weight of a look must be 0"):
-        replace(looking, weights=None)
+    assert looking.exhaustive_cost == pytest.approx(PROBLEM.exhaustive_cost)
+    return looking
 
 
 def test_an_arm_with_looks_alone_is_never_recommended(looking):
@@ -133,7 +144,7 @@ def test_an_arm_with_looks_alone_is_never_recommended(looking):
         Pick(i, looking.cell(arm, task), "search", 0.0, {}, known=i)
         for i, (arm, task, _) in enumerate(cells)
     ]
-    learner = Learner(looking, policy_named("race"), budget=0.5, window=1, seed=0, decided=picks)
+    learner = make_learner(looking, budget=0.5, decided=picks)
     for i, (_, _, score) in enumerate(cells):
         learner.tell(i, Outcome(score, 0.01))
     # what confirms the leader is not spent on looks
@@ -150,12 +161,25 @@ def test_an_arm_with_looks_alone_is_never_recommended(looking):
 
 
 def test_arms_with_looks_alone_limit_the_confidence_as_arms_without_scores_do(looking):
-    scored, look = (0, 2, 24, 47), len(looking.tasks) - 1
-    cells = [(arm, task) for arm in scored for task in range(look)]
+    look = len(looking.tasks) - 1
+    cells = [(arm, task) for arm in (0, 2, 24, 47) for task in range(look)]
     cells += [(arm, look) for arm in range(len(looking.arms))]
     finished = Observations.of((arm, task, 0.1 + 0.8 * (arm == 0), 0.001) for arm, task in cells)
-    paid = np.zeros_like(looking.score_cost, dtype=bool)
-    paid[finished.arm, finished.task] = True
-    pending = np.zeros((0, 2), dtype=int)
-    state = State(looking, finished, pending, paid, looking.score_cost, np.inf, 0)
-    assert leader_confidence(state, 0.01).within <= 5 / 6
+    assert leader_confidence(state_of(looking, finished), 0.01).within <= 5 / 6
+
+
+def test_models_of_a_table_differ_in_depth_and_revisions():
+    rows = [
+        ScoreRow(Arm("a", "main", 2), "t", 0.1, kind="pairs"),
+        ScoreRow(Arm("b", "step4", 0), "t", 0.2),  # the others say the kind
+        ScoreRow(Arm("b", "step4", 6), "t", 0.3),
+    ]
+    table = score_table(rows)
+    assert [(s.model, s.revisions, s.layers, s.depth) for s in table.suites] == [
+        ("a", ("main",), (2,), 2),
+        ("b", ("step4",), (0, 6), 6),
+    ]
+    assert np.isnan(table.seconds).all()
+    assert table.kinds == score_table(rows[::-1]).kinds == {"t": "pairs"}
+    with pytest.raises(DataError, match="no scores"):
+        score_table([])

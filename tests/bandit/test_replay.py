@@ -6,24 +6,25 @@ import csv
 import gzip
 import os
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from daskmetrics.bandit import Problem, arm_features, policy_named
+from daskmetrics.bandit import policy_named
 from daskmetrics.bandit.replay import (
     ReplayPlan,
     Scenario,
+    ScoreRow,
+    ScoreTable,
     Setting,
     ground_truth,
     run_trials,
+    score_table,
     simulate,
-    true_objectives,
 )
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.core.names import Arm, Cell, Suite, training_order
+from daskmetrics.core.names import Arm
 
 DATA = os.environ.get("DASKMETRICS_PUBLISHED_DATA")
 
@@ -39,9 +40,9 @@ def test_the_trace_ends_at_the_recommendation_and_its_cost_only_grows(world):
 
 
 def test_a_cell_missing_from_the_table_fails(world):
-    small = world()
+    small = world(revisions=3)
     table = {cell: score for cell, score in small.table.items() if cell.task != "task1"}
-    result = simulate(small.problem, table, policy_named("race"), budget=0.3, seed=0)
+    result = simulate(small.problem, table, policy_named("race"), budget=0.5, seed=0)
     assert result.recommendation.failed > 0
     assert "task1" not in result.recommendation.best.scores
 
@@ -71,33 +72,20 @@ def test_a_worker_loads_a_checkpoint_that_it_does_not_hold(world):
     assert sweep[1].recommendation.spent == pytest.approx(loading.exhaustive_cost + 100.0)
 
 
-@cache
-def published_rows() -> list[dict[str, str]]:
+@pytest.fixture(scope="module")
+def published() -> ScoreTable:
+    """The published scores: 14 checkpoints x 25 layers of Pythia-410m on 32 tasks."""
     with gzip.open(Path(str(DATA)) / "published_scores.csv.gz", "rt", encoding="utf-8") as lines:
-        return [row for row in csv.DictReader(lines) if row["size"] == "410m"]
-
-
-def published(tasks: int, seed: int) -> tuple[Problem, dict[Cell, float]]:
-    """The published problem: 14 checkpoints x 25 layers of Pythia-410m, on a random choice of the
-    32 tasks.
-    """
-    rows = published_rows()
-    names = sorted({row["task"] for row in rows})
-    names = sorted(np.random.default_rng(seed).permutation(names)[:tasks].tolist())
-    suite = Suite("410m", training_order({row["revision"] for row in rows}), tuple(range(25)), 24)
-    cells = {
-        Cell(Arm("410m", row["revision"], int(row["layer"])), row["task"]): row for row in rows
-    }
-    seconds = np.array(
-        [
-            [float(cells[Cell(arm, task)]["evaluation_time"]) for task in names]
-            for arm in suite.arms()
-        ]
+        rows = [row for row in csv.DictReader(lines) if row["size"] == "410m"]
+    return score_table(
+        ScoreRow(
+            Arm("410m", row["revision"], int(row["layer"])),
+            row["task"],
+            float(row["main_score"]),
+            seconds=float(row["evaluation_time"]),
+        )
+        for row in rows
     )
-    table = {cell: float(row["main_score"]) for cell, row in cells.items() if cell.task in names}
-    features = arm_features([suite])
-    problem = Problem(suite.arms(), tuple(names), features, np.zeros_like(seconds), seconds)
-    return problem, table
 
 
 @pytest.mark.slow
@@ -106,120 +94,85 @@ def published(tasks: int, seed: int) -> tuple[Problem, dict[Cell, float]]:
     not DATA, reason="set DASKMETRICS_PUBLISHED_DATA to the folder of published_scores.csv.gz"
 )
 @pytest.mark.parametrize(("tasks", "budget"), [(16, 0.02), (32, 0.003)])
-def test_a_small_share_of_the_cost_finds_the_best_published_arm(tasks, budget):
-    within = []
-    for seed in range(5):
-        problem, table = published(tasks, seed)
-        result = simulate(problem, table, policy_named("race"), budget=budget, seed=seed)
-        truth = true_objectives(problem, table)
-        within.append(result.path[-1].loss <= 0.01 * truth.max())
-        assert result.recommendation.spent <= budget * problem.exhaustive_cost * (1 + 1e-9)
-    assert np.mean(within) >= 0.8
+def test_a_small_share_of_the_cost_finds_the_best_published_arm(published, tasks, budget):
+    plan = ReplayPlan(published, Scenario("published", subset=tasks), budget, 0, ())
+    trials = list(run_trials(plan, [Setting("race")], range(5)))
+    assert all(trial.path[-1].share <= budget * (1 + 1e-9) for trial in trials)
+    assert np.mean([trial.path[-1].loss <= 0.01 for trial in trials]) >= 0.8
 
 
-def test_published_costs_are_the_tables_seconds_and_the_overhead(known):
-    problem = Scenario(overhead=30).build_problem(known)
-    assert (
-        problem.score_cost[0].tolist() == [31.0, 130.0, 430.0, 34.0]
-        and not problem.encode_cost.any()
-    )
-
-
-def test_shared_encodings_are_paid_once(known):
-    problem = Scenario("shared").build_problem(known)
-    np.testing.assert_allclose(problem.encode_cost[0], [0.9, 90.0, 360.0, 3.6])
-    np.testing.assert_allclose(problem.encode_cost + problem.score_cost, known.seconds)
-    assert problem.exhaustive_cost < known.seconds.sum() / 3
-
-
-def test_measured_encodings_are_preferred_to_assumed_ones(known):
+def test_costs_are_the_tables_seconds_with_the_overhead_or_shared_encodings_or_units(known):
+    published = Scenario(overhead=30).build_problem(known)
+    assert published.score_cost[0].tolist() == [31.0, 130.0, 430.0, 34.0]
+    assert not published.encode_cost.any()
+    shared = Scenario("shared").build_problem(known)
+    np.testing.assert_allclose(shared.encode_cost[0], [0.9, 90.0, 360.0, 3.6])
+    np.testing.assert_allclose(shared.encode_cost + shared.score_cost, known.seconds)
+    assert shared.exhaustive_cost < known.seconds.sum() / 3
+    # measured encodings are preferred to assumed ones
     measured = replace(known, encode=0.5 * known.seconds)
     assert Scenario().costs_for(measured) == "shared" and Scenario().costs_for(known) == "published"
     np.testing.assert_allclose(Scenario().build_problem(measured).encode_cost, 0.5 * known.seconds)
-
-
-def test_without_seconds_costs_are_units(known):
-    timeless = replace(known, seconds=np.full_like(known.seconds, np.nan))
-    assert Scenario().build_problem(timeless).exhaustive_cost == 120
+    # a cell without seconds costs the mean of its task
+    known.seconds[7, 2] = np.nan
+    assert Scenario().build_problem(known).score_cost[7, 2] == 400.0
+    known.seconds[:] = np.nan
+    assert Scenario().build_problem(known).exhaustive_cost == 120
     with pytest.raises(ConfigError, match="need seconds"):
-        Scenario("published").build_problem(timeless)
-
-
-def test_a_cell_without_seconds_costs_the_mean_of_its_task(known):
-    seconds = known.seconds.copy()
-    seconds[7, 2] = np.nan
-    assert Scenario().build_problem(replace(known, seconds=seconds)).score_cost[7, 2] == 400.0
+        Scenario("published").build_problem(known)
 
 
 def test_a_seed_draws_its_tasks(known):
     drawn = [Scenario(subset=2).draw_tasks(known, seed).tasks for seed in range(12)]
     assert {len(tasks) for tasks in drawn} == {2} and len(set(drawn)) > 2
-    assert drawn[3] == Scenario(subset=2).draw_tasks(known, 3).tasks
+    again = Scenario(subset=2).draw_tasks(known, 3)
+    assert drawn[3] == again.tasks
+    columns = [known.tasks.index(task) for task in again.tasks]
+    np.testing.assert_array_equal(again.scores, known.scores[:, columns])
+    np.testing.assert_array_equal(again.seconds, known.seconds[:, columns])
     with pytest.raises(ConfigError, match="Cannot draw 9 tasks"):
         Scenario(subset=9).draw_tasks(known, 0)
 
 
-def test_the_best_arm_and_the_loss_of_the_others(known):
-    problem = Scenario().build_problem(known)
-    truth = ground_truth(known, problem)
+def truth_of(table, objective="all"):
+    return ground_truth(table, Scenario(objective=objective).build_problem(table))
+
+
+def test_the_best_arm_is_that_of_the_objective_and_the_others_lose_a_share(known):
+    truth = truth_of(known)
     means = known.scores.mean(axis=1)
     assert truth.best == means.argmax() and truth.loss[truth.best] == 0.0
     np.testing.assert_allclose(truth.loss, 1 - means / means.max())
+    known.scores[4, known.tasks.index("expensive")] += 1.0
+    best = [truth_of(known, objective).best for objective in ("expensive", "classes", "pairs")]
+    assert best[:2] == [4, 4] and best[2] != 4
 
 
 def test_a_best_mean_score_of_zero_gives_losses_and_no_stated_share(known):
-    scores = known.scores - known.scores.mean(axis=1).max()
-    zero = replace(known, scores=np.tile(scores[:, :1] - scores[:, 0].max(), (1, 4)))
-    truth = ground_truth(zero, Scenario().build_problem(zero))
-    np.testing.assert_allclose(truth.loss, -zero.scores[:, 0])
+    zero = replace(known, scores=np.tile(known.scores[:, :1] - known.scores[:, 0].max(), (1, 4)))
+    np.testing.assert_allclose(truth_of(zero).loss, -zero.scores[:, 0])
     flat = replace(known, scores=np.zeros_like(known.scores))
-    (trial,) = run_trials(ReplayPlan(flat, Scenario(), 0.2), [Setting("race")], [0])
+    (trial,) = run_trials(ReplayPlan(flat, Scenario(), 0.2), [Setting("sweep")], [0])
     assert trial.path[-1].loss == 0.0 and np.isnan(trial.path[-1].expected_loss)
 
 
-def test_each_objective_has_its_own_best_arm(known):
-    scores = known.scores.copy()
-    scores[4, known.tasks.index("expensive")] += 1.0
-    changed = replace(known, scores=scores)
-    assert ground_truth(changed, Scenario(objective="expensive").build_problem(changed)).best == 4
-    assert ground_truth(changed, Scenario(objective="classes").build_problem(changed)).best == 4
-    assert ground_truth(changed, Scenario(objective="pairs").build_problem(changed)).best != 4
-
-
 def test_an_incomplete_arm_is_never_the_best(known):
-    best = ground_truth(known, Scenario().build_problem(known)).best
-    scores = known.scores.copy()
-    scores[best, 0] = np.nan
-    incomplete = replace(known, scores=scores)
-    truth = ground_truth(incomplete, Scenario().build_problem(incomplete))
+    best = truth_of(known).best
+    known.scores[best, 0] = np.nan
+    truth = truth_of(known)
     assert truth.best != best and truth.loss[best] == np.inf
-    scores[:, 0] = np.nan
-    with pytest.raises(
-        DataError, match=r"No arm has a score on each of the 4 tasks \(90 of 120 cells"
-    ):
-        ground_truth(incomplete, Scenario().build_problem(incomplete))
+    known.scores[:, 0] = np.nan
+    with pytest.raises(DataError, match=r"each of the 4 tasks \(90 of 120 cells"):
+        truth_of(known)
 
 
 def test_trials_do_not_depend_on_the_number_of_processes(known):
-    plan = ReplayPlan(known, Scenario(subset=3), 0.3)
+    plan = ReplayPlan(known, Scenario(subset=3), 0.15)
     settings = [Setting("race"), Setting("random")]
     one, two = (list(run_trials(plan, settings, range(2), jobs)) for jobs in (1, 2))
     # the confidence is NaN where it was not computed, and NaN != NaN
     assert [repr(trial) for trial in one] == [repr(trial) for trial in two]
-    assert [(trial.setting.policy, trial.seed) for trial in one] == [
-        (p, s) for p in ("race", "random") for s in range(2)
-    ]
-
-
-def test_an_exhaustive_sweep_finds_the_best_arm(known):
-    (trial,) = run_trials(ReplayPlan(known, Scenario(), 1.0), [Setting("sweep")], [0])
-    assert (
-        trial.path[-1].loss == 0.0
-        and trial.path[-1].share == pytest.approx(1.0)
-        and trial.cells == 120
-    )
-
-
-def test_an_unknown_policy_fails_before_any_search(known):
+    order = [(trial.setting.policy, trial.seed) for trial in one]
+    assert order == [("race", 0), ("race", 1), ("random", 0), ("random", 1)]
     with pytest.raises(ConfigError, match="Did you mean 'race'"):
-        next(run_trials(ReplayPlan(known, Scenario(), 0.2), [Setting("rase")], [0], jobs=2))
+        next(run_trials(plan, [Setting("rase")], [0], jobs=2))

@@ -11,20 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from daskmetrics.bandit import Learner, Outcome, Problem, Recommendation, arm_features, policy_named
+from daskmetrics.bandit import Outcome, Problem, Recommendation, arm_features
 from daskmetrics.bandit.problem import Floats
 from daskmetrics.core.names import Suite
+from tests.bandit.conftest import drive, make_learner
 
-KINDS = (
-    "sts",
-    "sts",
-    "clustering",
-    "clustering",
-    "classification",
-    "classification",
-    "reranking",
-    "reranking",
-)
+KINDS = tuple(np.repeat(["sts", "clustering", "classification", "reranking"], 2).tolist())
 # of each landscape; all of them in `make test-all`
 SEEDS = range(6 if "DASKMETRICS_CASES" in os.environ else 4)
 
@@ -35,12 +27,10 @@ def make_problem(seed: int) -> Problem:
     """60 arms on 8 tasks of four kinds, whose costs differ."""
     suite = Suite("m", tuple(f"step{4**i}" for i in range(5)), tuple(range(12)), 11)
     arms = suite.arms()
-    cost = np.random.default_rng(seed).lognormal(sigma=1.5, size=len(KINDS)) * np.ones(
-        (len(arms), 1)
-    )
+    price = np.random.default_rng(seed).lognormal(sigma=1.5, size=len(KINDS))
+    cost = np.tile(price, (len(arms), 1))
     names = tuple(f"{kind}{i}" for i, kind in enumerate(KINDS))
-    features = arm_features([suite])
-    return Problem(arms, names, features, 0 * cost, cost, kinds=KINDS)
+    return Problem(arms, names, arm_features([suite]), 0 * cost, cost, kinds=KINDS)
 
 
 def smooth(rng: np.random.Generator, features: Floats) -> Floats:
@@ -53,12 +43,13 @@ def smooth(rng: np.random.Generator, features: Floats) -> Floats:
 def search(
     problem: Problem, scores: Floats, seed: int, budget: float, noise: float = 0.0
 ) -> Recommendation:
-    learner = Learner(problem, policy_named("race"), budget=budget, window=1, seed=seed)
     rng = np.random.default_rng(seed)
-    while picks := learner.ask(1):
-        score = float(scores[problem.locate(picks[0].cell)]) + noise * rng.standard_normal()
-        learner.tell(picks[0].index, Outcome(score))  # its error is not told
-    return learner.recommendation()
+
+    def outcome(cell):
+        score = scores[problem.locate(cell)] + noise * rng.standard_normal()
+        return Outcome(float(score))  # its error is not told
+
+    return drive(make_learner(problem, budget=budget, seed=seed), outcome).recommendation()
 
 
 def loss(problem: Problem, scores: Floats, found: Recommendation) -> float:
@@ -73,9 +64,14 @@ def searches(landscape: Landscape, budget: float, noise: float = 0.0) -> list[tu
     for seed in SEEDS:
         problem = make_problem(seed)
         scores = landscape(np.random.default_rng(seed), problem.features)
-        found = search(problem, scores, seed, budget, noise)
-        result.append((loss(problem, scores, found), found.probability_within))
+        answer = search(problem, scores, seed, budget, noise)
+        result.append((loss(problem, scores, answer), answer.probability_within))
     return result
+
+
+def wrong(results: list[tuple[float, float]], stated: float) -> int:
+    """How many searches were wrong, and sure by at least this probability."""
+    return sum(lost > 0.01 and within >= stated for lost, within in results)
 
 
 @dataclass(frozen=True)
@@ -90,12 +86,12 @@ class SmoothSearch:
 
 
 @pytest.fixture(scope="module")
-def smooth_searches() -> list[SmoothSearch]:
+def smooth_searches():
     result = []
     for seed in SEEDS:
         problem = make_problem(seed)
         scores = smooth(np.random.default_rng(seed), problem.features)
-        learner = Learner(problem, policy_named("race"), budget=0.3, window=1, seed=seed)
+        learner = make_learner(problem, budget=0.3, seed=seed)
         early = []
         while picks := learner.ask(1):
             learner.tell(picks[0].index, Outcome(float(scores[problem.locate(picks[0].cell)])))
@@ -109,26 +105,24 @@ def smooth_searches() -> list[SmoothSearch]:
     return result
 
 
-def test_a_smooth_peak_is_found_and_said_to_be_found(smooth_searches) -> None:
+def test_a_smooth_peak_is_found_and_said_to_be_found(smooth_searches):
     assert sum(found.loss > 0.01 for found in smooth_searches) <= 1
     assert max(found.stated for found in smooth_searches) > 0.9
 
 
-def test_no_high_confidence_before_a_rival_was_seen_on_every_kind(smooth_searches) -> None:
+def test_no_high_confidence_before_a_rival_was_seen_on_every_kind(smooth_searches):
     for found in smooth_searches:
         assert found.early and max(found.early) <= 0.85
 
 
-def test_arms_whose_order_was_shuffled_are_never_called_certain_when_they_are_wrong() -> None:
+def test_arms_whose_order_was_shuffled_are_never_called_certain_when_they_are_wrong():
     def shuffled(rng: np.random.Generator, features: Floats) -> Floats:
         return np.asarray(smooth(rng, features)[rng.permutation(len(features))])
 
-    assert not [
-        result for result in searches(shuffled, 0.2) if result[0] > 0.01 and result[1] >= 0.9
-    ]
+    assert not wrong(searches(shuffled, 0.2), stated=0.9)
 
 
-def test_an_expensive_task_that_varies_ten_times_more_is_seen_before_a_search_is_sure() -> None:
+def test_an_expensive_task_that_varies_ten_times_more_is_seen_before_a_search_is_sure():
     sure = []
     for seed in range(6):
         problem, rng = make_problem(seed), np.random.default_rng(seed)
@@ -136,7 +130,7 @@ def test_an_expensive_task_that_varies_ten_times_more_is_seen_before_a_search_is
         peak = rng.uniform(0.2, 0.8, size=2)
         wide = 0.6 - 2 * ((problem.features[:, :2] - peak) ** 2).sum(axis=1)
         scores[:, problem.score_cost[0].argmax()] = wide + rng.normal(scale=0.01, size=len(scores))
-        learner = Learner(problem, policy_named("race"), budget=0.3, window=1, seed=seed)
+        learner = make_learner(problem, budget=0.3, seed=seed)
         while picks := learner.ask(1):
             learner.tell(picks[0].index, Outcome(float(scores[problem.locate(picks[0].cell)])))
             if len(learner.picks) % 6 == 0:
@@ -147,7 +141,7 @@ def test_an_expensive_task_that_varies_ten_times_more_is_seen_before_a_search_is
     assert sure and np.mean(sure) > 0.8
 
 
-def test_equal_arms_are_within_the_margin_and_none_is_the_best() -> None:
+def test_equal_arms_are_within_the_margin_and_none_is_the_best():
     problem = make_problem(0)
     scores = np.tile(np.linspace(0.3, 0.7, len(KINDS)), (len(problem.arms), 1))
     found = search(problem, scores, 0, 0.3)
@@ -156,32 +150,25 @@ def test_equal_arms_are_within_the_margin_and_none_is_the_best() -> None:
     assert len(found.credible) > len(problem.arms) / 2
 
 
-def test_a_needle_without_neighbours_is_not_excluded_with_near_certainty() -> None:
+def test_a_needle_without_neighbours_is_not_excluded_with_near_certainty():
     def needle(rng: np.random.Generator, features: Floats) -> Floats:
-        scores = np.full((len(features), len(KINDS)), 0.5) + rng.normal(
-            scale=0.002, size=(len(features), len(KINDS))
-        )
+        scores = 0.5 + rng.normal(scale=0.002, size=(len(features), len(KINDS)))
         scores[rng.integers(len(features))] += 0.1
-        return scores
+        return np.asarray(scores)
 
-    assert not [
-        result for result in searches(needle, 0.15) if result[0] > 0.01 and result[1] >= 0.99
-    ]
+    assert not wrong(searches(needle, 0.15), stated=0.99)
 
 
-def test_noise_that_is_not_told_is_estimated(smooth_searches) -> None:
+def test_noise_that_is_not_told_is_estimated(smooth_searches):
     # as the differences between arms
     results = searches(smooth, 0.3, noise=0.02) + searches(smooth, 0.3, noise=0.04)
-    wrong = [lost for lost, stated in results if lost > 0.01 and stated >= 0.9]
-    assert len(wrong) <= 0.2 * len(results)  # of 32 with other seeds 0.12
+    assert wrong(results, stated=0.9) <= 0.2 * len(results)  # of 32 with other seeds 0.12
     quiet = [found.stated for found in smooth_searches]
     assert np.mean([stated for _, stated in results]) < np.mean(quiet)
 
 
-def test_independent_winners_of_each_task_are_not_called_certain_on_a_few() -> None:
+def test_independent_winners_of_each_task_are_not_called_certain_on_a_few():
     def independent(rng: np.random.Generator, features: Floats) -> Floats:
         return np.asarray(0.5 + 0.05 * rng.standard_normal((len(features), len(KINDS))))
 
-    results = searches(independent, 0.2)
-    # of 16 others one
-    assert len([result for result in results if result[0] > 0.01 and result[1] >= 0.9]) <= 1
+    assert wrong(searches(independent, 0.2), stated=0.9) <= 1  # of 16 others one

@@ -9,38 +9,29 @@ from replays import Rate, confidence_bands, quantile, until_found
 
 from daskmetrics.bandit.replay import ReplayStep, ReplayTrial, Setting
 
-RACE, BARE = Setting("race"), Setting("race", 8)
+RACE = Setting("race")
 
 
-def trial(seed: int, *steps: tuple[float, float, float], setting: Setting = RACE) -> ReplayTrial:
+def trial(seed: int, *steps: tuple[float, float, float]) -> ReplayTrial:
     """Steps are (share, loss, confidence); a share of the cost takes a thousand seconds."""
-    path = tuple(
-        ReplayStep(share, 1000 * share, loss, confidence) for share, loss, confidence in steps
-    )
-    return ReplayTrial(setting, seed, path, len(steps), 0.5)
+    path = [ReplayStep(share, 1000 * share, *rest) for share, *rest in steps]
+    return ReplayTrial(RACE, seed, tuple(path), len(steps), 0.5)
 
 
 WAVERING = trial(0, (0.01, 0.2, 0.1), (0.02, 0.0, 0.8), (0.03, 0.05, 0.95), (0.04, 0.005, 0.97))
-
-
 STEADY = trial(1, (0.015, 0.01, 0.92), (0.05, 0.0, 0.99))
-
-
 LOST = trial(2, (0.01, 0.3, 0.25))
-
-
-def test_the_step_after_a_share_is_the_last_one_within_it():
-    assert WAVERING.after(0.009) is None
-    assert WAVERING.after(0.025).share == 0.02 and WAVERING.after(1.0).share == 0.04
 
 
 def test_first_and_lasting_costs_differ_if_a_search_changes_its_mind():
     trials = [WAVERING, STEADY, LOST]
-    assert until_found(trials, lambda step: step.share) == [0.02, 0.015, math.inf]
+    assert WAVERING.after(0.009) is None
+    assert WAVERING.after(0.025).share == 0.02 and WAVERING.after(1.0).share == 0.04
+    shares = until_found(trials, lambda step: step.share)
+    assert shares == [0.02, 0.015, math.inf]
     assert until_found(trials, lambda step: step.share, lasting=True) == [0.04, 0.015, math.inf]
     assert until_found(trials, lambda step: step.seconds)[0] == 20.0
-    assert quantile(until_found(trials, lambda step: step.share), 0.5) == 0.02
-    assert quantile(until_found(trials, lambda step: step.share), 0.9) == math.inf
+    assert quantile(shares, 0.5) == 0.02 and quantile(shares, 0.9) == math.inf
 
 
 def test_the_interval_of_a_rate_is_wide_for_few_trials():
@@ -65,17 +56,13 @@ def test_moments_of_one_search_count_as_one():
     """Twenty searches with five moments each, all with the same result: at most as certain as
     twenty moments.
     """
-    moments = (
-        [(0.01 * (i + 1), 0.0, 0.92) for i in range(5)],
-        [(0.01 * (i + 1), 0.5, 0.92) for i in range(5)],
-    )
-    (row,) = confidence_bands(
-        [trial(seed, *moments[seed % 4 == 0]) for seed in range(20)], [(0.85, 0.95)]
-    )
+    right, wrong = ([(0.01 * (i + 1), loss, 0.92) for i in range(5)] for loss in (0.0, 0.5))
+    band = [(0.85, 0.95)]
+    trials = [trial(seed, *(right if seed % 4 else wrong)) for seed in range(20)]
+    (row,) = confidence_bands(trials, band)
     assert row.correct == Rate(75, 100) and row.first == Rate(15, 20)
     low, high = Rate(15, 20).interval
-    assert (
-        row.interval == pytest.approx((low, high), abs=0.01) and row.correct.interval[0] > low + 0.1
-    )
-    (certain,) = confidence_bands([trial(seed, *moments[0]) for seed in range(20)], [(0.85, 0.95)])
+    assert row.interval == pytest.approx((low, high), abs=0.01)
+    assert row.correct.interval[0] > low + 0.1
+    (certain,) = confidence_bands([trial(seed, *right) for seed in range(20)], band)
     assert certain.interval == Rate(20, 20).interval

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import rivals
 
-from daskmetrics.bandit.replay import ReplayPlan, Scenario, ScoreRow, score_table
+from daskmetrics.bandit.replay import ReplayPlan, ReplayTrial, Scenario, ScoreRow, score_table
 from daskmetrics.core.names import Arm
 
 
@@ -19,33 +19,26 @@ def rows(model: str, layers: range) -> list[ScoreRow]:
     ]
 
 
+def ruled(known: list[ScoreRow]) -> ReplayTrial:
+    plan = ReplayPlan(score_table(known), Scenario("unit"), 0.1)
+    return rivals.sixty_percent_depth(plan, seed=0)
+
+
 @pytest.mark.parametrize(
     ("models", "layer"),
     [
         ({"a-14m": range(11)}, 6),  # 6 of 10
-        (
-            {"a-1.4b": range(11), "a-410m": range(25)},
-            6,
-        ),  # the largest by its name, though it is not the deepest
+        ({"a-1.4b": range(11), "a-410m": range(25)}, 6),  # the largest by name, not the deepest
         ({"tiny": range(11), "small": range(6)}, 6),  # names without sizes: the deepest
         ({"x-8B": range(9)}, 5),  # 4.8 of 8
     ],
 )
 def test_the_rule_takes_a_layer_of_the_last_checkpoint_of_the_largest_model(models, layer):
-    table = score_table([row for model, layers in models.items() for row in rows(model, layers)])
-    trial = rivals.sixty_percent_depth(ReplayPlan(table, Scenario("unit"), 0.1), seed=0)
-    assert (
-        trial.path[0].loss == pytest.approx(layer / 100)
-        and trial.path[0].share == 0
-        and trial.cells == 0
-    )
+    trial = ruled([row for model, layers in models.items() for row in rows(model, layers)])
+    assert trial.path[0].loss == pytest.approx(layer / 100)
+    assert trial.path[0].share == 0 and trial.cells == 0
 
 
 def test_the_rule_takes_a_complete_arm():
-    known = [
-        row for row in rows("a-14m", range(11)) if not (row.arm.layer == 6 and row.task == "s")
-    ]
-    trial = rivals.sixty_percent_depth(
-        ReplayPlan(score_table(known), Scenario("unit"), 0.1), seed=0
-    )
-    assert trial.path[0].loss == pytest.approx(0.05)  # layer 5 and not 6
+    known = [row for row in rows("a-14m", range(11)) if (row.arm.layer, row.task) != (6, "s")]
+    assert ruled(known).path[0].loss == pytest.approx(0.05)  # layer 5 and not 6

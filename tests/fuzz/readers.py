@@ -7,12 +7,15 @@ from __future__ import annotations
 import gzip
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import product, starmap
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import yaml
 from safetensors.numpy import save
 
@@ -56,36 +59,35 @@ class Reader:
         return self.changed or tuple(self.files)
 
 
-ROWS = [
-    {
-        "model": "m",
-        "revision": f"step{step}",
-        "layer": layer,
-        "task": task,
-        "score": 0.25 * step,
-        "seconds": 1.5,
-    }
-    for step in (0, 8)
-    for layer in (0, 1)
-    for task in ("a", "b")
-]
-TEXTS = [
-    {"text": f'one, "two"\n{i} é', "label": "xy"[i % 2], "rate": str(i / 8)} for i in range(24)
-]
+def of_file(read: Callable[[Path], object], name: str, content: bytes, **options: Any) -> Reader:
+    """The reader of one file."""
+    return Reader(lambda folder: read(folder / name), {name: content}, **options)
 
 
-GRADED = [{"text": f"one {i} é", "score": i / 8} for i in range(24)]
-TAGGED = [{"text": f"one {i} é", "label": ("a;b", "b; c", "c")[i % 3]} for i in range(24)]
-PAIRS = [{"text1": f"one {i}", "text2": f"two {i}", "label": i % 2} for i in range(24)]
+def write_files(folder: Path, files: Files) -> None:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+
+
+def score_row(step: int, layer: int, task: str) -> dict[str, Any]:
+    arm = {"model": "m", "revision": f"step{step}", "layer": layer}
+    return {**arm, "task": task, "score": 0.25 * step, "seconds": 1.5}
+
+
+ROWS = list(starmap(score_row, product((0, 8), (0, 1), "ab")))
+NUMBERS = range(24)
+TEXTS = [{"text": f'one, "two"\n{i} é', "label": "xy"[i % 2], "rate": str(i / 8)} for i in NUMBERS]
+GRADED = [{"text": f"one {i} é", "score": i / 8} for i in NUMBERS]
+TAGGED = [{"text": f"one {i} é", "label": ("a;b", "b; c", "c")[i % 3]} for i in NUMBERS]
+LISTS = [{**row, "label": row["label"].split(";")} for row in TAGGED]
+PAIRS = [{"text1": f"one {i}", "text2": f"two {i}", "label": i % 2} for i in NUMBERS]
 JUDGED = [
-    {"query": f"one {i // 3}", "document": f"two {i}", "relevance": int(i % 3 > 0)}
-    for i in range(24)
+    {"query": f"one {i // 3}", "document": f"two {i}", "relevance": int(i % 3 > 0)} for i in NUMBERS
 ]
 
 
 def as_csv(rows: list[dict[str, Any]], separator: str = ",") -> bytes:
-    import pandas as pd
-
     return pd.DataFrame(rows).to_csv(index=False, sep=separator).encode()
 
 
@@ -94,15 +96,9 @@ def as_json_lines(rows: list[dict[str, Any]]) -> bytes:
 
 
 def as_parquet(rows: list[dict[str, Any]]) -> bytes:
-    import pandas as pd
-
     buffer = io.BytesIO()
     pd.DataFrame(rows).to_parquet(buffer)
     return buffer.getvalue()
-
-
-def read_config(folder: Path) -> object:
-    return config.load(folder / "x.yaml", ["search.window=1"]).as_dict()
 
 
 CONFIG = {
@@ -124,12 +120,9 @@ CONFIG = {
 }
 
 
-def read_score_table(name: str) -> Callable[[Path], object]:
-    def read(folder: Path) -> object:
-        table = score_tables.read(folder / name)
-        return score_tables.published(folder / name), arm_features(table.suites), table.cells()
-
-    return read
+def read_score_table(path: Path) -> object:
+    table = score_tables.read(path)
+    return score_tables.published(path), arm_features(table.suites), table.cells()
 
 
 def read_labelled(path: Path, kind: str = "") -> object:
@@ -147,10 +140,6 @@ def read_labelled(path: Path, kind: str = "") -> object:
     if kind:
         assert examples.label_matrix.any(axis=1).all()
     return task.texts(), task.warnings
-
-
-def read_prompts(folder: Path) -> object:
-    return prompts(str(folder / "prompts.txt"), 4, 0)
 
 
 def journal_lines() -> list[dict[str, Any]]:
@@ -181,13 +170,9 @@ def sealed(content: bytes) -> bytes:
 JOURNAL = "\n".join(map(json.dumps, journal_lines())).encode()
 
 
-def read_journal(folder: Path) -> object:
-    found = journal.scan(folder / "journal.jsonl")
+def read_journal(path: Path) -> object:
+    found = journal.scan(path)
     return is_finished(found.entries), list(records(found.entries))
-
-
-def read_run_scores(folder: Path) -> object:
-    return score_tables.read(folder)
 
 
 def read_results(folder: Path) -> object:
@@ -204,21 +189,15 @@ def store_files(folder: Path) -> dict[str, bytes]:
     values = np.arange(4.0).reshape(2, 2)
     block = store.Block(values, values, np.ones((2, 2), np.uint8))
     store.write(path, "metrics", Checkpoint("a", "step1"), block)
-    return {
-        str(file.relative_to(folder)): file.read_bytes()
-        for file in path.rglob("*")
-        if file.is_file()
-    }
+    files = filter(Path.is_file, path.rglob("*"))
+    return {str(file.relative_to(folder)): file.read_bytes() for file in files}
 
 
 def read_store(folder: Path) -> object:
     path = folder / "store.zarr"
     tree = store.open_tree(path)
-    return (
-        read_block(path, "metrics", Checkpoint("a", "step1")),
-        store.files_of(path),
-        dict(tree.attrs),
-    )
+    block = read_block(path, "metrics", Checkpoint("a", "step1"))
+    return block, store.files_of(path), dict(tree.attrs)
 
 
 NETWORK = {"model_type": "bert", "num_hidden_layers": 2, "hidden_size": 8, "vocab_size": 100}
@@ -236,29 +215,26 @@ def as_json(value: object) -> bytes:
 
 
 def model_files() -> dict[str, bytes]:
-    weights = save(
-        {
-            "embeddings.weight": np.ones((100, 8), np.float32),
-            "layer.0.bias": np.zeros(8, np.float16),
-            "layer.1.bias": np.zeros(8, np.float16),
-        }
-    )
-    pooling = {"word_embedding_dimension": 8, "pooling_mode_mean_tokens": True}
-    return {
-        "config.json": as_json(NETWORK),
-        "model.safetensors": weights,
-        "model.safetensors.index.json": as_json(
-            {"weight_map": {"layer.0.bias": "model.safetensors"}}
-        ),
-        "tokenizer.json": as_json({"model": {"vocab": {"a": 0, "b": 99}}}),
-        "tokenizer_config.json": as_json({"model_max_length": 512, "padding_side": "left"}),
-        "modules.json": as_json(MODULES),
-        "1_Pooling/config.json": as_json(pooling),
-        "config_sentence_transformers.json": as_json(
-            {"prompts": {"query": "q: "}, "similarity_fn_name": "cosine"}
-        ),
-        "sentence_bert_config.json": as_json({"max_seq_length": 128, "do_lower_case": False}),
+    weights = {
+        "embeddings.weight": np.ones((100, 8), np.float32),
+        "layer.0.bias": np.zeros(8, np.float16),
+        "layer.1.bias": np.zeros(8, np.float16),
     }
+    described = {
+        "config.json": NETWORK,
+        "model.safetensors.index.json": {"weight_map": {"layer.0.bias": "model.safetensors"}},
+        "tokenizer.json": {"model": {"vocab": {"a": 0, "b": 99}}},
+        "tokenizer_config.json": {"model_max_length": 512, "padding_side": "left"},
+        "modules.json": MODULES,
+        "1_Pooling/config.json": {"word_embedding_dimension": 8, "pooling_mode_mean_tokens": True},
+        "config_sentence_transformers.json": {
+            "prompts": {"query": "q: "},
+            "similarity_fn_name": "cosine",
+        },
+        "sentence_bert_config.json": {"max_seq_length": 128, "do_lower_case": False},
+    }
+    files = {name: as_json(value) for name, value in described.items()}
+    return {**files, "model.safetensors": save(weights)}
 
 
 def read_model(folder: Path) -> object:
@@ -266,32 +242,19 @@ def read_model(folder: Path) -> object:
     return found, shipped.read(Path(found.locations[0].path))
 
 
-ADAPTER = {
-    "peft_type": "LORA",
-    "base_model_name_or_path": "base",
-    "lora_alpha": 16,
-    "r": 4,
-    "alpha_pattern": {"q": 8},
-    "target_modules": ["q"],
-}
-
-
+ADAPTER = {"peft_type": "LORA", "base_model_name_or_path": "base", "lora_alpha": 16, "r": 4}
+ADAPTER |= {"alpha_pattern": {"q": 8}, "target_modules": ["q"]}
 TUNED = "tuned/adapter_config.json", "tuned/adapter_model.safetensors"
 
 
 def read_adapter(folder: Path) -> object:
-    return locations.locate(
-        Model(name="m", source=str(folder / "tuned"), base=str(folder / "base"))
-    )
+    model = Model(name="m", source=str(folder / "tuned"), base=str(folder / "base"))
+    return locations.locate(model)
 
 
 def adapter_files() -> dict[str, bytes]:
-    base = {f"base/{name}": content for name, content in model_files().items() if "/" not in name}
-    base = {
-        name: content
-        for name, content in base.items()
-        if "modules" not in name and "sentence" not in name
-    }
+    names = "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"
+    base = {f"base/{name}": model_files()[name] for name in names}
     weights = save({"q.lora_A.weight": np.ones((4, 8), np.float32)})
     return {**base, **dict(zip(TUNED, (as_json(ADAPTER), weights), strict=True))}
 
@@ -315,22 +278,38 @@ def slurm_text(name: str) -> bytes:
 
 def read_slurm(folder: Path) -> object:
     printed = {
-        path.name: path.read_text(encoding="utf-8", errors="replace")
+        path.stem: path.read_text(encoding="utf-8", errors="replace")
         for path in folder.glob("*.txt")
     }
-    jobs = commands.parse_queue(printed["queue.txt"])
-    return list(parsed(printed)), commands.summary(jobs), [(job.pending, job.alive) for job in jobs]
+    jobs = commands.parse_queue(printed["queue"])
+    partitions = parse_partitions(printed["partitions"], printed["nodes"])
+    return (
+        commands.summary(jobs),
+        [(job.pending, job.alive) for job in jobs],
+        commands.parse_job_id(printed["submitted"]),
+        commands.parse_rehearsal(printed["rehearsal"]),
+        commands.parse_job_state(printed["state"]),
+        parse_allocation("7", printed["allocation"]),
+        [partition.gpus for partition in partitions],
+    )
 
 
-def parsed(printed: Mapping[str, str]) -> Iterator[object]:
-    yield commands.parse_job_id(printed["submitted.txt"])
-    yield commands.parse_rehearsal(printed["rehearsal.txt"])
-    yield commands.parse_job_state(printed["state.txt"])
-    yield parse_allocation("7", printed["allocation.txt"])
-    yield [
-        partition.gpus
-        for partition in parse_partitions(printed["partitions.txt"], printed["nodes.txt"])
-    ]
+def slurm_files() -> dict[str, bytes]:
+    state = "JobId=7 JobState=PENDING Reason=Priority StartTime=2030-01-01T14:05:00 ExitCode=0:0"
+    allocation = "JobId=7 NumNodes=2 NumCPUs=8 TRES=cpu=8,node=2,gres/gpu=4 JOB_GRES=gpu:l40s:4"
+    printed = {
+        "queue": "7|RUNNING|2030-01-01T14:05:00|1-00:10:00|g[0-3]|None\n8|PENDING|N/A|1:00||x",
+        "submitted": "your project has 3 hours left\n4711;alpha\n",
+        "rehearsal": "sbatch: Job 9 to start at 2030-01-01T14:05:00 using 8 processors on nodes g1"
+        " in partition p",
+        "state": state,
+        "allocation": f"{allocation} EndTime=2030-01-01T14:05:00",
+    }
+    recorded = {f"{name}.txt": (SITES / f"23.11-{name}.txt") for name in ("partitions", "nodes")}
+    return {
+        **{f"{name}.txt": text.encode() for name, text in printed.items()},
+        **{name: path.read_bytes() for name, path in recorded.items()},
+    }
 
 
 PROFILE = {
@@ -345,8 +324,8 @@ PROFILE = {
 }
 
 
-def read_script(folder: Path) -> object:
-    keys = loading._read(folder / "x.yaml")
+def read_script(path: Path) -> object:
+    keys = loading._read(path)
     run, logs = (str(keys.pop(name, "x")) for name in ("run", "logs"))
     profile = config.cluster({"kind": "slurm", **keys})
     lines = [*script(pools(profile)[0], LaunchInfo(run=run)).split("\n"), output(logs, "%j.log")]
@@ -356,82 +335,48 @@ def read_script(folder: Path) -> object:
 
 def readers(scratch: Path) -> dict[str, Reader]:
     """All readers by name; ``scratch`` is an empty folder."""
-    runs = {"journal.jsonl": JOURNAL}
     layered = {f"{EXPERIMENT}/STS12.json": as_json(RESULT)}
     layered |= {f"{EXPERIMENT}/model_meta.json": as_json({"experiment_kwargs": {"layer": 3}})}
-    state = b"JobId=7 JobState=PENDING Reason=Priority StartTime=2030-01-01T14:05:00 ExitCode=0:0"
-    allocation = b"JobId=7 NumNodes=2 NumCPUs=8 TRES=cpu=8,node=2,gres/gpu=4 JOB_GRES=gpu:l40s:4 "
-    printed = {
-        "queue.txt": b"7|RUNNING|2030-01-01T14:05:00|1-00:10:00|g[0-3]|None\n8|PENDING|N/A|1:00||x",
-        "submitted.txt": b"your project has 3 hours left\n4711;alpha\n",
-        "rehearsal.txt": b"sbatch: Job 9 to start at 2030-01-01T14:05:00 using 8 processors on nodes g1 in partition p",
-        "state.txt": state,
-        "allocation.txt": allocation + b"EndTime=2030-01-01T14:05:00",
-        "partitions.txt": slurm_text("23.11-partitions.txt"),
-        "nodes.txt": slurm_text("23.11-nodes.txt"),
-    }
+    prompt_lines = b"".join(b"prompt %d of \xc3\xa9\r\n" % i for i in range(20))
+    several = partial(read_labelled, kind="multilabel_classification")
+    zipped = gzip.compress(as_csv(ROWS), mtime=0)
+    forged = "journal.jsonl", JOURNAL
     stored = store_files(scratch)
-    chunks = tuple(name for name in stored if not name.endswith("zarr.json"))
+    metadata = tuple(name for name in stored if name.endswith("zarr.json"))
+    chunks = tuple(name for name in stored if name not in metadata)
     return {
-        "configuration": Reader(read_config, {"x.yaml": yaml.safe_dump(CONFIG).encode()}),
-        "items (CSV)": Reader(
-            lambda folder: read_items(folder / "x.csv"), {"x.csv": as_csv(TEXTS)}
+        "configuration": of_file(
+            lambda path: config.load(path, ["search.window=1"]).as_dict(),
+            "x.yaml",
+            yaml.safe_dump(CONFIG).encode(),
         ),
-        "items (JSON Lines)": Reader(
-            lambda folder: read_items(folder / "x.jsonl"), {"x.jsonl": as_json_lines(TEXTS)}
+        "items (CSV)": of_file(read_items, "x.csv", as_csv(TEXTS)),
+        "items (JSON Lines)": of_file(read_items, "x.jsonl", as_json_lines(TEXTS)),
+        "texts and labels (CSV)": of_file(read_labelled, "x.csv", as_csv(TEXTS)),
+        "texts and labels (JSON Lines)": of_file(read_labelled, "x.jsonl", as_json_lines(TEXTS)),
+        "texts and grades (semicolons)": of_file(read_labelled, "x.csv", as_csv(GRADED, ";")),
+        "texts and several labels": of_file(several, "x.csv", as_csv(TAGGED)),
+        "texts and several labels (Parquet)": of_file(several, "x.parquet", as_parquet(LISTS)),
+        "pairs (tabs)": of_file(read_labelled, "x.tsv", as_csv(PAIRS, "\t")),
+        "queries and documents (JSON Lines)": of_file(
+            read_labelled, "x.jsonl", as_json_lines(JUDGED)
         ),
-        "texts and labels (CSV)": Reader(
-            lambda folder: file_task(str(folder / "x.csv"), {}).texts(), {"x.csv": as_csv(TEXTS)}
+        "prompts": of_file(lambda path: prompts(str(path), 4, 0), "x.txt", prompt_lines),
+        "scores (CSV)": of_file(read_score_table, "x.csv", as_csv(ROWS)),
+        "scores (JSON Lines)": of_file(read_score_table, "x.jsonl", as_json_lines(ROWS)),
+        "scores (Parquet)": of_file(read_score_table, "x.parquet", as_parquet(ROWS)),
+        "scores (gzip)": of_file(read_score_table, "x.csv.gz", zipped),
+        "scores (in gzip)": of_file(read_score_table, "x.csv.gz", as_csv(ROWS), pack=gzip.compress),
+        "journal": of_file(read_journal, "journal.jsonl", sealed(JOURNAL)),
+        "journal (forged)": of_file(read_journal, *forged, pack=sealed),
+        "scores of a run (forged)": of_file(
+            lambda path: score_tables.read(path.parent), *forged, pack=sealed
         ),
-        "texts and labels (JSON Lines)": Reader(
-            lambda folder: read_labelled(folder / "x.jsonl"), {"x.jsonl": as_json_lines(TEXTS)}
-        ),
-        "texts and grades (semicolons)": Reader(
-            lambda folder: read_labelled(folder / "x.csv"), {"x.csv": as_csv(GRADED, ";")}
-        ),
-        "texts and several labels": Reader(
-            lambda folder: read_labelled(folder / "x.csv", "multilabel_classification"),
-            {"x.csv": as_csv(TAGGED)},
-        ),
-        "texts and several labels (Parquet)": Reader(
-            lambda folder: read_labelled(folder / "x.parquet", "multilabel_classification"),
-            {
-                "x.parquet": as_parquet(
-                    [{**row, "label": row["label"].split(";")} for row in TAGGED]
-                )
-            },
-        ),
-        "pairs (tabs)": Reader(
-            lambda folder: read_labelled(folder / "x.tsv"), {"x.tsv": as_csv(PAIRS, "\t")}
-        ),
-        "queries and documents (JSON Lines)": Reader(
-            lambda folder: read_labelled(folder / "x.jsonl"), {"x.jsonl": as_json_lines(JUDGED)}
-        ),
-        "prompts": Reader(
-            read_prompts,
-            {"prompts.txt": b"".join(b"prompt %d of \xc3\xa9\r\n" % i for i in range(20))},
-        ),
-        "scores (CSV)": Reader(read_score_table("x.csv"), {"x.csv": as_csv(ROWS)}),
-        "scores (JSON Lines)": Reader(
-            read_score_table("x.jsonl"), {"x.jsonl": as_json_lines(ROWS)}
-        ),
-        "scores (Parquet)": Reader(read_score_table("x.parquet"), {"x.parquet": as_parquet(ROWS)}),
-        "scores (gzip)": Reader(
-            read_score_table("x.csv.gz"), {"x.csv.gz": gzip.compress(as_csv(ROWS), mtime=0)}
-        ),
-        "scores (in gzip)": Reader(
-            read_score_table("x.csv.gz"), {"x.csv.gz": as_csv(ROWS)}, pack=gzip.compress
-        ),
-        "journal": Reader(read_journal, {"journal.jsonl": sealed(JOURNAL)}),
-        "journal (forged)": Reader(read_journal, runs, pack=sealed),
-        "scores of a run (forged)": Reader(read_run_scores, runs, pack=sealed),
-        "store metadata": Reader(
-            read_store, stored, tuple(name for name in stored if name.endswith("zarr.json"))
-        ),
+        "store metadata": Reader(read_store, stored, metadata),
         "store chunks": Reader(read_store, stored, chunks),
         "model folder": Reader(read_model, model_files()),
         "adapter": Reader(read_adapter, adapter_files(), TUNED),
         "results of mteb": Reader(read_results, layered),
-        "output of Slurm": Reader(read_slurm, printed),
-        "names in job scripts": Reader(read_script, {"x.yaml": yaml.safe_dump(PROFILE).encode()}),
+        "output of Slurm": Reader(read_slurm, slurm_files()),
+        "names in job scripts": of_file(read_script, "x.yaml", yaml.safe_dump(PROFILE).encode()),
     }

@@ -28,7 +28,7 @@ from daskmetrics.core.files import RunFolder
 from daskmetrics.core.rows import read_lines, read_rows
 from daskmetrics.execution.map.result_table import write
 from daskmetrics.execution.map.source import ItemResult
-from tests.fuzz.readers import MODULES, SHIPPED, as_json, model_files, sealed
+from tests.fuzz.readers import MODULES, SHIPPED, as_json, model_files, sealed, write_files
 from tests.report.conftest import Story, make_run
 
 
@@ -50,11 +50,8 @@ def test_a_parquet_file_of_a_billion_equal_rows_is_refused(tmp_path):
 
 @pytest.mark.parametrize("inner", ["[x, x, x, x, x, x, x, x, x]", "{b: x}"])
 def test_aliases_that_stand_for_a_billion_values_are_refused(tmp_path, inner):
-    lines = [
-        f"a0: &a0 {inner}",
-        *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)),
-    ]
-    for text in ("\n".join(lines), "a: &a [*a]"):
+    aliases = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)]
+    for text in ("\n".join([f"a0: &a0 {inner}", *aliases]), "a: &a [*a]"):
         (tmp_path / "x.yaml").write_text(text)
         with pytest.raises(ConfigError, match="not valid YAML"):
             config.load(tmp_path / "x.yaml")
@@ -64,9 +61,7 @@ def test_aliases_that_stand_for_a_billion_values_are_refused(tmp_path, inner):
 def test_a_checkpoint_names_no_files_outside_its_folder(tmp_path, path):
     files = {name: content for name, content in model_files().items() if "index" not in name}
     files["modules.json"] = as_json([*MODULES, {"type": f"{SHIPPED}.Dense", "path": path}])
-    for name, content in files.items():
-        (tmp_path / "m" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "m" / name).write_bytes(content)
+    write_files(tmp_path / "m", files)
     with pytest.raises(DataError, match="no list of modules in folders below it"):
         locations.locate(Model(name="m", source=str(tmp_path / "m")))
 
@@ -96,13 +91,9 @@ HOSTILE = {
 
 @pytest.fixture(scope="module")
 def a_run(tmp_path_factory) -> Path:
-    place = tmp_path_factory.mktemp("run") / "run"
-    make_run(place, Story(failing=("tiny@step1",), warnings=("doubtful",)))
-    return place
-
-
-def below(folder: Path) -> set[str]:
-    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+    folder = tmp_path_factory.mktemp("run") / "run"
+    make_run(folder, Story(failing=("tiny@step1",), warnings=("doubtful",)))
+    return folder
 
 
 @pytest.mark.parametrize("start", [0, 3])
@@ -121,20 +112,18 @@ def test_a_forged_run_writes_nothing_outside_and_controls_neither_terminal_nor_p
         text = text.replace(name, json.dumps(hostile)[1:-1])
     (folder / "journal.jsonl").write_bytes(sealed(text.encode()))
     (folder / "journal.mark").unlink(missing_ok=True)
-    outside = below(tmp_path) - {f"deep/runs/run/{name}" for name in below(folder)}
+
+    def outside() -> set[Path]:
+        return {path for path in tmp_path.rglob("*") if folder not in path.parents}
+
+    before = outside()
     maintenance = ("verify", "repair", "journal", "export", "logs")
     for command in ("status", "best", "report", *(f"runs {name}" for name in maintenance)):
         done = CliRunner().invoke(main, [*command.split(), str(folder)])
-        assert done.exception is None or isinstance(done.exception, SystemExit), (
-            command,
-            done.exception,
-        )
-        assert all(character.isprintable() or character == "\n" for character in done.output), (
-            command
-        )
-        assert "\ud800" not in done.output
-    assert below(tmp_path) - {f"deep/runs/run/{name}" for name in below(folder)} == outside
-    assert not Path("/tmp/outside").exists()
+        assert done.exception is None or isinstance(done.exception, SystemExit), command
+        signs = set(done.output) - {"\n"}
+        assert all(sign.isprintable() for sign in signs), command
+    assert outside() == before and not Path("/tmp/outside").exists()
     for page in folder.rglob("*.html"):
         assert "<script>alert(1)" not in page.read_text(encoding="utf-8")
 

@@ -4,12 +4,13 @@ standard library's.
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import yaml
 from mteb.abstasks import (
     AbsTaskClassification,
     AbsTaskClustering,
@@ -29,8 +30,6 @@ CONFIGS = {
     "queries": "queries.jsonl",
     "top_ranked": "top_ranked.jsonl",
 }
-
-
 LANGUAGES = {
     "en": ["eng-Latn"],
     "de": ["deu-Latn"],
@@ -68,9 +67,8 @@ class LocalLanguages(AbsTaskClassification):
 
 class LocalClustering(AbsTaskClustering):
     metadata = about("LocalClustering", "Clustering", "v_measure")
-    max_fraction_of_documents_to_embed = (
-        0.8  # draws texts by the task's own generator, which is a trap
-    )
+    # draws texts by the task's own generator, which is a trap
+    max_fraction_of_documents_to_embed = 0.8
     max_documents_per_cluster = 200
 
 
@@ -99,28 +97,22 @@ CLASSES: tuple[type[Any], ...] = (
     LocalRetrieval,
     LocalReranking,
 )
-PLACES = {each.__name__: f"{__name__}:{each.__name__}" for each in CLASSES}
-MULTILINGUAL = f"{__name__}:{LocalLanguages.__name__}"
+PLACES = {task.__name__: f"{__name__}:{task.__name__}" for task in CLASSES}
+MULTILINGUAL = f"{__name__}:LocalLanguages"
 
 
 def write(folder: Path, texts: int = 240) -> None:
     """Write all data sets; `texts` is about how many each has."""
     package, close = TASKS["stdlib:package"].draw(), TASKS["stdlib:closeness"].draw()
-    labelled = pd.DataFrame(
-        {"text": package.texts[: 2 * texts], "label": list(map(int, package.labels[: 2 * texts]))}
-    )
+    labelled = pd.DataFrame({"text": package.texts, "label": package.labels}).head(2 * texts)
+    labelled["label"] = labelled["label"].astype(int)
     _parquet(folder / "LocalClassification", train=labelled[::2], test=labelled[1::2])
     _languages(folder / "LocalLanguages", labelled)
     clustered = labelled.rename(columns={"text": "sentences", "label": "labels"})
     _parquet(folder / "LocalClustering", test=clustered)
     n = len(close.texts) // 2
-    pairs = pd.DataFrame(
-        {
-            "sentence1": close.texts[:n],
-            "sentence2": close.texts[n:],
-            "score": list(map(float, close.labels)),
-        }
-    )
+    sentences = {"sentence1": close.texts[:n], "sentence2": close.texts[n:]}
+    pairs = pd.DataFrame({**sentences, "score": np.array(close.labels, dtype=float)})
     pairs = pairs.sample(n=min(n, texts), random_state=0)
     _parquet(folder / "LocalSTS", test=pairs)
     matched = pairs.assign(labels=(pairs["score"] > 1.5).astype(int)).drop(columns="score")
@@ -130,16 +122,23 @@ def write(folder: Path, texts: int = 240) -> None:
 
 
 def _languages(folder: Path, labelled: pd.DataFrame) -> None:
-    parts = []
+    configs = {}
     for subset in LANGUAGES:
-        rows = labelled.assign(text=[f"{subset} {text}" for text in labelled["text"]])
+        rows = labelled.assign(text=f"{subset} " + labelled["text"])
         splits = {"train": rows[::2], "validation": rows[1::4], "test": rows[3::4]}
         _parquet(folder / subset, **splits)
-        files = "".join(f"  - split: {split}\n    path: {subset}/{split}-*\n" for split in splits)
-        parts.append(f"- config_name: {subset}\n  data_files:\n{files}")
-    (folder / "README.md").write_text(
-        "---\nconfigs:\n" + "".join(parts) + "---\n", encoding="utf-8"
-    )
+        configs[subset] = {split: f"{subset}/{split}-*" for split in splits}
+    _readme(folder, configs)
+
+
+def _readme(folder: Path, configs: dict[str, dict[str, str]]) -> None:
+    """The file of each split of each configuration, as the hub has them."""
+    listed = []
+    for name, path_of in configs.items():
+        files = [{"split": split, "path": path} for split, path in path_of.items()]
+        listed.append({"config_name": name, "data_files": files})
+    text = f"---\n{yaml.safe_dump({'configs': listed})}---\n"
+    (folder / "README.md").write_text(text, encoding="utf-8")
 
 
 def _parquet(folder: Path, **splits: pd.DataFrame) -> None:
@@ -152,33 +151,23 @@ def _search(folder: Path, queries: int, ranked: bool) -> None:
     examples = TASKS["stdlib:candidates"].draw()
     n = examples.queries
     (folder / "qrels").mkdir(parents=True)
-    _lines(
-        folder / "corpus.jsonl",
-        ({"_id": f"d{i}", "title": "", "text": text} for i, text in enumerate(examples.texts[n:])),
-    )
-    _lines(
-        folder / "queries.jsonl",
-        ({"_id": f"q{i}", "text": text} for i, text in enumerate(examples.texts[:queries])),
-    )
-    relevant = ({"query-id": f"q{i}", "corpus-id": f"d{i}", "score": 1} for i in range(queries))
-    _lines(folder / CONFIGS["default"], relevant)
-    configs = {name: file for name, file in CONFIGS.items() if ranked or name != "top_ranked"}
+    texts = pd.DataFrame({"title": "", "text": examples.texts})
+    texts["_id"] = [*(f"q{i}" for i in range(n)), *(f"d{i}" for i in range(len(texts) - n))]
+    _lines(folder / "corpus.jsonl", texts[["_id", "title", "text"]][n:])
+    _lines(folder / "queries.jsonl", texts[["_id", "text"]].head(queries))
+    relevant = [(f"q{i}", f"d{i}", 1) for i in range(queries)]
+    columns = ["query-id", "corpus-id", "score"]
+    _lines(folder / CONFIGS["default"], pd.DataFrame(relevant, columns=columns))
+    judged = pd.DataFrame(examples.judgements, columns=columns)
+    candidates = ("d" + judged["corpus-id"].astype(str)).groupby(judged["query-id"]).agg(list)
+    ranking = {"query-id": "q" + candidates.index.astype(str), "corpus-ids": candidates}
+    configs = {name: {"test": file} for name, file in CONFIGS.items()}
     if ranked:
-        mine: dict[int, list[str]] = {}
-        for query, document, _ in examples.judgements:
-            mine.setdefault(query, []).append(f"d{document}")
-        _lines(
-            folder / CONFIGS["top_ranked"],
-            ({"query-id": f"q{i}", "corpus-ids": mine[i]} for i in range(queries)),
-        )
-    parts = [
-        f"- config_name: {name}\n  data_files:\n  - split: test\n    path: {file}\n"
-        for name, file in configs.items()
-    ]
-    (folder / "README.md").write_text(
-        "---\nconfigs:\n" + "".join(parts) + "---\n", encoding="utf-8"
-    )
+        _lines(folder / CONFIGS["top_ranked"], pd.DataFrame(ranking).head(queries))
+    else:
+        del configs["top_ranked"]
+    _readme(folder, configs)
 
 
-def _lines(path: Path, rows: Any) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+def _lines(path: Path, rows: pd.DataFrame) -> None:
+    rows.to_json(path, orient="records", lines=True)

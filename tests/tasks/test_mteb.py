@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Mapping
-from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.tasks import mteb_results, resolve
 from daskmetrics.tasks.mteb import MtebTask
 from daskmetrics.tasks.mteb_run import load
+from tests.tasks.conftest import plain_score
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error:::daskmetrics")  # the benchmark's own
 KINDS = {
@@ -26,11 +25,10 @@ KINDS = {
     "LocalRetrieval": "retrieval",
     "LocalReranking": "reranking",
 }
-every_kind = pytest.mark.parametrize("name", KINDS)
 
 
-def task_of(local: ModuleType, name: str) -> MtebTask:
-    (task,) = resolve([f"mteb:{local.PLACES[name]}"])
+def task_of(local: ModuleType, name: str, options: str = "") -> MtebTask:
+    (task,) = resolve([f"mteb:{local.__name__}:{name}{options}"])
     assert isinstance(task, MtebTask)
     return task
 
@@ -39,64 +37,37 @@ def noise(task: MtebTask, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(len(task.texts()), 16)).astype(np.float32)
 
 
-def plain_score(task: Any, vectors: Mapping[str, np.ndarray]) -> float:
-    """By `mteb.evaluate` as its documentation has it: an encoder, and a new task object."""
-    import mteb
-    from mteb.models import ModelMeta
-    from mteb.models.abs_encoder import AbsEncoder
-
-    class Ordinary(AbsEncoder):
-        model = None
-        mteb_model_meta = ModelMeta.create_empty({"name": "test/ordinary", "revision": "1"})
-
-        def encode(self, inputs: Any, **_: Any) -> np.ndarray:
-            return np.stack([vectors[text] for batch in inputs for text in batch["text"]])
-
-    found = mteb.evaluate(Ordinary(), task, cache=None, show_progress_bar=False)
-    return float(found.task_results[0].get_score())
-
-
-def test_a_perfect_score_of_a_result_file_has_an_error_as_one_that_was_computed() -> None:
+def test_a_perfect_score_of_a_result_file_has_an_error_as_one_that_was_computed():
     content = {"scores": {"test": [{"main_score": 1.0}]}}
     score = mteb_results.score(content, "retrieval", 40)
     assert (score.value, score.n) == (1.0, 40) and 0.02 < score.stderr < 0.03
 
 
-@every_kind
-def test_scores_equal_those_of_a_plain_encoder(local_mteb: ModuleType, name: str) -> None:
+@pytest.mark.parametrize("name", KINDS)
+def test_scores_are_those_of_a_plain_encoder_and_depend_on_no_earlier_ones(local_mteb, name):
     task = task_of(local_mteb, name)
     assert task.kind == KINDS[name]
-    scores = set()
-    for seed in range(3):
-        vectors = dict(zip(task.texts(), noise(task, seed), strict=True))
-        score = task.evaluate(np.stack([vectors[text] for text in task.texts()]), seed=seed)
-        plain = plain_score(getattr(local_mteb, name)(), vectors)
-        assert score.value == pytest.approx(plain, abs=1e-6)
-        assert score.stderr > 0 and score.n >= 25
-        scores.add(plain)
-    assert len(scores) > 1  # a mix-up would show
-
-
-@every_kind
-def test_outcomes_are_of_the_score_which_depends_on_no_earlier_one(
-    local_mteb: ModuleType, name: str
-) -> None:
-    task = task_of(local_mteb, name)
-    first, other, again = (
-        task.evaluate(rows, seed=seed)
-        for seed, rows in enumerate((noise(task), noise(task, 1), noise(task)))
-    )
-    assert again == first != other
-    assert first.detail is not None and first.detail["task_name"] == name
-    assert first.outcomes is not None and other.outcomes is not None
-    assert first.outcomes.mean() == pytest.approx(first.value, abs=1e-4)
+    random.seed(3)
+    np.random.seed(3)
+    before = random.getstate(), copy.deepcopy(np.random.get_state()[1])
+    first, other, again = (task.evaluate(noise(task, seed), seed=seed) for seed in (0, 1, 0))
+    # the global generators are as before
+    assert random.getstate() == before[0] and (np.random.get_state()[1] == before[1]).all()
+    assert again == first != other  # a mix-up would show
     assert (first.outcomes == again.outcomes).all()
     assert first.outcomes.shape == other.outcomes.shape
+    assert first.outcomes.mean() == pytest.approx(first.value, abs=1e-4)
+    assert first.detail["task_name"] == name
+    assert first.stderr > 0 and first.n >= 25
+    for seed, score in enumerate((first, other)):
+        vectors = dict(zip(task.texts(), noise(task, seed), strict=True))
+        plain = plain_score(getattr(local_mteb, name)(), vectors.__getitem__)
+        assert score.value == pytest.approx(plain, abs=1e-6)
+    with pytest.raises(DataError, match=f"mteb:{name}"):
+        task.evaluate(np.zeros((1, 4)), seed=0)
 
 
-def test_a_main_score_that_is_no_mean_over_texts_has_no_outcomes(
-    local_mteb: ModuleType, monkeypatch: Any
-) -> None:
+def test_a_main_score_that_is_no_mean_over_texts_has_no_outcomes(local_mteb, monkeypatch):
     f1 = local_mteb.LocalClassification.metadata.model_copy(update={"main_score": "f1"})
     monkeypatch.setattr(local_mteb.LocalClassification, "metadata", f1)
     load.cache_clear()
@@ -107,19 +78,7 @@ def test_a_main_score_that_is_no_mean_over_texts_has_no_outcomes(
         load.cache_clear()
 
 
-def test_the_global_generators_do_not_change(local_mteb: ModuleType) -> None:
-    task = task_of(local_mteb, "LocalClustering")
-    random.seed(3)
-    np.random.seed(3)
-    before = random.getstate(), copy.deepcopy(np.random.get_state()[1])
-    task.evaluate(noise(task), seed=0)
-    assert random.getstate() == before[0]
-    assert (np.random.get_state()[1] == before[1]).all()
-
-
-def test_texts_are_written_once(
-    local_mteb: ModuleType, session_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_are_written_once(local_mteb, monkeypatch):
     task = task_of(local_mteb, "LocalSTS")
     texts = task.texts()
     assert task.is_local and len(set(texts)) == len(texts)
@@ -127,21 +86,7 @@ def test_texts_are_written_once(
     assert task.texts() == texts
 
 
-def test_other_data_is_another_task(local_mteb: ModuleType) -> None:
-    before = task_of(local_mteb, "LocalPairs").key
-    (file,) = (local_mteb.FOLDER / "LocalPairs").glob("*.parquet")
-    content = file.read_bytes()
-    try:
-        file.write_bytes(content + b"more")
-        assert task_of(local_mteb, "LocalPairs").key != before
-    finally:
-        file.write_bytes(content)
-    assert task_of(local_mteb, "LocalPairs").key == before
-
-
-def test_other_data_in_a_folder_of_the_same_name_is_not_confused(
-    local_mteb: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_data_in_a_folder_of_the_same_name_is_another_task(local_mteb, tmp_path, monkeypatch):
     before = task_of(local_mteb, "LocalRetrieval")
     assert before.evaluate(noise(before), seed=0).n == 40
     local_mteb.write(tmp_path, texts=60)
@@ -151,79 +96,48 @@ def test_other_data_in_a_folder_of_the_same_name_is_not_confused(
     monkeypatch.setattr(local_mteb.LocalRetrieval, "metadata", elsewhere)
     after = task_of(local_mteb, "LocalRetrieval")
     assert after.key != before.key and after.evaluate(noise(after), seed=0).n == 30
-
-
-def test_the_error_for_missing_data_names_the_command_that_fetches_it(session_cache: Path) -> None:
-    pytest.importorskip("mteb", reason="needs the extra 'mteb'")
-    with pytest.raises(ConfigError, match="daskmetrics runs prefetch --task mteb:BIOSSES"):
-        MtebTask("BIOSSES").texts()
+    corpus = tmp_path / "LocalRetrieval" / "corpus.jsonl"
+    corpus.write_bytes(corpus.read_bytes() + b"\n")
+    assert task_of(local_mteb, "LocalRetrieval").key != after.key
 
 
 @pytest.mark.parametrize(
-    ("place", "message"), [("BIOSES", "no task 'BIOSES'"), ("nowhere:Task", "cannot be imported")]
+    ("name", "message"),
+    [
+        ("BIOSSES", "daskmetrics runs prefetch --task mteb:BIOSSES"),
+        ("BIOSES", "no task 'BIOSES'"),
+        ("nowhere:Task", "cannot be imported"),
+    ],
 )
-def test_an_unknown_task_is_an_error(session_cache: Path, place: str, message: str) -> None:
+def test_missing_data_and_an_unknown_task_are_an_error(session_cache, name, message):
     pytest.importorskip("mteb", reason="needs the extra 'mteb'")
     with pytest.raises(ConfigError, match=message):
-        MtebTask(place).texts()
+        MtebTask(name).texts()
 
 
-def test_a_wrong_number_of_rows_is_an_error(local_mteb: ModuleType) -> None:
-    with pytest.raises(DataError, match="mteb:LocalSTS"):
-        task_of(local_mteb, "LocalSTS").evaluate(np.zeros((1, 4)), seed=0)
-
-
-class TestLanguages:
-    """A task of four subsets and two splits."""
-
-    def task(self, local: ModuleType, options: str = "") -> MtebTask:
-        (task,) = resolve([f"mteb:{local.MULTILINGUAL}{options}"])
-        assert isinstance(task, MtebTask)
-        return task
-
-    @pytest.mark.parametrize(
-        ("options", "splits", "subsets"),
-        [
-            ("", ["test"], ["en", "en-ext"]),
-            ("(languages=deu)", ["test"], ["de"]),
-            (
-                "(languages=deu+eng, split=validation)",
-                ["validation"],
-                ["en", "de", "en-ext", "de-en"],
-            ),
-            ("(subsets=de-en, split=test+validation)", ["validation", "test"], ["de-en"]),
-        ],
-    )
-    def test_texts_and_scores_are_those_of_the_chosen_subsets(
-        self, local_mteb: ModuleType, options: str, splits: list[str], subsets: list[str]
-    ) -> None:
-        import pandas as pd
-
-        task = self.task(local_mteb, options)
-        assert task.name.startswith("mteb:LocalLanguages") and task.name.endswith(")") == bool(
-            options
-        )
-        folder = local_mteb.FOLDER / "LocalLanguages"
-        tested = {
-            text
-            for subset in subsets
-            for split in splits
-            for text in pd.read_parquet(next((folder / subset).glob(f"{split}-*")))["text"]
-        }
-        assert tested <= set(task.texts())
-        assert {text.split()[0] for text in task.texts()} == set(subsets)
-        vectors = noise(task)
-        plain = (
-            local_mteb.LocalLanguages()
-            .filter_languages(None, hf_subsets=subsets)
-            .filter_eval_splits(splits)
-        )
-        score = task.evaluate(vectors, seed=0)
-        expected = plain_score(plain, dict(zip(task.texts(), vectors, strict=True)))
-        assert score.value == pytest.approx(expected, abs=1e-6)
-        assert score.detail is not None and list(score.detail["scores"]) == splits
-        assert all(
-            [each["hf_subset"] for each in part] == subsets
-            for part in score.detail["scores"].values()
-        )
-        assert score.n == len(tested)
+@pytest.mark.parametrize(
+    ("options", "splits", "subsets"),
+    [
+        ("", ["test"], ["en", "en-ext"]),
+        ("(languages=deu)", ["test"], ["de"]),
+        ("(languages=deu+eng, split=validation)", ["validation"], ["en", "de", "en-ext", "de-en"]),
+        ("(subsets=de-en, split=test+validation)", ["validation", "test"], ["de-en"]),
+    ],
+)
+def test_texts_and_scores_are_those_of_the_chosen_subsets(local_mteb, options, splits, subsets):
+    task = task_of(local_mteb, "LocalLanguages", options)
+    assert task.name.startswith("mteb:LocalLanguages") and task.name.endswith(")") == bool(options)
+    folder = local_mteb.FOLDER / "LocalLanguages"
+    files = [next((folder / subset).glob(f"{split}-*")) for subset in subsets for split in splits]
+    tested = set(pd.concat(map(pd.read_parquet, files))["text"])
+    assert tested <= set(task.texts())
+    assert {text.split()[0] for text in task.texts()} == set(subsets)
+    vectors = dict(zip(task.texts(), noise(task), strict=True))
+    plain = local_mteb.LocalLanguages().filter_languages(None, hf_subsets=subsets)
+    expected = plain_score(plain.filter_eval_splits(splits), vectors.__getitem__)
+    score = task.evaluate(noise(task), seed=0)
+    assert score.value == pytest.approx(expected, abs=1e-6)
+    assert list(score.detail["scores"]) == splits
+    for part in score.detail["scores"].values():
+        assert [of_subset["hf_subset"] for of_subset in part] == subsets
+    assert score.n == len(tested)

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 import os
 import random
 import subprocess
 import sys
-from collections import defaultdict
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.tasks import mteb as mteb_tasks
 from daskmetrics.tasks import mteb_run as subsets
 from daskmetrics.tasks import resolve
 from daskmetrics.tasks.mteb import LAYER_BY_LAYER, MtebTask
-from daskmetrics.tasks.mteb_run import Declaration, Selection, declared
+from daskmetrics.tasks.mteb_run import Declaration, declared
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error:::daskmetrics")  # the benchmark's own
 DATA = os.environ.get("DASKMETRICS_PUBLISHED_DATA")
@@ -33,23 +31,8 @@ WORLD = {
 
 
 @pytest.fixture(autouse=True)
-def benchmark() -> None:
+def benchmark():
     pytest.importorskip("mteb", reason="needs the extra 'mteb'")
-
-
-def select(
-    world: dict[str, tuple[str, ...]], splits_of: tuple[str, ...], /, **options: list[str]
-) -> Selection:
-    return Declaration(world, splits_of).select("mteb:Some", options)
-
-
-def test_several_values_select_in_the_order_of_the_task() -> None:
-    chosen = select(
-        WORLD, ("validation", "test"), languages=["eng", "deu-Latn"], split=["test", "validation"]
-    )
-    assert chosen == Selection(("validation", "test"), tuple(WORLD))
-    assert select(WORLD, ("test",), subsets=["de-en", "de"]).subsets == ("de", "de-en")
-    assert select(WORLD, ("test",), subsets=["de", "en"], languages=["deu"]).subsets == ("de",)
 
 
 @pytest.mark.parametrize(
@@ -57,16 +40,12 @@ def test_several_values_select_in_the_order_of_the_task() -> None:
     [
         ("split=tset", r"Unknown split of 'mteb:STS17' 'tset'. Did you mean 'test'"),
         ("subsets=en-fr", r"Unknown subset of 'mteb:STS17' 'en-fr'.*en-en"),
-        ("languages=english", r"no chosen subset that is only in english.*en-en \(eng-Latn\)"),
         ("languages=nld", r"no chosen subset that is only in nld.*nl-en \(nld-Latn\+eng-Latn\)"),
         ("subsets=en-en, languages=kor", "no chosen subset that is only in kor.*en-en"),
-        (
-            "language=eng",
-            r"Unknown option of a task of the benchmark 'language'. Did you mean 'languages'",
-        ),
+        ("language=eng", r"of a task of the benchmark 'language'. Did you mean 'languages'"),
     ],
 )
-def test_what_a_task_does_not_have_is_refused_with_what_it_has(options: str, message: str) -> None:
+def test_what_a_task_does_not_have_is_refused_with_what_it_has(options, message):
     with pytest.raises(ConfigError, match=message):
         resolve([f"mteb:STS17({options})"])
 
@@ -74,28 +53,26 @@ def test_what_a_task_does_not_have_is_refused_with_what_it_has(options: str, mes
 @given(
     st.sets(st.sampled_from(sorted(WORLD)), min_size=1),
     st.sets(st.sampled_from(["validation", "test"]), min_size=1),
-    st.sets(st.sampled_from(["eng", "deu"]), min_size=1),
+    st.sets(st.sampled_from(["eng", "deu-Latn"]), min_size=1),
 )
-def test_only_what_is_asked_is_selected(
-    names: set[str], splits: set[str], languages: set[str]
-) -> None:
+def test_only_what_is_asked_is_selected_in_the_order_of_the_task(names, splits, languages):
     world = Declaration(WORLD, ("validation", "test"))
-    assert world.select("t", {"split": sorted(splits), "subsets": sorted(names)}) == Selection(
-        tuple(s for s in world.splits if s in splits), tuple(s for s in WORLD if s in names)
-    )
-    found = world.select("t", {"languages": sorted(languages)}).subsets
-    assert found == tuple(
-        s for s, codes in WORLD.items() if {code[:3] for code in codes} <= languages
-    )
-
-
-MASSIVE = ["af", "de", "en", "fr", "zh-CN"]
+    asked = {language[:3] for language in languages}
+    spoken = [s for s, codes in WORLD.items() if {code[:3] for code in codes} <= asked]
+    assert world.select("t", {"languages": sorted(languages)}).subsets == tuple(spoken)
+    named = {"split": sorted(splits), "subsets": sorted(names)}
+    chosen = world.select("t", named)
+    assert chosen.splits == tuple(split for split in world.splits if split in splits)
+    assert chosen.subsets == tuple(subset for subset in WORLD if subset in names)
+    if both := [subset for subset in spoken if subset in names]:
+        chosen = world.select("t", {**named, "languages": sorted(languages)})
+        assert chosen.subsets == tuple(both)
 
 
 @given(
     st.lists(
         st.tuples(
-            st.sets(st.sampled_from(MASSIVE), min_size=1),
+            st.sets(st.sampled_from(["af", "de", "en", "fr", "zh-CN"]), min_size=1),
             st.sets(st.sampled_from(["test", "validation"])),
         ),
         min_size=1,
@@ -103,23 +80,24 @@ MASSIVE = ["af", "de", "en", "fr", "zh-CN"]
     )
 )
 @example(variants=[({"af"}, set()), ({"af"}, {"test"})])
-def test_tasks_of_one_run_differ_in_name_and_in_key(
-    variants: list[tuple[set[str], set[str]]],
-) -> None:
-    names = []
-    for each, splits in variants:
+def test_tasks_of_one_run_differ_in_name_and_in_key(variants):
+    names = ["mteb:MassiveIntentClassification"]
+    for languages, splits in variants:
         split = f", split={'+'.join(sorted(splits))}" if splits else ""
-        names.append(f"mteb:MassiveIntentClassification(subsets={'+'.join(sorted(each))}{split})")
-    tasks = resolve([*names, "mteb:MassiveIntentClassification"])
+        names.append(f"{names[0]}(subsets={'+'.join(sorted(languages))}{split})")
+    tasks = resolve(names)
     assert len({task.name for task in tasks}) == len({task.key for task in tasks}) == len(tasks)
-    wanted = {(frozenset(each), frozenset(splits or {"test"})) for each, splits in variants}
+    wanted = {
+        (frozenset(languages), frozenset(splits or {"test"})) for languages, splits in variants
+    }
     assert len(tasks) == len(wanted | {(frozenset(["en"]), frozenset(["test"]))})
 
 
-def test_choosing_subsets_imports_neither_the_benchmark_nor_torch() -> None:
+def test_resolving_tasks_and_choosing_subsets_imports_no_heavy_library():
     code = """
 import sys
 from daskmetrics.tasks import resolve
+resolve(["stdlib:all"])
 for task in resolve(["preset:layer-by-layer-32", "mteb:STS22(languages=deu+fra)", "mteb:MIRACLRetrieval"]):
     task.key, task.statistics, task.description
 assert not {"torch", "sklearn", "mteb", "dask", "transformers"} & set(sys.modules)
@@ -128,14 +106,13 @@ assert not {"torch", "sklearn", "mteb", "dask", "transformers"} & set(sys.module
 
 
 @pytest.mark.filterwarnings("ignore:The task")  # that some are in beta
-def test_the_default_subsets_are_those_that_mteb_selects() -> None:
+def test_the_default_subsets_are_those_that_mteb_selects():
     import mteb
     from mteb.get_tasks import _TASKS_REGISTRY
 
-    names = random.Random(0).sample(sorted(_TASKS_REGISTRY), 100)
+    names = random.Random(0).sample(sorted(_TASKS_REGISTRY), 60)
     for name in [*names, *LAYER_BY_LAYER, "BelebeleRetrieval"]:
         declaration = declared(name)
-        assert declaration is not None
         assert declaration.splits == tuple(_TASKS_REGISTRY[name].metadata.eval_splits), name
         try:
             task = mteb.get_task(name, languages=["eng"], exclusive_language_filter=True)
@@ -143,14 +120,13 @@ def test_the_default_subsets_are_those_that_mteb_selects() -> None:
         except ValueError:  # no subset in English
             subsets_of_mteb = _TASKS_REGISTRY[name].metadata.hf_subsets
         assert declaration.select(name, {}).subsets == tuple(subsets_of_mteb), name
+        assert MtebTask(name).selection == declaration.select(name, {})
 
 
-def test_mteb_is_asked_once_and_an_error_names_how_to_see_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mteb_is_asked_once_and_an_error_names_how_to_see_it(tmp_path, monkeypatch):
     monkeypatch.setenv("DASKMETRICS_CACHE", str(tmp_path))
-    subsets._declarations.cache_clear()
     monkeypatch.setattr(sys, "executable", "false")
+    subsets._declarations.cache_clear()
     try:
         with pytest.raises(ConfigError, match="mteb cannot list its tasks"):
             declared("STS17")
@@ -162,64 +138,32 @@ def test_mteb_is_asked_once_and_an_error_names_how_to_see_it(
         subsets._declarations.cache_clear()
 
 
-def test_the_preset_is_english_and_the_test_split_of_every_task() -> None:
-    for name in LAYER_BY_LAYER:
-        found = declared(name)
-        assert found is not None and MtebTask(name).selection == found.select(name, {})
-
-
-def test_the_sizes_are_those_of_the_selection() -> None:
+def test_the_sizes_are_those_of_the_selection():
     sizes = [MtebTask(name).statistics for name in LAYER_BY_LAYER]
     assert 1_390_000 < sum(size.texts for size in sizes if size) < 1_420_000
-    (default, everything) = resolve(
-        ["mteb:MassiveIntentClassification", "mteb:STS17(subsets=en-en+ko-ko)"]
-    )
-    assert default.statistics.texts == pytest.approx(2_970 + 3_450, rel=0.01)  # type: ignore[attr-defined]
-    assert everything.statistics.texts > MtebTask("STS17").statistics.texts == 500  # type: ignore[attr-defined,union-attr]
+    (two,) = resolve(["mteb:STS17(subsets=en-en+ko-ko)"])
+    assert two.statistics.texts > MtebTask("STS17").statistics.texts == 500
+    MtebTask("SynPerTextToneClassification").statistics  # noqa: B018 - its file has other fields
     assert MtebTask("NoSuchTask").statistics is None
-
-
-def test_every_listed_size_can_be_read() -> None:
-    folder = subsets.package()
-    assert folder is not None
-    files = sorted((folder / "descriptive_stats").glob("*/*.json"))
-    for file in [
-        *files[::10],
-        *(folder / "descriptive_stats").glob("*/SynPerTextToneClassification.json"),
-    ]:
-        found = declared(file.stem)
-        size = (
-            mteb_tasks._read_statistics(file, file.stem, found.select(file.stem, {}))
-            if found
-            else None
-        )
-        assert size is None or size.texts >= 0
 
 
 @pytest.mark.shared
 @pytest.mark.skipif(
     not DATA, reason="set DASKMETRICS_PUBLISHED_DATA to the folder of published_scores.csv.gz"
 )
-def test_the_preset_is_what_the_paper_published() -> None:
-    rows = defaultdict(list)
-    with gzip.open(Path(str(DATA)) / "published_scores.csv.gz", "rt") as lines:
-        for row in csv.DictReader(lines):
-            rows[row["task"]].append(row)
-    tasks = {task.benchmark_name: task for task in resolve(["preset:layer-by-layer-32"])}  # type: ignore[attr-defined]
-    assert tasks.keys() == rows.keys()
-    for name, found in rows.items():
-        selection = tasks[name].selection  # type: ignore[attr-defined]
-        assert {(row["split"],) for row in found} == {selection.splits}
+def test_the_preset_is_what_the_paper_published():
+    published = pd.read_csv(Path(str(DATA)) / "published_scores.csv.gz")
+    tasks = {task.benchmark_name: task for task in resolve(["preset:layer-by-layer-32"])}
+    assert tasks.keys() == set(published["task"])
+    for name, rows in published.groupby("task"):
+        selection = tasks[name].selection
+        count = len(selection.subsets)
+        assert (*set(rows["split"]),) == selection.splits
         # files of STS17 have eight subsets with English in them; its score is that of the only one
         # in English
-        assert {int(row["n_en"]) for row in found} == {len(selection.subsets)}
-        assert {int(row["n_subsets"]) for row in found} == {
-            8 if name == "STS17" else len(selection.subsets)
-        }
-        for row in found:
-            score, first, english = (
-                float(row[key]) for key in ("main_score", "score_first_subset", "score_en")
-            )
-            assert score == pytest.approx(
-                (first + english) / 2 if len(selection.subsets) == 2 else english, abs=1e-6
-            )
+        assert set(rows["n_en"]) == {count}
+        assert set(rows["n_subsets"]) == {8 if name == "STS17" else count}
+        score = rows["score_en"]
+        if count == 2:
+            score = (rows["score_first_subset"] + score) / 2
+        np.testing.assert_allclose(rows["main_score"], score, atol=1e-6)
