@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -28,6 +29,8 @@ from daskmetrics.report.page import page
 from daskmetrics.report.server import RunCollection
 from tests.report.conftest import SMALL, SUITES, TASKS, Story, invoke, make_run, mean_scores
 
+#: words that a newcomer does not know
+JARGON = {"arm", "arms", "cell", "cells", "reward", "exhaustive", "assumed", "simplest"}
 STORIES = {
     "tie": Story(outcomes=True, flat=True),
     "little": Story(outcomes=True, budget=0.09),
@@ -63,6 +66,14 @@ def test_terminal_notebook_and_page_show_every_section(run):
         assert all(f">{label}</td>" in shown and words in shown for label, words in rows.items())
     assert cards[0] in document
     assert all(warning in document for warning in run.answer.warnings)
+
+
+def test_the_answer_has_at_most_twelve_rows_of_plain_words_in_short_sentences(run):
+    rows = answer_rows(run.answer)
+    assert len(rows) <= 12
+    assert all(len(row.split()) <= 25 for row in rows.values())
+    shown = best_text(run, in_short=True).replace(str(run.folder.path), "RUN")
+    assert not JARGON & set(re.findall(r"\w+", shown.lower()))
 
 
 def test_every_view_names_the_same_candidate(run):
