@@ -34,7 +34,7 @@ from daskmetrics.cluster.slurm.commands import OnMessage, queue_text, require
 from daskmetrics.cluster.slurm.script import RESOURCES, job_name
 from daskmetrics.config import Cluster, Factory
 from daskmetrics.config import cluster as read_profile
-from daskmetrics.core.errors import ClusterLostError, ConfigError, unknown
+from daskmetrics.core.errors import ClusterLostError, ConfigError, foreign_errors, unknown
 from daskmetrics.core.files import cache_folder
 from daskmetrics.core.machine import interfaces, workers
 from daskmetrics.core.main_module import main_not_imported
@@ -321,14 +321,10 @@ def _factory_client(profile: Cluster) -> Iterator[Client]:
     source = profile.factory
     assert source is not None  # the profile was validated
     make = _class_of(source)
-    try:
+    named = f"{source.class_} of {source.module}"
+    remedy = f" See cluster.factory; its kwargs are: {', '.join(source.kwargs) or 'none'}."
+    with foreign_errors(f"{named} did not make a cluster", remedy=remedy):
         cluster = make(**source.kwargs)
-    except Exception as error:  # whatever the class raises
-        raise ConfigError(
-            f"{source.class_} of {source.module} did not make a cluster ({type(error).__name__}:"
-            f" {str(error)[:300]}). See cluster.factory; its kwargs are:"
-            f" {', '.join(source.kwargs) or 'none'}."
-        ) from error
     with closing(cluster):
         if profile.fewest is not None:
             cluster.adapt(minimum=profile.fewest, maximum=profile.workers)

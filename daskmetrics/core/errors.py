@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import errno
+import re
+import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -16,11 +18,14 @@ __all__ = [
     "LockedError",
     "StorageError",
     "UndefinedError",
+    "describe",
     "did_you_mean",
+    "foreign_errors",
     "is_out_of_memory",
     "room_for",
     "system_error",
     "unknown",
+    "unsigned",
 ]
 
 #: Error numbers for a full disk, an exceeded quota, and a file that is too large.
@@ -167,3 +172,41 @@ def did_you_mean(name: str, valid: Iterable[str]) -> str:
     """
     matches = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.5)
     return f" Did you mean '{matches[0]}'?" if matches else ""
+
+
+def unsigned(text: str) -> str:
+    """A text whose addresses have no query, which can hold a signature.
+
+    >>> unsigned("500 for url 'https://host/file?signature=x'")
+    "500 for url 'https://host/file?...'"
+    """
+    return re.sub(r"(https?://[^\s?'\"]+\?)[^\s'\"]+", r"\1...", text)
+
+
+def describe(error: BaseException) -> str:
+    """One line that names the error, short enough for a table.
+
+    >>> describe(ValueError("two\\nlines"))
+    'ValueError: two lines'
+    """
+    # the exception of somebody else may have no readable text
+    text = str(traceback.TracebackException(type(error), error, None))
+    return f"{type(error).__name__}: {unsigned(' '.join(text.split()))}"[:500]
+
+
+@contextmanager
+def foreign_errors(
+    what: str, kind: type[DaskmetricsError] = ConfigError, remedy: str = ""
+) -> Iterator[None]:
+    """Turn what code that is not ours raises, which can be anything, into an error that says what
+    it did not do.
+
+    >>> with foreign_errors("The policy has no name"):
+    ...     {}["name"]
+    Traceback (most recent call last):
+    daskmetrics.core.errors.ConfigError: The policy has no name: KeyError: 'name'.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise kind(f"{what}: {describe(error).rstrip('.')}.{remedy}") from error

@@ -155,15 +155,6 @@ def shortened(names: Sequence[str], most: int = 5) -> str:
     return text
 
 
-def unsigned(text: str) -> str:
-    """A text whose addresses have no query, which can hold a signature.
-
-    >>> unsigned("500 for url 'https://host/file?signature=x'")
-    "500 for url 'https://host/file?...'"
-    """
-    return re.sub(r"(https?://[^\s?'\"]+\?)[^\s'\"]+", r"\1...", text)
-
-
 def equal_names(name: str, others: Sequence[str]) -> str:
     """Names of one thing.
 

@@ -11,10 +11,10 @@ from typing import Any, Protocol, TypeAlias
 
 import cloudpickle
 
+from daskmetrics.core.errors import describe
 from daskmetrics.core.events import Record
 from daskmetrics.core.names import Key
 from daskmetrics.core.retry import RetryPolicy
-from daskmetrics.core.text import unsigned
 
 TaskId: TypeAlias = str  #: names one attempt, so that late messages of an earlier one are dropped
 
@@ -72,8 +72,7 @@ def pickled(value: object) -> bytes:
     try:
         return bytes(cloudpickle.dumps(value))
     except Exception as error:  # the __reduce__ of a captured object can raise anything
-        text = f"{type(error).__name__}: {unsigned(str(error))}"
-        raise pickle.PicklingError(text[:500]) from None
+        raise pickle.PicklingError(describe(error)) from None
 
 
 class Source(Protocol):

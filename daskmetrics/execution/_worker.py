@@ -26,12 +26,13 @@ from daskmetrics.core.errors import (
     DataError,
     StorageError,
     UndefinedError,
+    describe,
     is_out_of_memory,
+    unsigned,
 )
 from daskmetrics.core.names import content_key
 from daskmetrics.core.results import result_as_json
 from daskmetrics.core.retry import Fault
-from daskmetrics.core.text import unsigned
 from daskmetrics.execution._units import TaskId
 
 SHORT = 10_000  # characters of a result that its worker sends along with the report of the end
@@ -145,13 +146,6 @@ def blame(error: BaseException) -> Fault:
         case ConfigError() | DataError():
             return Fault.PERMANENT
     return Fault.EXCEPTION
-
-
-def describe(error: BaseException) -> str:
-    """One line that names the error, short enough for a table."""
-    # a user's exception may have no readable text
-    text = str(traceback.TracebackException(type(error), error, None))
-    return f"{type(error).__name__}: {unsigned(' '.join(text.split()))}"[:500]
 
 
 def trace_of(error: BaseException) -> str:

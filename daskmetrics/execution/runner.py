@@ -24,7 +24,7 @@ from distributed import Client, Future, Worker
 from distributed.core import Status
 from distributed.scheduler import KilledWorker
 
-from daskmetrics.core.errors import ClusterLostError, ConfigError
+from daskmetrics.core.errors import ClusterLostError, ConfigError, describe
 from daskmetrics.core.events import REFUSED, Record, WorkerJoined
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.machine import kill_worker
@@ -304,7 +304,7 @@ class _DaskBackend:
             if isinstance(error, worker.AttemptError):
                 yield Failed(task, error.fault, error.reason, error.trace)
             elif not isinstance(error, KilledWorker):
-                yield Failed(task, worker.blame(error), worker.describe(error))
+                yield Failed(task, worker.blame(error), describe(error))
 
     async def _fetch(self, task: TaskId, future: Future) -> None:
         message: Message = Vanished(task)  # its worker died, or it was released meanwhile

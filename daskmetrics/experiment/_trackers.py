@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.errors import ConfigError, foreign_errors
 from daskmetrics.core.events import Event, Record, RunStarted, scored
 from daskmetrics.core.names import Arm, Cell, content_key
 from daskmetrics.core.outcomes import mean_score
@@ -92,26 +92,18 @@ def trackers(
         writers: dict[str, Log] = {}
         for name in names:
             open_run = {"mlflow": _mlflow, "wandb": _wandb}[name]
-            with _errors_of(f"log_to: {name} cannot be used"):
+            with foreign_errors(f"log_to: {name} cannot be used"):
                 writers[name] = stack.enter_context(open_run(run, identity, folder))
 
         def log(step: int, numbers: Numbers) -> None:
             for name, write in writers.items():
                 try:
-                    with _errors_of(f"{name} did not take step {step:,}"):
+                    with foreign_errors(f"{name} did not take step {step:,}"):
                         write(step, numbers)
                 except ConfigError as error:
                     say(str(error))
 
         yield log
-
-
-@contextmanager
-def _errors_of(what: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # a server that does not answer can raise anything
-        raise ConfigError(f"{what}: {type(error).__name__}: {error}") from None
 
 
 @contextmanager

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 
 from daskmetrics.checkpoints.hub import client_errors, persist
 from daskmetrics.core.costs import DOWNLOAD_RATE
-from daskmetrics.core.errors import ConfigError, DaskmetricsError
+from daskmetrics.core.errors import ConfigError, DaskmetricsError, unsigned
 from daskmetrics.core.events import Record, measured
-from daskmetrics.core.text import unsigned
 from daskmetrics.experiment.preparation import Experiment
 from daskmetrics.tasks import Task
 from daskmetrics.tasks.mteb import MtebTask

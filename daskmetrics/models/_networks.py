@@ -24,12 +24,12 @@ from torch import Tensor
 from daskmetrics.checkpoints.folders import WEIGHTS as ADAPTER
 from daskmetrics.checkpoints.folders import read_adapter, read_json
 from daskmetrics.checkpoints.locations import Location, folder_of, source_of
-from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.core.errors import ConfigError, DataError, foreign_errors
 from daskmetrics.core.names import content_key
 from daskmetrics.core.serialization import parse
 from daskmetrics.models._adapters import adapted
 from daskmetrics.models._parts import NetworkParts, parts_of
-from daskmetrics.models._tokens import InMemory, import_transformers, loading
+from daskmetrics.models._tokens import InMemory, import_transformers
 
 # do not change a network
 _VOLATILE = ("_name_or_path", "transformers_version", "dtype", "torch_dtype")
@@ -51,7 +51,7 @@ def open_weights(location: Location) -> Weights | None:
 
     weights: dict[str, Tensor] = {}
     try:
-        with loading("the weights", location.path):
+        with foreign_errors(f"Cannot load the weights in '{location.path}'", DataError):
             for path in _files(location):
                 with safe_open(path, framework="pt") as file:
                     weights |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
@@ -361,7 +361,7 @@ def load_module(location: Location, dtype: torch.dtype) -> Any:
     """A network of transformers in evaluation mode, with every weight from the files."""
     if location.pickled and tuple(map(int, torch.__version__.split(".")[:2])) < SAFE_UNPICKLING:
         raise ConfigError(f"Pickled weights need torch 2.10 or later, this is {torch.__version__}.")
-    with loading("the weights", location.path):
+    with foreign_errors(f"Cannot load the weights in '{location.path}'", DataError):
         transformers = import_transformers()
         source = {**source_of(location), "trust_remote_code": False}
         config = transformers.AutoConfig.from_pretrained(**source)

@@ -13,11 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from daskmetrics.checkpoints.shipped import Dense, ModelProtocol
-from daskmetrics.core.errors import DataError
+from daskmetrics.core.errors import DataError, foreign_errors
 from daskmetrics.core.text import listed
 from daskmetrics.models._hooks import HookedModel
 from daskmetrics.models._model import LoadedModel
-from daskmetrics.models._tokens import loading
 
 OnVectors = Callable[[NDArray[np.intp], Sequence[NDArray[np.float32]], NDArray[np.int64]], None]
 """Receives rows (B,), for each pooling the vectors (L, B, D) of these texts, and their numbers of tokens (B,)."""
@@ -225,7 +224,7 @@ def _step(step: Dense | str, device: torch.device) -> Callable[[Tensor], Tensor]
 
 def load_dense(step: Dense) -> dict[str, Tensor]:
     """The weights of a dense module, by their names."""
-    with loading("the dense layer", step.weights):
+    with foreign_errors(f"Cannot load the dense layer in '{step.weights}'", DataError):
         if step.weights.endswith(".safetensors"):
             from safetensors.torch import load_file
 

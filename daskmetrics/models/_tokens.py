@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import unicodedata
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from daskmetrics.checkpoints.folders import TOKENIZER
 from daskmetrics.checkpoints.locations import Location, folder_of, source_of, tokenizer_of
 from daskmetrics.core.corpus import digest
-from daskmetrics.core.errors import DataError
+from daskmetrics.core.errors import DataError, foreign_errors
 
 _CHUNK = 1024  # texts per call of the tokenizer: what it returns is ten times as large as the ids
 # config.json may name its class
@@ -54,15 +53,6 @@ class LRUCache(Generic[V]):
         while len(self._values) > self._size:
             self._values.popitem(last=False)
         return value
-
-
-@contextmanager
-def loading(what: str, path: str) -> Iterator[None]:
-    """Turn whatever foreign files raise, which can be anything, into a `DataError`."""
-    try:
-        yield
-    except Exception as error:
-        raise DataError(f"Cannot load {what} in '{path}': {error}") from error
 
 
 def import_transformers() -> Any:
@@ -160,7 +150,7 @@ def _load(location: Location) -> Any:
     network = location.base or location
     folder = tokenizer_of(location)
     options: dict[str, Any] = {"trust_remote_code": False}
-    with loading("the tokenizer", location.path):
+    with foreign_errors(f"Cannot load the tokenizer in '{location.path}'", DataError):
         transformers = import_transformers()
         source = {**source_of(network), **options}
         if folder in (None, folder_of(network)):

@@ -17,13 +17,12 @@ from pathlib import Path
 from distributed import Client
 from distributed.scheduler import KilledWorker
 
-from daskmetrics.core.errors import ClusterLostError, ConfigError, room_for
+from daskmetrics.core.errors import ClusterLostError, ConfigError, describe, room_for
 from daskmetrics.core.events import MAP, UnitAsked
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.machine import workers
 from daskmetrics.execution import Journal, Record, RetryPolicy, Settings
 from daskmetrics.execution import run as run_source
-from daskmetrics.execution._worker import describe
 from daskmetrics.execution.map.folder import begin
 from daskmetrics.execution.map.function import load_function, run_batch
 from daskmetrics.execution.map.source import ItemResult, MapOptions, MapSource, MapSpec, make_spec

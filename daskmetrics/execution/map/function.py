@@ -27,13 +27,13 @@ from typing import Any
 
 import cloudpickle
 
-from daskmetrics.core.errors import ConfigError, DataError, unknown
+from daskmetrics.core.errors import ConfigError, DataError, describe, foreign_errors, unknown
 from daskmetrics.core.names import Key, content_key, seed_of
 from daskmetrics.core.results import ItemOutcome, Mapped
 from daskmetrics.core.retry import Fault
 from daskmetrics.core.rows import format_of, read_json_lines, read_lines, read_rows
 from daskmetrics.execution._units import pickled
-from daskmetrics.execution._worker import blame, describe, has_room, trace_of
+from daskmetrics.execution._worker import blame, has_room, trace_of
 
 LARGEST_PAYLOAD = 32 * 2**20  # bytes; the pickled function travels with every batch
 LARGEST_VALUE = 2**20  # characters of JSON that one call may return
@@ -299,10 +299,8 @@ def _import(source: str) -> ModuleType:
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))  # as Python does for a script
     before = set(sys.modules)
-    try:
+    with foreign_errors(f"Cannot import '{source}'", remedy=remedy):
         module = importlib.import_module(name)
-    except Exception as error:  # this runs the user's code
-        raise ConfigError(f"Cannot import '{source}': {describe(error)}.{remedy}") from error
     if is_file:
         if _file_of(module) != path:
             raise ConfigError(f"A module '{name}' is already loaded: rename '{path.name}'.")
