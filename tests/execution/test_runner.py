@@ -12,10 +12,9 @@ from types import SimpleNamespace
 import pytest
 from distributed import Client, wait
 
-from daskmetrics.core.errors import ConfigError, UndefinedError, room_for
+from daskmetrics.core.errors import ConfigError, UndefinedError, describe, room_for
 from daskmetrics.core.events import AttemptFailed, Record, WorkerJoined
 from daskmetrics.execution import Journal, RetryPolicy, Settings, Sweep, WorkUnit, run
-from daskmetrics.execution._worker import describe
 from daskmetrics.execution.runner import _DaskBackend
 
 SETTINGS = Settings(slots=4, retry=RetryPolicy(delay=0.05))
