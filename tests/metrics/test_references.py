@@ -195,6 +195,8 @@ def lidar(*arrays: np.ndarray, views: int = 4, **settings: bool) -> float:
             within += np.outer(rest, rest) / (prompts * q)
     ridge = 1e-4 * (np.trace(within) / width if settings.get("relative") else 1)
     values, vectors = np.linalg.eigh(within + ridge * np.eye(width))
+    if not values.all():
+        return NAN
     root = vectors @ np.diag(values**-0.5) @ vectors.T
     entropy = renyi(np.linalg.eigvalsh(root @ between @ root))
     return entropy if settings.get("log") else math.exp(entropy)

@@ -111,7 +111,7 @@ def test_every_probe_learns_signal_and_not_noise_and_its_seed_counts(probe):
     assert first == again
     assert len({probes.classify(rows, labels, seed, probe).value for seed in range(6)}) > 1
     few = np.arange(6) % 2  # fewer texts than neighbours
-    assert probes.classify(np.eye(2)[few], few, 0, probe).n == 6
+    assert probes.classify(noise[:6] + np.eye(8)[few], few, 0, probe).n == 6
 
 
 def test_the_error_for_a_missing_library_says_how_to_install_it(monkeypatch):
