@@ -140,7 +140,7 @@ def test_a_factory_whose_workers_offer_only_gpu(expected, tmp_path):
         ),
         (
             {"class": "SSHCluster", "kwargs": {"hosts": []}},
-            "did not make a cluster .ValueError.*its kwargs are: hosts",
+            "did not make a cluster: ValueError.*its kwargs are: hosts",
         ),
     ],
 )
