@@ -127,10 +127,11 @@ class Sweep:
         return [self._open.pop(heappop(self._ready)) for _ in range(min(n, len(self._ready)))]
 
     def tell(self, record: Record) -> list[Key]:
-        for number in self._dependents.pop(record.key, ()) if record.ok else ():
-            self._missing[number].remove(record.key)
-            if not self._missing[number]:
-                heappush(self._ready, number)
+        if record.ok:
+            for number in self._dependents.pop(record.key, ()):
+                self._missing[number].remove(record.key)
+                if not self._missing[number]:
+                    heappush(self._ready, number)
         used = self._inputs.get(record.key)
         if used is None:
             return []

@@ -150,8 +150,8 @@ def test_a_variant_of_a_task_is_joined_only_if_the_other_says_what_it_is(runs):
     parts = [{"main_score": 0.1, "hf_subset": "eng"}, {"main_score": 2.0, "hf_subset": "deu"}]
     content = {"task_name": "STS17", "scores": {"test": parts}}
     names = [Cell(cell.arm, "STS17") for cell in known_scores(run)]
-    told = dict.fromkeys(names, KnownScore(0.5, content))
-    shared = compare_published(run, told, "results").shared
+    published = dict.fromkeys(names, KnownScore(0.5, content))
+    shared = compare_published(run, published, "results").shared
     assert shared.cells == len(names) and 1 < shared.mean < 2
     with pytest.raises(DataError, match="share no score"):
         compare_published(run, dict.fromkeys(names, KnownScore(0.5)), "results")

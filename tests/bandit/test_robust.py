@@ -47,7 +47,7 @@ def search(
 
     def outcome(cell):
         score = scores[problem.locate(cell)] + noise * rng.standard_normal()
-        return Outcome(float(score))  # its error is not told
+        return Outcome(float(score))  # its error is not given
 
     return drive(make_learner(problem, budget=budget, seed=seed), outcome).recommendation()
 

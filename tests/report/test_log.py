@@ -121,5 +121,5 @@ def test_unlock_removes_a_dead_machines_lock_and_never_a_living_drivers(finished
     code, out = call("retry", path)
     assert code == 2 and "on login2 since" in out and "daskmetrics runs unlock" in out
     assert call("unlock", path)[0] == 0 and not lease.exists()
-    assert call("unlock", path)[0] == 0  # nobody holds it
+    assert call("unlock", path)[0] == 0  # no one holds it
     assert list(read(finished.folder.journal)) == finished.entries
