@@ -412,23 +412,27 @@ def fit_model_steps(problem: Problem, seen: Observations) -> Iterator[Covariance
     (best,) = _standardised(scores, [Hyperparameters()])
     yield best
     is_one_model = len(problem.models) == len(problem.readouts) == 1
-    if len(seen) < FEWEST or (is_one_model and (seen.stderr > 0).all()):
+    is_error_stated = bool((seen.stderr > 0).all())
+    if len(seen) < FEWEST or (is_one_model and is_error_stated):
         return
     (greatest,) = _log_posteriors(scores, [best])
     tried = {best.hyperparameters}
-    improved = True
     names = [field.name for field in fields(Hyperparameters)]
     if len(problem.readouts) == 1:
         names.remove("readout_scale")
-    while improved:
-        improved = False
-        options = _changes(best.hyperparameters, names, tried)
+    options = _changes(best.hyperparameters, names, tried)
+    if not is_error_stated:
+        # Short length scales explain noise as well, and an ascent that begins with them ends there.
+        options = _noisier(best.hyperparameters, tried) + options
+    while options:
+        is_improved = False
         for start in range(0, len(options), TRIALS):
             models = _standardised(scores, options[start : start + TRIALS])
             for model, density in zip(models, _log_posteriors(scores, models), strict=True):
                 if density > greatest + 1e-6:
-                    best, greatest, improved = model, density, True
+                    best, greatest, is_improved = model, density, True
             yield best
+        options = _changes(best.hyperparameters, names, tried) if is_improved else []
 
 
 def _with_new_spreads(model: CovarianceModel, seen: Observations) -> CovarianceModel:
@@ -441,6 +445,18 @@ def _with_new_spreads(model: CovarianceModel, seen: Observations) -> CovarianceM
     scores = _TrainingScores(model.problem, seen.take(is_used))
     (updated,) = _standardised(scores, [model.hyperparameters])
     return updated
+
+
+def _noisier(
+    hyperparameters: Hyperparameters, tried: set[Hyperparameters]
+) -> list[Hyperparameters]:
+    """The same with a greater `cell_variance`, by 1 to `TRIALS` factors of `STEP`."""
+    variance = hyperparameters.cell_variance
+    options = [
+        replace(hyperparameters, cell_variance=variance * STEP**i) for i in range(1, TRIALS + 1)
+    ]
+    tried.update(options)
+    return options
 
 
 def _changes(
