@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from daskmetrics.bandit import Outcome, Problem, Recommendation, arm_features
-from daskmetrics.bandit.problem import Floats
+from daskmetrics.bandit.model import fit_model
+from daskmetrics.bandit.problem import Floats, Observations
 from daskmetrics.core.names import Suite
 from tests.bandit.conftest import drive, make_learner
 
@@ -23,9 +24,10 @@ SEEDS = range(6 if "DASKMETRICS_CASES" in os.environ else 4)
 Landscape = Callable[[np.random.Generator, Floats], Floats]
 
 
-def make_problem(seed: int) -> Problem:
-    """60 arms on 8 tasks of four kinds, whose costs differ."""
-    suite = Suite("m", tuple(f"step{4**i}" for i in range(5)), tuple(range(12)), 11)
+def make_problem(seed: int, layers: int = 12) -> Problem:
+    """Arms of five checkpoints on 8 tasks of four kinds, whose costs differ."""
+    steps = tuple(f"step{4**i}" for i in range(5))
+    suite = Suite("m", steps, tuple(range(layers)), layers - 1)
     arms = suite.arms()
     price = np.random.default_rng(seed).lognormal(sigma=1.5, size=len(KINDS))
     cost = np.tile(price, (len(arms), 1))
@@ -159,12 +161,28 @@ def test_a_needle_without_neighbours_is_not_excluded_with_near_certainty():
     assert not wrong(searches(needle, 0.15), stated=0.99)
 
 
-def test_noise_that_is_not_told_is_estimated(smooth_searches):
+def test_noise_that_is_not_given_is_estimated(smooth_searches):
     # as the differences between arms
     results = searches(smooth, 0.3, noise=0.02) + searches(smooth, 0.3, noise=0.04)
     assert wrong(results, stated=0.9) <= 0.2 * len(results)  # of 32 with other seeds 0.12
     quiet = [found.stated for found in smooth_searches]
     assert np.mean([stated for _, stated in results]) < np.mean(quiet)
+
+
+def test_noise_is_not_taken_for_rough_functions_of_the_arm():
+    """Short length scales explain noise as well; then a leader with all scores was called certain."""
+    noise = 0.04
+    estimates = []
+    for seed in range(6):
+        problem, rng = make_problem(seed, layers=8), np.random.default_rng(seed)
+        scores = smooth(rng, problem.features) + noise * rng.standard_normal((40, len(KINDS)))
+        cells = rng.permutation(scores.size)[:120]
+        arms, tasks = np.unravel_index(cells, scores.shape)
+        model = fit_model(problem, Observations(arms, tasks, scores[arms, tasks], np.zeros(120)))
+        estimates.append(float(np.median(np.sqrt(model.noise) * model.spread)))
+    # half of the variance that an arm shares with no other counts as true
+    assert min(estimates) > 0.3 * noise
+    assert max(estimates) < noise
 
 
 def test_independent_winners_of_each_task_are_not_called_certain_on_a_few():
