@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from daskmetrics.cluster.slurm.commands import parse_pairs, seconds_left, slurm
+from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.machine import interfaces
 from daskmetrics.core.serialization import readable
@@ -129,6 +130,17 @@ def parse_partitions(printed: str, rows: str) -> tuple[Partition, ...]:
             )
         )
     return tuple(partitions)
+
+
+def requested(profile: Cluster, partitions: Sequence[Partition]) -> Mapping[str, Partition | None]:
+    """The partitions that a profile names, in its order, or else the default one; None for a name
+    that the site does not have.
+    """
+    by_name = {partition.name: partition for partition in partitions}
+    names = [partition.name for partition in partitions if partition.default][:1]
+    if profile.partition:
+        names = profile.partition.split(",")
+    return {name: by_name.get(name) for name in names}
 
 
 def parse_gpus(gres: str) -> dict[str, int]:

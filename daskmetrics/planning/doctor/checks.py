@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from dask.utils import parse_bytes
 
-from daskmetrics.cluster.slurm.partitions import Partition, parse_gpus
+from daskmetrics.cluster.slurm.partitions import Partition, parse_gpus, requested
 from daskmetrics.core.errors import unknown
 from daskmetrics.core.events import AttemptFailed, WorkerJoined
 from daskmetrics.core.machine import VISIBLE, split_gpus
@@ -121,15 +121,8 @@ def partitions(facts: Facts) -> tuple[Partition, ...] | None:
 
 def partition(facts: Facts) -> Partition | None:
     """The partition of the profile's jobs, if it exists; of several the first that is up."""
-    names = (facts.profile.partition or "").split(",")
-    candidates = [
-        partition
-        for partition in partitions(facts) or ()
-        if partition.name in names or (partition.default and not facts.profile.partition)
-    ]
-    if facts.profile.partition:
-        candidates.sort(key=lambda partition: names.index(partition.name))
-    return max(candidates, key=lambda partition: partition.up, default=None)
+    candidates = filter(None, requested(facts.profile, partitions(facts) or ()).values())
+    return max(candidates, key=attrgetter("up"), default=None)
 
 
 @check("slurm", attrgetter("slurm"))
@@ -145,9 +138,8 @@ def _partition(facts: Facts, offered: tuple[Partition, ...]) -> Findings:
     """The partition exists, is up and has nodes that accept jobs."""
     names = [partition.name for partition in offered]
     remedy = f"--set cluster.partition={next(iter(names), 'NAME')}"
-    requested = facts.profile.partition
-    for name in requested.split(",") if requested else ():
-        if name not in names:
+    for name, found in requested(facts.profile, offered).items():
+        if found is None:
             yield failure(str(unknown("partition", name, names)), remedy)
     chosen = partition(facts)
     if chosen is None:
@@ -190,12 +182,12 @@ def _job_limit(facts: Facts, allowed: int) -> Findings:
 def _gres(facts: Facts, partition: Partition) -> Findings:
     """The partition has the GPUs that a job requests."""
     kind = facts.profile.gpu_type
-    requested = facts.profile.gpus_per_job
+    needed = facts.profile.gpus_per_job
     counts = [
         node.has(kind) if kind else sum(node.gpus.values()) for node in partition.usable_nodes
     ]
     largest = max(counts, default=0)
-    if requested <= largest:
+    if needed <= largest:
         return
     remedy = f"--set cluster.gpus_per_job={largest}"
     other = next(filter(None, partition.gpus), None)
@@ -203,19 +195,17 @@ def _gres(facts: Facts, partition: Partition) -> Findings:
         remedy += ", or another partition"
     if not largest and other:
         remedy = f"--set cluster.gpu_type={other}"
-    message = (
-        f"a job requests {requested} {kind or 'GPUs'}, a node of {partition.name} has {largest}"
-    )
+    message = f"a job requests {needed} {kind or 'GPUs'}, a node of {partition.name} has {largest}"
     yield failure(message, remedy)
 
 
 @check("walltime", partition)
 def _walltime(facts: Facts, partition: Partition) -> Findings:
     """The partition allows the jobs' walltime."""
-    requested = parse_walltime(facts.profile.walltime)
+    needed = parse_walltime(facts.profile.walltime)
     longest = partition.longest
-    if longest and requested > longest:
-        message = f"jobs request {duration(requested)}, {partition.name} allows {duration(longest)}"
+    if longest and needed > longest:
+        message = f"jobs request {duration(needed)}, {partition.name} allows {duration(longest)}"
         yield failure(message, f"--set 'cluster.walltime=\"{walltime_text(longest)}\"'")
 
 
@@ -223,10 +213,10 @@ def _walltime(facts: Facts, partition: Partition) -> Findings:
 def _memory(facts: Facts, partition: Partition) -> Findings:
     """Nodes have the memory that a job requests."""
     size = parse_bytes(facts.profile.memory or "0")
-    requested = size * max(1, facts.profile.gpus_per_job) / 2**30
+    needed = size * max(1, facts.profile.gpus_per_job) / 2**30
     largest = max((node.memory for node in partition.nodes), default=0) / 2**10
-    if requested > largest:
-        message = f"a job requests {requested:.0f} GiB, the largest node has {largest:.0f}"
+    if needed > largest:
+        message = f"a job requests {needed:.0f} GiB, the largest node has {largest:.0f}"
         remedy = "a smaller cluster.memory (it is per worker), or fewer gpus_per_job"
         yield failure(message, remedy)
 
@@ -238,10 +228,10 @@ def _cpus(facts: Facts, partition: Partition) -> Findings:
     if not partition.nodes:
         return
     processes = max(1, profile.gpus_per_job)
-    requested = profile.threads * processes
+    needed = profile.threads * processes
     largest = max(node.cpus for node in partition.nodes)
-    if requested > largest:
-        message = f"a job requests {requested} CPUs, the largest node has {largest}"
+    if needed > largest:
+        message = f"a job requests {needed} CPUs, the largest node has {largest}"
         yield failure(message, f"--set cluster.threads={largest // processes}")
     shares = [node.cpus / sum(node.gpus.values()) for node in partition.nodes if node.gpus]
     share = min(shares, default=float(largest))
@@ -254,17 +244,17 @@ def _cpus(facts: Facts, partition: Partition) -> Findings:
 @check("task-layout", attrgetter("profile.directives"))
 def _task_layout(facts: Facts, directives: tuple[str, ...]) -> Findings:
     """There is one worker process for each GPU, so that no GPU of a job is idle."""
-    requested = 0
+    gpus = 0
     for line in directives:
         if match := re.match(r"--gres[= ](\S+)", line):
-            requested = sum(parse_gpus(match[1]).values())
+            gpus = sum(parse_gpus(match[1]).values())
         elif match := re.match(r"--gpus(?:-per-node|-per-task)?[= ](?:\w+:)?(\d+)", line):
-            requested = int(match[1])
+            gpus = int(match[1])
     workers = max(1, facts.profile.gpus_per_job)
-    if requested > workers:
-        message = f"a job requests {requested} GPUs and starts {plural(workers)}"
-        remedy = f"remove that directive and write: gpus_per_job: {requested}"
-        yield failure(f"{message}: {requested - workers} idle", remedy)
+    if gpus > workers:
+        message = f"a job requests {gpus} GPUs and starts {plural(workers)}"
+        remedy = f"remove that directive and write: gpus_per_job: {gpus}"
+        yield failure(f"{message}: {gpus - workers} idle", remedy)
     tasks = (re.match(r"--ntasks(?:-per-node)?[= ](\d+)", line) for line in directives)
     count = next((int(match[1]) for match in tasks if match), 1)
     if count > 1:

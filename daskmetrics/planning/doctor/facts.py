@@ -126,8 +126,7 @@ def slurm_facts(profile: Cluster) -> SlurmFacts:
         if site is None or not isinstance(error, SlurmRefusal):
             return SlurmFacts(str(error))
         refusal = str(error)
-    names = (profile.partition or "").split(",")
-    chosen = [partition for partition in site if partition.name in names]
+    chosen = [*filter(None, partitions.requested(profile, site).values())]
     nodes = chain.from_iterable(partition.nodes for partition in chosen or site)
     reached_by = None
     with suppress(DaskmetricsError, StopIteration):
