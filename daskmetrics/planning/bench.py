@@ -63,7 +63,7 @@ def bench(
     repeats: int,
     *,
     on_start: Callable[[], None] | None = None,
-    progress: Callable[[str], None] = lambda text: None,
+    progress: Callable[[str], None],
 ) -> Bench:
     """Do the same work with each number of workers, in interleaved rounds: every other one runs in
     reverse order, so that a machine that becomes slower treats all numbers alike.
@@ -367,7 +367,7 @@ def map_runner(spec: MapSpec) -> Runner:
 
 
 def probe(
-    config: Config, workload: str, workers: int, show: Callable[[str], None] = lambda text: None
+    config: Config, workload: str, workers: int, show: Callable[[str], None]
 ) -> tuple[list[Table], Calibration | None]:
     """Measure with this number of workers on the largest model that the configuration trains;
     returns tables of what the ranks measured, and the calibration that `plan` uses.

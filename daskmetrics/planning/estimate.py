@@ -193,19 +193,22 @@ def workload(
         phases.append(phase)
     if search_left := search_phase(experiment, entries, of_device, costs):
         phases.append(search_left)
-    work = Workload(
+    start = Estimate(Interval.exactly(0.0), "nothing to do", True)
+    missing: tuple[str, ...] = ()
+    download = None
+    if phases:
+        start = _start(of_device)
+        missing, download = _downloads(experiment)
+    return Workload(
         tuple(phases),
-        Estimate(Interval.exactly(0.0), "nothing to do", True),
+        start,
         vram_gib=_gpu_gib(experiment),
         host_gib=WORKER_GIB + _weights_gib(experiment, 4),
         disk_bytes=round(store_bytes(experiment)),
+        missing=missing,
+        texts=texts_of(experiment),
+        download=download,
     )
-    if phases:
-        missing, download = _downloads(experiment)
-        work = replace(work, start=_start(of_device), missing=missing, download=download)
-    if experiment.tasks:
-        work = replace(work, texts=texts_of(experiment))
-    return work
 
 
 def samples_of(calibration: Calibration, model: Model) -> dict[int, Sample]:
@@ -471,8 +474,12 @@ def store_bytes(experiment: Experiment) -> float:
 
 
 def texts_of(experiment: Experiment) -> str:
-    """How many texts the tasks have by this estimate, and how that is known."""
+    """How many texts the tasks have by this estimate, and how that is known; empty without
+    tasks.
+    """
     tasks = experiment.tasks
+    if not tasks:
+        return ""
     sizes = [search.task_size(task, experiment.config.protocol, read=False) for task in tasks]
     assumed = sum(size is UNKNOWN_TASK for size in sizes)
     listed = sum(getattr(task, "statistics", None) is not None for task in tasks)

@@ -821,16 +821,17 @@ def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
     origins = [(name, listed(of), source, age) for (name, source, age), of in sources.items()]
     yield Table(("number", "options", "from", "age"), tuple(sorted(origins)))
     work = proposal.options[0].workload
-    needs = {
-        "units": str(work.units),
-        "GPU memory": f"{work.vram_gib:.1f} GiB of a worker (estimated)",
-        "host memory": f"{work.host_gib:.1f} GiB of a worker (estimated)",
-        "disk": f"{size_text(work.disk_bytes)} of results",
-        "texts": work.texts,
-        "not on this machine": ", ".join(work.missing),
-    }
-    if proposal.request.times:  # what a program needs is not known
-        needs = {"units": f"{work.units} times what `bench` has timed", "not counted": work.texts}
+    # what a program needs is not known
+    needs = {"units": f"{work.units} times what `bench` has timed", "not counted": work.texts}
+    if not proposal.request.times:
+        needs = {
+            "units": str(work.units),
+            "GPU memory": f"{work.vram_gib:.1f} GiB of a worker (estimated)",
+            "host memory": f"{work.host_gib:.1f} GiB of a worker (estimated)",
+            "disk": f"{size_text(work.disk_bytes)} of results",
+            "texts": work.texts,
+            "not on this machine": ", ".join(work.missing),
+        }
     yield Table(("needs", ""), tuple((name, text) for name, text in needs.items() if text))
     suggested = {option for best in proposal.suggestions for option in (best.option, best.choice)}
     commands = tuple(

@@ -250,13 +250,14 @@ def choose(partitions: Sequence[Partition], name: str | None = None) -> tuple[Pa
         return partition.name == name, gpus > 0, is_open, partition.default, gpus
 
     partition = max(usable, key=suitability)
-    alike = Counter((node.cpus, node.memory, *node.gpus.items()) for node in partition.usable_nodes)
+    kinds: dict[object, list[Node]] = defaultdict(list)
+    for node in partition.usable_nodes:
+        kinds[node.cpus, node.memory, *node.gpus.items()].append(node)
 
-    def gpus_of_all(node: Node) -> tuple[int, int]:
-        count = alike[node.cpus, node.memory, *node.gpus.items()]
-        return sum(whole_gpus(node.gpus).values()) * count, count
+    def size(alike: Sequence[Node]) -> tuple[int, int]:
+        return sum(whole_gpus(alike[0].gpus).values()) * len(alike), len(alike)
 
-    return partition, max(partition.usable_nodes, key=gpus_of_all)
+    return partition, max(kinds.values(), key=size)[0]
 
 
 def whole_gpus(gpus: Mapping[str, int]) -> Mapping[str, int]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from math import fsum
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 
@@ -296,6 +297,14 @@ class Facts:
     environment: FolderFacts | None = None  # of Python
     models: ModelFacts | None = None
     history: RunHistory | None = None
+
+    @property
+    def partition(self) -> Partition | None:
+        """The partition of the profile's jobs, if it exists; of several the first that is up."""
+        if self.slurm is None or self.slurm.partitions is None:
+            return None
+        named = partitions.requested(self.profile, self.slurm.partitions)
+        return max(filter(None, named.values()), key=attrgetter("up"), default=None)
 
     @property
     def variables(self) -> Mapping[str, str]:
