@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import count, pairwise
 from pathlib import Path
@@ -180,17 +179,16 @@ def bench(
         if measured:
             say(f"Calibration: {estimate.save(measured)}")
         return
-    name, running = _runner(loaded, options)
-    with running as runner:
-        result = bench.bench(
-            name,
-            runner,
-            loaded.cluster,
-            counts,
-            options["repeats"],
-            on_start=None if options["function"] or has_program else bench.warm,
-            progress=note,
-        )
+    name, runner = _runner(loaded, options)
+    result = bench.bench(
+        name,
+        runner,
+        loaded.cluster,
+        counts,
+        options["repeats"],
+        on_start=None if options["function"] or has_program else bench.warm,
+        progress=note,
+    )
     calibration_file = estimate.save(bench.calibration_of(result, loaded.cluster.device))
     tables = {"bench": scaling.bench_table(result, options["price"])}
     if simulated:
@@ -218,7 +216,7 @@ def _show_tables(tables: Mapping[str, Table], output: Path | None) -> None:
             say(output / f"{name}.csv")
 
 
-def _runner(config: Config, options: dict[str, Any]) -> tuple[str, AbstractContextManager[Runner]]:
+def _runner(config: Config, options: dict[str, Any]) -> tuple[str, Runner]:
     """The name of the work, and what does it."""
     from daskmetrics.planning import bench
 

@@ -108,7 +108,7 @@ def _run_status(run: Path, workers: Workers | None) -> Output:
     """The progress of an experiment."""
     from daskmetrics import report
     from daskmetrics.answer import status_of
-    from daskmetrics.planning.progress import prediction
+    from daskmetrics.planning.progress import compared
 
     loaded = report.Run(run)
     job = None
@@ -120,8 +120,8 @@ def _run_status(run: Path, workers: Workers | None) -> Output:
             say(job)
         say(report.status_text(loaded))
         _show_driver(run, workers, loaded.finished)
-        if planned := prediction(loaded):
-            say(report.fact("plan", planned.text))
+        if planned := compared(loaded):
+            say(report.fact("plan", planned))
         if loaded.driver and loaded.config["cluster"]["kind"] == "slurm":
             from daskmetrics.cluster.slurm.commands import queue_text
             from daskmetrics.cluster.slurm.script import job_name

@@ -29,8 +29,7 @@ from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.events import records
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.machine import usage, variable, workers
-from daskmetrics.core.names import Cell, Checkpoint
-from daskmetrics.core.results import Scored
+from daskmetrics.core.names import Checkpoint
 from daskmetrics.core.table import Table
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.journal import read
@@ -38,7 +37,13 @@ from daskmetrics.execution.map.api import run as run_map
 from daskmetrics.execution.map.source import MapSpec
 from daskmetrics.experiment import Display, Experiment, prepare, run
 from daskmetrics.experiment import train as training
-from daskmetrics.planning.estimate import Calibration, Sample, exchange_seconds, samples
+from daskmetrics.planning.estimate import (
+    Calibration,
+    Sample,
+    exchange_seconds,
+    samples,
+    unit_seconds,
+)
 from daskmetrics.planning.scaling import Bench, BenchTrial, fit
 from daskmetrics.training.data import effective
 from daskmetrics.training.ddp.driver import launch
@@ -46,7 +51,8 @@ from daskmetrics.training.ddp.ranks import Program, Progress
 from daskmetrics.training.recipe import program as recipe_program
 from daskmetrics.training.suite import write_corpus
 
-Runner = Callable[[Client], BenchTrial]  # does the whole work again on a client's workers
+Runner = Callable[[Client, Path], BenchTrial]
+"""Does the whole work again on a client's workers, with its files in the folder of the bench."""
 
 
 def bench(
@@ -57,7 +63,7 @@ def bench(
     repeats: int,
     *,
     on_start: Callable[[], None] | None = None,
-    progress: Callable[[str], None] = lambda text: None,
+    progress: Callable[[str], None],
 ) -> Bench:
     """Do the same work with each number of workers, in interleaved rounds: every other one runs in
     reverse order, so that a machine that becomes slower treats all numbers alike.
@@ -67,17 +73,25 @@ def bench(
     arrive, or a trial did not finish a unit.
     """
     trials = []
-    for repeat in range(repeats):
-        for n in counts[:: -1 if repeat % 2 else 1]:
-            of_size = profile.model_copy(update={"workers": n})
-            trial = replace(run_trial(runner, of_size, on_start), repeat=repeat)
-            trials.append(trial)
-            progress(f"{n} workers, round {repeat + 1} of {repeats}: {trial.seconds:.1f} s")
+    with new_folder() as root:
+        for repeat in range(repeats):
+            for n in counts[:: -1 if repeat % 2 else 1]:
+                of_size = profile.model_copy(update={"workers": n})
+                trial = replace(run_trial(runner, root, of_size, on_start), repeat=repeat)
+                trials.append(trial)
+                progress(f"{n} workers, round {repeat + 1} of {repeats}: {trial.seconds:.1f} s")
     return Bench(name, tuple(trials), profile.threads)
 
 
+@contextmanager
+def new_folder() -> Iterator[Path]:
+    """A folder in the present one, since workers must see it; it is removed with the block."""
+    with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as root:
+        yield Path(root).resolve()
+
+
 def run_trial(
-    runner: Runner, profile: Cluster, on_start: Callable[[], None] | None = None
+    runner: Runner, root: Path, profile: Cluster, on_start: Callable[[], None] | None
 ) -> BenchTrial:
     """The work once, on workers of its own."""
     began = time.perf_counter()
@@ -85,7 +99,7 @@ def run_trial(
         if on_start is not None:
             client.run(on_start)
         start = time.perf_counter() - began
-        trial = runner(client)
+        trial = runner(client, root)
         peaks = [used["memory"] for used in usage(client).workers.values()]
     if not trial.units:
         raise DaskmetricsError(
@@ -131,7 +145,6 @@ def calibration_of(bench: Bench, device: str) -> Calibration:
 
 
 NO_RECIPE = "No model of the configuration has a 'train' recipe. Bench another --workload."
-FOLDER = "daskmetrics-bench-"  # in the present one: workers must see it
 TRIAL = "{trial}"  # in an argument of a program: a new folder for each trial
 
 
@@ -142,54 +155,48 @@ def ranks_share(config: Config, phase: str) -> bool:
     )
 
 
-@contextmanager
-def experiment_runner(config: Config) -> Iterator[Runner]:
-    """The runner of measuring and searching: each call runs both again, in a new folder, from
-    suites that are trained once.
+def experiment_runner(config: Config) -> Runner:
+    """The runner of measuring and searching: each call runs both again, from suites that are
+    trained once, before.
     """
-    with tempfile.TemporaryDirectory(prefix=FOLDER, dir=".") as root:
-        if any(model.recipe for model in config.models):
-            only_training = prepare(config.model_copy(update={"tasks": (), "metrics": ()}))
-            with connect(config.cluster) as client:
-                _run_quietly(only_training, client, root, ())
+    if any(model.recipe for model in config.models):
+        only_training = prepare(config.model_copy(update={"tasks": (), "metrics": ()}))
+        with connect(config.cluster) as client, new_folder() as root:
+            _run_quietly(only_training, client, root, ())
 
-        def runner(client: Client) -> BenchTrial:
-            prepared = prepare(_with_workers(config, client))
-            return _run_quietly(prepared, client, root, ("measure", "score", "search"))
+    def runner(client: Client, root: Path) -> BenchTrial:
+        prepared = prepare(_with_workers(config, client))
+        return _run_quietly(prepared, client, root, ("measure", "score", "search"))
 
-        yield runner
+    return runner
 
 
-@contextmanager
-def training_runner(config: Config) -> Iterator[Runner]:
-    """The runner of the trainings by recipes: each call trains again, in a cache of its own."""
+def training_runner(config: Config) -> Runner:
+    """The runner of the trainings by recipes: each call trains again, in a cache of the bench."""
     if not any(model.recipe for model in config.models):
         raise ConfigError(NO_RECIPE)
     ddp = config.ddp.model_copy(update={"folder": None})
-    config = config.model_copy(update={"tasks": (), "metrics": (), "ddp": ddp})
-    with (
-        tempfile.TemporaryDirectory(prefix=FOLDER, dir=".") as root,
-        variable("DASKMETRICS_CACHE", str(Path(root, "cache").resolve())),
-    ):
+    only_training = config.model_copy(update={"tasks": (), "metrics": (), "ddp": ddp})
 
-        def runner(client: Client) -> BenchTrial:
+    def runner(client: Client, root: Path) -> BenchTrial:
+        with variable("DASKMETRICS_CACHE", str(root / "cache")):
             sequences = 0.0
-            for suite in training.suites_to_train(config).values():
+            for suite in training.suites_to_train(only_training).values():
                 _remove_trained(suite)
                 sequences += suite.recipe.steps * effective(suite.recipe)
-            prepared = prepare(_with_workers(config, client))
+            prepared = prepare(_with_workers(only_training, client))
             trial = _run_quietly(prepared, client, root, ("train",))
-            if not ranks_share(config, "train"):
-                return trial
-            # the processes of ranks start before their clock does
-            steps = fsum(map(fsum, trial.chains))
-            return replace(trial, seconds=steps, start=trial.seconds - steps, sequences=sequences)
+        if not ranks_share(config, "train"):
+            return trial
+        # the processes of ranks start before their clock does
+        steps = fsum(map(fsum, trial.chains))
+        return replace(trial, seconds=steps, start=trial.seconds - steps, sequences=sequences)
 
-        yield runner
+    return runner
 
 
 def _run_quietly(
-    prepared: Experiment, client: Client, root: str, kinds: Sequence[str]
+    prepared: Experiment, client: Client, root: Path, kinds: Sequence[str]
 ) -> BenchTrial:
     """Run an experiment in a new folder without output; the trial has its units of these kinds."""
     folder = RunFolder(Path(tempfile.mkdtemp(dir=root)))
@@ -198,10 +205,10 @@ def _run_quietly(
     seconds = time.perf_counter() - began
     entries = tuple(read(folder.journal))
     units = [record for record in records(entries) if record.ok and record.kind in kinds]
-    number = prepared.config.cluster.workers
-    measured = samples(prepared, entries, number)
+    profile = prepared.config.cluster
+    measured = samples(prepared, entries, profile)
     of_kinds = tuple(sample for sample in measured if sample.kind in kinds)
-    return BenchTrial(number, seconds, _chains(units), of_kinds)
+    return BenchTrial(profile.workers, seconds, _chains(units), of_kinds)
 
 
 def _with_workers(config: Config, client: Client) -> Config:
@@ -260,8 +267,7 @@ def epochs_done(progress: Progress) -> float:
     return epochs
 
 
-@contextmanager
-def program_runner(model: Model, config: Config) -> Iterator[Runner]:
+def program_runner(model: Model, config: Config) -> Runner:
     """The runner of a training program: each call starts it with as many ranks as there are
     workers.
 
@@ -273,109 +279,95 @@ def program_runner(model: Model, config: Config) -> Iterator[Runner]:
     assert script is not None
     work: list[float] = []  # samples of the first call
 
-    with tempfile.TemporaryDirectory(prefix=FOLDER, dir=".") as root:
-
-        def runner(client: Client) -> BenchTrial:
-            folder = Path(tempfile.mkdtemp(dir=root)).absolute()
-            args = tuple(arg.replace(TRIAL, str(folder)) for arg in script.args)
-            changes = {"args": args, "ranks": len(workers(client)), "max_restarts": 0}
-            changed = model.model_copy(update={"train": script.model_copy(update=changes)})
-            program = training.program_of(changed, _with_workers(config, client), folder)
-            meter = Meter()
-            began = time.perf_counter()
-            launch(client, program, meter)
-            ended = time.perf_counter()
-            if not meter.reports or meter.reports[0][1] == meter.reports[-1][1]:
-                raise ConfigError(
-                    f"'{name}' reported fewer than two steps, so that it cannot be timed. Report"
-                    " them by daskmetrics.progress(step, total) or a bar of tqdm; if it resumed"
-                    f" from what an earlier trial saved, give it an argument with {TRIAL}, such as"
-                    f" --output_dir {TRIAL}/out."
-                )
-            (start, first_progress), *_, (end, last_progress) = meter.reports
-            beside = ended - began - (end - start)  # before the first step and after the last one
-            samples_before = first_progress.numbers.get("samples", 0.0)
-            samples = last_progress.numbers.get("samples", 0.0) - samples_before
-            share = 1.0
-            if samples:
-                work.append(samples)
-                share = work[0] / samples
-            seconds = share * (end - start)
-            sequences = share * samples
-            # whole numbers would be those of begun epochs
-            begun = epochs_done(first_progress)
-            epochs = epochs_done(last_progress) - begun if begun % 1 else 0.0
-            sample = Sample(
-                "program",
-                name,
-                (seconds,),
-                1.0,
-                program.ranks,
-                steps=share * meter.steps,
-                samples=sequences,
-                epochs=share * epochs,
+    def runner(client: Client, root: Path) -> BenchTrial:
+        folder = Path(tempfile.mkdtemp(dir=root))
+        args = tuple(arg.replace(TRIAL, str(folder)) for arg in script.args)
+        changes = {"args": args, "ranks": len(workers(client)), "max_restarts": 0}
+        changed = model.model_copy(update={"train": script.model_copy(update=changes)})
+        program = training.program_of(changed, _with_workers(config, client), folder)
+        meter = Meter()
+        began = time.perf_counter()
+        launch(client, program, meter)
+        ended = time.perf_counter()
+        if not meter.reports or meter.reports[0][1] == meter.reports[-1][1]:
+            raise ConfigError(
+                f"'{name}' reported fewer than two steps, so that it cannot be timed. Report"
+                " them by daskmetrics.progress(step, total) or a bar of tqdm; if it resumed"
+                f" from what an earlier trial saved, give it an argument with {TRIAL}, such as"
+                f" --output_dir {TRIAL}/out."
             )
-            return BenchTrial(
-                program.ranks,
-                seconds,
-                ((seconds,),),
-                (sample,),
-                start=beside,
-                sequences=sequences,
-            )
+        (start, first_progress), *_, (end, last_progress) = meter.reports
+        beside = ended - began - (end - start)  # before the first step and after the last one
+        samples = last_progress.numbers.get("samples", 0.0)
+        samples -= first_progress.numbers.get("samples", 0.0)
+        share = 1.0
+        if samples:
+            work.append(samples)
+            share = work[0] / samples
+        seconds = share * (end - start)
+        # whole numbers would be those of begun epochs
+        begun = epochs_done(first_progress)
+        epochs = epochs_done(last_progress) - begun if begun % 1 else 0.0
+        sample = Sample(
+            "program",
+            name,
+            (seconds,),
+            1.0,
+            program.ranks,
+            steps=share * meter.steps,
+            samples=share * samples,
+            epochs=share * epochs,
+        )
+        return BenchTrial(
+            program.ranks,
+            seconds,
+            ((seconds,),),
+            (sample,),
+            start=beside,
+            sequences=sample.samples,
+        )
 
-        yield runner
+    return runner
 
 
 def _chains(units: Sequence[Record]) -> tuple[tuple[float, ...], ...]:
-    """Seconds of units: a suite's training is one chain, and an encoding counts with the first
-    score that used it.
-    """
+    """Seconds of units: the training of a suite is one chain, and each other unit is one."""
     trained: dict[str, list[float]] = defaultdict(list)
-    chains: list[tuple[float, ...]] = []
-    encoded: set[object] = set()
+    others = []
     for record in units:
-        seconds = record.seconds
         if record.kind == "train":
-            trained[Checkpoint.parse(record.name).model].append(seconds)
-            continue
-        if record.kind == "score" and isinstance(record.value, Scored):
-            cell = Cell.parse(record.name)
-            encoding = cell.arm.checkpoint, cell.task, record.value.encode_seconds
-            if encoding not in encoded:
-                seconds += record.value.encode_seconds
-            encoded.add(encoding)
-        chains.append((seconds,))
-    return (*(tuple(chain) for chain in trained.values()), *chains)
+            trained[Checkpoint.parse(record.name).model].append(record.seconds)
+        else:
+            others.append(record)
+    single = [(seconds,) for seconds in unit_seconds(others)]
+    return (*map(tuple, trained.values()), *single)
 
 
-@contextmanager
-def map_runner(spec: MapSpec) -> Iterator[Runner]:
+def map_runner(spec: MapSpec) -> Runner:
     """The runner of a map: all items again at each call."""
-    with tempfile.TemporaryDirectory(prefix=FOLDER, dir=".") as root:
 
-        def runner(client: Client) -> BenchTrial:
-            folder = RunFolder(Path(tempfile.mkdtemp(dir=root)))
-            with Journal(folder.journal, folder.lock) as journal:
-                began = time.perf_counter()
-                results = run_map(spec, client, journal)
-                seconds = time.perf_counter() - began
-                batches = [record for record in journal.records() if record.ok]
-            if failed := [result for result in results if not result.ok]:
-                raise ConfigError(
-                    f"{len(failed)} items failed, the first with: {failed[0].reason}. "
-                    "Bench a function that succeeds."
-                )
-            item_seconds = sum(record.seconds for record in batches) / max(1, len(results))
-            sample = Sample("map", spec.function.name, (item_seconds,), 1.0)
-            chains = tuple((record.seconds,) for record in batches)
-            return BenchTrial(len(workers(client)), seconds, chains, (sample,))
+    def runner(client: Client, root: Path) -> BenchTrial:
+        folder = RunFolder(Path(tempfile.mkdtemp(dir=root)))
+        with Journal(folder.journal, folder.lock) as journal:
+            began = time.perf_counter()
+            results = run_map(spec, client, journal)
+            seconds = time.perf_counter() - began
+            batches = [record for record in journal.records() if record.ok]
+        if failed := [result for result in results if not result.ok]:
+            raise ConfigError(
+                f"{len(failed)} items failed, the first with: {failed[0].reason}. "
+                "Bench a function that succeeds."
+            )
+        item_seconds = sum(record.seconds for record in batches) / max(1, len(results))
+        sample = Sample("map", spec.function.name, (item_seconds,), 1.0)
+        chains = tuple((record.seconds,) for record in batches)
+        return BenchTrial(len(workers(client)), seconds, chains, (sample,))
 
-        yield runner
+    return runner
 
 
 def probe(
-    config: Config, workload: str, workers: int, show: Callable[[str], None] = lambda text: None
+    config: Config, workload: str, workers: int, show: Callable[[str], None]
 ) -> tuple[list[Table], Calibration | None]:
     """Measure with this number of workers on the largest model that the configuration trains;
     returns tables of what the ranks measured, and the calibration that `plan` uses.

@@ -2,8 +2,8 @@
 and from what was measured.
 
 A calibration holds, for each kind of unit and each model, measured seconds beside those that the
-cost model assumes of a CPU core. Their ratio corrects the assumption for other units of the same
-kind and model; for another model the interval is wider.
+cost model assumes of the same device. Their ratio corrects the assumption for other units of the
+same kind and model; for another model the interval is wider.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
@@ -46,11 +46,19 @@ from daskmetrics.core.events import (
 from daskmetrics.core.files import RunFolder, atomic_write, cache_folder, private
 from daskmetrics.core.machine import environment
 from daskmetrics.core.names import Cell, Checkpoint, step_of
+from daskmetrics.core.results import Scored
 from daskmetrics.core.text import duration, plural, size_text
 from daskmetrics.execution import WorkUnit
 from daskmetrics.execution.journal import read
 from daskmetrics.experiment import Experiment, measure, search
-from daskmetrics.planning.options import USUAL_START, Estimate, Interval, Phase, Workload
+from daskmetrics.planning.options import (
+    USUAL_START,
+    Estimate,
+    Interval,
+    Phase,
+    PlanRequest,
+    Workload,
+)
 from daskmetrics.training import is_complete, revisions
 from daskmetrics.training.data import effective
 from daskmetrics.training.suite import epoch, parameters
@@ -62,7 +70,6 @@ WORKER_GIB = 1.5  # assumed host memory of a worker with its libraries
 CUDA_GIB = 0.6  # assumed GPU memory of a process that uses CUDA at all
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 ASSUMED_LINK = 1e9  # bytes of gradients that ranks are assumed to exchange in a second
-CPU = CostModel("cpu")  # samples are compared with its seconds, whatever device measured them
 
 Unit = TypeVar("Unit", Record, WorkUnit)
 
@@ -78,7 +85,7 @@ class Sample:
     kind: str  # such as ``measure`` or ``map``
     group: str  # the model's or the function's name
     seconds: tuple[float, ...]  # one for each unit
-    assumed: float  # average of such units on a CPU core, whatever device measured them
+    assumed: float  # average of such units on the device that measured them
     ranks: int = 1  # workers that shared each unit
     # of a training program in a unit; 0 where it does not report them
     steps: float = 0.0
@@ -128,13 +135,10 @@ def calibrated(
     group: str,
     assumed: float,
     calibrations: Sequence[Calibration],
-    otherwise: float | None = None,
 ) -> Estimate:
-    """Seconds of a unit, from the seconds that a CPU core is assumed to take, and calibrations of
-    one device.
+    """Seconds of a unit, from those that a device is assumed to take, and its calibrations.
 
-    The newest calibration of the same model is used, or else the newest of the same kind. Without
-    any, the result is ``otherwise``, the assumption for this device if that is no CPU.
+    The newest calibration of the same model is used, or else the newest of the same kind.
 
     >>> known = [Calibration("cpu", "here", 0.0, samples=(Sample("measure", "tiny", (2.0, 2.0), 1.0),))]
     >>> round(calibrated("measure", "tiny", 1.0, known).value, 6)
@@ -144,7 +148,7 @@ def calibrated(
     """
     best = best_sample(kind, group, calibrations)
     if best is None:
-        return Estimate(Interval.around(otherwise or assumed, ASSUMED))
+        return Estimate(Interval.around(assumed, ASSUMED))
     calibration, sample = best
     same_model = sample.group == group
     ratio = sample.ratio
@@ -164,7 +168,6 @@ def workload(
     """
     entries = recorded(folder)
     of_device = [measured for measured in calibrations if measured.device == device]
-    of_device.sort(key=attrgetter("at"))
     costs = CostModel(device)
     units = _by_suite(experiment, measure.units_left(experiment, folder, entries))
     groups = {group: [unit.name for unit in of_group] for group, of_group in units.items()}
@@ -178,9 +181,8 @@ def workload(
             groups["train", model] = names
     phases = []
     for (kind, model), names in groups.items():
-        assumed = _mean_seconds(experiment, kind, names, CPU)
-        on_device = _mean_seconds(experiment, kind, names, costs)
-        seconds = calibrated(kind, model, assumed, of_device, on_device)
+        assumed = _mean_seconds(experiment, kind, names, costs)
+        seconds = calibrated(kind, model, assumed, of_device)
         phase = Phase(f"{kind} {model}", len(names), seconds, device)
         if kind == "measure":
             phase = _with_bench(phase, kind, of_device)
@@ -191,19 +193,22 @@ def workload(
         phases.append(phase)
     if search_left := search_phase(experiment, entries, of_device, costs):
         phases.append(search_left)
-    work = Workload(
+    start = Estimate(Interval.exactly(0.0), "nothing to do", True)
+    missing: tuple[str, ...] = ()
+    download = None
+    if phases:
+        start = _start(of_device)
+        missing, download = _downloads(experiment)
+    return Workload(
         tuple(phases),
-        Estimate(Interval.exactly(0.0), "nothing to do", True),
+        start,
         vram_gib=_gpu_gib(experiment),
         host_gib=WORKER_GIB + _weights_gib(experiment, 4),
         disk_bytes=round(store_bytes(experiment)),
+        missing=missing,
+        texts=texts_of(experiment),
+        download=download,
     )
-    if phases:
-        missing, download = _downloads(experiment)
-        work = replace(work, start=_start(of_device), missing=missing, download=download)
-    if experiment.tasks:
-        work = replace(work, texts=texts_of(experiment))
-    return work
 
 
 def samples_of(calibration: Calibration, model: Model) -> dict[int, Sample]:
@@ -222,15 +227,18 @@ def samples_of(calibration: Calibration, model: Model) -> dict[int, Sample]:
 
 def programs_workload(
     models: Sequence[Model],
-    times: int,
-    ranks: Mapping[str, int],
+    request: PlanRequest,
     calibrations: Sequence[Calibration],
     device: str,
 ) -> Workload:
-    """So many times what `bench` has timed the training programs of models with, one after the
-    other, each by the latest bench on a device or, without one, on any; `ConfigError` if one was
-    never timed. All workers train, but of a model in ``ranks`` only so many.
+    """What `bench` has timed of the training programs of models, as often as is requested, one
+    after the other, each by the latest bench on a device or, without one, on any; `ConfigError` if
+    one was never timed. All workers train a program that is planned by itself, and the ranks that
+    it names that of a configuration.
     """
+    ranks = {}
+    if not request.is_program:
+        ranks = {model.name: model.program.ranks for model in models if model.program}
     phases = []
     for model in models:
         timed = [measured for measured in calibrations if samples_of(measured, model)]
@@ -253,7 +261,7 @@ def programs_workload(
         fewest = by_ranks[min(by_ranks)]
         phase = Phase(
             f"train {model.name}",
-            times,
+            request.times,
             calibrated("program", fewest.group, fewest.assumed, [calibration]),
             calibration.device,
             chains=ranks.get(model.name),
@@ -266,11 +274,10 @@ def programs_workload(
         )
         phases.append(phase)
     work = Workload(tuple(phases), _start([calibration]))
-    if ranks:
-        work = replace(
-            work, texts="measuring and scoring the checkpoints, whose number is not known"
-        )
-    return work
+    if request.is_program:
+        return work
+    not_counted = "measuring and scoring the checkpoints, whose number is not known"
+    return replace(work, least=max(ranks.values()), texts=not_counted)
 
 
 def search_phase(
@@ -290,12 +297,8 @@ def search_phase(
     useful = useful_workers(experiment.config.search.policy)
     if not at_once and useful < math.inf:
         at_once = int(useful)
-    on_cpu = search.build_problem(experiment, experiment.suites, costs=CPU)
-    assumed, on_device = (
-        costly.exhaustive_cost / (len(experiment.arms) * len(experiment.tasks))
-        for costly in (on_cpu, problem)
-    )
-    seconds = calibrated("search", "cells", assumed, calibrations, on_device)
+    assumed = problem.exhaustive_cost / (len(experiment.arms) * len(experiment.tasks))
+    seconds = calibrated("search", "cells", assumed, calibrations)
     phase = Phase("search", cells, seconds, costs.device, at_once)
     return _with_bench(phase, "search", calibrations)
 
@@ -410,7 +413,7 @@ def _by_suite(experiment: Experiment, units: Sequence[Unit]) -> dict[tuple[str, 
 def _mean_seconds(
     experiment: Experiment, kind: str, names: Sequence[str], costs: CostModel
 ) -> float:
-    return fsum(unit_seconds(experiment, kind, name, costs) for name in names) / len(names)
+    return fsum(assumed_seconds(experiment, kind, name, costs) for name in names) / len(names)
 
 
 def steps_to(recipe: Recipe, revision: str) -> int:
@@ -420,7 +423,7 @@ def steps_to(recipe: Recipe, revision: str) -> int:
     return step - max((other for other in saved if other < step), default=0)
 
 
-def unit_seconds(experiment: Experiment, kind: str, name: str, costs: CostModel) -> float:
+def assumed_seconds(experiment: Experiment, kind: str, name: str, costs: CostModel) -> float:
     """Assumed seconds of a ``train`` or ``measure`` unit with a checkpoint's name."""
     checkpoint = Checkpoint.parse(name)
     width = experiment.widths[checkpoint.model]
@@ -471,8 +474,12 @@ def store_bytes(experiment: Experiment) -> float:
 
 
 def texts_of(experiment: Experiment) -> str:
-    """How many texts the tasks have by this estimate, and how that is known."""
+    """How many texts the tasks have by this estimate, and how that is known; empty without
+    tasks.
+    """
     tasks = experiment.tasks
+    if not tasks:
+        return ""
     sizes = [search.task_size(task, experiment.config.protocol, read=False) for task in tasks]
     assumed = sum(size is UNKNOWN_TASK for size in sizes)
     listed = sum(getattr(task, "statistics", None) is not None for task in tasks)
@@ -506,9 +513,7 @@ def _gpu_gib(experiment: Experiment) -> float:
 
 
 def measurements(experiment: Experiment, folder: RunFolder) -> list[Calibration]:
-    """All kept calibrations, and what the run in a folder has recorded, which is often the latest
-    measurement.
-    """
+    """All kept calibrations, and what the run in a folder has recorded, the latest one last."""
     calibrations = list(known())
     entries = recorded(folder)
     start = latest(entries, RunStarted)
@@ -517,42 +522,57 @@ def measurements(experiment: Experiment, folder: RunFolder) -> list[Calibration]
     fields = Cluster.model_fields  # a run of an earlier version may have other keys
     keys = start.config["cluster"].items()
     profile = Cluster(**{key: value for key, value in keys if key in fields})
-    if of_run := samples(experiment, entries, profile.workers):
+    if of_run := samples(experiment, entries, profile):
         host = f"the workers of {folder.path}"
         calibrations.append(Calibration(profile.device, host, start.at, {}, of_run))
-    return calibrations
+    return sorted(calibrations, key=attrgetter("at"))
 
 
-def samples(experiment: Experiment, entries: Sequence[Event], workers: int) -> tuple[Sample, ...]:
-    """The measured seconds of the units in a run's journal, beside the assumed seconds; the run had
-    so many workers.
+def samples(
+    experiment: Experiment, entries: Sequence[Event], profile: Cluster
+) -> tuple[Sample, ...]:
+    """The measured seconds of the units in a run's journal, beside the assumed seconds on the
+    workers of its profile.
     """
+    costs = CostModel(profile.device)
     finished = [record for record in records(entries) if record.ok and not measures_nothing(record)]
     result = []
     for (kind, model), units in _by_suite(experiment, finished).items():
         ranks = 1
         if kind == "train":
-            ranks = min(workers, experiment.trainings[model].recipe.ranks)
-        assumed = _mean_seconds(experiment, kind, [record.name for record in units], CPU)
+            ranks = min(profile.workers, experiment.trainings[model].recipe.ranks)
+        assumed = _mean_seconds(experiment, kind, [record.name for record in units], costs)
         seconds = tuple(record.seconds for record in units)
         result.append(Sample(kind, model, seconds, assumed, ranks))
     # of a score the mean, with its share of the encodings
     picks = {
         entry.key: entry.pick for entry in entries if isinstance(entry, UnitAsked) and entry.pick
     }
-    scores = [(record, score) for record, score in scored(finished) if record.key in picks]
-    if spent := fsum(picks[record.key]["cost"] for record, _ in scores):
-        encoded = {}
-        for record, score in scores:
-            cell = Cell.parse(record.name)
-            encoded[cell.arm.checkpoint, cell.task] = score.encode_seconds
-        total = fsum(record.seconds for record, _ in scores) + fsum(encoded.values())
-        # a search pays in assumed seconds of its own device
-        on_cpu = search.build_problem(experiment, experiment.suites, costs=CPU)
+    scores = [record for record, _ in scored(finished) if record.key in picks]
+    if spent := fsum(picks[record.key]["cost"] for record in scores):
+        measured = fsum(unit_seconds(scores)) / len(scores)
+        # a search pays in assumed seconds of the device that its configuration names
+        on_device = search.build_problem(experiment, experiment.suites, costs=costs)
         paid_in = search.build_problem(experiment, experiment.suites)
-        assumed = spent / len(scores) * on_cpu.exhaustive_cost / paid_in.exhaustive_cost
-        result.append(Sample("search", "cells", (total / len(scores),), assumed))
+        assumed = spent / len(scores) * on_device.exhaustive_cost / paid_in.exhaustive_cost
+        result.append(Sample("search", "cells", (measured,), assumed))
     return tuple(result)
+
+
+def unit_seconds(units: Iterable[Record]) -> list[float]:
+    """Seconds of each unit on its worker; an encoding counts with the first score that used it."""
+    seconds = []
+    encodings: set[tuple[Checkpoint, str, float]] = set()
+    for record in units:
+        of_unit = record.seconds
+        if record.kind == "score" and isinstance(record.value, Scored):
+            cell = Cell.parse(record.name)
+            encoding = cell.arm.checkpoint, cell.task, record.value.encode_seconds
+            if encoding not in encodings:
+                of_unit += record.value.encode_seconds
+            encodings.add(encoding)
+        seconds.append(of_unit)
+    return seconds
 
 
 def folder() -> Path:

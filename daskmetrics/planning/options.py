@@ -291,6 +291,8 @@ class Workload:
         How many texts are scored, and how that is known.
     download : Estimate or None
         Seconds of downloads, which workers of any number share.
+    least : int
+        Workers without which it cannot run: a program's ranks.
     """
 
     phases: tuple[Phase, ...]
@@ -301,6 +303,7 @@ class Workload:
     missing: tuple[str, ...] = ()
     texts: str = ""
     download: Estimate | None = None
+    least: int = 1
 
     @property
     def units(self) -> int:
@@ -317,24 +320,21 @@ class Workload:
         >>> round(Workload((epochs,)).on(16, "a100").value / 3600, 1)
         14.7
         """
-        seconds = Interval.exactly(0.0)
-        sources: dict[str, None] = {}
-        measured = True
-        for phase in self.phases:
-            seconds += phase.on(workers, device)
-            measured &= phase.device == device and phase.seconds.measured
-            sources[phase.seconds.source] = None
-        for timed_on in dict.fromkeys(phase.device for phase in self.phases):
-            if timed_on != device:
-                basis = "by datasheet" if speed(device, timed_on) else "of unknown speed"
-                sources[f"{timed_on} to {device} estimated {basis}"] = None
-        source = "; ".join(sources) or "nothing to do"
-        if self.download:
-            seconds += self.download.interval
+        seconds = [phase.on(workers, device) for phase in self.phases]
+        sources = [phase.seconds.source for phase in self.phases] or ["nothing to do"]
+        measured = all(phase.seconds.measured for phase in self.phases)
+        for timed_on in {phase.device: None for phase in self.phases if phase.device != device}:
+            basis = "by datasheet" if speed(device, timed_on) else "of unknown speed"
+            sources.append(f"{timed_on} to {device} estimated {basis}")
             measured = False
-            source += f"; downloads: {self.download.source}"
+        if self.download:
+            seconds.append(self.download.interval)
+            sources.append(f"downloads: {self.download.source}")
+            measured = False
         ages = [phase.seconds.at for phase in self.phases if phase.seconds.at is not None]
-        return Estimate(seconds, source, measured, min(ages, default=None))
+        source = "; ".join(dict.fromkeys(sources))
+        total = sum(seconds, Interval.exactly(0.0))
+        return Estimate(total, source, measured, min(ages, default=None))
 
 
 # between the upper bound of the run time and the requested walltime, so that no job is cut off
@@ -417,21 +417,6 @@ class Offer:
     partition: str | None = None
     problem: str | None = None
     success: TrackRecord | None = None
-
-    @property
-    def label(self) -> str:
-        """Nodes, workers of each and their device.
-
-        Examples
-        --------
-        >>> Offer("site.yaml", "l40s", nodes=8, workers=32).label
-        '8 x 4 l40s'
-        >>> Offer("local", "cpu", nodes=1, workers=2).label
-        '2 cpu'
-        """
-        if self.nodes == 1:
-            return f"{self.workers} {self.device}"
-        return f"{self.nodes} x {self.workers / self.nodes:g} {self.device}"
 
 
 @dataclass(frozen=True)
@@ -517,8 +502,7 @@ class Option:
         workers = self.offer.workers
         ranks = min(workers, phase.chains or workers)
         counts = {"step": phase.steps_on(ranks), "epoch": phase.epochs, "sample": phase.samples}
-        alone = replace(self.workload, phases=(replace(phase, units=1),), download=None)
-        unit = alone.on(workers, self.offer.device).interval
+        unit = replace(phase, units=1).on(workers, self.offer.device)
         seconds = {name: unit * (1 / count) for name, count in counts.items() if count}
         batch = None
         if "step" in seconds and "sample" in seconds:
@@ -544,6 +528,7 @@ class Option:
         late = f"takes longer than {duration(limits.deadline or 0)}"
         cost = self.cost.value if self.cost else None
         bounds = (
+            (work.least, offer.workers, "the program has {} ranks, one for each worker"),
             (work.vram_gib, offer.vram_gib, "needs {:.0f} GiB of GPU memory, has {:.0f}"),
             (work.host_gib, offer.host_gib, "needs {:.0f} GiB of memory per worker, has {:.0f}"),
             (self.total.value, limits.deadline, late),
@@ -551,6 +536,9 @@ class Option:
             (cost, limits.cost, "costs more than {1:,.0f}"),
         )
         problems = [offer.problem] if offer.problem else []
+        # datasheets relate GPUs alone
+        if any((phase.device == "cpu") != (offer.device == "cpu") for phase in work.phases):
+            problems.append(f"the program was not timed on {offer.device}")
         for needed, bound, problem in bounds:
             if needed is not None and bound is not None and needed > bound:
                 problems.append(problem.format(needed, bound))
@@ -833,16 +821,17 @@ def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
     origins = [(name, listed(of), source, age) for (name, source, age), of in sources.items()]
     yield Table(("number", "options", "from", "age"), tuple(sorted(origins)))
     work = proposal.options[0].workload
-    needs = {
-        "units": str(work.units),
-        "GPU memory": f"{work.vram_gib:.1f} GiB of a worker (estimated)",
-        "host memory": f"{work.host_gib:.1f} GiB of a worker (estimated)",
-        "disk": f"{size_text(work.disk_bytes)} of results",
-        "texts": work.texts,
-        "not on this machine": ", ".join(work.missing),
-    }
-    if proposal.request.times:  # what a program needs is not known
-        needs = {"units": f"{work.units} times what `bench` has timed", "not counted": work.texts}
+    # what a program needs is not known
+    needs = {"units": f"{work.units} times what `bench` has timed", "not counted": work.texts}
+    if not proposal.request.times:
+        needs = {
+            "units": str(work.units),
+            "GPU memory": f"{work.vram_gib:.1f} GiB of a worker (estimated)",
+            "host memory": f"{work.host_gib:.1f} GiB of a worker (estimated)",
+            "disk": f"{size_text(work.disk_bytes)} of results",
+            "texts": work.texts,
+            "not on this machine": ", ".join(work.missing),
+        }
     yield Table(("needs", ""), tuple((name, text) for name, text in needs.items() if text))
     suggested = {option for best in proposal.suggestions for option in (best.option, best.choice)}
     commands = tuple(

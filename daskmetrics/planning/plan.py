@@ -17,7 +17,7 @@ from dask.utils import parse_bytes
 
 from daskmetrics import config as configuration
 from daskmetrics.cluster.slurm import commands
-from daskmetrics.cluster.slurm.partitions import Partition, read_partitions
+from daskmetrics.cluster.slurm.partitions import Partition, read_partitions, requested
 from daskmetrics.cluster.slurm.script import job_name, pools, script
 from daskmetrics.config import Cluster, Config
 from daskmetrics.core.errors import ConfigError, unknown
@@ -62,22 +62,18 @@ def propose(request: PlanRequest, loaded: Config | None = None) -> Proposal:
     config = loaded or configuration.load(request.config, request.settings)
     folder = RunFolder(request.folder or RUNS / config.name)
     finished = False
-    ranks = {model.name: model.program.ranks for model in config.models if model.program}
-    if ranks:
-        if len(ranks) < len(config.models):
+    programs = [model for model in config.models if model.program]
+    if programs:
+        if len(programs) < len(config.models):
             raise ConfigError(
                 "A run trains by programs alone, or by none: name the other models in a"
                 " configuration of their own."
             )
         request = replace(request, times=request.times or 1)
         calibrations = [
-            measured
-            for measured in known()
-            if any(samples_of(measured, model) for model in config.models)
+            measured for measured in known() if any(samples_of(measured, m) for m in programs)
         ]
-        if request.is_program:  # each option is another number of ranks
-            ranks = {}
-        work_on = partial(programs_workload, config.models, request.times, ranks, calibrations)
+        work_on = partial(programs_workload, programs, request, calibrations)
     elif request.times:
         raise ConfigError("--times is that of a training program, such as train.py.")
     else:
@@ -85,18 +81,15 @@ def propose(request: PlanRequest, loaded: Config | None = None) -> Proposal:
         calibrations = measurements(prepared, folder)
         work_on = partial(workload, prepared, folder, calibrations)
         finished = is_finished(recorded(folder), prepared.key)
-    measured_at = {measured.device: measured.at for measured in calibrations}
-    gpus = {device: at for device, at in measured_at.items() if device != "cpu"}
-    latest_gpu = max(gpus, key=gpus.__getitem__, default=ASSUMED_GPU)
+    gpus = [measured.device for measured in calibrations if measured.device != "cpu"]
 
     @cache
     def workload_on(device: str) -> Workload:
-        if device != "cpu" and device not in measured_at:
-            device = latest_gpu
+        if device not in ("cpu", *gpus):
+            device = next(reversed(gpus), ASSUMED_GPU)
         return work_on(device)
 
     options: list[Option] = []
-    least = max(ranks.values(), default=0)
     jobs_on = cache(own_jobs)
     profiles = {name: configuration.cluster(name) for name in request.profiles}
     site = None
@@ -108,15 +101,8 @@ def propose(request: PlanRequest, loaded: Config | None = None) -> Proposal:
             offers = local_offers(name, profile, request.counts_of(profile))
         for offer in offers:
             price = request.prices.get(offer.device, request.prices.get(""))
-            problem = offer.problem
+            offer = replace(offer, price=price)
             work = workload_on(offer.device)
-            # datasheets relate GPUs alone
-            is_cpu = offer.device == "cpu"
-            if request.times and any((phase.device == "cpu") != is_cpu for phase in work.phases):
-                problem = problem or f"the program was not timed on {offer.device}"
-            if offer.workers < least:
-                problem = problem or f"the program has {least} ranks, one for each worker"
-            offer = replace(offer, price=price, problem=problem)
             option = Option(len(options) + 1, offer, work, request.limits)
             if offer.partition:
                 if not offer.problem:
@@ -145,19 +131,17 @@ def slurm_offers(
     """One offer for each partition and number of workers; one that the partition cannot give states
     its problem.
     """
-    by_name = {partition.name: partition for partition in partitions}
-    requested = [partition.name for partition in partitions if partition.default][:1]
-    if profile.partition:
-        requested = profile.partition.split(",")
-    for partition, workers in product(requested or [""], counts):
-        if partition in by_name:
-            yield _slurm_offer(name, profile, workers, by_name[partition])
+    site = requested(profile, partitions) or {"": None}
+    for (partition_name, partition), workers in product(site.items(), counts):
+        if partition:
+            yield _slurm_offer(name, profile, workers, partition)
             continue
         problem = "the profile names no partition, and the site has no default one"
-        if partition:
-            problem = str(unknown("partition", partition, by_name))
+        if partition_name:
+            names = [partition.name for partition in partitions]
+            problem = str(unknown("partition", partition_name, names))
         device = profile.gpu_type or "cpu"
-        yield Offer(name, device, 1, workers, partition=partition or None, problem=problem)
+        yield Offer(name, device, 1, workers, partition=partition_name or None, problem=problem)
 
 
 def _slurm_offer(name: str, profile: Cluster, workers: int, partition: Partition) -> Offer:

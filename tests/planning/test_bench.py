@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from daskmetrics.answer.status import worker_use
 from daskmetrics.cli import main
 from daskmetrics.planning import estimate as calibration
-from daskmetrics.planning.progress import prediction as prediction_of
+from daskmetrics.planning.progress import compared
 from daskmetrics.report import Run
 
 NAPS = Path(__file__).parent / "naps.py"
@@ -110,10 +110,11 @@ def test_a_plan_is_assumed_then_measured_then_compared_with_its_run(small, tmp_p
     assert "measured on" in planned.stdout and sources(planned.stdout)["wait"][1] == "free now"
     assert "daskmetrics run small.yaml --set cluster.workers=1" in planned.stdout
     run = Run("runs/small")
-    assert run.finished and prediction_of(run).finished
+    assert run.finished
     (share,) = worker_use(run.entries, run.records).itertuples()
     assert share.units == sum(run.counts.values()) and 0 < share.busy <= 1 and share.memory > 2**20
     assert "predicted (" in daskmetrics("status", "runs/small").stdout
+    assert ", took " in compared(run)
     assert "<summary>Workers</summary>" in (run.folder.report / "index.html").read_text()
     again = daskmetrics("plan", small)
     assert rows(again.stdout)[2] == ["state", "finished: nothing is left to do"]

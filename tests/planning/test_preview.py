@@ -17,7 +17,7 @@ from daskmetrics.experiment.measure import units_left
 from daskmetrics.experiment.search import cells_left
 from daskmetrics.metrics import resolve
 from daskmetrics.metrics.registry import operations
-from daskmetrics.planning.estimate import unit_seconds, workload
+from daskmetrics.planning.estimate import assumed_seconds, workload
 from daskmetrics.planning.preview import preview
 from tests.events import started
 
@@ -145,7 +145,7 @@ def test_weights_on_this_machine_count_with_their_own_bytes(minilm, tmp_path):
     size = sum(path.stat().st_size for path in minilm.glob("*.safetensors"))
     work = workload(one, RunFolder(tmp_path), (), "cpu")
     unit = measure.units(one, RunFolder(tmp_path), ())[0]
-    seconds = unit_seconds(one, "measure", unit.name, CostModel("cpu"))
+    seconds = assumed_seconds(one, "measure", unit.name, CostModel("cpu"))
     assert [phase.seconds.value for phase in work.phases] == [seconds]
     assert seconds > 0.2 + size / 1e9 and work.download is None
 

@@ -123,8 +123,8 @@ def test_the_start_of_a_program_does_not_depend_on_its_samples(mine, monkeypatch
 
     monkeypatch.setattr(bench, "launch", launch)
     monkeypatch.setattr(bench, "workers", lambda client: ["tcp://a", "tcp://b"])
-    with bench.program_runner(config.models[0], config) as runner:
-        runner(None)
-        samples = 1
-        trial = runner(None)
+    runner = bench.program_runner(config.models[0], config)
+    runner(None, mine.parent)
+    samples = 1
+    trial = runner(None, mine.parent)
     assert trial.seconds > 8 * 0.05 and trial.start > 0.05

@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import dask
 import pytest
 
 from daskmetrics import config
@@ -20,7 +19,6 @@ from daskmetrics.cluster import connect
 from daskmetrics.cluster._certificates import PREFIX
 from daskmetrics.cluster.slurm.commands import queue
 from daskmetrics.cluster.slurm.script import job_name
-from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.machine import workers
 from daskmetrics.execution import Journal, Settings, Sweep, run
 from tests.slurm import units
@@ -231,23 +229,6 @@ def _value_of_mine() -> int:
     return __import__("mine").VALUE  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize(
-    "name", ["a\n#SBATCH --begin=now+1day", 'a"b', "a\\b"], ids=["line", "quote", "backslash"]
-)
-def test_a_working_folder_that_cannot_be_written_into_a_script_is_refused(
-    slurm, tmp_path, monkeypatch, name
-):
-    folder = tmp_path / name
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    with (
-        pytest.raises(ConfigError, match="cannot be written into a job script: choose"),
-        connect(config.cluster(patient(slurm, logs="slurm-logs")), "folder"),
-    ):
-        pass
-    assert not jobs()
-
-
 def test_keys_of_workers_are_private_and_do_not_outlive_a_killed_driver(slurm, tmp_path):
     settings = patient(tmp_path, workers=1)
     logs = Path(settings["logs"])
@@ -259,16 +240,6 @@ def test_keys_of_workers_are_private_and_do_not_outlive_a_killed_driver(slurm, t
         os.killpg(process.pid, signal.SIGKILL)
         assert no_job_is_left()
     assert comes_true(lambda: not folder.exists()) is not None
-    folder.mkdir()  # as the end of the whole machine leaves it
-    (folder / "lock").touch()
-    with connect(config.cluster(settings), "next"):
-        [ours] = logs.glob(f"{PREFIX}*")
-        assert ours != folder
-    assert not ours.exists()
-    logs.chmod(0o777)
-    with pytest.raises(ConfigError, match="chmod 700"), connect(config.cluster(settings), "open"):
-        pass
-    assert no_job_is_left()
 
 
 def test_of_several_partitions_jobs_go_to_those_that_are_open(slurm, tmp_path):
@@ -297,15 +268,3 @@ def test_a_node_whose_clock_is_behind_can_join(slurm, tmp_path):
     with connect(config.cluster(patient(tmp_path, workers=1, exports=late)), "late") as client:
         assert client.submit(sum, [1, 2]).result() == 3
     assert no_job_is_left()
-
-
-def test_a_wrong_interface_of_jobqueue_is_refused_with_the_remedy(slurm, tmp_path):
-    given = {key: value for key, value in patient(tmp_path).items() if key != "interface"}
-    with dask.config.set({"jobqueue.slurm.interface": "ib9"}):
-        wrong = config.cluster(given)
-    with (
-        pytest.raises(ConfigError, match=r"interface 'ib9' does not exist on .*cluster show"),
-        connect(wrong, "ib9"),
-    ):
-        pass
-    assert not jobs()

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, count
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from distributed import Scheduler, SchedulerPlugin, Security, SpecCluster
@@ -456,13 +455,12 @@ class SlurmCluster(PrivateCluster):
 
     def adapt(
         self, minimum: int = 0, maximum: int = 1, pool: str | None = None, **_: object
-    ) -> SimpleNamespace:
+    ) -> None:
         """Let the number of workers of a pool follow the work between two limits; the lower is at
         least 1.
         """
-        limits = SimpleNamespace(minimum=max(1, minimum), maximum=max(1, minimum, maximum))
-        self.supervisor.scale(limits.minimum, limits.maximum, pool)
-        return limits
+        least = max(1, minimum)
+        self.supervisor.scale(least, max(least, maximum), pool)
 
     async def _start(self) -> None:
         await super()._start()

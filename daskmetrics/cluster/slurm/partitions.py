@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from daskmetrics.cluster.slurm.commands import parse_pairs, seconds_left, slurm
+from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.machine import interfaces
 from daskmetrics.core.serialization import readable
@@ -131,6 +132,17 @@ def parse_partitions(printed: str, rows: str) -> tuple[Partition, ...]:
     return tuple(partitions)
 
 
+def requested(profile: Cluster, partitions: Sequence[Partition]) -> Mapping[str, Partition | None]:
+    """The partitions that a profile names, in its order, or else the default one; None for a name
+    that the site does not have.
+    """
+    by_name = {partition.name: partition for partition in partitions}
+    names = [partition.name for partition in partitions if partition.default][:1]
+    if profile.partition:
+        names = profile.partition.split(",")
+    return {name: by_name.get(name) for name in names}
+
+
 def parse_gpus(gres: str) -> dict[str, int]:
     """GPUs by type, from the generic resources of a node or a job.
 
@@ -238,13 +250,14 @@ def choose(partitions: Sequence[Partition], name: str | None = None) -> tuple[Pa
         return partition.name == name, gpus > 0, is_open, partition.default, gpus
 
     partition = max(usable, key=suitability)
-    alike = Counter((node.cpus, node.memory, *node.gpus.items()) for node in partition.usable_nodes)
+    kinds: dict[object, list[Node]] = defaultdict(list)
+    for node in partition.usable_nodes:
+        kinds[node.cpus, node.memory, *node.gpus.items()].append(node)
 
-    def gpus_of_all(node: Node) -> tuple[int, int]:
-        count = alike[node.cpus, node.memory, *node.gpus.items()]
-        return sum(whole_gpus(node.gpus).values()) * count, count
+    def size(alike: Sequence[Node]) -> tuple[int, int]:
+        return sum(whole_gpus(alike[0].gpus).values()) * len(alike), len(alike)
 
-    return partition, max(partition.usable_nodes, key=gpus_of_all)
+    return partition, max(kinds.values(), key=size)[0]
 
 
 def whole_gpus(gpus: Mapping[str, int]) -> Mapping[str, int]:

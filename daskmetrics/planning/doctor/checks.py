@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from operator import attrgetter, itemgetter
-from typing import TypeVar
+from operator import itemgetter
+from typing import Any
 
 from dask.utils import parse_bytes
 
-from daskmetrics.cluster.slurm.partitions import Partition, parse_gpus
+from daskmetrics.cluster.slurm.partitions import Partition, parse_gpus, requested
 from daskmetrics.core.errors import unknown
 from daskmetrics.core.events import AttemptFailed, WorkerJoined
 from daskmetrics.core.machine import VISIBLE, split_gpus
@@ -81,25 +81,29 @@ class Finding:
 warning = partial(Finding, "warning")  # a run works, but slowly or unreliably
 failure = partial(Finding, "failure")  # a run will fail
 
-T = TypeVar("T")
 Check = Callable[[Facts], Finding | None]  # None where it does not apply
 Findings = Iterator[Finding]  # the first one counts
-Examine = Callable[[Facts, T], Findings]
+Examine = Callable[[Facts, Any], Findings]
 
 CHECKS: dict[str, Check] = {}
 
 
-def check(name: str, needed: Callable[[Facts], T | None]) -> Callable[[Examine[T]], Examine[T]]:
-    """Add a function to the checks. It does not apply where the facts that it needs are None; its
-    docstring says what holds where all is well.
+def check(
+    name: str, needed: str, when: Callable[[Facts], object] = lambda facts: True
+) -> Callable[[Examine], Examine]:
+    """Add a function to the checks. Its docstring says what holds where all is well. It gets what
+    it needs, an attribute of the facts such as ``slurm.partitions``; it does not apply where that
+    was not collected or is empty, nor if ``when`` is false.
     """
 
-    def register(function: Examine[T]) -> Examine[T]:
+    def register(function: Examine) -> Examine:
         summary = " ".join((function.__doc__ or "").split()).removesuffix(".")
 
         def run(facts: Facts) -> Finding | None:
-            subject = needed(facts)
-            if subject in (None, (), {}):
+            subject: Any = facts
+            for attribute in needed.split("."):
+                subject = getattr(subject, attribute, None)
+            if subject in (None, (), {}) or not when(facts):
                 return None
             return next(function(facts, subject), Finding("ok", summary))
 
@@ -114,25 +118,7 @@ def examine(facts: Facts) -> dict[str, Finding | None]:
     return {name: check(facts) for name, check in CHECKS.items()}
 
 
-def partitions(facts: Facts) -> tuple[Partition, ...] | None:
-    """The partitions, where Slurm answers."""
-    return facts.slurm.partitions if facts.slurm else None
-
-
-def partition(facts: Facts) -> Partition | None:
-    """The partition of the profile's jobs, if it exists; of several the first that is up."""
-    names = (facts.profile.partition or "").split(",")
-    candidates = [
-        partition
-        for partition in partitions(facts) or ()
-        if partition.name in names or (partition.default and not facts.profile.partition)
-    ]
-    if facts.profile.partition:
-        candidates.sort(key=lambda partition: names.index(partition.name))
-    return max(candidates, key=lambda partition: partition.up, default=None)
-
-
-@check("slurm", attrgetter("slurm"))
+@check("slurm", "slurm")
 def _answers(facts: Facts, slurm: SlurmFacts) -> Findings:
     """Slurm's commands are installed, and its controller answers."""
     if slurm.problem:
@@ -140,16 +126,15 @@ def _answers(facts: Facts, slurm: SlurmFacts) -> Findings:
         yield failure(slurm.problem, remedy)
 
 
-@check("partition", partitions)
+@check("partition", "slurm.partitions")
 def _partition(facts: Facts, offered: tuple[Partition, ...]) -> Findings:
     """The partition exists, is up and has nodes that accept jobs."""
     names = [partition.name for partition in offered]
     remedy = f"--set cluster.partition={next(iter(names), 'NAME')}"
-    requested = facts.profile.partition
-    for name in requested.split(",") if requested else ():
-        if name not in names:
+    for name, found in requested(facts.profile, offered).items():
+        if found is None:
             yield failure(str(unknown("partition", name, names)), remedy)
-    chosen = partition(facts)
+    chosen = facts.partition
     if chosen is None:
         yield failure("the profile names no partition, and the site has no default one", remedy)
     elif not chosen.up:
@@ -159,7 +144,7 @@ def _partition(facts: Facts, offered: tuple[Partition, ...]) -> Findings:
         yield failure(f"no node of {chosen.name} accepts jobs", "see: sinfo -R")
 
 
-@check("account", partition)
+@check("account", "partition")
 def _account(facts: Facts, partition: Partition) -> Findings:
     """The account may use the partition."""
     name = facts.profile.account
@@ -176,7 +161,7 @@ def _account(facts: Facts, partition: Partition) -> Findings:
         yield failure(f"{name} is not one of your accounts", remedy)
 
 
-@check("job-limit", lambda facts: facts.slurm.max_jobs if facts.slurm else None)
+@check("job-limit", "slurm.max_jobs")
 def _job_limit(facts: Facts, allowed: int) -> Findings:
     """The site lets a user submit all jobs."""
     processes = max(1, facts.profile.gpus_per_job)
@@ -186,16 +171,16 @@ def _job_limit(facts: Facts, allowed: int) -> Findings:
         yield failure(message, f"--set cluster.workers={allowed * processes}")
 
 
-@check("gres", lambda facts: partition(facts) if facts.profile.gpus_per_job else None)
+@check("gres", "partition", lambda facts: facts.profile.gpus_per_job)
 def _gres(facts: Facts, partition: Partition) -> Findings:
     """The partition has the GPUs that a job requests."""
     kind = facts.profile.gpu_type
-    requested = facts.profile.gpus_per_job
+    needed = facts.profile.gpus_per_job
     counts = [
         node.has(kind) if kind else sum(node.gpus.values()) for node in partition.usable_nodes
     ]
     largest = max(counts, default=0)
-    if requested <= largest:
+    if needed <= largest:
         return
     remedy = f"--set cluster.gpus_per_job={largest}"
     other = next(filter(None, partition.gpus), None)
@@ -203,45 +188,43 @@ def _gres(facts: Facts, partition: Partition) -> Findings:
         remedy += ", or another partition"
     if not largest and other:
         remedy = f"--set cluster.gpu_type={other}"
-    message = (
-        f"a job requests {requested} {kind or 'GPUs'}, a node of {partition.name} has {largest}"
-    )
+    message = f"a job requests {needed} {kind or 'GPUs'}, a node of {partition.name} has {largest}"
     yield failure(message, remedy)
 
 
-@check("walltime", partition)
+@check("walltime", "partition")
 def _walltime(facts: Facts, partition: Partition) -> Findings:
     """The partition allows the jobs' walltime."""
-    requested = parse_walltime(facts.profile.walltime)
+    needed = parse_walltime(facts.profile.walltime)
     longest = partition.longest
-    if longest and requested > longest:
-        message = f"jobs request {duration(requested)}, {partition.name} allows {duration(longest)}"
+    if longest and needed > longest:
+        message = f"jobs request {duration(needed)}, {partition.name} allows {duration(longest)}"
         yield failure(message, f"--set 'cluster.walltime=\"{walltime_text(longest)}\"'")
 
 
-@check("memory", partition)
+@check("memory", "partition")
 def _memory(facts: Facts, partition: Partition) -> Findings:
     """Nodes have the memory that a job requests."""
     size = parse_bytes(facts.profile.memory or "0")
-    requested = size * max(1, facts.profile.gpus_per_job) / 2**30
+    needed = size * max(1, facts.profile.gpus_per_job) / 2**30
     largest = max((node.memory for node in partition.nodes), default=0) / 2**10
-    if requested > largest:
-        message = f"a job requests {requested:.0f} GiB, the largest node has {largest:.0f}"
+    if needed > largest:
+        message = f"a job requests {needed:.0f} GiB, the largest node has {largest:.0f}"
         remedy = "a smaller cluster.memory (it is per worker), or fewer gpus_per_job"
         yield failure(message, remedy)
 
 
-@check("cpus", partition)
+@check("cpus", "partition")
 def _cpus(facts: Facts, partition: Partition) -> Findings:
     """Nodes have the CPUs that a job requests, and enough for all their GPUs."""
     profile = facts.profile
     if not partition.nodes:
         return
     processes = max(1, profile.gpus_per_job)
-    requested = profile.threads * processes
+    needed = profile.threads * processes
     largest = max(node.cpus for node in partition.nodes)
-    if requested > largest:
-        message = f"a job requests {requested} CPUs, the largest node has {largest}"
+    if needed > largest:
+        message = f"a job requests {needed} CPUs, the largest node has {largest}"
         yield failure(message, f"--set cluster.threads={largest // processes}")
     shares = [node.cpus / sum(node.gpus.values()) for node in partition.nodes if node.gpus]
     share = min(shares, default=float(largest))
@@ -251,20 +234,20 @@ def _cpus(facts: Facts, partition: Partition) -> Findings:
         yield warning(f"{message}: some of its GPUs stay unused", remedy)
 
 
-@check("task-layout", attrgetter("profile.directives"))
+@check("task-layout", "profile.directives")
 def _task_layout(facts: Facts, directives: tuple[str, ...]) -> Findings:
     """There is one worker process for each GPU, so that no GPU of a job is idle."""
-    requested = 0
+    gpus = 0
     for line in directives:
         if match := re.match(r"--gres[= ](\S+)", line):
-            requested = sum(parse_gpus(match[1]).values())
+            gpus = sum(parse_gpus(match[1]).values())
         elif match := re.match(r"--gpus(?:-per-node|-per-task)?[= ](?:\w+:)?(\d+)", line):
-            requested = int(match[1])
+            gpus = int(match[1])
     workers = max(1, facts.profile.gpus_per_job)
-    if requested > workers:
-        message = f"a job requests {requested} GPUs and starts {plural(workers)}"
-        remedy = f"remove that directive and write: gpus_per_job: {requested}"
-        yield failure(f"{message}: {requested - workers} idle", remedy)
+    if gpus > workers:
+        message = f"a job requests {gpus} GPUs and starts {plural(workers)}"
+        remedy = f"remove that directive and write: gpus_per_job: {gpus}"
+        yield failure(f"{message}: {gpus - workers} idle", remedy)
     tasks = (re.match(r"--ntasks(?:-per-node)?[= ](\d+)", line) for line in directives)
     count = next((int(match[1]) for match in tasks if match), 1)
     if count > 1:
@@ -274,10 +257,9 @@ def _task_layout(facts: Facts, directives: tuple[str, ...]) -> Findings:
         )
 
 
-@check("allocation-layout", lambda facts: facts.here.variables.get("SLURM_JOB_ID"))
-def _allocation_layout(facts: Facts, job: str) -> Findings:
+@check("allocation-layout", "here.variables", lambda facts: "SLURM_JOB_ID" in facts.here.variables)
+def _allocation_layout(facts: Facts, variables: Mapping[str, str]) -> Findings:
     """Inside a job there are as many tasks as GPUs; otherwise the work uses only one GPU."""
-    variables = facts.here.variables
     tasks = int(variables.get("SLURM_NTASKS", "1") or 1)
     per_node = len(split_gpus(variables.get(VISIBLE, ""))) or len(facts.here.gpus)
     total = per_node * int(variables.get("SLURM_NNODES", "1") or 1)
@@ -285,10 +267,12 @@ def _allocation_layout(facts: Facts, job: str) -> Findings:
         remedy = (
             f"request --ntasks-per-node={per_node} --gpus-per-task=1, and start workers by srun"
         )
-        yield failure(f"{plural(tasks, 'task')} for {total} GPUs in job {job}", remedy)
+        yield failure(
+            f"{plural(tasks, 'task')} for {total} GPUs in job {variables['SLURM_JOB_ID']}", remedy
+        )
 
 
-@check("rehearsal", partitions)
+@check("rehearsal", "slurm.partitions")
 def _rehearsal(facts: Facts, _: object) -> Findings:
     """Slurm would accept the profile's jobs (``sbatch --test-only``)."""
     if facts.slurm and facts.slurm.refusal:
@@ -296,16 +280,16 @@ def _rehearsal(facts: Facts, _: object) -> Findings:
         yield failure(f"sbatch refuses: {facts.slurm.refusal}", remedy)
 
 
-@check("interface", lambda facts: facts.profile.interface or facts.slurm)
-def _interface(facts: Facts, _: object) -> Findings:
+@check("interface", "here", lambda facts: facts.profile.interface or facts.slurm)
+def _interface(facts: Facts, machine: MachineFacts) -> Findings:
     """The profile's network interface is up and leads to the nodes."""
     name = facts.profile.interface
-    interfaces = facts.here.interfaces
+    interfaces = machine.interfaces
     reached_by = facts.slurm.reached_by if facts.slurm else None
     remedy = f"--set cluster.interface={reached_by or 'NAME'}"
     if name and not interfaces.get(name):
         up = ", ".join(other for other, addresses in interfaces.items() if addresses)
-        yield failure(f"{facts.here.host} has no interface {name} that is up, but {up}", remedy)
+        yield failure(f"{machine.host} has no interface {name} that is up, but {up}", remedy)
     if reached_by is None:
         return
     if name and name != reached_by:
@@ -318,7 +302,7 @@ def _interface(facts: Facts, _: object) -> Findings:
         yield warning(message, f"{remedy}, if jobs cannot connect to the scheduler")
 
 
-@check("open-files", attrgetter("here"))
+@check("open-files", "here")
 def _open_files(facts: Facts, machine: MachineFacts) -> Findings:
     """The scheduler may open a connection to every worker."""
     workers = facts.profile.workers
@@ -328,7 +312,7 @@ def _open_files(facts: Facts, machine: MachineFacts) -> Findings:
         yield warning(message, f"ulimit -n {needed}")
 
 
-@check("nccl-interface", attrgetter("here"))
+@check("nccl-interface", "here")
 def _nccl_interface(facts: Facts, machine: MachineFacts) -> Findings:
     """The interfaces that NCCL and Gloo should use exist, if any are set."""
     for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
@@ -342,7 +326,7 @@ def _nccl_interface(facts: Facts, machine: MachineFacts) -> Findings:
                 yield failure(message, f"unset {name}, or name one of these")
 
 
-@check("infiniband", attrgetter("here.infiniband"))
+@check("infiniband", "here.infiniband")
 def _infiniband(facts: Facts, ports: Mapping[str, str]) -> Findings:
     """NCCL can use the InfiniBand of this machine; otherwise it falls back to sockets, without an
     error.
@@ -369,7 +353,7 @@ def _infiniband(facts: Facts, ports: Mapping[str, str]) -> Findings:
         )
 
 
-@check("python", attrgetter("here"))
+@check("python", "here")
 def _python(facts: Facts, machine: MachineFacts) -> Findings:
     """The required packages are installed."""
     missing = [name for name, version in machine.versions.items() if version == "none"]
@@ -378,7 +362,7 @@ def _python(facts: Facts, machine: MachineFacts) -> Findings:
         yield failure(f"not installed: {', '.join(missing)}", remedy)
 
 
-@check("same-versions", attrgetter("history"))
+@check("same-versions", "history")
 def _same_versions(facts: Facts, history: RunHistory) -> Findings:
     """The workers of a run have the versions of this machine; patch releases of Python and builds
     of a package count as the same.
@@ -397,7 +381,7 @@ def _same_versions(facts: Facts, history: RunHistory) -> Findings:
             yield failure(f"worker {worker.name}: {'; '.join(differing)}", remedy)
 
 
-@check("threads", lambda facts: facts.here if facts.profile.kind == "local" else None)
+@check("threads", "here", lambda facts: facts.profile.kind == "local")
 def _threads(facts: Facts, machine: MachineFacts) -> Findings:
     """Local workers together have no more threads than the machine has CPUs."""
     profile = facts.profile
@@ -407,7 +391,7 @@ def _threads(facts: Facts, machine: MachineFacts) -> Findings:
         yield warning(message, f"--workers {max(1, machine.cpus // profile.threads)}")
 
 
-@check("gpu-driver", lambda facts: facts.here if facts.here.gpus else None)
+@check("gpu-driver", "here", lambda facts: facts.here.gpus)
 def _gpu_driver(facts: Facts, machine: MachineFacts) -> Findings:
     """The NVIDIA driver is new enough for this build of torch."""
     build = re.search(r"\+cu(\d{2})", machine.torch)
@@ -422,7 +406,7 @@ def _gpu_driver(facts: Facts, machine: MachineFacts) -> Findings:
         yield failure(message, "a build of torch for an older CUDA, or a newer driver")
 
 
-@check("gpu-memory", attrgetter("here.gpu_used"))
+@check("gpu-memory", "here.gpu_used")
 def _gpu_memory(facts: Facts, shares: tuple[float, ...]) -> Findings:
     """No other process uses the GPUs' memory."""
     busy = [f"GPU {number}: {share:.0%}" for number, share in enumerate(shares) if share > 0.1]
@@ -431,7 +415,7 @@ def _gpu_memory(facts: Facts, shares: tuple[float, ...]) -> Findings:
         yield warning(f"memory in use: {', '.join(busy)}", remedy)
 
 
-@check("folders", attrgetter("folders"))
+@check("folders", "folders")
 def _writable(facts: Facts, folders: tuple[FolderFacts, ...]) -> Findings:
     """The folders of run, cache, logs and scratch are writable."""
     unwritable = [folder for folder in folders if folder.problem]
@@ -441,7 +425,7 @@ def _writable(facts: Facts, folders: tuple[FolderFacts, ...]) -> Findings:
     yield failure("; ".join(problems), "; ".join(FOLDERS[folder.what] for folder in unwritable))
 
 
-@check("disk-room", attrgetter("folders"))
+@check("disk-room", "folders")
 def _room(facts: Facts, folders: tuple[FolderFacts, ...]) -> Findings:
     """There is free space for what the run writes, and for its files."""
     for folder in folders:
@@ -453,7 +437,7 @@ def _room(facts: Facts, folders: tuple[FolderFacts, ...]) -> Findings:
             yield failure(message, f"free some, or {FOLDERS[folder.what]}")
 
 
-@check("shared-folders", attrgetter("slurm"))
+@check("shared-folders", "slurm")
 def _shared(facts: Facts, slurm: SlurmFacts) -> Findings:
     """The folders of run, logs and cache and the Python environment are on a network file
     system.
@@ -471,7 +455,7 @@ def _shared(facts: Facts, slurm: SlurmFacts) -> Findings:
         yield warning(message, remedy)
 
 
-@check("hub-cache", attrgetter("models"))
+@check("hub-cache", "models")
 def _hub_cache(facts: Facts, models: ModelFacts) -> Findings:
     """Required models are in the hub's cache, or can be downloaded."""
     if not models.missing:
@@ -490,7 +474,7 @@ def _hub_cache(facts: Facts, models: ModelFacts) -> Findings:
         yield warning(message, f"on the login node: {download}")
 
 
-@check("checkpoints", attrgetter("models"))
+@check("checkpoints", "models")
 def _checkpoints(facts: Facts, models: ModelFacts) -> Findings:
     """The checkpoints of all models can be found, and their weights are what their names say."""
     if models.problems:
@@ -501,7 +485,7 @@ def _checkpoints(facts: Facts, models: ModelFacts) -> Findings:
         yield warning(warnings, "check that these revisions hold the weights of their steps")
 
 
-@check("driver", attrgetter("history"))
+@check("driver", "history")
 def _driven(facts: Facts, history: RunHistory) -> Findings:
     """The run is finished, or a process drives it."""
     if history.finished or history.driver:
@@ -509,7 +493,7 @@ def _driven(facts: Facts, history: RunHistory) -> Findings:
     yield failure("unfinished, and no process drives it", "run the same command again: it resumes")
 
 
-@check("failed-units", attrgetter("history"))
+@check("failed-units", "history")
 def _failed_units(facts: Facts, history: RunHistory) -> Findings:
     """Every unit has a value."""
     lost = [record for record in history.records if record.status in STATUSES]
@@ -525,7 +509,7 @@ def _failed_units(facts: Facts, history: RunHistory) -> Findings:
     )
 
 
-@check("failed-attempts", attrgetter("history"))
+@check("failed-attempts", "history")
 def _failed_attempts(facts: Facts, history: RunHistory) -> Findings:
     """No attempt ended by its memory, its time or the death of its worker."""
     counts = Counter(
@@ -542,7 +526,7 @@ def _failed_attempts(facts: Facts, history: RunHistory) -> Findings:
     )
 
 
-@check("slow-node", lambda facts: facts.history.paces if facts.history else None)
+@check("slow-node", "history.paces")
 def _slow_node(facts: Facts, paces: dict[str, float]) -> Findings:
     """No node is much slower than the others at the same kind of unit."""
     slowest, ratio = max(paces.items(), key=itemgetter(1))
@@ -552,7 +536,7 @@ def _slow_node(facts: Facts, paces: dict[str, float]) -> Findings:
         yield warning(message, f"{exclude}; tell the site's support")
 
 
-@check("waiting", lambda facts: facts.history.busy if facts.history else None)
+@check("waiting", "history.busy")
 def _waiting(facts: Facts, busy: float) -> Findings:
     """Workers compute most of the time, instead of waiting for data or for the driver."""
     if busy < IDLE:

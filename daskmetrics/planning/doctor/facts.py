@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from math import fsum
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 
@@ -126,8 +127,7 @@ def slurm_facts(profile: Cluster) -> SlurmFacts:
         if site is None or not isinstance(error, SlurmRefusal):
             return SlurmFacts(str(error))
         refusal = str(error)
-    names = (profile.partition or "").split(",")
-    chosen = [partition for partition in site if partition.name in names]
+    chosen = [*filter(None, partitions.requested(profile, site).values())]
     nodes = chain.from_iterable(partition.nodes for partition in chosen or site)
     reached_by = None
     with suppress(DaskmetricsError, StopIteration):
@@ -297,6 +297,14 @@ class Facts:
     environment: FolderFacts | None = None  # of Python
     models: ModelFacts | None = None
     history: RunHistory | None = None
+
+    @property
+    def partition(self) -> Partition | None:
+        """The partition of the profile's jobs, if it exists; of several the first that is up."""
+        if self.slurm is None or self.slurm.partitions is None:
+            return None
+        named = partitions.requested(self.profile, self.slurm.partitions)
+        return max(filter(None, named.values()), key=attrgetter("up"), default=None)
 
     @property
     def variables(self) -> Mapping[str, str]:
