@@ -323,14 +323,15 @@ def _standing(
     standing = Standing(name, tasks, tuple(weights.values()), best, open=open_arms, gain=gain)
     if tested is None:  # known from the model alone
         return standing
-    means, tie = tested.means, tested.tie
-    tied = sorted((tested.arms[i] for i in tie.arms), key=evidence.simplicity)
+    means = tested.means
+    tied = sorted((tested.arms[i] for i in tested.equal), key=evidence.simplicity)
     simpler = []
     if best in tied:
         for arm in tied[: tied.index(best)]:
             i = tested.arms.index(arm)
             loss = means.difference(tested.best, i)
-            simpler.append(CheaperArm(arm, loss, means.most_lost(i, tie)))
+            most_lost = means.most_lost(i, tested.equal, tested.critical)
+            simpler.append(CheaperArm(arm, loss, most_lost))
     next_best = lead = None
     if others := np.delete(np.arange(len(tested.arms)), tested.best).tolist():
         i = max(others, key=means.mean.__getitem__)
@@ -346,7 +347,7 @@ def _standing(
         next=next_best,
         lead=lead,
         simpler=tuple(simpler),
-        critical=tie.critical,
+        critical=tested.critical,
     )
 
 

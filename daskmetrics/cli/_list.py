@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from daskmetrics.tasks import Task
 
 SHOWN_SUBSETS = 6  # of a task
+ABOUT_METRICS = """\
+No value is good in itself: whether a metric rises or falls with the scores differs
+between families of models. A search learns it from its own scores.
+
+Ask for 'all', a family, a name, or a call such as 'curvature(k=2)', as a list under 'metrics:'."""
 
 
 @click.group("list", cls=Sections, epilog=example("daskmetrics list tasks"))
@@ -33,34 +38,23 @@ def metrics() -> Output:
     del by_family["all"]
     fields = ("name", "units", "takes", "description", "formula", "source", "cost")
 
-    def document() -> dict[str, object]:
-        rows = []
-        for family, members in by_family.items():
-            for metric in members:
-                row = {"family": family, **{field: getattr(metric, field) for field in fields}}
-                rows.append({**row, "parameters": map(str, metric.parameters)})
-        return {"metrics": rows}
-
-    def show() -> None:
-        for family, members in by_family.items():
-            say(f"{family}\n")
-            for metric in members:
-                say(f"  {metric.name}  ({metric.units}, of {metric.takes})  {metric.description}")
-                say(f"      {metric.formula}")
-                say(f"      source: {metric.source}")
-                if metric.cost:
-                    say(f"      cost: {metric.cost}")
-                if metric.parameters:
-                    say(f"      parameters: {', '.join(map(str, metric.parameters))}")
-            say()
-        say(
-            "No value is good in itself: whether a metric rises or falls with the scores differs\n"
-            "between families of models. A search learns it from its own scores.\n\n"
-            "Ask for 'all', a family, a name, or a call such as 'curvature(k=2)', as a list under"
-            " 'metrics:'."
-        )
-
-    return Output(document, show)
+    rows = []
+    lines = []
+    for family, members in by_family.items():
+        lines.append(f"{family}\n")
+        for metric in members:
+            row = {field: getattr(metric, field) for field in fields}
+            parameters = list(map(str, metric.parameters))
+            rows.append({"family": family, **row, "parameters": parameters})
+            lines.append(
+                f"  {metric.name}  ({metric.units}, of {metric.takes})  {metric.description}"
+            )
+            lines.append(f"      {metric.formula}")
+            about = {"source": metric.source, "cost": metric.cost}
+            about["parameters"] = ", ".join(parameters)
+            lines += [f"      {label}: {text}" for label, text in about.items() if text]
+        lines.append("")
+    return Output(lambda: {"metrics": rows}, [*lines, ABOUT_METRICS])
 
 
 @list_.command(
@@ -77,7 +71,7 @@ def tasks(names: tuple[str, ...]) -> Output:
     from daskmetrics.tasks import catalogue, resolve
 
     listed = [_listed(task) for task in resolve(names or tuple(catalogue()))]
-    return Output(lambda: {"tasks": listed}, lambda: _show_tasks(listed, everything=not names))
+    return Output(lambda: {"tasks": listed}, [_tasks_table(listed, everything=not names)])
 
 
 def _listed(task: Task) -> dict[str, Any]:
@@ -101,7 +95,7 @@ def _listed(task: Task) -> dict[str, Any]:
     }
 
 
-def _show_tasks(tasks: Sequence[dict[str, Any]], everything: bool) -> None:
+def _tasks_table(tasks: Sequence[dict[str, Any]], everything: bool) -> Table:
     rows = []
     for task in tasks:
         subsets = list(task["subsets"])
@@ -123,7 +117,7 @@ def _show_tasks(tasks: Sequence[dict[str, Any]], everything: bool) -> None:
             " daskmetrics list tasks NAME ..."
         )
     header = "task,kind,subsets,split,score,texts,data,question"
-    Table(header.split(","), rows, notes=notes).show()
+    return Table(header.split(","), rows, notes=notes)
 
 
 @list_.command(epilog=example("daskmetrics list policies"))

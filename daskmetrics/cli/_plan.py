@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from itertools import count, pairwise
+from itertools import chain, count, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ import click
 from daskmetrics.cli._common import (
     RUN,
     Output,
+    Shown,
     all_settings,
     answering,
     cluster_option,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from daskmetrics.core.table import Table
     from daskmetrics.planning import Limits
     from daskmetrics.planning.bench import Runner
-    from daskmetrics.planning.doctor import Finding
     from daskmetrics.planning.options import Proposal
 
 PROBES = ("allreduce", "loader", "precision")  # workloads of `planning.bench.probe`
@@ -314,26 +314,15 @@ def plan(config: Path | None, args: tuple[str, ...], submit: int | None, **optio
         purpose=options["purpose"],
     )
     proposal = propose(request, loaded)
-
-    def show() -> None:
-        for table in proposal_tables(proposal, time.time()):
-            table.show()
-            say()
-        if submit is not None:
-            _submit(proposal, submit)
-
-    def document() -> dict[str, object]:
-        if submit is not None:
-            raise ConfigError("--json shows the options and --submit runs one: omit one of them.")
-        return proposal_document(proposal)
-
-    if submit is None and not proposal.suggestions:
-        return Output(document, show, NO_OPTION)
-    return Output(document, show)
+    shown = chain.from_iterable((table, "") for table in proposal_tables(proposal, time.time()))
+    if submit is not None:
+        return Output(None, chain(shown, _submit(proposal, submit)))
+    code = 0 if proposal.suggestions else NO_OPTION
+    return Output(lambda: proposal_document(proposal), shown, code)
 
 
-def _submit(proposal: Proposal, number: int) -> None:
-    """Run an option with `run`, an option of Slurm in a job of its own."""
+def _submit(proposal: Proposal, number: int) -> Shown:
+    """Run an option with `run`, an option of Slurm in a job of its own, and say so before."""
     from daskmetrics.cli._run import run
     from daskmetrics.core.files import RUNS, RunFolder
     from daskmetrics.planning.progress import keep
@@ -342,7 +331,7 @@ def _submit(proposal: Proposal, number: int) -> None:
     run_folder = RunFolder(proposal.request.folder or RUNS / proposal.name)
     if not proposal.request.times:  # how far a program is does not stand in the journal
         keep(option, proposal.at, run_folder)
-    say(f"\nOption {number}: {proposal.command(option)}")
+    yield f"\nOption {number}: {proposal.command(option)}"
     click.get_current_context().invoke(
         run,
         config=proposal.request.config,
@@ -369,21 +358,17 @@ def doctor(subject: str) -> Output:
     from daskmetrics.planning import doctor as checks
 
     findings = checks.examine(checks.collect(subject))
-    applied = [finding for finding in findings.values() if finding]
-    failures = sum(finding.severity == "failure" for finding in applied)
-    return Output(
-        lambda: {name: finding or {"severity": "skipped"} for name, finding in findings.items()},
-        lambda: _show_findings(findings),
-        min(MOST, failures),
-    )
-
-
-def _show_findings(findings: Mapping[str, Finding | None]) -> None:
     counts = Counter(finding.severity for finding in findings.values() if finding)
+    lines = []
     for name, finding in findings.items():
         if finding and finding.remedy:
-            say(f"{MARKS[finding.severity]:<5} {name:<20} {finding.message}")
-            say(f"{'':<26} -> {finding.remedy}")
+            lines.append(f"{MARKS[finding.severity]:<5} {name:<20} {finding.message}")
+            lines.append(f"{'':<26} -> {finding.remedy}")
     applied = f"{counts['failure']} failed, {counts['warning']} warned, {counts['ok']} passed"
     skipped = len(findings) - counts.total()
-    say(f"{len(findings)} checks: {applied}, {skipped} do not apply.")
+    lines.append(f"{len(findings)} checks: {applied}, {skipped} do not apply.")
+    return Output(
+        lambda: {name: finding or {"severity": "skipped"} for name, finding in findings.items()},
+        lines,
+        min(MOST, counts["failure"]),
+    )

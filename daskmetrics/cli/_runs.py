@@ -21,6 +21,7 @@ from daskmetrics.cli._common import (
     RUN,
     Output,
     Sections,
+    Shown,
     answering,
     as_json_option,
     config_file,
@@ -179,23 +180,19 @@ def verify(run: Path, of: Path | None, **again: Any) -> Output:
     if results_file.is_map(run):
         return _verify_map(run, again)
     result = maintenance.verify(RunFolder(run))
-
-    def show() -> None:
-        _report(result)
-        if result.damaged:
-            say(
-                f"{len(result.damaged)} damaged. Rebuild them from the journal with: daskmetrics "
-                f"runs repair {run}"
-            )
-        else:
-            say(
-                f"No damage: {result.lines:,} lines of the journal, {result.cells:,} values of the "
-                "store."
-            )
-
+    code = 0
+    summary = (
+        f"No damage: {result.lines:,} lines of the journal, {result.cells:,} values of the store."
+    )
+    if result.damaged:
+        code = DAMAGED
+        summary = (
+            f"{len(result.damaged)} damaged. Rebuild them from the journal with: daskmetrics "
+            f"runs repair {run}"
+        )
     fields = {name: getattr(result, name) for name in ("lines", "torn", "cells", "damages")}
     document = {"folder": run, "ok": not result.damaged, **fields}
-    return Output(lambda: document, show, DAMAGED if result.damaged else 0)
+    return Output(lambda: document, [*_damages(result), summary], code)
 
 
 def _verify_map(run: Path, again: Mapping[str, Any], file: Path | None = None) -> Output:
@@ -207,22 +204,17 @@ def _verify_map(run: Path, again: Mapping[str, Any], file: Path | None = None) -
     result = map.verify(run, **again)
     is_ok = result.ok and not differences
     document = {"folder": run, **vars(result), "ok": is_ok}
+    lines = [
+        f"{difference.item}: {difference.field} is {difference.recorded!r} in the file,"
+        f" {difference.again!r} in the run"
+        for difference in differences[:SHOWN]
+    ]
     if file:
         document |= {"file": file, "file_differences": differences}
-
-    def show() -> None:
-        for difference in differences[:SHOWN]:
-            say(
-                f"{difference.item}: {difference.field} is {difference.recorded!r} in the file,"
-                f" {difference.again!r} in the run"
-            )
-        if file:
-            rows = len({difference.item for difference in differences})
-            remedy = "; run the same map again to write the file again" if rows else ""
-            say(f"'{file}' compared with '{run}': {rows} rows differ{remedy}.")
-        say(result.text())
-
-    return Output(lambda: document, show, 0 if is_ok else DAMAGED)
+        rows = len({difference.item for difference in differences})
+        remedy = "; run the same map again to write the file again" if rows else ""
+        lines.append(f"'{file}' compared with '{run}': {rows} rows differ{remedy}.")
+    return Output(lambda: document, [*lines, result.text()], 0 if is_ok else DAMAGED)
 
 
 @runs.command(epilog=example("daskmetrics runs repair demo"))
@@ -232,18 +224,19 @@ def repair(run: Path) -> None:
     from daskmetrics.experiment import maintenance
 
     result = maintenance.repair(RunFolder(run))
-    _report(result)
+    for line in _damages(result):
+        say(line)
     if result.damages:
         say(f"{len(result.damages)} parts rewritten.")
     else:
         say("Nothing to repair.")
 
 
-def _report(result: CheckResult) -> None:
+def _damages(result: CheckResult) -> Shown:
     for damage in result.damages:
-        say(f"{damage.kind.value:<10}{damage.where}: {damage.what}")
+        yield f"{damage.kind.value:<10}{damage.where}: {damage.what}"
     if result.torn:
-        say(
+        yield (
             f"The journal ends with an incomplete line ({result.torn} bytes) of a killed writer; "
             "it is ignored."
         )
@@ -462,18 +455,11 @@ def replay(
         "sentence": sentence,
     }
 
-    def show() -> None:
-        rows = [
-            (
-                f"{100 * point.share:.3g} %",
-                f"{point.found} of {point.searches}",
-                f"{100 * point.loss:.2f} %" if math.isfinite(point.loss) else "no answer yet",
-            )
-            for point in points
-        ]
-        grid = f"{len(table.arms):,} candidates x {len(table.tasks)} tasks"
-        title = f"{grid}, {table.known:,} scores known"
-        header = ("cost", "within 1 % of the best", "median loss")
-        Table(header, rows, title, notes=(sentence,)).show()
-
-    return Output(lambda: document, show)
+    rows = []
+    for point in points:
+        loss = f"{100 * point.loss:.2f} %" if math.isfinite(point.loss) else "no answer yet"
+        rows.append((f"{100 * point.share:.3g} %", f"{point.found} of {point.searches}", loss))
+    grid = f"{len(table.arms):,} candidates x {len(table.tasks)} tasks"
+    title = f"{grid}, {table.known:,} scores known"
+    header = ("cost", "within 1 % of the best", "median loss")
+    return Output(lambda: document, [Table(header, rows, title, notes=(sentence,))])

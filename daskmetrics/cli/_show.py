@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -19,16 +19,15 @@ from daskmetrics.cli._common import (
     INTERRUPTED,
     RUN,
     Output,
+    Shown,
     answering,
     example,
     flag_option,
-    no_document,
     note,
     parsed_by,
     path_option,
     run_folder,
     say,
-    show_summary,
 )
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.files import RunFolder
@@ -66,84 +65,72 @@ def status(run: Path, follows: bool) -> Output:
     run; the exit code is 0 if the run is finished, and 1 if its driver ended before that. In that
     case the end of the driver's log is shown.
     """
+    from daskmetrics import report
+    from daskmetrics.answer import status_of
+    from daskmetrics.answer.status import MapStatus, idle_now
     from daskmetrics.execution.map.folder import is_map
 
     if follows:
-        return Output(no_document, lambda: _follow(run))
+        return Output(None, _follow(run))
     folder = RunFolder(run)
     workers = _workers(folder)
     if not folder.journal.exists() and (job := _driver_job(run)):
         # the job has not started the run
-        return Output(lambda: {"folder": run, "finished": False, "job": job}, lambda: say(job))
+        return Output(lambda: {"folder": run, "finished": False, "job": job}, [job])
     if is_map(run):
-        return _map_status(run, workers)
-    return _run_status(run, workers)
-
-
-def _map_status(run: Path, workers: Workers | None) -> Output:
-    """The progress of a map."""
-    from daskmetrics.answer.status import MapStatus, idle_now
-
-    progress = MapStatus.of(RunFolder(run))
-    idle = idle_now(RunFolder(run))
-    document = {
-        "folder": run,
-        "finished": progress.finished,
-        "items": progress.items,
-        "counts": progress.counts,
-        "idle_gpus": idle,
-        "workers": workers,
-    }
-
-    def show() -> None:
-        say(progress.text)
-        _show_driver(run, workers, progress.finished)
-        for worker, reason in idle.items():
-            say(f"Worker {worker}: {reason}.")
-
-    return Output(lambda: document, show)
-
-
-def _run_status(run: Path, workers: Workers | None) -> Output:
-    """The progress of an experiment."""
-    from daskmetrics import report
-    from daskmetrics.answer import status_of
-    from daskmetrics.planning.progress import prediction
-
+        progress = MapStatus.of(folder)
+        idle = idle_now(folder)
+        document = {
+            "folder": run,
+            "finished": progress.finished,
+            "items": progress.items,
+            "counts": progress.counts,
+            "idle_gpus": idle,
+            "workers": workers,
+        }
+        idle_lines = (f"Worker {worker}: {reason}." for worker, reason in idle.items())
+        driver = _driver_lines(folder, workers, progress.finished)
+        return Output(lambda: document, chain([progress.text], driver, idle_lines))
     loaded = report.Run(run)
     job = None
     if not loaded.finished:
         job = _driver_job(run)
-
-    def show() -> None:
-        if job:
-            say(job)
-        say(report.status_text(loaded))
-        _show_driver(run, workers, loaded.finished)
-        if planned := prediction(loaded):
-            say(report.fact("plan", planned.text))
-        if loaded.driver and loaded.config["cluster"]["kind"] == "slurm":
-            from daskmetrics.cluster.slurm.commands import queue_text
-            from daskmetrics.cluster.slurm.script import job_name
-
-            say(f"jobs        {queue_text(job_name(loaded.start.name))}")
-
-    return Output(lambda: {**vars(status_of(loaded)), "job": job, "workers": workers}, show)
+    return Output(
+        lambda: {**vars(status_of(loaded)), "job": job, "workers": workers},
+        _run_lines(loaded, job, workers),
+    )
 
 
-def _show_driver(run: Path, workers: Workers | None, is_finished: bool) -> None:
-    """Say that the driver of an unfinished run has died, and what the workers of one do."""
+def _run_lines(run: Run, job: str | None, workers: Workers | None) -> Shown:
+    """The progress of an experiment, what drives it, and what was predicted of it."""
+    from daskmetrics import report
+    from daskmetrics.planning.progress import prediction
+
+    if job:
+        yield job
+    yield report.status_text(run)
+    yield from _driver_lines(run.folder, workers, run.finished)
+    if planned := prediction(run):
+        yield report.fact("plan", planned.text)
+    if run.driver and run.config["cluster"]["kind"] == "slurm":
+        from daskmetrics.cluster.slurm.commands import queue_text
+        from daskmetrics.cluster.slurm.script import job_name
+
+        yield f"jobs        {queue_text(job_name(run.start.name))}"
+
+
+def _driver_lines(folder: RunFolder, workers: Workers | None, is_finished: bool) -> Shown:
+    """That the driver of an unfinished run has died, and what the workers of one do."""
     from daskmetrics import report
     from daskmetrics.core.text import duration
     from daskmetrics.execution.journal import holder
 
-    if not is_finished and (dead := holder(RunFolder(run).lock, dead=True)):
-        text = f"{dead} has died; run the same command again to resume"
-        say(report.fact("driver", text))
+    if not is_finished and (dead := holder(folder.lock, dead=True)):
+        yield report.fact("driver", f"{dead} has died; run the same command again to resume")
     if workers:
         age = duration(time.time() - workers["at"])
         text = f"{workers['known']:,} known: {workers['busy']:,} busy, {age} ago"
-        say(report.fact("workers", text))
+        yield report.fact("workers", text)
 
 
 def _workers(folder: RunFolder) -> Workers | None:
@@ -171,11 +158,12 @@ def _driver_job(run: Path) -> str | None:
         return f"Job {job.job} was submitted to drive the run. Its state is unknown: {error}"
 
 
-def _follow(run: Path) -> None:
-    """Show the progress of a run until no process drives it, then its summary.
+def _follow(run: Path) -> Shown:
+    """Show the progress of a run until no process drives it; then its summary.
 
     The process ends with exit code 1 if the driver ended before the run was finished.
     """
+    from daskmetrics import report
     from daskmetrics.answer.status import MapStatus
     from daskmetrics.cluster.slurm import driver_job
 
@@ -194,9 +182,9 @@ def _follow(run: Path) -> None:
         _report_failure(job, state)
         sys.exit(1)
     if isinstance(loaded, MapStatus):
-        say(loaded.text)
+        yield loaded.text
     else:
-        show_summary(loaded)
+        yield report.best_text(loaded, in_short=True)
 
 
 def _show_progress(run: Path, job: Submitted | None) -> None:
@@ -204,21 +192,15 @@ def _show_progress(run: Path, job: Submitted | None) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from daskmetrics import report
-    from daskmetrics.answer.status import MapStatus
     from daskmetrics.cluster.slurm import driver_job
     from daskmetrics.execution.journal import holder
 
     console = Console(stderr=True)
     journal = RunFolder(run).journal
-    description = shown_progress = ""
+    description = shown_progress = progress = ""
     shown_at = 0.0
-    loaded = None
     size, reading = -1, 0.0
-    with ExitStack() as stack:
-        spinner = None
-        if console.is_terminal:
-            spinner = stack.enter_context(console.status("Reading the run ..."))
+    with console.status("Reading the run ...") as spinner:  # shows nothing without a terminal
         while True:
             state = _job_state(job)
             if job and (new_description := driver_job.describe(job, state)) != description:
@@ -228,28 +210,37 @@ def _show_progress(run: Path, job: Submitted | None) -> None:
             if new_size != size:
                 size = new_size
                 started = time.monotonic()
-                loaded = _load(run)
+                progress = _progress(run)
                 reading = time.monotonic() - started
-            progress = "nothing is recorded yet"
-            if isinstance(loaded, MapStatus):
-                done = sum(loaded.counts.values())
-                failed = done - loaded.counts.get("ok", 0)
-                progress = f"{done} of {loaded.items} items, {failed} failed"
-            elif loaded:
-                rows = report.status_rows(loaded)
-                kinds = ("train", "measure", "search")
-                progress = ", ".join(f"{name} {text}" for name, text in rows if name in kinds)
-            if spinner is not None:
-                spinner.update(escape(f"{description}  {progress}"))
-            elif progress != shown_progress and time.monotonic() - shown_at > LINE_INTERVAL:
+            spinner.update(escape(f"{description}  {progress}"))
+            is_new = not console.is_terminal and progress != shown_progress
+            if is_new and time.monotonic() - shown_at > LINE_INTERVAL:
                 shown_progress = progress
                 shown_at = time.monotonic()
                 console.print(escape(progress), highlight=False, soft_wrap=True)
-            if job is None and (loaded is None or holder(RunFolder(run).lock) is None):
-                return
-            if job is not None and (state is None or state.ended):
+            if job:
+                has_ended = state is None or state.ended
+            else:
+                has_ended = not size or holder(RunFolder(run).lock) is None
+            if has_ended:
                 return
             time.sleep(max(INTERVAL, 4 * reading))  # others work on a login node, too
+
+
+def _progress(run: Path) -> str:
+    """What is done so far of each kind of work, or of the items of a map."""
+    from daskmetrics import report
+    from daskmetrics.answer.status import MapStatus
+
+    loaded = _load(run)
+    if loaded is None:
+        return "nothing is recorded yet"
+    if isinstance(loaded, MapStatus):
+        done = sum(loaded.counts.values())
+        return f"{done} of {loaded.items} items, {done - loaded.counts.get('ok', 0)} failed"
+    rows = dict(report.status_rows(loaded))
+    kinds = (kind for kind in ("train", "measure", "search") if kind in rows)
+    return ", ".join(f"{kind} {rows[kind]}" for kind in kinds)
 
 
 def _job_state(job: Submitted | None) -> QueuedJob | None:
@@ -406,23 +397,19 @@ def best(
     loaded = report.Run(run)
     if save:
         saved = loaded.best().save(save)
-        return Output(lambda: {"saved": saved}, lambda: say(f"Saved in '{saved}'."))
+        return Output(lambda: {"saved": saved}, [f"Saved in '{saved}'."])
     if arm:
-        return Output(no_document, lambda: _show(report.explain_tables(loaded, arm)))
+        return Output(None, [_text(report.explain_tables(loaded, arm))])
     if pareto:
         compared = loaded.trade_offs()
         drawn = [_draw(compared, output)] if output else []
         front = report.trade_offs_table(compared).as_text(TABLE_WIDTH)
-        return Output(
-            lambda: {**vars(compared), "files": drawn},
-            lambda: say("\n\n".join([front, *map(str, drawn)])),
-        )
+        shown = "\n\n".join([front, *map(str, drawn)])
+        return Output(lambda: {**vars(compared), "files": drawn}, [shown])
     if within:
-        return Output(
-            lambda: {"within": within, "cheaper": loaded.verdict.cheaper(within)},
-            lambda: _show([report.within_table(loaded, within)]),
-        )
-    return Output(lambda: loaded.answer, lambda: say(report.best_text(loaded)))
+        document = {"within": within, "cheaper": loaded.verdict.cheaper(within)}
+        return Output(lambda: document, [_text([report.within_table(loaded, within)])])
+    return Output(lambda: loaded.answer, [report.best_text(loaded)])
 
 
 def _draw(compared: TradeOffs, output: Path) -> Path:
@@ -484,17 +471,13 @@ def compare(
         with_published = compare_published(loaded, *_published(published))
         documents["published"] = with_published
         comparisons.append(with_published)
-
-    def show() -> None:
-        second = beside or loaded
-        tables = (report.compare_tables(loaded, second, compared) for compared in comparisons)
-        _show(chain.from_iterable(tables))
-
-    return Output(lambda: documents, show)
+    second = beside or loaded
+    tables = (report.compare_tables(loaded, second, compared) for compared in comparisons)
+    return Output(lambda: documents, [_text(chain.from_iterable(tables))])
 
 
-def _show(tables: Iterable[Table]) -> None:
-    say("\n\n".join(table.as_text(WIDTH) for table in tables))
+def _text(tables: Iterable[Table]) -> str:
+    return "\n\n".join(table.as_text(WIDTH) for table in tables)
 
 
 def _published(path: Path | None) -> tuple[Mapping[Cell, KnownScore], str]:

@@ -278,7 +278,7 @@ class Page:
         self.lines.visible = not is_map and bool(defined.any())
         title = f"{suite.model}: {name}"
         if self.map.visible:
-            self.source.data.update({"value": values, "error": _errors(live, name)})
+            self.source.data.update({"value": values, "error": live.errors[name]})
             finite = values[np.isfinite(values)]
             smallest_span = LEAST_SHARE * float(np.abs(finite).max(initial=0.0))
             low, high = drawing.span(finite, smallest_span, margin=0.0)
@@ -337,10 +337,6 @@ def _source(arms: Sequence[Arm], suites: Sequence[Suite]) -> ColumnDataSource:
     return drawing.arms_source(arms, suites, value=np.nan, error=np.nan)
 
 
-def _errors(live: LiveState, name: str) -> NDArray[np.float32]:
-    return live.errors.get(name, np.full(len(live.arms), np.nan, np.float32))
-
-
 def layer_points(
     live: LiveState, names: Sequence[str], chosen: NDArray[np.bool_]
 ) -> pandas.DataFrame:
@@ -350,7 +346,7 @@ def layer_points(
     layers = np.array([arm.layer for arm in live.arms])
     columns = []
     for name in names:
-        values = {"y": live.values[name], "error": _errors(live, name)}
+        values = {"y": live.values[name], "error": live.errors[name]}
         columns.append(pandas.DataFrame({"label": name, "x": layers, **values})[chosen])
     points = pandas.concat(columns).sort_values("y").drop_duplicates(["label", "x"], keep="last")
     return points.sort_values("x", kind="stable")

