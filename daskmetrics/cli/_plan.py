@@ -314,7 +314,9 @@ def plan(config: Path | None, args: tuple[str, ...], submit: int | None, **optio
         purpose=options["purpose"],
     )
     proposal = propose(request, loaded)
-    shown = chain.from_iterable((table, "") for table in proposal_tables(proposal, time.time()))
+    shown: list[str | Table] = []
+    for table in proposal_tables(proposal, time.time()):
+        shown += [table, ""]
     if submit is not None:
         return Output(None, chain(shown, _submit(proposal, submit)))
     code = 0 if proposal.suggestions else NO_OPTION

@@ -7,7 +7,7 @@ they show. So the content policy of a page can refuse every other script.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import cycle, islice
 from typing import Any
 
@@ -190,7 +190,7 @@ def heat_map(
 
 def marked(
     source: models.ColumnDataSource, arms: Mapping[str, Iterable[str]]
-) -> dict[str, list[Any]]:
+) -> dict[Hashable, Any]:
     """The columns of the marks of a map, from the names of arms by their kind of `MARKS`."""
     rows = [(name, *MARKS[kind]) for kind, names in arms.items() for name in names]
     marks = pandas.DataFrame(rows, columns=["name", "marker", "size"])

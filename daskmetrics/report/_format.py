@@ -137,7 +137,7 @@ def cell(value: object) -> object:
             return ""
         case Difference():
             return apart(value, " *")
-        case (score, stderr):
+        case (float() | int() | None as score, float() | int() | None as stderr):
             return number(score, stderr)
         case int():
             return f"{value:,}"

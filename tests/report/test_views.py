@@ -89,7 +89,7 @@ def test_every_view_names_the_same_candidate(run):
     (columns,) = (row for row in answers({"run": run, "other": run}).rows if row[0] == "best")
     assert all(text.startswith(candidate(arm)) for text in columns[1:])
     (row,) = RunCollection(folder.parent).rows()
-    assert row.arm.startswith(str(arm))
+    assert row["arm"].startswith(str(arm))
     if run.answer.confirmed and run.answer.reward == "mean":
         assert run.leaderboard().arms[0].arm == arm
         assert mean_scores(run)[arm] == max(mean_scores(run).values())
