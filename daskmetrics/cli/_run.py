@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,9 +92,7 @@ def run(
             _follow(loaded, run_folder, trains=True)
         return
     console = Console(stderr=True)
-    with ExitStack() as stack:
-        if console.is_terminal:
-            stack.enter_context(console.status("Checking models, tasks and texts ..."))
+    with console.status("Checking models, tasks and texts ..."):  # shown on a terminal alone
         prepared = experiment.prepare(loaded, on_message=console.print)
     if dry_run:
         from daskmetrics.planning.preview import preview

@@ -12,7 +12,7 @@ import numpy as np
 import pandas
 from bokeh.document import Document
 from bokeh.layouts import column, row
-from bokeh.models import ColumnDataSource, CustomJS, Div, Select
+from bokeh.models import CustomJS, Div, Select
 from bokeh.plotting import figure
 from dask.utils import format_bytes
 from distributed import Scheduler
@@ -21,7 +21,7 @@ from jinja2 import Environment
 from numpy.typing import NDArray
 
 from daskmetrics.core.failures import failures_table
-from daskmetrics.core.names import Arm, Suite
+from daskmetrics.core.names import Suite
 from daskmetrics.core.text import duration, plural, shortened
 from daskmetrics.dashboard import drawing
 from daskmetrics.dashboard._plugin import USED, DashboardPlugin, plugin_of
@@ -209,7 +209,7 @@ class Page:
             select.on_change("value", self._on_select)
         legend = Div(text=LEGEND, **BESIDE)
         self.choices = row(self.model, self.quantity, legend, **WRAPPED)
-        self.map = drawing.heat_map(_source(UNKNOWN.arms(), [UNKNOWN]), UNKNOWN, {})
+        self.map = drawing.heat_map(drawing.arms_source(UNKNOWN.arms(), [UNKNOWN]), {})
         self.lines = drawing.layer_lines(title=" ")
         beside = {"height": 230, "min_width": 340}
         step, speed = "training step", "tokens per second and rank"
@@ -252,7 +252,7 @@ class Page:
             models = [suite.model for suite in live.suites]
             self.model.update(options=[FOLLOW, *models], value=FOLLOW)
             self.quantity.update(options={"": [FOLLOW], **live.names}, value=FOLLOW)
-            self.source.data = dict(_source(live.arms, live.suites).data)
+            self.source.data = dict(drawing.arms_source(live.arms, live.suites).data)
             self._live = live
         if live.version != self._version:
             self._version = live.version
@@ -330,11 +330,6 @@ class Page:
         columns = {name: USED[name][:2] for name in USED if name in reported}
         names = sorted(readings, key=lambda name: (len(name), name))[:MOST_WORKERS]
         self.workers.text = WORKERS.render(names=names, columns=columns, readings=readings)
-
-
-def _source(arms: Sequence[Arm], suites: Sequence[Suite]) -> ColumnDataSource:
-    """The source of the map, without values."""
-    return drawing.arms_source(arms, suites, value=np.nan, error=np.nan)
 
 
 def layer_points(

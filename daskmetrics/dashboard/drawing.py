@@ -99,10 +99,11 @@ def span(values: NDArray[np.floating], least: float, margin: float = 0.12) -> tu
 
 
 def arms_source(
-    arms: Sequence[Arm], suites: Sequence[Suite], **values: NDArray[np.floating] | float
+    arms: Sequence[Arm], suites: Sequence[Suite], **values: NDArray[np.floating]
 ) -> models.ColumnDataSource:
     """The columns that figures of arms share: name, model, layer, place on the map (the readouts of
-    a layer above each other), and given values: the ``value``, its ``error``, what is compared.
+    a layer above each other), given values, and what is shown of them, at first zeros: ``value``,
+    ``error``, and what the value is compared ``against``.
     """
     of_model = {suite.model: suite for suite in suites}
     frame = pandas.DataFrame([vars(arm) for arm in arms])
@@ -111,10 +112,9 @@ def arms_source(
     of_layer = frame.groupby(["model", "x", "y"])
     frame["height"] = 1 / of_layer["layer"].transform("size")
     frame["y"] += (of_layer.cumcount() + 0.5) * frame["height"] - 0.5
-    frame = frame.assign(**values)
-    numbers = {
-        name: frame[name].to_numpy(np.float32) for name in ("layer", "x", "y", "height", *values)
-    }
+    frame = frame.assign(**values, value=0.0, error=0.0, against=0.0)
+    shown = frame.drop(columns=["model", "revision", "readout"])
+    numbers = {name: column.to_numpy(np.float32) for name, column in shown.items()}
     texts = {"name": list(map(str, arms)), "model": frame["model"].tolist()}
     return models.ColumnDataSource(texts | numbers, name="arms")
 
@@ -142,16 +142,12 @@ def labels(names: Sequence[str], most: int) -> list[tuple[int, str]]:
     return list(enumerate(names))[:: -(-len(names) // most)]
 
 
-def heat_map(
-    source: models.ColumnDataSource,
-    suite: Suite,
-    marks: Mapping[str, Arm],
-) -> figure:
-    """Layers by checkpoints of one model, with the best and the default arm; `show_model` changes
-    it.
+def heat_map(source: models.ColumnDataSource, marks: Mapping[str, Arm]) -> figure:
+    """Layers by checkpoints of one model, at first of none, with the best and the default arm;
+    `show_model` and the script of the page change it.
     """
     fig = blank("training step", "layer", 330, TOOLS, x_range=(0, 1), y_range=(0, 1), name="map")
-    of_model = models.GroupFilter(column_name="model", group=suite.model, name="one")
+    of_model = models.GroupFilter(column_name="model", group="", name="one")
     mapper = models.LinearColorMapper(palette=Cividis256, nan_color=NO_VALUE, name="colours")
     shade = {"field": "value", "transform": mapper}
     cells = fig.rect(
@@ -170,6 +166,8 @@ def heat_map(
     bar.update(ticker=models.BasicTicker(desired_num_ticks=4), title_text_font_style="normal")
     fig.add_layout(bar, "right")
     fig.grid.visible = False
+    for axis in fig.axis:
+        axis.ticker = models.FixedTicker()  # its labels are those of a model
     named = {name: [str(arm)] for name, arm in marks.items()}
     fig.scatter(
         "x",
@@ -182,9 +180,6 @@ def heat_map(
         line_color="#1c2128",
     )
     fig.add_tools(models.HoverTool(renderers=[cells], tooltips=list(TIPS)))
-    show_model(fig, suite)
-    low, high = span(source.data["value"], 0.0, margin=0.0)
-    mapper.update(low=low, high=high)
     return fig
 
 
@@ -219,11 +214,9 @@ def show_range(fig: figure, x: Sequence[float], y: Sequence[float]) -> None:
         side.update(start=start, end=end, reset_start=start, reset_end=end)
 
 
-def comparison(
-    source: models.ColumnDataSource, suites: Sequence[Suite], label: str, against: str
-) -> figure:
-    """One quantity of the arms against another."""
-    fig = blank(against, label, 340, TOOLS, name="comparison")
+def comparison(source: models.ColumnDataSource, suites: Sequence[Suite]) -> figure:
+    """One quantity of the arms against another, whose names the script of the page shows."""
+    fig = blank("", "", 340, TOOLS, name="comparison")
     names = [suite.model for suite in suites]
     dots = fig.scatter(
         "against",

@@ -32,7 +32,6 @@ from daskmetrics.report._quantities import (
     SCORES,
     drawn_arms,
     fields,
-    suite_of,
 )
 from daskmetrics.report._run import Run, status_rows
 from daskmetrics.report._sections import folded_tables, tables
@@ -161,19 +160,17 @@ def figures(run: Run) -> Mapping[str, Any]:
     others.sort(key=lambda quantity: quantity.group != METRICS)
     drawn: list[figure] = []
     if quantities:
-        shown = quantities[0]
-        against = [*others, quantities[0]][0]
-        columns = {"value": shown.values, "error": shown.errors, "against": against.values}
+        columns = {}
         for quantity in quantities:
             columns[f"values of {quantity.name}"] = quantity.values
             if len(arms) <= MANY or quantity.group != METRICS:
                 columns[f"errors of {quantity.name}"] = quantity.errors
         source = drawing.arms_source(arms, suites, **columns)
         if any(len(suite.revisions) > 1 for suite in suites):
-            drawn.append(drawing.heat_map(source, suite_of(run), analysis.marks(run)))
+            drawn.append(drawing.heat_map(source, analysis.marks(run)))
         drawn.append(drawing.layer_lines())
         if others:
-            drawn.append(drawing.comparison(source, suites, shown.label, against.label))
+            drawn.append(drawing.comparison(source, suites))
         path = path_of(run, posterior)
         if len(path):
             drawn.append(drawing.search_path(path, path.attrs["unit"], path.attrs["default"]))
