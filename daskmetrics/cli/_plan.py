@@ -343,7 +343,6 @@ def _submit(proposal: Proposal, number: int) -> Shown:
     )
 
 
-MARKS = {"warning": "WARN", "failure": "FAIL"}
 MOST = 100  # larger exit codes have other meanings in shells
 
 
@@ -358,19 +357,12 @@ def doctor(subject: str) -> Output:
     tell is checked by `cluster test`.
     """
     from daskmetrics.planning import doctor as checks
+    from daskmetrics.report import text_of
 
     findings = checks.examine(checks.collect(subject))
     counts = Counter(finding.severity for finding in findings.values() if finding)
-    lines = []
-    for name, finding in findings.items():
-        if finding and finding.remedy:
-            lines.append(f"{MARKS[finding.severity]:<5} {name:<20} {finding.message}")
-            lines.append(f"{'':<26} -> {finding.remedy}")
-    applied = f"{counts['failure']} failed, {counts['warning']} warned, {counts['ok']} passed"
-    skipped = len(findings) - counts.total()
-    lines.append(f"{len(findings)} checks: {applied}, {skipped} do not apply.")
     return Output(
         lambda: {name: finding or {"severity": "skipped"} for name, finding in findings.items()},
-        lines,
+        [text_of("findings", findings=findings, counts=counts)],
         min(MOST, counts["failure"]),
     )

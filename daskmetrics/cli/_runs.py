@@ -5,7 +5,6 @@ searches of known scores; none needs a scheduler.
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 from collections.abc import Mapping
@@ -21,7 +20,6 @@ from daskmetrics.cli._common import (
     RUN,
     Output,
     Sections,
-    Shown,
     answering,
     as_json_option,
     config_file,
@@ -45,14 +43,13 @@ from daskmetrics.core.table import Table
 from daskmetrics.core.text import listed, size_text
 
 if TYPE_CHECKING:
-    from daskmetrics.experiment.maintenance import CheckResult
+    pass
 
 DAMAGED = 1  # exit code of `verify`
 FAILED = tuple(
     status.label
     for status in (Status.ERROR, Status.QUARANTINED, Status.OOM, Status.TIMEOUT, Status.NAN)
 )
-SHOWN = 10  # differences of a results file
 
 
 @click.group(cls=Sections, epilog=example("daskmetrics runs verify demo"))
@@ -172,6 +169,7 @@ def verify(run: Path, of: Path | None, **again: Any) -> Output:
     The exit code is 1 if anything is damaged. For a map, all items are compared with the journal,
     and some are run again. RUN may also be a results file of a map: its rows are compared first.
     """
+    from daskmetrics import report
     from daskmetrics.execution.map import folder as results_file
     from daskmetrics.experiment import maintenance
 
@@ -180,23 +178,15 @@ def verify(run: Path, of: Path | None, **again: Any) -> Output:
     if results_file.is_map(run):
         return _verify_map(run, again)
     result = maintenance.verify(RunFolder(run))
-    code = 0
-    summary = (
-        f"No damage: {result.lines:,} lines of the journal, {result.cells:,} values of the store."
-    )
-    if result.damaged:
-        code = DAMAGED
-        summary = (
-            f"{len(result.damaged)} damaged. Rebuild them from the journal with: daskmetrics "
-            f"runs repair {run}"
-        )
     fields = {name: getattr(result, name) for name in ("lines", "torn", "cells", "damages")}
     document = {"folder": run, "ok": not result.damaged, **fields}
-    return Output(lambda: document, [*_damages(result), summary], code)
+    shown = report.text_of("damages", result=result, run=run, is_repaired=False)
+    return Output(lambda: document, [shown], DAMAGED if result.damaged else 0)
 
 
 def _verify_map(run: Path, again: Mapping[str, Any], file: Path | None = None) -> Output:
     """A map, after the rows of its results file if there is one."""
+    from daskmetrics import report
     from daskmetrics.execution import map
     from daskmetrics.execution.map.folder import compare
 
@@ -204,42 +194,23 @@ def _verify_map(run: Path, again: Mapping[str, Any], file: Path | None = None) -
     result = map.verify(run, **again)
     is_ok = result.ok and not differences
     document = {"folder": run, **vars(result), "ok": is_ok}
-    lines = [
-        f"{difference.item}: {difference.field} is {difference.recorded!r} in the file,"
-        f" {difference.again!r} in the run"
-        for difference in differences[:SHOWN]
-    ]
     if file:
         document |= {"file": file, "file_differences": differences}
-        rows = len({difference.item for difference in differences})
-        remedy = "; run the same map again to write the file again" if rows else ""
-        lines.append(f"'{file}' compared with '{run}': {rows} rows differ{remedy}.")
-    return Output(lambda: document, [*lines, result.text()], 0 if is_ok else DAMAGED)
+    shown = report.text_of(
+        "map_damages", file=file, run=run, differences=differences, result=result
+    )
+    return Output(lambda: document, [shown], 0 if is_ok else DAMAGED)
 
 
 @runs.command(epilog=example("daskmetrics runs repair demo"))
 @run_folder
 def repair(run: Path) -> None:
     """Rebuild the damaged parts of RUN's store from its journal."""
+    from daskmetrics import report
     from daskmetrics.experiment import maintenance
 
     result = maintenance.repair(RunFolder(run))
-    for line in _damages(result):
-        say(line)
-    if result.damages:
-        say(f"{len(result.damages)} parts rewritten.")
-    else:
-        say("Nothing to repair.")
-
-
-def _damages(result: CheckResult) -> Shown:
-    for damage in result.damages:
-        yield f"{damage.kind.value:<10}{damage.where}: {damage.what}"
-    if result.torn:
-        yield (
-            f"The journal ends with an incomplete line ({result.torn} bytes) of a killed writer; "
-            "it is ignored."
-        )
+    say(report.text_of("damages", result=result, run=run, is_repaired=True))
 
 
 @runs.command(epilog=example("daskmetrics runs unlock demo"))
@@ -350,24 +321,13 @@ def import_results(
 
     RESULTS is a folder of mteb results by layer.
     """
+    from daskmetrics import report
     from daskmetrics.experiment import transfer
 
     prepared = experiment.prepare(configuration(config, settings))
     run = RunFolder(folder or RUNS / prepared.config.name)
     counts = transfer.import_results(prepared, run, results)
-    say(f"{counts.new} scores imported into '{run.path}'; {counts.known} were known.")
-    remarks = {
-        "do not name their protocol; the protocol of the run is assumed": counts.unmarked,
-        "had more splits or subsets than the task; only those of the task are used": counts.reduced,
-        f"lack a split or subset of the task and are left out; {counts.example}": counts.incomplete,
-        "were made with another protocol and are left out": counts.other_protocol,
-        "are of models, revisions, layers or tasks that the configuration does not name": (
-            counts.elsewhere
-        ),
-    }
-    for remark, count in remarks.items():
-        if count:
-            say(f"{count} {remark}.")
+    say(report.text_of("imported", counts=counts, run=run.path))
 
 
 @runs.command(epilog=example("daskmetrics runs replay demo --policy race --seeds 20"))
@@ -416,6 +376,7 @@ def replay(
     from rich.console import Console
     from rich.progress import track
 
+    from daskmetrics import report
     from daskmetrics.bandit.replay import (
         COST_SHARES,
         ReplayPlan,
@@ -455,11 +416,7 @@ def replay(
         "sentence": sentence,
     }
 
-    rows = []
-    for point in points:
-        loss = f"{100 * point.loss:.2f} %" if math.isfinite(point.loss) else "no answer yet"
-        rows.append((f"{100 * point.share:.3g} %", f"{point.found} of {point.searches}", loss))
     grid = f"{len(table.arms):,} candidates x {len(table.tasks)} tasks"
     title = f"{grid}, {table.known:,} scores known"
-    header = ("cost", "within 1 % of the best", "median loss")
-    return Output(lambda: document, [Table(header, rows, title, notes=(sentence,))])
+    shown = report.table_of("replayed", title, points=points, sentence=sentence)
+    return Output(lambda: document, [shown])

@@ -35,7 +35,7 @@ from daskmetrics.answer import (
 from daskmetrics.core import on_first_use
 from daskmetrics.core.outcomes import Difference
 from daskmetrics.report._export import export, frame
-from daskmetrics.report._format import fact, need_matplotlib
+from daskmetrics.report._format import fact, need_matplotlib, rows_of, table_of, text_of
 from daskmetrics.report._leaderboard import Leaderboard
 from daskmetrics.report._run import Best, Run, status_rows
 from daskmetrics.report._sections import (
@@ -77,8 +77,11 @@ __all__ = [
     "frame",
     "need_matplotlib",
     "read_scores",
+    "rows_of",
     "status_rows",
     "status_text",
+    "table_of",
+    "text_of",
     "trade_offs_table",
     "whereabouts",
     "within_table",

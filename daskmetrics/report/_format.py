@@ -44,11 +44,16 @@ def template(name: str, finalize: Callable[[object], object] | None = None) -> T
     return environment.get_template(name)
 
 
+def text_of(name: str, **values: object) -> str:
+    """The text of a template of the folder `tables`."""
+    return template(f"tables/{name}.txt").render(values).strip("\n")
+
+
 def rows_of(name: str, **values: object) -> list[tuple[str, str]]:
     """The rows of a template, each a label and a text: ``label: text``, which goes on in lines that
     begin with a blank; a row without both separates blocks.
     """
-    text = template(f"tables/{name}.txt").render(values).strip()
+    text = text_of(name, **values).strip()
     lines = re.sub(r"\n +", " ", text).split("\n")
     return [(label, text) for label, _, text in (line.partition(": ") for line in lines)]
 
