@@ -202,17 +202,9 @@ def _load(run: Path) -> report.Run | MapStatus | None:
 
 def _report_failure(job: Submitted | None, state: QueuedJob | None) -> None:
     """Say how the driver ended, with the end of its log."""
-    driver = f"Job {job.job}" if job else "The driver"
-    reason = ""
-    if state and driver_job.out_of_time(state):
-        reason = " (out of walltime)"
-    elif state:
-        exit_code, _, _ = state.exit.partition(":")
-        reason = f" ({state.state.lower()}, exit code {exit_code})"
-    note(
-        f"{driver} ended{reason} before the run was finished; run the same command again to"
-        " resume.",
-    )
+    lines = None
     if job and Path(job.log).is_file():
-        last_lines = Path(job.log).read_text(errors="replace").splitlines()[-TAIL:]
-        note("\n  ".join([f"The end of its log, {job.log}:", *last_lines]))
+        lines = Path(job.log).read_text(errors="replace").splitlines()[-TAIL:]
+    is_out_of_time = state is not None and driver_job.out_of_time(state)
+    values = {"job": job, "state": state, "is_out_of_time": is_out_of_time, "lines": lines}
+    note(report.text_of("driver_ended", **values))
