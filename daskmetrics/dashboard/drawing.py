@@ -146,7 +146,15 @@ def heat_map(source: models.ColumnDataSource, marks: Mapping[str, Arm]) -> figur
     """Layers by checkpoints of one model, at first of none, with the best and the default arm;
     `show_model` and the script of the page change it.
     """
-    fig = blank("training step", "layer", 330, TOOLS, x_range=(0, 1), y_range=(0, 1), name="map")
+    fig = blank(
+        "training step",
+        "layer",
+        330,
+        TOOLS,
+        x_range=(0, 1),
+        y_range=(0, 1),
+        name="map",
+    )
     of_model = models.GroupFilter(column_name="model", group="", name="one")
     mapper = models.LinearColorMapper(palette=Cividis256, nan_color=NO_VALUE, name="colours")
     shade = {"field": "value", "transform": mapper}
@@ -240,13 +248,32 @@ def comparison(source: models.ColumnDataSource, suites: Sequence[Suite]) -> figu
 
 def curves(x_label: str, y_label: str, height: int, **options: Any) -> figure:
     """A figure of named curves, with points that have errors; `curve_columns` has its data."""
-    fig = blank(x_label, y_label, height, x_range=(0, 1), y_range=(0, 1), **options)
+    fig = blank(
+        x_label,
+        y_label,
+        height,
+        x_range=(0, 1),
+        y_range=(0, 1),
+        **options,
+    )
     joined = models.ColumnDataSource(name="curves")
     points = models.ColumnDataSource(name="points")
     style = {"line_color": "colour", "line_width": 2}
-    fig.multi_line("xs", "ys", source=joined, legend_field="label", **style)
+    fig.multi_line(
+        "xs",
+        "ys",
+        source=joined,
+        legend_field="label",
+        **style,
+    )
     fig.segment("x", "low", "x", "high", source=points, line_color="colour")
-    dots = fig.scatter("x", "y", source=points, size="size", color="colour")
+    dots = fig.scatter(
+        "x",
+        "y",
+        source=points,
+        size="size",
+        color="colour",
+    )
     tips = [("", "@label"), ("at", "@at"), ("value", "@y{0.[0000]a} ± @error{0.[0000]}")]
     fig.add_tools(models.HoverTool(renderers=[dots], tooltips=tips))
     legend_above(fig)
