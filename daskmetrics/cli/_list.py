@@ -24,7 +24,7 @@ def list_() -> None:
 def metrics() -> Output:
     """List the metrics by family: unit, formula, source, cost and parameters."""
     from daskmetrics.metrics import catalogue, families
-    from daskmetrics.report import text_of
+    from daskmetrics.report.templates import text_of
 
     by_family = dict(families(catalogue().values()))
     del by_family["all"]
@@ -49,7 +49,7 @@ def tasks(names: tuple[str, ...]) -> Output:
     NAMES are written as in a configuration; by default the embedded and the installed tasks are
     listed.
     """
-    from daskmetrics.report import table_of
+    from daskmetrics.report.templates import table_of
     from daskmetrics.tasks import catalogue, resolve
 
     listed = [_listed(task) for task in resolve(names or tuple(catalogue()))]
@@ -95,7 +95,7 @@ def policies() -> None:
 def profiles() -> None:
     """List the profiles of places to run."""
     from daskmetrics import config
-    from daskmetrics.report import table_of
+    from daskmetrics.report.templates import table_of
 
     folder = config.folder() / "clusters"
     paths = sorted(folder.glob("*.yaml"))

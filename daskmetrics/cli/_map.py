@@ -237,7 +237,7 @@ def _preview(spec: MapSpec, given: SimpleNamespace, folder: RunFolder, profile: 
     from daskmetrics.execution.journal import read
     from daskmetrics.execution.map.folder import earlier_state
     from daskmetrics.execution.map.source import ItemTracker
-    from daskmetrics.report import rows_of
+    from daskmetrics.report.templates import rows_of
 
     entries = tuple(read(folder.journal))
     if given.resume_from is not None:

@@ -357,7 +357,7 @@ def doctor(subject: str) -> Output:
     tell is checked by `cluster test`.
     """
     from daskmetrics.planning import doctor as checks
-    from daskmetrics.report import text_of
+    from daskmetrics.report.templates import text_of
 
     findings = checks.examine(checks.collect(subject))
     counts = Counter(finding.severity for finding in findings.values() if finding)

@@ -165,7 +165,7 @@ def _submit(config: Config, run_folder: RunFolder) -> None:
     import yaml
 
     from daskmetrics.cluster.slurm import driver_job
-    from daskmetrics.report import text_of
+    from daskmetrics.report.templates import text_of
 
     if config.cluster.kind in ("local", "allocation"):
         raise ConfigError(

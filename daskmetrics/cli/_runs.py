@@ -169,9 +169,9 @@ def verify(run: Path, of: Path | None, **again: Any) -> Output:
     The exit code is 1 if anything is damaged. For a map, all items are compared with the journal,
     and some are run again. RUN may also be a results file of a map: its rows are compared first.
     """
-    from daskmetrics import report
     from daskmetrics.execution.map import folder as results_file
     from daskmetrics.experiment import maintenance
+    from daskmetrics.report import templates
 
     if results_file.is_results(run):
         return _verify_map(of or results_file.folder_of(run), again, run)
@@ -180,15 +180,15 @@ def verify(run: Path, of: Path | None, **again: Any) -> Output:
     result = maintenance.verify(RunFolder(run))
     fields = {name: getattr(result, name) for name in ("lines", "torn", "cells", "damages")}
     document = {"folder": run, "ok": not result.damaged, **fields}
-    shown = report.text_of("damages", result=result, run=run, is_repaired=False)
+    shown = templates.text_of("damages", result=result, run=run, is_repaired=False)
     return Output(lambda: document, [shown], DAMAGED if result.damaged else 0)
 
 
 def _verify_map(run: Path, again: Mapping[str, Any], file: Path | None = None) -> Output:
     """A map, after the rows of its results file if there is one."""
-    from daskmetrics import report
     from daskmetrics.execution import map
     from daskmetrics.execution.map.folder import compare
+    from daskmetrics.report import templates
 
     differences = compare(file, run) if file else []
     result = map.verify(run, **again)
@@ -196,7 +196,7 @@ def _verify_map(run: Path, again: Mapping[str, Any], file: Path | None = None) -
     document = {"folder": run, **vars(result), "ok": is_ok}
     if file:
         document |= {"file": file, "file_differences": differences}
-    shown = report.text_of(
+    shown = templates.text_of(
         "map_damages", file=file, run=run, differences=differences, result=result
     )
     return Output(lambda: document, [shown], 0 if is_ok else DAMAGED)
@@ -206,11 +206,11 @@ def _verify_map(run: Path, again: Mapping[str, Any], file: Path | None = None) -
 @run_folder
 def repair(run: Path) -> None:
     """Rebuild the damaged parts of RUN's store from its journal."""
-    from daskmetrics import report
     from daskmetrics.experiment import maintenance
+    from daskmetrics.report import templates
 
     result = maintenance.repair(RunFolder(run))
-    say(report.text_of("damages", result=result, run=run, is_repaired=True))
+    say(templates.text_of("damages", result=result, run=run, is_repaired=True))
 
 
 @runs.command(epilog=example("daskmetrics runs unlock demo"))
@@ -321,13 +321,13 @@ def import_results(
 
     RESULTS is a folder of mteb results by layer.
     """
-    from daskmetrics import report
     from daskmetrics.experiment import transfer
+    from daskmetrics.report import templates
 
     prepared = experiment.prepare(configuration(config, settings))
     run = RunFolder(folder or RUNS / prepared.config.name)
     counts = transfer.import_results(prepared, run, results)
-    say(report.text_of("imported", counts=counts, run=run.path))
+    say(templates.text_of("imported", counts=counts, run=run.path))
 
 
 @runs.command(epilog=example("daskmetrics runs replay demo --policy race --seeds 20"))
@@ -376,7 +376,6 @@ def replay(
     from rich.console import Console
     from rich.progress import track
 
-    from daskmetrics import report
     from daskmetrics.bandit.replay import (
         COST_SHARES,
         ReplayPlan,
@@ -387,6 +386,7 @@ def replay(
         run_trials,
     )
     from daskmetrics.experiment import score_tables
+    from daskmetrics.report import templates
 
     chosen = [name.strip() for name in ",".join(models).split(",") if name]
     table = score_tables.read(scores, chosen)
@@ -418,5 +418,5 @@ def replay(
 
     grid = f"{len(table.arms):,} candidates x {len(table.tasks)} tasks"
     title = f"{grid}, {table.known:,} scores known"
-    shown = report.table_of("replayed", title, points=points, sentence=sentence)
+    shown = templates.table_of("replayed", title, points=points, sentence=sentence)
     return Output(lambda: document, [shown])

@@ -28,6 +28,7 @@ from daskmetrics.core.text import duration
 from daskmetrics.execution.journal import holder
 from daskmetrics.execution.map.folder import is_map
 from daskmetrics.planning.progress import prediction
+from daskmetrics.report.templates import text_of
 
 INTERVAL = 5.0  # seconds between two updates, of Slurm too
 LINE_INTERVAL = 30.0  # seconds between lines where there is no terminal
@@ -207,4 +208,4 @@ def _report_failure(job: Submitted | None, state: QueuedJob | None) -> None:
         lines = Path(job.log).read_text(errors="replace").splitlines()[-TAIL:]
     is_out_of_time = state is not None and driver_job.out_of_time(state)
     values = {"job": job, "state": state, "is_out_of_time": is_out_of_time, "lines": lines}
-    note(report.text_of("driver_ended", **values))
+    note(text_of("driver_ended", **values))

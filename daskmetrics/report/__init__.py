@@ -5,7 +5,8 @@
 `_background`  `BackgroundRun`: a run that goes on in a thread
 `_leaderboard` `Leaderboard`: candidates by their mean score, as table, frame and figure
 `_sections`    an answer, its run, one candidate, and runs side by side as tables and texts
-`_format`      numbers, candidates and labelled rows as text; templates; cards for notebooks
+`_format`      numbers, candidates and labelled rows as text
+`templates`    texts and tables by the templates in `tables/`; cards for notebooks
 `log`          the journal line by line, and the history of one work unit
 `_export`      all numbers in one file
 `_quantities`  what figures show of a candidate
@@ -35,7 +36,7 @@ from daskmetrics.answer import (
 from daskmetrics.core import on_first_use
 from daskmetrics.core.outcomes import Difference
 from daskmetrics.report._export import export, frame
-from daskmetrics.report._format import fact, need_matplotlib, rows_of, table_of, text_of
+from daskmetrics.report._format import fact, need_matplotlib
 from daskmetrics.report._leaderboard import Leaderboard
 from daskmetrics.report._run import Best, Run, status_rows
 from daskmetrics.report._sections import (
@@ -77,11 +78,8 @@ __all__ = [
     "frame",
     "need_matplotlib",
     "read_scores",
-    "rows_of",
     "status_rows",
     "status_text",
-    "table_of",
-    "text_of",
     "trade_offs_table",
     "whereabouts",
     "within_table",

@@ -13,7 +13,8 @@ from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm, Checkpoint
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import listed
-from daskmetrics.report._format import need_matplotlib, number, table_of
+from daskmetrics.report._format import need_matplotlib, number
+from daskmetrics.report.templates import table_of
 
 if TYPE_CHECKING:
     import pandas

@@ -24,17 +24,9 @@ from daskmetrics.answer.status import worker_use
 from daskmetrics.answer.trade_offs import TradeOffs, trade_offs_of
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.table import Table
-from daskmetrics.report._format import (
-    LABEL,
-    WIDTH,
-    answer_rows,
-    apart,
-    fact,
-    number,
-    rows_of,
-    table_of,
-)
+from daskmetrics.report._format import LABEL, WIDTH, apart, fact, number
 from daskmetrics.report._run import Run, status_rows
+from daskmetrics.report.templates import answer_rows, rows_of, table_of
 
 SHOWN = 6  #: decisions that are listed
 MOST_ROWS = 8  #: of the table by task, beside the answer

@@ -25,7 +25,7 @@ from daskmetrics.core.errors import room_for
 from daskmetrics.core.failures import failures_table
 from daskmetrics.core.files import atomic_write, private
 from daskmetrics.core.serialization import as_json
-from daskmetrics.report._format import NO_PICTURES, template
+from daskmetrics.report._format import NO_PICTURES
 from daskmetrics.report._quantities import (
     LINES,
     METRICS,
@@ -35,6 +35,7 @@ from daskmetrics.report._quantities import (
 )
 from daskmetrics.report._run import Run, status_rows
 from daskmetrics.report._sections import folded_tables, tables
+from daskmetrics.report.templates import template
 
 if TYPE_CHECKING:
     from bokeh.plotting import figure

@@ -32,8 +32,8 @@ from daskmetrics.core.failures import failures_table
 from daskmetrics.core.files import RunFolder
 from daskmetrics.execution.journal import holder
 from daskmetrics.report import _sections as sections
-from daskmetrics.report._format import rows_of, template
 from daskmetrics.report._run import Run, status_rows
+from daskmetrics.report.templates import rows_of, template
 
 INTERVAL = 3  # seconds between two looks of an open page
 LATEST = 12  # decisions that the page of a run lists

@@ -12,7 +12,7 @@ from daskmetrics.answer.worth import fresh_items, worths_of
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import Difference, pack, unpack
 from daskmetrics.core.results import Scored
-from daskmetrics.report._format import table_of
+from daskmetrics.report.templates import table_of
 
 TASKS = {"order": 1.0, "topics": 2.0}
 N = 200  # items of a task

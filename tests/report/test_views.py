@@ -23,10 +23,11 @@ from daskmetrics.report import (
     status_text,
     within_table,
 )
-from daskmetrics.report._format import answer_rows, apart, candidate
+from daskmetrics.report._format import apart, candidate
 from daskmetrics.report._sections import MOST_ROWS, answers, tables, tasks_table
 from daskmetrics.report.page import page
 from daskmetrics.report.server import RunCollection
+from daskmetrics.report.templates import answer_rows
 from tests.report.conftest import SMALL, SUITES, TASKS, Story, invoke, make_run, mean_scores
 
 #: words that a newcomer does not know
