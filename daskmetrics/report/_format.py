@@ -1,4 +1,4 @@
-"""Numbers, candidates, labelled lines and templates as terminal, page and notebook show them."""
+"""Numbers, candidates and labelled lines as terminal, page and notebook show them."""
 
 from __future__ import annotations
 
