@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +21,7 @@ from daskmetrics.answer.worth import FreshItems, Worth, fresh_items, worths_of
 from daskmetrics.bandit.recommend import ScoreEstimate
 from daskmetrics.core.events import measured
 from daskmetrics.core.failures import Failure
-from daskmetrics.core.names import Arm, Checkpoint, training_order
+from daskmetrics.core.names import Arm, Checkpoint, grid, training_order
 from daskmetrics.core.outcomes import (
     BEYOND_ERROR,
     WITHIN_ERROR,
@@ -225,9 +224,9 @@ class Evidence:
         self.scores = ScoreMatrix(run.recorded, tuple(run.kinds), run.config["search"]["reward"])
         suites = suites_of(run)
         checkpoints = {Checkpoint.parse(record.name) for record, _ in measured(run.records)}
-        arms = chain.from_iterable(suite.arms() for suite in suites)
+        arms = [arm for arm in grid(suites) if arm.checkpoint in checkpoints]
         #: all that were measured, and those with scores
-        self.arms = [arm for arm in arms if arm.checkpoint in checkpoints] + list(run.recorded)
+        self.arms = [*arms, *run.recorded]
         self.sizes = {  # of models, in any unit
             suite.model: run.start.widths.get(suite.model, 0) ** 2.0 * suite.depth
             for suite in suites
@@ -239,10 +238,9 @@ class Evidence:
         """What one takes of a model without a search: the last layer of its last checkpoint, by the
         first readout.
         """
-        arms = [arm for arm in self.arms if arm.model == model]
-        revision = max(arms, key=lambda arm: self._order[arm.revision]).revision
-        layer = max(arm.layer for arm in arms if arm.revision == revision)
-        return next(arm for arm in arms if (arm.revision, arm.layer) == (revision, layer))
+        arms = (arm for arm in self.arms if arm.model == model)
+        # of equal ones, which are readouts of a layer, the first
+        return max(arms, key=lambda arm: (self._order[arm.revision], arm.layer))
 
     def simplicity(self, arm: Arm) -> tuple[float, str, int, int, float, str]:
         """Orders arms from simple to complex: the smaller model, the shallower layer, the earlier
@@ -259,6 +257,9 @@ def verdict_of(run: RecordedRun) -> Verdict:
     ended = evidence.ended
     search = run.config["search"]
     overall = _standing(evidence, OVERALL, tuple(evidence.weights), LEVEL, ended.best_arm)
+    credible = {Arm(**plain) for plain in ended.credible}
+    compared = {overall.arm, *overall.tied, *overall.worse}
+    overall = replace(overall, open=len(credible - compared))
     chosen = {choice["kind"]: Arm(**choice["arm"]) for choice in ended.kinds}
     groups = _groups(evidence)
     standings = []
@@ -307,46 +308,43 @@ def _standing(
     run = evidence.run
     ended = evidence.ended
     shares = shares_of(run, tasks)
-    weights = dict(zip(tasks, shares.tolist(), strict=True))
     tested = None
     if name != OVERALL or ended.confirmed:  # else the search believes in none of those
         tested = evidence.scores.tested(tasks, shares, level, chosen)
     best = chosen or ended.best_arm
-    arms = [best]
     if tested:
         best = tested.arms[tested.best]
-        arms = [*tested.arms, *tested.beyond]
-    open_arms = 0
-    if name == OVERALL:
-        open_arms = len({Arm(**plain) for plain in ended.credible}.difference(arms))
     gain = gain_over(run, best, ended.default_arm, tasks)
-    standing = Standing(name, tasks, tuple(weights.values()), best, open=open_arms, gain=gain)
+    standing = Standing(name, tasks, tuple(shares.tolist()), best, gain=gain)
     if tested is None:  # known from the model alone
         return standing
-    means, tie = tested.means, tested.tie
-    tied = sorted((tested.arms[i] for i in tie.arms), key=evidence.simplicity)
+    means = tested.means
+    equal = sorted((tested.arms[i] for i in tested.equal), key=evidence.simplicity)
     simpler = []
-    if best in tied:
-        for arm in tied[: tied.index(best)]:
+    if best in equal:
+        for arm in equal[: equal.index(best)]:
             i = tested.arms.index(arm)
             loss = means.difference(tested.best, i)
-            simpler.append(CheaperArm(arm, loss, means.most_lost(i, tie)))
+            most_lost = means.most_lost(i, tested.equal, tested.critical)
+            simpler.append(CheaperArm(arm, loss, most_lost))
     next_best = lead = None
     if others := np.delete(np.arange(len(tested.arms)), tested.best).tolist():
         i = max(others, key=means.mean.__getitem__)
         next_best = tested.arms[i]
         lead = means.difference(tested.best, i)
+    worse = {*tested.arms, *tested.beyond} - tested.tied
+    weights = dict(zip(tasks, standing.weights, strict=True))
     score, stderr = mean_score(run.recorded[best], weights) or (None, None)
     return replace(
         standing,
         score=score,
         stderr=stderr,
-        tied=(*tied, *sorted(tested.as_good, key=evidence.simplicity)),
-        worse=tuple(sorted({*arms} - tested.tied, key=evidence.simplicity)),
+        tied=(*equal, *sorted(tested.as_good, key=evidence.simplicity)),
+        worse=tuple(sorted(worse, key=evidence.simplicity)),
         next=next_best,
         lead=lead,
         simpler=tuple(simpler),
-        critical=tie.critical,
+        critical=tested.critical,
     )
 
 
@@ -412,13 +410,14 @@ def ranked_arms(
         shares = np.array(list(counted.values())) / math.fsum(counted.values())
         tested = ScoreMatrix(recorded, tuple(counted)).tested(tuple(counted), shares, LEVEL)
         tied = tested.tied if tested else ()
-    ranked = []
     complete = sorted(means, key=lambda arm: (-means[arm][0], arm))
     partial = sorted(recorded.keys() - means.keys(), key=lambda arm: (-len(recorded[arm]), arm))
+    ranked = []
     for rank, arm in enumerate([*complete, *partial], 1):
         by_task = recorded[arm]
-        common = [task for task in weights if task in by_task]
-        scores = {task: (by_task[task].score, by_task[task].stderr) for task in common}
+        scores = {
+            task: (by_task[task].score, by_task[task].stderr) for task in weights if task in by_task
+        }
         row = RankedArm(arm, scores)
         if arm in means:
             row = RankedArm(arm, scores, rank, *means[arm], arm in (tied or ()))

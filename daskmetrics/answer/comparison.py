@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-
-import numpy as np
+from statistics import fmean
 
 from daskmetrics.answer.analysis import FEWEST, rank_correlation
 from daskmetrics.answer.posterior import arm_named
@@ -194,7 +193,7 @@ def _agreement(
     ``mteb:``.
     """
     by_name = {_plain(cell): score for cell, score in others.items()}
-    pairs: dict[Cell, tuple[float, float]] = {}
+    pairs = {}
     left_out: list[str] = []
     for cell, known_score in known_scores(run).items():
         detail = known_score.content
@@ -212,13 +211,11 @@ def _agreement(
             left_out.append(f"{cell}: the score of {name} {error}")
     if not pairs:
         return Agreement(0), left_out
-    cells = sorted(pairs)
-    mine, theirs = np.array([pairs[cell] for cell in cells]).T
-    gaps = theirs - mine
-    worst = int(np.abs(gaps).argmax())
-    numbers = float(gaps.mean()), float(gaps[worst]), cells[worst]
-    rho = rank_correlation(mine, theirs) if len(cells) >= FEWEST else None
-    return Agreement(len(cells), *numbers, rho), left_out
+    mine, theirs = zip(*pairs.values(), strict=True)
+    gaps = {cell: other - own for cell, (own, other) in sorted(pairs.items())}
+    at = max(gaps, key=lambda cell: abs(gaps[cell]))
+    rho = rank_correlation(mine, theirs) if len(pairs) >= FEWEST else None
+    return Agreement(len(pairs), fmean(gaps.values()), gaps[at], at, rho), left_out
 
 
 def _plain(cell: Cell) -> tuple[str, str, int, str, str]:

@@ -22,7 +22,7 @@ from daskmetrics.bandit.model import IncrementalPosterior, Posterior, first_max
 from daskmetrics.bandit.problem import with_checkpoints
 from daskmetrics.core import events
 from daskmetrics.core.errors import DataError, unknown
-from daskmetrics.core.names import Arm, Cell, Checkpoint
+from daskmetrics.core.names import Arm, Cell, Checkpoint, grid
 from daskmetrics.core.outcomes import Difference, mean_score
 from daskmetrics.core.results import Scored
 
@@ -105,7 +105,7 @@ def _problem(run: RecordedRun) -> Problem:
     if not suites or not run.tasks:
         missing = "no tasks" if suites else "no measured checkpoint yet"
         raise DataError(f"The run in '{run.folder.path}' has {missing}.")
-    arms = tuple(chain.from_iterable(suite.arms() for suite in suites))
+    arms = grid(suites)
     kinds = run.kinds
     asked = {cell_of(pick).task for pick in run.picks}
     kinds |= {look: kinds[task] for look, task in run.looks.items() if look in asked}

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -198,18 +198,28 @@ def worker_use(entries: Sequence[Event], records: Sequence[Record]) -> pandas.Da
     length = math.nan  # unknown, unless the run was started once
     if len(started) == len(ended) == 1 and ended > started:
         length = ended[0] - started[0]
-    computed = [record for record in records if record.worker is not None]  # and not imported
-    work = [(record.worker, 1, record.seconds) for record in computed]
+    units: Counter[str] = Counter()
+    seconds = defaultdict[str, float](float)
     encodings = set()  # which scores share
-    for record in computed:
+    for record in records:
+        if record.worker is None:  # imported
+            continue
+        units[record.worker] += 1
+        seconds[record.worker] += record.seconds
         if isinstance(record.value, Scored):
             score = record.value
             encodings.add((score.encoded_on or record.worker, score.encode_seconds))
-    work += [(worker, 0, seconds) for worker, seconds in encodings]
-    uses = pandas.DataFrame(work, columns=["worker", "units", "seconds"]).groupby("worker").sum()
-    busy = (uses["seconds"] / length).clip(upper=1.0)
-    columns = ["cpu_seconds", "memory", "gpu_memory"]
-    measured = pandas.DataFrame(usage).T.reindex(uses.index, columns=columns).astype(float)
-    cpu = measured.pop("cpu_seconds") / length
-    uses.insert(0, "host", [hosts.get(worker, "") for worker in uses.index])
-    return uses.drop(columns="seconds").assign(busy=busy, cpu=cpu).join(measured)
+    for worker, encode_seconds in encodings:
+        seconds[worker] += encode_seconds
+    workers = sorted(seconds)
+    uses = pandas.DataFrame(usage, ["cpu_seconds", "memory", "gpu_memory"], workers).T
+    return pandas.DataFrame(
+        {
+            "host": [hosts.get(worker, "") for worker in workers],
+            "units": [units[worker] for worker in workers],
+            "busy": [min(seconds[worker] / length, 1.0) for worker in workers],
+            "cpu": uses.pop("cpu_seconds") / length,
+            **uses,
+        },
+        workers,
+    )

@@ -48,16 +48,6 @@ Scores = Mapping[str, Scored]  # of an arm, by task
 
 
 @dataclass(frozen=True, eq=False)
-class Tie:
-    """The arms that are within the error of the best, and the critical value of their
-    differences.
-    """
-
-    arms: Ints
-    critical: float  # in standard errors of a difference
-
-
-@dataclass(frozen=True, eq=False)
 class MeanScores:
     """Weighted means of some arms over the same tasks, with the joint distribution of their
     errors.
@@ -90,8 +80,10 @@ class MeanScores:
             float(self.mean[arm] - self.mean[other]), float(self._errors[other, arm]), self.paired
         )
 
-    def tied(self, level: float = LEVEL) -> Tie:
-        """The arms that are within the error of the best."""
+    def tied(self, level: float = LEVEL) -> tuple[Ints, float]:
+        """The arms that are within the error of the best, and the critical value of their
+        differences, in standard errors of a difference.
+        """
         arms = np.arange(len(self.mean))
         # the bound rejects what is clearly worse, so that fewer pairs are drawn
         if len(arms) > FEW:
@@ -100,14 +92,14 @@ class MeanScores:
         while not (kept := self._ahead[np.ix_(arms, arms)].max(axis=1) <= critical).all():
             arms = arms[kept]
             critical = self._critical(arms, level)
-        return Tie(arms, critical)
+        return arms, critical
 
-    def most_lost(self, arm: int, tie: Tie) -> float:
-        """By how much the best arm is better than a tied one at most: the upper bound of Hsu (1984)
-        at this level.
+    def most_lost(self, arm: int, tied: Ints, critical: float) -> float:
+        """By how much the best arm is better than one of the tied at most: the upper bound of Hsu
+        (1984) at the level of their test.
         """
-        bound = self.mean - self.mean[arm] + tie.critical * self._errors[arm]
-        return float(max(0.0, bound[tie.arms].max()))
+        bound = self.mean - self.mean[arm] + critical * self._errors[arm]
+        return float(max(0.0, bound[tied].max()))
 
     def _critical(self, arms: Ints, level: float) -> float:
         """A quantile of the greatest studentised difference of two of these arms, if all are
@@ -212,13 +204,15 @@ class TestedArms:
     """The arms that were scored on all of some tasks, and which of them are within the error of the
     best.
 
-    ``arms`` are those of which all pairs are tested; ``beyond`` the others, compared with the best
+    ``arms`` are those of which all pairs are tested, with the indices of those that are ``equal``
+    and the critical value of their differences; ``beyond`` are the others, compared with the best
     alone: ``as_good`` are those of them that this finds no worse.
     """
 
     arms: Sequence[Arm]
     means: MeanScores
-    tie: Tie
+    equal: Ints
+    critical: float
     best: int
     beyond: Sequence[Arm]
     as_good: frozenset[Arm]
@@ -226,7 +220,7 @@ class TestedArms:
     @property
     def tied(self) -> set[Arm]:
         """All arms within the error of the best."""
-        return {self.arms[i] for i in self.tie.arms} | self.as_good
+        return {self.arms[i] for i in self.equal} | self.as_good
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,10 +298,12 @@ class ScoreMatrix:
             stderr = np.array([self.recorded[complete[i]][task].stderr for i in compared])
             variance += (share * unit * stderr) ** 2
         is_as_good = not_worse(values[compared] @ shares, variance, level)
+        equal, critical = means.tied(level)
         return TestedArms(
             arms=arms,
             means=means,
-            tie=means.tied(level),
+            equal=equal,
+            critical=critical,
             best=best,
             beyond=[complete[i] for i in others],
             as_good=frozenset(complete[i] for i in others[is_as_good]),

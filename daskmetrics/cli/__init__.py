@@ -9,7 +9,7 @@ fast.
 `_cluster` profiles of places to run
 `_train`   train suites
 `_map`     run any function over any items
-`_show`    status and results of a run
+`_show`    status and results of a run; `_status`: how far it is
 `_list`    tasks, metrics, policies and profiles
 `_runs`    pages of all runs; logs, verify, repair, retry, unlock, prefetch, export, import, replay
 `_common`  what commands share; help in sections, with examples
@@ -48,6 +48,7 @@ SECTIONS = {
     "Before a run": (_plan.plan, _plan.bench, _plan.doctor, _cluster.cluster),
     "Other work": (_train.train, _map.map_),
 }
+
 
 #: What replaces the commands of earlier versions.
 MOVED = {

@@ -8,7 +8,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
@@ -28,7 +28,7 @@ from daskmetrics.core.errors import (
     system_error,
 )
 from daskmetrics.core.files import RUNS, RunFolder, run_names
-from daskmetrics.core.table import printable
+from daskmetrics.core.table import Table, printable
 
 if TYPE_CHECKING:
     from daskmetrics.config import Config
@@ -135,10 +135,13 @@ workers_option = number_option("--workers", "Number of workers; short for --set 
 
 
 def say(text: object = "", err: bool = False, nl: bool = True) -> None:
-    """Print a text, parts of which may come from foreign files and code: without what controls a
-    terminal.
+    """Print a text or a table, parts of which may come from foreign files and code: without what
+    controls a terminal.
     """
-    click.echo(printable(str(text), "\n"), err=err, nl=nl)
+    if isinstance(text, Table):
+        text.show()
+    else:
+        click.echo(printable(str(text), "\n"), err=err, nl=nl)
 
 
 def note(text: object) -> None:
@@ -220,27 +223,25 @@ def _discard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+Shown: TypeAlias = Iterable[str | Table]
+
+
 @dataclass(frozen=True)
 class Output:
-    """What a command says: a document for other programs, and what prints the same for a reader;
-    each made on demand.
+    """What a command answers: a document for other programs, made on demand, and the texts and
+    tables for a reader.
 
-    The exit code belongs to both.
+    What has no document is None, and refuses --json. The exit code belongs to both.
     """
 
-    document: Callable[[], object]
-    show: Callable[[], None]
+    document: Callable[[], object] | None
+    shown: Shown
     code: int = 0
 
 
 as_json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document; see docs/json.md."
 )
-
-
-def no_document() -> None:
-    """The document of a command that has none."""
-    raise ConfigError("This is text for readers, without a JSON document: omit --json.")
 
 
 def answering(command: Callable[..., Output]) -> Callable[..., None]:
@@ -251,14 +252,17 @@ def answering(command: Callable[..., Output]) -> Callable[..., None]:
     @as_json_option
     @wraps(command)
     def run(*args: object, as_json: bool, **kwargs: object) -> None:
-        answer = command(*args, **kwargs)
-        if as_json:
+        output = command(*args, **kwargs)
+        if not as_json:
+            for part in output.shown:
+                say(part)
+        elif output.document is None:
+            raise ConfigError("This is text for readers, without a JSON document: omit --json.")
+        else:
             from daskmetrics.core.serialization import as_json as as_document
 
-            click.echo(as_document(answer.document()))
-        else:
-            answer.show()
-        sys.exit(answer.code)
+            click.echo(as_document(output.document()))
+        sys.exit(output.code)
 
     return run
 

@@ -18,7 +18,6 @@ from daskmetrics.cli._common import (
     note,
     parsed_by,
     path_option,
-    say,
     text_option,
 )
 from daskmetrics.core.errors import ConfigError
@@ -112,8 +111,5 @@ def layers(
         board.save(save)
         hint = f"Saved: {save}, which sentence_transformers.SentenceTransformer opens."
 
-    def document() -> dict[str, object]:
-        rows = board.to_frame().to_json(orient="records", double_precision=15)
-        return {"layers": json.loads(rows)}
-
-    return Output(document, lambda: say(f"{board}\n{hint}"))
+    rows = board.to_frame().to_json(orient="records", double_precision=15)
+    return Output(lambda: {"layers": json.loads(rows)}, [f"{board}\n{hint}"])

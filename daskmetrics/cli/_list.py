@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from daskmetrics.cli._common import Output, Sections, answering, example, say
 from daskmetrics.core.table import Table
-from daskmetrics.core.text import plural
 
 if TYPE_CHECKING:
     from daskmetrics.tasks import Task
-
-SHOWN_SUBSETS = 6  # of a task
 
 
 @click.group("list", cls=Sections, epilog=example("daskmetrics list tasks"))
@@ -28,39 +24,18 @@ def list_() -> None:
 def metrics() -> Output:
     """List the metrics by family: unit, formula, source, cost and parameters."""
     from daskmetrics.metrics import catalogue, families
+    from daskmetrics.report.templates import text_of
 
     by_family = dict(families(catalogue().values()))
     del by_family["all"]
     fields = ("name", "units", "takes", "description", "formula", "source", "cost")
 
-    def document() -> dict[str, object]:
-        rows = []
-        for family, members in by_family.items():
-            for metric in members:
-                row = {"family": family, **{field: getattr(metric, field) for field in fields}}
-                rows.append({**row, "parameters": map(str, metric.parameters)})
-        return {"metrics": rows}
-
-    def show() -> None:
-        for family, members in by_family.items():
-            say(f"{family}\n")
-            for metric in members:
-                say(f"  {metric.name}  ({metric.units}, of {metric.takes})  {metric.description}")
-                say(f"      {metric.formula}")
-                say(f"      source: {metric.source}")
-                if metric.cost:
-                    say(f"      cost: {metric.cost}")
-                if metric.parameters:
-                    say(f"      parameters: {', '.join(map(str, metric.parameters))}")
-            say()
-        say(
-            "No value is good in itself: whether a metric rises or falls with the scores differs\n"
-            "between families of models. A search learns it from its own scores.\n\n"
-            "Ask for 'all', a family, a name, or a call such as 'curvature(k=2)', as a list under"
-            " 'metrics:'."
-        )
-
-    return Output(document, show)
+    rows = []
+    for family, members in by_family.items():
+        for metric in members:
+            row = {"family": family, **{field: getattr(metric, field) for field in fields}}
+            rows.append({**row, "parameters": map(str, metric.parameters)})
+    return Output(lambda: {"metrics": rows}, [text_of("list_metrics", families=by_family)])
 
 
 @list_.command(
@@ -74,10 +49,12 @@ def tasks(names: tuple[str, ...]) -> Output:
     NAMES are written as in a configuration; by default the embedded and the installed tasks are
     listed.
     """
+    from daskmetrics.report.templates import table_of
     from daskmetrics.tasks import catalogue, resolve
 
     listed = [_listed(task) for task in resolve(names or tuple(catalogue()))]
-    return Output(lambda: {"tasks": listed}, lambda: _show_tasks(listed, everything=not names))
+    shown = table_of("list_tasks", tasks=listed, everything=not names)
+    return Output(lambda: {"tasks": listed}, [shown])
 
 
 def _listed(task: Task) -> dict[str, Any]:
@@ -101,31 +78,6 @@ def _listed(task: Task) -> dict[str, Any]:
     }
 
 
-def _show_tasks(tasks: Sequence[dict[str, Any]], everything: bool) -> None:
-    rows = []
-    for task in tasks:
-        subsets = list(task["subsets"])
-        if len(subsets) > SHOWN_SUBSETS:
-            subsets = [*subsets[:3], f"{len(subsets) - 3} more"]
-        texts = f"{task['texts']:,}" if task["texts"] else ""
-        state = "local"
-        if not task["is_local"]:
-            state = "not downloaded"
-            texts = texts and f"about {texts}"
-        shown = {**task, "subsets": "+".join(subsets), "splits": "+".join(task["splits"])}
-        named = [shown[name] for name in ("name", "kind", "subsets", "splits", "score")]
-        rows.append((*named, texts, state, task["description"]))
-    sizes = [task["texts"] for task in tasks if task["texts"]]
-    notes = [f"Total: {sum(sizes):,} texts of {len(sizes)} of {len(tasks)} tasks."]
-    if everything:
-        notes.append(
-            "Others: preset:layer-by-layer-32, mteb:NAME, file:PATH; see them with:"
-            " daskmetrics list tasks NAME ..."
-        )
-    header = "task,kind,subsets,split,score,texts,data,question"
-    Table(header.split(","), rows, notes=notes).show()
-
-
 @list_.command(epilog=example("daskmetrics list policies"))
 def policies() -> None:
     """List the policies of a search: built-in ones, and those of installed packages."""
@@ -143,17 +95,11 @@ def policies() -> None:
 def profiles() -> None:
     """List the profiles of places to run."""
     from daskmetrics import config
+    from daskmetrics.report.templates import table_of
 
     folder = config.folder() / "clusters"
-    rows = []
-    for path in sorted(folder.glob("*.yaml")):
-        profile = config.cluster(str(path))
-        resources = [plural(profile.threads, "CPU"), profile.memory or ""]
-        if profile.kind == "slurm" and profile.gpus_per_job:
-            resources.insert(0, f"1 {profile.gpu_type or 'GPU'}")
-        of_each = ", ".join(filter(None, resources))
-        workers = str(profile.workers)
-        rows.append((path.stem, profile.kind, workers, of_each, profile.partition or ""))
-    headers = ("profile", "kind", "workers", "resources of each", "partition")
-    Table(headers, rows).show()
+    paths = sorted(folder.glob("*.yaml"))
+    say(
+        table_of("list_profiles", profiles={path.stem: config.cluster(str(path)) for path in paths})
+    )
     say(f"These files are in {folder}. You can also use your own file: --cluster FILE.")

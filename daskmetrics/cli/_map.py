@@ -237,27 +237,18 @@ def _preview(spec: MapSpec, given: SimpleNamespace, folder: RunFolder, profile: 
     from daskmetrics.execution.journal import read
     from daskmetrics.execution.map.folder import earlier_state
     from daskmetrics.execution.map.source import ItemTracker
+    from daskmetrics.report.templates import rows_of
 
-    size = spec.options.batch_size
     entries = tuple(read(folder.journal))
     if given.resume_from is not None:
         entries = entries[: earlier_state(spec, entries, given.resume_from)]
     tracker = ItemTracker(spec.items, spec.options.retries, entries)
-    total = len(spec.items)
-    unfinished = len(tracker.unfinished())
-    function = f"{spec.function.name}, version {spec.function.version[:12]}"
-    if "seed" in spec.function.accepted:
-        function += ", seeded per item"
-    workers = f"{profile.workers} ({profile.kind})"
-    if given.serial:
-        workers = "none: in this process"
-    rows = {
-        "function": function,
-        "items": f"{total}, of which {total - unfinished} are recorded already",
-        "batches": f"{-(-unfinished // size)} of up to {size} items",
-        "each item": f"at most {given.timeout}; {spec.options.retries} retries",
-        "workers": workers,
-        "journal": str(folder.journal),
-        "results": str(given.output or "not written; add --output results.csv"),
-    }
-    Table((), list(rows.items()), notes=("Nothing was started.",)).show()
+    rows = rows_of(
+        "map_preview",
+        spec=spec,
+        given=given,
+        profile=profile,
+        journal=folder.journal,
+        unfinished=len(tracker.unfinished()),
+    )
+    Table((), rows, notes=("Nothing was started.",)).show()

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import count, pairwise
+from itertools import chain, count, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ import click
 from daskmetrics.cli._common import (
     RUN,
     Output,
+    Shown,
     all_settings,
     answering,
     cluster_option,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from daskmetrics.core.table import Table
     from daskmetrics.planning import Limits
     from daskmetrics.planning.bench import Runner
-    from daskmetrics.planning.doctor import Finding
     from daskmetrics.planning.options import Proposal
 
 PROBES = ("allreduce", "loader", "precision")  # workloads of `planning.bench.probe`
@@ -312,26 +312,17 @@ def plan(config: Path | None, args: tuple[str, ...], submit: int | None, **optio
         purpose=options["purpose"],
     )
     proposal = propose(request, loaded)
-
-    def show() -> None:
-        for table in proposal_tables(proposal, time.time()):
-            table.show()
-            say()
-        if submit is not None:
-            _submit(proposal, submit)
-
-    def document() -> dict[str, object]:
-        if submit is not None:
-            raise ConfigError("--json shows the options and --submit runs one: omit one of them.")
-        return proposal_document(proposal)
-
-    if submit is None and not proposal.suggestions:
-        return Output(document, show, NO_OPTION)
-    return Output(document, show)
+    shown: list[str | Table] = []
+    for table in proposal_tables(proposal, time.time()):
+        shown += [table, ""]
+    if submit is not None:
+        return Output(None, chain(shown, _submit(proposal, submit)))
+    code = 0 if proposal.suggestions else NO_OPTION
+    return Output(lambda: proposal_document(proposal), shown, code)
 
 
-def _submit(proposal: Proposal, number: int) -> None:
-    """Run an option with `run`, an option of Slurm in a job of its own."""
+def _submit(proposal: Proposal, number: int) -> Shown:
+    """Run an option with `run`, an option of Slurm in a job of its own, and say so before."""
     from daskmetrics.cli._run import run
     from daskmetrics.core.files import RUNS, RunFolder
     from daskmetrics.planning.progress import keep
@@ -340,7 +331,7 @@ def _submit(proposal: Proposal, number: int) -> None:
     run_folder = RunFolder(proposal.request.folder or RUNS / proposal.name)
     if not proposal.request.times:  # how far a program is does not stand in the journal
         keep(option, proposal.at, run_folder)
-    say(f"\nOption {number}: {proposal.command(option)}")
+    yield f"\nOption {number}: {proposal.command(option)}"
     click.get_current_context().invoke(
         run,
         config=proposal.request.config,
@@ -350,7 +341,6 @@ def _submit(proposal: Proposal, number: int) -> None:
     )
 
 
-MARKS = {"warning": "WARN", "failure": "FAIL"}
 MOST = 100  # larger exit codes have other meanings in shells
 
 
@@ -365,23 +355,12 @@ def doctor(subject: str) -> Output:
     tell is checked by `cluster test`.
     """
     from daskmetrics.planning import doctor as checks
+    from daskmetrics.report.templates import text_of
 
     findings = checks.examine(checks.collect(subject))
-    applied = [finding for finding in findings.values() if finding]
-    failures = sum(finding.severity == "failure" for finding in applied)
+    counts = Counter(finding.severity for finding in findings.values() if finding)
     return Output(
         lambda: {name: finding or {"severity": "skipped"} for name, finding in findings.items()},
-        lambda: _show_findings(findings),
-        min(MOST, failures),
+        [text_of("findings", findings=findings, counts=counts)],
+        min(MOST, counts["failure"]),
     )
-
-
-def _show_findings(findings: Mapping[str, Finding | None]) -> None:
-    counts = Counter(finding.severity for finding in findings.values() if finding)
-    for name, finding in findings.items():
-        if finding and finding.remedy:
-            say(f"{MARKS[finding.severity]:<5} {name:<20} {finding.message}")
-            say(f"{'':<26} -> {finding.remedy}")
-    applied = f"{counts['failure']} failed, {counts['warning']} warned, {counts['ok']} passed"
-    skipped = len(findings) - counts.total()
-    say(f"{len(findings)} checks: {applied}, {skipped} do not apply.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,9 +92,7 @@ def run(
             _follow(loaded, run_folder, trains=True)
         return
     console = Console(stderr=True)
-    with ExitStack() as stack:
-        if console.is_terminal:
-            stack.enter_context(console.status("Checking models, tasks and texts ..."))
+    with console.status("Checking models, tasks and texts ..."):  # shown on a terminal alone
         prepared = experiment.prepare(loaded, on_message=console.print)
     if dry_run:
         from daskmetrics.planning.preview import preview
@@ -168,6 +165,7 @@ def _submit(config: Config, run_folder: RunFolder) -> None:
     import yaml
 
     from daskmetrics.cluster.slurm import driver_job
+    from daskmetrics.report.templates import text_of
 
     if config.cluster.kind in ("local", "allocation"):
         raise ConfigError(
@@ -177,11 +175,7 @@ def _submit(config: Config, run_folder: RunFolder) -> None:
     run_folder.create()
     text = yaml.safe_dump(config.as_dict(), sort_keys=False)
     job = driver_job.submit(config.cluster, config.name, run_folder.driver.resolve(), text)
-    say(f"Job {job.job} will drive the run in '{run_folder.path}'.")
-    say(f"  follow  daskmetrics status --follow {run_folder.path}")
-    say(f"  look    daskmetrics status {run_folder.path}")
-    say(f"  stop    scancel --batch --signal=TERM {job.job}    (submit again to resume)")
-    say(f"  log     {job.log}")
+    say(text_of("submitted", job=job, folder=run_folder.path))
 
 
 @click.command(

@@ -5,7 +5,6 @@ searches of known scores; none needs a scheduler.
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 from collections.abc import Mapping
@@ -44,14 +43,13 @@ from daskmetrics.core.table import Table
 from daskmetrics.core.text import listed, size_text
 
 if TYPE_CHECKING:
-    from daskmetrics.experiment.maintenance import CheckResult
+    pass
 
 DAMAGED = 1  # exit code of `verify`
 FAILED = tuple(
     status.label
     for status in (Status.ERROR, Status.QUARANTINED, Status.OOM, Status.TIMEOUT, Status.NAN)
 )
-SHOWN = 10  # differences of a results file
 
 
 @click.group(cls=Sections, epilog=example("daskmetrics runs verify demo"))
@@ -173,35 +171,24 @@ def verify(run: Path, of: Path | None, **again: Any) -> Output:
     """
     from daskmetrics.execution.map import folder as results_file
     from daskmetrics.experiment import maintenance
+    from daskmetrics.report import templates
 
     if results_file.is_results(run):
         return _verify_map(of or results_file.folder_of(run), again, run)
     if results_file.is_map(run):
         return _verify_map(run, again)
     result = maintenance.verify(RunFolder(run))
-
-    def show() -> None:
-        _report(result)
-        if result.damaged:
-            say(
-                f"{len(result.damaged)} damaged. Rebuild them from the journal with: daskmetrics "
-                f"runs repair {run}"
-            )
-        else:
-            say(
-                f"No damage: {result.lines:,} lines of the journal, {result.cells:,} values of the "
-                "store."
-            )
-
     fields = {name: getattr(result, name) for name in ("lines", "torn", "cells", "damages")}
     document = {"folder": run, "ok": not result.damaged, **fields}
-    return Output(lambda: document, show, DAMAGED if result.damaged else 0)
+    shown = templates.text_of("damages", result=result, run=run, is_repaired=False)
+    return Output(lambda: document, [shown], DAMAGED if result.damaged else 0)
 
 
 def _verify_map(run: Path, again: Mapping[str, Any], file: Path | None = None) -> Output:
     """A map, after the rows of its results file if there is one."""
     from daskmetrics.execution import map
     from daskmetrics.execution.map.folder import compare
+    from daskmetrics.report import templates
 
     differences = compare(file, run) if file else []
     result = map.verify(run, **again)
@@ -209,20 +196,10 @@ def _verify_map(run: Path, again: Mapping[str, Any], file: Path | None = None) -
     document = {"folder": run, **vars(result), "ok": is_ok}
     if file:
         document |= {"file": file, "file_differences": differences}
-
-    def show() -> None:
-        for difference in differences[:SHOWN]:
-            say(
-                f"{difference.item}: {difference.field} is {difference.recorded!r} in the file,"
-                f" {difference.again!r} in the run"
-            )
-        if file:
-            rows = len({difference.item for difference in differences})
-            remedy = "; run the same map again to write the file again" if rows else ""
-            say(f"'{file}' compared with '{run}': {rows} rows differ{remedy}.")
-        say(result.text())
-
-    return Output(lambda: document, show, 0 if is_ok else DAMAGED)
+    shown = templates.text_of(
+        "map_damages", file=file, run=run, differences=differences, result=result
+    )
+    return Output(lambda: document, [shown], 0 if is_ok else DAMAGED)
 
 
 @runs.command(epilog=example("daskmetrics runs repair demo"))
@@ -230,23 +207,10 @@ def _verify_map(run: Path, again: Mapping[str, Any], file: Path | None = None) -
 def repair(run: Path) -> None:
     """Rebuild the damaged parts of RUN's store from its journal."""
     from daskmetrics.experiment import maintenance
+    from daskmetrics.report import templates
 
     result = maintenance.repair(RunFolder(run))
-    _report(result)
-    if result.damages:
-        say(f"{len(result.damages)} parts rewritten.")
-    else:
-        say("Nothing to repair.")
-
-
-def _report(result: CheckResult) -> None:
-    for damage in result.damages:
-        say(f"{damage.kind.value:<10}{damage.where}: {damage.what}")
-    if result.torn:
-        say(
-            f"The journal ends with an incomplete line ({result.torn} bytes) of a killed writer; "
-            "it is ignored."
-        )
+    say(templates.text_of("damages", result=result, run=run, is_repaired=True))
 
 
 @runs.command(epilog=example("daskmetrics runs unlock demo"))
@@ -358,23 +322,12 @@ def import_results(
     RESULTS is a folder of mteb results by layer.
     """
     from daskmetrics.experiment import transfer
+    from daskmetrics.report import templates
 
     prepared = experiment.prepare(configuration(config, settings))
     run = RunFolder(folder or RUNS / prepared.config.name)
     counts = transfer.import_results(prepared, run, results)
-    say(f"{counts.new} scores imported into '{run.path}'; {counts.known} were known.")
-    remarks = {
-        "do not name their protocol; the protocol of the run is assumed": counts.unmarked,
-        "had more splits or subsets than the task; only those of the task are used": counts.reduced,
-        f"lack a split or subset of the task and are left out; {counts.example}": counts.incomplete,
-        "were made with another protocol and are left out": counts.other_protocol,
-        "are of models, revisions, layers or tasks that the configuration does not name": (
-            counts.elsewhere
-        ),
-    }
-    for remark, count in remarks.items():
-        if count:
-            say(f"{count} {remark}.")
+    say(templates.text_of("imported", counts=counts, run=run.path))
 
 
 @runs.command(epilog=example("daskmetrics runs replay demo --policy race --seeds 20"))
@@ -433,6 +386,7 @@ def replay(
         run_trials,
     )
     from daskmetrics.experiment import score_tables
+    from daskmetrics.report import templates
 
     chosen = [name.strip() for name in ",".join(models).split(",") if name]
     table = score_tables.read(scores, chosen)
@@ -462,18 +416,7 @@ def replay(
         "sentence": sentence,
     }
 
-    def show() -> None:
-        rows = [
-            (
-                f"{100 * point.share:.3g} %",
-                f"{point.found} of {point.searches}",
-                f"{100 * point.loss:.2f} %" if math.isfinite(point.loss) else "no answer yet",
-            )
-            for point in points
-        ]
-        grid = f"{len(table.arms):,} candidates x {len(table.tasks)} tasks"
-        title = f"{grid}, {table.known:,} scores known"
-        header = ("cost", "within 1 % of the best", "median loss")
-        Table(header, rows, title, notes=(sentence,)).show()
-
-    return Output(lambda: document, show)
+    grid = f"{len(table.arms):,} candidates x {len(table.tasks)} tasks"
+    title = f"{grid}, {table.known:,} scores known"
+    shown = templates.table_of("replayed", title, points=points, sentence=sentence)
+    return Output(lambda: document, [shown])

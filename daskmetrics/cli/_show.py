@@ -1,56 +1,41 @@
-"""Commands that read a run from its files, without torch and without a scheduler; `status --follow`
-also follows one that another process drives.
-"""
+"""Commands that read a run from its files, without torch and without a scheduler."""
 
 from __future__ import annotations
 
 import os
-import sys
-import time
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack, suppress
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import click
 
 from daskmetrics.cli._common import (
-    INTERRUPTED,
     RUN,
     Output,
     answering,
     example,
     flag_option,
-    no_document,
     note,
     parsed_by,
     path_option,
     run_folder,
     say,
-    show_summary,
 )
-from daskmetrics.core.errors import ConfigError, DaskmetricsError
+from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder
 
 if TYPE_CHECKING:
     from daskmetrics.answer.comparison import ArmComparison, PublishedComparison, RunComparison
-    from daskmetrics.answer.status import MapStatus
-    from daskmetrics.cluster.slurm.commands import QueuedJob
-    from daskmetrics.cluster.slurm.driver_job import Submitted
     from daskmetrics.core.names import Cell
     from daskmetrics.core.table import Table
     from daskmetrics.experiment.score_tables import KnownScore
-    from daskmetrics.report import Run, TradeOffs
+    from daskmetrics.report import TradeOffs
 
 WIDTH, TABLE_WIDTH = 100, 132  # columns of tables; a row of trade-offs has nine cells
-Workers: TypeAlias = Mapping[str, float]  # their numbers
 FORMATS = ("html", "csv", "parquet", "netcdf")
 #: the environment variable with the folder of the published table
 DATA = "DASKMETRICS_PUBLISHED_DATA"
-INTERVAL = 5.0  # seconds between two updates, of Slurm too
-LINE_INTERVAL = 30.0  # seconds between lines where there is no terminal
-TAIL = 30  # lines of the log of a driver that failed
 
 
 @click.command(epilog=example("daskmetrics status demo", "daskmetrics status --follow demo"))
@@ -66,234 +51,11 @@ def status(run: Path, follows: bool) -> Output:
     run; the exit code is 0 if the run is finished, and 1 if its driver ended before that. In that
     case the end of the driver's log is shown.
     """
-    from daskmetrics.execution.map.folder import is_map
+    from daskmetrics.cli import _status
 
     if follows:
-        return Output(no_document, lambda: _follow(run))
-    folder = RunFolder(run)
-    workers = _workers(folder)
-    if not folder.journal.exists() and (job := _driver_job(run)):
-        # the job has not started the run
-        return Output(lambda: {"folder": run, "finished": False, "job": job}, lambda: say(job))
-    if is_map(run):
-        return _map_status(run, workers)
-    return _run_status(run, workers)
-
-
-def _map_status(run: Path, workers: Workers | None) -> Output:
-    """The progress of a map."""
-    from daskmetrics.answer.status import MapStatus, idle_now
-
-    progress = MapStatus.of(RunFolder(run))
-    idle = idle_now(RunFolder(run))
-    document = {
-        "folder": run,
-        "finished": progress.finished,
-        "items": progress.items,
-        "counts": progress.counts,
-        "idle_gpus": idle,
-        "workers": workers,
-    }
-
-    def show() -> None:
-        say(progress.text)
-        _show_driver(run, workers, progress.finished)
-        for worker, reason in idle.items():
-            say(f"Worker {worker}: {reason}.")
-
-    return Output(lambda: document, show)
-
-
-def _run_status(run: Path, workers: Workers | None) -> Output:
-    """The progress of an experiment."""
-    from daskmetrics import report
-    from daskmetrics.answer import status_of
-    from daskmetrics.planning.progress import compared
-
-    loaded = report.Run(run)
-    job = None
-    if not loaded.finished:
-        job = _driver_job(run)
-
-    def show() -> None:
-        if job:
-            say(job)
-        say(report.status_text(loaded))
-        _show_driver(run, workers, loaded.finished)
-        if planned := compared(loaded):
-            say(report.fact("plan", planned))
-        if loaded.driver and loaded.config["cluster"]["kind"] == "slurm":
-            from daskmetrics.cluster.slurm.commands import queue_text
-            from daskmetrics.cluster.slurm.script import job_name
-
-            say(f"jobs        {queue_text(job_name(loaded.start.name))}")
-
-    return Output(lambda: {**vars(status_of(loaded)), "job": job, "workers": workers}, show)
-
-
-def _show_driver(run: Path, workers: Workers | None, is_finished: bool) -> None:
-    """Say that the driver of an unfinished run has died, and what the workers of one do."""
-    from daskmetrics import report
-    from daskmetrics.core.text import duration
-    from daskmetrics.execution.journal import holder
-
-    if not is_finished and (dead := holder(RunFolder(run).lock, dead=True)):
-        text = f"{dead} has died; run the same command again to resume"
-        say(report.fact("driver", text))
-    if workers:
-        age = duration(time.time() - workers["at"])
-        text = f"{workers['known']:,} known: {workers['busy']:,} busy, {age} ago"
-        say(report.fact("workers", text))
-
-
-def _workers(folder: RunFolder) -> Workers | None:
-    """How many workers the driver of a run has, how many of them compute, and when that was."""
-    from daskmetrics.core.telemetry import read_samples
-    from daskmetrics.execution.journal import holder
-
-    samples = read_samples(folder.telemetry)
-    if not samples or holder(folder.lock) is None:
-        return None
-    doing = samples[-1].doing.values()
-    return {"known": len(doing), "busy": sum(map(bool, doing)), "at": samples[-1].at}
-
-
-def _driver_job(run: Path) -> str | None:
-    """The state of the job that drives the run, if the run was submitted as a job."""
-    from daskmetrics.cluster.slurm import driver_job
-
-    job = driver_job.submitted(RunFolder(run).driver)
-    if job is None:
-        return None
-    try:
-        return driver_job.describe(job, _job_state(job))
-    except ConfigError as error:
-        return f"Job {job.job} was submitted to drive the run. Its state is unknown: {error}"
-
-
-def _follow(run: Path) -> None:
-    """Show the progress of a run until no process drives it, then its summary.
-
-    The process ends with exit code 1 if the driver ended before the run was finished.
-    """
-    from daskmetrics.answer.status import MapStatus
-    from daskmetrics.cluster.slurm import driver_job
-
-    job = driver_job.submitted(RunFolder(run).driver)
-    if job is None:
-        RunFolder(run).must_exist()
-    try:
-        _show_progress(run, job)
-    except KeyboardInterrupt:
-        note(f"The run continues. Follow it again with: daskmetrics status --follow {run}")
-        sys.exit(INTERRUPTED)
-    state = _job_state(job)
-    loaded = _load(run)
-    job_failed = state is not None and state.state not in ("COMPLETED", "UNKNOWN")
-    if loaded is None or job_failed or not loaded.finished:
-        _report_failure(job, state)
-        sys.exit(1)
-    if isinstance(loaded, MapStatus):
-        say(loaded.text)
-    else:
-        show_summary(loaded)
-
-
-def _show_progress(run: Path, job: Submitted | None) -> None:
-    """Show the state of the job and the progress, at intervals, until no process drives the run."""
-    from rich.console import Console
-    from rich.markup import escape
-
-    from daskmetrics import report
-    from daskmetrics.answer.status import MapStatus
-    from daskmetrics.cluster.slurm import driver_job
-    from daskmetrics.execution.journal import holder
-
-    console = Console(stderr=True)
-    journal = RunFolder(run).journal
-    description = shown_progress = ""
-    shown_at = 0.0
-    loaded = None
-    size, reading = -1, 0.0
-    with ExitStack() as stack:
-        spinner = None
-        if console.is_terminal:
-            spinner = stack.enter_context(console.status("Reading the run ..."))
-        while True:
-            state = _job_state(job)
-            if job and (new_description := driver_job.describe(job, state)) != description:
-                description = new_description
-                console.print(description, highlight=False, markup=False, soft_wrap=True)
-            new_size = journal.stat().st_size if journal.exists() else 0
-            if new_size != size:
-                size = new_size
-                started = time.monotonic()
-                loaded = _load(run)
-                reading = time.monotonic() - started
-            progress = "nothing is recorded yet"
-            if isinstance(loaded, MapStatus):
-                done = sum(loaded.counts.values())
-                failed = done - loaded.counts.get("ok", 0)
-                progress = f"{done} of {loaded.items} items, {failed} failed"
-            elif loaded:
-                rows = report.status_rows(loaded)
-                kinds = ("train", "measure", "search")
-                progress = ", ".join(f"{name} {text}" for name, text in rows if name in kinds)
-            if spinner is not None:
-                spinner.update(escape(f"{description}  {progress}"))
-            elif progress != shown_progress and time.monotonic() - shown_at > LINE_INTERVAL:
-                shown_progress = progress
-                shown_at = time.monotonic()
-                console.print(escape(progress), highlight=False, soft_wrap=True)
-            if job is None and (loaded is None or holder(RunFolder(run).lock) is None):
-                return
-            if job is not None and (state is None or state.ended):
-                return
-            time.sleep(max(INTERVAL, 4 * reading))  # others work on a login node, too
-
-
-def _job_state(job: Submitted | None) -> QueuedJob | None:
-    from daskmetrics.cluster.slurm.commands import QueuedJob, SlurmError, job_state
-
-    if job is None:
-        return None
-    try:
-        return job_state(job.job)
-    except SlurmError as error:  # Slurm's controller restarts; the run continues meanwhile
-        return QueuedJob(job.job, "UNKNOWN", str(error))
-
-
-def _load(run: Path) -> Run | MapStatus | None:
-    """The run as recorded in its files, or how far a map is; None if there are none yet."""
-    from daskmetrics import report
-    from daskmetrics.answer.status import MapStatus
-    from daskmetrics.execution.map.folder import is_map
-
-    with suppress(DaskmetricsError, StopIteration):
-        if is_map(run):
-            return MapStatus.of(RunFolder(run))
-        return report.Run(run)
-    return None
-
-
-def _report_failure(job: Submitted | None, state: QueuedJob | None) -> None:
-    """Say how the driver ended, with the end of its log."""
-    from daskmetrics.cluster.slurm import driver_job
-
-    driver = f"Job {job.job}" if job else "The driver"
-    reason = ""
-    if state and driver_job.out_of_time(state):
-        reason = " (out of walltime)"
-    elif state:
-        exit_code, _, _ = state.exit.partition(":")
-        reason = f" ({state.state.lower()}, exit code {exit_code})"
-    note(
-        f"{driver} ended{reason} before the run was finished; run the same command again to"
-        " resume.",
-    )
-    if job and Path(job.log).is_file():
-        last_lines = Path(job.log).read_text(errors="replace").splitlines()[-TAIL:]
-        note("\n  ".join([f"The end of its log, {job.log}:", *last_lines]))
+        return Output(None, _status.follow(run))
+    return _status.status(run)
 
 
 @click.command(epilog=example("daskmetrics report demo", "daskmetrics report demo --format csv"))
@@ -406,23 +168,19 @@ def best(
     loaded = report.Run(run)
     if save:
         saved = loaded.best().save(save)
-        return Output(lambda: {"saved": saved}, lambda: say(f"Saved in '{saved}'."))
+        return Output(lambda: {"saved": saved}, [f"Saved in '{saved}'."])
     if arm:
-        return Output(no_document, lambda: _show(report.explain_tables(loaded, arm)))
+        return Output(None, [_text(report.explain_tables(loaded, arm))])
     if pareto:
         compared = loaded.trade_offs()
         drawn = [_draw(compared, output)] if output else []
         front = report.trade_offs_table(compared).as_text(TABLE_WIDTH)
-        return Output(
-            lambda: {**vars(compared), "files": drawn},
-            lambda: say("\n\n".join([front, *map(str, drawn)])),
-        )
+        shown = "\n\n".join([front, *map(str, drawn)])
+        return Output(lambda: {**vars(compared), "files": drawn}, [shown])
     if within:
-        return Output(
-            lambda: {"within": within, "cheaper": loaded.verdict.cheaper(within)},
-            lambda: _show([report.within_table(loaded, within)]),
-        )
-    return Output(lambda: loaded.answer, lambda: say(report.best_text(loaded)))
+        document = {"within": within, "cheaper": loaded.verdict.cheaper(within)}
+        return Output(lambda: document, [_text([report.within_table(loaded, within)])])
+    return Output(lambda: loaded.answer, [report.best_text(loaded)])
 
 
 def _draw(compared: TradeOffs, output: Path) -> Path:
@@ -484,17 +242,13 @@ def compare(
         with_published = compare_published(loaded, *_published(published))
         documents["published"] = with_published
         comparisons.append(with_published)
-
-    def show() -> None:
-        second = beside or loaded
-        tables = (report.compare_tables(loaded, second, compared) for compared in comparisons)
-        _show(chain.from_iterable(tables))
-
-    return Output(lambda: documents, show)
+    second = beside or loaded
+    tables = (report.compare_tables(loaded, second, compared) for compared in comparisons)
+    return Output(lambda: documents, [_text(chain.from_iterable(tables))])
 
 
-def _show(tables: Iterable[Table]) -> None:
-    say("\n\n".join(table.as_text(WIDTH) for table in tables))
+def _text(tables: Iterable[Table]) -> str:
+    return "\n\n".join(table.as_text(WIDTH) for table in tables)
 
 
 def _published(path: Path | None) -> tuple[Mapping[Cell, KnownScore], str]:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas
 from bokeh.document import Document
 from bokeh.layouts import column, row
-from bokeh.models import ColumnDataSource, CustomJS, Div, Select
+from bokeh.models import CustomJS, Div, Select
 from bokeh.plotting import figure
 from dask.utils import format_bytes
 from distributed import Scheduler
@@ -21,7 +21,7 @@ from jinja2 import Environment
 from numpy.typing import NDArray
 
 from daskmetrics.core.failures import failures_table
-from daskmetrics.core.names import Arm, Suite
+from daskmetrics.core.names import Suite
 from daskmetrics.core.text import duration, plural, shortened
 from daskmetrics.dashboard import drawing
 from daskmetrics.dashboard._plugin import USED, DashboardPlugin, plugin_of
@@ -209,7 +209,7 @@ class Page:
             select.on_change("value", self._on_select)
         legend = Div(text=LEGEND, **BESIDE)
         self.choices = row(self.model, self.quantity, legend, **WRAPPED)
-        self.map = drawing.heat_map(_source(UNKNOWN.arms(), [UNKNOWN]), UNKNOWN, {})
+        self.map = drawing.heat_map(drawing.arms_source(UNKNOWN.arms(), [UNKNOWN]), {})
         self.lines = drawing.layer_lines(title=" ")
         beside = {"height": 230, "min_width": 340}
         step, speed = "training step", "tokens per second and rank"
@@ -252,7 +252,7 @@ class Page:
             models = [suite.model for suite in live.suites]
             self.model.update(options=[FOLLOW, *models], value=FOLLOW)
             self.quantity.update(options={"": [FOLLOW], **live.names}, value=FOLLOW)
-            self.source.data = dict(_source(live.arms, live.suites).data)
+            self.source.data = dict(drawing.arms_source(live.arms, live.suites).data)
             self._live = live
         if live.version != self._version:
             self._version = live.version
@@ -278,7 +278,7 @@ class Page:
         self.lines.visible = not is_map and bool(defined.any())
         title = f"{suite.model}: {name}"
         if self.map.visible:
-            self.source.data.update({"value": values, "error": _errors(live, name)})
+            self.source.data.update({"value": values, "error": live.errors[name]})
             finite = values[np.isfinite(values)]
             smallest_span = LEAST_SHARE * float(np.abs(finite).max(initial=0.0))
             low, high = drawing.span(finite, smallest_span, margin=0.0)
@@ -332,15 +332,6 @@ class Page:
         self.workers.text = WORKERS.render(names=names, columns=columns, readings=readings)
 
 
-def _source(arms: Sequence[Arm], suites: Sequence[Suite]) -> ColumnDataSource:
-    """The source of the map, without values."""
-    return drawing.arms_source(arms, suites, value=np.nan, error=np.nan)
-
-
-def _errors(live: LiveState, name: str) -> NDArray[np.float32]:
-    return live.errors.get(name, np.full(len(live.arms), np.nan, np.float32))
-
-
 def layer_points(
     live: LiveState, names: Sequence[str], chosen: NDArray[np.bool_]
 ) -> pandas.DataFrame:
@@ -350,7 +341,7 @@ def layer_points(
     layers = np.array([arm.layer for arm in live.arms])
     columns = []
     for name in names:
-        values = {"y": live.values[name], "error": _errors(live, name)}
+        values = {"y": live.values[name], "error": live.errors[name]}
         columns.append(pandas.DataFrame({"label": name, "x": layers, **values})[chosen])
     points = pandas.concat(columns).sort_values("y").drop_duplicates(["label", "x"], keep="last")
     return points.sort_values("x", kind="stable")

@@ -8,11 +8,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from daskmetrics.core import events as events
 from daskmetrics.core.failures import Failure, grouped
@@ -33,7 +31,6 @@ SEARCHED = [MEAN, SCORED, POSTERIOR_MEAN, POSTERIOR_SD]
 class Decision:
     """A decision of the search; its score is NaN until it is known."""
 
-    index: int
     name: str
     stage: str
     cost: float
@@ -68,15 +65,12 @@ class LiveState:
         self.names = {"Search": SEARCHED, "Scores": self.tasks} if self.tasks else {}
         if self.metrics:
             self.names["Metrics"] = self.metrics
-        #: ... its values (A,), and those of its standard errors that are known (A,); NaN: no value
-        self.values: dict[str, NDArray[np.float32]] = {}
-        self.errors: dict[str, NDArray[np.float32]] = {}
-        self.scores = np.full((len(self.tasks), len(self.arms)), np.nan, np.float32)  # (T, A)
-        for name in chain(SEARCHED, self.metrics):
-            self.values[name] = np.full(len(self.arms), np.nan, np.float32)
-        for name, scores in zip(self.tasks, self.scores, strict=True):
-            self.values[name] = scores
-            self.errors[name] = np.full_like(scores, np.nan)
+        #: ... and its values and standard errors (A,); NaN: no value
+        names = [*self.tasks, *SEARCHED, *self.metrics]
+        values = np.full((len(names), len(self.arms)), np.nan, np.float32)
+        self.values = dict(zip(names, values, strict=True))
+        self.errors = dict(zip(names, values.copy(), strict=True))
+        self.scores = values[: len(self.tasks)]  # (T, A)
         self.weights = np.ones(len(self.tasks))  # of the tasks in the objective (T,)
         self.name = ""
         self.phase = "measuring"
@@ -94,6 +88,7 @@ class LiveState:
         self.budget = math.nan
         self.exhaustive = math.nan
         self._units: dict[tuple[str, str], events.Record] = {}
+        self._recorded: set[str] = set()  # the keys of these units
         self._searched: str | None = None
         self._asked = 0
         self._decisions: dict[str, Decision] = {}  # without a result, by the key of their unit
@@ -118,9 +113,8 @@ class LiveState:
             case events.HistorySent():
                 self._began, self._before = now, self.progress[0]
             case events.UnitAsked():
-                records = [self._units.get((kind, message.name)) for kind, _ in self.counts]
                 # a run that grows asks again for what it has recorded
-                if message.key not in {record.key for record in records if record}:
+                if message.key not in self._recorded:
                     self.open[message.key] = message.name
                 self._decide(message)
             case events.UnitsRetried():
@@ -192,7 +186,7 @@ class LiveState:
             self.curve = [(0.0, self.best)]
         index = pick["index"] + 1
         arm = str(Arm(**pick["cell"]["arm"]))
-        decision = Decision(index, f"{arm}:{pick['cell']['task']}", pick["stage"], pick["cost"])
+        decision = Decision(f"{arm}:{pick['cell']['task']}", pick["stage"], pick["cost"])
         # one of an interrupted search is asked for again
         self._decisions[ask.key] = self.latest.get(index, decision)
         if index > self._asked:
@@ -207,6 +201,7 @@ class LiveState:
         self.open.pop(record.key, None)
         self._forget(unit)
         self._units[unit] = replace(record, value=None)
+        self._recorded.add(record.key)
         self.counts[record.kind, record.status] += 1
         decision = self._decisions.pop(record.key, None)
         if decision:
@@ -240,6 +235,7 @@ class LiveState:
         """Subtract the record of a unit that is reset or computed again."""
         if record := self._units.pop(unit, None):
             self.counts[record.kind, record.status] -= 1
+            self._recorded.remove(record.key)
 
 
 class RankPoint(NamedTuple):

@@ -7,8 +7,8 @@ they show. So the content policy of a page can refuse every other script.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import cycle
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import pandas
 from bokeh import models
 from bokeh.palettes import Cividis256
 from bokeh.plotting import figure
+from bokeh.transform import factor_cmap, factor_mark
 from numpy.typing import NDArray
 
 from daskmetrics.core.names import Arm, Suite
@@ -40,15 +41,22 @@ TIPS = (("", "@name"), ("value", "@value{0.[0000]a} ± @error{0.[0000]}"))
 def blank(x_label: str, y_label: str, height: int, tools: str = ZOOM, **options: Any) -> figure:
     """An empty figure; a transparent one, since a page is light or dark."""
     fig = figure(
-        height=height, tools=tools, sizing_mode="stretch_width", background_fill_color=None,
-        border_fill_color=None, outline_line_color=None, min_border_left=48, **options,
-    )  # fmt: skip
+        height=height,
+        tools=tools,
+        sizing_mode="stretch_width",
+        background_fill_color=None,
+        border_fill_color=None,
+        outline_line_color=None,
+        min_border_left=48,
+        **options,
+    )
     fig.toolbar.logo = None
     fig.toolbar.active_scroll = None  # the wheel scrolls the page, until a reader chooses otherwise
     fig.toolbar.active_drag = None  # and so does a finger
     fig.toolbar_location = "above"
     fig.title.text_font_size = "14px"
-    fig.xaxis.axis_label, fig.yaxis.axis_label = x_label, y_label
+    fig.xaxis.axis_label = x_label
+    fig.yaxis.axis_label = y_label
     fig.axis.axis_label_text_font_style = "normal"
     return fig
 
@@ -57,9 +65,16 @@ def legend_above(fig: figure, visible: bool = True) -> None:
     """Move the legend above the figure."""
     legend = fig.legend[0]
     legend.update(
-        visible=visible, orientation="horizontal", label_text_font_size="12px", padding=0, margin=2,
-        border_line_color=None, spacing=12, background_fill_alpha=0, ncols=3,
-    )  # fmt: skip
+        visible=visible,
+        orientation="horizontal",
+        label_text_font_size="12px",
+        padding=0,
+        margin=2,
+        border_line_color=None,
+        spacing=12,
+        background_fill_alpha=0,
+        ncols=3,
+    )
     fig.add_layout(legend, "above")
 
 
@@ -84,20 +99,21 @@ def span(values: NDArray[np.floating], least: float, margin: float = 0.12) -> tu
 
 
 def arms_source(
-    arms: Sequence[Arm], suites: Sequence[Suite], **values: NDArray[np.floating] | float
+    arms: Sequence[Arm], suites: Sequence[Suite], **values: NDArray[np.floating]
 ) -> models.ColumnDataSource:
     """The columns that figures of arms share: name, model, layer, place on the map (the readouts of
-    a layer side by side), and given values: the ``value``, its ``error``, what is compared.
+    a layer above each other), given values, and what is shown of them, at first zeros: ``value``,
+    ``error``, and what the value is compared ``against``.
     """
     of_model = {suite.model: suite for suite in suites}
     frame = pandas.DataFrame([vars(arm) for arm in arms])
-    frame["left"] = [of_model[arm.model].revisions.index(arm.revision) - 0.5 for arm in arms]
-    frame["bottom"] = [of_model[arm.model].layers.index(arm.layer) - 0.5 for arm in arms]
-    of_layer = frame.groupby(["model", "left", "layer"])
-    height = 1 / of_layer["bottom"].transform("size")
-    frame["bottom"] += of_layer.cumcount() * height
-    frame = frame.assign(right=frame["left"] + 1, top=frame["bottom"] + height, **values)
-    shown = frame[["layer", "left", "right", "bottom", "top", *values]]
+    frame["x"] = [of_model[arm.model].revisions.index(arm.revision) for arm in arms]
+    frame["y"] = [of_model[arm.model].layers.index(arm.layer) for arm in arms]
+    of_layer = frame.groupby(["model", "x", "y"])
+    frame["height"] = 1 / of_layer["layer"].transform("size")
+    frame["y"] += (of_layer.cumcount() + 0.5) * frame["height"] - 0.5
+    frame = frame.assign(**values, value=0.0, error=0.0, against=0.0)
+    shown = frame.drop(columns=["model", "revision", "readout"])
     numbers = {name: column.to_numpy(np.float32) for name, column in shown.items()}
     texts = {"name": list(map(str, arms)), "model": frame["model"].tolist()}
     return models.ColumnDataSource(texts | numbers, name="arms")
@@ -126,48 +142,63 @@ def labels(names: Sequence[str], most: int) -> list[tuple[int, str]]:
     return list(enumerate(names))[:: -(-len(names) // most)]
 
 
-def heat_map(
-    source: models.ColumnDataSource,
-    suite: Suite,
-    marks: Mapping[str, Arm],
-) -> figure:
-    """Layers by checkpoints of one model, with the best and the default arm; `show_model` changes
-    it.
+def heat_map(source: models.ColumnDataSource, marks: Mapping[str, Arm]) -> figure:
+    """Layers by checkpoints of one model, at first of none, with the best and the default arm;
+    `show_model` and the script of the page change it.
     """
-    fig = blank("training step", "layer", 330, TOOLS, x_range=(0, 1), y_range=(0, 1), name="map")
-    of_model = models.GroupFilter(column_name="model", group=suite.model, name="one")
+    fig = blank(
+        "training step",
+        "layer",
+        330,
+        TOOLS,
+        x_range=(0, 1),
+        y_range=(0, 1),
+        name="map",
+    )
+    of_model = models.GroupFilter(column_name="model", group="", name="one")
     mapper = models.LinearColorMapper(palette=Cividis256, nan_color=NO_VALUE, name="colours")
     shade = {"field": "value", "transform": mapper}
-    cells = fig.quad(
-        "left", "right", "bottom", "top", source=source, view=models.CDSView(filter=of_model),
-        fill_color=shade, line_color=shade, nonselection_fill_alpha=0.3, nonselection_line_alpha=0,
-    )  # fmt: skip
+    cells = fig.rect(
+        "x",
+        "y",
+        width=1,
+        height="height",
+        source=source,
+        view=models.CDSView(filter=of_model),
+        fill_color=shade,
+        line_color=shade,
+        nonselection_fill_alpha=0.3,
+        nonselection_line_alpha=0,
+    )
     bar = models.ColorBar(color_mapper=mapper, width=10, padding=4, background_fill_color=None)
     bar.update(ticker=models.BasicTicker(desired_num_ticks=4), title_text_font_style="normal")
     fig.add_layout(bar, "right")
     fig.grid.visible = False
+    for axis in fig.axis:
+        axis.ticker = models.FixedTicker()  # its labels are those of a model
     named = {name: [str(arm)] for name, arm in marks.items()}
-    at = models.ColumnDataSource(marked(source, named), name="marks")
-    rim = {"fill_color": "white", "line_color": "#1c2128"}  # seen on dark and on light colours
-    rim |= {"marker": "marker", "size": "size"}
-    fig.scatter("x", "y", source=at, view=models.CDSView(filter=of_model), **rim)
+    fig.scatter(
+        "x",
+        "y",
+        marker="marker",
+        size="size",
+        source=models.ColumnDataSource(marked(source, named), name="marks"),
+        view=models.CDSView(filter=of_model),
+        fill_color="white",  # seen on dark and on light colours
+        line_color="#1c2128",
+    )
     fig.add_tools(models.HoverTool(renderers=[cells], tooltips=list(TIPS)))
-    show_model(fig, suite)
-    low, high = span(source.data["value"], 0.0, margin=0.0)
-    mapper.update(low=low, high=high)
     return fig
 
 
 def marked(
     source: models.ColumnDataSource, arms: Mapping[str, Iterable[str]]
-) -> dict[str, list[Any]]:
+) -> dict[Hashable, Any]:
     """The columns of the marks of a map, from the names of arms by their kind of `MARKS`."""
     rows = [(name, *MARKS[kind]) for kind, names in arms.items() for name in names]
     marks = pandas.DataFrame(rows, columns=["name", "marker", "size"])
     marks = marks.merge(pandas.DataFrame(source.data), on="name")
-    marks["x"] = (marks["left"] + marks["right"]) / 2
-    marks["y"] = (marks["bottom"] + marks["top"]) / 2
-    return {name: marks[name].tolist() for name in ("x", "y", "model", "marker", "size")}
+    return marks[["x", "y", "model", "marker", "size"]].to_dict("list")
 
 
 def show_model(fig: figure, suite: Suite) -> None:
@@ -191,19 +222,23 @@ def show_range(fig: figure, x: Sequence[float], y: Sequence[float]) -> None:
         side.update(start=start, end=end, reset_start=start, reset_end=end)
 
 
-def comparison(
-    source: models.ColumnDataSource, suites: Sequence[Suite], label: str, against: str
-) -> figure:
-    """One quantity of the arms against another."""
-    fig = blank(against, label, 340, TOOLS, name="comparison")
-    drawn = []
-    style = {"source": source, "size": 7, "alpha": 0.7, "nonselection_alpha": 0.08}
-    for suite, colour, marker in zip(suites, cycle(COLOURS), cycle(MARKERS)):
-        of_model = models.CDSView(filter=models.GroupFilter(column_name="model", group=suite.model))
-        look = {"color": colour, "marker": marker, "legend_label": suite.model}
-        drawn.append(fig.scatter("against", "value", view=of_model, **style, **look))
+def comparison(source: models.ColumnDataSource, suites: Sequence[Suite]) -> figure:
+    """One quantity of the arms against another, whose names the script of the page shows."""
+    fig = blank("", "", 340, TOOLS, name="comparison")
+    names = [suite.model for suite in suites]
+    dots = fig.scatter(
+        "against",
+        "value",
+        source=source,
+        color=factor_cmap("model", [*islice(cycle(COLOURS), len(names))], names),
+        marker=factor_mark("model", [*islice(cycle(MARKERS), len(names))], names),
+        legend_field="model",
+        size=7,
+        alpha=0.7,
+        nonselection_alpha=0.08,
+    )
     tips = [*TIPS, ("against", "@against{0.[0000]a}")]
-    fig.add_tools(models.HoverTool(renderers=drawn, tooltips=tips))
+    fig.add_tools(models.HoverTool(renderers=[dots], tooltips=tips))
     legend_above(fig, len(suites) > 1)
     return fig
 
@@ -213,13 +248,32 @@ def comparison(
 
 def curves(x_label: str, y_label: str, height: int, **options: Any) -> figure:
     """A figure of named curves, with points that have errors; `curve_columns` has its data."""
-    fig = blank(x_label, y_label, height, x_range=(0, 1), y_range=(0, 1), **options)
+    fig = blank(
+        x_label,
+        y_label,
+        height,
+        x_range=(0, 1),
+        y_range=(0, 1),
+        **options,
+    )
     joined = models.ColumnDataSource(name="curves")
     points = models.ColumnDataSource(name="points")
     style = {"line_color": "colour", "line_width": 2}
-    fig.multi_line("xs", "ys", source=joined, legend_field="label", **style)
+    fig.multi_line(
+        "xs",
+        "ys",
+        source=joined,
+        legend_field="label",
+        **style,
+    )
     fig.segment("x", "low", "x", "high", source=points, line_color="colour")
-    dots = fig.scatter("x", "y", source=points, size="size", color="colour")
+    dots = fig.scatter(
+        "x",
+        "y",
+        source=points,
+        size="size",
+        color="colour",
+    )
     tips = [("", "@label"), ("at", "@at"), ("value", "@y{0.[0000]a} ± @error{0.[0000]}")]
     fig.add_tools(models.HoverTool(renderers=[dots], tooltips=tips))
     legend_above(fig)
@@ -231,14 +285,13 @@ def draw_curves(fig: figure, points: pandas.DataFrame, least: float = 0.0) -> No
     """Let `curves` show these points (label, x, y, and perhaps ``error`` and ``at``) in the colours
     of their labels, on an axis that spans at least this much, and some errors.
     """
-    points = points.dropna(subset=["y"])
-    for name, default in (("error", np.nan), ("at", points["x"])):
-        if name not in points:
-            points = points.assign(**{name: default})
+    columns = ["label", "x", "y", "at", "error"]
+    points = points.reindex(columns=columns).dropna(subset=["y"])
     of_label = points.groupby("label", sort=False)
     colours = dict(zip(of_label.groups, cycle(COLOURS)))
     points = points.assign(
         size=5,
+        at=points["at"].fillna(points["x"]),
         colour=points["label"].map(colours),
         low=points["y"] - points["error"],
         high=points["y"] + points["error"],
@@ -281,19 +334,40 @@ def search_path(decisions: pandas.DataFrame, unit: str, default: float | None) -
     The frame has a row for each decision: number, stage, arm, spent, expected and best.
     """
     fig = blank(f"cost spent, {unit}", "mean score", 300, name="search")
-    dots = []
-    for stage, of_stage in decisions.groupby("stage", sort=False):
-        style = {"color": STAGES[stage], "size": 6, "alpha": 0.6, "legend_label": stage}
-        source = models.ColumnDataSource(of_stage.to_dict("list"))
-        dots.append(fig.scatter("spent", "expected", source=source, name=stage, **style))
-    style = {"mode": "after", "color": COLOURS[1], "line_width": 2.2}
-    fig.step(decisions["spent"], decisions["best"], legend_label="best so far", **style)
+    source = models.ColumnDataSource(decisions.to_dict("list"))
+    dots = fig.scatter(
+        "spent",
+        "expected",
+        source=source,
+        color=factor_cmap("stage", [*STAGES.values()], [*STAGES]),
+        legend_field="stage",
+        size=6,
+        alpha=0.6,
+    )
+    fig.step(
+        "spent",
+        "best",
+        source=source,
+        mode="after",
+        legend_label="best so far",
+        color=COLOURS[1],
+        line_width=2.2,
+    )
     if default is not None:
-        style = {"line_dash": "dashed", "color": COLOURS[-1], "line_width": 1.4}
-        ends = [0, decisions["spent"].max()]
-        fig.line(ends, [default] * 2, legend_label="last layer", **style)
-    tips = [("decision", "@number, $name"), ("candidate", "@arm")]
-    tips += [("expected", "@expected{0.0000}"), ("best so far", "@best{0.0000}")]
-    fig.add_tools(models.HoverTool(renderers=dots, tooltips=tips))
+        fig.line(
+            [0, decisions["spent"].max()],
+            [default, default],
+            legend_label="last layer",
+            line_dash="dashed",
+            color=COLOURS[-1],
+            line_width=1.4,
+        )
+    tips = [
+        ("decision", "@number, @stage"),
+        ("candidate", "@arm"),
+        ("expected", "@expected{0.0000}"),
+        ("best so far", "@best{0.0000}"),
+    ]
+    fig.add_tools(models.HoverTool(renderers=[dots], tooltips=tips))
     legend_above(fig)
     return fig

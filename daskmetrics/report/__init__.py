@@ -5,7 +5,8 @@
 `_background`  `BackgroundRun`: a run that goes on in a thread
 `_leaderboard` `Leaderboard`: candidates by their mean score, as table, frame and figure
 `_sections`    an answer, its run, one candidate, and runs side by side as tables and texts
-`_format`      numbers, candidates and labelled rows as text; templates; cards for notebooks
+`_format`      numbers, candidates and labelled rows as text
+`templates`    texts and tables by the templates in `tables/`; cards for notebooks
 `log`          the journal line by line, and the history of one work unit
 `_export`      all numbers in one file
 `_quantities`  what figures show of a candidate

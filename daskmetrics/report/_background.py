@@ -12,8 +12,8 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder
 from daskmetrics.execution.display import Display, NotebookCell
 from daskmetrics.execution.stopping import stop_thread
-from daskmetrics.report._format import Card
 from daskmetrics.report._run import Run
+from daskmetrics.report.templates import Card
 
 POLL = 0.2  # seconds between two attempts to stop
 

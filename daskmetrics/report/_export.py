@@ -118,5 +118,5 @@ def _dataset(run: Run) -> xarray.Dataset:
         if not isinstance(value, str | int | float):
             merged.attrs[key] = json.dumps(value)
     for name in {"model", "checkpoint", "readout"} & merged.coords.keys():
-        merged[name] = merged[name].astype(str)
+        merged[name] = merged[name].astype(object).astype(str)
     return merged

@@ -1,59 +1,19 @@
-"""Numbers, candidates, labelled lines and templates as terminal, page and notebook show them."""
+"""Numbers, candidates and labelled lines as terminal, page and notebook show them."""
 
 from __future__ import annotations
 
 import math
-import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from importlib.util import find_spec
-from shlex import quote
 from typing import TYPE_CHECKING
 
-from daskmetrics.answer import Answer
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import Difference
-from daskmetrics.core.table import Table, printable
-from daskmetrics.core.text import duration, equal_names, listed, plural
+from daskmetrics.core.table import printable
 
 if TYPE_CHECKING:
-    from jinja2 import Template
-
-
-@cache
-def template(name: str) -> Template:
-    """A template of this folder; undefined names are errors, and texts in HTML are escaped."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
-
-    environment = Environment(
-        loader=PackageLoader("daskmetrics.report", ""),
-        autoescape=select_autoescape(disabled_extensions=("txt",), default=True),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    filters = [apart, candidate, duration, equal_names, listed, number, percent, plural]
-    filters += [printable, quote]
-    environment.filters |= {function.__name__: function for function in filters}
-    return environment.get_template(name)
-
-
-def rows_of(name: str, **values: object) -> list[tuple[str, str]]:
-    """The rows of a template, each a label and a text: ``label: text``, which goes on in lines that
-    begin with a blank; a row without both separates blocks.
-    """
-    text = template(name).render(values).strip()
-    lines = re.sub(r"\n +", " ", text).split("\n")
-    return [(label, text) for label, _, text in (line.partition(": ") for line in lines)]
-
-
-def answer_rows(answer: Answer) -> dict[str, str]:
-    """The answer by label, in at most twelve rows: what to use, its gain, how sure that is, its
-    cost, and what to do next.
-    """
-    return dict(rows_of("answer.txt", answer=answer))
+    pass
 
 
 NO_PICTURES = (
@@ -111,11 +71,6 @@ def number(value: float | None, stderr: float | None = None, sign: bool = False)
     return text
 
 
-UNPAIRED = (
-    "* not paired: outcomes of items are missing, so the error is that of two independent scores"
-)
-
-
 def apart(difference: Difference, mark: str = " (unpaired)") -> str:
     """A difference with its standard error, and a mark if the error is not paired.
 
@@ -126,33 +81,6 @@ def apart(difference: Difference, mark: str = " (unpaired)") -> str:
     if not difference.paired:
         text += mark
     return text
-
-
-def table(
-    header: Sequence[str], rows: Iterable[Sequence[object]], title: str = "", *notes: str
-) -> Table:
-    """A table of values: a score is a pair with its error, a text stays, None is empty; a note says
-    which differences are not paired.
-    """
-    shown = []
-    differences = []
-    for row in rows:
-        texts = []
-        for value in row:
-            match value:
-                case Difference():
-                    differences.append(value)
-                    texts.append(apart(value, " *"))
-                case (float() | int() | None as score, float() | int() | None as stderr):
-                    texts.append(number(score, stderr))
-                case int():
-                    texts.append(f"{value:,}")
-                case _:
-                    texts.append("" if value is None else str(value))
-        shown.append(texts)
-    if not all(difference.paired for difference in differences):
-        notes += (UNPAIRED,)
-    return Table(header, shown, title, notes)
 
 
 def percent(share: float) -> str:
@@ -185,16 +113,3 @@ def need_matplotlib() -> None:
         raise ConfigError(
             "Plots need matplotlib, which is not installed: pip install 'daskmetrics[plot]'."
         )
-
-
-class Card:
-    """What a notebook shows as a small table, in the colours of its theme: a title, and texts by
-    label.
-    """
-
-    def _card(self) -> tuple[str, Mapping[str, str]]:
-        raise NotImplementedError
-
-    def _repr_html_(self) -> str:
-        title, rows = self._card()
-        return template("card.html").render(title=title, rows=rows)

@@ -13,7 +13,8 @@ from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm, Checkpoint
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import listed
-from daskmetrics.report._format import need_matplotlib, number, template
+from daskmetrics.report._format import need_matplotlib, number
+from daskmetrics.report.templates import table_of
 
 if TYPE_CHECKING:
     import pandas
@@ -143,33 +144,22 @@ class Leaderboard:
         """The best arms as a table of text: for a single checkpoint layers and readouts, else whole
         names of arms.
         """
+        title = "Leaderboard"
+        if self._checkpoint:
+            title = f"Layers of {self._checkpoint}"
         tasks = list(self.weights)[:TEXT_TASKS]
         if len(self.weights) == 1:
             tasks = []
-        is_single = self._checkpoint is not None
-        # a best one without others within its error is no tie
-        mark = "tied" if sum(bool(row.tied) for row in self.arms) > 1 else "best"
-        rows = []
-        for row in self.arms[:TEXT_ROWS]:
-            named = [str(row.arm.layer) if is_single else str(row.arm)]
-            if is_single and self._several_readouts:
-                named.append(row.arm.readout or "default")
-            mean = number(row.mean, row.stderr) if row.mean is not None else ""
-            scores = [number(row.scores[task][0]) if task in row.scores else "" for task in tasks]
-            rows.append((*named, mean, mark if row.tied else "", *scores))
-        header = ["candidate"]
-        title = "Leaderboard"
-        if is_single:
-            header = ["layer", "readout"][: 1 + self._several_readouts]
-            title = f"Layers of {self._checkpoint}"
-        hidden = {"candidate": len(self.arms) - TEXT_ROWS}
-        if tasks:
-            hidden["task"] = len(self.weights) - len(tasks)
-        notes = template("leaderboard.txt").render(
-            board=self, best=self.arms[0].arm if self.arms else None, most=TEXT_TASKS, hidden=hidden
+        return table_of(
+            "leaderboard",
+            title,
+            board=self,
+            tasks=tasks,
+            most=TEXT_ROWS,
+            most_tasks=TEXT_TASKS,
+            is_single=self._checkpoint is not None,
+            has_readouts=self._several_readouts,
         )
-        header += ["score", "best", *tasks]
-        return Table(header, rows, title, notes.strip().splitlines())
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw mean scores with standard errors along the layers: a line for each of the best

@@ -15,8 +15,9 @@ from daskmetrics.answer.status import status_of
 from daskmetrics.answer.trade_offs import ArmCost, TradeOffs, sizes_of, trade_offs_of
 from daskmetrics.core.events import scored as scored_units
 from daskmetrics.core.names import Arm
-from daskmetrics.report._format import Card, answer_rows, need_matplotlib, rows_of, template
+from daskmetrics.report._format import need_matplotlib
 from daskmetrics.report._leaderboard import Leaderboard
+from daskmetrics.report.templates import Card, answer_rows, rows_of, template
 
 if TYPE_CHECKING:
     import pandas
@@ -353,7 +354,7 @@ def status_rows(run: Run, problems: bool = False) -> list[tuple[str, str]]:
     """
     status = status_of(run)
     return rows_of(
-        "status.txt",
+        "status",
         run=run,
         status=status,
         failed=sum(record.kind == "score" for record in run.failed),

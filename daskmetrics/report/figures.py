@@ -260,7 +260,13 @@ def heat_map(ax: Axes, field: Field, suite: Suite, marks: Marks) -> None:
     ax.spines[:].set_visible(False)
     drawn = ax.imshow(values, cmap="cividis", origin="lower", aspect="auto")
     units = field.units or field.name
-    ax.figure.colorbar(drawn, ax=ax, label=units, ticks=MaxNLocator(4), pad=0.02)
+    ax.figure.colorbar(
+        drawn,
+        ax=ax,
+        label=units,
+        ticks=MaxNLocator(4),
+        pad=0.02,
+    )
     ax.set_yticks(*zip(*labels(list(map(str, suite.layers)), MOST_LAYERS), strict=True))
     ax.set_xticks(*zip(*labels(list(map(step_label, suite.revisions)), MOST_STEPS), strict=True))
     title = f"{field.name}, {suite.model}"
@@ -313,7 +319,15 @@ def layer_lines(ax: Axes, points: pandas.DataFrame) -> None:
             name = f"{name} (no layer {', '.join(map(str, missing))})"
         line = line.dropna(subset="value").sort_values("layer")
         at = line[["layer", "value", "error"]].to_numpy(float).T
-        ax.errorbar(*at, label=name, color=shade, marker="o", ms=3, lw=1.5, elinewidth=1)
+        ax.errorbar(
+            *at,
+            label=name,
+            color=shade,
+            marker="o",
+            ms=3,
+            lw=1.5,
+            elinewidth=1,
+        )
     value = points["value"]
     error = points["error"]
     ends = pandas.concat([value, value - error, value + error])
@@ -331,10 +345,29 @@ def search_path(ax: Axes, run: RecordedRun) -> None:
     path = path_of(run, known_posterior(run))
     for stage, of_stage in path.groupby("stage", sort=False):
         at = of_stage["spent"], of_stage["expected"]
-        ax.scatter(*at, s=16, color=STAGES[stage], alpha=0.6, lw=0, label=stage)
-    ax.step(path["spent"], path["best"], where="post", color=COLOURS[1], label="best so far")
+        ax.scatter(
+            *at,
+            s=16,
+            color=STAGES[stage],
+            alpha=0.6,
+            lw=0,
+            label=stage,
+        )
+    ax.step(
+        path["spent"],
+        path["best"],
+        where="post",
+        color=COLOURS[1],
+        label="best so far",
+    )
     if path.attrs["default"] is not None:
-        ax.axhline(path.attrs["default"], color="0.35", lw=1, ls="--", label="last layer")
+        ax.axhline(
+            path.attrs["default"],
+            color="0.35",
+            lw=1,
+            ls="--",
+            label="last layer",
+        )
     ax.set(xlabel=f"cost spent, {path.attrs['unit']}", ylabel="mean score")
     ax.set_xlim(left=0)
 
@@ -351,10 +384,24 @@ def trade_off(ax: Axes, trade_offs: TradeOffs, name: str) -> None:
     by_model = points.groupby("model", sort=False)
     for (model, of_model), colour, marker in zip(by_model, cycle(COLOURS), cycle(MARKERS)):
         at = of_model["cost"], of_model["score"]
-        ax.scatter(*at, marker=marker, color=colour, s=14, lw=0, label=model)
+        ax.scatter(
+            *at,
+            marker=marker,
+            color=colour,
+            s=14,
+            lw=0,
+            label=model,
+        )
     ordered = points.sort_values(["cost", "score"], ascending=[True, False])
     front = ordered[ordered["score"] > ordered["score"].cummax().shift(fill_value=-np.inf)]
-    ax.step(front["cost"], front["score"], where="post", color="0.45", lw=1.1, zorder=0)
+    ax.step(
+        front["cost"],
+        front["score"],
+        where="post",
+        color="0.45",
+        lw=1.1,
+        zorder=0,
+    )
     bars: Look = {"fmt": "none", "ecolor": "0.45", "lw": 0.9, "capsize": 2, "zorder": 0}
     ax.errorbar(front["cost"], front["score"], front["stderr"], **bars)
     lowest_cost = points["cost"][points["cost"] > 0].min()
@@ -447,7 +494,14 @@ def training_loss(losses: Mapping[str, Losses]) -> Figure:
     ax = figure.subplots()
     for (model, points), colour, marker in zip(losses.items(), cycle(COLOURS), cycle(MARKERS)):
         at = zip(*points, strict=True)
-        ax.plot(*at, marker=marker, color=colour, ms=4, lw=1.4, label=model)
+        ax.plot(
+            *at,
+            marker=marker,
+            color=colour,
+            ms=4,
+            lw=1.4,
+            label=model,
+        )
     steps = sorted({step for points in losses.values() for step, _ in points})
     ax.set_xscale("symlog", linthresh=1, linscale=0.4)
     ax.set_xticks(steps[:: -(-len(steps) // MOST_STEPS)])
@@ -476,7 +530,13 @@ def telemetry(samples: Sequence[TelemetrySample]) -> Figure:
     figure = blank(0.6 + 1.5 * len(used))
     axes = figure.subplots(len(used), 1, sharex=True, squeeze=False)[:, 0]
     for ax, (label, frame) in zip(axes, used.items(), strict=True):
-        frame.plot(ax=ax, color=COLOURS, lw=1.2, legend=False, ylabel=label)
+        frame.plot(
+            ax=ax,
+            color=COLOURS,
+            lw=1.2,
+            legend=False,
+            ylabel=label,
+        )
         ax.set_ylim(bottom=0)
     axes[-1].set_xlabel("minutes since the first sample")
     figure.legend(*axes[0].get_legend_handles_labels(), **ABOVE)

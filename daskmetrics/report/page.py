@@ -25,17 +25,17 @@ from daskmetrics.core.errors import room_for
 from daskmetrics.core.failures import failures_table
 from daskmetrics.core.files import atomic_write, private
 from daskmetrics.core.serialization import as_json
-from daskmetrics.report._format import NO_PICTURES, template
+from daskmetrics.report._format import NO_PICTURES
 from daskmetrics.report._quantities import (
     LINES,
     METRICS,
     SCORES,
     drawn_arms,
     fields,
-    suite_of,
 )
 from daskmetrics.report._run import Run, status_rows
 from daskmetrics.report._sections import folded_tables, tables
+from daskmetrics.report.templates import template
 
 if TYPE_CHECKING:
     from bokeh.plotting import figure
@@ -161,19 +161,17 @@ def figures(run: Run) -> Mapping[str, Any]:
     others.sort(key=lambda quantity: quantity.group != METRICS)
     drawn: list[figure] = []
     if quantities:
-        shown = quantities[0]
-        against = [*others, quantities[0]][0]
-        columns = {"value": shown.values, "error": shown.errors, "against": against.values}
+        columns = {}
         for quantity in quantities:
             columns[f"values of {quantity.name}"] = quantity.values
             if len(arms) <= MANY or quantity.group != METRICS:
                 columns[f"errors of {quantity.name}"] = quantity.errors
         source = drawing.arms_source(arms, suites, **columns)
         if any(len(suite.revisions) > 1 for suite in suites):
-            drawn.append(drawing.heat_map(source, suite_of(run), analysis.marks(run)))
+            drawn.append(drawing.heat_map(source, analysis.marks(run)))
         drawn.append(drawing.layer_lines())
         if others:
-            drawn.append(drawing.comparison(source, suites, shown.label, against.label))
+            drawn.append(drawing.comparison(source, suites))
         path = path_of(run, posterior)
         if len(path):
             drawn.append(drawing.search_path(path, path.attrs["unit"], path.attrs["default"]))

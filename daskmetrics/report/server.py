@@ -15,10 +15,9 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from jinja2 import TemplateError
 from tornado.httpserver import HTTPServer
@@ -31,11 +30,10 @@ from daskmetrics.answer.recorded import cell_of
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, unknown
 from daskmetrics.core.failures import failures_table
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.text import plural
 from daskmetrics.execution.journal import holder
 from daskmetrics.report import _sections as sections
-from daskmetrics.report._format import number, percent, template
 from daskmetrics.report._run import Run, status_rows
+from daskmetrics.report.templates import rows_of, template
 
 INTERVAL = 3  # seconds between two looks of an open page
 LATEST = 12  # decisions that the page of a run lists
@@ -58,27 +56,13 @@ POLICY = (
 )
 MOST_OPEN = 8  # runs that are kept in memory for pages of their own
 MOST_ROWS = 1024  # rows that are
-UNFINISHED = "unfinished"
+Row = dict[str, Any]
 Stamp = tuple[int, int]  # of a journal: its modification time in nanoseconds, and its size
 # what reading files may raise that are damaged, or that another program has written
 UNREADABLE = (
     *(DaskmetricsError, OSError, EOFError, TemplateError, YAMLError),
     *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError, StopIteration),
 )
-
-
-@dataclass(frozen=True)
-class RunRow:
-    """A run in the list of runs, as text; ``problem`` says why it cannot be read."""
-
-    name: str  # of its folder
-    changed: float  # seconds since 1970
-    state: str = "not readable"
-    progress: str = ""
-    arm: str = ""
-    score: str = ""
-    cost: str = ""
-    problem: str = ""
 
 
 class RunCollection:
@@ -106,16 +90,19 @@ class RunCollection:
             )
         self.folder = folder
 
-    def rows(self) -> list[RunRow]:
-        """A row for each run, the latest changed first."""
+    def rows(self) -> list[Row]:
+        """A row for each run, the latest changed first: ``name``, ``changed`` (seconds since 1970),
+        and what the template `run` says or, where it cannot be read, the ``problem``.
+        """
         rows = []
         for folder in self._folders().values():
-            row = _row(folder, _stamp(folder))
+            stamp = _stamp(folder)
+            row = {"name": folder.path.name, "changed": stamp[0] / 1e9, **_row(folder, stamp)}
             # whether a process drives it now, which its journal does not say
-            if row.state == UNFINISHED and holder(folder.lock):
-                row = replace(row, state="running")
+            if row["state"] == "unfinished" and holder(folder.lock):
+                row["state"] = "running"
             rows.append(row)
-        return sorted(rows, key=lambda row: -row.changed)
+        return sorted(rows, key=lambda row: row["changed"], reverse=True)
 
     def run(self, name: str) -> Run:
         """A run by the name of its folder, as its files are now.
@@ -174,33 +161,13 @@ def _opened(path: Path, stamp: Stamp) -> Run:
 
 
 @lru_cache(MOST_ROWS)
-def _row(folder: RunFolder, stamp: Stamp) -> RunRow:
-    """The row of a run; whatever a damaged or foreign folder holds, one row says what is wrong with
-    it.
-    """
-    unread = RunRow(folder.path.name, changed=stamp[0] / 1e9)
+def _row(folder: RunFolder, stamp: Stamp) -> Row:
+    """What the list says of a run, whatever a damaged or foreign folder holds."""
     try:
         run = Run(folder.path)
-        measured = run.counts["measure", "ok"]
-        planned = run.start.checkpoints
-        progress = f"{measured:,} of {plural(planned, 'checkpoint')}"
-        if run.tasks:
-            progress = f"{run.counts['score', 'ok']:,} of {plural(run.cells_planned, 'score')}"
-        arm = score = cost = ""
-        if result := run.result:
-            arm = str(result.best_arm)
-            if not result.confirmed:
-                arm += " (expected)"
-            if mean := result.best["mean"]:
-                score = number(mean["score"], mean["stderr"])
-            cost = f"{percent(result.spent / result.exhaustive)} of scoring everything"
-        elif leader := analysis.leader(run):
-            arm = f"{leader[0]} (so far)"
-            score = number(*leader[1])
-        state = "finished" if run.finished else UNFINISHED
-        return replace(unread, state=state, progress=progress, arm=arm, score=score, cost=cost)
+        return dict(rows_of("run", run=run, leader=analysis.leader(run)))
     except UNREADABLE as error:
-        return replace(unread, problem=reason(error))
+        return {"state": "not readable", "problem": reason(error)}
 
 
 def reason(error: Exception) -> str:

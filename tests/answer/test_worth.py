@@ -12,7 +12,7 @@ from daskmetrics.answer.worth import fresh_items, worths_of
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import Difference, pack, unpack
 from daskmetrics.core.results import Scored
-from daskmetrics.report._sections import fresh_table
+from daskmetrics.report.templates import table_of
 
 TASKS = {"order": 1.0, "topics": 2.0}
 N = 200  # items of a task
@@ -157,8 +157,9 @@ def test_every_finalist_has_both_scores_and_its_distance_from_the_choice():
     assert chosen.fresh == pytest.approx((0.5, math.sqrt(3) * SPREAD / 3))
     error = pytest.approx(math.sqrt(2 * 3) * SPREAD / 3)
     assert other.lead == Difference(pytest.approx(0.1), error, paired=False)
-    assert [row[0] for row in fresh_table(fresh).rows] == [str(CHOSEN), str(OTHERS[0])]
+    table = table_of("fresh", fresh=fresh)
+    assert [row[0] for row in table.rows] == [str(CHOSEN), str(OTHERS[0])]
     assert fresh.unscored == (OTHERS[1],)
-    assert any(str(OTHERS[1]) in note for note in fresh_table(fresh).notes)
+    assert any(str(OTHERS[1]) in note for note in table.notes)
     run.fresh[CHOSEN] = {}
     assert fresh_items(run) is None

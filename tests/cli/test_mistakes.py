@@ -23,7 +23,7 @@ MISTAKES = [
     ("status --follow runs/none", "No run in 'runs/none'"),
     ("statsu", "Did you mean 'status'?"),
     ("list tasks stdlib:ordr --json", "Did you mean 'stdlib:order'?"),
-    ("plan --json --submit 1", "omit one of them"),
+    ("plan --json --submit 1", "omit --json"),
     ("cluster script local", "is of kind 'local', which has no jobs"),
     ("cluster script l40", "Unknown cluster profile 'l40'. Did you mean 'l40s'?"),
     ("cluster init -o config.yaml", "already exists"),

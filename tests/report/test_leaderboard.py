@@ -75,7 +75,7 @@ def test_ties_beyond_those_of_which_all_pairs_are_tested_and_given_ones():
 
 
 def test_the_table_names_layers_of_one_checkpoint_and_arms_of_several_and_counts_what_it_leaves_out():
-    assert board_of(0.1, 0.9).table().rows[0] == ("1", "0.900 ± 0.010", "best")
+    assert board_of(0.1, 0.9).table().rows[0] == ["1", "0.900 ± 0.010", "best"]
     assert [row[-1] for row in board_of(0.9, 0.1, 0.9).table().rows] == ["tied", "tied", ""]
     many = {}
     for revision in ("s1", "s2"):

@@ -10,20 +10,9 @@ from daskmetrics.answer import analysis
 from daskmetrics.answer.comparison import known_scores
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm
-from daskmetrics.core.outcomes import Difference
 from daskmetrics.execution import Journal
 from daskmetrics.report import Run, export, frame
 from tests.report.conftest import SUITES, TASKS, Story, make_run, scores_of
-
-
-def test_the_best_arm_and_the_default_are_compared_on_their_common_tasks(finished):
-    best, answer = finished.best(), finished.answer
-    assert best.arm in {Arm(**top["arm"]) for top in finished.result.top}
-    assert (best.score, best.stderr) == (answer.best.score, answer.best.stderr)
-    gain = pytest.approx(best.score - answer.default.score)
-    error = pytest.approx(2**0.5 * 0.01 / 3**0.5)
-    assert answer.difference == Difference(gain, error, paired=False)
-    assert 0 < answer.cost.share < 1 and 0 <= answer.probability <= 1
 
 
 @pytest.mark.parametrize(

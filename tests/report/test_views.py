@@ -23,10 +23,11 @@ from daskmetrics.report import (
     status_text,
     within_table,
 )
-from daskmetrics.report._format import answer_rows, apart, candidate
+from daskmetrics.report._format import apart, candidate
 from daskmetrics.report._sections import MOST_ROWS, answers, tables, tasks_table
 from daskmetrics.report.page import page
 from daskmetrics.report.server import RunCollection
+from daskmetrics.report.templates import answer_rows
 from tests.report.conftest import SMALL, SUITES, TASKS, Story, invoke, make_run, mean_scores
 
 #: words that a newcomer does not know
@@ -89,7 +90,7 @@ def test_every_view_names_the_same_candidate(run):
     (columns,) = (row for row in answers({"run": run, "other": run}).rows if row[0] == "best")
     assert all(text.startswith(candidate(arm)) for text in columns[1:])
     (row,) = RunCollection(folder.parent).rows()
-    assert row.arm.startswith(str(arm))
+    assert row["arm"].startswith(str(arm))
     if run.answer.confirmed and run.answer.reward == "mean":
         assert run.leaderboard().arms[0].arm == arm
         assert mean_scores(run)[arm] == max(mean_scores(run).values())

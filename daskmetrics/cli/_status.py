@@ -1,0 +1,211 @@
+"""How far a run or a map is, once or until its driver ends; what only `status` imports."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from typing import TypeAlias
+
+from rich.console import Console
+from rich.markup import escape
+
+from daskmetrics import report
+from daskmetrics.answer import status_of
+from daskmetrics.answer.status import MapStatus, idle_now
+from daskmetrics.cli._common import INTERRUPTED, Output, Shown, note
+from daskmetrics.cluster.slurm import driver_job
+from daskmetrics.cluster.slurm.commands import QueuedJob, SlurmError, job_state, queue_text
+from daskmetrics.cluster.slurm.driver_job import Submitted
+from daskmetrics.cluster.slurm.script import job_name
+from daskmetrics.core.errors import ConfigError, DaskmetricsError
+from daskmetrics.core.files import RunFolder
+from daskmetrics.core.telemetry import read_samples
+from daskmetrics.core.text import duration
+from daskmetrics.execution.journal import holder
+from daskmetrics.execution.map.folder import is_map
+from daskmetrics.planning.progress import compared
+from daskmetrics.report.templates import text_of
+
+INTERVAL = 5.0  # seconds between two updates, of Slurm too
+LINE_INTERVAL = 30.0  # seconds between lines where there is no terminal
+TAIL = 30  # lines of the log of a driver that failed
+
+Workers: TypeAlias = Mapping[str, float]  # their numbers
+
+
+def status(run: Path) -> Output:
+    """How far a run or a map is, and what drives it."""
+    folder = RunFolder(run)
+    workers = _workers(folder)
+    if not folder.journal.exists() and (job := _driver_job(run)):
+        # the job has not started the run
+        return Output(lambda: {"folder": run, "finished": False, "job": job}, [job])
+    if is_map(run):
+        progress = MapStatus.of(folder)
+        idle = idle_now(folder)
+        document = {
+            "folder": run,
+            "finished": progress.finished,
+            "items": progress.items,
+            "counts": progress.counts,
+            "idle_gpus": idle,
+            "workers": workers,
+        }
+        idle_lines = (f"Worker {worker}: {reason}." for worker, reason in idle.items())
+        driver = _driver_lines(folder, workers, progress.finished)
+        return Output(lambda: document, chain([progress.text], driver, idle_lines))
+    loaded = report.Run(run)
+    job = None
+    if not loaded.finished:
+        job = _driver_job(run)
+    return Output(
+        lambda: {**vars(status_of(loaded)), "job": job, "workers": workers},
+        _run_lines(loaded, job, workers),
+    )
+
+
+def _run_lines(run: report.Run, job: str | None, workers: Workers | None) -> Shown:
+    """The progress of an experiment, what drives it, and what was predicted of it."""
+    if job:
+        yield job
+    yield report.status_text(run)
+    yield from _driver_lines(run.folder, workers, run.finished)
+    if planned := compared(run):
+        yield report.fact("plan", planned)
+    if run.driver and run.config["cluster"]["kind"] == "slurm":
+        yield f"jobs        {queue_text(job_name(run.start.name))}"
+
+
+def _driver_lines(folder: RunFolder, workers: Workers | None, is_finished: bool) -> Shown:
+    """That the driver of an unfinished run has died, and what the workers of one do."""
+    if not is_finished and (dead := holder(folder.lock, dead=True)):
+        yield report.fact("driver", f"{dead} has died; run the same command again to resume")
+    if workers:
+        age = duration(time.time() - workers["at"])
+        text = f"{workers['known']:,} known: {workers['busy']:,} busy, {age} ago"
+        yield report.fact("workers", text)
+
+
+def _workers(folder: RunFolder) -> Workers | None:
+    """How many workers the driver of a run has, how many of them compute, and when that was."""
+    samples = read_samples(folder.telemetry)
+    if not samples or holder(folder.lock) is None:
+        return None
+    doing = samples[-1].doing.values()
+    return {"known": len(doing), "busy": sum(map(bool, doing)), "at": samples[-1].at}
+
+
+def _driver_job(run: Path) -> str | None:
+    """The state of the job that drives the run, if the run was submitted as a job."""
+    job = driver_job.submitted(RunFolder(run).driver)
+    if job is None:
+        return None
+    try:
+        return driver_job.describe(job, _job_state(job))
+    except ConfigError as error:
+        return f"Job {job.job} was submitted to drive the run. Its state is unknown: {error}"
+
+
+def follow(run: Path) -> Shown:
+    """Show the progress of a run until no process drives it; then its summary.
+
+    The process ends with exit code 1 if the driver ended before the run was finished.
+    """
+    job = driver_job.submitted(RunFolder(run).driver)
+    if job is None:
+        RunFolder(run).must_exist()
+    try:
+        _show_progress(run, job)
+    except KeyboardInterrupt:
+        note(f"The run continues. Follow it again with: daskmetrics status --follow {run}")
+        sys.exit(INTERRUPTED)
+    state = _job_state(job)
+    loaded = _load(run)
+    job_failed = state is not None and state.state not in ("COMPLETED", "UNKNOWN")
+    if loaded is None or job_failed or not loaded.finished:
+        _report_failure(job, state)
+        sys.exit(1)
+    if isinstance(loaded, MapStatus):
+        yield loaded.text
+    else:
+        yield report.best_text(loaded, in_short=True)
+
+
+def _show_progress(run: Path, job: Submitted | None) -> None:
+    """Show the state of the job and the progress, at intervals, until no process drives the run."""
+    console = Console(stderr=True)
+    journal = RunFolder(run).journal
+    description = shown_progress = progress = ""
+    shown_at = 0.0
+    size, reading = -1, 0.0
+    with console.status("Reading the run ...") as spinner:  # shows nothing without a terminal
+        while True:
+            state = _job_state(job)
+            if job and (new_description := driver_job.describe(job, state)) != description:
+                description = new_description
+                console.print(description, highlight=False, markup=False, soft_wrap=True)
+            new_size = journal.stat().st_size if journal.exists() else 0
+            if new_size != size:
+                size = new_size
+                started = time.monotonic()
+                progress = _progress(run)
+                reading = time.monotonic() - started
+            spinner.update(escape(f"{description}  {progress}"))
+            is_new = not console.is_terminal and progress != shown_progress
+            if is_new and time.monotonic() - shown_at > LINE_INTERVAL:
+                shown_progress = progress
+                shown_at = time.monotonic()
+                console.print(escape(progress), highlight=False, soft_wrap=True)
+            if job:
+                has_ended = state is None or state.ended
+            else:
+                has_ended = not size or holder(RunFolder(run).lock) is None
+            if has_ended:
+                return
+            time.sleep(max(INTERVAL, 4 * reading))  # others work on a login node, too
+
+
+def _progress(run: Path) -> str:
+    """What is done so far of each kind of work, or of the items of a map."""
+    loaded = _load(run)
+    if loaded is None:
+        return "nothing is recorded yet"
+    if isinstance(loaded, MapStatus):
+        done = sum(loaded.counts.values())
+        return f"{done} of {loaded.items} items, {done - loaded.counts.get('ok', 0)} failed"
+    rows = dict(report.status_rows(loaded))
+    kinds = (kind for kind in ("train", "measure", "search") if kind in rows)
+    return ", ".join(f"{kind} {rows[kind]}" for kind in kinds)
+
+
+def _job_state(job: Submitted | None) -> QueuedJob | None:
+
+    if job is None:
+        return None
+    try:
+        return job_state(job.job)
+    except SlurmError as error:  # Slurm's controller restarts; the run continues meanwhile
+        return QueuedJob(job.job, "UNKNOWN", str(error))
+
+
+def _load(run: Path) -> report.Run | MapStatus | None:
+    """The run as recorded in its files, or how far a map is; None if there are none yet."""
+    with suppress(DaskmetricsError, StopIteration):
+        if is_map(run):
+            return MapStatus.of(RunFolder(run))
+        return report.Run(run)
+    return None
+
+
+def _report_failure(job: Submitted | None, state: QueuedJob | None) -> None:
+    """Say how the driver ended, with the end of its log."""
+    lines = None
+    if job and Path(job.log).is_file():
+        lines = Path(job.log).read_text(errors="replace").splitlines()[-TAIL:]
+    is_out_of_time = state is not None and driver_job.out_of_time(state)
+    values = {"job": job, "state": state, "is_out_of_time": is_out_of_time, "lines": lines}
+    note(text_of("driver_ended", **values))

@@ -1,0 +1,108 @@
+"""Texts and tables by the templates of the folder `tables`: values come in, and each is written in
+one way, whatever shows it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from daskmetrics.answer import Answer
+from daskmetrics.core.outcomes import Difference
+from daskmetrics.core.table import Table, printable
+from daskmetrics.core.text import duration, equal_names, listed, plural
+from daskmetrics.report._format import apart, candidate, number, percent, si
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+_BAR = "\x1f"  # stands for a bar in a value
+
+
+@cache
+def template(name: str, finalize: Callable[[object], object] | None = None) -> Template:
+    """A template of this folder; undefined names are errors, and texts in HTML are escaped.
+
+    ``finalize`` says how values are written.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+    environment = Environment(
+        loader=PackageLoader("daskmetrics.report", ""),
+        autoescape=select_autoescape(disabled_extensions=("txt",), default=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=finalize,
+    )
+    filters = [apart, candidate, duration, equal_names, listed, number, percent, plural]
+    filters += [printable, quote, si]
+    environment.filters |= {function.__name__: function for function in filters}
+    return environment.get_template(name)
+
+
+def text_of(name: str, **values: object) -> str:
+    """The text of a template of the folder `tables`."""
+    return template(f"tables/{name}.txt").render(values).strip("\n")
+
+
+def rows_of(name: str, **values: object) -> list[tuple[str, str]]:
+    """The rows of a template, each a label and a text: ``label: text``, which goes on in lines that
+    begin with a blank; a row without both separates blocks.
+    """
+    text = text_of(name, **values).strip()
+    lines = re.sub(r"\n +", " ", text).split("\n")
+    return [(label, text) for label, _, text in (line.partition(": ") for line in lines)]
+
+
+def cell(value: object) -> object:
+    """A value as a table shows it: differences, and pairs of a score and its error, as text; nothing
+    for None.
+    """
+    match value:
+        case None:
+            return ""
+        case Difference():
+            return apart(value, " *")
+        case (float() | int() | None as score, float() | int() | None as stderr):
+            return number(score, stderr)
+        case int():
+            return f"{value:,}"
+        case str():
+            return value.replace("|", _BAR)
+    return value
+
+
+def table_of(name: str, title: str = "", **values: object) -> Table:
+    """The table of a template: its header, a line for each row, with bars between the cells, and
+    after an empty line the notes; a line that begins with a blank goes on with the one before.
+    """
+    text = template(f"tables/{name}.txt", cell).render(values).strip()
+    head, _, notes = re.sub(r"\n +", " ", text).partition("\n\n")
+    header, *rows = [
+        [part.strip().replace(_BAR, "|") for part in line.split("|")] for line in head.split("\n")
+    ]
+    return Table(header, rows, title, notes.replace(_BAR, "|").splitlines())
+
+
+def answer_rows(answer: Answer) -> dict[str, str]:
+    """The answer by label, in at most twelve rows: what to use, its gain, how sure that is, its
+    cost, and what to do next.
+    """
+    return dict(rows_of("answer", answer=answer))
+
+
+class Card:
+    """What a notebook shows as a small table, in the colours of its theme: a title, and texts by
+    label.
+    """
+
+    def _card(self) -> tuple[str, Mapping[str, str]]:
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        title, rows = self._card()
+        return template("card.html").render(title=title, rows=rows)
