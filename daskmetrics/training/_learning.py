@@ -77,7 +77,9 @@ class World:
             return model
         # no buffer changes in training, so that none is sent
         buffers = [name for name, _ in model.named_buffers()]
-        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, buffers)
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(  # type: ignore[no-untyped-call]
+            model, buffers
+        )
         return DistributedDataParallel(model, gradient_as_bucket_view=True)
 
 
@@ -89,18 +91,17 @@ def process_group(timeout: float) -> Iterator[World]:
     """This rank's view of the process group that torchrun's variables describe, once all ranks have
     arrived.
     """
-    rank = int(os.environ["RANK"])
-    size = int(os.environ["WORLD_SIZE"])
     device, backend = "cpu", "gloo"
     if torch.cuda.is_available():
         device = f"cuda:{os.environ['LOCAL_RANK']}"
         backend = "nccl"
         torch.cuda.set_device(device)
-    if size == 1:
-        yield World(device=device)
+    world = World(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), device)
+    if world.size == 1:
+        yield world
         return
     dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
-    yield World(rank, size, device)
+    yield world
     dist.barrier()  # rank 0 writes last; the others wait for it
     dist.destroy_process_group()
 
@@ -270,7 +271,7 @@ class RankSteps(Dataset[list[torch.Tensor]]):
         of_rank = np.array_split(starts, self.world.size)[self.world.rank]
         window = np.arange(recipe.context + 1)
         rows = torch.from_numpy(self.tokens[of_rank[:, None] + window].astype(np.int64))
-        return list(rows.split(recipe.batch))
+        return list(torch.split(rows, recipe.batch))
 
 
 def read_steps(steps: RankSteps, numbers: range, loaders: int) -> Iterator[list[torch.Tensor]]:
