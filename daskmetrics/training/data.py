@@ -237,8 +237,8 @@ def _copy(corpus: Path, copy: Path) -> None:
             if size > free:  # others work on this disk, too
                 raise OSError(f"the corpus has {size_text(size)}, {size_text(free)} are free")
             with private(), atomic_folder(copy) as partial:
-                shutil.copytree(corpus, partial, dirs_exist_ok=True)
-                partial.chmod(0o700)  # copytree gives it the permissions of the original
+                for path in corpus.iterdir():
+                    shutil.copyfile(path, partial / path.name)
         if copy.stat().st_uid != os.getuid():
             raise PermissionError("it belongs to another user")
     except OSError as error:
