@@ -321,9 +321,8 @@ def train(
         files.remove_partial(folder)
         files.remove_partial(folder / "resume")
         first_step = min(steps, default=0)
-        for path in reversed(suite.resume_states(folder)):
-            if suite.state_step(path) <= first_step and is_readable(path):
-                newest = path
+        usable = filter(is_readable, suite.resume_states(folder, until=first_step))
+        newest = next(usable, None)
     learner = new(recipe, world, world.gather(newest)[0])
     numbers = range(learner.step + 1, max(steps, default=0) + 1)
     stream = read_steps(RankSteps(recipe, tokens, world), numbers, ddp.loaders)

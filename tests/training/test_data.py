@@ -14,11 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from daskmetrics.config import DDP, Recipe
+from daskmetrics.config import Recipe
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.training import _learning as learning
 from daskmetrics.training import data as data
-from daskmetrics.training import suite as suite
 from daskmetrics.training._learning import SINGLE, RankSteps, World, read_steps
 from daskmetrics.training.data import examples, staged
 
@@ -167,15 +165,3 @@ def test_a_changed_corpus_is_copied_again(corpus, tmp_path):
 def test_a_folder_that_cannot_be_used_is_refused(corpus, place, message):
     with pytest.raises(ConfigError, match=message), staged(corpus, place, lambda: None):
         pass
-
-
-def test_a_training_from_a_copy_has_the_same_weights(recipe, tmp_path):
-    weights = []
-    for name, stage in {"shared": None, "copied": str(tmp_path / "node")}.items():
-        folder = tmp_path / name
-        suite.write_corpus(recipe, folder)
-        with staged(folder / "corpus", stage, lambda: None) as corpus:
-            tokens = data.read(recipe, corpus)
-            learning.train(recipe, folder, ("step2",), tokens, DDP(loaders=0))
-        weights.append((folder / "step2" / "model.safetensors").read_bytes())
-    assert weights[0] == weights[1] and not list((tmp_path / "node").iterdir())
