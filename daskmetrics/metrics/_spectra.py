@@ -309,19 +309,33 @@ def unit_gram(rows: Tensor, keep: Tensor, centre: bool, eps: float = 0.0) -> Ten
 
     Lengths are read from the diagonal, so that the rows are read once and not six times. Where this
     could lose digits (rows that are only rounding, not finite, far from zero beside their spread,
-    or whose squares overflow), rows are scaled first. On a GPU all are: asking which ones would
-    wait for it.
+    or whose squares overflow), rows are scaled first.
 
     >>> unit_gram(torch.tensor([[[3.0, 0.0, 0.0], [0.0, 2.0, 0.0]]]), torch.tensor([[True, True]]), centre=False)
     tensor([[[1.0000, 0.0000],
              [0.0000, 1.0000]]])
     """
+    return with_care(_quick_unit_gram, _careful_unit_gram, rows, keep, centre, eps)
+
+
+def with_care(
+    quick: Callable[..., tuple[Tensor, Tensor]],
+    careful: Callable[..., Tensor],
+    rows: Tensor,
+    keep: Tensor,
+    *settings: float,
+) -> Tensor:
+    """What ``quick`` computes of a batch of rows (B, N, D) and which of them count (B, N), and
+    ``careful`` where ``quick`` says that it may have lost digits (B,).
+
+    On a GPU ``careful`` computes all: asking where it is needed would wait for it.
+    """
     if is_queued(rows):
-        return _careful_unit_gram(rows, keep, centre, eps)
-    matrix, careful = _quick_unit_gram(rows, keep, centre, eps)
-    if careful.any():
-        matrix[careful] = _careful_unit_gram(rows[careful], keep[careful], centre, eps)
-    return matrix
+        return careful(rows, keep, *settings)
+    values, doubtful = quick(rows, keep, *settings)
+    if doubtful.any():
+        values[doubtful] = careful(rows[doubtful], keep[doubtful], *settings)
+    return values
 
 
 def _careful_unit_gram(rows: Tensor, keep: Tensor, centre: bool, eps: float) -> Tensor:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from daskmetrics.metrics._eigenvalues import is_queued
-from daskmetrics.metrics._spectra import at_least_float32, centred, unit_rows
+from daskmetrics.metrics._spectra import at_least_float32, centred, unit_rows, with_care
 
 
 def curvature(states: Tensor, mask: Tensor, *, k: int = 1, variant: str = "corrected") -> Tensor:
@@ -63,12 +62,7 @@ def curvature(states: Tensor, mask: Tensor, *, k: int = 1, variant: str = "corre
         path, real = _packed(rows, mask)
         units = unit_rows(centred(path, real))
         return _mean_angle(*_packed(units, (units != 0).any(-1)), k)
-    if is_queued(rows):  # asking where care is needed would wait for the device
-        return _careful(rows, mask, k)
-    value, careful = _quick(rows, mask, k)
-    if careful.any():
-        value[careful] = _careful(rows[careful], mask[careful], k)
-    return value
+    return with_care(_quick, _careful, rows, mask, k)
 
 
 def _careful(rows: Tensor, mask: Tensor, k: int) -> Tensor:

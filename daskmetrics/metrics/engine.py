@@ -246,27 +246,27 @@ class Reducer:
         for number in layers:
             if problem := self._problem(number, metric):
                 return _Entry(status=Status.NAN, reason=f"layer {number}: {problem}")
-        kept = [self._kept[number] for number in layers]
-        function = self._functions[metric.name]
+        stderr = math.nan
         if metric.takes == "tokens":
-            values = kept[0].values[metric.name]
-            values = values[~values.isnan()]
-            stderr = math.nan
-            if len(values) > 1:
-                stderr = float(values.std()) / math.sqrt(len(values))
-            entry = _Entry(float(values.mean()), stderr)
-        elif metric.takes == "layers":
-            entry = _Entry(float(function(*(states.vectors[0] for states in kept))))
-        elif metric.spectral:
-            entry = _Entry(float(function(spectra)))
+            of_prompts = self._kept[layer].values[metric.name]
+            of_prompts = of_prompts[~of_prompts.isnan()]
+            value = float(of_prompts.mean())
+            if len(of_prompts) > 1:
+                stderr = float(of_prompts.std()) / math.sqrt(len(of_prompts))
         else:
-            views = kept[0].vectors[: metric.views]
-            stderr = math.nan
+            function = self._functions[metric.name]
+            inputs: Sequence[Tensor | Spectra | None]
+            if metric.spectral:
+                inputs = [spectra]
+            elif metric.takes == "layers":
+                inputs = [self._kept[number].vectors[0] for number in layers]
+            else:
+                inputs = list(self._kept[layer].vectors[: metric.views])
+            value = float(function(*inputs))
             if metric.jackknife:
-                stderr = _jackknife(function(*views, leave_one_out=True))
-            entry = _Entry(float(function(*views)), stderr)
-        if math.isfinite(entry.value):
-            return entry
+                stderr = _jackknife(function(*inputs, leave_one_out=True))
+        if math.isfinite(value):
+            return _Entry(value, stderr)
         reason = f"layer {layer}: {metric.name} is not defined for these states"
         return _Entry(status=Status.NAN, reason=reason)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.results import NetworkSize
@@ -409,16 +410,10 @@ def pad_batch(tokens: Sequence[Any], pad: int, side: str) -> tuple[Tensor, Tenso
     >>> pad_batch([[5, 6], [7]], pad=0, side="left")[0].tolist()
     [[5, 6], [0, 7]]
     """
-    width = max(len(row) for row in tokens)
-    ids = torch.full((len(tokens), width), pad)
-    mask = torch.zeros((len(tokens), width), dtype=torch.bool)
-    for i, row in enumerate(tokens):
-        span = slice(0, len(row))
-        if side == "left":
-            span = slice(width - len(row), width)
-        ids[i, span] = torch.as_tensor(row)
-        mask[i, span] = True
-    return ids, mask
+    rows = [torch.as_tensor(row).long() for row in tokens]
+    counted = [torch.ones_like(row, dtype=torch.bool) for row in rows]
+    ids = pad_sequence(rows, batch_first=True, padding_value=pad, padding_side=side)
+    return ids, pad_sequence(counted, batch_first=True, padding_side=side)
 
 
 def _are_close(a: Tensor, b: Tensor) -> bool:

@@ -13,17 +13,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from inspect import signature
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from safetensors.torch import save_file
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, Dataset
 
 from daskmetrics.config import DDP, Recipe
@@ -32,7 +33,7 @@ from daskmetrics.core.errors import ConfigError, UndefinedError, unknown
 from daskmetrics.core.names import seed_of, step_of
 from daskmetrics.training import data as data
 from daskmetrics.training import suite as suite
-from daskmetrics.training.data import Tokens, effective
+from daskmetrics.training.data import Tokens, effective, examples
 
 FLOOR = 0.1  # of the learning rate at the end, as a share of its peak
 WARMUP = 1 / 16  # share of the steps during which it rises
@@ -74,12 +75,12 @@ class World:
         """The same model with gradients that are means over the ranks."""
         if self.size == 1:
             return model
-        # no buffer changes in training; torch 2.13 renamed the switch
-        switch = "broadcast_buffers"
-        if "forward_sync_buffers" in signature(DistributedDataParallel).parameters:
-            switch = "forward_sync_buffers"
-        options: dict[str, Any] = {switch: False, "gradient_as_bucket_view": True}
-        return DistributedDataParallel(model, **options)
+        # no buffer changes in training, so that none is sent
+        buffers = [name for name, _ in model.named_buffers()]
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(  # type: ignore[no-untyped-call]
+            model, buffers
+        )
+        return DistributedDataParallel(model, gradient_as_bucket_view=True)
 
 
 SINGLE = World()
@@ -90,18 +91,17 @@ def process_group(timeout: float) -> Iterator[World]:
     """This rank's view of the process group that torchrun's variables describe, once all ranks have
     arrived.
     """
-    rank = int(os.environ["RANK"])
-    size = int(os.environ["WORLD_SIZE"])
     device, backend = "cpu", "gloo"
     if torch.cuda.is_available():
         device = f"cuda:{os.environ['LOCAL_RANK']}"
         backend = "nccl"
         torch.cuda.set_device(device)
-    if size == 1:
-        yield World(device=device)
+    world = World(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), device)
+    if world.size == 1:
+        yield world
         return
     dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
-    yield World(rank, size, device)
+    yield world
     dist.barrier()  # rank 0 writes last; the others wait for it
     dist.destroy_process_group()
 
@@ -115,6 +115,7 @@ class TrainingState:
     model: Any
     wrapped: Any  # the same model; its gradients are means over the ranks
     optimizer: torch.optim.Optimizer
+    schedule: LRScheduler  # of the learning rate: a linear warm-up, then a cosine down to the floor
     step: int = 0
 
     def take_step(self, passes: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -125,8 +126,6 @@ class TrainingState:
         divided.
         """
         recipe, world = self.recipe, self.world
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(recipe, self.step + 1)
         total = torch.zeros((), device=world.device)
         for number, batch in enumerate(passes, start=1):
             is_final = number == len(passes)
@@ -137,6 +136,7 @@ class TrainingState:
             total += loss.detach()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), LARGEST_GRADIENT)
         self.optimizer.step()
+        self.schedule.step()
         self.optimizer.zero_grad()
         self.step += 1
         return total
@@ -199,7 +199,11 @@ def new(recipe: Recipe, world: World = SINGLE, saved: Path | None = None) -> Tra
     """A learner at step 0, whose random weights follow from the recipe's seed, or at the step of a
     resume state that `save` wrote; torch gets the recipe's number of threads.
     """
-    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+    from transformers import (
+        GPTNeoXConfig,
+        GPTNeoXForCausalLM,
+        get_cosine_with_min_lr_schedule_with_warmup,
+    )
 
     torch.set_num_threads(recipe.threads)  # the last bits of sums depend on it
     config = GPTNeoXConfig(
@@ -237,38 +241,37 @@ def new(recipe: Recipe, world: World = SINGLE, saved: Path | None = None) -> Tra
         weight_decay=0.1,
         fused=True,
     )
+    step = 0
     if state:
         optimizer.load_state_dict(state["optimizer"])
-    return TrainingState(recipe, world, model, world.wrap(model), optimizer, state.get("step", 0))
-
-
-def learning_rate(recipe: Recipe, step: int) -> float:
-    """The learning rate of a step: a linear warm-up, then a cosine down to the floor.
-
-    >>> recipe = Recipe(steps=512, learning_rate=1.0)
-    >>> [round(learning_rate(recipe, step), 3) for step in (1, 32, 272, 512)]
-    [0.031, 1.0, 0.55, 0.1]
-    """
-    warm = max(1, int(recipe.steps * WARMUP))
-    if step <= warm:
-        return recipe.learning_rate * step / warm
-    done = (step - warm) / (recipe.steps - warm)
-    remaining = (1 + math.cos(math.pi * done)) / 2
-    return recipe.learning_rate * (FLOOR + (1 - FLOOR) * remaining)
+        step = state["step"]
+    optimizer.param_groups[0]["initial_lr"] = recipe.learning_rate
+    warm_up = max(1, int(recipe.steps * WARMUP))
+    schedule = get_cosine_with_min_lr_schedule_with_warmup(
+        optimizer, warm_up, recipe.steps, min_lr_rate=FLOOR, last_epoch=step
+    )
+    return TrainingState(recipe, world, model, world.wrap(model), optimizer, schedule, step)
 
 
 @dataclass(frozen=True)
 class RankSteps(Dataset[list[torch.Tensor]]):
-    """This rank's passes of each step."""
+    """What this rank learns from in each step: passes of at most ``batch`` windows of tokens,
+    int64 of shape (windows, context + 1); the inputs are all but the last of a row.
+
+    Each rank takes consecutive windows; their numbers differ by one at most.
+    """
 
     recipe: Recipe
     tokens: Tokens
     world: World
 
     def __getitem__(self, step: int) -> list[torch.Tensor]:
-        world = self.world
-        passes = data.passes(self.recipe, self.tokens, step, world.rank, world.size)
-        return list(map(torch.from_numpy, passes))
+        recipe = self.recipe
+        starts = examples(recipe, len(self.tokens) - recipe.context, step)
+        of_rank = np.array_split(starts, self.world.size)[self.world.rank]
+        window = np.arange(recipe.context + 1)
+        rows = torch.from_numpy(self.tokens[of_rank[:, None] + window].astype(np.int64))
+        return list(torch.split(rows, recipe.batch))
 
 
 def read_steps(steps: RankSteps, numbers: range, loaders: int) -> Iterator[list[torch.Tensor]]:
@@ -318,9 +321,8 @@ def train(
         files.remove_partial(folder)
         files.remove_partial(folder / "resume")
         first_step = min(steps, default=0)
-        for path in reversed(suite.resume_states(folder)):
-            if suite.state_step(path) <= first_step and is_readable(path):
-                newest = path
+        usable = filter(is_readable, suite.resume_states(folder, until=first_step))
+        newest = next(usable, None)
     learner = new(recipe, world, world.gather(newest)[0])
     numbers = range(learner.step + 1, max(steps, default=0) + 1)
     stream = read_steps(RankSteps(recipe, tokens, world), numbers, ddp.loaders)

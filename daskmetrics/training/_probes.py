@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import math
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,14 +57,18 @@ def allreduce(recipe: Recipe, tokens: Tokens, world: World) -> ProbeTables:
     seconds = {size: max(world.gather(_exchange(size, world))) for size in SIZES}
     learner = learning.new(recipe, world)
     passes = RankSteps(recipe, tokens, world)[1]
-    alone, together = [], []
-    for _ in _rounds(world, 4, PAIRS, PATIENCE):
-        together.append(_seconds(world, lambda: learner.take_step(passes)))
+
+    def step() -> None:
+        learner.take_step(passes)
+
+    def step_alone() -> None:
         with learner.wrapped.no_sync():
-            alone.append(_seconds(world, lambda: learner.take_step(passes)))
+            learner.take_step(passes)
+
     # DDP rearranges its buckets after the first exchange
-    computed = world.gather(typical(alone[1:]))
-    added = world.gather(typical(together[1:]) - typical(alone[1:]))
+    together, alone = _typical(world, step, step_alone, skipped=1, most=PAIRS, longest=PATIENCE)
+    computed = world.gather(alone)
+    added = world.gather(together - alone)
     nodes = world.gather(socket.gethostname())
     gradient = sum(p.numel() * p.element_size() for p in learner.model.parameters())
     computing = median(computed)
@@ -105,39 +110,47 @@ def _ms(seconds: float) -> str:
 def _exchange(size: int, world: World) -> float:
     """The typical seconds of an all-reduce of so many bytes."""
     message = torch.zeros(size // 4, device=world.device)
-    rounds = _rounds(world, 5, 50, LONGEST)
-    seconds = [_seconds(world, lambda: dist.all_reduce(message)) for _ in rounds]
-    return typical(seconds[2:])  # the first two warm up
-
-
-def _rounds(world: World, least: int, most: int, longest: float) -> Iterator[int]:
-    """Repetitions, of which more than ``least`` only begin within so many seconds; all ranks stop
-    together.
-    """
-    began = time.perf_counter()
-    for number in range(most):
-        is_late = number >= least and time.perf_counter() - began > longest
-        if any(world.gather(is_late)):
-            return
-        yield number
-
-
-def _seconds(world: World, action: Callable[[], object]) -> float:
-    """Seconds of what all ranks do, from when all are ready."""
-    world.gather(None)
-    began = time.perf_counter()
-    action()
-    if world.on_gpu:
-        torch.cuda.synchronize(world.device)
-    return time.perf_counter() - began
+    (seconds,) = _typical(
+        world, lambda: dist.all_reduce(message), skipped=2, most=50, longest=LONGEST
+    )
+    return seconds
 
 
 def _typical_step(recipe: Recipe, tokens: Tokens, world: World) -> float:
     """The typical seconds of a step of a new model."""
     learner = learning.new(recipe, world)
     passes = RankSteps(recipe, tokens, world)[1]
-    seconds = [_seconds(world, lambda: learner.take_step(passes)) for _ in range(5)]
-    return typical(seconds[1:])
+    (seconds,) = _typical(world, lambda: learner.take_step(passes), skipped=1, most=5)
+    return seconds
+
+
+def _typical(
+    world: World,
+    *actions: Callable[[], object],
+    skipped: int,
+    most: int,
+    longest: float = math.inf,
+) -> list[float]:
+    """The typical seconds of what all ranks do together, from when all are ready; several actions
+    take turns.
+
+    The first rounds warm up and are skipped. After three others, no round begins that is later
+    than so many seconds; all ranks stop together.
+    """
+    seconds: list[list[float]] = [[] for _ in actions]
+    started = time.perf_counter()
+    for number in range(most):
+        is_late = number >= skipped + 3 and time.perf_counter() - started > longest
+        if any(world.gather(is_late)):
+            break
+        for action, of_action in zip(actions, seconds, strict=True):
+            world.gather(None)
+            began = time.perf_counter()
+            action()
+            if world.on_gpu:
+                torch.cuda.synchronize(world.device)
+            of_action.append(time.perf_counter() - began)
+    return [typical(of_action[skipped:]) for of_action in seconds]
 
 
 def typical(seconds: list[float]) -> float:

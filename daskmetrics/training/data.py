@@ -35,7 +35,6 @@ END_ID = 0
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 
 Tokens = NDArray[np.int32]  # (tokens,): all texts of a corpus
-Batch = NDArray[np.int64]  # (windows, context + 1): the inputs are all but the last of a row
 
 
 def files(source: str) -> tuple[Path, ...]:
@@ -174,23 +173,6 @@ def examples(recipe: Recipe, count: int, step: int) -> NDArray[np.int64]:
     return generator.integers(0, count, size=effective(recipe))
 
 
-def passes(recipe: Recipe, tokens: Tokens, step: int, rank: int = 0, size: int = 1) -> list[Batch]:
-    """What one of ``size`` ranks learns from in a step, in passes of at most ``batch`` windows.
-
-    Each rank takes consecutive windows; their numbers differ by one at most.
-
-    >>> recipe = Recipe(batch=2, accumulate=4, context=8)
-    >>> [list(map(len, passes(recipe, np.arange(99), 1, rank, 3))) for rank in range(3)]
-    [[2, 1], [2, 1], [2]]
-    """
-    starts = np.array_split(examples(recipe, len(tokens) - recipe.context, step), size)[rank]
-    window = np.arange(recipe.context + 1)
-    return [
-        tokens[starts[offset : offset + recipe.batch, None] + window].astype(np.int64)
-        for offset in range(0, len(starts), recipe.batch)
-    ]
-
-
 @contextmanager
 def staged(corpus: Path, stage: str | None, wait: Callable[[], object]) -> Iterator[Path]:
     """The folder to read a corpus from: its copy in a folder of this node, or itself without such a
@@ -255,8 +237,8 @@ def _copy(corpus: Path, copy: Path) -> None:
             if size > free:  # others work on this disk, too
                 raise OSError(f"the corpus has {size_text(size)}, {size_text(free)} are free")
             with private(), atomic_folder(copy) as partial:
-                shutil.copytree(corpus, partial, dirs_exist_ok=True)
-                partial.chmod(0o700)  # copytree gives it the permissions of the original
+                for path in corpus.iterdir():
+                    shutil.copyfile(path, partial / path.name)
         if copy.stat().st_uid != os.getuid():
             raise PermissionError("it belongs to another user")
     except OSError as error:

@@ -127,15 +127,11 @@ def write_corpus(recipe: Recipe, folder: Path) -> data.Tokens:
     return data.read(recipe, corpus)
 
 
-def resume_states(folder: Path) -> list[Path]:
-    """The resume states in a suite's folder, newest first."""
-    states = (folder / "resume").glob("step*.pt")
-    return sorted(states, key=state_step, reverse=True)
-
-
-def state_step(state: Path) -> int:
-    """The step after which a resume state was saved."""
-    return step_of(state.stem) or 0
+def resume_states(folder: Path, until: float = math.inf) -> list[Path]:
+    """The resume states in a suite's folder that were saved until a step, newest first."""
+    steps = {state: step_of(state.stem) or 0 for state in (folder / "resume").glob("step*.pt")}
+    states = [state for state, step in steps.items() if step <= until]
+    return sorted(states, key=lambda state: steps[state], reverse=True)
 
 
 def parameters(recipe: Recipe) -> int:

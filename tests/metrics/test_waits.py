@@ -87,7 +87,7 @@ def reduced(shuffled: bool = False):
 def test_layers_that_are_solved_together_have_the_numbers_of_each_alone(monkeypatch, residual):
     """Also in another order, and where a library leaves a residual."""
     expected = reduced()
-    for module in ("_eigenvalues", "_spectra", "curvature", "engine"):
+    for module in ("_eigenvalues", "_spectra", "engine"):
         monkeypatch.setattr(f"daskmetrics.metrics.{module}.is_queued", lambda tensor: True)
     if residual:
         monkeypatch.setattr(_eigenvalues, "solver", lambda *_: lambda matrix: matrix.sum(-1))

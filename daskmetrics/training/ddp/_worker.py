@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -18,7 +17,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import IO, Any
 
 import psutil
 from distributed import Worker, get_worker
@@ -30,9 +30,7 @@ from daskmetrics.core.telemetry import RANK
 from daskmetrics.training.ddp.ranks import Cause, RankHost, RankSpec
 from daskmetrics.training.progress import PIPE, printed
 
-POLL = 0.1  # seconds
-LOOK = 0.5  # seconds between two looks at a rank and what it prints
-MEASURE = 2.0  # seconds between two measurements of what it uses
+POLL = 0.2  # seconds between two looks at a rank and what it prints
 STOPPED = 5.0  # seconds after which a rank that is stopped counts as failed, if others fail
 GRACE = 1.0  # seconds in which a rank that has reported an error prints it and ends
 LINES = 15  # of what a rank has printed last
@@ -105,20 +103,20 @@ def run_rank(spec: RankSpec, store: tuple[str, int]) -> None:
             start_new_session=True,
         )
     os.close(writing)
-    rank = _Rank(process, reading, spec, worker)
-    # the worker reports it with each heartbeat
-    worker.loop.add_callback(worker.metrics.__setitem__, RANK, rank.measure)
-    try:
-        rank.send(begun=spec.rank)
-        rank.follow()
-    finally:
-        ending = rank.ending()
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        os.close(reading)
-        worker.loop.add_callback(worker.metrics.pop, RANK, None)
-        rank.send(ending={**ending, "lines": _last_lines(spec.log)})
+    with spec.log.open("rb") as printed_lines:
+        rank = _Rank(process, printed_lines, spec, worker)
+        # the worker reports it with each heartbeat
+        worker.loop.add_callback(worker.metrics.__setitem__, RANK, rank.measure)
+        try:
+            rank.send(begun=spec.rank)
+            rank.follow(reading)
+        finally:
+            ending = rank.ending()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            worker.loop.add_callback(worker.metrics.pop, RANK, None)
+            rank.send(ending={**ending, "lines": _last_lines(spec.log)})
 
 
 def _last_lines(log: Path) -> list[str]:
@@ -134,32 +132,29 @@ class _Rank:
     """A rank's process: its progress is passed on, and its end is judged."""
 
     process: psutil.Popen
-    pipe: int
+    log: IO[bytes]  # what it prints
     spec: RankSpec
     worker: Worker
-    begun_line: bytes = b""
-    read: int = 0  # bytes of the log
     reports_itself: bool = False  # so that its lines are not read
-    looked: float = field(default_factory=time.monotonic)
     alive: float = field(default_factory=time.monotonic)  # when it was not stopped
-    measured: float = field(default_factory=time.monotonic)
-    seconds: float = 0.0  # of CPU, of it and its loaders
-    use: dict[str, float] = field(default_factory=dict)
+    family: dict[int, psutil.Process] = field(default_factory=dict)  # it and its loaders
     deadline: float = math.inf  # for its end after an error
     reported: dict[str, object] = field(default_factory=dict)  # of its ending
     latest: dict[str, float] = field(default_factory=dict)  # progress
     progressed: float = 0.0  # when it was reported
 
-    def follow(self) -> None:
+    def follow(self, pipe: int) -> None:
         """Pass on its progress until it ends, has failed, or its task is cancelled."""
+        listener = Thread(target=self._listen, args=[pipe], name=self.spec.key, daemon=True)
+        listener.start()
         while self._goes_on():
-            if select.select([self.pipe], [], [], POLL)[0] and not self._receive():
-                time.sleep(POLL)  # it has closed the pipe, and may go on
-            if time.monotonic() - self.looked > LOOK:
-                self._look()
+            time.sleep(POLL)
+            with suppress(psutil.Error):  # it ends meanwhile
+                if self.process.status() != psutil.STATUS_STOPPED:
+                    self.alive = time.monotonic()
+            self._read_log()
         if self.process.poll() is not None:
-            while select.select([self.pipe], [], [], 0)[0] and self._receive():
-                pass
+            listener.join(GRACE)  # its loaders may hold the pipe
             self._read_log()
 
     def _goes_on(self) -> bool:
@@ -199,55 +194,36 @@ class _Rank:
         """Send facts to the driver."""
         self.worker.log_event(self.spec.topic, {"attempt": self.spec.attempt, **facts})
 
-    def _look(self) -> None:
-        """See whether the process is stopped, and what it has printed."""
-        self.looked = time.monotonic()
-        with suppress(psutil.Error):  # it ends meanwhile
-            if self.process.status() != psutil.STATUS_STOPPED:
-                self.alive = self.looked
-        self._read_log()
-
     def measure(self, dask_worker: Worker) -> dict[str, float]:
         """CPU in per cent of one, and memory in bytes, of the rank and its loaders."""
-        elapsed = time.monotonic() - self.measured
-        if elapsed < MEASURE:
-            return self.use
-        self.measured += elapsed
-        seconds, memory = 0.0, 0
+        cpu, memory = 0.0, 0
         with suppress(psutil.Error):  # it has ended
             for process in (self.process, *self.process.children(recursive=True)):
+                # what it counts is since the last call of the same object
+                process = self.family.setdefault(process.pid, process)
                 with suppress(psutil.Error):  # a loader that has just ended
-                    times = process.cpu_times()
-                    seconds += times.user + times.system
+                    cpu += process.cpu_percent()
                     memory += process.memory_info().rss
-        self.use = {"cpu": 100 * max(0.0, seconds - self.seconds) / elapsed, "memory": memory}
-        self.seconds = seconds
-        return self.use
+        return {"cpu": cpu, "memory": memory}
 
-    def _receive(self) -> bool:
-        """Handle reports from the pipe; False once it is closed."""
-        block = os.read(self.pipe, 1 << 16)
-        *lines, self.begun_line = (self.begun_line + block).split(b"\n")
-        for line in lines:
-            facts = json.loads(line)
-            if "step" in facts:
-                self.reports_itself = True
-                self._progress(facts)
-            else:
-                self.reported |= facts
-            if "cause" in facts:
-                self.deadline = time.monotonic() + GRACE
-        return bool(block)
+    def _listen(self, pipe: int) -> None:
+        """Handle its reports until all of its processes have closed the pipe."""
+        with open(pipe, encoding="utf-8") as lines:
+            for line in lines:
+                facts = json.loads(line)
+                if "step" in facts:
+                    self.reports_itself = True
+                    self._progress(facts)
+                else:
+                    self.reported |= facts
+                if "cause" in facts:
+                    self.deadline = time.monotonic() + GRACE
 
     def _read_log(self) -> None:
         """Look for progress in what rank 0 has printed since the last time."""
         if self.spec.rank != 0 or self.reports_itself:
             return
-        with self.spec.log.open("rb") as file:
-            file.seek(self.read)
-            block = file.read(1 << 20)
-        self.read += len(block)
-        facts = printed(block.decode(errors="replace"))
+        facts = printed(self.log.read(1 << 20).decode(errors="replace"))
         if "loss" in facts:  # its line may have no bar
             facts = self.latest | facts
         if "step" in facts:

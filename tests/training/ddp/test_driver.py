@@ -41,7 +41,7 @@ class Training:
         steps = {"steps": LAST, "checkpoints": (0, 20), "corpus": str(corpus)}
         return cls(Recipe.model_validate({**sizes, **steps, **changes}), folder)
 
-    def program(self, **ddp: float) -> Program:
+    def program(self, **ddp: float | str) -> Program:
         return program("tiny", self.recipe, self.folder, DDP(save_every=10, **ddp))
 
     @property
@@ -57,14 +57,18 @@ def telemetry(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def undisturbed(client, tmp_path_factory, corpus, telemetry) -> Training:
-    """A training without any fault."""
+    """A training without any fault, from a copy of its corpus."""
     training = Training.of(corpus, tmp_path_factory.mktemp("undisturbed") / "suite")
+    node = tmp_path_factory.mktemp("node")
     observer = Recorder()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("daskmetrics.core.telemetry.EVERY", 0.5)
-        launch(client, replace(training.program(), telemetry=telemetry), observer)
+        staged = training.program(stage=str(node))
+        launch(client, replace(staged, telemetry=telemetry), observer)
     steps = [progress.step for progress in observer.progress]
     assert not observer.failures() and steps == sorted(set(steps))
+    assert node.stat().st_mtime > training.folder.joinpath("corpus").stat().st_mtime
+    assert not list(node.iterdir()), "the copy is removed at the end"
     return training
 
 
