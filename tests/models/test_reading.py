@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AlbertConfig, AlbertModel, AutoModel, AutoTokenizer
 
@@ -20,9 +20,14 @@ from daskmetrics.models import LoadedModel, pad_batch, plan_batches, pool
 from daskmetrics.models import _model as model
 from daskmetrics.models import _tokens as tokens
 
-from .architectures import SMALL, at, encode
+from .architectures import SMALL, at, build, encode
 
 TEXTS = [f"{'word ' * (i % 7)}number {i}" for i in range(40)] + [""]
+PADDED = ("gpt2", "roberta", "gpt_neox", "bloom", "t5", "bart")
+WORDS = st.lists(
+    st.sampled_from(["a", "layer", "reads", "tokens", "3", "times", ",", "not", "twice"]),
+    max_size=12,
+)
 
 
 def straightforward(folder, protocol, layers, pooling="mean"):
@@ -67,6 +72,34 @@ def test_the_same_bits_as_a_straightforward_pass(neox, state_norm, padding, laye
         vectors = encode(read, TEXTS, layers, "mean")
     assert np.array_equal(vectors, straightforward(neox, protocol, layers))
     assert np.isfinite(vectors).all()  # also of an empty text
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory, minilm):
+    """Models of each kind that pad on the left and on the right."""
+    folder = tmp_path_factory.mktemp("kinds")
+    places = {kind: at(build(kind, folder / kind, minilm)) for kind in PADDED}
+    sides = [Protocol(padding=side, state_norm="raw") for side in ("left", "right")]
+    return {kind: [LoadedModel(place, side) for side in sides] for kind, place in places.items()}
+
+
+@pytest.mark.slow  # six networks; one is read bit by bit above
+@settings(max_examples=5)
+@given(
+    texts=st.lists(WORDS.map(" ".join), min_size=2, max_size=6, unique=True),
+    order=st.randoms(use_true_random=False),
+    pooling=st.sampled_from(["mean", "last", "cls"]),
+)
+@pytest.mark.parametrize("kind", PADDED)
+def test_a_vector_depends_on_its_text_alone(models, kind, texts, order, pooling):
+    """Not on its neighbours, their order, or the side of the padding."""
+    left, right = models[kind]
+    alone = np.concatenate([encode(right, [text], range(4), pooling) for text in texts], axis=1)
+    shuffled = order.sample(range(len(texts)), len(texts))
+    for read in (left, right):
+        vectors = np.empty_like(alone)
+        vectors[:, shuffled] = encode(read, [texts[i] for i in shuffled], range(4), pooling)
+        np.testing.assert_allclose(vectors, alone, atol=1e-5 * abs(alone).max())
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=60), st.integers(1, 200), st.booleans())
