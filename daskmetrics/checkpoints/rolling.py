@@ -24,7 +24,7 @@ from typing import Any, Self
 
 from dask.utils import parse_bytes
 
-from daskmetrics.checkpoints.folders import Content, OnMessage, digest_of
+from daskmetrics.checkpoints.folders import OnMessage, digest_of
 from daskmetrics.checkpoints.hub import Listing, persist
 from daskmetrics.config import Model
 from daskmetrics.core.errors import NO_ROOM, ConfigError, DaskmetricsError, DataError
@@ -61,18 +61,18 @@ class Rolling:
 
 
 def rolling_of(
-    model: Model, identity: Key, commit: str, content: Content | None, listing: Listing
+    model: Model, identity: Key, commit: str, names: Iterable[str], listing: Listing
 ) -> Rolling:
-    """The files of a checkpoint whose space is limited; a `ConfigError` if they are not known, or
-    too large.
+    """The files of these names, of a checkpoint whose space is limited; a `ConfigError` if the hub
+    did not list them, or they are too large.
     """
     source = str(model.source)
-    if content is None or not listing:
+    if not listing:
         raise ConfigError(
             f"Model '{model.name}': the hub did not list the files of {source} at {commit[:7]}, so"
             " that their size is not known. Run the same command again later, or leave out 'disk'."
         )
-    files = tuple((name, *listing[name]) for name in sorted(content.digests))
+    files = tuple((name, *listing[name]) for name in sorted(names))
     folder = cache_folder() / "checkpoints" / source.replace("/", "--") / identity
     checkpoint = Rolling(
         source, commit, str(folder.absolute()), files, int(parse_bytes(model.disk))

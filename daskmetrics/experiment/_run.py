@@ -134,7 +134,7 @@ def continue_run(
                 )
             stack.enter_context(
                 rolling.offline_workers(
-                    location.rolling for location in experiment.missing_locations
+                    location.rolling for location in experiment.missing.values()
                 )
             )
             result = _RunDriver(experiment, folder, journal, display, on_record, grows).drive(
@@ -154,7 +154,8 @@ def require_inputs(experiment: Experiment) -> None:
             task.texts()
     for model in experiment.config.models:
         pooling = model.pooling or experiment.config.protocol.pooling
-        require_on_hub(model, experiment.missing.get(model.name, ()), pooling)
+        missing = [name.revision for name in experiment.missing if name.model == model.name]
+        require_on_hub(model, missing, pooling)
     if experiment.fresh:
         # a budget that is too small is an error now, not after the search
         search.allotment_of(experiment)
@@ -236,7 +237,11 @@ def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
             widths=dict(experiment.widths),
             window=search.window(experiment, journal.entries),
             environment=environment(*PACKAGES),
-            aliases={str(checkpoint): names for checkpoint, names in experiment.aliases.items()},
+            aliases={
+                str(checkpoint): location.aliases
+                for checkpoint, location in experiment.locations.items()
+                if location.aliases
+            },
             warnings=experiment.warnings,
             config=config,
             looks={look.name: look.look_of for look in experiment.looks},

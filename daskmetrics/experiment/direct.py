@@ -489,10 +489,10 @@ def _from_source(
         raise ConfigError(
             f"'{model}' has {len(names)} checkpoints. Name one, such as '{model}@{names[-1]}'."
         )
-    if located.missing:
-        _download(source, located.missing[0])
     (location,) = located.locations
     (checkpoint,) = located.suite.checkpoints()
+    if location.is_missing:
+        _download(source, checkpoint.revision)
     read = protocol_of(settings.protocol, section, checkpoints.shipped_folder(location))
     return Encoder(LoadedModel(location, read.base), read, located.suite.layers), checkpoint
 

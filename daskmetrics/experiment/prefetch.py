@@ -51,13 +51,12 @@ def downloads(experiment: Experiment) -> list[MissingFiles]:
     """The missing checkpoints and data sets, without the checkpoints that the run downloads when it
     needs them.
     """
-    models = {model.name: model for model in experiment.config.models if not model.disk}
+    limited = {model.name for model in experiment.config.models if model.disk}
     missing: list[MissingFiles] = []
-    for name, revisions in experiment.missing.items():
-        if name in models:
-            model = models[name]
-            files = FILES + PICKLED if model.pickled else FILES
-            missing += [checkpoint(str(model.source), revision, files) for revision in revisions]
+    for name, location in experiment.missing.items():
+        if name.model not in limited:
+            files = FILES + PICKLED if location.pickled else FILES
+            missing.append(checkpoint(location.path, name.revision, files))
     return missing + data_sets(experiment.tasks)
 
 

@@ -264,7 +264,7 @@ class _Watcher:
         is_done = start and start.key == experiment.key and is_finished(entries, experiment.key)
         if not is_done:
             require_inputs(experiment)
-            missing = (location.rolling for location in experiment.missing_locations)
+            missing = (location.rolling for location in experiment.missing.values())
             with rolling.offline_workers(missing):  # also while they start
                 if self.client is None:
                     self.client = self.stack.enter_context(started(self.config, self.display))

@@ -92,9 +92,10 @@ def _cost_rows(experiment: Experiment, folder: RunFolder) -> Iterator[tuple[str,
     free = shutil.disk_usage(existing).free / 1e9
     results = size_text(work.disk_bytes)
     yield "disk", f"{results} of results in '{folder.path}', {free:,.0f} GB free"
-    for checkpoint, names in experiment.aliases.items():
-        same = equal_names(str(checkpoint), names)
-        yield "identical", f"{same}: equal weights, measured and scored once"
+    for checkpoint, location in experiment.locations.items():
+        if location.aliases:
+            same = equal_names(str(checkpoint), location.aliases)
+            yield "identical", f"{same}: equal weights, measured and scored once"
     for warning in experiment.warnings:
         yield "warning", warning
 
