@@ -27,7 +27,7 @@ from dask.utils import parse_bytes
 from daskmetrics.checkpoints.folders import OnMessage, digest_of
 from daskmetrics.checkpoints.hub import Listing, persist
 from daskmetrics.config import Model
-from daskmetrics.core.errors import NO_ROOM, ConfigError, DaskmetricsError, DataError
+from daskmetrics.core.errors import NO_ROOM, ConfigError, DataError
 from daskmetrics.core.files import atomic_write, cache_folder, private
 from daskmetrics.core.machine import variable
 from daskmetrics.core.names import Key
@@ -84,10 +84,6 @@ def rolling_of(
             " the next one is downloaded meanwhile."
         )
     return checkpoint
-
-
-class DownloadStopped(DaskmetricsError):
-    """The run ends: downloads stop where they are."""
 
 
 class CheckpointFiles:
@@ -301,7 +297,9 @@ class Downloads:
     to download.
     """
 
-    def __init__(self, checkpoints: Iterable[Rolling | None], on_message: OnMessage) -> None:
+    def __init__(
+        self, checkpoints: Iterable[Rolling | None], on_message: OnMessage = print
+    ) -> None:
         self._by_folder = {rolling.folder: rolling for rolling in checkpoints if rolling}
         self._ahead: list[str] = []  # folders
         self._running: set[str] = set()
@@ -361,19 +359,17 @@ class Downloads:
 
     def _download(self, rolling: Rolling, wanted: bool) -> bool:
         entry = rolling.entry
-        done = True
+        done = False
         try:
             done = download(rolling, wanted, self._pause)
-        except DownloadStopped:
-            return False
         except Exception as error:
-            if isinstance(error, OSError) and error.errno in NO_ROOM:
+            done = not (isinstance(error, OSError) and error.errno in NO_ROOM)
+            if not done:
                 self._on_message(
                     f"No room on the disk of '{entry.folder.parent}': downloads wait until"
                     " there is."
                 )
                 self._stop.wait(FULL)
-                done = False
             elif wanted:  # else who needs it asks for it, and gets the reason
                 atomic_write(entry.failed, " ".join(str(error).split()) or type(error).__name__)
         finally:
@@ -387,7 +383,7 @@ class Downloads:
 
     def _pause(self, seconds: float) -> None:
         if self._stop.wait(seconds):
-            raise DownloadStopped
+            raise SystemExit  # the run ends, and this thread where it is
 
 
 def offline_workers(missing: Iterable[Rolling | None]) -> AbstractContextManager[None]:

@@ -104,19 +104,15 @@ class Experiment:
         return {task.name: task.kind for task in self.tasks}
 
     @cached_property
-    def weights(self) -> tuple[float, ...]:
+    def task_weights(self) -> Mapping[str, float]:
         """Weights of the tasks in the search's objective; `ConfigError` for an unknown name, or if
         all are zero.
         """
         if not self.tasks:
-            return ()
+            return {}
         search = self.config.search
-        return tuple(task_weights(self.kinds, search.objective, search.weights))
-
-    @property
-    def task_weights(self) -> dict[str, float]:
-        """The same by task."""
-        return dict(zip(self.kinds, self.weights, strict=True))
+        weights = task_weights(self.kinds, search.objective, search.weights)
+        return dict(zip(self.kinds, weights, strict=True))
 
     @cached_property
     def prompts_key(self) -> Key:
@@ -245,9 +241,7 @@ def prepare(
         names = located_suite.suite.checkpoints()
         for checkpoint, location in zip(names, located_suite.locations, strict=True):
             locations[checkpoint] = location
-            folder = None
-            if model.source:
-                folder = checkpoints.shipped_folder(location)
+            folder = checkpoints.shipped_folder(location)
             protocols[checkpoint] = protocol_of(config.protocol, model, folder)
         warnings += located_suite.warnings
         readouts = model.readouts or config.readouts
@@ -275,7 +269,7 @@ def prepare(
         warnings=tuple(warnings),
     )
     # unknown names are an error now, not during the run
-    _ = experiment.baseline, experiment.weights
+    _ = experiment.baseline, experiment.task_weights
     return experiment
 
 
@@ -310,9 +304,8 @@ def _with_readouts(
     except ConfigError as error:
         raise ConfigError(f"Model '{suite.model}': {error}") from None
     if suite.has_readouts:
-        by_key = {protocols[name].key: protocols[name] for name in suite.checkpoints()}
-        for protocol in by_key.values():
-            check_readouts(suite, protocol, located.width, corpus)
+        for checkpoint in suite.checkpoints():
+            check_readouts(suite, protocols[checkpoint], located.width, corpus)
     return suite
 
 

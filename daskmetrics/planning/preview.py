@@ -106,7 +106,8 @@ def _limits(experiment: Experiment) -> Iterator[str]:
     yield limits.policy
     if limits.budget == "auto":
         problem = search.build_problem(experiment, experiment.suites)
-        yield f"budget {search.automatic_budget(problem)}"
+        _, allowed = search.automatic_budget(problem)
+        yield f"budget {allowed}"
     else:
         yield f"budget {limits.budget:.1%} of the cost of every score"
     if limits.cells:
