@@ -524,11 +524,9 @@ def _check_json(file: Path) -> None:
     if not file.is_file():
         raise Incomplete(f"no {file.name}")
     try:
-        is_mapping = isinstance(parse(file.read_bytes()), Mapping)
-    except ValueError:
+        read_json(file, dict)
+    except DataError:
         raise Incomplete(f"{file.name} is not complete") from None
-    if not is_mapping:
-        raise Incomplete(f"{file.name} is no mapping")
 
 
 def weight_headers(folder: Path) -> Headers:

@@ -27,7 +27,7 @@ from dask.utils import parse_bytes
 from daskmetrics.checkpoints.folders import OnMessage, digest_of
 from daskmetrics.checkpoints.hub import Listing, persist
 from daskmetrics.config import Model
-from daskmetrics.core.errors import NO_ROOM, ConfigError, DataError
+from daskmetrics.core.errors import NO_ROOM, ConfigError, DaskmetricsError, DataError
 from daskmetrics.core.files import atomic_write, cache_folder, private
 from daskmetrics.core.machine import variable
 from daskmetrics.core.names import Key
@@ -84,6 +84,10 @@ def rolling_of(
             " the next one is downloaded meanwhile."
         )
     return checkpoint
+
+
+class DownloadStopped(DaskmetricsError):
+    """The run ends: downloads stop where they are."""
 
 
 class CheckpointFiles:
@@ -362,6 +366,8 @@ class Downloads:
         done = False
         try:
             done = download(rolling, wanted, self._pause)
+        except DownloadStopped:
+            return False
         except Exception as error:
             done = not (isinstance(error, OSError) and error.errno in NO_ROOM)
             if not done:
@@ -383,7 +389,7 @@ class Downloads:
 
     def _pause(self, seconds: float) -> None:
         if self._stop.wait(seconds):
-            raise SystemExit  # the run ends, and this thread where it is
+            raise DownloadStopped
 
 
 def offline_workers(missing: Iterable[Rolling | None]) -> AbstractContextManager[None]:
