@@ -700,10 +700,10 @@ def _known(path: Path) -> str | None:
         return None
     entry, stamp = _kept_digest(status)
     kept = recall(entry) or {}
-    is_whole = _HASH.fullmatch(str(kept.get("digest"))) and isinstance(kept.get("stamp"), list)
-    if is_whole:
-        if kept["stamp"] == stamp:
-            return str(kept["digest"])
+    digest = str(kept.get("digest"))
+    if _HASH.fullmatch(digest):
+        if kept.get("stamp") == stamp:
+            return digest
         return None
     name = _name_by_content(path)
     if name:
