@@ -64,7 +64,7 @@ _LONG = 10e9  # bytes whose reading is announced
 _FLOATS = {"F64", "F32", "F16", "BF16"}  # types of safetensors
 _BLOCK = re.compile(r"(.*?)\.(\d+)\.")  # the name of a tensor of a block: its stack and its number
 _HEADER = 100 << 20  # bytes: no header of a safetensors file is longer
-_BESIDE_WEIGHTS = (
+BESIDE_WEIGHTS = (  #: suffixes of configuration and tokenizer
     ".json",
     ".txt",
     ".model",
@@ -490,7 +490,7 @@ def _decides(name: str, weights: str) -> bool:
     if any(fnmatch(name, pattern) for pattern in _NOT_READ):
         return False
     is_index_of_others = name.endswith(".index.json") and weights not in name
-    return name.endswith((weights, *_BESIDE_WEIGHTS)) and not is_index_of_others
+    return name.endswith((weights, *BESIDE_WEIGHTS)) and not is_index_of_others
 
 
 class Incomplete(ValueError):

@@ -487,7 +487,7 @@ def _from_source(
 
 def _download(source: str, revision: str) -> None:
     require_answer(source)
-    missing = prefetch.checkpoint(source, revision, prefetch.FILES)
+    missing = prefetch.checkpoint(source, revision)
     for _, reason in prefetch.fetch([missing]):
         if reason:
             raise ConfigError(f"'{source}' cannot be downloaded: {reason}")
