@@ -103,7 +103,7 @@ def pair_problem(models: Sequence[Path], tasks: Sequence[str], folder: Path) -> 
 
 def trial(problem: Problem, scores: dict[Cell, Outcome], budget: float | str, seed: int) -> Trial:
     """One search with known scores."""
-    share = automatic_budget(problem).share if budget == "auto" else float(budget)
+    share = automatic_budget(problem)[0] if budget == "auto" else float(budget)
     try:
         learner = Learner(
             problem, policy_named("race"), budget=Budget(share=share), window=8, seed=seed

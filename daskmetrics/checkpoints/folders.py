@@ -33,6 +33,7 @@ from daskmetrics.core.serialization import parse, readable
 from daskmetrics.core.text import listed
 
 OnMessage = Callable[[str], None]
+Headers = Mapping[str, tuple[str, tuple[int, ...]]]  # type and shape of tensors, by name
 T = TypeVar("T")
 
 MODULES = "modules.json"  #: of a folder of sentence-transformers
@@ -63,7 +64,7 @@ _LONG = 10e9  # bytes whose reading is announced
 _FLOATS = {"F64", "F32", "F16", "BF16"}  # types of safetensors
 _BLOCK = re.compile(r"(.*?)\.(\d+)\.")  # the name of a tensor of a block: its stack and its number
 _HEADER = 100 << 20  # bytes: no header of a safetensors file is longer
-_BESIDE_WEIGHTS = (
+BESIDE_WEIGHTS = (  #: suffixes of configuration and tokenizer
     ".json",
     ".txt",
     ".model",
@@ -282,7 +283,7 @@ class ModelFolder:
     path: Path
     adapter: Adapter | None  # None for a whole model
     shape: tuple[int, int] | None  # number of blocks and hidden size; None for an adapter
-    content: Content
+    digests: Mapping[str, str]  # of the files that decide its numbers
     problem: str  # why its weights cannot be read; empty if they can
 
 
@@ -312,15 +313,15 @@ def read_folders(
             if classes:
                 refuse_code(model, str(path), f"{file}: {classes!s:.200}")
     folders = []
-    read = contents(list(paths.values()), model.pickled, on_message)
-    for (name, path), content in zip(paths.items(), read, strict=True):
+    read = digests_of(list(paths.values()), model.pickled, on_message)
+    for (name, path), digests in zip(paths.items(), read, strict=True):
         problem = ""
         try:
             require_agreement(path, weight_headers(path))
         except Incomplete as error:
             problem = str(error)
         folders.append(
-            ModelFolder(name, path, adapters.get(name), shapes.get(name), content, problem)
+            ModelFolder(name, path, adapters.get(name), shapes.get(name), digests, problem)
         )
     return folders
 
@@ -489,7 +490,7 @@ def _decides(name: str, weights: str) -> bool:
     if any(fnmatch(name, pattern) for pattern in _NOT_READ):
         return False
     is_index_of_others = name.endswith(".index.json") and weights not in name
-    return name.endswith((weights, *_BESIDE_WEIGHTS)) and not is_index_of_others
+    return name.endswith((weights, *BESIDE_WEIGHTS)) and not is_index_of_others
 
 
 class Incomplete(ValueError):
@@ -523,23 +524,14 @@ def _check_json(file: Path) -> None:
     if not file.is_file():
         raise Incomplete(f"no {file.name}")
     try:
-        is_mapping = isinstance(parse(file.read_bytes()), Mapping)
-    except ValueError:
+        read_json(file, dict)
+    except DataError:
         raise Incomplete(f"{file.name} is not complete") from None
-    if not is_mapping:
-        raise Incomplete(f"{file.name} is no mapping")
 
 
-@dataclass(frozen=True)
-class TensorHeader:
-    """What the header of a .safetensors file says of a tensor."""
-
-    dtype: str  # such as F32
-    shape: tuple[int, ...]
-
-
-def weight_headers(folder: Path) -> dict[str, TensorHeader]:
-    """The tensors in a folder by name, by the headers of its .safetensors files.
+def weight_headers(folder: Path) -> Headers:
+    """Type, such as F32, and shape of the tensors in a folder, by name, as the headers of its
+    .safetensors files say.
 
     Raises `Incomplete` if the weights cannot be read.
     """
@@ -548,7 +540,7 @@ def weight_headers(folder: Path) -> dict[str, TensorHeader]:
         if any(folder.glob("*.index.json")):
             raise Incomplete("not all weights")
         raise Incomplete("no weights")
-    headers: dict[str, TensorHeader] = {}
+    headers = {}
     for name in names:
         if not name.endswith(".safetensors"):
             continue
@@ -563,9 +555,7 @@ def weight_headers(folder: Path) -> dict[str, TensorHeader]:
             ends = [8 + length + tensor["data_offsets"][1] for tensor in header.values()]
             wanted = max(ends, default=size)
             for tensor, values in header.items():
-                headers[tensor] = TensorHeader(
-                    str(values["dtype"]), tuple(map(int, values["shape"]))
-                )
+                headers[tensor] = str(values["dtype"]), tuple(map(int, values["shape"]))
         except (ValueError, LookupError, TypeError, AttributeError, OverflowError):
             raise Incomplete(f"{name} has no complete header") from None
         if size != wanted:
@@ -573,7 +563,7 @@ def weight_headers(folder: Path) -> dict[str, TensorHeader]:
     return headers
 
 
-def require_agreement(folder: Path, headers: Mapping[str, TensorHeader]) -> None:
+def require_agreement(folder: Path, headers: Headers) -> None:
     """Check that the tensors and the tokenizer of a folder fit its configuration.
 
     A network of another depth would silently be cut, and numbers of another type be read as if they
@@ -607,9 +597,7 @@ def require_agreement(folder: Path, headers: Mapping[str, TensorHeader]) -> None
         )
 
 
-def _disagreement(
-    config: Mapping[str, Any], depth: int, width: int, headers: Mapping[str, TensorHeader]
-) -> str:
+def _disagreement(config: Mapping[str, Any], depth: int, width: int, headers: Headers) -> str:
     blocks: dict[str, set[str]] = {}
     for name in headers:
         if match := _BLOCK.match(name):
@@ -617,11 +605,11 @@ def _disagreement(
     if not blocks:
         return ""  # the loader says which names are missing
     is_quantized = any("quantization" in name or "compression" in name for name in config)
-    for name, tensor in headers.items():
-        is_matrix = name.endswith(".weight") and len(tensor.shape) > 1
-        if is_matrix and tensor.dtype not in _FLOATS and not is_quantized:
-            return f"'{name}' has numbers of the type {tensor.dtype}, and no quantization is named"
-    sizes = set(chain.from_iterable(tensor.shape for tensor in headers.values()))
+    for name, (dtype, shape) in headers.items():
+        is_matrix = name.endswith(".weight") and len(shape) > 1
+        if is_matrix and dtype not in _FLOATS and not is_quantized:
+            return f"'{name}' has numbers of the type {dtype}, and no quantization is named"
+    sizes = set(chain.from_iterable(shape for _, shape in headers.values()))
     for key, size in (("vocab_size", config.get("vocab_size", width)), ("the hidden size", width)):
         if type(size) is int and size not in sizes:
             return f"{key} is {size:,}, and no tensor has this dimension"
@@ -654,28 +642,23 @@ def _greatest_token(file: Path, size: int, changed: int) -> int:
 # the content of the files
 
 
-@dataclass(frozen=True)
-class Content:
-    """The key of a checkpoint's content; the name of a single weight file is not part of it."""
-
-    key: Key  # of all files that decide its numbers: weights, configuration, tokenizer
-    digests: Mapping[str, str]  # by file
-
-    @classmethod
-    def of(cls, digests: Mapping[str, str]) -> Content:
-        """From the digests of the `relevant` files."""
-        files = sorted(digests.items())
-        weights = [(name, digest) for name, digest in files if name.endswith(_WEIGHTS)]
-        beside = [(name, digest) for name, digest in files if not name.endswith(_WEIGHTS)]
-        named = weights if len(weights) > 1 else [digest for _, digest in weights]
-        return cls(content_key(named, beside), digests)
+def weights_key(digests: Mapping[str, str]) -> Key:
+    """The key of a checkpoint's content, from the digests of the `relevant` files by name; the name
+    of a single weight file is not part of it.
+    """
+    files = sorted(digests.items())
+    weights = [(name, digest) for name, digest in files if name.endswith(_WEIGHTS)]
+    beside = [(name, digest) for name, digest in files if not name.endswith(_WEIGHTS)]
+    named = weights if len(weights) > 1 else [digest for _, digest in weights]
+    return content_key(named, beside)
 
 
-def contents(
+def digests_of(
     folders: Sequence[Path], pickled: bool = False, on_message: OnMessage | None = None
-) -> list[Content]:
-    """The content of model folders; files of equal content in other places, or with other times,
-    have equal keys. Pickled weights are an error unless they are allowed.
+) -> list[dict[str, str]]:
+    """The digests of the files that decide the numbers of model folders, by name; those of equal
+    content in other places, or with other times, are equal. Pickled weights are an error unless
+    they are allowed.
 
     Raises
     ------
@@ -703,7 +686,7 @@ def contents(
         raise DataError(
             f"'{error.filename}' cannot be read ({error.strerror}), so its content is not known."
         ) from None
-    return [Content.of(dict(zip(files, digests, strict=False))) for files in required]
+    return [dict(zip(files, digests, strict=False)) for files in required]
 
 
 def _known(path: Path) -> str | None:
@@ -717,10 +700,10 @@ def _known(path: Path) -> str | None:
         return None
     entry, stamp = _kept_digest(status)
     kept = recall(entry) or {}
-    is_whole = _HASH.fullmatch(str(kept.get("digest"))) and isinstance(kept.get("stamp"), list)
-    if is_whole:
-        if kept["stamp"] == stamp:
-            return str(kept["digest"])
+    digest = str(kept.get("digest"))
+    if _HASH.fullmatch(digest):
+        if kept.get("stamp") == stamp:
+            return digest
         return None
     name = _name_by_content(path)
     if name:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from daskmetrics.checkpoints import hub
 from daskmetrics.checkpoints.folders import (
-    Content,
     ModelFolder,
     OnMessage,
     files_of,
@@ -22,6 +21,7 @@ from daskmetrics.checkpoints.folders import (
     root_of,
     shape_of,
     tokenizer_folder,
+    weights_key,
 )
 from daskmetrics.checkpoints.rolling import Rolling, rolling_of
 from daskmetrics.config import Model
@@ -36,7 +36,9 @@ HUB_ID = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")
 
 @dataclass(frozen=True)
 class Location:
-    """The place of one checkpoint, and a key of its content, which is part of every key."""
+    """The place of one checkpoint, what is known of its files, and a key of its content, which is
+    part of every key.
+    """
 
     path: str  # a local model folder, or a hub id
     revision: str | None  # the hub's revision; None for a folder
@@ -47,6 +49,9 @@ class Location:
     rolling: Rolling | None = None
     # of the model to which the weights in the folder, of an adapter, are added
     base: Location | None = None
+    is_missing: bool = False  # a revision of the hub that is not on this machine
+    aliases: tuple[str, ...] = ()  # the other revisions of equal content
+    problem: str = ""  # why its weights cannot be read; empty if they can
 
 
 @dataclass(frozen=True)
@@ -60,21 +65,9 @@ class LocatedSuite:
     suite: Suite
     locations: tuple[Location, ...]
     width: int  # of the hidden states
-    missing: tuple[str, ...] = ()  # hub revisions that are not in the local cache
-    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The other revisions of equal content, by the revision in the suite."""
+    # what is wrong with the weights by their files: checkpoints that cannot be read, or are not
+    # complete and left out
     warnings: tuple[str, ...] = ()
-    """What is wrong with the weights by their files: checkpoints that cannot be read, or are not
-    complete and left out."""
-
-
-@dataclass(frozen=True)
-class _Revision:
-    """A revision, where it is, and what it holds."""
-
-    name: str
-    location: Location
-    folder: ModelFolder | None  # None if it is not on this machine
 
 
 def locate(model: Model, on_message: OnMessage | None = None) -> LocatedSuite:
@@ -184,14 +177,20 @@ def _find_folder(model: Model, folder: Path, on_message: OnMessage | None) -> Lo
         (base,) = base_suite.locations
         shape = base_suite.suite.depth, base_suite.width
     assert shape is not None
-    checkpoints = []
+    locations = {}
     for read in folders:
-        location = Location(str(read.path.resolve()), None, read.content.key, model.pickled)
+        key = weights_key(read.digests)
         if base and read.adapter:
-            key = content_key("adapter", base.identity, read.content.key)
-            location = replace(location, identity=key, base=base)
-        checkpoints.append(_Revision(read.name, location, read))
-    return _located(model, checkpoints, *shape, left_out)
+            key = content_key("adapter", base.identity, key)
+        locations[read.name] = Location(
+            path=str(read.path.resolve()),
+            revision=None,
+            identity=key,
+            pickled=model.pickled,
+            base=base if read.adapter else None,
+            problem=read.problem,
+        )
+    return _located(model, locations, *shape, left_out)
 
 
 def _base_of(model: Model, folders: Sequence[ModelFolder]) -> LocatedSuite | None:
@@ -254,7 +253,7 @@ def _find_on_hub(model: Model, on_message: OnMessage | None) -> LocatedSuite:
         if code:
             refuse_code(model, f"{source}@{revision.name}", ", ".join(code[:3]))
     folders = {read.name: read for read in read_folders(complete, model, on_message)}
-    checkpoints = []
+    locations = {}
     empty, pickled = [], []
     for revision in revisions:
         name, listing = revision.name, revision.listing
@@ -262,71 +261,70 @@ def _find_on_hub(model: Model, on_message: OnMessage | None) -> LocatedSuite:
         # a listed file counts before and after it is downloaded, so that the key stays the same
         digests = {file: listing[file][0] for file in relevant(listing, model.pickled)}
         if folder:
-            digests |= folder.content.digests
+            digests |= folder.digests
         if listing and not digests:
             empty.append(name)
             if relevant(listing, pickled=True):
                 pickled.append(name)
             continue
-        content = Content.of(digests) if digests else None
-        identity = content.key if content else content_key(source, revision.commit or name)
-        location = Location(source, name, identity, model.pickled)
+        identity = weights_key(digests) if digests else content_key(source, revision.commit or name)
+        rolling = None
         if model.disk and not folder and revision.commit and not silence:
-            rolling = rolling_of(model, identity, revision.commit, content, listing)
-            location = replace(location, rolling=rolling)
-        checkpoints.append(_Revision(name, location, folder))
+            rolling = rolling_of(model, identity, revision.commit, digests, listing)
+        locations[name] = Location(
+            path=source,
+            revision=name,
+            identity=identity,
+            pickled=model.pickled,
+            rolling=rolling,
+            is_missing=folder is None,
+            problem=folder.problem if folder else "",
+        )
     problem = f"{shortened(empty)} of {source} without weights: leave them out of 'revisions'"
     if pickled:
         problem = (
             f"{shortened(pickled)} of {source} with only pickled weights: set 'pickled: true' for the"
             " model (no code in them is run), or leave them out of 'revisions'"
         )
-    if empty and (not is_open or not checkpoints):
+    if empty and (not is_open or not locations):
         raise ConfigError(f"Model '{model.name}': {problem}.")
-    return _located(model, checkpoints, depth, width, [problem] if pickled else [])
+    return _located(model, locations, depth, width, [problem] if pickled else [])
 
 
 def _located(
     model: Model,
-    revisions: Sequence[_Revision],
+    locations: Mapping[str, Location],
     depth: int,
     width: int,
-    warnings: Sequence[str] = (),
+    warnings: Sequence[str],
 ) -> LocatedSuite:
     """The suite of these revisions, with one of those of equal content."""
-    groups: dict[Key, list[_Revision]] = {}
-    for revision in revisions:
-        groups.setdefault(revision.location.identity, []).append(revision)
-    by_name: dict[str, _Revision] = {}
-    aliases: dict[str, tuple[str, ...]] = {}
-    for group in groups.values():
-        latest = max(group, key=_precedence)
+    groups: dict[Key, list[str]] = {}
+    for name, location in locations.items():
+        groups.setdefault(location.identity, []).append(name)
+    chosen: dict[str, Location] = {}
+    for names in groups.values():
+        latest = max(names, key=_precedence)
         # any of them that is on this machine, else the one that names the group
-        here = [revision for revision in (latest, *group) if revision.folder]
-        by_name[latest.name] = next(iter(here), latest)
-        others = tuple(revision.name for revision in group if revision is not latest)
-        if others:
-            aliases[latest.name] = others
-    names = (revision.name for revision in revisions)
-    chosen = {name: by_name[name] for name in names if name in by_name}
-    texts = list(warnings)
-    for name, revision in chosen.items():
-        if revision.folder and revision.folder.problem:
-            texts.append(
-                f"{name} cannot be read and will be recorded as an error:"
-                f" {revision.folder.problem}; copy its weights again"
-            )
+        served = min((latest, *names), key=lambda name: locations[name].is_missing)
+        aliases = tuple(name for name in names if name != latest)
+        chosen[latest] = replace(locations[served], aliases=aliases)
+    revisions = tuple(name for name in locations if name in chosen)
+    unreadable = [
+        f"{name} cannot be read and will be recorded as an error: {chosen[name].problem}; copy its"
+        " weights again"
+        for name in revisions
+        if chosen[name].problem
+    ]
     return LocatedSuite(
-        suite=Suite(model.name, tuple(chosen), layers_of(model, depth), depth),
-        locations=tuple(revision.location for revision in chosen.values()),
+        suite=Suite(model.name, revisions, layers_of(model, depth), depth),
+        locations=tuple(chosen[name] for name in revisions),
         width=width,
-        missing=tuple(name for name, revision in chosen.items() if revision.folder is None),
-        aliases=aliases,
-        warnings=tuple(f"{model.name}: {text}" for text in texts),
+        warnings=tuple(f"{model.name}: {text}" for text in (*warnings, *unreadable)),
     )
 
 
-def _precedence(revision: _Revision) -> tuple[int, bool]:
+def _precedence(name: str) -> tuple[int, bool]:
     """The latest step comes first, then ``main``."""
-    step = step_of(revision.name)
-    return -1 if step is None else step, revision.name == "main"
+    step = step_of(name)
+    return -1 if step is None else step, name == "main"

@@ -24,7 +24,7 @@ from typing import Any, Self
 
 from dask.utils import parse_bytes
 
-from daskmetrics.checkpoints.folders import Content, OnMessage, digest_of
+from daskmetrics.checkpoints.folders import OnMessage, digest_of
 from daskmetrics.checkpoints.hub import Listing, persist
 from daskmetrics.config import Model
 from daskmetrics.core.errors import NO_ROOM, ConfigError, DaskmetricsError, DataError
@@ -61,18 +61,18 @@ class Rolling:
 
 
 def rolling_of(
-    model: Model, identity: Key, commit: str, content: Content | None, listing: Listing
+    model: Model, identity: Key, commit: str, names: Iterable[str], listing: Listing
 ) -> Rolling:
-    """The files of a checkpoint whose space is limited; a `ConfigError` if they are not known, or
-    too large.
+    """The files of these names, of a checkpoint whose space is limited; a `ConfigError` if the hub
+    did not list them, or they are too large.
     """
     source = str(model.source)
-    if content is None or not listing:
+    if not listing:
         raise ConfigError(
             f"Model '{model.name}': the hub did not list the files of {source} at {commit[:7]}, so"
             " that their size is not known. Run the same command again later, or leave out 'disk'."
         )
-    files = tuple((name, *listing[name]) for name in sorted(content.digests))
+    files = tuple((name, *listing[name]) for name in sorted(names))
     folder = cache_folder() / "checkpoints" / source.replace("/", "--") / identity
     checkpoint = Rolling(
         source, commit, str(folder.absolute()), files, int(parse_bytes(model.disk))
@@ -301,7 +301,9 @@ class Downloads:
     to download.
     """
 
-    def __init__(self, checkpoints: Iterable[Rolling | None], on_message: OnMessage) -> None:
+    def __init__(
+        self, checkpoints: Iterable[Rolling | None], on_message: OnMessage = print
+    ) -> None:
         self._by_folder = {rolling.folder: rolling for rolling in checkpoints if rolling}
         self._ahead: list[str] = []  # folders
         self._running: set[str] = set()
@@ -361,19 +363,19 @@ class Downloads:
 
     def _download(self, rolling: Rolling, wanted: bool) -> bool:
         entry = rolling.entry
-        done = True
+        done = False
         try:
             done = download(rolling, wanted, self._pause)
         except DownloadStopped:
             return False
         except Exception as error:
-            if isinstance(error, OSError) and error.errno in NO_ROOM:
+            done = not (isinstance(error, OSError) and error.errno in NO_ROOM)
+            if not done:
                 self._on_message(
                     f"No room on the disk of '{entry.folder.parent}': downloads wait until"
                     " there is."
                 )
                 self._stop.wait(FULL)
-                done = False
             elif wanted:  # else who needs it asks for it, and gets the reason
                 atomic_write(entry.failed, " ".join(str(error).split()) or type(error).__name__)
         finally:

@@ -78,7 +78,7 @@ def configured(
 
 def _listed(name: str, value: object) -> list[object]:
     """A list; a single item stands for a list of one."""
-    if isinstance(value, str | Path | Mapping) or _is_table(value):
+    if isinstance(value, str | Path | Mapping) or is_table(value):
         return [value]
     if not isinstance(value, Sequence) or not value:
         raise ConfigError(
@@ -109,7 +109,7 @@ def _tasks(given: Sequence[object], folder: RunFolder) -> Iterator[str]:
             yield task
         elif isinstance(task, Path):
             yield f"{FILE}{task}"
-        elif isinstance(task, Mapping) or _is_table(task):
+        elif isinstance(task, Mapping) or is_table(task):
             table = dict(task) if isinstance(task, Mapping) else {"data": task}
             yield _written(argument, {"name": next(defaults), **table}, folder)
         else:
@@ -139,8 +139,8 @@ def _written(argument: str, table: dict[str, object], folder: RunFolder) -> str:
     if isinstance(data, str | Path):
         source = str(data)
         options = {**roles, **options}
-    elif _is_table(data):
-        lines = _lines(argument, data, roles)
+    elif is_table(data):
+        lines = json_lines(argument, data, roles)
         data_folder = folder.create().path.absolute() / "data" / content_key(lines)[:12]
         source = str(data_folder / f"{name}.jsonl")
         with room_for(f"'{source}'"):
@@ -165,7 +165,10 @@ def file_name(source: object, options: Mapping[str, object]) -> str:
     return name
 
 
-def _lines(argument: str, data: Any, roles: Mapping[str, Any]) -> str:
+def json_lines(argument: str, data: Any, roles: Mapping[str, Any]) -> str:
+    """The rows of a table as lines of JSON, with the columns under the names of their roles; all of
+    its columns if no role is given.
+    """
     import pandas
 
     frame = data if isinstance(data, pandas.DataFrame) else data.to_pandas()
@@ -199,6 +202,6 @@ def _lines(argument: str, data: Any, roles: Mapping[str, Any]) -> str:
     return text
 
 
-def _is_table(value: object) -> bool:
+def is_table(value: object) -> bool:
     """Whether it is a DataFrame of pandas, or converts itself to one."""
     return hasattr(value, "to_pandas") or (hasattr(value, "to_json") and hasattr(value, "columns"))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import queue
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -47,7 +47,6 @@ from daskmetrics.execution import (
     Settings,
     Source,
     Sweep,
-    WorkUnit,
     handshake,
 )
 from daskmetrics.execution import run as run_source
@@ -134,7 +133,7 @@ def continue_run(
                 )
             stack.enter_context(
                 rolling.offline_workers(
-                    location.rolling for location in experiment.missing_locations
+                    location.rolling for location in experiment.missing.values()
                 )
             )
             result = _RunDriver(experiment, folder, journal, display, on_record, grows).drive(
@@ -154,7 +153,8 @@ def require_inputs(experiment: Experiment) -> None:
             task.texts()
     for model in experiment.config.models:
         pooling = model.pooling or experiment.config.protocol.pooling
-        require_on_hub(model, experiment.missing.get(model.name, ()), pooling)
+        missing = [name.revision for name in experiment.missing if name.model == model.name]
+        require_on_hub(model, missing, pooling)
     if experiment.fresh:
         # a budget that is too small is an error now, not after the search
         search.allotment_of(experiment)
@@ -236,7 +236,11 @@ def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
             widths=dict(experiment.widths),
             window=search.window(experiment, journal.entries),
             environment=environment(*PACKAGES),
-            aliases={str(checkpoint): names for checkpoint, names in experiment.aliases.items()},
+            aliases={
+                str(checkpoint): location.aliases
+                for checkpoint, location in experiment.locations.items()
+                if location.aliases
+            },
             warnings=experiment.warnings,
             config=config,
             looks={look.name: look.look_of for look in experiment.looks},
@@ -325,43 +329,39 @@ def _sized(experiment: Experiment) -> Config:
     return config.model_copy(update={"cluster": profile.model_copy(update={"workers": 1})})
 
 
-class _ScoreWriter:
-    """Writes scores to the store once they are recorded, so that it can be read while the run goes
-    on.
+@contextmanager
+def _scores_written(
+    path: Path, plan: StorePlan, records: Sequence[Record]
+) -> Iterator[Callable[[Record], None]]:
+    """A function that writes scores to the store once they are recorded, so that it can be read
+    while the run goes on.
 
     It is their only writer. A thread writes what came meanwhile, a chunk for each checkpoint, and
     the driver does not wait for it. What cannot be written is left to the end of the run, when the
     store is made equal to the journal.
     """
+    blocks = store.score_blocks(plan, records)
+    with room_for(f"the store '{path}'"):  # what a killed driver did not write
+        store.restore(path, "scores", blocks)
+    waiting: queue.SimpleQueue[Record] = queue.SimpleQueue()
 
-    def __init__(self, path: Path, plan: StorePlan, records: Sequence[Record]) -> None:
-        self._path = path
-        self._plan = plan
-        self._blocks = store.score_blocks(plan, records)
-        self._waiting: queue.SimpleQueue[Record] = queue.SimpleQueue()
-        self._thread = ThreadPoolExecutor(1)
-        with room_for(f"the store '{path}'"):  # what a killed driver did not write
-            store.restore(path, "scores", self._blocks)
-
-    def add(self, record: Record) -> None:
-        self._waiting.put(record)
-        self._thread.submit(self._write)
-
-    def _write(self) -> None:
+    def write() -> None:
         changed = set()
-        while not self._waiting.empty():
-            record = self._waiting.get()
+        while not waiting.empty():
+            record = waiting.get()
             cell = Cell.parse(record.name)
-            store.add_score(self._blocks, self._plan, cell, record)
+            store.add_score(blocks, plan, cell, record)
             changed.add(cell.arm.checkpoint)
         for checkpoint in changed:
-            store.write(self._path, "scores", checkpoint, self._blocks[checkpoint])
+            store.write(path, "scores", checkpoint, blocks[checkpoint])
 
-    def __enter__(self) -> _ScoreWriter:
-        return self
+    with ThreadPoolExecutor(1) as thread:
 
-    def __exit__(self, *_: object) -> None:
-        self._thread.shutdown()
+        def add(record: Record) -> None:
+            waiting.put(record)
+            thread.submit(write)
+
+        yield add
 
 
 @dataclass
@@ -485,7 +485,8 @@ class _RunDriver:
         key = content_key("search", experiment.key, [str(arm) for arm in problem.arms])
         limits = search.budget(config, problem, self.grows)
         if config.budget == "auto":
-            self.display.say(f"Budget {search.automatic_budget(problem)}.")
+            _, allowed = search.automatic_budget(problem)
+            self.display.say(f"Budget {allowed}.")
         allotted = None
         if experiment.fresh:
             allotted = search.allotment_of(experiment, problem.exhaustive_cost)
@@ -505,13 +506,7 @@ class _RunDriver:
         )
         scratch = self.folder.embeddings.resolve()
         recorded = self._recorded()
-
-        def expect(units: Sequence[WorkUnit]) -> None:
-            inputs = (unit.input for unit in units if unit.key not in recorded)
-            specs = (encode.args[0] for encode in inputs if encode)
-            self.downloads.expect(dict.fromkeys(spec.location.rolling for spec in specs))
-
-        source = search.SearchSource(experiment, learner, key, scratch, expect, recorded)
+        source = search.SearchSource(experiment, learner, key, scratch, self.downloads, recorded)
         share = 100 / learner.budget
         self.display.phase("search", 100, min(100, int(learner.spent * share)), unit="% of budget")
         publisher.send(SearchStarted(learner.budget, problem.exhaustive_cost, learner.spent))
@@ -520,10 +515,10 @@ class _RunDriver:
             self._show(record, min(100.0, learner.spent * share))
             publisher.send_computed(partial(search.posterior, experiment, learner))
             if record.kind == "score":
-                scores.add(record)
+                write_score(record)
 
         records = list(self.journal.records())
-        with _ScoreWriter(self.folder.store, self.plan, records) as scores:
+        with _scores_written(self.folder.store, self.plan, records) as write_score:
             self._compute(source, show)
         self.display.finish("search")
         learner.rebuild_posterior()  # the live posterior depends on the clock

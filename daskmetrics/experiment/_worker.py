@@ -7,7 +7,7 @@ import json
 import secrets
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
@@ -89,33 +89,31 @@ class EncodeSpec:
 
 def train_to(recipe: Recipe, folder: str, revision: str, model: str) -> Trained:
     """Train a suite up to a revision and save it."""
-    events = _TrainingEvents(recipe, model)
+    events = _training_events(recipe, model)
     return Trained(**training.train_to(recipe, Path(folder), revision, events))
 
 
-class _TrainingEvents:
-    """Logs the steps of a training on this worker, for the live page; a revision's last step is
-    always logged.
+def _training_events(recipe: Recipe, model: str) -> Callable[[int, float], None]:
+    """A function that logs the steps of a training on this worker, for the live page; a revision's
+    last step is always logged.
     """
+    tokens = recipe.batch * recipe.accumulate * recipe.ranks * recipe.context
+    last_steps = {step_of(revision) for revision in training.revisions(recipe)}
+    logged_step, logged_at = 0, 0.0
 
-    def __init__(self, recipe: Recipe, model: str) -> None:
-        self.model = model
-        self.tokens = recipe.batch * recipe.accumulate * recipe.ranks * recipe.context
-        self.last = {step_of(revision) for revision in training.revisions(recipe)}
-        self._step, self._time = 0, 0.0  # of the latest event
-
-    def __call__(self, step: int, loss: float) -> None:
+    def log(step: int, loss: float) -> None:
+        nonlocal logged_step, logged_at
         clock = time.perf_counter()
-        if step not in self.last and clock - self._time < TRAINING_INTERVAL:
+        if step not in last_steps and clock - logged_at < TRAINING_INTERVAL:
             return
         speed = None
-        if self._time:  # loading does not count
-            speed = self.tokens * (step - self._step) / (clock - self._time)
-        get_worker().log_event(
-            TRAIN, {"model": self.model, "step": step, "loss": loss, "tokens_per_second": speed}
-        )
-        self._step = step
-        self._time = clock
+        if logged_at:  # loading does not count
+            speed = tokens * (step - logged_step) / (clock - logged_at)
+        event = {"model": model, "step": step, "loss": loss, "tokens_per_second": speed}
+        get_worker().log_event(TRAIN, event)
+        logged_step, logged_at = step, clock
+
+    return log
 
 
 def measure(spec: MeasureSpec) -> Measured:
@@ -151,28 +149,31 @@ def joined_results(
     >>> joined_results([one], ("k",), (0,)) == one
     True
     """
-    columns: dict[Key, tuple[Measured, int]] = {}
+    if not metrics:
+        empty = ((),) * len(layers)
+        return Measured(layers, (), empty, empty, empty)
+    columns: dict[Key, tuple[Any, ...]] = {}
     for result in results:
-        for i, key in enumerate(result.metrics):
-            columns.setdefault(key, (result, i))
-    chosen = [columns[key] for key in metrics]
-    reasons: list[tuple[int, str, str]] = []
-    for result, i in chosen:
-        reasons += [reason for reason in result.reasons if reason[1] == result.names[i]]
-
-    def rows(attribute: str) -> Any:
-        return tuple(
-            tuple(getattr(result, attribute)[row][i] for result, i in chosen)
-            for row in range(len(layers))
+        of_result = zip(
+            result.metrics,
+            result.names,
+            zip(*result.values, strict=True),
+            zip(*result.stderr, strict=True),
+            zip(*result.status, strict=True),
+            strict=True,
         )
-
+        for key, name, *numbers in of_result:
+            reasons = [reason for reason in result.reasons if reason[1] == name]
+            columns.setdefault(key, (name, reasons, *numbers))
+    chosen = map(columns.__getitem__, metrics)
+    names, all_reasons, values, stderr, status = zip(*chosen, strict=True)
     return Measured(
         layers=layers,
-        names=tuple(result.names[i] for result, i in chosen),
-        values=rows("values"),
-        stderr=rows("stderr"),
-        status=rows("status"),
-        reasons=tuple(sorted(reasons)),
+        names=names,
+        values=tuple(zip(*values, strict=True)),
+        stderr=tuple(zip(*stderr, strict=True)),
+        status=tuple(zip(*status, strict=True)),
+        reasons=tuple(sorted(chain.from_iterable(all_reasons))),
         metrics=metrics,
     )
 

@@ -41,7 +41,7 @@ from daskmetrics.core.results import Scored
 from daskmetrics.execution.display import Display
 from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment import prefetch as prefetch
-from daskmetrics.experiment._arguments import file_name
+from daskmetrics.experiment._arguments import file_name, is_table, json_lines
 from daskmetrics.experiment.preparation import check_readouts
 from daskmetrics.metrics import Metric
 from daskmetrics.tasks import Task
@@ -349,6 +349,8 @@ def tasks_of(data: object, columns: Mapping[str, str]) -> tuple[Task, ...]:
 
     ``columns`` are the options of a file task: the columns of its roles, ``kind`` and ``probe``.
     """
+    import pandas
+
     prefixes = {name.partition(":")[0] for name in (*tasks.catalogue(), *RESERVED)}
     names = [data] if isinstance(data, str) else data
     if isinstance(data, (str, Path)):
@@ -363,35 +365,21 @@ def tasks_of(data: object, columns: Mapping[str, str]) -> tuple[Task, ...]:
                 " file:reviews.csv(text=body, label=stars)."
             )
         return tasks.resolve(names)
-    rows = _rows(data)
-    if not rows:
-        raise ConfigError("The data have no rows.")
-    placed_rows = [(f"row {number}", row) for number, row in enumerate(rows, start=1)]
-    return (table_task(Path("data"), placed_rows, columns, "data", in_memory=True),)
-
-
-def _rows(data: Any) -> list[Mapping[str, object]]:
-    """The rows of a DataFrame, of a Hugging Face dataset, or of a list of mappings."""
-    if hasattr(data, "to_pandas") and hasattr(data, "to_dict") and hasattr(data, "columns"):
-        data = data.to_pandas()  # of polars
-    if hasattr(data, "to_dict") and hasattr(data, "columns"):
-        rows: list[Mapping[str, object]] = data.set_axis(map(str, data.columns), axis=1).to_dict(
-            "records"
-        )
-        return rows
-    names = getattr(data, "column_names", None)
-    if isinstance(names, Mapping):
+    if isinstance(data, (list, tuple)) and all(isinstance(row, Mapping) for row in data):
+        data = pandas.DataFrame(list(data), dtype=object)
+    if isinstance(names := getattr(data, "column_names", None), Mapping):
         raise ConfigError(
             f"The data have several splits: choose one, such as data['{next(iter(names))}']."
         )
-    if names is not None or (
-        isinstance(data, (list, tuple)) and all(isinstance(row, Mapping) for row in data)
-    ):
-        return [dict(row) for row in data]
-    raise ConfigError(
-        f"Data of type {type(data).__name__} cannot be read. Give a DataFrame, the path of a CSV,"
-        " TSV, JSON Lines or Parquet file, a dataset of Hugging Face, or a list of names of tasks."
-    )
+    if not is_table(data):
+        raise ConfigError(
+            f"Data of type {type(data).__name__} cannot be read. Give a DataFrame, the path of a"
+            " CSV, TSV, JSON Lines or Parquet file, a dataset of Hugging Face, or a list of names"
+            " of tasks."
+        )
+    lines = json_lines("data", data, {}).rstrip("\n").split("\n")
+    rows = [(f"row {number}", json.loads(line)) for number, line in enumerate(lines, start=1)]
+    return (table_task(Path("data"), rows, columns, "data", in_memory=True),)
 
 
 @contextmanager
@@ -489,17 +477,17 @@ def _from_source(
         raise ConfigError(
             f"'{model}' has {len(names)} checkpoints. Name one, such as '{model}@{names[-1]}'."
         )
-    if located.missing:
-        _download(source, located.missing[0])
     (location,) = located.locations
     (checkpoint,) = located.suite.checkpoints()
+    if location.is_missing:
+        _download(source, checkpoint.revision)
     read = protocol_of(settings.protocol, section, checkpoints.shipped_folder(location))
     return Encoder(LoadedModel(location, read.base), read, located.suite.layers), checkpoint
 
 
 def _download(source: str, revision: str) -> None:
     require_answer(source)
-    missing = prefetch.checkpoint(source, revision, prefetch.FILES)
+    missing = prefetch.checkpoint(source, revision)
     for _, reason in prefetch.fetch([missing]):
         if reason:
             raise ConfigError(f"'{source}' cannot be downloaded: {reason}")

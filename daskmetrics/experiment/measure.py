@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import daskmetrics.training as training
 from daskmetrics.checkpoints.locations import folder_of
@@ -15,6 +15,7 @@ from daskmetrics.core.results import Measured
 from daskmetrics.execution import Record, WorkUnit
 from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment.preparation import Experiment
+from daskmetrics.experiment.train import largest_first
 from daskmetrics.metrics.registry import operations
 from daskmetrics.training.suite import parameters
 
@@ -22,7 +23,7 @@ from daskmetrics.training.suite import parameters
 def units(experiment: Experiment, folder: RunFolder, records: Iterable[Record]) -> list[WorkUnit]:
     """Every work unit of the measuring phase, in the order in which they are best started.
 
-    Training comes first, longest chain foremost, since its steps cannot run side by side.
+    Training comes first, the most work foremost, since its steps cannot run side by side.
     """
     records = tuple(records)
     trained = Counter(record.name for record in records if record.kind == "train")
@@ -30,8 +31,8 @@ def units(experiment: Experiment, folder: RunFolder, records: Iterable[Record]) 
         suite.model: _training_chain(experiment, suite, trained) for suite in experiment.suites
     }
     train: list[WorkUnit] = []
-    for chain in sorted(chains.values(), key=_training_cost, reverse=True):
-        train += chain.values()
+    for model, _ in largest_first(experiment.trainings):
+        train += chains[model].values()
     done = {record.key for record in records if record.ok}
     waiting = [checkpoint for checkpoint, key in experiment.measure_keys.items() if key not in done]
     # what each checkpoint's worker probably measures next, if units are assigned in turn
@@ -104,12 +105,6 @@ def _training_chain(
         )
         before = (chain[revision].key,)
     return chain
-
-
-def _training_cost(chain: Mapping[str, WorkUnit]) -> int:
-    """Relative cost of a training chain, to start with the longest."""
-    recipes = (unit.args[0] for unit in chain.values())
-    return max((recipe.width**2 * recipe.depth * recipe.steps for recipe in recipes), default=0)
 
 
 def assumed_seconds(experiment: Experiment, checkpoint: Checkpoint, costs: CostModel) -> float:

@@ -8,11 +8,11 @@ import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from daskmetrics.checkpoints.folders import BESIDE_WEIGHTS
 from daskmetrics.checkpoints.hub import client_errors, persist
 from daskmetrics.core.costs import DOWNLOAD_RATE
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, unsigned
@@ -24,9 +24,7 @@ from daskmetrics.tasks.mteb import MtebTask
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import RepoSibling
 
-#: Files of a model's repository that are loaded: weights, configuration, tokenizer.
-FILES = ("*.safetensors", "*.json", "*.txt", "*.model")
-PICKLED = ("*.bin",)
+_SUFFIXES: tuple[str, ...] = (".safetensors", *BESIDE_WEIGHTS)  # of a model's files that are loaded
 
 
 @dataclass(frozen=True)
@@ -51,13 +49,11 @@ def downloads(experiment: Experiment) -> list[MissingFiles]:
     """The missing checkpoints and data sets, without the checkpoints that the run downloads when it
     needs them.
     """
-    models = {model.name: model for model in experiment.config.models if not model.disk}
+    limited = {model.name for model in experiment.config.models if model.disk}
     missing: list[MissingFiles] = []
-    for name, revisions in experiment.missing.items():
-        if name in models:
-            model = models[name]
-            files = FILES + PICKLED if model.pickled else FILES
-            missing += [checkpoint(str(model.source), revision, files) for revision in revisions]
+    for name, location in experiment.missing.items():
+        if name.model not in limited:
+            missing.append(checkpoint(location.path, name.revision, location.pickled))
     return missing + data_sets(experiment.tasks)
 
 
@@ -104,24 +100,24 @@ def cache() -> Path:
     return Path(HF_HUB_CACHE)
 
 
-def checkpoint(source: str, revision: str, files: tuple[str, ...]) -> MissingFiles:
-    """The files of one revision of a hub repository."""
+def checkpoint(source: str, revision: str, pickled: bool = False) -> MissingFiles:
+    """The files of one revision of a hub repository; also pickled weights if they are allowed."""
+    suffixes = _SUFFIXES
+    if pickled:
+        suffixes += (".bin",)
+    files = [f"*{suffix}" for suffix in suffixes]
 
     def fetch() -> None:
         from huggingface_hub import snapshot_download
 
-        download = partial(snapshot_download, source, revision=revision, allow_patterns=list(files))
+        download = partial(snapshot_download, source, revision=revision, allow_patterns=files)
         persist(download, f"{source}@{revision}")
 
     def about() -> Iterable[RepoSibling]:
         from huggingface_hub import HfApi
 
         info = HfApi().model_info(source, revision=revision, files_metadata=True, timeout=10)
-        return [
-            file
-            for file in info.siblings or ()
-            if any(map(partial(fnmatch, file.rfilename), files))
-        ]
+        return [file for file in info.siblings or () if file.rfilename.endswith(suffixes)]
 
     return MissingFiles("model", f"{source}@{revision}", fetch, about)
 

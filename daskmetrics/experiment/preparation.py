@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 
@@ -41,7 +41,6 @@ class Experiment:
     protocols: Mapping[Checkpoint, ModelProtocol]  # how the texts of each checkpoint become vectors
     widths: Mapping[str, int]  # hidden size of each model
     trainings: Mapping[str, TrainedSuite]  # the suites that this run trains, by model
-    missing: Mapping[str, tuple[str, ...]]  # hub revisions of each model that are not here
     metrics: tuple[Metric, ...]
     tasks: tuple[Task, ...]
     prompts: tuple[str, ...]  # the texts whose states are measured
@@ -50,8 +49,6 @@ class Experiment:
     fresh: tuple[Task, ...] = ()
     # looks at the tasks, of which a search takes those that pay (`search.build_problem`)
     looks: tuple[ExampleTask, ...] = ()
-    # revisions of equal content that are measured as one checkpoint, by the checkpoint
-    aliases: Mapping[Checkpoint, tuple[str, ...]] = field(default_factory=dict)
     # what is doubtful about weights or data; each begins with the model or task
     warnings: tuple[str, ...] = ()
     scored_on: str = "CPU"  # the resource of a worker that scoring occupies
@@ -82,18 +79,16 @@ class Experiment:
         """The checkpoint that is measured, by its own name and by those of revisions of equal
         content.
         """
-        by_name = {checkpoint: checkpoint for checkpoint in self.checkpoints}
-        for checkpoint, names in self.aliases.items():
-            by_name |= {Checkpoint(checkpoint.model, name): checkpoint for name in names}
+        by_name = {}
+        for checkpoint, location in self.locations.items():
+            for name in (checkpoint.revision, *location.aliases):
+                by_name[Checkpoint(checkpoint.model, name)] = checkpoint
         return by_name
 
     @property
-    def missing_locations(self) -> list[Location]:
-        """Where the checkpoints are that are not on this machine."""
-        locations: list[Location] = []
-        for model, names in self.missing.items():
-            locations += [self.locations[Checkpoint(model, name)] for name in names]
-        return locations
+    def missing(self) -> Mapping[Checkpoint, Location]:
+        """The checkpoints that are not on this machine."""
+        return {name: place for name, place in self.locations.items() if place.is_missing}
 
     @cached_property
     def by_task(self) -> Mapping[str, Task]:
@@ -109,19 +104,15 @@ class Experiment:
         return {task.name: task.kind for task in self.tasks}
 
     @cached_property
-    def weights(self) -> tuple[float, ...]:
+    def task_weights(self) -> Mapping[str, float]:
         """Weights of the tasks in the search's objective; `ConfigError` for an unknown name, or if
         all are zero.
         """
         if not self.tasks:
-            return ()
+            return {}
         search = self.config.search
-        return tuple(task_weights(self.kinds, search.objective, search.weights))
-
-    @property
-    def task_weights(self) -> dict[str, float]:
-        """The same by task."""
-        return dict(zip(self.kinds, self.weights, strict=True))
+        weights = task_weights(self.kinds, search.objective, search.weights)
+        return dict(zip(self.kinds, weights, strict=True))
 
     @cached_property
     def prompts_key(self) -> Key:
@@ -244,19 +235,14 @@ def prepare(
     suites: list[Suite] = []
     locations: dict[Checkpoint, Location] = {}
     protocols: dict[Checkpoint, ModelProtocol] = {}
-    aliases: dict[Checkpoint, tuple[str, ...]] = {}
     warnings: list[str] = []
     for model in config.models:
         located_suite = located[model.name]
         names = located_suite.suite.checkpoints()
         for checkpoint, location in zip(names, located_suite.locations, strict=True):
             locations[checkpoint] = location
-            folder = None
-            if model.source:
-                folder = checkpoints.shipped_folder(location)
+            folder = checkpoints.shipped_folder(location)
             protocols[checkpoint] = protocol_of(config.protocol, model, folder)
-        for revision, equal in located_suite.aliases.items():
-            aliases[Checkpoint(model.name, revision)] = equal
         warnings += located_suite.warnings
         readouts = model.readouts or config.readouts
         suites.append(_with_readouts(located_suite, readouts, protocols, len(prompts)))
@@ -274,18 +260,16 @@ def prepare(
         protocols=protocols,
         widths={name: suite.width for name, suite in located.items()},
         trainings=trainings,
-        missing={name: suite.missing for name, suite in located.items() if suite.missing},
         metrics=chosen_metrics,
         tasks=chosen_tasks,
         prompts=prompts,
         policy=policy,
         fresh=fresh,
         looks=tuple(looks),
-        aliases=aliases,
         warnings=tuple(warnings),
     )
     # unknown names are an error now, not during the run
-    _ = experiment.baseline, experiment.weights
+    _ = experiment.baseline, experiment.task_weights
     return experiment
 
 
@@ -320,9 +304,8 @@ def _with_readouts(
     except ConfigError as error:
         raise ConfigError(f"Model '{suite.model}': {error}") from None
     if suite.has_readouts:
-        by_key = {protocols[name].key: protocols[name] for name in suite.checkpoints()}
-        for protocol in by_key.values():
-            check_readouts(suite, protocol, located.width, corpus)
+        for checkpoint in suite.checkpoints():
+            check_readouts(suite, protocols[checkpoint], located.width, corpus)
     return suite
 
 

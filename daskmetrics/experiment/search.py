@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count, product, takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from daskmetrics.bandit import (
 )
 from daskmetrics.bandit.costs import PaidCosts, useful_workers
 from daskmetrics.bandit.problem import with_checkpoints
+from daskmetrics.checkpoints.rolling import Downloads, Rolling
 from daskmetrics.config import Protocol
 from daskmetrics.core import events
 from daskmetrics.core.costs import CHARACTERS_PER_TOKEN, UNKNOWN_TASK, CostModel, TextSize
@@ -79,8 +80,8 @@ class SearchSource:
     """Converts the picks of a learner into work units, and their records into outcomes.
 
     A resumed search returns the decisions of the interrupted search again, in order, before it
-    makes new ones. ``expect`` hears of units before they are submitted; those that are ``recorded``
-    need no encoding.
+    makes new ones. ``downloads`` fetch the checkpoints of its units; those that are ``recorded`` need
+    none, and no encoding.
     """
 
     def __init__(
@@ -89,14 +90,14 @@ class SearchSource:
         learner: Learner,
         key: Key,
         scratch: Path,
-        expect: Callable[[Sequence[WorkUnit]], None] = lambda units: None,
+        downloads: Downloads | None = None,
         recorded: Collection[Key] = (),
     ) -> None:
         self.experiment = experiment
         self.learner = learner
         self.key = key
         self.scratch = scratch
-        self._expect = expect
+        self._downloads = downloads or Downloads(())
         self._recorded = recorded
         self._decided = list(learner.open)  # before an interruption
         self._running: dict[Key, tuple[Pick, Key]] = {}  # with the key of the encoding
@@ -109,6 +110,7 @@ class SearchSource:
         self._decided = self._decided[n:]
         picks += self.learner.ask(n - len(picks))
         units = []
+        needed: dict[Rolling | None, None] = {}
         for pick in picks:
             arm = pick.cell.arm
             task = self.experiment.by_task[pick.cell.task]
@@ -117,7 +119,9 @@ class SearchSource:
             unit = score_unit(self.experiment, arm, task, self.scratch, kind, note)
             self._running[unit.key] = pick, self.experiment.encode_key(arm.checkpoint, task)
             units.append(unit)
-        self._expect(units)
+            if unit.key not in self._recorded:
+                needed[self.experiment.locations[arm.checkpoint].rolling] = None
+        self._downloads.expect(needed)
         return units
 
     def tell(self, record: Record) -> Sequence[Key]:
@@ -217,29 +221,15 @@ def check(experiment: Experiment) -> None:
         budget(experiment.config.search, preview).require_cover(preview)
 
 
-class AutomaticBudget(NamedTuple):
-    """What `search.budget: auto` allows: a share of the cost of every score, and the reason in a
-    few words.
-    """
-
-    share: float
-    reason: str
-
-    def __str__(self) -> str:
-        allowed = "every score"
-        if self.share != 1:
-            allowed = f"{self.share:.0%} of the cost of every score"
-        return f"auto: {allowed}, since {self.reason}"
-
-
-def automatic_budget(problem: Problem) -> AutomaticBudget:
-    """The budget that a search chooses itself: where the grid is small, scoring everything is the
-    best search.
+def automatic_budget(problem: Problem) -> tuple[float, str]:
+    """What `search.budget: auto` allows: a share of the cost of every score, and the same in words,
+    with the reason. Where the grid is small, scoring everything is the best search.
     """
     checkpoints = len(np.unique(problem.checkpoint_index))
     exhaustive = problem.exhaustive_cost
     first_look = least_budget(problem) / exhaustive
     share = 1.0
+    allowed = "every score"
     reason = f"all scores take about {duration(exhaustive)} (estimated)"
     if checkpoints <= FEW_CHECKPOINTS:
         reason = f"the grid is small: {plural(checkpoints, 'checkpoint')}"
@@ -247,7 +237,8 @@ def automatic_budget(problem: Problem) -> AutomaticBudget:
         reason = f"a first look at every model takes {first_look:.0%} of that"
     elif exhaustive > SMALL_COST:
         share = max(USUAL_SHARE, 2 * first_look)
-    return AutomaticBudget(share, reason)
+        allowed = f"{share:.0%} of the cost of every score"
+    return share, f"auto: {allowed}, since {reason}"
 
 
 def budget(search: config.Search, problem: Problem, grows: bool = False) -> Budget:
@@ -256,7 +247,7 @@ def budget(search: config.Search, problem: Problem, grows: bool = False) -> Budg
     That of a problem that grows pays at least for one arm on all tasks, and for a first look at
     every model: a share of a single checkpoint may pay for no cell.
     """
-    share = automatic_budget(problem).share if search.budget == "auto" else search.budget
+    share = automatic_budget(problem)[0] if search.budget == "auto" else search.budget
     if grows:
         first_cells = max(float(problem.arm_cost.min()), least_budget(problem))
         share = max(share, first_cells / problem.exhaustive_cost * (1 + 1e-6))

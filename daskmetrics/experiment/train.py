@@ -7,7 +7,8 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -158,44 +159,31 @@ def program_of(model: Model, config: Config, folder: Path) -> Program:
     )
 
 
-class ProgramsBeside:
-    """Training programs that run one after the other in a thread, while others use the client.
+@contextmanager
+def programs_beside(
+    client: Client, programs: Sequence[Program], display: Display
+) -> Iterator[tuple[Future[None], list[str]]]:
+    """Training programs that run one after the other in a thread, while others use the client; the
+    ranks end with the block.
 
-    As a context manager it ends the ranks with its block.
+    Gives the future of all of them, which has the error for which a program has ended, and the
+    names of those that have ended well so far.
     """
+    finished: list[str] = []
+    stop = threading.Event()
 
-    def __init__(self, client: Client, programs: Sequence[Program], display: Display) -> None:
-        self._client = client
-        self._programs = programs
-        self._observer = DisplayObserver(display)
-        self._stop = threading.Event()
-        self._pool = ThreadPoolExecutor(1, "training")
-        self.finished: list[str] = []  # names of the programs that have ended well
-
-    def _run(self) -> None:
-        for program in self._programs:
-            launch(self._client, program, self._observer, self._stop.is_set)
-            if self._stop.is_set():
+    def run() -> None:
+        for program in programs:
+            launch(client, program, DisplayObserver(display), stop.is_set)
+            if stop.is_set():
                 return
-            self.finished.append(program.name)
+            finished.append(program.name)
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether no program runs, or will."""
-        return self._running.done()
-
-    def require_success(self) -> None:
-        """Raise the error for which a program has ended."""
-        if self.has_ended:
-            self._running.result()
-
-    def __enter__(self) -> ProgramsBeside:
-        self._running = self._pool.submit(self._run)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._pool.shutdown()
+    with ThreadPoolExecutor(1, "training") as pool:
+        try:
+            yield pool.submit(run), finished
+        finally:
+            stop.set()
 
 
 @dataclass

@@ -11,14 +11,13 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from distributed import Client
@@ -47,7 +46,7 @@ from daskmetrics.core.results import Scored
 from daskmetrics.core.text import duration, parse_duration, plural
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.display import Display
-from daskmetrics.execution.stopping import SIGNALS
+from daskmetrics.execution.stopping import stop_signals
 from daskmetrics.experiment import train as training
 from daskmetrics.experiment._run import continue_run, require_inputs, started
 from daskmetrics.experiment._trackers import Log, require_trackers, trackers
@@ -91,10 +90,19 @@ def watch(
     with (
         private(),
         Journal(folder.journal, folder.lock) as journal,
-        WatchLog(folder.events) as log,
-        _noted_signals() as signals,
         ExitStack() as stack,
     ):
+        log = WatchLog(folder.events)
+        stopped = threading.Event()
+
+        def stop(_: bool) -> None:
+            # Python drops an exception that a handler raises within a callback of its garbage
+            # collector, and Dask has one
+            stopped.set()
+            raise KeyboardInterrupt
+
+        if threading.current_thread() is threading.main_thread():
+            stack.enter_context(stop_signals(stop))
         for notice in journal.notices:
             display.say(notice)
         if config.log_to and "tracked" not in log.latest:
@@ -107,37 +115,10 @@ def watch(
         try:
             if trains:
                 watcher.train()
-            watcher.follow(on_round, signals)
+            watcher.follow(on_round, stopped)
         except KeyboardInterrupt:
             log.write("stopped", pid=os.getpid())
             raise
-
-
-@contextmanager
-def _noted_signals() -> Iterator[list[int]]:
-    """The signals that arrived within the block; their handlers, which raise `KeyboardInterrupt`,
-    are called as before.
-
-    Python drops an exception that a handler raises within a callback of its garbage collector, and
-    Dask has one.
-    """
-    noted: list[int] = []
-    handlers: dict[int, Callable[[int, FrameType | None], object]] = {}
-    if threading.current_thread() is threading.main_thread():
-        current = {int(number): signal.getsignal(number) for number in SIGNALS}
-        handlers = {number: handler for number, handler in current.items() if callable(handler)}
-
-    def note(number: int, frame: FrameType | None) -> None:
-        noted.append(number)
-        handlers[number](number, frame)
-
-    for number in handlers:
-        signal.signal(number, note)
-    try:
-        yield noted
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
 
 
 def _ending(program: Program) -> dict[str, object]:
@@ -163,7 +144,8 @@ class _Watcher:
     notices: set[str] = field(default_factory=set)  # lines that are shown once
     active: float = field(default_factory=time.monotonic)  # the end of the latest round
     programs: Mapping[str, Program] = field(default_factory=dict)
-    training: training.ProgramsBeside | None = None
+    training: Future[None] | None = None  # of the programs
+    trained: Sequence[str] = ()  # names of those that have ended well
 
     def train(self) -> None:
         """Begin the training of the models whose programs have not ended well in this run."""
@@ -183,11 +165,11 @@ class _Watcher:
                 "workers measure them meanwhile."
             )
         self.programs = programs
-        self.training = self.stack.enter_context(
-            training.ProgramsBeside(self.client, tuple(programs.values()), self.display)
+        self.training, self.trained = self.stack.enter_context(
+            training.programs_beside(self.client, tuple(programs.values()), self.display)
         )
 
-    def follow(self, on_round: Callable[[], object], signals: Sequence[int]) -> None:
+    def follow(self, on_round: Callable[[], object], stopped: threading.Event) -> None:
         """Look, and begin a round where something is new, until there is a reason to end."""
         self.log.write("started", pid=os.getpid(), name=self.config.name)
         for record in self.journal.records():
@@ -195,7 +177,7 @@ class _Watcher:
         sources = ", ".join(f"'{model.source}'" for model in self.config.models)
         self.display.say(f"Watching {sources}. Ctrl-C ends it; the same command goes on.")
         while True:
-            if signals:
+            if stopped.is_set():
                 raise KeyboardInterrupt
             looked = time.monotonic()
             arrivals = self.follower.look(looked)
@@ -208,8 +190,8 @@ class _Watcher:
                     on_round()
                     self.active = time.monotonic()
             elif reason := self._end(arrivals, looked):
-                if self.training:
-                    self.training.require_success()
+                if self.training and self.training.done():
+                    self.training.result()  # raises the error for which a program has ended
                 self.display.say(f"The watch ends: {reason}.")
                 self.log.write("ended", pid=os.getpid(), reason=reason)
                 return
@@ -229,9 +211,9 @@ class _Watcher:
         idle = looked - max(self.active, arrivals.changed)
         finished = arrivals.finished  # no checkpoint follows
         if self.training:
-            for name in self.training.finished:
+            for name in self.trained:
                 self.log.write("trained", **_ending(self.programs[name]))
-            finished = self.training.has_ended
+            finished = self.training.done()
         if finished and not reasons:
             return "the training has finished"
         if finished and idle > UNFINISHED:
@@ -264,7 +246,7 @@ class _Watcher:
         is_done = start and start.key == experiment.key and is_finished(entries, experiment.key)
         if not is_done:
             require_inputs(experiment)
-            missing = (location.rolling for location in experiment.missing_locations)
+            missing = (location.rolling for location in experiment.missing.values())
             with rolling.offline_workers(missing):  # also while they start
                 if self.client is None:
                     self.client = self.stack.enter_context(started(self.config, self.display))
@@ -414,17 +396,17 @@ class WatchLog:
     killed writes what is missing when it goes on.
 
     >>> import tempfile
-    >>> with WatchLog(Path(tempfile.mkdtemp()) / "events.jsonl") as log:
-    ...     log.write("measured", checkpoint="out@step8"), log.write("measured", checkpoint="out@step8")
+    >>> log = WatchLog(Path(tempfile.mkdtemp()) / "events.jsonl")
+    >>> log.write("measured", checkpoint="out@step8"), log.write("measured", checkpoint="out@step8")
     (True, False)
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        path.touch(0o600)
         complete, _, torn = path.read_bytes().rpartition(b"\n")
         if torn:  # a killed writer leaves half a line
-            os.ftruncate(self._file, len(complete) + bool(complete))
+            os.truncate(path, len(complete) + bool(complete))
         events = [json.loads(line) for line in complete.splitlines()]
         self._written = set(map(_content, events))
         # of each kind
@@ -440,8 +422,9 @@ class WatchLog:
         line = json.dumps(
             {"event": event, "at": round(time.time(), 3), **fields}, separators=(",", ":")
         )
-        with room_for(f"the events '{self.path}'"):
-            os.write(self._file, f"{line}\n".encode())
+        # without a buffer, so that a line is one write
+        with room_for(f"the events '{self.path}'"), self.path.open("ab", buffering=0) as file:
+            file.write(f"{line}\n".encode())
         self._written.add(content)
         self.latest[event] = {"event": event, **fields}
         return True
@@ -449,12 +432,6 @@ class WatchLog:
     def has(self, event: str, **fields: object) -> bool:
         """Whether the file has this event, at any time."""
         return _content({"event": event, **fields}) in self._written
-
-    def __enter__(self) -> WatchLog:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._file)
 
 
 def _content(event: Mapping[str, object]) -> str:

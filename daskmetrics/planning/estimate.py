@@ -440,9 +440,7 @@ def _downloads(experiment: Experiment) -> tuple[tuple[str, ...], Estimate | None
     """What a run would download, and its assumed seconds: weights, and the texts of tasks with a
     byte for a character.
     """
-    weights: list[Checkpoint] = []
-    for model, names in experiment.missing.items():
-        weights += [Checkpoint(model, name) for name in names]
+    weights = experiment.missing
     tasks = [task for task in experiment.tasks if not task.is_local]
     missing = []
     if weights:
@@ -455,7 +453,7 @@ def _downloads(experiment: Experiment) -> tuple[tuple[str, ...], Estimate | None
     size = sum(measure.bytes_of(experiment, checkpoint) for checkpoint in weights)
     size += sum(CHARACTERS_PER_TOKEN * text.tokens for text in texts)
     basis = "estimated: weights from their shapes, in half precision"
-    if not tasks and all(location.rolling for location in experiment.missing_locations):
+    if not tasks and all(location.rolling for location in weights.values()):
         basis = "listed by the hub"
     seconds = size / DOWNLOAD_RATE
     rate = f"{duration(seconds)} at an estimated {DOWNLOAD_RATE / 1e6:.0f} MB/s"

@@ -92,9 +92,10 @@ def _cost_rows(experiment: Experiment, folder: RunFolder) -> Iterator[tuple[str,
     free = shutil.disk_usage(existing).free / 1e9
     results = size_text(work.disk_bytes)
     yield "disk", f"{results} of results in '{folder.path}', {free:,.0f} GB free"
-    for checkpoint, names in experiment.aliases.items():
-        same = equal_names(str(checkpoint), names)
-        yield "identical", f"{same}: equal weights, measured and scored once"
+    for checkpoint, location in experiment.locations.items():
+        if location.aliases:
+            same = equal_names(str(checkpoint), location.aliases)
+            yield "identical", f"{same}: equal weights, measured and scored once"
     for warning in experiment.warnings:
         yield "warning", warning
 
@@ -105,7 +106,8 @@ def _limits(experiment: Experiment) -> Iterator[str]:
     yield limits.policy
     if limits.budget == "auto":
         problem = search.build_problem(experiment, experiment.suites)
-        yield f"budget {search.automatic_budget(problem)}"
+        _, allowed = search.automatic_budget(problem)
+        yield f"budget {allowed}"
     else:
         yield f"budget {limits.budget:.1%} of the cost of every score"
     if limits.cells:

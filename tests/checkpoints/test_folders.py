@@ -21,7 +21,7 @@ from safetensors.numpy import save
 
 from daskmetrics.checkpoints import folders as folders
 from daskmetrics.checkpoints import locations as checkpoints
-from daskmetrics.checkpoints.folders import contents, fault, files_of, relevant
+from daskmetrics.checkpoints.folders import digests_of, fault, files_of, relevant, weights_key
 from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError, DataError
 from tests.checkpoints.weights import write
@@ -38,7 +38,7 @@ def own_cache(tmp_path_factory, monkeypatch):
 
 
 def fingerprint(folder):
-    return contents([folder])[0].key
+    return weights_key(*digests_of([folder]))
 
 
 @pytest.fixture(scope="module")
@@ -137,13 +137,11 @@ def test_a_file_of_the_hubs_cache_is_known_by_its_name_until_it_changes(tmp_path
     for name, content in (("config.json", b"{}"), ("model.safetensors", data)):
         (blobs / digests[name]).write_bytes(content)
         (snapshot / name).symlink_to(blobs / digests[name])
-    (known,) = contents([snapshot])
-    assert known.digests == digests
+    assert digests_of([snapshot]) == [digests]
     with (snapshot / "model.safetensors").open("r+b") as file:
         file.seek(100_000)
         file.write(b"x")
-    (changed,) = contents([snapshot])
-    assert changed.key != known.key
+    assert digests_of([snapshot]) != [digests]
 
 
 def test_files_that_decide_the_numbers_are_those_of_one_format_and_all_that_the_index_names(
@@ -200,7 +198,7 @@ def test_the_model_at_the_end_is_named_by_the_last_checkpoint_if_they_are_equal(
     (out / "trainer_state.json").write_text("{}")  # not of the numbers
     suite = located(out)
     assert suite.suite.revisions == NAMES
-    assert suite.aliases == {"checkpoint-1500": ("main",)}
+    assert [location.aliases for location in suite.locations] == [(), (), ("main",)]
 
 
 def test_a_tokenizer_that_lies_beside_the_checkpoints_is_theirs_and_part_of_their_keys(out):

@@ -359,9 +359,9 @@ def test_all_models_that_need_the_setting_are_named_at_once(hub):
 def test_a_download_before_a_run_is_tried_again_after_an_error_of_the_server(suite, monkeypatch):
     monkeypatch.setattr(client, "TRIES", replace(client.TRIES, exceptions=4))
     suite.faults.append(Fault("GET /org/suite/resolve", 2, status=503))
-    wanted = prefetch.checkpoint("org/suite", "step0", prefetch.FILES)
+    wanted = prefetch.checkpoint("org/suite", "step0")
     assert list(prefetch.fetch([wanted])) == [(wanted, None)]
     suite.faults.append(Fault("GET /org/suite/resolve", 9, status=404))
-    wanted = prefetch.checkpoint("org/suite", "step1", prefetch.FILES)
+    wanted = prefetch.checkpoint("org/suite", "step1")
     [(failed, reason)] = prefetch.fetch([wanted])
     assert failed.name == "org/suite@step1" and reason

@@ -1,11 +1,8 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 from daskmetrics import training
 from daskmetrics.core.events import measures_nothing
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.results import Measured
 from daskmetrics.execution import Record, Sweep
 from daskmetrics.experiment import measure as measure
 
@@ -76,16 +73,3 @@ def test_nothing_is_loaded_without_metrics(prepared, tmp_path):
     assert (value.names, value.values) == ((), ((), ()))  # a row for each layer
     assert measures_nothing(Record(units[0].key, units[0].name, "measure", "ok", value))
     assert not list(tmp_path.iterdir())
-
-
-def test_metrics_that_are_recorded_are_not_missing(prepared, tmp_path):
-    experiment = prepared(metrics=["curvature", "anisotropy"])
-    unit = measuring(experiment, tmp_path)[0]
-    assert [metric.name for metric in unit.args[0].missing.values()] == ["curvature", "anisotropy"]
-    layers = unit.args[0].layers
-    rows, status = ((0.5, 0.5),) * len(layers), ((1, 1),) * len(layers)
-    value = Measured(layers, ("curvature", "anisotropy"), rows, rows, status)
-    keys = tuple(experiment.metric_keys)
-    value = replace(value, metrics=keys, states=unit.args[0].states_key)
-    known = Record("of other metrics", unit.name, "measure", "ok", value)
-    assert measuring(experiment, tmp_path, [known])[0].args[0].missing == {}

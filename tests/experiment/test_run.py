@@ -67,9 +67,9 @@ def test_scores_are_in_the_store_while_the_run_goes_on_and_after_a_kill(prepared
     last = record(1, 0, status="ok", value=Scored(0.25, 0.1))
     with Journal(folder.journal, folder.lock) as journal:
         run._lay_out(plan, folder, journal)
-        with run._ScoreWriter(folder.store, plan, []) as scores:
-            scores.add(first)
-            scores.add(failed)
+        with run._scores_written(folder.store, plan, []) as write:
+            write(first)
+            write(failed)
         assert stored().values[2, 1] == 0.5 and np.isnan(stored().values[0, 1])
         assert stored().status[:3, 1].tolist() == [Status.NAN, Status.MISSING, Status.OK]
         assert np.count_nonzero(stored().status) == 2
@@ -77,7 +77,7 @@ def test_scores_are_in_the_store_while_the_run_goes_on_and_after_a_kill(prepared
         records = list(journal.records())
         laid_out = latest(journal.entries, StorePlan)
         assert not store.verify(folder.store, laid_out, records, finished=False)
-        with run._ScoreWriter(folder.store, plan, records):
+        with run._scores_written(folder.store, plan, records):
             assert stored().equals(store.score_blocks(plan, records)[checkpoint])
         # a score that is recorded and written while the store is compared is no damage
         (found,) = store.verify(folder.store, laid_out, records[:-1], finished=False)

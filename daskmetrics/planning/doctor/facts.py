@@ -223,9 +223,11 @@ def models(config: Config) -> ModelFacts:
             continue
         located.append(suite)
         # those that the run does not download itself when it needs them
-        rolling = {location.revision for location in suite.locations if location.rolling}
-        names = [revision for revision in suite.missing if revision not in rolling]
-        missing += [f"{model.source}@{name}" for name in names]
+        missing += [
+            f"{model.source}@{location.revision}"
+            for location in suite.locations
+            if location.is_missing and not location.rolling
+        ]
     hub = folder("hub", Path(constants.HF_HUB_CACHE))
     offline = constants.HF_HUB_OFFLINE
     return ModelFacts(tuple(located), tuple(problems), hub, tuple(missing), offline)
