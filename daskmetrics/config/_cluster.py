@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from daskmetrics.config.section import (
     Directive,
     DottedName,
+    Gone,
     Line,
     Partitions,
     Section,
@@ -94,6 +95,15 @@ class Cluster(Pool):
     """Where the work runs: this machine, Slurm jobs, the present Slurm job, a running scheduler, or
     any other class.
     """
+
+    gone: ClassVar[Gone] = {
+        "constraint": (None, "Use directives: ['--constraint=...']"),
+        "downloads": ("driver", "Remove it: the machine that drives the run downloads"),
+        "embeddings": ("1GiB", "Remove it: it is 1 GiB"),
+        "max_jobs": (None, "Use fewer cluster.workers"),
+        "qos": (None, "Use directives: ['--qos=...']"),
+        "scratch": (None, "Use exports: {DASK_TEMPORARY_DIRECTORY: ...}"),
+    }
 
     kind: Literal["local", "slurm", "allocation", "existing", "factory"] = Field(
         "local",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeGuard
+from typing import Annotated, Any, ClassVar, Literal, TypeGuard
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from daskmetrics.config.section import Section, Seed, Source, TextOrNumber
+from daskmetrics.config.section import Gone, Section, Seed, Source, TextOrNumber
+
+_OWN_PROGRAM = "Use train: {script: ...}, a program of your own"
 
 
 class Recipe(Section):
@@ -17,6 +19,18 @@ class Recipe(Section):
     One step learns from ``batch x accumulate x ranks`` sequences, however many processes compute
     it.
     """
+
+    gone: ClassVar[Gone] = {
+        "clip": (1.0, _OWN_PROGRAM),
+        "compile": (False, _OWN_PROGRAM),
+        "init_from": (None, _OWN_PROGRAM),
+        "label": ("label", _OWN_PROGRAM),
+        "objective": ("next-token", _OWN_PROGRAM),
+        "schedule": ("cosine", _OWN_PROGRAM),
+        "size": (None, "Use width, depth and heads"),
+        "tokenizer": (None, _OWN_PROGRAM),
+        "warmup": (0.0625, _OWN_PROGRAM),
+    }
 
     width: int = Field(64, ge=8, le=65_536, description="Hidden size.", examples=[512])
     depth: int = Field(4, ge=1, le=1000, description="Number of transformer blocks.", examples=[6])
@@ -164,7 +178,6 @@ def is_script(train: Any) -> TypeGuard[Mapping[str, Any]]:
 
 
 #: How a model is trained; the tags stand in the places of errors.
-TRAININGS: Mapping[str, type[Section]] = {"(recipe)": Recipe, "(script)": Script}
 Training = Annotated[
     Annotated[Recipe, Tag("(recipe)")] | Annotated[Script, Tag("(script)")],
     Discriminator(
@@ -175,6 +188,8 @@ Training = Annotated[
 
 class DDP(Section):
     """How the processes that train a suite together are run; nothing here changes the weights."""
+
+    gone: ClassVar[Gone] = {"interface": (None, "Use cluster.interface")}
 
     folder: Source | None = Field(
         None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -17,6 +17,7 @@ from daskmetrics.config.section import (
     DEEPEST,
     WIDEST,
     Duration,
+    Gone,
     Name,
     Names,
     Revision,
@@ -47,6 +48,11 @@ class Model(Section):
 
     A source alone, such as ``models: [./out]``, stands for a model that is named after it.
     """
+
+    gone: ClassVar[Gone] = {
+        "program": (None, "Use train: {script: ...}, a program of your own"),
+        "tensors": ("needed", "Remove it: the hub's client downloads whole files"),
+    }
 
     name: Name = Field(
         description="Name of the suite in every result; by default the last part of `source`.",
@@ -267,6 +273,12 @@ PRESETS: Mapping[str, Protocol] = {
 class Search(Section):
     """Which task evaluations are paid for, and when to stop."""
 
+    gone: ClassVar[Gone] = {
+        "metrics": (False, "Remove it: metrics as features helped no search"),
+        "spend": (None, "Use search.budget"),
+        "wall_hours": (None, "Use search.budget"),
+    }
+
     policy: str = Field(
         "race", description="Name of a policy, or `package.module:function`.", examples=["random"]
     )
@@ -375,6 +387,13 @@ Trackers = Annotated[tuple[Literal["mlflow", "wandb"], ...], AS_LIST]
 
 class Config(Section):
     """One experiment."""
+
+    gone: ClassVar[Gone] = {
+        "watch": (
+            {"keep": None, "log": [], "poll": "5s", "settle": "3s", "until_idle": "none"},
+            "Use until_idle and log_to at the top",
+        ),
+    }
 
     name: Name = Field(description="Name of the experiment and of its folder.", examples=["pythia"])
     seed: Seed = Field(0, description="Seed of everything that is drawn at random.", examples=[1])
