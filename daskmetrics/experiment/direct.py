@@ -367,7 +367,7 @@ def tasks_of(data: object, columns: Mapping[str, str]) -> tuple[Task, ...]:
     if not rows:
         raise ConfigError("The data have no rows.")
     placed_rows = [(f"row {number}", row) for number, row in enumerate(rows, start=1)]
-    return (table_task(Path("data"), placed_rows, columns, "data", in_memory=True),)
+    return (table_task(Path("data"), placed_rows, columns, "data"),)
 
 
 def _rows(data: Any) -> list[Mapping[str, object]]:
