@@ -491,7 +491,7 @@ def _graded(table: _Table) -> Examples:
             f"least {fewest} {unit}s and two grades."
         )
     texts = table.rows.drop(columns="grade")
-    return Examples(table.texts(*map(texts.get, texts)), grades)
+    return Examples(table.texts(*(texts[role] for role in texts)), grades)
 
 
 def _judged(table: _Table) -> Examples:
@@ -506,7 +506,7 @@ def _judged(table: _Table) -> Examples:
     queries = pd.Index(table.texts(judged["query"])).unique()
     relevances = pd.Series(1.0, judged.index)
     if "relevance" in judged:
-        relevances[:] = table.numbers(judged["relevance"])
+        relevances = pd.Series(table.numbers(judged["relevance"]), judged.index)
         table.check(
             judged["relevance"],
             lambda value: float(str(value)) >= 0,
