@@ -78,7 +78,9 @@ def _package(name: str, seen: set[int]) -> str:
 
 
 def configuration_page() -> str:
-    """Every key of a configuration: type, default, meaning, example."""
+    """Every key of a configuration: type, default, meaning, and an example where it is no plain
+    number or choice.
+    """
     head = (
         "# Configuration\n\nAn experiment is one YAML file. Each key can also be set on the command line, for instance "
         "`--set search.budget=0.1` or `--set models.0.revisions=log`. An unknown key is an error. Editors complete and "

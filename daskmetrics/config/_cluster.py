@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from daskmetrics.config.section import (
     Directive,
     DottedName,
+    Gone,
     Line,
     Partitions,
     Section,
@@ -42,7 +43,6 @@ class Pool(Section):
             " machine is left out, a small one starts one worker: less than 10 seconds of work"
             " (estimated), and no training."
         ),
-        examples=[32],
     )
     fewest: int | None = Field(
         None,
@@ -51,9 +51,8 @@ class Pool(Section):
             "Smallest number of workers (Slurm). With it, the number follows the work, up to"
             " `workers`."
         ),
-        examples=[4],
     )
-    threads: int = Field(1, ge=1, description="CPU threads per worker.", examples=[8])
+    threads: int = Field(1, ge=1, description="CPU threads per worker.")
     memory: Size | None = Field(
         None, description="Memory per worker. By default no limit.", examples=["16GiB"]
     )
@@ -95,6 +94,15 @@ class Cluster(Pool):
     any other class.
     """
 
+    gone: ClassVar[Gone] = {
+        "constraint": (None, "Use directives: ['--constraint=...']"),
+        "downloads": ("driver", "Remove it: the machine that drives the run downloads"),
+        "embeddings": ("1GiB", "Remove it: it is 1 GiB"),
+        "max_jobs": (None, "Use fewer cluster.workers"),
+        "qos": (None, "Use directives: ['--qos=...']"),
+        "scratch": (None, "Use exports: {DASK_TEMPORARY_DIRECTORY: ...}"),
+    }
+
     kind: Literal["local", "slurm", "allocation", "existing", "factory"] = Field(
         "local",
         description=(
@@ -102,7 +110,6 @@ class Cluster(Pool):
             " Slurm job that this process runs in, `existing` for a scheduler that is already"
             " running, `factory` for a cluster of any class."
         ),
-        examples=["slurm"],
     )
     max_memory: Size | None = Field(
         None,
@@ -138,7 +145,6 @@ class Cluster(Pool):
             "GPUs of a job, with one worker process for each. The number of GPUs of a "
             "node gives whole-node jobs; 0 gives CPU workers."
         ),
-        examples=[4],
     )
     gpu_type: Word | None = Field(
         None, description="Type of GPU, as in --gres=gpu:TYPE.", examples=["a100"]
@@ -178,16 +184,10 @@ class Cluster(Pool):
             "Port of the dashboard and of /metrics, below a private path that stays the same for"
             " your runs. Refused if the port is taken. By default a free port and a new path."
         ),
-        examples=[8790],
     )
-    poll_seconds: float = Field(
-        30.0, gt=0, description="Seconds between two looks at the queue.", examples=[60]
-    )
+    poll_seconds: float = Field(30.0, gt=0, description="Seconds between two looks at the queue.")
     connect_within: float = Field(
-        300.0,
-        gt=0,
-        description="Seconds within which the worker of a running job must connect.",
-        examples=[600],
+        300.0, gt=0, description="Seconds within which the worker of a running job must connect."
     )
     arrive_within: float | None = Field(
         None,
@@ -195,13 +195,9 @@ class Cluster(Pool):
         description=(
             "Seconds within which the first worker must connect. By default 600, with Slurm a week."
         ),
-        examples=[3600],
     )
     unit_minutes: float | None = Field(
-        None,
-        gt=0,
-        description="Minutes after which an attempt at a work unit is stopped.",
-        examples=[30],
+        None, gt=0, description="Minutes after which an attempt at a work unit is stopped."
     )
 
     driver_directives: tuple[Directive, ...] = Field(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeGuard
+from typing import Annotated, Any, ClassVar, Literal, TypeGuard
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from daskmetrics.config.section import Section, Seed, Source, TextOrNumber
+from daskmetrics.config.section import Gone, Section, Seed, Source, TextOrNumber
+
+_OWN_PROGRAM = "Use train: {script: ...}, a program of your own"
 
 
 class Recipe(Section):
@@ -18,20 +20,27 @@ class Recipe(Section):
     it.
     """
 
-    width: int = Field(64, ge=8, le=65_536, description="Hidden size.", examples=[512])
-    depth: int = Field(4, ge=1, le=1000, description="Number of transformer blocks.", examples=[6])
-    heads: int = Field(
-        2, ge=1, description="Number of attention heads; divides `width`.", examples=[8]
-    )
-    context: int = Field(
-        64, ge=8, le=1_000_000, description="Tokens in a training sequence.", examples=[2048]
-    )
+    gone: ClassVar[Gone] = {
+        "clip": (1.0, _OWN_PROGRAM),
+        "compile": (False, _OWN_PROGRAM),
+        "init_from": (None, _OWN_PROGRAM),
+        "label": ("label", _OWN_PROGRAM),
+        "objective": ("next-token", _OWN_PROGRAM),
+        "schedule": ("cosine", _OWN_PROGRAM),
+        "size": (None, "Use width, depth and heads"),
+        "tokenizer": (None, _OWN_PROGRAM),
+        "warmup": (0.0625, _OWN_PROGRAM),
+    }
+
+    width: int = Field(64, ge=8, le=65_536, description="Hidden size.")
+    depth: int = Field(4, ge=1, le=1000, description="Number of transformer blocks.")
+    heads: int = Field(2, ge=1, description="Number of attention heads; divides `width`.")
+    context: int = Field(64, ge=8, le=1_000_000, description="Tokens in a training sequence.")
     vocabulary: int = Field(
         1024,
         ge=300,
         le=1_000_000,
         description="Size of the byte-level BPE vocabulary that is fitted to the corpus.",
-        examples=[32000],
     )
     corpus: Source = Field(
         "stdlib",
@@ -50,17 +59,10 @@ class Recipe(Section):
             "Processes that train together, one per worker. Training goes on with fewer "
             "if some are lost."
         ),
-        examples=[8],
     )
-    batch: int = Field(
-        8, ge=1, le=1_000_000, description="Sequences per rank and forward pass.", examples=[16]
-    )
-    accumulate: int = Field(
-        1, ge=1, le=1_000_000, description="Forward passes per optimizer step.", examples=[4]
-    )
-    steps: int = Field(
-        512, ge=1, le=10**9, description="Number of optimizer steps.", examples=[10000]
-    )
+    batch: int = Field(8, ge=1, le=1_000_000, description="Sequences per rank and forward pass.")
+    accumulate: int = Field(1, ge=1, le=1_000_000, description="Forward passes per optimizer step.")
+    steps: int = Field(512, ge=1, le=10**9, description="Number of optimizer steps.")
     epochs: float | None = Field(
         None,
         gt=0,
@@ -69,7 +71,6 @@ class Recipe(Section):
             "Passes over the corpus, in place of `steps`. The corpus is then counted "
             "before anything starts."
         ),
-        examples=[3],
     )
     checkpoints: (
         Literal["log"] | Annotated[int, Field(ge=1)] | tuple[Annotated[int, Field(ge=0)], ...]
@@ -81,27 +82,20 @@ class Recipe(Section):
         ),
         examples=[1000, [0, 100, 1000]],
     )
-    learning_rate: float = Field(1e-2, gt=0, description="Peak learning rate.", examples=[1e-3])
+    learning_rate: float = Field(1e-2, gt=0, description="Peak learning rate.")
     precision: Literal["float32", "bfloat16"] = Field(
-        "float32",
-        description="Number format of the forward and backward pass.",
-        examples=["bfloat16"],
+        "float32", description="Number format of the forward and backward pass."
     )
     activation_checkpointing: bool = Field(
-        False,
-        description="Compute activations again in the backward pass, which saves memory.",
-        examples=[True],
+        False, description="Compute activations again in the backward pass, which saves memory."
     )
     threads: int = Field(
         1,
         ge=1,
         le=1024,
         description="CPU threads per rank. The last bits of the weights depend on it.",
-        examples=[4],
     )
-    seed: Seed = Field(
-        0, description="Seed of the initial weights and of the order of the texts.", examples=[1]
-    )
+    seed: Seed = Field(0, description="Seed of the initial weights and of the order of the texts.")
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Recipe:
@@ -128,9 +122,7 @@ class Script(Section):
     args: tuple[TextOrNumber, ...] = Field(
         (), description="Its arguments.", examples=[["--lr", 3e-4]]
     )
-    ranks: int = Field(
-        1, ge=1, le=10_000, description="Processes, one per worker and GPU.", examples=[8]
-    )
+    ranks: int = Field(1, ge=1, le=10_000, description="Processes, one per worker and GPU.")
     checkpoints: Source | None = Field(
         None,
         description=(
@@ -144,7 +136,6 @@ class Script(Section):
         ge=0,
         le=1000,
         description="Failures in a row, without a further step, after which it is started again.",
-        examples=[0],
     )
 
     @field_validator("checkpoints")
@@ -164,7 +155,6 @@ def is_script(train: Any) -> TypeGuard[Mapping[str, Any]]:
 
 
 #: How a model is trained; the tags stand in the places of errors.
-TRAININGS: Mapping[str, type[Section]] = {"(recipe)": Recipe, "(script)": Script}
 Training = Annotated[
     Annotated[Recipe, Tag("(recipe)")] | Annotated[Script, Tag("(script)")],
     Discriminator(
@@ -176,6 +166,8 @@ Training = Annotated[
 class DDP(Section):
     """How the processes that train a suite together are run; nothing here changes the weights."""
 
+    gone: ClassVar[Gone] = {"interface": (None, "Use cluster.interface")}
+
     folder: Source | None = Field(
         None,
         description=(
@@ -185,27 +177,18 @@ class DDP(Section):
         examples=["suites"],
     )
     timeout: float = Field(
-        60.0,
-        gt=0,
-        description="Seconds without a sign of life after which a rank counts as lost.",
-        examples=[120],
+        60.0, gt=0, description="Seconds without a sign of life after which a rank counts as lost."
     )
     patience: float = Field(
-        60.0,
-        ge=0,
-        description="Seconds to wait for missing ranks before training with fewer.",
-        examples=[600],
+        60.0, ge=0, description="Seconds to wait for missing ranks before training with fewer."
     )
-    save_every: int = Field(
-        100, ge=1, description="Steps between two resume states.", examples=[1000]
-    )
+    save_every: int = Field(100, ge=1, description="Steps between two resume states.")
     loaders: int = Field(
         0,
         ge=0,
         description=(
             "Data loader processes per rank; `bench --workload loader` recommends a number."
         ),
-        examples=[2],
     )
     stage: Source | None = Field(
         None,

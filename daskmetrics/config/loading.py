@@ -8,15 +8,14 @@ from collections.abc import Collection, Mapping, Sequence
 from importlib.resources import files
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 import yaml
 from pydantic import ValidationError
 
 from daskmetrics.config._cluster import Cluster
-from daskmetrics.config._recipe import TRAININGS
 from daskmetrics.config.schema import PRESETS, Config
-from daskmetrics.config.section import Section
+from daskmetrics.config.section import shorten
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.files import require_regular
 from daskmetrics.core.main_module import import_from
@@ -30,41 +29,6 @@ _NAMED = {
     "cluster": "profile",
 }
 _MOST = 100_000  # values of a YAML file; nested aliases can stand for any number
-_OWN_PROGRAM = "Use train: {script: ...}, a program of your own"
-#: Keys of 0.1, by their place: what they were by default, and the remedy. The `config.yaml`
-#: of a run has every key.
-_GONE: Mapping[str, tuple[object, str]] = {
-    "cluster.constraint": (None, "Use directives: ['--constraint=...']"),
-    "cluster.downloads": ("driver", "Remove it: the machine that drives the run downloads"),
-    "cluster.embeddings": ("1GiB", "Remove it: it is 1 GiB"),
-    "cluster.max_jobs": (None, "Use fewer cluster.workers"),
-    "cluster.qos": (None, "Use directives: ['--qos=...']"),
-    "cluster.scratch": (None, "Use exports: {DASK_TEMPORARY_DIRECTORY: ...}"),
-    "ddp.interface": (None, "Use cluster.interface"),
-    "models.program": (None, _OWN_PROGRAM),
-    "models.tensors": ("needed", "Remove it: the hub's client downloads whole files"),
-    "models.train.clip": (1.0, _OWN_PROGRAM),
-    "models.train.compile": (False, _OWN_PROGRAM),
-    "models.train.init_from": (None, _OWN_PROGRAM),
-    "models.train.label": ("label", _OWN_PROGRAM),
-    "models.train.objective": ("next-token", _OWN_PROGRAM),
-    "models.train.schedule": ("cosine", _OWN_PROGRAM),
-    "models.train.size": (None, "Use width, depth and heads"),
-    "models.train.tokenizer": (None, _OWN_PROGRAM),
-    "models.train.warmup": (0.0625, _OWN_PROGRAM),
-    "readouts.storage": (["float32"], "Remove it: a trial found no gain"),
-    "readouts.whitening": ([False], "Remove it: a trial found no gain"),
-    "search.metrics": (False, "Remove it: metrics as features helped no search"),
-    "search.spend": (None, "Use search.budget"),
-    "search.wall_hours": (None, "Use search.budget"),
-    "watch": ({}, "Use until_idle and log_to at the top"),
-    "watch.keep": (None, "Remove it: no watch deletes checkpoints"),
-    "watch.log": ([], "Use log_to at the top"),
-    "watch.poll": ("5s", "Remove it: it is 5 s"),
-    "watch.settle": ("3s", "Remove it: it is 3 s"),
-    "watch.until_idle": ("none", "Use until_idle at the top"),
-}
-_WITH_GONE = {name.rpartition(".")[0] for name in _GONE}  # the sections
 
 
 def folder() -> Path:
@@ -138,7 +102,6 @@ def parse(data: Mapping[str, object], where: str = "configuration") -> Config:
     >>> parse({"name": "x", "models": [{"name": "a", "source": "./a"}], "protocol": "paper"}).protocol.padding
     'left'
     """
-    data = _present(data)
     protocol = _as_mapping("protocol", "preset", data.get("protocol"))
     preset = protocol.pop("preset", "corrected")
     if preset not in PRESETS:
@@ -216,31 +179,6 @@ def cluster_origins(base: str) -> tuple[Cluster, dict[str, str]]:
     return cluster(base), origins
 
 
-def _present(section: Any, section_name: str = "") -> Any:
-    """A section without keys of an earlier version that ask for nothing; `ConfigError` if one asks
-    for something.
-    """
-    if isinstance(section, list | tuple) and section_name == "models":
-        return [
-            _present(item, section_name) if isinstance(item, Mapping) else item for item in section
-        ]
-    if not isinstance(section, Mapping) or section_name not in _WITH_GONE:
-        return section
-    present = {}
-    for key, value in section.items():
-        name = f"{section_name}.{key}".removeprefix(".")
-        value = _present(value, name)
-        if name not in _GONE:
-            present[key] = value
-            continue
-        default, remedy = _GONE[name]
-        if value not in (None, default):
-            raise ConfigError(
-                f"'{name}': got {_shorten(value)}; this key is gone since 0.2. {remedy}."
-            )
-    return present
-
-
 def _cluster_keys(section: object) -> Keys:
     return _merge(*(keys for _, keys in _cluster_layers(section)))
 
@@ -263,7 +201,6 @@ def _cluster_layers(section: object) -> list[tuple[str, Keys]]:
         profile = _read(profiles[name])
     site = dask.config.get("daskmetrics.cluster", None) or {}
     layers = [("profile", profile), ("Dask's configuration", site), ("experiment", keys)]
-    layers = [(origin, _present(layer, "cluster")) for origin, layer in layers]
     if _merge(profile, site, keys).get("kind") == "slurm":
         layers.insert(0, ("jobqueue.yaml", jobqueue_settings()))
     return layers
@@ -290,7 +227,7 @@ def _as_mapping(section: str, key: str, value: object) -> dict[Any, Any]:
         mapping = {}
     if not isinstance(mapping, Mapping) or not isinstance(mapping.get(key, ""), str):
         raise ConfigError(
-            f"'{section}': got {_shorten(value)}; write the name of a {key}, or 'key: value' lines."
+            f"'{section}': got {shorten(value)}; write the name of a {key}, or 'key: value' lines."
         )
     return dict(mapping)
 
@@ -326,7 +263,7 @@ def _parse_yaml(text: str) -> Any:
             raise ValueError(f"its aliases stand for more than {_MOST:,} values")
         return value
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ValueError(_shorten(error, 500)) from None
+        raise ValueError(shorten(error, 500)) from None
 
 
 def _count(value: object, counts: dict[int, int]) -> int:
@@ -341,18 +278,6 @@ def _count(value: object, counts: dict[int, int]) -> int:
     if members and id(value) not in counts:
         counts[id(value)] = 1 + sum(_count(member, counts) for member in members)
     return counts.get(id(value), 1)
-
-
-def _shorten(value: object, length: int = 200) -> str:
-    try:
-        text = str(value) if isinstance(value, Exception) else repr(value)
-    # a number of more digits than Python writes, lists that are nested deeply, an object with an
-    # error of its own
-    except (ValueError, TypeError, AttributeError, RuntimeError):
-        text = f"a {type(value).__name__} that cannot be written"
-    if len(text) > length:
-        text = f"{text[:length]} ..."
-    return text
 
 
 def _apply(data: dict[str, Any], setting: str) -> None:
@@ -402,35 +327,15 @@ def _causes(error: ValidationError) -> list[Any]:
 
 
 def _message(item: Mapping[str, Any]) -> str:
-    *parents, wrong_key = map(str, item["loc"] or ("",))
     # pydantic names the member of a union that was tried, such as tuple[str, ...], in the path
-    parents = [key for key in parents if not set("[(") & set(key)]
-    path = ".".join(key for key in (*parents, wrong_key) if not set("[(") & set(key))
-    if item["type"] == "extra_forbidden":
-        inside = ""
-        if parents:
-            inside = f" in '{'.'.join(parents)}'"
-        fields = _section_at(item["loc"][:-1]).model_fields
-        valid = (field.alias or name for name, field in fields.items())
-        return f"{unknown('key', wrong_key, valid)}{inside}"
+    path = ".".join(key for key in map(str, item["loc"]) if not set("[(") & set(key))
+    message: str = item["msg"].removeprefix("Value error, ")
     if item["type"] == "missing":
         return f"'{path}' is missing."
-    message = item["msg"].removeprefix("Value error, ")
-    if not path:
-        return f"{message}."
-    return f"'{path}': got {_shorten(item['input'])}; {message}."
-
-
-def _section_at(path: Sequence[object]) -> type[Section]:
-    """The section that a path such as ('models', 0, 'train', '(recipe)') leads to."""
-    section: type[Section] = Config
-    for key in path:
-        section = TRAININGS.get(str(key), section)
-        field = section.model_fields.get(str(key))
-        if field:
-            kinds = (field.annotation, *get_args(field.annotation))
-            section = next(
-                (kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)),
-                section,
-            )
-    return section
+    if item["type"] != "keys":
+        message = f"{message}."
+        if path:
+            message = f"got {shorten(item['input'])}; {message}"
+    if path:
+        message = f"'{path}': {message}"
+    return message

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -17,6 +17,7 @@ from daskmetrics.config.section import (
     DEEPEST,
     WIDEST,
     Duration,
+    Gone,
     Name,
     Names,
     Revision,
@@ -47,6 +48,11 @@ class Model(Section):
 
     A source alone, such as ``models: [./out]``, stands for a model that is named after it.
     """
+
+    gone: ClassVar[Gone] = {
+        "program": (None, "Use train: {script: ...}, a program of your own"),
+        "tensors": ("needed", "Remove it: the hub's client downloads whole files"),
+    }
 
     name: Name = Field(
         description="Name of the suite in every result; by default the last part of `source`.",
@@ -95,19 +101,15 @@ class Model(Section):
         ge=1,
         le=DEEPEST,
         description="Number of blocks; needed for a hub id that is not in the local cache.",
-        examples=[6],
     )
     width: int | None = Field(
         None,
         ge=1,
         le=WIDEST,
         description="Hidden size; needed for a hub id that is not in the local cache.",
-        examples=[512],
     )
     pickled: bool = Field(
-        False,
-        description="Allow pickled weights (.bin) where there is no .safetensors file.",
-        examples=[True],
+        False, description="Allow pickled weights (.bin) where there is no .safetensors file."
     )
     ignore_code: bool = Field(
         False,
@@ -116,7 +118,6 @@ class Model(Section):
             " class that transformers has for its type. That code is never run; without this, the"
             " model is refused."
         ),
-        examples=[True],
     )
     disk: Size | None = Field(
         None,
@@ -126,11 +127,7 @@ class Model(Section):
         ),
         examples=["10GB"],
     )
-    pooling: Pooling | None = Field(
-        None,
-        description="In place of the protocol's, for this model.",
-        examples=["as_shipped", "last"],
-    )
+    pooling: Pooling | None = Field(None, description="In place of the protocol's, for this model.")
     prompts: str | dict[str, str] | None = Field(
         None,
         description=(
@@ -141,10 +138,7 @@ class Model(Section):
         examples=[{"query": "query: ", "document": "passage: "}],
     )
     max_length: int | None = Field(
-        None,
-        ge=2,
-        description="In place of the protocol's, or of what is shipped, for this model.",
-        examples=[512],
+        None, ge=2, description="In place of the protocol's, or of what is shipped, for this model."
     )
 
     readouts: Readouts | None = Field(
@@ -205,7 +199,6 @@ class Corpus(Section):
         ge=2,
         le=10_000_000,
         description="Number of prompts. They are drawn with the seed of the run.",
-        examples=[1000],
     )
 
 
@@ -225,26 +218,20 @@ class Protocol(Section):
             "or `as_shipped`, as a folder of sentence-transformers says (pooling, dense layers, "
             "normalisation, prompts, length, padding), and the mean for other models."
         ),
-        examples=["last"],
     )
     padding: Literal["right", "left"] = Field(
-        "right",
-        description="Side on which shorter texts are padded; it changes no vector.",
-        examples=["left"],
+        "right", description="Side on which shorter texts are padded; it changes no vector."
     )
-    max_length: int = Field(
-        256, ge=2, le=10_000_000, description="Tokens of a text that are read.", examples=[2048]
-    )
+    max_length: int = Field(256, ge=2, le=10_000_000, description="Tokens of a text that are read.")
     state_norm: Literal["raw", "final_ln", "hidden_states"] = Field(
         "final_ln",
         description=(
             "How a layer is read: `raw` as the block returns it, `final_ln` after the "
             "final layer norm of the model, `hidden_states` as transformers returns it."
         ),
-        examples=["raw"],
     )
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
-        "float32", description="Number format of weights and states.", examples=["float16"]
+        "float32", description="Number format of weights and states."
     )
     batch_tokens: int = Field(
         1024,
@@ -254,7 +241,6 @@ class Protocol(Section):
             "Padded tokens per batch. Texts are sorted by length. On a GPU these are at least as "
             "many as fit into half of its free memory, up to 65,536."
         ),
-        examples=[65536],
     )
 
 
@@ -267,6 +253,12 @@ PRESETS: Mapping[str, Protocol] = {
 class Search(Section):
     """Which task evaluations are paid for, and when to stop."""
 
+    gone: ClassVar[Gone] = {
+        "metrics": (False, "Remove it: metrics as features helped no search"),
+        "spend": (None, "Use search.budget"),
+        "wall_hours": (None, "Use search.budget"),
+    }
+
     policy: str = Field(
         "race", description="Name of a policy, or `package.module:function`.", examples=["random"]
     )
@@ -277,11 +269,8 @@ class Search(Section):
             " there are few checkpoints, where all scores take less than five minutes (estimated),"
             " or where a first look at every model takes half of that, and else allows 30 %."
         ),
-        examples=[0.01],
     )
-    cells: int | None = Field(
-        None, ge=1, description="Largest number of scores to compute.", examples=[500]
-    )
+    cells: int | None = Field(None, ge=1, description="Largest number of scores to compute.")
     confidence: float | None = Field(
         None,
         gt=0,
@@ -289,14 +278,12 @@ class Search(Section):
         description=(
             "Stop when the probability of being within `within` of the best candidate reaches this."
         ),
-        examples=[0.95],
     )
     within: float = Field(
         0.01,
         gt=0,
         lt=1,
         description="Accepted difference from the best candidate, as a share of its mean score.",
-        examples=[0.02],
     )
     reward: Literal["mean", "robust"] = Field(
         "mean",
@@ -304,7 +291,6 @@ class Search(Section):
             "How scores of different tasks are made comparable: `mean` as they are, "
             "`robust` in spreads of each task, clipped, so that no task or outlier decides."
         ),
-        examples=["robust"],
     )
     objective: str = Field(
         "all",
@@ -333,7 +319,6 @@ class Search(Section):
             "missing tasks; `fresh` also keeps "
             "back items of every task from the search, and scores the finalists on them."
         ),
-        examples=["fresh"],
     )
     items: Literal["whole", "adaptive"] = Field(
         "whole",
@@ -342,12 +327,9 @@ class Search(Section):
             " at a sixteenth of the items of large tasks of one's own texts, where encoding costs"
             " nearly all. Only whole scores are compared and reported."
         ),
-        examples=["adaptive"],
     )
     device: Literal["cpu", "gpu"] = Field(
-        "cpu",
-        description="Device whose speed is assumed when costs are compared.",
-        examples=["gpu"],
+        "cpu", description="Device whose speed is assumed when costs are compared."
     )
     window: int | None = Field(
         None,
@@ -356,7 +338,6 @@ class Search(Section):
         description=(
             "Decisions that may be open at once. By default the number of workers, from 8 to 32."
         ),
-        examples=[32],
     )
 
     @field_validator("budget", mode="before")
@@ -376,8 +357,15 @@ Trackers = Annotated[tuple[Literal["mlflow", "wandb"], ...], AS_LIST]
 class Config(Section):
     """One experiment."""
 
+    gone: ClassVar[Gone] = {
+        "watch": (
+            {"keep": None, "log": [], "poll": "5s", "settle": "3s", "until_idle": "none"},
+            "Use until_idle and log_to at the top",
+        ),
+    }
+
     name: Name = Field(description="Name of the experiment and of its folder.", examples=["pythia"])
-    seed: Seed = Field(0, description="Seed of everything that is drawn at random.", examples=[1])
+    seed: Seed = Field(0, description="Seed of everything that is drawn at random.")
     models: tuple[Model, ...] = Field(
         min_length=1,
         description="The suites whose checkpoints are compared.",

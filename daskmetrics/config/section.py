@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Annotated
+from typing import Annotated, ClassVar, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -15,11 +15,26 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
-from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.text import parse_duration, parse_walltime
 
+Gone: TypeAlias = Mapping[str, tuple[object, str]]
 DEEPEST, WIDEST = 10_000, 1_000_000  #: blocks and hidden size of a model; greater ones are mistakes
+
+
+def shorten(value: object, length: int = 200) -> str:
+    """A value as text for a message."""
+    try:
+        text = str(value) if isinstance(value, Exception) else repr(value)
+    # a number of more digits than Python writes, lists that are nested deeply, an object with an
+    # error of its own
+    except (ValueError, TypeError, AttributeError, RuntimeError):
+        text = f"a {type(value).__name__} that cannot be written"
+    if len(text) > length:
+        text = f"{text[:length]} ..."
+    return text
 
 
 def fulfilling(condition: Callable[[str], object], meaning: str) -> AfterValidator:
@@ -136,17 +151,37 @@ class Section(BaseModel):
         serialize_by_alias=True,
     )
 
+    #: Keys of 0.1: what they were by default, and the remedy. The `config.yaml` of a run has every
+    #: key.
+    gone: ClassVar[Gone] = {}
+
     @model_validator(mode="before")
     @classmethod
-    def _reject_yaml_booleans(cls, data: object) -> object:
-        """YAML 1.1 reads some words as true or false, which would then count as 1 and 0."""
+    def _check_keys(cls, data: object) -> object:
+        """The keys that are left if those that are gone ask for nothing; no others are unknown."""
         if not isinstance(data, Mapping):
             return data
-        for name, value in data.items():
-            field = cls.model_fields.get(name)
-            if isinstance(value, bool) and field is not None and field.annotation is not bool:
-                raise ValueError(
-                    f"'{name}' is {value}, because YAML reads on, off, yes and no as true or "
-                    "false. Write a number, or put the word in quotes"
+        fields = {field.alias or name: field for name, field in cls.model_fields.items()}
+        present = {}
+        problems = []
+        for key, value in data.items():
+            if key in cls.gone:
+                default, remedy = cls.gone[key]
+                if isinstance(value, Mapping) and isinstance(default, Mapping):
+                    value = {**default, **value}
+                if value not in (None, default):
+                    got = f"got {key}: {shorten(value)}"
+                    problems.append(f"{got}; this key is gone since 0.2. {remedy}.")
+                continue
+            present[key] = value
+            if key not in fields:
+                problems.append(str(unknown("key", str(key), fields)))
+            elif isinstance(value, bool) and fields[key].annotation is not bool:
+                # YAML 1.1 reads some words as true or false, which would then count as 1 and 0
+                problems.append(
+                    f"'{key}' is {value}, because YAML reads on, off, yes and no as true or false."
+                    " Write a number, or put the word in quotes."
                 )
-        return data
+        if problems:
+            raise PydanticCustomError("keys", "{problems}", {"problems": "\n".join(problems)})
+        return present

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import math
 import zlib
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -119,12 +120,9 @@ def difference(one: Scored, other: Scored) -> Difference:
     >>> difference(one, one)
     Difference(value=0.0, stderr=0.0, paired=True)
     """
-    value = one.score - other.score
-    mine, theirs = one.outcomes, other.outcomes
-    if mine and theirs and mine.n > 1 and (mine.items, mine.n) == (theirs.items, theirs.n):
-        by_item = unpack(mine) - unpack(theirs)
-        return Difference(value, float(by_item.std(ddof=1)) / math.sqrt(mine.n), paired=True)
-    return Difference(value, math.hypot(one.stderr, other.stderr), paired=False)
+    if one is other:
+        return Difference(0.0, 0.0, paired=True)
+    return mean_of_pairs([(one, other)])
 
 
 def mean_of_pairs(pairs: Sequence[tuple[Scored, Scored]]) -> Difference:
@@ -137,25 +135,45 @@ def mean_of_pairs(pairs: Sequence[tuple[Scored, Scored]]) -> Difference:
     std(mean_p (a_pi - b_pi)) / sqrt(n). Pairs without outcomes, or with those of other items, count
     as perfectly correlated: their error is the mean of the errors of single pairs.
 
+    If the averages of all n items are equal, those of other items need not be. By Laplace's rule of
+    succession a share of 1 / (n + 2) of these are as those of independent scores, and so is this
+    share of the variance.
+
     >>> one = Scored(0.75, 0.22, outcomes=pack([True, False, True, True], 0.75, "task"))
     >>> two = Scored(0.5, 0.25, outcomes=pack([True, False, False, True], 0.5, "task"))
     >>> mean_of_pairs([(one, two)] * 9) == difference(one, two)  # nine equal pairs say no more than one
     True
     """
-    by_items: dict[tuple[Key, int], list[NDArray[np.float64]]] = {}
-    singles = [difference(*pair) for pair in pairs]
-    for (score, other), single in zip(pairs, singles, strict=True):
-        mine, theirs = score.outcomes, other.outcomes
-        if single.paired and mine and theirs:
-            same = by_items.setdefault((mine.items, mine.n), [])
-            same.append(unpack(mine) - unpack(theirs))
-    errors = [single.stderr for single in singles if not single.paired]
+    errors = []
+    by_items: dict[tuple[Key, int], list[tuple[NDArray[np.float64], float]]] = defaultdict(list)
+    for one, other in pairs:
+        independent = math.hypot(one.stderr, other.stderr)
+        items, outcomes = _outcomes_of_same_items([one, other])
+        if items:
+            same = by_items[items, outcomes.shape[1]]
+            same.append((outcomes[0] - outcomes[1], independent))
+        else:
+            errors.append(independent)
     for (_, n), same in by_items.items():
-        stderr = float(np.mean(same, axis=0).std(ddof=1)) / math.sqrt(n)
-        errors += [stderr] * len(same)
-    value = math.fsum(single.value for single in singles) / len(singles)
-    error = math.fsum(errors) / len(singles)
-    return Difference(value, error, all(single.paired for single in singles))
+        by_item = np.mean([differences for differences, _ in same], axis=0)
+        error = float(by_item.std(ddof=1)) / math.sqrt(n)
+        if np.ptp(by_item) == 0:
+            error = float(np.mean([independent for _, independent in same])) / math.sqrt(n + 2)
+        errors += [error] * len(same)
+    value = math.fsum(one.score - other.score for one, other in pairs) / len(pairs)
+    paired = sum(map(len, by_items.values())) == len(pairs)
+    return Difference(value, math.fsum(errors) / len(pairs), paired)
+
+
+def _outcomes_of_same_items(scores: Sequence[Scored]) -> tuple[Key, NDArray[np.float64]]:
+    """The key of the items of all these scores, and their outcomes (A, n); both are empty if the
+    items differ, are unknown, or are only one.
+    """
+    packed = [score.outcomes for score in scores if score.outcomes]
+    items = {(outcomes.items, outcomes.n) for outcomes in packed}
+    if len(packed) < len(scores) or len(items) != 1 or packed[0].n < 2:
+        return "", np.empty(0)
+    return packed[0].items, np.array([unpack(outcomes) for outcomes in packed])
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,12 +195,10 @@ def joint_error(scores: Sequence[Scored]) -> JointError:
     >>> joint_error([one, one]).covariance.tolist(), joint_error([Scored(0.1, 0.5)]).covariance.tolist()
     ([[0.0625, 0.0625], [0.0625, 0.0625]], [[0.25]])
     """
-    packed = [score.outcomes for score in scores if score.outcomes]
-    items = {(outcomes.items, outcomes.n) for outcomes in packed}
-    n = packed[0].n if packed else 0
-    if len(packed) == len(scores) and len(items) == 1 and n > 1:
-        covariance = np.atleast_2d(np.cov([unpack(outcomes) for outcomes in packed])) / n
-        return JointError(covariance, n - 1, paired=True)
+    items, outcomes = _outcomes_of_same_items(scores)
+    if items:
+        n = outcomes.shape[1]
+        return JointError(np.atleast_2d(np.cov(outcomes)) / n, n - 1, paired=True)
     return JointError(np.diag([score.stderr**2 for score in scores]), math.inf, paired=False)
 
 

@@ -379,7 +379,7 @@ def tasks_of(data: object, columns: Mapping[str, str]) -> tuple[Task, ...]:
         )
     lines = json_lines("data", data, {}).rstrip("\n").split("\n")
     rows = [(f"row {number}", json.loads(line)) for number, line in enumerate(lines, start=1)]
-    return (table_task(Path("data"), rows, columns, "data", in_memory=True),)
+    return (table_task(Path("data"), rows, columns, "data"),)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from daskmetrics.core.names import Key, content_key
 from daskmetrics.core.rows import PlacedRow, check_names, read_rows, read_text
 from daskmetrics.core.text import plural
 from daskmetrics.tasks import _probes as probes
-from daskmetrics.tasks.examples import KINDS, Examples, ExampleTask
+from daskmetrics.tasks.examples import FEWEST, KINDS, Examples, ExampleTask
 
 VERSION = 1  # of the scores: raise it when equal texts and embeddings no longer give equal scores
 
@@ -79,8 +79,7 @@ class FileTask(ExampleTask):
     """A task on a file or folder of the user; made by `file_task`."""
 
     path: str  # absolute; workers must see it, too
-    columns: tuple[tuple[str, str], ...]  # (role, column)
-    drop: tuple[str, ...]  # of `_DROPS`
+    options: tuple[tuple[str, str], ...]
     content: Key  # of the file when the task was resolved
     # about the data, as in `daskmetrics.tasks.Task`
     warnings: tuple[str, ...] = field(default=(), compare=False)
@@ -96,8 +95,7 @@ class FileTask(ExampleTask):
 
     def whole(self) -> Examples:
         """The content of the file; an error if it has changed since the task was resolved."""
-        whole = replace(self, name=self.benchmark_name, look_of="", portion=None)
-        return self.held or _read_examples(whole)
+        return self.held or _read_examples(self.path, self.options, self.content)
 
 
 def file_task(path: str, options: Mapping[str, str]) -> FileTask:
@@ -107,7 +105,7 @@ def file_task(path: str, options: Mapping[str, str]) -> FileTask:
     value, and labels of too few texts), and the column of each of `ROLES` that has another name.
     """
     file = Path(path).expanduser()
-    return table_task(file, _read(file), options, f"file:{file.name}")
+    return replace(table_task(file, _read(file), options, f"file:{file.name}"), held=None)
 
 
 def hub_task(name: str, options: Mapping[str, str]) -> FileTask:
@@ -134,50 +132,35 @@ def hub_task(name: str, options: Mapping[str, str]) -> FileTask:
             frame[column] = [labels.get(number) for number in frame[column]]
     rows = enumerate(frame.to_dict("records"), start=1)
     placed_rows = [(f"row {number}", row) for number, row in rows]
-    return table_task(Path(dataset), placed_rows, options, f"hf:{name}", in_memory=True)
+    return table_task(Path(dataset), placed_rows, options, f"hf:{name}")
 
 
 def table_task(
-    path: Path,
-    rows: Iterable[PlacedRow],
-    options: Mapping[str, str],
-    name: str,
-    in_memory: bool = False,
+    path: Path, rows: Iterable[PlacedRow], options: Mapping[str, str], name: str
 ) -> FileTask:
-    """The task on a table, which is checked; options are those of `file_task`, and become part of
-    the name.
+    """The task on a table in memory, which is checked; options are those of `file_task`, and become
+    part of the name.
     """
-    for option in options:
-        if option not in (*ROLES, *OPTIONS):
-            raise unknown("option of a file task", option, (*ROLES, *OPTIONS))
-    drop = tuple(filter(None, options.get("drop", "").split("+")))
-    for rows_dropped in drop:
-        if rows_dropped not in _DROPS:
-            raise unknown("rows to drop", rows_dropped, _DROPS)
-    frame = _frame(path, rows)
-    columns = _columns(path, frame, options)
-    kind = _kind(path, frame, options, columns)
-    if kind == "retrieval" and "relevance" not in columns:
-        check_names(path, frame.columns, ROLES["relevance"])
-    roles = REQUIRED[kind]
-    if kind == "retrieval":
-        roles = REQUIRED["reranking"]  # a relevance is optional
-    used = tuple((role, column) for role, column in columns.items() if role in roles)
-    table = _Table(path, frame, dict(used), drop)
-    examples = _EXAMPLES[kind](table)
+    table = _Table(path, rows, options)
+    examples = table.examples()
     _examine(table)
+    count = len(examples.items)
+    if count < FEWEST:
+        table.warnings.append(
+            f"Only {plural(count, 'item')} can be scored (a text, pair or query each): the error of"
+            " the score is a guess, and differences say nothing."
+        )
     if options:
         name += f"({', '.join(map('='.join, options.items()))})"
     task = FileTask(
         name=name,
-        kind=kind,
+        kind=table.kind,
         path=str(path.resolve()),
-        columns=used,
-        drop=drop,
+        options=tuple(options.items()),
         content=_content_key(examples),
-        description=KINDS[kind].question,
+        description=KINDS[table.kind].question,
         warnings=tuple(table.warnings),
-        held=examples if in_memory else None,
+        held=examples,
     )
     if "probe" in options:
         return task.with_probe(options["probe"])
@@ -185,14 +168,12 @@ def table_task(
 
 
 @cache
-def _read_examples(task: FileTask) -> Examples:
+def _read_examples(path: str, options: tuple[tuple[str, str], ...], content: Key) -> Examples:
     """Read the examples of a file, once per process; its content must have the same key as when it
     was resolved.
     """
-    path = Path(task.path)
-    table = _Table(path, _frame(path, _read(path)), dict(task.columns), task.drop)
-    examples = _EXAMPLES[task.kind](table)
-    if _content_key(examples) != task.content:
+    examples = _Table(Path(path), _read(Path(path)), dict(options)).examples()
+    if _content_key(examples) != content:
         raise DataError(
             f"'{path}' has changed since the run began. Restore it, or start a new run."
         )
@@ -201,9 +182,6 @@ def _read_examples(task: FileTask) -> Examples:
 
 def _content_key(examples: Examples) -> Key:
     return content_key(examples.texts, examples.labels, examples.judgements, examples.queries)
-
-
-# from a file to rows, and from their columns to a kind of task
 
 
 def _read(path: Path) -> list[PlacedRow]:
@@ -223,108 +201,114 @@ def _read(path: Path) -> list[PlacedRow]:
     return rows
 
 
-def _frame(path: Path, placed_rows: Iterable[PlacedRow]) -> pd.DataFrame:
-    """The values as they are, None where a row has none; the index names each row in messages:
-    ``line 7``, ``row 7`` or a file name.
-    """
-    places, rows = zip(*placed_rows, strict=True)
-    frame = pd.DataFrame(list(rows), index=list(places), dtype=object)
-    names: dict[str, str] = {}
-    for name in frame.columns:
-        other = names.setdefault(name.strip().casefold(), name)
-        if other != name:
-            raise ConfigError(
-                f"'{path}' has the columns '{other}' and '{name}', which differ in case or spaces "
-                "alone. Rename or remove one."
-            )
-    return frame.where(frame.notna(), None)
-
-
-def _columns(path: Path, frame: pd.DataFrame, options: Mapping[str, str]) -> dict[str, str]:
-    """The column of each role that has one."""
-    by_name = {column.strip().lower(): column for column in frame.columns}
-    columns = {}
-    for role, names in ROLES.items():
-        recognised = next((by_name[name] for name in names if name in by_name), None)
-        column = options.get(role, recognised)
-        if column is None:
-            continue
-        if column not in frame:
-            raise unknown(f"column in '{path}' (as '{role}')", column, frame.columns)
-        columns[role] = column
-    return columns
-
-
-def _kind(
-    path: Path, frame: pd.DataFrame, options: Mapping[str, str], columns: Mapping[str, str]
-) -> str:
-    """The requested kind, or the first whose columns all exist; if there is one, the first that has
-    all the roles that were named.
-    """
-    requested = options.get("kind")
-    if requested not in (None, *REQUIRED):
-        raise unknown("kind of task", str(requested), REQUIRED)
-    kinds = [kind for kind in REQUIRED if kind == requested or not requested]
-    fitting = [kind for kind in kinds if columns.keys() >= set(REQUIRED[kind])]
-    if not fitting:
-        raise _unfit(path, frame, kinds)
-    named = options.keys() & ROLES
-    # the first of several greatest; a clustering has the columns of a classification
-    kind = max(fitting, key=lambda kind: named <= set(REQUIRED[kind]))
-    if kind == "reranking" and not requested:
-        # candidates of relevance 0 make a reranking; a row without a query, or none that is not
-        # relevant, says that each document is a candidate of all queries
-        relevance = frame[columns["relevance"]].astype(str).str.strip()
-        if not all(frame[columns["query"]]) or not relevance.isin(_FALSE).any():
-            return "retrieval"
-    return kind
-
-
-def _unfit(path: Path, frame: pd.DataFrame, kinds: list[str]) -> ConfigError:
-    """The error of columns that fit none of these kinds. It proposes columns of texts and labels:
-    the longest values, and the fewest different ones.
-    """
-    example = f"{REQUIRED[kinds[-1]][-1]}=COLUMN"
-    if "classification" in kinds and not frame.columns.empty:
-        lengths = frame.map(lambda value: 0 if value is None else len(str(value)))
-        text = lengths.mean().idxmax()
-        distinct = frame.drop(columns=text).astype(str).nunique()
-        label = distinct[distinct > 1].sort_values(kind="stable").index
-        example = f"text={text}, label={next(iter(label), 'COLUMN')}"
-    required = "; ".join(f"{kind}: {', '.join(REQUIRED[kind])}" for kind in kinds)
-    return ConfigError(
-        f"'{path}' has the columns {', '.join(frame.columns)}, which fit no kind of task."
-        f" Required columns: {required}. Name the columns, for instance:"
-        f" file:{path.name}({example})"
-    )
-
-
-# from rows to examples
-
-
 class _Table:
     """Rows of a file whose columns are named by their roles; errors name the row."""
 
     def __init__(
-        self,
-        path: Path,
-        frame: pd.DataFrame,
-        columns: Mapping[str, str],
-        drop: tuple[str, ...],
+        self, path: Path, placed_rows: Iterable[PlacedRow], options: Mapping[str, str]
     ) -> None:
         self.path = path
-        self.columns = columns
-        self.drop = drop
+        self.options = options
+        for option in options:
+            if option not in (*ROLES, *OPTIONS):
+                raise unknown("option of a file task", option, (*ROLES, *OPTIONS))
+        self.drop = tuple(filter(None, options.get("drop", "").split("+")))
+        for rows in self.drop:
+            if rows not in _DROPS:
+                raise unknown("rows to drop", rows, _DROPS)
         self.warnings: list[str] = []
         #: of all texts, which may have several
         self.labels: pd.Series[str] = pd.Series(dtype=object)
-        self.rows = frame[list(columns.values())].set_axis(list(columns), axis=1)
+        frame = self._frame(placed_rows)
+        columns = self._columns(frame)
+        self.kind = self._kind(frame, columns)
+        roles = REQUIRED[self.kind]
+        if self.kind == "retrieval":
+            roles = REQUIRED["reranking"]  # a relevance is optional
+            if "relevance" not in columns:
+                check_names(path, frame.columns, ROLES["relevance"])
+        self.columns = {role: column for role, column in columns.items() if role in roles}
+        self.rows = frame[list(self.columns.values())].set_axis(list(self.columns), axis=1)
         for role in self.rows.columns.difference([*_TEXTS]):
             self.rows[role] = pd.array(list(map(_reading, self.rows[role])), dtype=object)
-        if "missing" in drop:
+        if "missing" in self.drop:
             # a row of a retrieval without a query is a document without a judgement
             needed = self.rows.drop(columns="query", errors="ignore").map(_reading)
             self.leave_out(needed.isna().any(axis=1), "without a value")
+
+    def _frame(self, placed_rows: Iterable[PlacedRow]) -> pd.DataFrame:
+        """The values as they are, None where a row has none; the index names each row in messages:
+        ``line 7``, ``row 7`` or a file name.
+        """
+        places, rows = zip(*placed_rows, strict=True)
+        frame = pd.DataFrame(list(rows), index=list(places), dtype=object)
+        names: dict[str, str] = {}
+        for name in frame.columns:
+            other = names.setdefault(name.strip().casefold(), name)
+            if other != name:
+                raise self.error(
+                    f" has the columns '{other}' and '{name}', which differ in case or spaces alone."
+                    " Rename or remove one."
+                )
+        return frame.where(frame.notna(), None)
+
+    def _columns(self, frame: pd.DataFrame) -> dict[str, str]:
+        """The column of each role that has one."""
+        by_name = {column.strip().lower(): column for column in frame.columns}
+        columns = {}
+        for role, names in ROLES.items():
+            recognised = next((by_name[name] for name in names if name in by_name), None)
+            column = self.options.get(role, recognised)
+            if column is None:
+                continue
+            if column not in frame:
+                raise unknown(f"column in '{self.path}' (as '{role}')", column, frame.columns)
+            columns[role] = column
+        return columns
+
+    def _kind(self, frame: pd.DataFrame, columns: Mapping[str, str]) -> str:
+        """The requested kind, or the first whose columns all exist; if there is one, the first that
+        has all the roles that were named.
+        """
+        requested = self.options.get("kind")
+        if requested not in (None, *REQUIRED):
+            raise unknown("kind of task", str(requested), REQUIRED)
+        kinds = [kind for kind in REQUIRED if kind == requested or not requested]
+        fitting = [kind for kind in kinds if columns.keys() >= set(REQUIRED[kind])]
+        if not fitting:
+            raise self._unfit(frame, kinds)
+        named = self.options.keys() & ROLES
+        # the first of several greatest; a clustering has the columns of a classification
+        kind = max(fitting, key=lambda kind: named <= set(REQUIRED[kind]))
+        if kind == "reranking" and not requested:
+            # candidates of relevance 0 make a reranking; a row without a query, or none that is not
+            # relevant, says that each document is a candidate of all queries
+            relevance = frame[columns["relevance"]].astype(str).str.strip()
+            if not all(frame[columns["query"]]) or not relevance.isin(_FALSE).any():
+                return "retrieval"
+        return kind
+
+    def _unfit(self, frame: pd.DataFrame, kinds: list[str]) -> ConfigError:
+        """The error of columns that fit none of these kinds. It proposes columns of texts and
+        labels: the longest values, and the fewest different ones.
+        """
+        example = f"{REQUIRED[kinds[-1]][-1]}=COLUMN"
+        if "classification" in kinds and not frame.columns.empty:
+            lengths = frame.map(lambda value: 0 if value is None else len(str(value)))
+            text = lengths.mean().idxmax()
+            distinct = frame.drop(columns=text).astype(str).nunique()
+            label = distinct[distinct > 1].sort_values(kind="stable").index
+            example = f"text={text}, label={next(iter(label), 'COLUMN')}"
+        required = "; ".join(f"{kind}: {', '.join(REQUIRED[kind])}" for kind in kinds)
+        return self.error(
+            f" has the columns {', '.join(frame.columns)}, which fit no kind of task. Required"
+            f" columns: {required}. Name the columns, for instance:"
+            f" file:{self.path.name}({example})"
+        )
+
+    def examples(self) -> Examples:
+        """The examples that the rows are."""
+        return _EXAMPLES[self.kind](self)
 
     def leave_out(self, rows: pd.Series[bool], reason: str) -> None:
         """Leave out some of the rows; an error if none is left."""
@@ -409,8 +393,10 @@ def _looks_several(cells: pd.Series[str]) -> bool:
     return cells.str.contains(SEPARATOR).sum() > 1 and bool(distinct.duplicated().any())
 
 
-def _by_label(table: _Table, fewest: int = 2, several: bool = False) -> Examples:
+def _by_label(table: _Table) -> Examples:
     """Texts and the label of each, or its labels."""
+    fewest = _FEWEST[table.kind]
+    several = table.kind == "multilabel_classification"
     problem = "not a label. Fill it in, remove the row, or leave out such rows: drop=missing"
     labels = table.rows["label"]
     table.check(labels, lambda value: isinstance(value, str), problem)
@@ -494,66 +480,76 @@ def _pairs(table: _Table) -> Examples:
     return Examples(table.texts(table.rows["first"], table.rows["second"]), labels)
 
 
-def _graded(table: _Table, unit: str, roles: list[str], fewest: int) -> Examples:
+def _graded(table: _Table) -> Examples:
     """Grades of texts, or of pairs of them."""
+    fewest = _FEWEST[table.kind]
+    unit = "pair" if table.kind == "sts" else "text"
     grades = table.numbers(table.rows["grade"])
     if len(set(grades)) < 2 or len(grades) < fewest:
         raise table.error(
             f" has {len(grades)} {unit}s and {len(set(grades))} different grades; a task needs at "
             f"least {fewest} {unit}s and two grades."
         )
-    return Examples(table.texts(*(table.rows[role] for role in roles)), grades)
+    texts = table.rows.drop(columns="grade")
+    return Examples(table.texts(*(texts[role] for role in texts)), grades)
 
 
-def _judged(table: _Table, kind: str) -> Examples:
+def _judged(table: _Table) -> Examples:
     """Queries, documents and judgements; each query has a relevant document."""
-    candidates = dict.fromkeys(table.texts(table.rows["document"]))
-    documents = {text: i for i, text in enumerate(candidates)}
+    documents = pd.Index(table.texts(table.rows["document"])).unique()
     # a row without a query is a document without a judgement
-    judged = table.rows[[query not in (None, "") for query in table.rows["query"]]]
+    judged = table.rows[~table.rows["query"].isin([None, ""])]
     if judged.empty:
         raise table.error(" has no query; each row needs a query and a document.")
-    if kind == "retrieval" and len(documents) < 2:
+    if table.kind == "retrieval" and len(documents) < 2:
         raise table.error(" has only one document; a retrieval needs at least two.")
-    texts = table.texts(judged["query"])
-    relevances = (1.0,) * len(judged)
+    queries = pd.Index(table.texts(judged["query"])).unique()
+    relevances = pd.Series(1.0, judged.index)
     if "relevance" in judged:
-        relevances = table.numbers(judged["relevance"])
+        relevances = pd.Series(table.numbers(judged["relevance"]), judged.index)
         table.check(
             judged["relevance"],
             lambda value: float(str(value)) >= 0,
             "a relevance below 0. Write 0 for a document that is not relevant.",
         )
-    queries = {text: i for i, text in enumerate(dict.fromkeys(texts))}
-    by_pair: dict[tuple[int, int], float] = {}
-    for query, document, relevance in zip(texts, judged["document"], relevances, strict=True):
-        by_pair[queries[query], documents[document]] = relevance
-    if kind == "reranking" and all(by_pair.values()):
+    by_pair = relevances.groupby([judged["query"], judged["document"]], sort=False).last()
+    if table.kind == "reranking" and by_pair.all():
         raise table.error(
             " has no candidate of relevance 0, so every order is equally good. Use kind=retrieval"
             " instead."
         )
-    answered = {query for (query, _), relevance in by_pair.items() if relevance > 0}
-    for query, number in queries.items():
-        if number not in answered:
+    for query, best in by_pair.groupby(level="query", sort=False).max().items():
+        if best == 0:
             raise table.error(
-                f" has no relevant document for the query '{query[:60]}'. Add one or remove the"
+                f" has no relevant document for the query '{query:.60}'. Add one or remove the"
                 " query."
             )
-    judgements = tuple((*pair, relevance) for pair, relevance in by_pair.items())
-    return Examples((*queries, *documents), judgements=judgements, queries=len(queries))
+    judgements = zip(
+        queries.get_indexer(by_pair.index.get_level_values("query")).tolist(),
+        documents.get_indexer(by_pair.index.get_level_values("document")).tolist(),
+        by_pair.tolist(),
+        strict=True,
+    )
+    return Examples((*queries, *documents), judgements=tuple(judgements), queries=len(queries))
 
 
 _EXAMPLES: Mapping[str, Callable[[_Table], Examples]] = {
-    "classification": partial(_by_label, fewest=probes.FOLDS),
+    "classification": _by_label,
     "clustering": _by_label,
-    "multilabel_classification": partial(_by_label, fewest=probes.FOLDS, several=True),
+    "multilabel_classification": _by_label,
     "pair_classification": _pairs,
-    "sts": partial(_graded, unit="pair", roles=["first", "second"], fewest=4),
-    "regression": partial(_graded, unit="text", roles=["text"], fewest=10),
-    "retrieval": partial(_judged, kind="retrieval"),
-    "reranking": partial(_judged, kind="reranking"),
+    "sts": _graded,
+    "regression": _graded,
+    "retrieval": _judged,
+    "reranking": _judged,
 }
+_FEWEST: Mapping[str, int] = {
+    "classification": probes.FOLDS,
+    "clustering": 2,
+    "multilabel_classification": probes.FOLDS,
+    "sts": 4,
+    "regression": 10,
+}  # texts of a label, or grades
 
 
 # what is doubtful about rows
@@ -594,11 +590,6 @@ def _examine(table: _Table) -> None:
         rows = rows.assign(first=texts.min(axis=1), second=texts.max(axis=1))
     elif "query" in rows:
         rows = rows[rows["query"] != ""]
-        if rows["query"].nunique() == 1:
-            table.warnings.append(
-                "There is only one query: the error of its score is a guess, and differences say"
-                " nothing."
-            )
     _check_contradictions(table, rows)
 
 

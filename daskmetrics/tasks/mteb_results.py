@@ -170,6 +170,9 @@ def score(content: Content, kind: str, n: int) -> Score:
     """The main score, a mean over splits and subsets, with an estimate of its error; its detail is
     the content with finite scores alone, without the numbers of single draws.
 
+    The error of perfect clusters is what one text in a cluster of its own would cost if there were
+    two equal labels, whose number a result does not have; with more labels it costs less.
+
     ``n`` texts, pairs or queries were scored; 0 if not known.
     """
     value = mean(content)
@@ -182,6 +185,8 @@ def score(content: Content, kind: str, n: int) -> Score:
         error = (1 - value**2) * math.sqrt((1 + value**2 / 2) / max(1, units - 3))
     elif kind == "clustering":
         error = spread
+        if value == 1:
+            error = (math.log(units / 2) + 1) / (2 * units * math.log(2))
     else:
         error = math.sqrt(max(0.0, value * (1 - value)) / units + spread**2 / max(1, len(runs)))
     detail = {

@@ -41,8 +41,8 @@ def test_ready_made_configurations_and_profiles_are_valid():
     [
         (with_(serch={}), "Unknown key 'serch'. Did you mean 'search'?"),
         (with_(seed=reduce(lambda inner, _: [inner], range(100_000), [])), "cannot be written"),
-        (with_(cluster={"max_jobs": 4}), "'cluster.max_jobs': got 4; this key is gone since 0.2"),
-        (with_(watch={"until_idle": "5m"}), "Use until_idle at the top"),
+        (with_(cluster={"max_jobs": 4}), "'cluster': got max_jobs: 4; this key is gone since 0.2"),
+        (with_(watch={"until_idle": "5m"}), "Use until_idle and log_to at the top"),
         (with_(models=[{"name": "a", "program": {"script": "x.py"}}]), "train: {script: ...}"),
         (with_(search={"buget": 0.1}), "Unknown key 'buget'. Did you mean 'budget'?"),
         (with_(models=[{"name": "a", "train": {"wdth": 8}}]), "'wdth'. Did you mean 'width'?"),
@@ -98,7 +98,9 @@ def test_keys_of_an_earlier_version_are_known_in_a_profile_and_in_the_sites_file
     assert config.cluster(str(profile)) == config.cluster({"kind": "local", "qos": None})
     profile.write_text("kind: local\nqos: long\n")
     for read in (config.cluster, lambda name: config.parse(with_(cluster=name))):
-        with pytest.raises(ConfigError, match=r"'cluster\.qos'.*gone since 0\.2\. Use directives"):
+        with pytest.raises(
+            ConfigError, match=r"'cluster': got qos: 'long'; .*gone since 0\.2\. Use directives"
+        ):
             read(str(profile))
     with (
         dask.config.set({"daskmetrics.cluster": {"max_jobs": 4}}),

@@ -79,6 +79,8 @@ def test_a_classification_can_be_a_clustering(own):
     assert (task.kind, task.name) == ("clustering", "file:own.csv(kind=clustering)")
     vectors = np.eye(3)[np.arange(30) % 3]
     assert task.evaluate(vectors, seed=0).value == pytest.approx(1)
+    few = own(lines("text,label", 4, "text number {0},{two}"), "(kind=clustering)")
+    assert any("Only 4 items can be scored" in warning for warning in few.warnings)
 
 
 def test_every_format_and_separator_holds_the_same(own, written, tmp_path):
@@ -346,7 +348,7 @@ DOUBTFUL = [
         lines("first,second,score", 39, "left {0},right {0},0") + "left,right,1\n",
         "39 of 40 rows have the same 'score', 0",
     ),
-    (lines("query,document,relevance", 9, "the query,text {0},{two}"), "only one query"),
+    (lines("query,document,relevance", 9, "the query,text {0},{two}"), "Only 1 item can be scored"),
     (
         LABELLED + "text number 3,b\n",
         "1 text with different values of 'label' in several rows (line 5 has a, line 32 has b:",

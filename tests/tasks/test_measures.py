@@ -89,7 +89,7 @@ def test_a_perfect_score_has_an_error(kind, columns, vectors):
     for i in range(20):
         values = {name: f"{name} {i}" for name in columns}
         rows.append((f"line {i}", values | {"label": str(i % 2)}))
-    task = table_task(Path("own.csv"), rows, {"kind": kind}, "own", in_memory=True)
+    task = table_task(Path("own.csv"), rows, {"kind": kind}, "own")
     score = task.evaluate(vectors, seed=0)
     assert score.value == pytest.approx(1) and 0.03 < score.stderr < 0.13
 

@@ -9,6 +9,7 @@ from types import ModuleType
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.metrics import v_measure_score
 
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.tasks import mteb_results, resolve
@@ -41,6 +42,10 @@ def test_a_perfect_score_of_a_result_file_has_an_error_as_one_that_was_computed(
     content = {"scores": {"test": [{"main_score": 1.0}]}}
     score = mteb_results.score(content, "retrieval", 40)
     assert (score.value, score.n) == (1.0, 40) and 0.02 < score.stderr < 0.03
+    labels = np.arange(40) % 2
+    moved = np.append(labels[:-1], 2)
+    of_clusters = mteb_results.score(content, "clustering", 40)
+    assert of_clusters.stderr == pytest.approx(1 - v_measure_score(labels, moved), rel=0.1)
 
 
 @pytest.mark.parametrize("name", KINDS)
