@@ -42,7 +42,6 @@ from daskmetrics.core.events import Event, Record
 from daskmetrics.execution import Journal, Settings, Sweep, WorkUnit
 from daskmetrics.execution import run as run_source
 from daskmetrics.execution.loop import (
-    EventLog,
     Finished,
     Joined,
     Loop,
@@ -221,7 +220,7 @@ def simulate(
     workers: int,
     seconds: float,
     dask: float,
-    log: EventLog,
+    log: Journal | MemoryLog,
     clock: Callable[[], float] = time.process_time,
 ) -> dict[str, float]:
     """Run units on simulated workers: utilisation of the workers, and CPU seconds of the loop.
@@ -233,12 +232,12 @@ def simulate(
         Mean length of a unit; they are between half and one and a half of it.
     dask : float
         Seconds that Dask adds for each unit in the driver and the scheduler.
-    log : EventLog
+    log : Journal or MemoryLog
     clock : callable
         What a step of the loop takes by it passes for the workers, too; with `time.perf_counter`
         the wait for the disk.
     """
-    loop = Loop(Sweep(units_of(count)), log, Settings())
+    loop = Loop(Sweep(units_of(count)), log, Settings())  # type: ignore[arg-type]
     world = SimulatedWorkers(workers, seconds)
     messages: list[Message] = [Joined(address, address) for address in world.queues]
     now = spent = first = 0.0

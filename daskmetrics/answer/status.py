@@ -165,8 +165,8 @@ def _map_status(folder: RunFolder) -> MapStatus:
     if len(table):
         table = table.sort_values("index", ignore_index=True)
         # as `frame` has them: a field follows those that an earlier item has
-        order = sorted(table, key=lambda name: table[name].first_valid_index() or 0)
-        table = table[order]
+        first_items = table.notna().idxmax().sort_values(kind="stable")
+        table = table[first_items.index]
     failed = tracker.failed()
     if contents.length > kept.length * WORTH_KEEPING:
         summary = _Summary(

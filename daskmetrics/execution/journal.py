@@ -247,9 +247,7 @@ class Journal:
         self._tail = b""  # the lines after those, which wait for the disk
         self._writing = False  # an append has begun: what follows the safe bytes is not known
         self._commit_tail()
-        self.notices = []
-        if self._run_lock.notice:
-            self.notices.append(self._run_lock.notice)
+        self.notices = self._run_lock.notices
         if contents.torn:
             self.notices.append(
                 f"Dropped half a line ({contents.torn} bytes) at the end of '{path}', which was "
@@ -459,7 +457,7 @@ class RunLock:
         self.path = owner_file(lock)
         self.holder = Holder.this_process()
         self._text = json.dumps(asdict(self.holder)).encode()
-        self.notice: str | None = None  # set if the lock of a dead process was taken over
+        self.notices: list[str] = []  # whose lock was taken over
         with ExitStack() as stack:
             self._lock = _flock(lock)
             stack.callback(os.close, self._lock)
@@ -468,7 +466,7 @@ class RunLock:
                 if before is not None:
                     if not before.is_dead:
                         raise _locked(self.path, before)
-                    self.notice = f"Took the run over from {before}, which has ended."
+                    self.notices = [f"Took the run over from {before}, which has ended."]
                     _remove(self.path, before)
                 if _create(self.path, self.holder.nonce, self._text):
                     stack.pop_all()

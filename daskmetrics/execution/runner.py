@@ -63,7 +63,7 @@ SETTLE = 0.3  # seconds for the last message of a lost worker to arrive
 ANSWER_WITHIN = 120.0
 
 log = logging.getLogger(__name__)
-Report: TypeAlias = list[Any]  #: what a worker says of an attempt
+Incoming: TypeAlias = Message | BaseException | list[Any]  #: a list is the report of a worker
 
 
 def run(
@@ -131,7 +131,7 @@ class _DaskBackend:
         # function
         self.nonce = secrets.token_hex(4)
         self.topic = f"daskmetrics-{self.nonce}"
-        self.events: queue.SimpleQueue[Message | BaseException | Report] = queue.SimpleQueue()
+        self.events: queue.SimpleQueue[Incoming] = queue.SimpleQueue()
         self.futures: dict[TaskId, Future] = {}
         # of the workers by address; only the event loop of the client uses it
         self.offers: dict[str, OfferChanged] = {}
@@ -158,7 +158,7 @@ class _DaskBackend:
         """Subscribe to events of workers, and of attempts that start."""
         handlers: dict[str, Callable[[tuple[float, Any]], None]] = {
             self.topic: lambda event: self.events.put(list(event[1])),
-            "all": self._on_worker_event,
+            "all": lambda event: self._post(self._look()),
             "worker-restart-memory": lambda event: self.over_memory.add(event[1]["worker"]),
         }
         for topic, handler in handlers.items():
@@ -201,7 +201,7 @@ class _DaskBackend:
 
     def _receive(self, until: float) -> list[Message]:
         """All events since the last call; waits for the first."""
-        events: list[Message | BaseException | Report] = []
+        events: list[Incoming] = []
         with suppress(queue.Empty):
             events.append(self.events.get(timeout=max(0.0, until - time.monotonic())))
             while True:
@@ -268,7 +268,7 @@ class _DaskBackend:
 
     # events of Dask
 
-    def _on_report(self, report: Report) -> Iterator[Message]:
+    def _on_report(self, report: list[Any]) -> Iterator[Message]:
         """What the report of a worker means; a long result must be fetched first."""
         match report:
             case ["started", task]:
@@ -302,10 +302,6 @@ class _DaskBackend:
                 value, seconds = result
                 message = Finished(task, json.loads(value), seconds)
         self.events.put(message)
-
-    def _on_worker_event(self, event: tuple[float, Any]) -> None:
-        if event[1]["action"] in ("add-worker", "remove-worker"):
-            self._post(self._look())
 
     async def _look(self) -> None:
         """Compare the workers of the scheduler with those of the latest look.
@@ -343,9 +339,9 @@ class _DaskBackend:
         )
         try:
             answer = (await asyncio.wait_for(asked, ANSWER_WITHIN))[address]
-            if isinstance(answer, OSError | TimeoutError | KeyError):
+            if isinstance(answer, OSError | KeyError):  # a TimeoutError is an OSError
                 raise answer
-        except (OSError, TimeoutError, KeyError):
+        except (OSError, KeyError):
             # it is gone or too busy; if it is still there, it is asked again
             self.offers.pop(address, None)
             return
