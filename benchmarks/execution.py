@@ -1,6 +1,6 @@
 """Cost of a work unit, growth with the number of units, and how many workers one driver keeps busy.
 
-python benchmarks/execution.py units      CPU of a unit beside client.map, concurrent.futures and joblib; a minute
+python benchmarks/execution.py units      CPU of a unit beside client.map, concurrent.futures, joblib, and Parsl if installed
 python benchmarks/execution.py growth     journal, memory and resumption of 1,000 to 100,000 units; minutes
 python benchmarks/execution.py memory     memory of a driver on a real cluster, as 100,000 units end; half an hour
 python benchmarks/execution.py workers    simulated clusters of 8 to 10,000 workers; minutes
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import heapq
+import importlib.util
 import itertools
 import json
 import math
@@ -29,7 +30,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,6 @@ from daskmetrics.core.events import Event, Record
 from daskmetrics.execution import Journal, Settings, Sweep, WorkUnit
 from daskmetrics.execution import run as run_source
 from daskmetrics.execution.loop import (
-    EventLog,
     Finished,
     Joined,
     Loop,
@@ -92,9 +92,23 @@ def threads(count: int) -> list[int]:
         return [future.result() for future in [pool.submit(double, i) for i in range(count)]]
 
 
+@contextmanager
+def parsl_app() -> Iterator[Callable[[int], Any]]:
+    """`double` as an app of Parsl with two threads, without its journal of results."""
+    parsl = importlib.import_module("parsl")
+    executor = parsl.executors.ThreadPoolExecutor(max_threads=WORKERS)
+    with tempfile.TemporaryDirectory() as folder:
+        settings = parsl.Config(executors=[executor], run_dir=folder, initialize_logging=False)
+        with parsl.load(settings):
+            yield parsl.python_app(double)
+        parsl.clear()
+
+
 def units(count: int, rounds: int) -> None:
     """Print the CPU and wall time of a unit in all variants, the smallest of some rounds."""
-    with config.set({"distributed.worker.memory.terminate": False}), cluster() as client:
+    with ExitStack() as stack:
+        stack.enter_context(config.set({"distributed.worker.memory.terminate": False}))
+        client = stack.enter_context(cluster())
         variants: dict[str, Callable[[], list[int]]] = {
             "daskmetrics, units": lambda: durable(client, count),
             "daskmetrics.map, single items": lambda: durable_map(client, count, 1),
@@ -105,6 +119,11 @@ def units(count: int, rounds: int) -> None:
                 delayed(double)(i) for i in range(count)
             ),
         }
+        if importlib.util.find_spec("parsl"):
+            app = stack.enter_context(parsl_app())
+            variants["Parsl, threads"] = lambda: [
+                future.result() for future in [app(i) for i in range(count)]
+            ]
         times: dict[str, list[tuple[float, float]]] = {name: [] for name in variants}
         for _ in range(rounds):
             for name, call in variants.items():
@@ -201,7 +220,7 @@ def simulate(
     workers: int,
     seconds: float,
     dask: float,
-    log: EventLog,
+    log: Journal | MemoryLog,
     clock: Callable[[], float] = time.process_time,
 ) -> dict[str, float]:
     """Run units on simulated workers: utilisation of the workers, and CPU seconds of the loop.
@@ -213,12 +232,12 @@ def simulate(
         Mean length of a unit; they are between half and one and a half of it.
     dask : float
         Seconds that Dask adds for each unit in the driver and the scheduler.
-    log : EventLog
+    log : Journal or MemoryLog
     clock : callable
         What a step of the loop takes by it passes for the workers, too; with `time.perf_counter`
         the wait for the disk.
     """
-    loop = Loop(Sweep(units_of(count)), log, Settings())
+    loop = Loop(Sweep(units_of(count)), log, Settings())  # type: ignore[arg-type]
     world = SimulatedWorkers(workers, seconds)
     messages: list[Message] = [Joined(address, address) for address in world.queues]
     now = spent = first = 0.0

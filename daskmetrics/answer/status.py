@@ -9,21 +9,28 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from daskmetrics.answer import analysis
 from daskmetrics.answer.analysis import Cost
 from daskmetrics.answer.recorded import RecordedRun
+from daskmetrics.core.errors import DataError
 from daskmetrics.core.events import (
     Event,
+    ItemsRetried,
+    MapStarted,
     Record,
     RunFinished,
     RunStarted,
+    UnitAsked,
+    UnitsRetried,
     UsageMeasured,
     WorkerJoined,
+    from_json,
+    to_json,
 )
 from daskmetrics.core.failures import Failure
 from daskmetrics.core.files import RunFolder, atomic_write
@@ -32,15 +39,19 @@ from daskmetrics.core.names import Arm
 from daskmetrics.core.results import Scored
 from daskmetrics.core.serialization import build, parse
 from daskmetrics.core.telemetry import PROCESS_GROUP, TelemetrySample, read_samples
-from daskmetrics.execution.journal import mark_of
-from daskmetrics.execution.map.folder import read_map
-from daskmetrics.execution.map.result_table import summary_text
+from daskmetrics.execution.journal import Contents, no_collection, scan
+from daskmetrics.execution.map.folder import started
+from daskmetrics.execution.map.result_table import frame, text_of
+from daskmetrics.execution.map.source import ItemTracker
 
 if TYPE_CHECKING:
     import pandas
 
 IDLE, LATEST = 10.0, 3  # a GPU is idle below this mean utilisation, per cent, over so many samples
 FRESH = 60.0  # seconds after which a sample no longer says what happens now
+WORTH_KEEPING = 1.05  # growth of a journal since the summary of a map, before there is a new one
+STARTS_AGAIN = (MapStarted, ItemsRetried, UnitsRetried)
+NO_VALUES = ["item", "status", "reason", "attempts", "worker", "key"]  # columns of no statistics
 REASONS = {
     "": "it waits for work from the driver",
     "score": "it scores on its CPU",
@@ -110,43 +121,115 @@ def status_of(run: RecordedRun) -> RunStatus:
 class MapStatus:
     """How far a map is: all its items, its results by status, and a text of aggregates and
     failures.
-
-    It is kept in the folder of the map, with a digest of every byte of the files that it was
-    computed from, so that it is not computed again before they change.
     """
 
     items: int
     finished: bool
     counts: Mapping[str, int]
     text: str
-    digest: str
 
     @classmethod
     def of(cls, folder: RunFolder) -> MapStatus:
         """How far a map is, as its files are now; errors as for `read_map`."""
-        digest = _digest(folder.must_exist())
-        with suppress(OSError, ValueError, TypeError):
-            kept = build(cls, parse(folder.summary.read_bytes()))
-            if kept.digest == digest:
-                return kept
-        *_, tracker = read_map(folder.path)
-        results = tracker.results()
-        items = len(tracker.states)
-        counts = dict(Counter(result.status for result in results))
-        text = summary_text(results, items)
-        status = cls(items, len(results) == items, counts, text, digest)
-        if _digest(folder) == digest:  # otherwise the map went on meanwhile
-            with suppress(OSError):  # it is of another user, or the disk is full
-                atomic_write(folder.summary, json.dumps(vars(status)))
-        return status
+        folder.must_exist()
+        with no_collection():
+            return _map_status(folder)
 
 
-def _digest(folder: RunFolder) -> str:
+@dataclass(frozen=True)
+class _Summary:
+    """What the first bytes of a map's journal come to, kept in its folder: while these bytes are the
+    same, only the entries after them are read.
+    """
+
+    digest: str = ""  # of these bytes, the items, and the version of this package
+    length: int = 0
+    checksum: int = 0
+    succeeded: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # a table by columns
+    # those of all entries that say more: the start, and the batches with another item
+    entries: Sequence[Mapping[str, Any]] = ()
+
+
+def _map_status(folder: RunFolder) -> MapStatus:
+    import pandas
+
+    kept, contents, digest = _read_on(folder)
+    entries = [*map(from_json, kept.entries), *contents.entries]
+    header, items = started(folder.path, entries)
+    table = pandas.DataFrame(dict(kept.succeeded))
+    known = set(kept.succeeded.get("index", ()))
+    others = [item for item in items if item.index not in known]
+    tracker = ItemTracker(others, header.retries, entries)
+    added = frame([result for result in tracker.results() if result.ok])
+    table = pandas.concat([table, added.drop(columns=NO_VALUES, errors="ignore")])
+    if len(table):
+        table = table.sort_values("index", ignore_index=True)
+        # as `frame` has them: a field follows those that an earlier item has
+        first_items = table.notna().idxmax().sort_values(kind="stable")
+        table = table[first_items.index]
+    failed = tracker.failed()
+    if contents.length > kept.length * WORTH_KEEPING:
+        summary = _Summary(
+            digest,
+            contents.length,
+            contents.checksum,
+            {str(name): column.tolist() for name, column in table.items()},
+            _without_successes(entries, tracker),
+        )
+        # it is of another user, or the disk is full
+        with suppress(OSError):
+            atomic_write(folder.summary, json.dumps(vars(summary)))
+    counts = Counter(["ok"] * len(table))
+    counts.update(result.status for result in failed)
+    is_finished = counts.total() == len(items)
+    return MapStatus(len(items), is_finished, dict(counts), text_of(table, failed, len(items)))
+
+
+def _read_on(folder: RunFolder) -> tuple[_Summary, Contents, str]:
+    """The summary, the entries after it, and the digest of all that was read; without a summary that
+    still holds, an empty one and all entries.
+    """
+    with suppress(OSError, ValueError, TypeError, DataError):
+        kept = build(_Summary, parse(folder.summary.read_bytes()))
+        digest = _digest(folder, kept.length)
+        if digest.hexdigest() == kept.digest:
+            contents = scan(folder.journal, kept.length, kept.checksum, digest)
+            # a new start or a retry can change what is summarised
+            if not any(isinstance(entry, STARTS_AGAIN) for entry in contents.entries):
+                return kept, contents, digest.hexdigest()
+    digest = _digest(folder, 0)
+    contents = scan(folder.journal, digest=digest)
+    return _Summary(), contents, digest.hexdigest()
+
+
+def _digest(folder: RunFolder, length: int) -> hashlib._Hash:
+    """Of this version, the items, and the first bytes of the journal."""
     digest = hashlib.sha256(str(environment("daskmetrics")).encode())
-    for path in (folder.journal, mark_of(folder.journal), folder.items):
-        with suppress(OSError), path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()
+    with suppress(OSError):
+        digest.update(hashlib.sha256(folder.items.read_bytes()).digest())
+    with folder.journal.open("rb") as journal:
+        digest.update(journal.read(length))
+    return digest
+
+
+def _without_successes(entries: Sequence[Event], tracker: ItemTracker) -> list[dict[str, Any]]:
+    """The JSON of the entries that the state of another item than the successful ones follows
+    from.
+    """
+    unsuccessful = {
+        key for key, state in tracker.states.items() if not (state.result and state.result.ok)
+    }
+    batches = {
+        entry.key
+        for entry in entries
+        if isinstance(entry, UnitAsked) and not unsuccessful.isdisjoint(entry.note.get("items", ()))
+    }
+    return [
+        to_json(entry)
+        for entry in entries
+        if isinstance(entry, STARTS_AGAIN)
+        or (isinstance(entry, UnitAsked | Record) and entry.key in batches)
+    ]
 
 
 def idle_gpus(samples: Sequence[TelemetrySample], now: float) -> dict[str, str]:

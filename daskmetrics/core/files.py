@@ -39,7 +39,7 @@ class RunFolder:
     # computed from it
     journal = _Inside("journal.jsonl")
     items = _Inside("items.jsonl")  # of a map: what the function is applied to
-    summary = _Inside("summary.json")  # of a map: its latest `status`, with a digest of its files
+    summary = _Inside("summary.json")  # of a map: what `status` goes on from, with a digest
     store = _Inside("store.zarr")  # the arrays, a Zarr store that xarray opens
     # embeddings that do not fit into the memory of workers; removed when the run ends
     embeddings = _Inside("embeddings")

@@ -40,19 +40,6 @@ SMALL_FILE = 1 << 16  # bytes that the disk of a run takes unless it is full
 LONGEST_TRACE = 8000  # characters of a traceback that are kept
 
 
-class AttemptError(Exception):
-    """Why an attempt failed, as text, so that it can always be sent."""
-
-    def __init__(self, fault: Fault, reason: str, trace: str) -> None:
-        super().__init__(fault, reason, trace)
-        self.fault = fault
-        self.reason = reason
-        self.trace = trace
-
-    def __str__(self) -> str:
-        return self.reason
-
-
 def perform(
     task: TaskId,
     packed: bytes,
@@ -62,11 +49,12 @@ def perform(
     shared: bool,
     *given: object,
 ) -> object:
-    """Run an attempt; returns the JSON of its value and its seconds, or the result of a shared
-    input itself.
+    """Run an attempt; returns the result of a shared input, or the JSON of a long value and its
+    seconds.
 
-    A short value is reported instead, before the end of the task: the driver needs no request to
-    get it. Raises AttemptError for any exception of the function.
+    The start and the end are reported to the topic, a short value with its end: the driver needs no
+    request to get it. Raises RuntimeError after an exception of the function, of any class: the
+    report says what it was.
 
     Parameters
     ----------
@@ -74,7 +62,7 @@ def perform(
     packed : bytes
         Pickle of the function and its arguments, so that only the attempt loads them.
     topic : str
-        The Dask topic on which its start is reported, and its end with a short result.
+        The Dask topic of the reports.
     scratch : str
         The folder for the traceback at a deadline.
     timeout : float or None
@@ -93,31 +81,45 @@ def perform(
     with DEADLINES.within(task, timeout, path):
         # wait for the answer: if the function kills this process at once, the driver knows what was
         # running
-        sync(worker.loop, worker.scheduler.log_event, topic=topic, msg=task)
+        sync(worker.loop, worker.scheduler.log_event, topic=topic, msg=["started", task])
         started = time.perf_counter()
         try:
-            try:
-                function, args = pickle.loads(packed)
-            except ImportError as error:
-                raise ConfigError(f"The worker cannot import it ({describe(error)}).") from error
+            function, args = _loaded(packed)
             result = function(*given, *args)
             seconds = time.perf_counter() - started
-            if shared:
-                return result
-            try:
-                value = json.dumps(result_as_json(result), allow_nan=False)
-            except TypeError as error:
-                raise ConfigError(f"A unit must return what JSON can hold: {error}.") from None
-            except ValueError as error:
-                raise UndefinedError(f"The value is not a number: {error}.") from None
-            if len(value) > SHORT:
-                return value, seconds
-            return worker.log_event(topic, [task, value, seconds])
+            if not shared:
+                value = _as_json(result)
         except (Exception, SystemExit) as error:
             fault = blame(error)
             if fault is Fault.DISK and isinstance(error, OSError) and has_room(path.parent):
                 fault = Fault.EXCEPTION  # what is full is the function's own disk or quota
-            raise AttemptError(fault, describe(error), trace_of(error)) from None
+            reason = describe(error)
+            worker.log_event(topic, ["failed", task, fault.value, reason, trace_of(error)])
+            raise RuntimeError(reason) from None
+    if shared:
+        worker.log_event(topic, ["finished", task])
+        return result
+    if len(value) > SHORT:
+        worker.log_event(topic, ["stored", task])
+        return value, seconds
+    return worker.log_event(topic, ["finished", task, value, seconds])
+
+
+def _loaded(packed: bytes) -> tuple[Callable[..., object], tuple[object, ...]]:
+    try:
+        function, args = pickle.loads(packed)
+    except ImportError as error:
+        raise ConfigError(f"The worker cannot import it ({describe(error)}).") from error
+    return function, args
+
+
+def _as_json(result: object) -> str:
+    try:
+        return json.dumps(result_as_json(result), allow_nan=False)
+    except TypeError as error:
+        raise ConfigError(f"A unit must return what JSON can hold: {error}.") from None
+    except ValueError as error:
+        raise UndefinedError(f"The value is not a number: {error}.") from None
 
 
 def has_room(folder: Path) -> bool:

@@ -23,6 +23,8 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gc
+import hashlib
 import json
 import os
 import re
@@ -31,7 +33,7 @@ import socket
 import time
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -95,13 +97,42 @@ def read(path: Path) -> Iterator[Event]:
     return iter(scan(path).entries)
 
 
-def scan(path: Path) -> Contents:
-    """Everything that a journal holds, nothing if it is new; errors as for `read`."""
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Within the block, Python does not look for garbage: what is read stays, and looking through
+    all of it again and again takes as long as reading.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@no_collection()
+def scan(
+    path: Path, length: int = 0, checksum: int = 0, digest: hashlib._Hash | None = None
+) -> Contents:
+    """Everything that a journal holds, nothing if it is new; errors as for `read`.
+
+    Parameters
+    ----------
+    path : Path
+    length, checksum : int
+        Those of an earlier reading: only the entries after it are returned. Whether the bytes
+        before are still the same is for the caller to know; an error may name another line.
+    digest : hash of hashlib, optional
+        Takes every whole line that is read.
+    """
     require_regular(path)
     require_regular(mark_of(path))
     committed, mark_checksum = _read_mark(path)  # before the lines: a writer may add some meanwhile
     entries: list[Event] = []
-    length = checksum = torn = 0
+    torn = 0
+    if 0 < committed <= length and (committed, mark_checksum) != (length, checksum):
+        raise _damaged(path, 1)  # the mark is compared with its line, which is not read
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -112,7 +143,8 @@ def scan(path: Path) -> Contents:
             f"compute everything again, delete '{mark_of(path)}'."
         ) from None
     with file:
-        for number, line in enumerate(file, start=1):
+        file.seek(length)
+        for number, line in enumerate(file, start=1 + bool(length)):
             plain = decode(line, checksum)
             if not line.endswith(b"\n"):
                 # a committed line that lost its line feed is damage
@@ -143,6 +175,8 @@ def scan(path: Path) -> Contents:
                     "daskmetrics, or use another folder, with --folder."
                 )
             length, checksum = length + len(line), int(line[:8], 16)
+            if digest:
+                digest.update(line)
             if length == committed and checksum != mark_checksum:
                 raise _damaged(path, number)
     if length < committed:
@@ -213,9 +247,7 @@ class Journal:
         self._tail = b""  # the lines after those, which wait for the disk
         self._writing = False  # an append has begun: what follows the safe bytes is not known
         self._commit_tail()
-        self.notices = []
-        if self._run_lock.notice:
-            self.notices.append(self._run_lock.notice)
+        self.notices = self._run_lock.notices
         if contents.torn:
             self.notices.append(
                 f"Dropped half a line ({contents.torn} bytes) at the end of '{path}', which was "
@@ -425,7 +457,7 @@ class RunLock:
         self.path = owner_file(lock)
         self.holder = Holder.this_process()
         self._text = json.dumps(asdict(self.holder)).encode()
-        self.notice: str | None = None  # set if the lock of a dead process was taken over
+        self.notices: list[str] = []  # whose lock was taken over
         with ExitStack() as stack:
             self._lock = _flock(lock)
             stack.callback(os.close, self._lock)
@@ -434,7 +466,7 @@ class RunLock:
                 if before is not None:
                     if not before.is_dead:
                         raise _locked(self.path, before)
-                    self.notice = f"Took the run over from {before}, which has ended."
+                    self.notices = [f"Took the run over from {before}, which has ended."]
                     _remove(self.path, before)
                 if _create(self.path, self.holder.nonce, self._text):
                     stack.pop_all()

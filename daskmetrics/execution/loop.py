@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from daskmetrics.core.errors import ClusterLostError, StorageError
 from daskmetrics.core.events import (
@@ -38,6 +38,9 @@ from daskmetrics.execution.placement import (
     movable,
     shortage,
 )
+
+if TYPE_CHECKING:
+    from daskmetrics.execution.journal import Journal
 
 LONGEST_SLEEP = 1.0  # seconds until the next step although nothing is due
 BALANCE_EVERY = 0.25  # seconds between looks at all workers for units to move
@@ -172,27 +175,15 @@ class Notice:
 Action: TypeAlias = Submit | Release | Kill | Notice
 
 
-class EventLog(Protocol):
-    """The part of a journal that the loop uses."""
-
-    @property
-    def entries(self) -> Sequence[Event]:
-        """All entries so far."""
-
-    def append(self, *entries: Event, wait: bool = True) -> None:
-        """Commit entries together; without waiting, with the next ones that wait. A StorageError
-        pauses the run until they can be appended.
-        """
-
-
 class Loop:
     """Runs all units of a source.
 
     Parameters
     ----------
     source : Source
-    journal : EventLog
+    journal : Journal
         Records that it already holds answer the source, and faults of earlier attempts still count.
+        Of a journal the loop uses `entries` and `append` alone.
     settings : Settings
     on_record : callable
         Called with each new record, after it was journaled.
@@ -216,7 +207,7 @@ class Loop:
     def __init__(
         self,
         source: Source,
-        journal: EventLog,
+        journal: Journal,
         settings: Settings,
         on_record: Callable[[Record], None] = lambda record: None,
         wall_clock: Callable[[], float] = lambda: 0.0,

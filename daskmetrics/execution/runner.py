@@ -63,7 +63,7 @@ SETTLE = 0.3  # seconds for the last message of a lost worker to arrive
 ANSWER_WITHIN = 120.0
 
 log = logging.getLogger(__name__)
-Incoming: TypeAlias = Message | BaseException | tuple[Submit, Future]
+Incoming: TypeAlias = Message | BaseException | list[Any]  #: a list is the report of a worker
 
 
 def run(
@@ -132,9 +132,7 @@ class _DaskBackend:
         self.nonce = secrets.token_hex(4)
         self.topic = f"daskmetrics-{self.nonce}"
         self.events: queue.SimpleQueue[Incoming] = queue.SimpleQueue()
-        self.futures: dict[TaskId, Future | None] = {}
-        # attempts whose short result came with the report of their end
-        self.reported: set[TaskId] = set()
+        self.futures: dict[TaskId, Future] = {}
         # of the workers by address; only the event loop of the client uses it
         self.offers: dict[str, OfferChanged] = {}
         self.leaving: set[str] = set()  # addresses of lost workers until the loop knows it
@@ -159,8 +157,8 @@ class _DaskBackend:
     def listening(self) -> Iterator[None]:
         """Subscribe to events of workers, and of attempts that start."""
         handlers: dict[str, Callable[[tuple[float, Any]], None]] = {
-            self.topic: lambda event: self._on_report(event[1]),
-            "all": self._on_worker_event,
+            self.topic: lambda event: self.events.put(list(event[1])),
+            "all": lambda event: self._post(self._look()),
             "worker-restart-memory": lambda event: self.over_memory.add(event[1]["worker"]),
         }
         for topic, handler in handlers.items():
@@ -187,7 +185,6 @@ class _DaskBackend:
                     case Release(task):
                         if future := self.futures.pop(task, None):
                             future.release()
-                        self.reported.discard(task)
                     case Kill(address):
                         self._post(self._kill(address))
                     case Notice(text):
@@ -199,6 +196,7 @@ class _DaskBackend:
                 doing = {state.name: state.kind for state in loop.workers.values()}
                 telemetry.add(time.time(), self.metrics, doing)
                 self._post(self._look())
+                self._find_unreported_ends()
             messages = self._receive(min(loop.wake, looked + LOOK_EVERY))
 
     def _receive(self, until: float) -> list[Message]:
@@ -214,8 +212,8 @@ class _DaskBackend:
         for event in events:
             if isinstance(event, BaseException):
                 raise event
-            if isinstance(event, tuple):
-                messages += self._on_end(*event)
+            if isinstance(event, list):
+                messages += self._on_report(event)
             else:
                 messages.append(event)
         return messages
@@ -237,8 +235,6 @@ class _DaskBackend:
                 self.events.put(Failed(task, Fault.PERMANENT, reason))
                 continue
             self.has_submitted = True
-            # on a busy machine the report of its end can arrive before the future
-            self.futures[task] = None
             given = [self.futures[submit.given]] if submit.given else []
             settings = self.topic, str(self.scratch), unit.timeout, submit.shared
             alone = submit.given or len(packed) > LARGE
@@ -262,9 +258,6 @@ class _DaskBackend:
             )
             for submit, future in zip(submitted, futures, strict=True):
                 self.futures[submit.task] = future
-                future.add_done_callback(
-                    lambda future, submit=submit: self.events.put((submit, future))
-                )
 
     async def _kill(self, address: str) -> None:
         # it may be gone, or have no nanny: the loop no longer uses it
@@ -275,36 +268,32 @@ class _DaskBackend:
 
     # events of Dask
 
-    def _on_report(self, report: Any) -> None:
-        """Handle the start of an attempt, or its end with a short result."""
+    def _on_report(self, report: list[Any]) -> Iterator[Message]:
+        """What the report of a worker means; a long result must be fetched first."""
         match report:
-            case [task, value, seconds]:
-                if task in self.futures:
-                    self.reported.add(task)
-                    self.events.put(Finished(task, json.loads(value), seconds))
-            case task:
-                self.events.put(Started(task))
+            case ["started", task]:
+                yield Started(task)
+            case ["finished", task]:
+                yield Finished(task)
+            case ["finished", task, value, seconds]:
+                yield Finished(task, json.loads(value), seconds)
+            case ["failed", task, fault, reason, trace]:
+                yield Failed(task, Fault(fault), reason, trace)
+            case ["stored", task] if task in self.futures:
+                self._post(self._fetch(task, self.futures[task]))
 
-    def _on_end(self, submit: Submit, future: Future) -> Iterator[Message]:
-        """What the end of an attempt means; nothing if it lost its worker, which is reported, too,
-        and decides.
+    def _find_unreported_ends(self) -> None:
+        """Look for attempts that another client cancelled, and for those that Dask could not begin.
+
+        One that lost its worker is none of these: that is reported, too, and decides.
         """
-        task = submit.task
-        if task not in self.futures or task in self.reported:
-            return
-        if future.status == "finished" and submit.shared:
-            yield Finished(task)
-        elif future.status == "finished":
-            self._post(self._fetch(task, future))
-        elif future.status == "cancelled":
-            # by another client: this one forgets the futures that it releases
-            yield Vanished(task)
-        elif future.status == "error":
-            error = future.exception()  # this waits for the end of an attempt that has none
-            if isinstance(error, worker.AttemptError):
-                yield Failed(task, error.fault, error.reason, error.trace)
-            elif not isinstance(error, KilledWorker):
-                yield Failed(task, worker.blame(error), describe(error))
+        for task, future in self.futures.items():
+            if future.status == "cancelled":
+                self.events.put(Vanished(task))
+            elif future.status == "error":
+                error = future.exception()
+                if not isinstance(error, KilledWorker):
+                    self.events.put(Failed(task, worker.blame(error), describe(error)))
 
     async def _fetch(self, task: TaskId, future: Future) -> None:
         message: Message = Vanished(task)  # its worker died, or it was released meanwhile
@@ -313,10 +302,6 @@ class _DaskBackend:
                 value, seconds = result
                 message = Finished(task, json.loads(value), seconds)
         self.events.put(message)
-
-    def _on_worker_event(self, event: tuple[float, Any]) -> None:
-        if event[1]["action"] in ("add-worker", "remove-worker"):
-            self._post(self._look())
 
     async def _look(self) -> None:
         """Compare the workers of the scheduler with those of the latest look.
@@ -354,9 +339,9 @@ class _DaskBackend:
         )
         try:
             answer = (await asyncio.wait_for(asked, ANSWER_WITHIN))[address]
-            if isinstance(answer, OSError | TimeoutError | KeyError):
+            if isinstance(answer, OSError | KeyError):  # a TimeoutError is an OSError
                 raise answer
-        except (OSError, TimeoutError, KeyError):
+        except (OSError, KeyError):
             # it is gone or too busy; if it is still there, it is asked again
             self.offers.pop(address, None)
             return

@@ -34,7 +34,7 @@ class DamageKind(Enum):
 
     @property
     def is_damage(self) -> bool:
-        return self in (DamageKind.METADATA, DamageKind.CHUNK, DamageKind.FILE)
+        return self is not DamageKind.UNVOUCHED
 
 
 @dataclass(frozen=True)

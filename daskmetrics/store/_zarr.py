@@ -117,16 +117,32 @@ def _create_group(root: zarr.Group, suite: Suite, template: Template) -> None:
         )
 
     coordinate("checkpoint", "checkpoint", np.array(suite.revisions, text))
-    description = "training step; -1 if the revision names none"
-    coordinate("step", "checkpoint", np.array(steps, np.int64), description=description)
-    description = "0 is the embedding output, 1...n the transformer blocks"
-    coordinate("layer", "layer", np.array(suite.layers, np.int64), description=description)
+    coordinate(
+        "step",
+        "checkpoint",
+        np.array(steps, np.int64),
+        description="training step; -1 if the revision names none",
+    )
+    coordinate(
+        "layer",
+        "layer",
+        np.array(suite.layers, np.int64),
+        description="0 is the embedding output, 1...n the transformer blocks",
+    )
     if suite.has_readouts:
         layers, readouts = zip(*suite.rows, strict=True)
-        description = "the deepest that is read"
-        coordinate("arm_layer", "arm", np.array(layers, np.int64), description=description)
-        description = "how vectors are read; empty: as the protocol says"
-        coordinate("readout", "arm", np.array(readouts, text), description=description)
+        coordinate(
+            "arm_layer",
+            "arm",
+            np.array(layers, np.int64),
+            description="the deepest that is read",
+        )
+        coordinate(
+            "readout",
+            "arm",
+            np.array(readouts, text),
+            description="how vectors are read; empty: as the protocol says",
+        )
     axes = (("metric", "metrics", template.metrics), ("task", "scores", template.tasks))
     for dimension, array_name, axis in axes:
         if not axis.names:

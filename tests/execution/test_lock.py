@@ -30,7 +30,7 @@ def leave(lock, **changes) -> Holder:
 
 def test_the_owner_file_is_private_and_removed_on_release_and_unlock_refuses_while_it_lives(lock):
     run_lock = RunLock(lock)
-    assert run_lock.notice is None
+    assert run_lock.notices == []
     assert owner_file(lock).stat().st_mode & 0o777 == 0o600
     assert str(os.getpid()) in str(holder(lock))
     with pytest.raises(LockedError, match="is alive"):
@@ -54,7 +54,7 @@ def test_the_lock_of_a_dead_process_is_taken_over_with_a_notice(lock):
     for changes in ({"pid": process.pid}, {"born": "another boot 17"}):
         left = leave(lock, **changes)
         run_lock = RunLock(lock)
-        assert run_lock.notice == f"Took the run over from {left}, which has ended."
+        assert run_lock.notices == [f"Took the run over from {left}, which has ended."]
         run_lock.close()
 
 

@@ -7,14 +7,15 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from distributed import Client, wait
 
 from daskmetrics.core.errors import ConfigError, UndefinedError, describe, room_for
 from daskmetrics.core.events import AttemptFailed, Record, WorkerJoined
+from daskmetrics.core.retry import Fault
 from daskmetrics.execution import Journal, RetryPolicy, Settings, Sweep, WorkUnit, run
+from daskmetrics.execution.loop import Failed, Vanished
 from daskmetrics.execution.runner import _DaskBackend
 
 SETTINGS = Settings(slots=4, retry=RetryPolicy(delay=0.05))
@@ -199,9 +200,7 @@ def test_an_error_whose_text_cannot_be_read_has_its_name():
 
 
 def test_a_result_that_is_lost_with_its_worker_before_it_is_fetched_stalls_nothing(tmp_path):
-    """The end of the attempt is in the queue of events, and its worker ends before the event is
-    handled.
-    """
+    """Its worker ends before the report is handled."""
     with Client(processes=False, n_workers=1, dashboard_address=":0") as client:
         [address] = client.scheduler_info()["workers"]
         future = client.submit(square, 3, workers=[address], pure=False)
@@ -214,8 +213,22 @@ def test_a_result_that_is_lost_with_its_worker_before_it_is_fetched_stalls_nothi
         until = time.monotonic() + 60
         while future.status == "finished" and time.monotonic() < until:
             time.sleep(0.01)
+        assert future.status not in ("finished", "error")
         backend = _DaskBackend(client, tmp_path, SETTINGS, print)
         backend.futures["square"] = future
-        assert future.status not in ("finished", "error")
-        ended = SimpleNamespace(task="square", shared=False)
-        assert list(backend._on_end(ended, future)) == []
+        assert list(backend._on_report(["stored", "square"])) == []
+        future.release()  # as the loop does once it knows of the worker
+        assert backend.events.get(timeout=60) == Vanished("square")
+
+
+def test_an_attempt_that_another_client_cancels_or_that_cannot_begin_ends_without_a_report(
+    client, tmp_path
+):
+    backend = _DaskBackend(client, tmp_path, SETTINGS, print)
+    backend.futures["cancelled"] = client.submit(square, 3, pure=False)
+    backend.futures["cancelled"].cancel()
+    backend.futures["broken"] = client.submit(raise_, ValueError("no"), pure=False)
+    assert backend.futures["broken"].exception(timeout=60)
+    backend._find_unreported_ends()
+    assert backend.events.get_nowait() == Vanished("cancelled")
+    assert backend.events.get_nowait() == Failed("broken", Fault.EXCEPTION, "ValueError: no")

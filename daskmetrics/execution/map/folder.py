@@ -132,13 +132,21 @@ def is_map(folder: str | Path) -> bool:
 
 
 def read_map(folder: str | Path) -> tuple[MapStarted, Sequence[Event], ItemTracker]:
-    """The header of the last start of a map, all entries, and its items with the results so far.
+    """The header of the last start of a map, all entries, and its items with the results so far;
+    errors as for `started`.
+    """
+    entries = list(read(RunFolder(Path(folder)).must_exist().journal))
+    header, items = started(folder, entries)
+    return header, entries, ItemTracker(items, header.retries, entries)
+
+
+def started(folder: str | Path, entries: Sequence[Event]) -> tuple[MapStarted, list[Item]]:
+    """The header of the last start of a map, and its items.
 
     Raises ConfigError if there is no map in the folder, and DataError if a line is damaged, or the
     items are missing or were changed.
     """
-    run = RunFolder(Path(folder)).must_exist()
-    entries = list(read(run.journal))
+    run = RunFolder(Path(folder))
     header = latest(entries, MapStarted)
     if header is None:
         raise ConfigError(f"The run in '{run.path}' is no map. Start one with: daskmetrics map")
@@ -154,7 +162,7 @@ def read_map(folder: str | Path) -> tuple[MapStarted, Sequence[Event], ItemTrack
         except ValueError:
             raise DataError(f"Line {index + 1} of '{run.items}' is damaged. {REMEDY}") from None
         items.append(Item(key, index, value, name))
-    return header, entries, ItemTracker(items, header.retries, entries)
+    return header, items
 
 
 def results(folder: str | Path) -> list[ItemResult]:

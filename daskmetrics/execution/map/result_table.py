@@ -168,7 +168,7 @@ def aggregates(results: Sequence[ItemResult]) -> pd.DataFrame:
 def _statistics(table: pd.DataFrame) -> pd.DataFrame:
     if table.empty:
         return table
-    table = table.drop(columns=["index", "item", "attempts"])
+    table = table.drop(columns=["index", "item", "attempts"], errors="ignore")
     table["seconds per item"] = table.pop("seconds")  # behind the fields
     numbers = table.convert_dtypes().select_dtypes(["number", "boolean"]).astype(float)
     numbers = numbers.dropna(axis="columns", how="all")
@@ -205,15 +205,20 @@ def causes(results: Iterable[ItemResult]) -> pd.DataFrame:
 
 def summary_text(results: Sequence[ItemResult], total: int) -> str:
     """Aggregates, counts and causes of failure, the same in a terminal and in a log."""
-    failed = sum(not result.ok for result in results)
-    counts = f"{total} items: {len(results) - failed} ok, {failed} failed"
-    if total > len(results):
-        counts += f", {total - len(results)} to do"
+    succeeded = [result for result in results if result.ok]
+    failed = [result for result in results if not result.ok]
+    return text_of(frame(succeeded), failed, total)
+
+
+def text_of(table: pd.DataFrame, failed: Sequence[ItemResult], total: int) -> str:
+    """The same from the `frame` of the items that are ok and the results of the others."""
+    counts = f"{total} items: {len(table)} ok, {len(failed)} failed"
+    if open_items := total - len(table) - len(failed):
+        counts += f", {open_items} to do"
     lines = [f"{counts}."]
-    table = frame([result for result in results if result.ok])
     if names := _beyond_64_bits(table):
         lines.append(f"  no statistics of {listed(names)}: integers of more than 64 bits")
-    for status, reason, names in causes(results).to_numpy():
+    for status, reason, names in causes(failed).to_numpy():
         lines.append(f"  {len(names)} x {status}: {reason}")
         lines.append(f"      items {', '.join(names[:SHOWN_ITEMS])}")
         if len(names) > SHOWN_ITEMS:
