@@ -118,7 +118,8 @@ def connect(
                 kind = profile.factory.class_
             on_start(f"Starting {plural(profile.workers, 'worker')} ({kind}) ...")
             stack.enter_context(main_not_imported(NANNY_PROCESS))
-        client = stack.enter_context(_client(profile, prefix, run, on_message))
+        with _system_errors():
+            client = stack.enter_context(_client(profile, prefix, run, on_message))
         link = client.dashboard_link
         if profile.kind not in ("existing", "factory"):
             link = f"{link.removesuffix('status')}{page}"
@@ -183,6 +184,20 @@ def _wait_for_workers(client: Client, profile: Cluster, count: int) -> None:
                 "To wait longer, set cluster.arrive_within."
             )
         time.sleep(POLL)
+
+
+@contextmanager
+def _system_errors() -> Iterator[None]:
+    """Raise what the system refused to a scheduler that starts, such as one more open file, in
+    place of Dask's errors around it.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        scheduler_error = error.__cause__ or error
+        if isinstance(scheduler_error.__cause__, OSError):
+            raise scheduler_error.__cause__ from None
+        raise
 
 
 @contextmanager
