@@ -228,6 +228,7 @@ class Site:
             "Stopped.",
             "No room",
             "Too many open files",
+            "ulimit -n",
             "No space left",
             "File too large",
             "scheduler",
