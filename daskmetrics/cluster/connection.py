@@ -36,7 +36,7 @@ from daskmetrics.config import Cluster, Factory
 from daskmetrics.config import cluster as read_profile
 from daskmetrics.core.errors import ClusterLostError, ConfigError, foreign_errors, unknown
 from daskmetrics.core.files import cache_folder
-from daskmetrics.core.machine import interfaces, workers
+from daskmetrics.core.machine import interfaces, variable, workers
 from daskmetrics.core.main_module import main_not_imported
 from daskmetrics.core.text import plural
 
@@ -228,7 +228,9 @@ def _without_interrupts() -> Iterator[None]:
     A terminal sends Ctrl-C to workers, too, and the driver handles it. A worker that is just
     starting would end with a traceback.
     """
-    resource_tracker.ensure_running()  # where it starts, SIGINT is let through again
+    # of a driver that was killed it would warn, although the next one continues
+    with variable("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning"):
+        resource_tracker.ensure_running()  # where it starts, SIGINT is let through again
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
