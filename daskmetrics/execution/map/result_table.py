@@ -199,7 +199,9 @@ def causes(results: Iterable[ItemResult]) -> pd.DataFrame:
     table = groups.agg(
         status=("status", "first"), reason=("reason", "first"), items=("items", list)
     )
-    return table.sort_values("items", key=lambda items: -items.map(len), ignore_index=True)
+    return table.sort_values(
+        "items", key=lambda items: -items.map(len), kind="stable", ignore_index=True
+    )
 
 
 def summary_text(results: Sequence[ItemResult], total: int) -> str:
