@@ -3,7 +3,7 @@ benchmarks/nemesis.py``, or with ``--of run``.
 
 A cycle waits until a map works, strikes it once at random (a signal to driver, worker, nanny or
 scheduler; a file deleted, cut, replaced or changed; a disk without space or inodes, a limit of file
-sizes or of open files; a folder that is moved; a second driver), waits until the map records more
+sizes or of open files, also of a worker; a folder that is moved; a second driver), waits until the map records more
 items or ends, does what its message says, and checks the journal. Every second map uses a scheduler
 and workers of its own processes. A run trains, measures and searches; when it is finished, it must
 have decided, scored and stored what a run without strikes did. The checker reads the journal by
@@ -100,6 +100,9 @@ def parts(record: dict[str, object]) -> Iterator[tuple[object, object, object]]:
     value = dict(record.get("value") or {})
     if record["kind"] == "batch":
         for one in value.get("items", ()):
+            if "Too many open files" in one.get("reason", ""):
+                continue  # the item opened one, as its worker must not; it runs again
+            require("value" in one, f"an item failed: {one}")
             yield one["value"]["index"], one["status"], one["value"]["value"]
     else:
         kept = [value.get(name) for name in ("score", "stderr", "n", "values", "loss")]
@@ -225,6 +228,7 @@ class Site:
             "Stopped.",
             "No room",
             "Too many open files",
+            "ulimit -n",
             "No space left",
             "File too large",
             "scheduler",
@@ -375,14 +379,16 @@ class Nemesis:
 
     def take_room(self, seconds: float) -> None:
         """Leave no room for a while: on the disk, its table of files, or for the files of the
-        driver, their size or their number.
+        driver, their size or their number, or for more open files of a worker.
         """
-        disk, driver = self.site.place / "disk", self.site.driver.pid
-        strikes = ["EFBIG", "EMFILE"]
+        disk, victim = self.site.place / "disk", self.site.driver.pid
+        strikes = ["EFBIG", "EMFILE", "EMFILE of a worker"]
         if self.site.tmpfs:
             strikes += ["ENOSPC", "inodes"]
         strike = self.draw.choice(strikes)
         self.struck[strike] += 1
+        if strike.endswith("worker"):
+            victim = self.draw.choice(self.site.targets("worker") or [self.site.driver]).pid
         filler = disk / "filler"
         filler.mkdir()
         limit = {"EFBIG": resource.RLIMIT_FSIZE}.get(strike, resource.RLIMIT_NOFILE)
@@ -391,10 +397,10 @@ class Nemesis:
             match strike:
                 case "EFBIG":
                     length = size(self.site.journal) + 100
-                    resource.prlimit(driver, limit, (length, before[1]))
-                case "EMFILE":
-                    opened = len(list(Path(f"/proc/{driver}/fd").iterdir()))
-                    resource.prlimit(driver, limit, (opened + self.draw.randrange(4), before[1]))
+                    resource.prlimit(victim, limit, (length, before[1]))
+                case "EMFILE" | "EMFILE of a worker":
+                    opened = len(list(Path(f"/proc/{victim}/fd").iterdir()))
+                    resource.prlimit(victim, limit, (opened + self.draw.randrange(4), before[1]))
                 case "ENOSPC":
                     free = os.statvfs(disk)
                     (filler / "content").write_bytes(bytes(free.f_bavail * free.f_frsize))
@@ -405,7 +411,7 @@ class Nemesis:
         time.sleep(seconds)
         shutil.rmtree(filler)
         with suppress(OSError):  # it ended
-            resource.prlimit(driver, limit, before)
+            resource.prlimit(victim, limit, before)
 
     def move_folder(self, seconds: float) -> None:
         """Move the folder of the run away, and back again in place of what was written there."""

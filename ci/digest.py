@@ -25,7 +25,9 @@ def digests(run: Path) -> dict[str, str]:
         for line in (run / "journal.jsonl").read_text(encoding="utf-8").splitlines()
     ]
     scores = {
-        e["name"]: e["value"] for e in entries if e.get("kind") == "score" and e["status"] == "ok"
+        e["name"]: e["value"]
+        for e in entries
+        if e.get("kind") == "score" and e.get("status") == "ok"
     }
     decisions = [
         e["name"]

@@ -36,7 +36,7 @@ from daskmetrics.config import Cluster, Factory
 from daskmetrics.config import cluster as read_profile
 from daskmetrics.core.errors import ClusterLostError, ConfigError, foreign_errors, unknown
 from daskmetrics.core.files import cache_folder
-from daskmetrics.core.machine import interfaces, workers
+from daskmetrics.core.machine import interfaces, variable, workers
 from daskmetrics.core.main_module import main_not_imported
 from daskmetrics.core.text import plural
 
@@ -118,7 +118,8 @@ def connect(
                 kind = profile.factory.class_
             on_start(f"Starting {plural(profile.workers, 'worker')} ({kind}) ...")
             stack.enter_context(main_not_imported(NANNY_PROCESS))
-        client = stack.enter_context(_client(profile, prefix, run, on_message))
+        with _system_errors():
+            client = stack.enter_context(_client(profile, prefix, run, on_message))
         link = client.dashboard_link
         if profile.kind not in ("existing", "factory"):
             link = f"{link.removesuffix('status')}{page}"
@@ -186,6 +187,20 @@ def _wait_for_workers(client: Client, profile: Cluster, count: int) -> None:
 
 
 @contextmanager
+def _system_errors() -> Iterator[None]:
+    """Raise what the system refused to a scheduler that starts, such as one more open file, in
+    place of Dask's errors around it.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        scheduler_error = error.__cause__ or error
+        if isinstance(scheduler_error.__cause__, OSError):
+            raise scheduler_error.__cause__ from None
+        raise
+
+
+@contextmanager
 def _quiet_disconnects() -> Iterator[None]:
     """Hide the messages of lost connections: of a cluster that closes, of a browser that closes a
     page.
@@ -213,7 +228,9 @@ def _without_interrupts() -> Iterator[None]:
     A terminal sends Ctrl-C to workers, too, and the driver handles it. A worker that is just
     starting would end with a traceback.
     """
-    resource_tracker.ensure_running()  # where it starts, SIGINT is let through again
+    # of a driver that was killed it would warn, although the next one continues
+    with variable("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning"):
+        resource_tracker.ensure_running()  # where it starts, SIGINT is let through again
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -476,21 +476,21 @@ def message_from_json(plain: Plain) -> LiveMessage:
     return _read(plain, _LIVE)
 
 
-_NO_FIELD = frozenset({"type"})
-#: by class, with the fields that earlier versions wrote
-_NO_FIELDS: Mapping[type, frozenset[str]] = {
-    RunStarted: _NO_FIELD | {"likeness"},
-    SearchEnded: _NO_FIELD | {"outlook", "without_metrics"},
+_FORMER_FIELDS: Mapping[str, Sequence[str]] = {
+    "start": ("likeness",),
+    "result": ("outlook", "without_metrics"),
 }
+"""What earlier versions wrote into entries of these kinds."""
 
 
 def _read(plain: Plain, kinds: Mapping[str, type[M]]) -> M:
-    kind = plain.get("type")
+    fields = dict(plain)
+    kind = fields.pop("type", None)
     cls = kinds.get(str(kind))
     if cls is None:
         raise ValueError(f"unknown kind of entry {kind!r}")
-    no_fields = _NO_FIELDS.get(cls, _NO_FIELD)
-    fields = {name: value for name, value in plain.items() if name not in no_fields}
+    for name in _FORMER_FIELDS.get(str(kind), ()):
+        fields.pop(name, None)
     try:
         if cls is Record:
             fields["value"] = result_of(str(fields.get("kind")), fields.get("value"))

@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -49,8 +50,9 @@ class Table:
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        rows = [list(map(printable, row)) for row in self.rows]
-        widest = max(map(len, (self.header, *rows)), default=0)
+        header, *rows = [list(map(printable, row)) for row in (self.header, *self.rows)]
+        columns = list(zip_longest(header, *rows, fillvalue=""))
+        widths = [max(map(cell_len, column)) for column in columns]
         drawn = RichTable(
             box=SIMPLE,
             show_header=bool(self.header),
@@ -58,18 +60,15 @@ class Table:
             pad_edge=False,
             padding=(0, 1, 0, 0),
         )
-        lines = [list(map(printable, self.header)), *rows]
-        widths = [max(cell_len(line[i]) for line in lines if i < len(line)) for i in range(widest)]
         # the narrowest columns stay whole, as long as each of the others has room for a word
-        room = options.max_width - (WORD + 2) * widest
+        room = options.max_width - (WORD + 2) * len(columns)
         whole: set[int] = set()
-        for i in sorted(range(widest), key=lambda column: widths[column]):
+        for i in sorted(range(len(columns)), key=widths.__getitem__):
             room -= widths[i] - WORD
             if room < 0:
                 break
             whole.add(i)
-        for i in range(widest):
-            name = printable(self.header[i]) if self.header else ""
+        for i, (name, *_) in enumerate(columns):
             drawn.add_column(Text(name), overflow="fold", no_wrap=i in whole)
         for row in rows:
             drawn.add_row(*map(Text, row))

@@ -4,6 +4,7 @@ large sizes.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import random
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from distributed import Client
+from distributed import Client, Scheduler
 
 from daskmetrics import store
 from daskmetrics.cluster import connect
@@ -33,6 +34,15 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 FULL = os.environ.get("DASKMETRICS_FAULTS") == "full"
 KILLS, UNITS, WORKERS, SECONDS = (200, 500, 3, 1.0) if FULL else (8, 30, 2, 0.4)
 QUICK = RetryPolicy(delay=0.05)
+
+
+def test_a_scheduler_that_may_open_no_file_is_an_error_of_the_system(monkeypatch):
+    async def refused(scheduler):
+        raise OSError(errno.EMFILE, "Too many open files", "/tmp/key")
+
+    monkeypatch.setattr(Scheduler, "start_unsafe", refused)
+    with pytest.raises(OSError, match="Too many open files"), connect(Cluster(workers=1)):
+        pass
 
 
 @pytest.fixture(scope="module")

@@ -199,8 +199,9 @@ def causes(results: Iterable[ItemResult]) -> pd.DataFrame:
     table = groups.agg(
         status=("status", "first"), reason=("reason", "first"), items=("items", list)
     )
-    order = table["items"].map(len).sort_values(ascending=False, kind="stable").index
-    return table.loc[order].reset_index(drop=True)
+    return table.sort_values(
+        "items", key=lambda items: -items.map(len), kind="stable", ignore_index=True
+    )
 
 
 def summary_text(results: Sequence[ItemResult], total: int) -> str:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import cloudpickle
 
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.events import Event, ItemsRetried, UnitAsked, UnitsRetried
+from daskmetrics.core.events import Event, ItemsRetried, UnitAsked, standing
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.core.results import ItemOutcome, Mapped
 from daskmetrics.core.text import parse_duration
@@ -145,20 +145,16 @@ class ItemTracker:
         self.states = {item.key: ItemState(item) for item in items}
         self._retries = retries
         asked: dict[Key, Sequence[Key]] = {}
-        seen: set[Key] = set()
-        for entry in entries:
+        for entry in standing(entries):
             match entry:
                 case UnitAsked(key=key, note=note):
                     asked[key] = note.get("items", ())
-                case Record(key=key, kind=kind) if kind == BATCH and key not in seen:
-                    seen.add(key)  # of two records of one key the earlier one counts
+                case Record(key=key, kind=kind) if kind == BATCH:
                     self.update(entry, asked.get(key, ()))
                 case ItemsRetried(items=keys):
-                    self._retry(keys)
-                case UnitsRetried(keys=keys):
-                    seen.difference_update(keys)  # the next record of each counts
-                    for key in keys:
-                        self._retry(asked.get(key, ()))
+                    for key in self.states.keys() & keys:  # they run again with all their retries
+                        state = self.states[key]
+                        self.states[key] = ItemState(state.item, attempts=state.attempts)
 
     def update(
         self, record: Record, keys: Sequence[Key]
@@ -224,13 +220,6 @@ class ItemTracker:
             worker,
         )
         return state
-
-    def _retry(self, keys: Iterable[Key]) -> None:
-        """Reset items, so that they run again with all their retries."""
-        for key in keys:
-            if key in self.states:
-                state = self.states[key]
-                self.states[key] = ItemState(state.item, attempts=state.attempts)
 
     def failed(self) -> list[ItemResult]:
         """Results that are not ok."""

@@ -11,7 +11,7 @@ from collections import Counter
 
 import pytest
 
-from daskmetrics.core.events import Event, ItemsRetried, UnitAsked, UnitsRetried
+from daskmetrics.core.events import Event, ItemsRetried, UnitAsked
 from daskmetrics.core.results import ItemOutcome, Mapped
 from daskmetrics.execution import Record
 from daskmetrics.execution.map.source import MapOptions, MapSource, make_spec
@@ -130,14 +130,11 @@ def test_retries_are_counted_over_interruptions_and_more_may_be_given_later():
     assert world.calls[0] == 4
 
 
-@pytest.mark.parametrize("by", ["item", "unit"])
-def test_a_retry_by_the_user_resets_the_budget(by):
+def test_a_retry_by_the_user_resets_the_budget():
     world = World.quiet(2, {0: "quarantined"})
     world.drive(MapOptions(retries=1))
     assert world.calls == {0: 2, 1: 1}
-    failed = [entry.key for entry in world.entries if isinstance(entry, Record) and not entry.value]
-    retry = ItemsRetried([make_spec(step, range(2)).items[0].key])
-    world.entries.append(retry if by == "item" else UnitsRetried(failed[-1:]))
+    world.entries.append(ItemsRetried([make_spec(step, range(2)).items[0].key]))
     world.bad = {}
     (result,) = world.drive(MapOptions(retries=1))
     assert result.ok and result.item == 0 and result.attempts == 3
