@@ -183,7 +183,6 @@ def _progress(run: Path) -> str:
 
 
 def _job_state(job: Submitted | None) -> QueuedJob | None:
-
     if job is None:
         return None
     try:

@@ -5,16 +5,11 @@ from __future__ import annotations
 import math
 import textwrap
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import Difference
 from daskmetrics.core.table import printable
-
-if TYPE_CHECKING:
-    pass
-
 
 NO_PICTURES = (
     "No PNG or SVG files of the figures were written: they need matplotlib. Run pip install "
