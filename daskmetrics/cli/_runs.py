@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -41,9 +41,6 @@ from daskmetrics.core.files import RUNS, RunFolder
 from daskmetrics.core.results import Status
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import listed, size_text
-
-if TYPE_CHECKING:
-    pass
 
 DAMAGED = 1  # exit code of `verify`
 FAILED = tuple(
