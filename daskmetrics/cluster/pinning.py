@@ -24,9 +24,8 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXP
 
 
 @dataclass(frozen=True)
-class Pins(WorkerPlugin):  # type: ignore[misc]  # distributed has no types
-    """How many CPUs and GPUs each worker has for itself; as a plugin it pins a worker when it
-    starts, also after a restart.
+class Pins:
+    """How many CPUs and GPUs each worker has for itself.
 
     Attributes
     ----------
@@ -41,16 +40,23 @@ class Pins(WorkerPlugin):  # type: ignore[misc]  # distributed has no types
     (False, True)
     """
 
-    name = "daskmetrics-pinning"
-
     cpus: int | None = None
     gpus: int | None = None
 
-    def setup(self, worker: Worker) -> None:
-        worker.daskmetrics_pins = {"name": worker.name, **pin(self)}
-
     def __bool__(self) -> bool:
         return self.cpus is not None or self.gpus is not None
+
+
+class PinningPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed has no types
+    """Pins a worker when it starts, also after a restart."""
+
+    name = "daskmetrics-pinning"
+
+    def __init__(self, pins: Pins) -> None:
+        self.pins = pins
+
+    def setup(self, worker: Worker) -> None:
+        worker.daskmetrics_pins = {"name": worker.name, **pin(self.pins)}
 
 
 def pin_workers(client: Client, pins: Pins) -> Mapping[str, Mapping[str, Any]]:
@@ -67,7 +73,7 @@ def pin_workers(client: Client, pins: Pins) -> Mapping[str, Mapping[str, Any]]:
     >>> pin_workers(client, Pins(cpus=1))  # doctest: +SKIP
     {'0': {'name': 0, 'cpus': ['0'], 'gpus': None, 'node': None, 'problem': None}}
     """
-    client.register_plugin(pins)
+    client.register_plugin(PinningPlugin(pins))
     results = client.run(lambda dask_worker: dask_worker.daskmetrics_pins)
     return {str(result["name"]): result for result in results.values()}
 
