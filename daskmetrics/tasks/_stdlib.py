@@ -254,9 +254,13 @@ TASKS: Mapping[str, StdlibTask] = {
 SETS: Mapping[str, tuple[str, ...]] = {
     "stdlib:all": tuple(TASKS),
     "stdlib:demo": tuple(TASKS)[:5],
-    "stdlib:kinds": tuple(
-        f"stdlib:{name}"
-        for name in ("word", "clusters", "order", "closeness", "retrieval", "candidates")
+    "stdlib:kinds": (
+        "stdlib:word",
+        "stdlib:clusters",
+        "stdlib:order",
+        "stdlib:closeness",
+        "stdlib:retrieval",
+        "stdlib:candidates",
     ),
 }
 """Named sets: all of them, those of the demo, one of each kind but those of grades and of several labels."""

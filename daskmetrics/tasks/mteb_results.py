@@ -20,7 +20,7 @@ from daskmetrics.core.files import require_regular
 from daskmetrics.core.serialization import parse, readable
 from daskmetrics.core.text import shortened
 from daskmetrics.tasks import mteb_run as benchmark
-from daskmetrics.tasks._measures import with_error
+from daskmetrics.tasks._measures import correlation_error, with_error
 from daskmetrics.tasks.mteb_run import LANGUAGE, ONLY, Selection
 from daskmetrics.tasks.task import Score
 
@@ -29,6 +29,7 @@ META = "model_meta.json"
 GREATEST = 1e15  #: no score and no time is greater
 #: Numbers of a single run or a single threshold; they would multiply the size of a score.
 _OMITTED = ("nauc", "scores_per_experiment", "v_measures", "ami_scores")
+_ABOUT = ("dataset_revision", "task_name", "mteb_version")  # what is kept beside the scores
 
 
 @dataclass(frozen=True)
@@ -182,20 +183,16 @@ def score(content: Content, kind: str, n: int) -> Score:
         spread = stdev(runs)
     units = max(n, 4)
     if kind in ("sts", "summarization", "regression"):  # correlations
-        error = (1 - value**2) * math.sqrt((1 + value**2 / 2) / max(1, units - 3))
+        error = correlation_error(value, units)
     elif kind == "clustering":
         error = spread
         if value == 1:
             error = (math.log(units / 2) + 1) / (2 * units * math.log(2))
     else:
         error = math.sqrt(max(0.0, value * (1 - value)) / units + spread**2 / max(1, len(runs)))
-    detail = {
-        "dataset_revision": content.get("dataset_revision"),
-        "task_name": content.get("task_name"),
-        "mteb_version": content.get("mteb_version"),
-        "scores": {
-            split: list(map(_finite, subsets)) for split, subsets in content["scores"].items()
-        },
+    detail: dict[str, Any] = {name: content.get(name) for name in _ABOUT}
+    detail["scores"] = {
+        split: list(map(_finite, subsets)) for split, subsets in content["scores"].items()
     }
     return replace(with_error(Score(value, float(error), units, detail)), n=n)
 
@@ -238,7 +235,8 @@ def draws(content: Content) -> list[float]:
             value = run.get(names[0]) if names and isinstance(run, Mapping) else None
             if isinstance(value, int | float):
                 scores.append(value)
-        levels = subset.get("v_measures") or {}
-        draws_by_level = levels.values() if isinstance(levels, Mapping) else [levels]
-        scores += chain.from_iterable(draws_by_level)
+        levels = subset.get("v_measures") or ()
+        if isinstance(levels, Mapping):
+            levels = chain.from_iterable(levels.values())
+        scores += levels
     return scores
