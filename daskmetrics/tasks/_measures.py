@@ -94,13 +94,15 @@ def _influence(labels: Labels, clusters: Labels) -> Floats:
     if entropy == 0:  # one label and one cluster
         return np.zeros(len(labels))
     value = 2 * (1 - joint.mean() / entropy)
-    return np.asarray((2 * (total - joint) - value * total) / entropy)
+    influence: Floats = (2 * (total - joint) - value * total) / entropy
+    return influence
 
 
 def _surprises(groups: Labels) -> Floats:
     """``-log p`` (n,) for the share p of the texts that are in the group of each text."""
     _, index, counts = np.unique(groups, axis=0, return_inverse=True, return_counts=True)
-    return np.asarray(-np.log(counts[index.ravel()] / len(groups)))
+    shares = counts[index.ravel()] / len(groups)
+    return -np.log(shares)
 
 
 def average_precision(first: EmbeddingArray, second: EmbeddingArray, labels: Labels) -> Score:
@@ -231,11 +233,14 @@ def _ranks(similarity: Floats, judged: Labels, relevances: Floats) -> tuple[Floa
 
 def _cosines(first: EmbeddingArray, second: EmbeddingArray) -> Floats:
     """Cosine of row i of one with row i of the other."""
-    return np.asarray((_unit(first) * _unit(second)).sum(axis=1))
+    cosines: Floats = (_unit(first) * _unit(second)).sum(axis=1)
+    return cosines
 
 
 def _centred(rows: EmbeddingArray) -> Floats:
-    return np.asarray(rows, dtype=np.float64) - np.mean(rows, axis=0, dtype=np.float64)
+    wide = np.asarray(rows, dtype=np.float64)
+    centre: Floats = wide.mean(axis=0)
+    return wide - centre
 
 
 def _unit(rows: EmbeddingArray) -> Floats:
@@ -257,10 +262,11 @@ def _correlation(similarity: Floats, grades: Floats) -> float:
     """Spearman's correlation; 0 if a side is constant."""
     from scipy.stats import rankdata
 
-    ranks = [rankdata(np.round(side, 9)) for side in (similarity, grades)]
-    if len(grades) < 2 or not all(np.ptp(side) for side in ranks):
+    ranks = rankdata(np.round([similarity, grades], 9), axis=1)
+    if len(grades) < 2 or not np.ptp(ranks, axis=1).all():
         return 0.0
-    return float(np.corrcoef(*ranks)[0, 1].clip(-1, 1))
+    rho = np.corrcoef(ranks)[0, 1]
+    return float(rho.clip(-1, 1))
 
 
 def precision_outcomes(similarity: Floats, labels: Labels) -> Floats:
@@ -278,8 +284,8 @@ def draw_outcomes(values: ArrayLike) -> Floats:
     of the mean.
     """
     draws = np.asarray(values, dtype=np.float64)
-    mean_draw = draws.mean()
-    return np.asarray(mean_draw + math.sqrt(len(draws)) * (draws - mean_draw))
+    mean_draw = float(draws.mean())
+    return mean_draw + math.sqrt(len(draws)) * (draws - mean_draw)
 
 
 def _pseudo_values(
@@ -302,8 +308,8 @@ def _pseudo_values(
         kept = block != i
         values.append(statistic(similarity[kept], labels[kept]))
     without = np.array(values)
-    deviations = (blocks - 1) * (without.mean() - without)
-    return np.asarray(statistic(similarity, labels) + deviations)
+    deviations: Floats = (blocks - 1) * (without.mean() - without)
+    return statistic(similarity, labels) + deviations
 
 
 def with_error(score: Score) -> Score:

@@ -242,7 +242,9 @@ def mteb_task(target: str, options: Mapping[str, str]) -> MtebTask:
     task = MtebTask(target)
     if not options:
         return task
-    written = {name: list(map(str.strip, text.split("+"))) for name, text in options.items()}
+    written = {}
+    for name, text in options.items():
+        written[name] = [value.strip() for value in text.split("+")]
     chosen = _declaration(target).select(task.name, written)
     if chosen == task.selection:
         return task
@@ -268,14 +270,15 @@ def _statistics_file(name: str) -> Path | None:
 @lru_cache
 def _read_statistics(path: Path, target: str, selection: Selection) -> TextStatistics | None:
     splits = json.loads(path.read_text(encoding="utf-8"))
+    evaluated = [splits.get(split, {}) for split in selection.splits]
     sizes: list[tuple[int, int]] = []
-    for split in selection.splits:
-        sizes += [size for _, size in _columns(splits.get(split, {}), selection)]
+    for split in evaluated:
+        sizes += [size for _, size in _columns(split, selection)]
     if not sizes:
         return None
-    if any("samples_in_train" in splits.get(split, {}) for split in selection.splits):
+    if any("samples_in_train" in split for split in evaluated):
         declaration = _declaration(target)
-        for labels, size in _columns(splits.get("train", {}), selection):
+        for labels, (texts, characters) in _columns(splits.get("train", {}), selection):
             # expected share of the training texts that some experiment draws
             counts = [label["count"] for label in labels["labels"].values()]
             drawn = []
@@ -283,7 +286,7 @@ def _read_statistics(path: Path, target: str, selection: Selection) -> TextStati
                 missed = 1 - min(1.0, declaration.samples / n)
                 drawn.append(n - n * missed**declaration.experiments)
             share = sum(drawn) / sum(counts)
-            sizes.append((round(share * size[0]), round(share * size[1])))
+            sizes.append((round(share * texts), round(share * characters)))
     return TextStatistics(*map(sum, zip(*sizes, strict=True)))
 
 

@@ -60,12 +60,14 @@ def read_result(path: Path) -> BenchmarkResult | None:
             return None
         content = _json(path)
         numbers = [content.get("evaluation_time")]
-        names = list[object]()
+        names: list[object] = []
         for subset in _subsets(content):
             numbers.append(subset.get("main_score"))
-            names += [subset.get("hf_subset", ""), *(subset.get("languages") or ())]
+            names.append(subset.get("hf_subset", ""))
+            names += subset.get("languages") or ()
         for number in numbers:
-            if not isinstance(number, int | float | None) or abs(number or 0) > GREATEST:
+            is_number = isinstance(number, int | float | None)
+            if not is_number or abs(number or 0) > GREATEST:
                 raise ValueError(f"{str(number)[:40]} is no score and no time")
         if not all(isinstance(name, str) for name in names):
             raise TypeError("the names of subsets and languages must be texts")
@@ -161,10 +163,11 @@ def in_english(content: Content) -> bool:
 def mean(content: Content) -> float:
     """The main score, a mean over splits and subsets; `DataError` if one is not a finite number."""
     values: list[Any] = [subset.get("main_score") for subset in _subsets(content)]
-    if not values or not all(isinstance(v, int | float) and math.isfinite(v) for v in values):
+    numbers = [value for value in values if isinstance(value, int | float) and math.isfinite(value)]
+    if not values or len(numbers) < len(values):
         task = content.get("task_name")
         raise DataError(f"mteb returned {values or 'no score'} for task '{task}'.")
-    return float(sum(values) / len(values))
+    return float(sum(numbers) / len(numbers))
 
 
 def score(content: Content, kind: str, n: int) -> Score:
@@ -189,7 +192,8 @@ def score(content: Content, kind: str, n: int) -> Score:
         if value == 1:
             error = (math.log(units / 2) + 1) / (2 * units * math.log(2))
     else:
-        error = math.sqrt(max(0.0, value * (1 - value)) / units + spread**2 / max(1, len(runs)))
+        of_items = max(0.0, value * (1 - value)) / units
+        error = math.sqrt(of_items + spread**2 / max(1, len(runs)))
     detail: dict[str, Any] = {name: content.get(name) for name in _ABOUT}
     detail["scores"] = {
         split: list(map(_finite, subsets)) for split, subsets in content["scores"].items()
