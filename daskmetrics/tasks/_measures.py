@@ -120,9 +120,8 @@ def average_precision(first: EmbeddingArray, second: EmbeddingArray, labels: Lab
     value = _precision(similarity, labels)
     outcomes = precision_outcomes(similarity, labels)
     together = int(labels.sum())
-    n = min(len(labels), together * (together + 1))
-    score = with_error(Score(value, mean(outcomes).stderr, n, outcomes=outcomes))
-    return replace(score, n=len(labels))
+    score = Score(value, mean(outcomes).stderr, len(labels), outcomes=outcomes)
+    return with_error(score, min(score.n, together * (together + 1)))
 
 
 def spearman(first: EmbeddingArray, second: EmbeddingArray, grades: Floats) -> Score:
@@ -312,21 +311,23 @@ def _pseudo_values(
     return statistic(similarity, labels) + deviations
 
 
-def with_error(score: Score) -> Score:
+def with_error(score: Score, items: int | None = None) -> Score:
     """The score, with an error where its items show none: all are perfect, all fail, or there is
     only one.
 
     Perfect items do not say that the next one will be, so the error is that of a share after one
-    more item of each outcome (Laplace's rule of succession).
+    more item of each outcome (Laplace's rule of succession): of as many as are scored, or ``items``
+    where these say less.
 
     >>> with_error(Score(1.0, 0.0, 60)).stderr.__round__(3), with_error(Score(0.5, 0.0, 1)).stderr
     (0.016, 0.5)
     """
+    n = score.n if items is None else items
     size = abs(score.value)
-    differ = score.n > 1 and round(size, 9) not in (0.0, 1.0)
+    differ = n > 1 and round(size, 9) not in (0.0, 1.0)
     if differ or score.stderr > _TOLERANCE:
         return score
-    n = max(1, score.n)
+    n = max(1, n)
     share = (n * min(1.0, size) + 1) / (n + 2)
     return replace(score, stderr=math.sqrt(share * (1 - share) / n))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from statistics import stdev
@@ -198,7 +198,7 @@ def score(content: Content, kind: str, n: int) -> Score:
     detail["scores"] = {
         split: list(map(_finite, subsets)) for split, subsets in content["scores"].items()
     }
-    return replace(with_error(Score(value, float(error), units, detail)), n=n)
+    return with_error(Score(value, float(error), n, detail), units)
 
 
 def _finite(subset: Content) -> dict[str, object]:
