@@ -69,7 +69,8 @@ def v_measure(embeddings: EmbeddingArray, labels: Labels, seed: int) -> Score:
     influence /= n * np.maximum(times_drawn, 1)
     influence -= influence.mean()
     value = float(np.mean(values))
-    draws = (np.array(values) - value) / math.sqrt(_HALVES * (_HALVES - 1))
+    deviations = np.array(values) - value
+    draws = deviations / math.sqrt(_HALVES * (_HALVES - 1))
     of_texts = _CENTRES * (influence**2).sum()
     error = math.sqrt(of_texts + (draws**2).sum())
     if value > 1 - _TOLERANCE:
@@ -150,7 +151,9 @@ def correlation(values: Floats, grades: Floats) -> Score:
 
 def correlation_error(rho: float, n: int) -> float:
     """Standard error of Spearman's correlation of n pairs (Bonett and Wright 2000)."""
-    return (1 - rho**2) * math.sqrt((1 + rho**2 / 2) / max(1, n - 3))
+    square = rho**2
+    freedom = max(1, n - 3)
+    return (1 - square) * math.sqrt((1 + square / 2) / freedom)
 
 
 def mean_reciprocal_rank(queries: EmbeddingArray, documents: EmbeddingArray) -> Score:
@@ -186,7 +189,8 @@ def ndcg(queries: EmbeddingArray, documents: EmbeddingArray, judgements: Judgeme
             discounts = np.log2(np.arange(len(best)) + 2)
             ideal = (best / discounts).sum()
             discounted = gain / np.log2(ranks + 1)
-            gains.append(float(discounted[ranks <= CUT].sum() / ideal))
+            reached = discounted[ranks <= CUT].sum()
+            gains.append(float(reached / ideal))
     return mean(np.array(gains))
 
 
@@ -214,8 +218,9 @@ def mean_average_precision(
 def _by_query(judgements: Judgements) -> Iterator[tuple[int, Labels, Floats]]:
     """Each query with the documents that are judged for it, and their relevances."""
     for query, group in groupby(sorted(judgements), key=itemgetter(0)):
-        relevances = {document: relevance for _, document, relevance in group}
-        yield query, np.array(list(relevances)), np.array(list(relevances.values()))
+        by_document = {document: relevance for _, document, relevance in group}
+        relevances = np.array(list(by_document.values()))
+        yield query, np.array(list(by_document)), relevances
 
 
 def _ranks(similarity: Floats, judged: Labels, relevances: Floats) -> tuple[Floats, Floats]:
@@ -226,8 +231,10 @@ def _ranks(similarity: Floats, judged: Labels, relevances: Floats) -> tuple[Floa
     order = np.lexsort((gains, -similarity[documents]))
     documents = documents[order]
     others = np.delete(similarity, documents)
-    before = [(others >= similarity[index] - _TOLERANCE).sum() for index in documents]
-    return np.arange(1, len(documents) + 1) + before, gains[order]
+    least = similarity[documents] - _TOLERANCE
+    before = [(others >= value).sum() for value in least]
+    ranks = np.arange(1, len(documents) + 1) + before
+    return ranks, gains[order]
 
 
 def _cosines(first: EmbeddingArray, second: EmbeddingArray) -> Floats:
@@ -335,5 +342,7 @@ def with_error(score: Score, items: int | None = None) -> Score:
 def mean(values: Floats) -> Score:
     """The score that is the mean of values (n,) of items, with its standard error."""
     n = len(values)
-    error = values.std(ddof=1) / math.sqrt(n) if n > 1 else 0.0
-    return Score(float(values.mean()), float(error), n, outcomes=values)
+    error = 0.0
+    if n > 1:
+        error = float(values.std(ddof=1) / math.sqrt(n))
+    return Score(float(values.mean()), error, n, outcomes=values)

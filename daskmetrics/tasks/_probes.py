@@ -89,7 +89,8 @@ def _inflation(accuracy: float, chance: float) -> tuple[float, float]:
     >>> [round(factor, 3) for factor in _inflation(0.5, chance=0.5)]
     [1.66, 1.4]
     """
-    wrong = min(1.0, (1 - accuracy) / max(1 - chance, 1e-9))
+    wrong_by_guessing = max(1 - chance, 1e-9)
+    wrong = min(1.0, (1 - accuracy) / wrong_by_guessing)
     undecided = 4 * accuracy * (1 - accuracy) * wrong
     return 1.12 + 0.54 * undecided, 1.1 + 0.3 * undecided
 
@@ -108,10 +109,8 @@ def regress(embeddings: EmbeddingArray, grades: Floats, seed: int, fitted: int =
     """
     from sklearn.linear_model import Ridge
     from sklearn.model_selection import KFold
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
 
-    ridge = make_pipeline(StandardScaler(), Ridge(alpha=1 / _SHRINKAGE))
+    ridge = _scaled(Ridge(alpha=1 / _SHRINKAGE))
     folds = KFold(FOLDS, shuffle=True, random_state=seed % 2**32)
     predicted = _predicted(ridge, folds, embeddings, grades, fitted)
     score = correlation(predicted, grades[fitted:])
@@ -141,10 +140,11 @@ def rank_labels(
     from sklearn.multiclass import OneVsRestClassifier
 
     fitting = rarest[: fitted or len(rarest)]
-    fold = np.empty(len(fitting), dtype=np.int64)
-    draws = np.random.default_rng(seed).random(len(fitting))
-    fold[np.lexsort((draws, fitting))] = np.arange(len(fitting)) % FOLDS
-    model = OneVsRestClassifier(_model(DEFAULT, 0, len(fitting)))
+    n = len(fitting)
+    draws = np.random.default_rng(seed).random(n)
+    fold = np.empty(n, dtype=np.int64)
+    fold[np.lexsort((draws, fitting))] = np.arange(n) % FOLDS
+    model = OneVsRestClassifier(_model(DEFAULT, 0, n))
     folds = PredefinedSplit(fold)
     with warnings.catch_warnings():
         # a label on none, or all, of the texts that fit a probe: its probability is 0, or 1
@@ -219,6 +219,14 @@ def library_version(probe: str) -> tuple[str, str]:
     return "", ""
 
 
+def _scaled(model: Any) -> Any:
+    """The model on dimensions of mean 0 and variance 1."""
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    return make_pipeline(StandardScaler(), model)
+
+
 def _model(probe: str, seed: int, texts: int) -> Any:
     """A new classifier for folds of so many texts; the seed is below 2^32."""
     from sklearn.linear_model import LogisticRegression, RidgeClassifier
@@ -228,16 +236,16 @@ def _model(probe: str, seed: int, texts: int) -> Any:
 
     match probe:
         case "logistic":
-            return make_pipeline(StandardScaler(), LogisticRegression(C=_SHRINKAGE, max_iter=2000))
+            return _scaled(LogisticRegression(C=_SHRINKAGE, max_iter=2000))
         case "ridge":
-            return make_pipeline(StandardScaler(), RidgeClassifier(alpha=1 / _SHRINKAGE))
+            return _scaled(RidgeClassifier(alpha=1 / _SHRINKAGE))
         case "knn":
             # for rows of length one, the nearest by distance is the nearest by cosine
             nearest = min(_NEIGHBOURS, texts * (FOLDS - 1) // FOLDS)  # at most all that it learns
             neighbours = KNeighborsClassifier(nearest, algorithm="brute")
             return make_pipeline(StandardScaler(with_std=False), Normalizer(), neighbours)
         case "centroid":
-            return make_pipeline(StandardScaler(), NearestCentroid())
+            return _scaled(NearestCentroid())
     trees = {"n_estimators": _TREES, "max_depth": _DEPTH, "n_jobs": 1, "random_state": seed}
     if probe == "xgboost":
         from xgboost import XGBClassifier

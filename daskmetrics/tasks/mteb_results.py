@@ -139,7 +139,8 @@ def select(content: Content, wanted: Selection) -> Content:
     """
     scores: dict[str, list[Content]] = {}
     for split in wanted.splits:
-        by_subset = _by_subset(content.get("scores", {}).get(split, ()))
+        of_split = content.get("scores", {}).get(split, ())
+        by_subset = _by_subset(of_split)
         missing = [name for name in wanted.subsets if name not in by_subset]
         if missing:
             raise DataError(f"split '{split}' has no score of {shortened(missing)}")
@@ -151,13 +152,17 @@ def selection_of(content: Content) -> Selection:
     """The splits and subsets that a result holds."""
     scores = content["scores"]
     names = chain.from_iterable(map(_by_subset, scores.values()))
-    return Selection(tuple(scores), tuple(dict.fromkeys(names)))
+    distinct_names = dict.fromkeys(names)
+    return Selection(tuple(scores), tuple(distinct_names))
 
 
 def in_english(content: Content) -> bool:
     """Whether all subsets of a result are in English."""
-    names = chain.from_iterable(subset.get("languages") or [""] for subset in _subsets(content))
-    return {name.partition("-")[0] for name in names} <= {LANGUAGE}
+    for subset in _subsets(content):
+        for name in subset.get("languages") or [""]:
+            if name.partition("-")[0] != LANGUAGE:
+                return False
+    return True
 
 
 def mean(content: Content) -> float:
@@ -190,7 +195,8 @@ def score(content: Content, kind: str, n: int) -> Score:
     elif kind == "clustering":
         error = spread
         if value == 1:
-            error = (math.log(units / 2) + 1) / (2 * units * math.log(2))
+            entropies = 2 * units * math.log(2)
+            error = (math.log(units / 2) + 1) / entropies
     else:
         of_items = max(0.0, value * (1 - value)) / units
         error = math.sqrt(of_items + spread**2 / max(1, len(runs)))

@@ -30,7 +30,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from itertools import chain
@@ -195,7 +195,7 @@ def _declarations() -> Mapping[str, Declaration]:
         command = [sys.executable, "-W", "ignore", "-c", code, str(path)]
         answer = subprocess.run(command, capture_output=True, text=True, check=False)
         if answer.returncode:
-            reason = "".join(answer.stderr.strip().splitlines()[-1:])
+            *_, reason = answer.stderr.strip().split("\n")
             raise ConfigError(
                 f"mteb cannot list its tasks: {reason}. See the whole error with: "
                 f"{sys.executable} -c 'import mteb'"
@@ -246,7 +246,7 @@ class Observer:
 
         setattr(task, method, observed)
 
-    def outcomes(self, score: float, draws: Sequence[float] = ()) -> Array | None:
+    def outcomes(self, score: float, draws: Sequence[float]) -> Array | None:
         """Outcomes whose mean is this score, from the draws of a clustering if there are any; None
         if there are none.
         """
@@ -266,15 +266,17 @@ class Observer:
         queries = sum(count for role, count in self.calls if role == "query")
         if queries:
             return queries
+        texts = sum(counts)
         if kind in ("sts", "pair_classification"):
-            return sum(counts) // 2
-        return sum(counts)
+            return texts // 2
+        return texts
 
     def _add(self, items: ArrayLike, outcomes: Array) -> None:
         self._draws.setdefault(np.asarray(items).tobytes(), []).append(outcomes)
 
     def _see_classes(self, labels: ArrayLike, predicted: ArrayLike) -> None:
-        self._add(labels, (np.asarray(labels) == np.asarray(predicted)).astype(np.float64))
+        right = np.asarray(labels) == np.asarray(predicted)
+        self._add(labels, right.astype(np.float64))
 
     def _see_queries(self, scores: Mapping[str, Mapping[str, float]], *_: object) -> None:
         measure, separator, cut = self._main_score.rpartition("_")
@@ -295,7 +297,7 @@ class Observer:
             for name, sign in _SIMILARITIES.items()
             if scores.get(name) is not None
         ]
-        best = max(similarities, key=lambda values: average_precision_score(labels, values))
+        best = max(similarities, key=partial(average_precision_score, labels))
         self._add(labels, measures.precision_outcomes(best, np.array(labels)))
 
 
