@@ -17,22 +17,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daskmetrics.tasks.task import EmbeddingArray, Score
+from daskmetrics.tasks.task import EmbeddingArray, Floats, Labels, Score
 
 Judgement = tuple[int, int, float]
 """A query, a document, and the relevance of the document; 0 is not relevant."""
+Judgements = Sequence[Judgement]
 
 CUT = 10  # ranks that count in `ndcg`
 _HALVES = 8  # draws of `v_measure`
 _CENTRES, _SHARED = 1.45, 0.8  # times the variance by influences: of its score, of a difference
-_BLOCKS = 20  # of a jackknife ...
-_RANK_BLOCKS = (
-    100  # ... and of one on ranks, which cost little; its error is known to 1 / sqrt(2 blocks)
-)
+_BLOCKS = 20  # of a jackknife
+_RANK_BLOCKS = 100  # of one on ranks, which costs little; its error is known to 1 / sqrt(2 blocks)
 _TOLERANCE = 1e-9  # equal vectors must tie in any order of summation
 
 
-def v_measure(embeddings: EmbeddingArray, labels: NDArray[np.int64], seed: int) -> Score:
+def v_measure(embeddings: EmbeddingArray, labels: Labels, seed: int) -> Score:
     """V-measure (Rosenberg and Hirschberg 2007) of k-means with as many clusters as there are
     labels: the mean over eight draws of half the texts, which depend on the seed alone.
 
@@ -58,48 +57,56 @@ def v_measure(embeddings: EmbeddingArray, labels: NDArray[np.int64], seed: int) 
     influence, times_drawn = np.zeros((2, n))
     for _ in range(_HALVES):
         drawn = generator.permutation(n)[: max(2, n // 2)]
-        distinct = len(np.unique(rows[drawn], axis=0))
-        clusters = min(len(np.unique(labels[drawn])), distinct)
+        drawn_rows = rows[drawn]
+        drawn_labels = labels[drawn]
+        distinct_rows = np.unique(drawn_rows, axis=0)
+        clusters = min(len(np.unique(drawn_labels)), len(distinct_rows))
         start = int(generator.integers(2**32))
-        assigned = KMeans(clusters, n_init=1, random_state=start).fit_predict(rows[drawn])
-        values.append(v_measure_score(labels[drawn], assigned))
-        influence[drawn] += _influence(labels[drawn], assigned)
+        assigned = KMeans(clusters, n_init=1, random_state=start).fit_predict(drawn_rows)
+        values.append(v_measure_score(drawn_labels, assigned))
+        influence[drawn] += _influence(drawn_labels, assigned)
         times_drawn[drawn] += 1
     influence /= n * np.maximum(times_drawn, 1)
     influence -= influence.mean()
     value = float(np.mean(values))
-    draws = (np.array(values) - value) / math.sqrt(_HALVES * (_HALVES - 1))
-    error = math.sqrt(_CENTRES * (influence**2).sum() + (draws**2).sum())
+    deviations = np.array(values) - value
+    draws = deviations / math.sqrt(_HALVES * (_HALVES - 1))
+    of_texts = _CENTRES * (influence**2).sum()
+    error = math.sqrt(of_texts + (draws**2).sum())
     if value > 1 - _TOLERANCE:
         apart = np.append(labels[:-1], labels.max() + 1)
         error = 1 - v_measure_score(labels, apart)
     samples = np.concatenate([math.sqrt(_SHARED) * influence, draws])
-    outcomes = value + math.sqrt(len(samples) * (len(samples) - 1)) * samples
+    m = len(samples)
+    outcomes = value + math.sqrt(m * (m - 1)) * samples
     return Score(value, error, n, outcomes=outcomes)
 
 
-def _influence(labels: NDArray[np.int64], clusters: NDArray[np.int64]) -> NDArray[np.float64]:
+def _influence(labels: Labels, clusters: Labels) -> Floats:
     """Influence (n,) of each text on the V-measure of these labels and clusters.
 
     That is 2 I / (H_labels + H_clusters), and the influence on an entropy is ``-log p - H`` for the
     share p of the texts that are where the text is.
     """
     pairs = np.stack([labels, clusters], axis=1)
-    surprises = []
-    for groups in (labels, clusters, pairs):
-        _, index, counts = np.unique(groups, axis=0, return_inverse=True, return_counts=True)
-        surprises.append(-np.log(counts[index.ravel()] / len(labels)))
-    total = surprises[0] + surprises[1]
+    total = _surprises(labels) + _surprises(clusters)
+    joint = _surprises(pairs)
     entropy = total.mean()
     if entropy == 0:  # one label and one cluster
         return np.zeros(len(labels))
-    value = 2 * (1 - surprises[2].mean() / entropy)
-    return np.asarray((2 * (total - surprises[2]) - value * total) / entropy)
+    value = 2 * (1 - joint.mean() / entropy)
+    influence: Floats = (2 * (total - joint) - value * total) / entropy
+    return influence
 
 
-def average_precision(
-    first: EmbeddingArray, second: EmbeddingArray, labels: NDArray[np.int64]
-) -> Score:
+def _surprises(groups: Labels) -> Floats:
+    """``-log p`` (n,) for the share p of the texts that are in the group of each text."""
+    _, index, counts = np.unique(groups, axis=0, return_inverse=True, return_counts=True)
+    shares = counts[index.ravel()] / len(groups)
+    return -np.log(shares)
+
+
+def average_precision(first: EmbeddingArray, second: EmbeddingArray, labels: Labels) -> Score:
     """Average precision of the cosine as a predictor that two texts belong together (label 1) or
     not (0).
 
@@ -111,14 +118,14 @@ def average_precision(
     1.0
     """
     similarity = _cosines(first, second)
-    score = mean(precision_outcomes(similarity, labels))
+    value = _precision(similarity, labels)
+    outcomes = precision_outcomes(similarity, labels)
     together = int(labels.sum())
-    n = min(len(labels), together * (together + 1))
-    score = with_error(replace(score, value=_precision(similarity, labels), n=n))
-    return replace(score, n=len(labels))
+    score = Score(value, mean(outcomes).stderr, len(labels), outcomes=outcomes)
+    return with_error(score, min(score.n, together * (together + 1)))
 
 
-def spearman(first: EmbeddingArray, second: EmbeddingArray, grades: NDArray[np.float64]) -> Score:
+def spearman(first: EmbeddingArray, second: EmbeddingArray, grades: Floats) -> Score:
     """Spearman's correlation of the cosine with a grade of similarity; 0 if all cosines are equal.
 
     The error is that of Bonett and Wright (2000); the outcomes are pseudo-values of a jackknife
@@ -132,14 +139,21 @@ def spearman(first: EmbeddingArray, second: EmbeddingArray, grades: NDArray[np.f
     return correlation(_cosines(first, second), grades)
 
 
-def correlation(values: NDArray[np.float64], grades: NDArray[np.float64]) -> Score:
+def correlation(values: Floats, grades: Floats) -> Score:
     """Spearman's correlation of values (n,) with grades, with its error and outcomes; see
     `spearman`.
     """
     n = len(grades)
     rho = _correlation(values, grades)
-    error = (1 - rho**2) * math.sqrt((1 + rho**2 / 2) / max(1, n - 3))
-    return Score(rho, error, n, outcomes=correlation_outcomes(values, grades))
+    outcomes = correlation_outcomes(values, grades)
+    return Score(rho, correlation_error(rho, n), n, outcomes=outcomes)
+
+
+def correlation_error(rho: float, n: int) -> float:
+    """Standard error of Spearman's correlation of n pairs (Bonett and Wright 2000)."""
+    square = rho**2
+    freedom = max(1, n - 3)
+    return (1 - square) * math.sqrt((1 + square / 2) / freedom)
 
 
 def mean_reciprocal_rank(queries: EmbeddingArray, documents: EmbeddingArray) -> Score:
@@ -150,13 +164,12 @@ def mean_reciprocal_rank(queries: EmbeddingArray, documents: EmbeddingArray) -> 
     1.0
     """
     similarity = _unit(_centred(queries)) @ _unit(_centred(documents)).T
-    ranks = (similarity >= np.diag(similarity)[:, None] - 1e-12).sum(axis=1)
+    own_document = np.diag(similarity)[:, None]
+    ranks = (similarity >= own_document - 1e-12).sum(axis=1)
     return mean(1.0 / ranks)
 
 
-def ndcg(
-    queries: EmbeddingArray, documents: EmbeddingArray, judgements: Sequence[Judgement]
-) -> Score:
+def ndcg(queries: EmbeddingArray, documents: EmbeddingArray, judgements: Judgements) -> Score:
     """Normalised discounted cumulative gain of the first ten documents; every document is a
     candidate.
 
@@ -168,18 +181,21 @@ def ndcg(
     unit_queries = _unit(queries)
     unit_documents = _unit(documents)
     gains = []
-    for query, relevances in _by_query(judgements):
-        ranks, gain = _ranks(unit_documents @ unit_queries[query], relevances)
+    for query, judged, relevances in _by_query(judgements):
+        similarity = unit_documents @ unit_queries[query]
+        ranks, gain = _ranks(similarity, judged, relevances)
         if len(gain):
             best = np.sort(gain)[::-1][:CUT]
-            ideal = (best / np.log2(np.arange(len(best)) + 2)).sum()
+            discounts = np.log2(np.arange(len(best)) + 2)
+            ideal = (best / discounts).sum()
             discounted = gain / np.log2(ranks + 1)
-            gains.append(float(discounted[ranks <= CUT].sum() / ideal))
+            reached = discounted[ranks <= CUT].sum()
+            gains.append(float(reached / ideal))
     return mean(np.array(gains))
 
 
 def mean_average_precision(
-    queries: EmbeddingArray, documents: EmbeddingArray, judgements: Sequence[Judgement]
+    queries: EmbeddingArray, documents: EmbeddingArray, judgements: Judgements
 ) -> Score:
     """Mean average precision over each query's own candidates: the judged ones, also of relevance
     0.
@@ -190,51 +206,57 @@ def mean_average_precision(
     unit_queries = _unit(queries)
     unit_documents = _unit(documents)
     precisions = []
-    for query, relevances in _by_query(judgements):
-        similarity = unit_documents[list(relevances)] @ unit_queries[query]
-        ranks, _ = _ranks(similarity, dict(enumerate(relevances.values())))
+    for query, judged, relevances in _by_query(judgements):
+        similarity = unit_documents[judged] @ unit_queries[query]
+        ranks, _ = _ranks(similarity, np.arange(len(judged)), relevances)
         if len(ranks):
-            precisions.append(float(np.mean((np.arange(len(ranks)) + 1) / ranks)))
+            relevant_so_far = np.arange(len(ranks)) + 1
+            precisions.append(float(np.mean(relevant_so_far / ranks)))
     return mean(np.array(precisions))
 
 
-def _by_query(judgements: Sequence[Judgement]) -> Iterator[tuple[int, dict[int, float]]]:
-    """Each query with its documents and their relevance."""
+def _by_query(judgements: Judgements) -> Iterator[tuple[int, Labels, Floats]]:
+    """Each query with the documents that are judged for it, and their relevances."""
     for query, group in groupby(sorted(judgements), key=itemgetter(0)):
-        yield query, {document: relevance for _, document, relevance in group}
+        by_document = {document: relevance for _, document, relevance in group}
+        relevances = np.array(list(by_document.values()))
+        yield query, np.array(list(by_document)), relevances
 
 
-def _ranks(
-    similarity: NDArray[np.float64], relevances: dict[int, float]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _ranks(similarity: Floats, judged: Labels, relevances: Floats) -> tuple[Floats, Floats]:
     """Ranks of the relevant documents, best first, and the relevance of each."""
-    indices = np.array([i for i, relevance in relevances.items() if relevance > 0], dtype=np.intp)
-    values = np.array([relevances[i] for i in indices.tolist()])
-    order = np.lexsort((values, -similarity[indices]))
-    indices = indices[order]
-    values = values[order]
-    others = np.delete(similarity, indices)
-    before = [(others >= similarity[index] - _TOLERANCE).sum() for index in indices]
-    return np.arange(1, len(indices) + 1) + before, values
+    relevant = relevances > 0
+    documents = judged[relevant]
+    gains = relevances[relevant]
+    order = np.lexsort((gains, -similarity[documents]))
+    documents = documents[order]
+    others = np.delete(similarity, documents)
+    least = similarity[documents] - _TOLERANCE
+    before = [(others >= value).sum() for value in least]
+    ranks = np.arange(1, len(documents) + 1) + before
+    return ranks, gains[order]
 
 
-def _cosines(first: EmbeddingArray, second: EmbeddingArray) -> NDArray[np.float64]:
+def _cosines(first: EmbeddingArray, second: EmbeddingArray) -> Floats:
     """Cosine of row i of one with row i of the other."""
-    return np.asarray((_unit(first) * _unit(second)).sum(axis=1))
+    cosines: Floats = (_unit(first) * _unit(second)).sum(axis=1)
+    return cosines
 
 
-def _centred(rows: EmbeddingArray) -> NDArray[np.float64]:
-    return np.asarray(rows, dtype=np.float64) - np.mean(rows, axis=0, dtype=np.float64)
+def _centred(rows: EmbeddingArray) -> Floats:
+    wide = np.asarray(rows, dtype=np.float64)
+    centre: Floats = wide.mean(axis=0)
+    return wide - centre
 
 
-def _unit(rows: EmbeddingArray) -> NDArray[np.float64]:
+def _unit(rows: EmbeddingArray) -> Floats:
     """Rows scaled to length one; a row of zeros stays."""
     wide = np.asarray(rows, dtype=np.float64)
     norms = np.linalg.norm(wide, axis=1, keepdims=True)
     return wide / np.where(norms > 0, norms, 1.0)
 
 
-def _precision(similarity: NDArray[np.float64], labels: NDArray[np.int64]) -> float:
+def _precision(similarity: Floats, labels: Labels) -> float:
     from sklearn.metrics import average_precision_score
 
     if not labels.any():
@@ -242,44 +264,42 @@ def _precision(similarity: NDArray[np.float64], labels: NDArray[np.int64]) -> fl
     return float(average_precision_score(labels, similarity))
 
 
-def _correlation(similarity: NDArray[np.float64], grades: NDArray[np.float64]) -> float:
+def _correlation(similarity: Floats, grades: Floats) -> float:
     """Spearman's correlation; 0 if a side is constant."""
     from scipy.stats import rankdata
 
-    ranks = [rankdata(np.round(side, 9)) for side in (similarity, grades)]
-    if len(grades) < 2 or not all(np.ptp(side) for side in ranks):
+    ranks = rankdata(np.round([similarity, grades], 9), axis=1)
+    if len(grades) < 2 or not np.ptp(ranks, axis=1).all():
         return 0.0
-    return float(np.corrcoef(*ranks)[0, 1].clip(-1, 1))
+    rho = np.corrcoef(ranks)[0, 1]
+    return float(rho.clip(-1, 1))
 
 
-def precision_outcomes(
-    similarity: NDArray[np.float64], labels: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def precision_outcomes(similarity: Floats, labels: Labels) -> Floats:
     """Pseudo-values of the average precision of a similarity."""
     return _pseudo_values(_precision, similarity, labels, _BLOCKS)
 
 
-def correlation_outcomes(
-    similarity: NDArray[np.float64], grades: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def correlation_outcomes(similarity: Floats, grades: Floats) -> Floats:
     """Pseudo-values of Spearman's correlation of a similarity with grades."""
     return _pseudo_values(_correlation, similarity, grades, _RANK_BLOCKS)
 
 
-def draw_outcomes(values: ArrayLike) -> NDArray[np.float64]:
+def draw_outcomes(values: ArrayLike) -> Floats:
     """Pseudo-values of draws of half the items: with their mean, and with their deviation as error
     of the mean.
     """
     draws = np.asarray(values, dtype=np.float64)
-    return np.asarray(draws.mean() + math.sqrt(len(draws)) * (draws - draws.mean()))
+    mean_draw = float(draws.mean())
+    return mean_draw + math.sqrt(len(draws)) * (draws - mean_draw)
 
 
 def _pseudo_values(
     statistic: Callable[..., float],
-    similarity: NDArray[np.float64],
+    similarity: Floats,
     labels: NDArray[Any],
     max_blocks: int,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Pseudo-values of a jackknife over blocks that have equal shares of each label, shifted to the
     statistic itself.
 
@@ -289,30 +309,40 @@ def _pseudo_values(
     blocks = min(max_blocks, n)
     block = np.empty(n, dtype=np.int64)
     block[np.argsort(labels, kind="stable")] = np.arange(n) % blocks
-    masks = [block != i for i in range(blocks)]
-    without = np.array([statistic(similarity[mask], labels[mask]) for mask in masks])
-    return np.asarray(statistic(similarity, labels) + (blocks - 1) * (without.mean() - without))
+    values = []
+    for i in range(blocks):
+        kept = block != i
+        values.append(statistic(similarity[kept], labels[kept]))
+    without = np.array(values)
+    deviations: Floats = (blocks - 1) * (without.mean() - without)
+    return statistic(similarity, labels) + deviations
 
 
-def with_error(score: Score) -> Score:
+def with_error(score: Score, items: int | None = None) -> Score:
     """The score, with an error where its items show none: all are perfect, all fail, or there is
     only one.
 
     Perfect items do not say that the next one will be, so the error is that of a share after one
-    more item of each outcome (Laplace's rule of succession).
+    more item of each outcome (Laplace's rule of succession): of as many as are scored, or ``items``
+    where these say less.
 
     >>> with_error(Score(1.0, 0.0, 60)).stderr.__round__(3), with_error(Score(0.5, 0.0, 1)).stderr
     (0.016, 0.5)
     """
-    if score.stderr > _TOLERANCE or (score.n > 1 and round(abs(score.value), 9) not in (0.0, 1.0)):
+    n = score.n if items is None else items
+    size = abs(score.value)
+    differ = n > 1 and round(size, 9) not in (0.0, 1.0)
+    if differ or score.stderr > _TOLERANCE:
         return score
-    n = max(1, score.n)
-    share = (n * min(1.0, abs(score.value)) + 1) / (n + 2)
+    n = max(1, n)
+    share = (n * min(1.0, size) + 1) / (n + 2)
     return replace(score, stderr=math.sqrt(share * (1 - share) / n))
 
 
-def mean(values: NDArray[np.float64]) -> Score:
+def mean(values: Floats) -> Score:
     """The score that is the mean of values (n,) of items, with its standard error."""
     n = len(values)
-    error = values.std(ddof=1) / math.sqrt(n) if n > 1 else 0.0
-    return Score(float(values.mean()), float(error), n, outcomes=values)
+    error = 0.0
+    if n > 1:
+        error = float(values.std(ddof=1) / math.sqrt(n))
+    return Score(float(values.mean()), error, n, outcomes=values)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -20,9 +19,7 @@ from numpy.typing import NDArray
 
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.tasks._measures import correlation, mean
-from daskmetrics.tasks.task import EmbeddingArray, Score
-
-Labels = NDArray[np.int64]
+from daskmetrics.tasks.task import EmbeddingArray, Floats, Labels, Score
 
 FOLDS = 3
 DEFAULT = "logistic"
@@ -65,16 +62,18 @@ def classify(
     require(probe)
     seed32 = seed % 2**32  # the largest seed of scikit-learn
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed32)
-    model = partial(_model, probe, seed32, fitted or len(labels))
+    model = _model(probe, seed32, fitted or len(labels))
     predicted = _predicted(model, folds, embeddings, labels, fitted)
     right = predicted == labels[fitted:]
     value = float(right.mean())
     n = len(right)
     single, paired = 1.0, 1.0
     if not fitted:
-        single, paired = _inflation(value, float(np.bincount(labels).max() / n))
+        most_frequent = np.bincount(labels).max()
+        single, paired = _inflation(value, float(most_frequent / n))
     error = math.sqrt(single * value * (1 - value) / n)
-    return Score(value, error, n, outcomes=value + math.sqrt(paired) * (right - value))
+    outcomes = value + math.sqrt(paired) * (right - value)
+    return Score(value, error, n, outcomes=outcomes)
 
 
 def _inflation(accuracy: float, chance: float) -> tuple[float, float]:
@@ -90,14 +89,13 @@ def _inflation(accuracy: float, chance: float) -> tuple[float, float]:
     >>> [round(factor, 3) for factor in _inflation(0.5, chance=0.5)]
     [1.66, 1.4]
     """
-    wrong = min(1.0, (1 - accuracy) / max(1 - chance, 1e-9))
+    wrong_by_guessing = max(1 - chance, 1e-9)
+    wrong = min(1.0, (1 - accuracy) / wrong_by_guessing)
     undecided = 4 * accuracy * (1 - accuracy) * wrong
     return 1.12 + 0.54 * undecided, 1.1 + 0.3 * undecided
 
 
-def regress(
-    embeddings: EmbeddingArray, grades: NDArray[np.float64], seed: int, fitted: int = 0
-) -> Score:
+def regress(embeddings: EmbeddingArray, grades: Floats, seed: int, fitted: int = 0) -> Score:
     """Spearman's correlation of grades (n,) with the predictions of a ridge regression that has not
     seen them, in folds as those of `classify`.
 
@@ -111,12 +109,8 @@ def regress(
     """
     from sklearn.linear_model import Ridge
     from sklearn.model_selection import KFold
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
 
-    def ridge() -> Any:
-        return make_pipeline(StandardScaler(), Ridge(alpha=1 / _SHRINKAGE))
-
+    ridge = _scaled(Ridge(alpha=1 / _SHRINKAGE))
     folds = KFold(FOLDS, shuffle=True, random_state=seed % 2**32)
     predicted = _predicted(ridge, folds, embeddings, grades, fitted)
     score = correlation(predicted, grades[fitted:])
@@ -146,39 +140,43 @@ def rank_labels(
     from sklearn.multiclass import OneVsRestClassifier
 
     fitting = rarest[: fitted or len(rarest)]
-    fold = np.empty(len(fitting), dtype=np.int64)
-    draws = np.random.default_rng(seed).random(len(fitting))
-    fold[np.lexsort((draws, fitting))] = np.arange(len(fitting)) % FOLDS
-    one_vs_rest = partial(OneVsRestClassifier, _model(DEFAULT, 0, len(fitting)))
+    n = len(fitting)
+    draws = np.random.default_rng(seed).random(n)
+    fold = np.empty(n, dtype=np.int64)
+    fold[np.lexsort((draws, fitting))] = np.arange(n) % FOLDS
+    model = OneVsRestClassifier(_model(DEFAULT, 0, n))
+    folds = PredefinedSplit(fold)
     with warnings.catch_warnings():
         # a label on none, or all, of the texts that fit a probe: its probability is 0, or 1
         warnings.filterwarnings("ignore", "Label .* is present in all training")
-        probability = _predicted(
-            one_vs_rest, PredefinedSplit(fold), embeddings, known, fitted, "predict_proba"
-        )
-    texts = zip(known[fitted:], probability, strict=True)
-    return mean(np.array([precision([labels], [row]) for labels, row in texts]))
+        probability = _predicted(model, folds, embeddings, known, fitted, "predict_proba")
+    precisions = []
+    for labels, row in zip(known[fitted:], probability, strict=True):
+        precisions.append(precision([labels], [row]))
+    return mean(np.array(precisions))
 
 
 def _predicted(
-    make: Callable[[], Any],
+    model: Any,
     folds: Any,
     embeddings: EmbeddingArray,
     known: NDArray[Any],
     fitted: int,
     method: str = "predict",
 ) -> NDArray[Any]:
-    """What a method of a new model for each fold predicts of each item, or of those after the first
-    ``fitted``, that it has not seen.
+    """What a method of a copy of the model for each fold predicts of each item, or of those after
+    the first ``fitted``, that it has not seen.
     """
+    from sklearn.base import clone
+
     rows = np.asarray(embeddings, dtype=np.float64)
     n = fitted or len(rows)
     predicted = np.empty(known.shape)
     for fold, (train, tested) in enumerate(folds.split(rows[:n], known[:n])):
         if fitted:
             tested = np.arange(fitted + fold, len(rows), FOLDS)
-        model = make().fit(rows[train], known[train])
-        predicted[tested] = getattr(model, method)(rows[tested])
+        fold_model = clone(model).fit(rows[train], known[train])
+        predicted[tested] = getattr(fold_model, method)(rows[tested])
     return predicted[fitted:]
 
 
@@ -194,8 +192,9 @@ def order(first: EmbeddingArray, second: EmbeddingArray, seed: int, fitted: int 
     1.0
     """
     swapped = np.random.default_rng(seed).permutation(len(first)) % 2
-    signed = (1 - 2 * swapped)[:, None] * (np.asarray(second, dtype=np.float64) - first)
-    return classify(signed, swapped, seed, fitted=fitted)
+    signs = 1 - 2 * swapped
+    differences = np.asarray(second, dtype=np.float64) - first
+    return classify(signs[:, None] * differences, swapped, seed, fitted=fitted)
 
 
 def require(probe: str) -> None:
@@ -220,6 +219,14 @@ def library_version(probe: str) -> tuple[str, str]:
     return "", ""
 
 
+def _scaled(model: Any) -> Any:
+    """The model on dimensions of mean 0 and variance 1."""
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    return make_pipeline(StandardScaler(), model)
+
+
 def _model(probe: str, seed: int, texts: int) -> Any:
     """A new classifier for folds of so many texts; the seed is below 2^32."""
     from sklearn.linear_model import LogisticRegression, RidgeClassifier
@@ -229,16 +236,16 @@ def _model(probe: str, seed: int, texts: int) -> Any:
 
     match probe:
         case "logistic":
-            return make_pipeline(StandardScaler(), LogisticRegression(C=_SHRINKAGE, max_iter=2000))
+            return _scaled(LogisticRegression(C=_SHRINKAGE, max_iter=2000))
         case "ridge":
-            return make_pipeline(StandardScaler(), RidgeClassifier(alpha=1 / _SHRINKAGE))
+            return _scaled(RidgeClassifier(alpha=1 / _SHRINKAGE))
         case "knn":
             # for rows of length one, the nearest by distance is the nearest by cosine
             nearest = min(_NEIGHBOURS, texts * (FOLDS - 1) // FOLDS)  # at most all that it learns
             neighbours = KNeighborsClassifier(nearest, algorithm="brute")
             return make_pipeline(StandardScaler(with_std=False), Normalizer(), neighbours)
         case "centroid":
-            return make_pipeline(StandardScaler(), NearestCentroid())
+            return _scaled(NearestCentroid())
     trees = {"n_estimators": _TREES, "max_depth": _DEPTH, "n_jobs": 1, "random_state": seed}
     if probe == "xgboost":
         from xgboost import XGBClassifier

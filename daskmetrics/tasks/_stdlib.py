@@ -26,6 +26,8 @@ PACKAGES = (
     "topics", "typing", "unittest", "urllib", "wsgiref", "xml",
 )  # fmt: skip
 
+TextPair = tuple[str, str]
+
 _LONG_WORD = re.compile(r"\b[a-z]{4,}\b")
 _SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[A-Z])")
 
@@ -89,7 +91,7 @@ def halves() -> Examples:
         if sentence.endswith(".") and 14 <= len(words) <= 30:
             middle = len(words) // 2
             pairs.append((" ".join(words[:middle]), " ".join(words[middle:])))
-    return _columns(dict.fromkeys(pairs), count=500)
+    return _columns(pairs, count=500)
 
 
 @cache
@@ -101,15 +103,17 @@ def neighbours() -> Examples:
             lengths = len(sentence.split()), len(successor.split())
             if min(lengths) >= 10 and max(lengths) <= 24:
                 pairs.append((sentence, successor))
-    examples = _columns(dict.fromkeys(pairs), count=300)
+    examples = _columns(pairs, count=300)
     return replace(examples, queries=examples.first)
 
 
 @cache
 def package() -> Examples:
     """Passages; the class is the package they document, equally many of each."""
-    passages = _passages(words=16)
-    labelled = ((text, PACKAGES.index(name)) for text, name in passages if name in PACKAGES)
+    labelled = []
+    for text, name in _passages(words=16):
+        if name in PACKAGES:
+            labelled.append((text, PACKAGES.index(name)))
     return _balanced(labelled, per_class=40)
 
 
@@ -121,11 +125,13 @@ def word() -> Examples:
     passages = [(text, set(_LONG_WORD.findall(text))) for text, _ in _passages(words=16)]
     counts = Counter(chain.from_iterable(words for _, words in passages))
     by_count = sorted(counts, key=lambda word: (-counts[word], word))
-    index = {word: i for i, word in enumerate(by_count[100:120])}
-    hits = ((text, words & index.keys()) for text, words in passages)
-    return _balanced(
-        ((text, index[hit.pop()]) for text, hit in hits if len(hit) == 1), per_class=24
-    )
+    medium = by_count[100:120]
+    labelled = []
+    for text, words in passages:
+        hits = words.intersection(medium)
+        if len(hits) == 1:
+            labelled.append((text, medium.index(hits.pop())))
+    return _balanced(labelled, per_class=24)
 
 
 @cache
@@ -136,8 +142,8 @@ def closeness() -> Examples:
     3: consecutive; 2: in the same document; 1: in the same package; 0: in different packages.
     """
     generator = random.Random(3)
-    pairs: dict[int, list[tuple[str, str]]] = {3: [], 2: [], 1: [], 0: []}
-    packages: dict[str, list[list[str]]] = defaultdict(list)
+    pairs = defaultdict[int, list[TextPair]](list)
+    packages = defaultdict[str, list[list[str]]](list)
     for document in corpus.held_out():
         texts = [passage.text for passage in corpus.passages([document], 16)]
         pairs[3] += pairwise(texts)
@@ -146,10 +152,12 @@ def closeness() -> Examples:
             packages[document.package].append(texts)
     for documents in packages.values():
         pairs[1] += [(texts[0], others[-1]) for texts, others in pairwise(documents)]
-    pairs[0] += combinations([documents[0][0] for documents in packages.values()], 2)
+    first_passages = [documents[0][0] for documents in packages.values()]
+    pairs[0] += combinations(first_passages, 2)
     drawn: list[tuple[str, str, int]] = []
-    for grade, candidates in pairs.items():
-        drawn += [(*pair, grade) for pair in generator.sample(candidates, 75)]
+    for grade in (3, 2, 1, 0):
+        for first, second in generator.sample(pairs[grade], 75):
+            drawn.append((first, second, grade))
     firsts, seconds, grades = zip(*drawn, strict=True)
     return Examples(firsts + seconds, grades)
 
@@ -164,16 +172,16 @@ def candidates() -> Examples:
     n = examples.queries
     judgements: list[Judgement] = []
     for query in range(n):
-        others = generator.sample([row for row in range(n) if row != query], 9)
-        judgements += [(query, query, 1.0), *((query, row, 0.0) for row in others)]
+        rows = [row for row in range(n) if row != query]
+        judgements.append((query, query, 1.0))
+        judgements += [(query, row, 0.0) for row in generator.sample(rows, 9)]
     return replace(examples, judgements=tuple(judgements))
 
 
-def _passages(words: int) -> list[tuple[str, str]]:
+def _passages(words: int) -> list[TextPair]:
     """All held-out passages of this many words, shuffled, each text once, with its package."""
-    packages = {
-        passage.text: passage.package for passage in corpus.passages(corpus.held_out(), words)
-    }
+    passages = corpus.passages(corpus.held_out(), words)
+    packages = {passage.text: passage.package for passage in passages}
     return random.Random(words).sample(list(packages.items()), len(packages))
 
 
@@ -184,9 +192,9 @@ def _paragraphs() -> Iterator[list[str]]:
             yield _SENTENCE_END.split(line)
 
 
-def _columns(pairs: Iterable[tuple[str, str]], count: int) -> Examples:
+def _columns(pairs: Iterable[TextPair], count: int) -> Examples:
     """At most `count` random pairs, no text twice: all first texts, then all second texts."""
-    shuffled = list(pairs)
+    shuffled = list(dict.fromkeys(pairs))
     random.Random(count).shuffle(shuffled)
     by_first_text = dict(shuffled)
     by_second_text = {second_text: first_text for first_text, second_text in by_first_text.items()}
@@ -196,7 +204,7 @@ def _columns(pairs: Iterable[tuple[str, str]], count: int) -> Examples:
 
 def _balanced(labelled: Iterable[tuple[str, int]], per_class: int) -> Examples:
     """The first `per_class` texts of every class, in their order."""
-    count: dict[int, int] = defaultdict(int)
+    count = Counter[int]()
     kept = []
     for text, label in labelled:
         count[label] += 1
@@ -254,9 +262,13 @@ TASKS: Mapping[str, StdlibTask] = {
 SETS: Mapping[str, tuple[str, ...]] = {
     "stdlib:all": tuple(TASKS),
     "stdlib:demo": tuple(TASKS)[:5],
-    "stdlib:kinds": tuple(
-        f"stdlib:{name}"
-        for name in ("word", "clusters", "order", "closeness", "retrieval", "candidates")
+    "stdlib:kinds": (
+        "stdlib:word",
+        "stdlib:clusters",
+        "stdlib:order",
+        "stdlib:closeness",
+        "stdlib:retrieval",
+        "stdlib:candidates",
     ),
 }
 """Named sets: all of them, those of the demo, one of each kind but those of grades and of several labels."""

@@ -19,20 +19,28 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Self, cast
+from typing import Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, content_key
-from daskmetrics.core.text import listed, plural
+from daskmetrics.core.text import plural, shortened
 from daskmetrics.tasks import _measures as measures
 from daskmetrics.tasks import _probes as probes
 from daskmetrics.tasks._measures import Judgement
-from daskmetrics.tasks.task import EmbeddingArray, Pooling, Role, Score, Task, check_embeddings
+from daskmetrics.tasks.task import (
+    EmbeddingArray,
+    Floats,
+    Labels,
+    Pooling,
+    Role,
+    Score,
+    Task,
+    check_embeddings,
+)
 
-NAMED = 3  #: tasks that a message names
 FEWEST = 10  #: items that each part needs; a score of fewer says little
 LOOK = 16  #: one in so many items is in a look
 #: items that a task needs for looks: where they were found to pay, the smallest task had 2,300
@@ -40,6 +48,7 @@ LOOKED_AT = 2000
 #: kinds of task on which looks were found to pay
 LOOKED_KINDS = ("classification", "clustering", "pair_classification", "sts")
 _GRADED = ("sts", "regression")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -58,15 +67,15 @@ class Examples:
     """The first so many texts or pairs only fit the probe; the others are tested. 0: cross-validation over all."""
 
     @property
-    def classes(self) -> NDArray[np.int64]:
+    def classes(self) -> Labels:
         return np.array(self.labels, dtype=np.int64)
 
     @property
-    def grades(self) -> NDArray[np.float64]:
+    def grades(self) -> Floats:
         return np.array(self.labels, dtype=np.float64)
 
     @property
-    def label_matrix(self) -> NDArray[np.int64]:
+    def label_matrix(self) -> Labels:
         """Which labels each text has (n, K), where it has several: 1 or 0."""
         texts, labels, _ = zip(*self.judgements, strict=True)
         matrix = np.zeros((len(self.texts), max(labels) + 1), dtype=np.int64)
@@ -100,12 +109,10 @@ class Examples:
         """
         if self.queries:
             return self._take_queries(rows, all_documents)
-        labels: tuple[float, ...] = ()
-        if self.labels:
-            labels = tuple(self.labels[row] for row in rows)
+        labels = self.labels and _at(self.labels, rows)
         if len(self.labels) < len(self.texts):
             rows = [*rows, *(row + self.first for row in rows)]
-        return Examples(tuple(self.texts[row] for row in rows), labels, self._judgements_of(rows))
+        return Examples(_at(self.texts, rows), labels, self._judgements_of(rows))
 
     def _judgements_of(self, rows: Sequence[int]) -> tuple[Judgement, ...]:
         position = {row: i for i, row in enumerate(rows)}
@@ -127,10 +134,14 @@ class Examples:
             kept = sorted({document for _, document, _ in judged})
         moved = {document: i for i, document in enumerate(kept)}
         return Examples(
-            tuple(queries[row] for row in rows) + tuple(documents[row] for row in kept),
+            _at(queries, rows) + _at(documents, kept),
             judgements=tuple((query, moved[item], value) for query, item, value in judged),
             queries=len(rows),
         )
+
+
+def _at(values: Sequence[T], rows: Sequence[int]) -> tuple[T, ...]:
+    return tuple(values[row] for row in rows)
 
 
 @dataclass(frozen=True)
@@ -308,11 +319,12 @@ class ExampleTask(ABC):
     def roles(self) -> Sequence[Role | None]:
         """First the queries of a retrieval or reranking, then its documents; else no roles."""
         examples = self.examples()
-        roles: list[Role | None] = [None] * len(examples.texts)
-        if examples.queries:
-            roles[: examples.first] = ["query"] * examples.first
-            roles[examples.first :] = ["document"] * (len(roles) - examples.first)
-        return roles
+        texts = len(examples.texts)
+        queries = examples.queries
+        if not queries:
+            return [None] * texts
+        roles: list[Role | None] = ["query"] * queries
+        return roles + ["document"] * (texts - queries)
 
     def evaluate(self, embeddings: EmbeddingArray, seed: int) -> Score:
         examples = self.examples()
@@ -337,13 +349,11 @@ def divide(tasks: Sequence[Task], share: float) -> tuple[tuple[Task, ...], tuple
     """
     indivisible = [f"'{task.name}'" for task in tasks if not hasattr(task, "part")]
     if indivisible:
-        named = indivisible[:NAMED]
-        if len(indivisible) > NAMED:
-            named.append(f"{len(indivisible) - NAMED} other tasks")
         raise ConfigError(
-            f"'search.confirm: fresh' keeps back part of each task's items, and {listed(named)}"
-            " cannot be divided. Use built-in tasks or your own texts (stdlib:NAME, file:PATH),"
-            " give your task a method part(portion), or remove 'search.confirm'."
+            "'search.confirm: fresh' keeps back part of each task's items, and"
+            f" {shortened(indivisible, most=3)} cannot be divided. Use built-in tasks or your own"
+            " texts (stdlib:NAME, file:PATH), give your task a method part(portion), or remove"
+            " 'search.confirm'."
         )
     divisible = cast(Sequence[ExampleTask], tasks)
     seen: tuple[Task, ...] = tuple(task.part(Portion(share, fresh=False)) for task in divisible)
@@ -370,8 +380,8 @@ def _part_of(task: ExampleTask, portion: Portion) -> Examples:
     if examples.labels and task.kind not in _GRADED:
         labels = examples.grades
     names = [content_key("portion", task.benchmark_name, item) for item in items]
-    fresh = kept_back(names, labels, portion.share)
-    chosen = np.flatnonzero(fresh == portion.fresh)
+    in_part = kept_back(names, labels, portion.share) == portion.fresh
+    chosen = np.flatnonzero(in_part)
     problem = ""
     if len(chosen) < FEWEST:
         few = plural(len(chosen), "item")
@@ -385,7 +395,7 @@ def _part_of(task: ExampleTask, portion: Portion) -> Examples:
         )
     fitted = chosen[:0]
     if portion.fresh and task.how.fits:
-        fitted = np.flatnonzero(fresh != portion.fresh)
+        fitted = np.flatnonzero(~in_part)
     portion_items = examples.take([*fitted, *chosen], all_documents=task.kind == "retrieval")
     return replace(portion_items, fitted=len(fitted))
 

@@ -24,7 +24,7 @@ from daskmetrics.core.main_module import restore_state, state_with_main_object
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.tasks import mteb_results as results
 from daskmetrics.tasks import mteb_run as benchmark
-from daskmetrics.tasks.mteb_run import Declaration, Selection, TextInRole, Vectors
+from daskmetrics.tasks.mteb_run import DataSource, Declaration, Selection, TextInRole, Vectors
 from daskmetrics.tasks.task import EmbeddingArray, Pooling, Role, Score, check_embeddings
 
 _MAIN_SCORES: Mapping[str, str] = {
@@ -62,9 +62,8 @@ class MtebTask:
     pooling: Pooling | None = None
     chosen: Selection | None = None  # None is the default: English and the split ``test``
     options: str = field(default="", compare=False)  # how `chosen` was written
-    similarity: str = (
-        "cosine"  # of vectors, or ``dot``: the model's, so that it is not part of the task's key
-    )
+    # of vectors, or ``dot``: the model's, so that it is not part of the task's key
+    similarity: str = "cosine"
 
     def __getstate__(self) -> dict[str, Any]:
         return state_with_main_object(self, self.target)
@@ -96,6 +95,11 @@ class MtebTask:
     def selection(self) -> Selection:
         """The splits and subsets that are evaluated."""
         return self.chosen or _declaration(self.target).select(self.name, {})
+
+    @property
+    def source(self) -> DataSource:
+        """The data on which the task is evaluated."""
+        return DataSource(self.target, self.selection, self.content)
 
     @cached_property
     def kind(self) -> str:
@@ -168,7 +172,7 @@ class MtebTask:
         folder.
         """
         try:
-            texts = benchmark.texts_of(self.target, self.content, selection=self.selection)
+            texts = benchmark.texts_of(self.source)
         except ConfigError:
             raise
         except Exception as error:  # the benchmark and the hub fail in many ways
@@ -207,9 +211,7 @@ class MtebTask:
                     "again."
                 ) from None
 
-        result, observer = benchmark.run(
-            self.target, look_up, self.content, self.selection, self.similarity
-        )
+        result, observer = benchmark.run(self.source, look_up, self.similarity)
         content = json.loads(result.model_dump_json())
         scored = observer.scored_units(self.kind)
         score = results.score(content, self.kind, scored)
@@ -240,7 +242,9 @@ def mteb_task(target: str, options: Mapping[str, str]) -> MtebTask:
     task = MtebTask(target)
     if not options:
         return task
-    written = {name: list(map(str.strip, text.split("+"))) for name, text in options.items()}
+    written = {}
+    for name, text in options.items():
+        written[name] = [value.strip() for value in text.split("+")]
     chosen = _declaration(target).select(task.name, written)
     if chosen == task.selection:
         return task
@@ -266,14 +270,15 @@ def _statistics_file(name: str) -> Path | None:
 @lru_cache
 def _read_statistics(path: Path, target: str, selection: Selection) -> TextStatistics | None:
     splits = json.loads(path.read_text(encoding="utf-8"))
+    evaluated = [splits.get(split, {}) for split in selection.splits]
     sizes: list[tuple[int, int]] = []
-    for split in selection.splits:
-        sizes += [size for _, size in _columns(splits.get(split, {}), selection)]
+    for split in evaluated:
+        sizes += [size for _, size in _columns(split, selection)]
     if not sizes:
         return None
-    if any("samples_in_train" in splits.get(split, {}) for split in selection.splits):
+    if any("samples_in_train" in split for split in evaluated):
         declaration = _declaration(target)
-        for labels, size in _columns(splits.get("train", {}), selection):
+        for labels, (texts, characters) in _columns(splits.get("train", {}), selection):
             # expected share of the training texts that some experiment draws
             counts = [label["count"] for label in labels["labels"].values()]
             drawn = []
@@ -281,7 +286,7 @@ def _read_statistics(path: Path, target: str, selection: Selection) -> TextStati
                 missed = 1 - min(1.0, declaration.samples / n)
                 drawn.append(n - n * missed**declaration.experiments)
             share = sum(drawn) / sum(counts)
-            sizes.append((round(share * size[0]), round(share * size[1])))
+            sizes.append((round(share * texts), round(share * characters)))
     return TextStatistics(*map(sum, zip(*sizes, strict=True)))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from statistics import stdev
@@ -20,7 +20,7 @@ from daskmetrics.core.files import require_regular
 from daskmetrics.core.serialization import parse, readable
 from daskmetrics.core.text import shortened
 from daskmetrics.tasks import mteb_run as benchmark
-from daskmetrics.tasks._measures import with_error
+from daskmetrics.tasks._measures import correlation_error, with_error
 from daskmetrics.tasks.mteb_run import LANGUAGE, ONLY, Selection
 from daskmetrics.tasks.task import Score
 
@@ -29,6 +29,7 @@ META = "model_meta.json"
 GREATEST = 1e15  #: no score and no time is greater
 #: Numbers of a single run or a single threshold; they would multiply the size of a score.
 _OMITTED = ("nauc", "scores_per_experiment", "v_measures", "ami_scores")
+_ABOUT = ("dataset_revision", "task_name", "mteb_version")  # what is kept beside the scores
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,14 @@ def read_result(path: Path) -> BenchmarkResult | None:
             return None
         content = _json(path)
         numbers = [content.get("evaluation_time")]
-        names = list[object]()
+        names: list[object] = []
         for subset in _subsets(content):
             numbers.append(subset.get("main_score"))
-            names += [subset.get("hf_subset", ""), *(subset.get("languages") or ())]
+            names.append(subset.get("hf_subset", ""))
+            names += subset.get("languages") or ()
         for number in numbers:
-            if not isinstance(number, int | float | None) or abs(number or 0) > GREATEST:
+            is_number = isinstance(number, int | float | None)
+            if not is_number or abs(number or 0) > GREATEST:
                 raise ValueError(f"{str(number)[:40]} is no score and no time")
         if not all(isinstance(name, str) for name in names):
             raise TypeError("the names of subsets and languages must be texts")
@@ -136,7 +139,8 @@ def select(content: Content, wanted: Selection) -> Content:
     """
     scores: dict[str, list[Content]] = {}
     for split in wanted.splits:
-        by_subset = _by_subset(content.get("scores", {}).get(split, ()))
+        of_split = content.get("scores", {}).get(split, ())
+        by_subset = _by_subset(of_split)
         missing = [name for name in wanted.subsets if name not in by_subset]
         if missing:
             raise DataError(f"split '{split}' has no score of {shortened(missing)}")
@@ -148,22 +152,27 @@ def selection_of(content: Content) -> Selection:
     """The splits and subsets that a result holds."""
     scores = content["scores"]
     names = chain.from_iterable(map(_by_subset, scores.values()))
-    return Selection(tuple(scores), tuple(dict.fromkeys(names)))
+    distinct_names = dict.fromkeys(names)
+    return Selection(tuple(scores), tuple(distinct_names))
 
 
 def in_english(content: Content) -> bool:
     """Whether all subsets of a result are in English."""
-    names = chain.from_iterable(subset.get("languages") or [""] for subset in _subsets(content))
-    return {name.partition("-")[0] for name in names} <= {LANGUAGE}
+    for subset in _subsets(content):
+        for name in subset.get("languages") or [""]:
+            if name.partition("-")[0] != LANGUAGE:
+                return False
+    return True
 
 
 def mean(content: Content) -> float:
     """The main score, a mean over splits and subsets; `DataError` if one is not a finite number."""
     values: list[Any] = [subset.get("main_score") for subset in _subsets(content)]
-    if not values or not all(isinstance(v, int | float) and math.isfinite(v) for v in values):
+    numbers = [value for value in values if isinstance(value, int | float) and math.isfinite(value)]
+    if not values or len(numbers) < len(values):
         task = content.get("task_name")
         raise DataError(f"mteb returned {values or 'no score'} for task '{task}'.")
-    return float(sum(values) / len(values))
+    return float(sum(numbers) / len(numbers))
 
 
 def score(content: Content, kind: str, n: int) -> Score:
@@ -182,22 +191,20 @@ def score(content: Content, kind: str, n: int) -> Score:
         spread = stdev(runs)
     units = max(n, 4)
     if kind in ("sts", "summarization", "regression"):  # correlations
-        error = (1 - value**2) * math.sqrt((1 + value**2 / 2) / max(1, units - 3))
+        error = correlation_error(value, units)
     elif kind == "clustering":
         error = spread
         if value == 1:
-            error = (math.log(units / 2) + 1) / (2 * units * math.log(2))
+            entropies = 2 * units * math.log(2)
+            error = (math.log(units / 2) + 1) / entropies
     else:
-        error = math.sqrt(max(0.0, value * (1 - value)) / units + spread**2 / max(1, len(runs)))
-    detail = {
-        "dataset_revision": content.get("dataset_revision"),
-        "task_name": content.get("task_name"),
-        "mteb_version": content.get("mteb_version"),
-        "scores": {
-            split: list(map(_finite, subsets)) for split, subsets in content["scores"].items()
-        },
+        of_items = max(0.0, value * (1 - value)) / units
+        error = math.sqrt(of_items + spread**2 / max(1, len(runs)))
+    detail: dict[str, Any] = {name: content.get(name) for name in _ABOUT}
+    detail["scores"] = {
+        split: list(map(_finite, subsets)) for split, subsets in content["scores"].items()
     }
-    return replace(with_error(Score(value, float(error), units, detail)), n=n)
+    return with_error(Score(value, float(error), n, detail), units)
 
 
 def _finite(subset: Content) -> dict[str, object]:
@@ -238,7 +245,8 @@ def draws(content: Content) -> list[float]:
             value = run.get(names[0]) if names and isinstance(run, Mapping) else None
             if isinstance(value, int | float):
                 scores.append(value)
-        levels = subset.get("v_measures") or {}
-        draws_by_level = levels.values() if isinstance(levels, Mapping) else [levels]
-        scores += chain.from_iterable(draws_by_level)
+        levels = subset.get("v_measures") or ()
+        if isinstance(levels, Mapping):
+            levels = chain.from_iterable(levels.values())
+        scores += levels
     return scores

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import pkgutil
 import random
 import subprocess
 import sys
@@ -29,8 +30,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib import import_module
+from functools import lru_cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from itertools import chain
@@ -59,10 +59,10 @@ BATCH_SIZE = 1024  # texts per call of the encoder; does not change the scores
 _DIMENSIONS = 8  # of the vectors while texts are collected; any number works
 
 _PER_QUERY = {  # mteb's names of scores, and of the same scores of single queries
-    "ndcg_at_": "ndcg_cut_",
-    "map_at_": "map_cut_",
-    "recall_at_": "recall_",
-    "precision_at_": "P_",
+    "ndcg_at": "ndcg_cut",
+    "map_at": "map_cut",
+    "recall_at": "recall",
+    "precision_at": "P",
 }
 _SEARCHES = ("Retrieval", "Reranking", "InstructionRetrieval", "InstructionReranking")
 _FITTED = ("classification", "multilabel_classification", "regression")  # kinds with a probe
@@ -91,6 +91,15 @@ class Selection:
 
 
 @dataclass(frozen=True)
+class DataSource:
+    """The data on which a task is evaluated."""
+
+    target: str  # the task's name in the benchmark, or ``package.module:Class``
+    selection: Selection
+    content: Key | None  # of the data of a task that is not the benchmark's own
+
+
+@dataclass(frozen=True)
 class Declaration:
     """What mteb declares of a task."""
 
@@ -106,28 +115,28 @@ class Declaration:
         A task without the split ``test`` uses all its splits, and one without a subset in English
         all its subsets.
         """
-        splits = options.get("split", [SPLIT] if SPLIT in self.splits else self.splits)
-        chosen = options.get("subsets", self.languages)
+        usual_splits = _chosen((SPLIT,), self.splits) or self.splits
+        splits = options.get("split", usual_splits)
+        subsets = options.get("subsets", tuple(self.languages))
         for kind, names, valid in (
             ("split", splits, self.splits),
-            ("subset", chosen, self.languages),
+            ("subset", subsets, self.languages),
         ):
             for name in names:
                 if name not in valid:
                     raise unknown(f"{kind} of '{task}'", name, valid)
-        subsets = [name for name in self.languages if name in chosen]
-        languages = options.get("languages")
-        if languages or "subsets" not in options:
-            within = [name for name in subsets if self._is_in(name, languages or [LANGUAGE])]
-            subsets = within or ([] if languages else subsets)
-        if not subsets:
-            listing = (f"{name} ({'+'.join(self.languages[name])})" for name in chosen)
+        languages = options.get("languages", ())
+        within = [name for name in subsets if self._is_in(name, languages or [LANGUAGE])]
+        if languages and not within:
+            listing = (f"{name} ({'+'.join(self.languages[name])})" for name in subsets)
             raise ConfigError(
-                f"'{task}' has no chosen subset that is only in {'+'.join(languages or ())}. Name "
-                "all languages of a subset, such as eng, or the subset itself. The subsets: "
+                f"'{task}' has no chosen subset that is only in {'+'.join(languages)}. Name all"
+                " languages of a subset, such as eng, or the subset itself. The subsets: "
                 f"{', '.join(listing):.300}"
             )
-        return Selection(tuple(name for name in self.splits if name in splits), tuple(subsets))
+        if within and (languages or "subsets" not in options):
+            subsets = within
+        return Selection(_chosen(splits, self.splits), _chosen(subsets, self.languages))
 
     def codes(self, subsets: Iterable[str]) -> set[str]:
         """The languages in these subsets, without scripts."""
@@ -142,6 +151,11 @@ class Declaration:
         return all(code in languages or code.partition("-")[0] in languages for code in codes)
 
 
+def _chosen(names: Sequence[str], valid: Iterable[str]) -> tuple[str, ...]:
+    """The valid names that are chosen, in mteb's order."""
+    return tuple(name for name in valid if name in names)
+
+
 DECLARATIONS = TypeAdapter(dict[str, Declaration])  # by the names of tasks, as they are written
 
 
@@ -154,13 +168,10 @@ def declared(name: str) -> Declaration | None:
 
 def package() -> Path | None:
     """The folder of the installed mteb; None if it is not installed."""
-    try:
-        spec = find_spec("mteb")
-    except ValueError:  # replaced in sys.modules
-        return None
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    return Path(spec.submodule_search_locations[0])
+    spec = find_spec("mteb")
+    if spec and spec.origin:
+        return Path(spec.origin).parent
+    return None
 
 
 def release() -> str | None:
@@ -184,7 +195,7 @@ def _declarations() -> Mapping[str, Declaration]:
         command = [sys.executable, "-W", "ignore", "-c", code, str(path)]
         answer = subprocess.run(command, capture_output=True, text=True, check=False)
         if answer.returncode:
-            reason = "".join(answer.stderr.strip().splitlines()[-1:])
+            *_, reason = answer.stderr.strip().split("\n")
             raise ConfigError(
                 f"mteb cannot list its tasks: {reason}. See the whole error with: "
                 f"{sys.executable} -c 'import mteb'"
@@ -235,7 +246,7 @@ class Observer:
 
         setattr(task, method, observed)
 
-    def outcomes(self, score: float, draws: Sequence[float] = ()) -> Array | None:
+    def outcomes(self, score: float, draws: Sequence[float]) -> Array | None:
         """Outcomes whose mean is this score, from the draws of a clustering if there are any; None
         if there are none.
         """
@@ -255,23 +266,22 @@ class Observer:
         queries = sum(count for role, count in self.calls if role == "query")
         if queries:
             return queries
+        texts = sum(counts)
         if kind in ("sts", "pair_classification"):
-            return sum(counts) // 2
-        return sum(counts)
+            return texts // 2
+        return texts
 
     def _add(self, items: ArrayLike, outcomes: Array) -> None:
         self._draws.setdefault(np.asarray(items).tobytes(), []).append(outcomes)
 
     def _see_classes(self, labels: ArrayLike, predicted: ArrayLike) -> None:
-        self._add(labels, (np.asarray(labels) == np.asarray(predicted)).astype(np.float64))
+        right = np.asarray(labels) == np.asarray(predicted)
+        self._add(labels, right.astype(np.float64))
 
     def _see_queries(self, scores: Mapping[str, Mapping[str, float]], *_: object) -> None:
-        name = self._main_score
-        for prefix, prefix_per_query in _PER_QUERY.items():
-            if name.startswith(prefix):
-                name = prefix_per_query + name.removeprefix(prefix)
-                break
-        queries = sorted(query for query, query_scores in scores.items() if name in query_scores)
+        measure, separator, cut = self._main_score.rpartition("_")
+        name = _PER_QUERY.get(measure, measure) + separator + cut
+        queries = sorted(query for query in scores if name in scores[query])
         if queries:
             self._add(queries, np.array([scores[query][name] for query in queries]))
 
@@ -287,7 +297,7 @@ class Observer:
             for name, sign in _SIMILARITIES.items()
             if scores.get(name) is not None
         ]
-        best = max(similarities, key=lambda values: average_precision_score(labels, values))
+        best = max(similarities, key=partial(average_precision_score, labels))
         self._add(labels, measures.precision_outcomes(best, np.array(labels)))
 
 
@@ -326,11 +336,10 @@ def make(target: str) -> Any:
     loaded.
     """
     mteb = import_mteb()
-    module, _, name = target.partition(":")
     with _isolated():
-        if name:
+        if ":" in target:
             try:
-                return getattr(import_module(module), name)()
+                return pkgutil.resolve_name(target)()
             except (ImportError, AttributeError) as error:
                 raise ConfigError(
                     f"Task 'mteb:{target}' cannot be imported: {error}. Write MODULE:CLASS."
@@ -378,27 +387,24 @@ def content_of(target: str) -> Key:
 
 
 @lru_cache(maxsize=4)
-def load(target: str, content: Key | None = None, selection: Selection | None = None) -> AbsTask:
-    """The task with its data, once per process; only copies of it are run. A selection restricts
-    data and scores.
-    """
-    task = make(target)
+def load(source: DataSource) -> AbsTask:
+    """The task with its data, once per process; only copies of it are run."""
+    task = make(source.target)
     others = set(task.metadata.modalities) - {"text"}
     if others:
         raise ConfigError(
-            f"'mteb:{target}' has {' and '.join(sorted(others))} to embed; only tasks of texts"
+            f"'mteb:{source.target}' has {' and '.join(sorted(others))} to embed; only tasks of texts"
             " alone can be scored. Leave it out."
         )
-    if selection:
-        task.hf_subsets = list(selection.subsets)
-        task.filter_eval_splits(list(selection.splits))
+    task.hf_subsets = list(source.selection.subsets)
+    task.filter_eval_splits(list(source.selection.splits))
     with _isolated():
         import datasets
 
         datasets.disable_progress_bars()
         usual_cache = datasets.config.HF_DATASETS_CACHE
-        if content:
-            datasets.config.HF_DATASETS_CACHE = cache_folder() / "datasets" / content
+        if source.content:
+            datasets.config.HF_DATASETS_CACHE = cache_folder() / "datasets" / source.content
         try:
             task.load_data()
         finally:
@@ -422,31 +428,22 @@ def _reads_columns(task: AbsTask) -> bool:
     )
 
 
-def texts_of(
-    target: str, content: Key | None = None, selection: Selection | None = None
-) -> tuple[TextInRole, ...]:
+def texts_of(source: DataSource) -> tuple[TextInRole, ...]:
     """Every distinct text and role that the benchmark gives to an encoder, in its order."""
     seen: dict[TextInRole, None] = {}
 
     def collect(batch: list[str], role: Role | None) -> Vectors:
         seen.update(dict.fromkeys((text, role) for text in batch))
         # distinct vectors: probes reject constant features
-        return (
-            np.random.default_rng(len(seen))
-            .normal(size=(len(batch), _DIMENSIONS))
-            .astype(np.float32)
-        )
+        generator = np.random.default_rng(len(seen))
+        return generator.normal(size=(len(batch), _DIMENSIONS)).astype(np.float32)
 
-    run(target, collect, content, selection=selection)
+    run(source, collect)
     return tuple(seen)
 
 
 def run(
-    target: str,
-    embed: Embed,
-    content: Key | None = None,
-    selection: Selection | None = None,
-    similarity: str = "cosine",
+    source: DataSource, embed: Embed, similarity: str = "cosine"
 ) -> tuple[TaskResult, Observer]:
     """Run a task with a function as its encoder; returns the benchmark's result and what was seen
     of the run.
@@ -477,10 +474,11 @@ def run(
             observer.calls.append((role, len(vectors)))
             return vectors
 
-    original = load(target, content, selection)
+    original = load(source)
     with _isolated():
         task = copy.copy(original)
-        task.rng_state, task.np_rng = copy.deepcopy((original.rng_state, original.np_rng))
+        task.rng_state = copy.deepcopy(original.rng_state)
+        task.np_rng = copy.deepcopy(original.np_rng)
         observer.watch(task)
         results = mteb.evaluate(
             Lookup(),
@@ -503,11 +501,12 @@ def _eager(dataset: Any) -> Any:
 @contextmanager
 def _isolated() -> Iterator[None]:
     """Restore the global random generators afterwards, and ignore warnings of the benchmark."""
-    states = random.getstate(), np.random.get_state()
+    state = random.getstate()
+    numpy_state = np.random.get_state()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
+        random.setstate(state)
+        np.random.set_state(numpy_state)

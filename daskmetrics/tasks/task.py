@@ -15,6 +15,8 @@ from daskmetrics.core.names import Key
 Pooling = Literal["mean", "last"]
 Role = Literal["query", "document"]
 EmbeddingArray = NDArray[np.floating[Any]]
+Floats = NDArray[np.float64]
+Labels = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +18,6 @@ from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.tasks import Task, resolve
 from daskmetrics.tasks import file as file_tasks
 from daskmetrics.tasks.examples import divide
-
-Write = Callable[[str, str | bytes], str]
 
 
 def lines(header: str, rows: int, line: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from scipy.stats import spearmanr
 from sklearn.metrics import average_precision_score, ndcg_score
 
 from daskmetrics.tasks import _measures as measures
-from daskmetrics.tasks.file import table_task
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:
@@ -68,30 +66,6 @@ def test_ties_count_against_the_embeddings():
     assert measures.mean_average_precision(same, same, candidates).value == pytest.approx(0.5)
     assert measures.spearman(same, same, np.arange(10.0)).value == 0
     assert measures.v_measure(same, np.arange(10) % 2, seed=0).value == 0
-
-
-SIDES = np.tile(np.eye(2), (10, 1))
-PERFECT = [
-    ("classification", ["text", "label"], SIDES),
-    ("clustering", ["text", "label"], SIDES),
-    (
-        "pair_classification",
-        ["first", "second", "label"],
-        np.vstack([SIDES, np.tile([0.0, 1.0], (20, 1))]),
-    ),
-    ("retrieval", ["query", "document"], np.vstack([np.eye(20)] * 2)),
-]
-
-
-@pytest.mark.parametrize(("kind", "columns", "vectors"), PERFECT)
-def test_a_perfect_score_has_an_error(kind, columns, vectors):
-    rows = []
-    for i in range(20):
-        values = {name: f"{name} {i}" for name in columns}
-        rows.append((f"line {i}", values | {"label": str(i % 2)}))
-    task = table_task(Path("own.csv"), rows, {"kind": kind}, "own")
-    score = task.evaluate(vectors, seed=0)
-    assert score.value == pytest.approx(1) and 0.03 < score.stderr < 0.13
 
 
 @pytest.mark.parametrize("measure", ["v_measure", "average_precision"])

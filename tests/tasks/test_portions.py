@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -109,18 +108,18 @@ def test_the_two_parts_average_to_the_whole_where_a_score_is_a_mean_over_items(b
 
 
 @pytest.mark.parametrize(
-    ("task", "message"),
+    ("labels", "message"),
     [
-        ("mteb:STS12", "'mteb:STS12' cannot be divided.*remove 'search.confirm'"),
-        ("file:few.csv", "only 6 items of 20 would be kept back, at least 10 are needed"),
+        (np.arange(20) / 7, "only 6 items of 20 would be kept back, at least 10 are needed"),
+        ([1.0] * 38 + [0.0] * 3, "the items kept back would have only one label for"),
     ],
 )
-def test_a_task_that_cannot_be_divided_is_refused(tmp_path, monkeypatch, task, message):
-    monkeypatch.chdir(tmp_path)
-    rows = "".join(f"a text {i},another {i},{i / 7}\n" for i in range(20))
-    Path("few.csv").write_text("text1,text2,score\n" + rows)
+def test_a_part_that_says_too_little_is_refused(labels, message):
+    texts = tuple(f"text {i}" for i in range(2 * len(labels)))
+    kind = "sts" if len(labels) == 20 else "pair_classification"
+    task = StdlibTask("task", kind, "", lambda: Examples(texts, tuple(labels)))
     with pytest.raises(ConfigError, match=message):
-        divide(resolve([task]), 0.3)
+        divide([task], 0.3)
 
 
 def test_a_look_is_at_a_nested_sixteenth_of_a_large_task():
