@@ -83,7 +83,7 @@ def replaced(plan: ReplayPlan, seed: int) -> ReplayTrial:
         ReplayStep(float(c / problem.exhaustive_cost), float(c), float(lost), float("nan"))
         for c, lost in zip(cost[kept], loss[kept], strict=True)
     )
-    return ReplayTrial(Setting("replaced LinUCB"), seed, path, len(problem.tasks) * len(path), 1.0)
+    return ReplayTrial(Setting("replaced LinUCB"), seed, path, 1.0)
 
 
 DEPTH = 0.6  # of the rule of thumb
@@ -111,7 +111,7 @@ def sixty_percent_depth(plan: ReplayPlan, seed: int) -> ReplayTrial:
     layers = [arm for arm in complete if (arm.model, arm.revision) == (suite.model, last)]
     arm = min(layers, key=lambda arm: (abs(arm.layer / suite.depth - DEPTH), arm.layer))
     path = (ReplayStep(0.0, 0.0, float(loss[table.arms.index(arm)]), float("nan")),)
-    return ReplayTrial(Setting("60 % depth"), seed, path, 0, float("nan"))
+    return ReplayTrial(Setting("60 % depth"), seed, path, float("nan"))
 
 
 def parameters_named(model: str) -> float:

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.bandit._state import State, is_covered, recommended_arm
-from daskmetrics.bandit.model import IncrementalPosterior, Posterior, greatest
+from daskmetrics.bandit._coverage import is_covered
+from daskmetrics.bandit._state import State
+from daskmetrics.bandit.model import NO_CELLS, IncrementalPosterior, Posterior, greatest
 from daskmetrics.bandit.problem import (
     Bools,
     Floats,
@@ -194,21 +195,24 @@ def _summary(
         problem.tasks[seen.task[i]]: ScoreEstimate(float(seen.score[i]), float(seen.stderr[i]))
         for i in rows
     }
-    summary = ArmSummary(
-        problem.arms[arm], float(posterior.mean[arm]), float(posterior.sd[arm]), scores
-    )
-    shared = rows[np.isin(seen.task[rows], common)]
+    mean = None
+    measured = None
+    shared = seen.take(rows[np.isin(seen.task[rows], common)])
     if len(shared):
-        summary = replace(summary, mean=_weighted_mean(problem, seen.take(shared)))
+        weights = problem.objective_weights[shared.task]
+        weights = weights / weights.sum()
+        stderr = np.linalg.norm(weights * shared.stderr)
+        mean = ScoreEstimate(float(weights @ shared.score), float(stderr))
     if state.scored[arm]:
-        summary = replace(summary, measured=float(state.measured[arm]))
-    return summary
-
-
-def _weighted_mean(problem: Problem, seen: Observations) -> ScoreEstimate:
-    weights = problem.objective_weights[seen.task]
-    weights = weights / weights.sum()
-    return ScoreEstimate(float(weights @ seen.score), float(np.linalg.norm(weights * seen.stderr)))
+        measured = float(state.measured[arm])
+    return ArmSummary(
+        arm=problem.arms[arm],
+        value=float(posterior.mean[arm]),
+        sd=float(posterior.sd[arm]),
+        scores=scores,
+        mean=mean,
+        measured=measured,
+    )
 
 
 @dataclass(frozen=True)
@@ -348,8 +352,9 @@ def _champion(state: State, kinds: Mapping[str, str], kind: str) -> Champion:
     if not weights.any():
         weights = of_kind.astype(float)
     weighted = replace(problem, weights=tuple(weights.tolist()))
-    posterior = IncrementalPosterior(weighted).posterior(state.finished)
-    arm = recommended_arm(posterior, state.finished, state.usable)
+    of_these_tasks = replace(state, problem=weighted, pending=NO_CELLS, cache=None)
+    posterior = of_these_tasks.posterior
+    arm = of_these_tasks.recommended
     of_arm = seen.take((seen.arm == arm) & (weights[seen.task] > 0))
     score = None
     if len(of_arm):

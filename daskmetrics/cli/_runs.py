@@ -387,7 +387,7 @@ def replay(
 
     chosen = [name.strip() for name in ",".join(models).split(",") if name]
     table = score_tables.read(scores, chosen)
-    plan = ReplayPlan(table, Scenario(**scenario), budget, confidence_at=())
+    plan = ReplayPlan(table, Scenario(**scenario), budget)
     searches = run_trials(
         plan, [Setting(policy, workers)], range(seeds), jobs or os.cpu_count() or 1
     )
