@@ -127,8 +127,11 @@ def metrics(run: RecordedRun) -> dict[str, dict[Arm, tuple[float, float]]]:
             arm = Arm.parse(f"{record.name}/{layer}")
             for name, value, stderr in zip(result.names, *row, strict=True):
                 by_arm = by_metric.setdefault(name, {})
-                if value is not None:
-                    by_arm[arm] = value, math.nan if stderr is None else stderr
+                if value is None:
+                    continue
+                if stderr is None:
+                    stderr = math.nan
+                by_arm[arm] = value, stderr
     return by_metric
 
 
