@@ -11,7 +11,7 @@ import numpy as np
 from policies import averages, by_arms, complete
 
 from daskmetrics.bandit import Choice, State
-from daskmetrics.bandit.replay import ReplayPlan, ReplayStep, ReplayTrial, Setting, ground_truth
+from daskmetrics.bandit.replay import ReplayPlan, ReplayStep, ReplayTrial, Setting, true_losses
 from daskmetrics.core.names import seed_of
 
 
@@ -77,7 +77,7 @@ def replaced(plan: ReplayPlan, seed: int) -> ReplayTrial:
     )
     order = np.argsort(-np.linalg.norm(contexts, axis=1), kind="stable")
     cost = np.cumsum(problem.arm_cost[order])
-    loss = np.minimum.accumulate(ground_truth(table, problem).loss[order])
+    loss = np.minimum.accumulate(true_losses(table, problem)[order])
     kept = cost <= plan.budget * problem.exhaustive_cost
     path = tuple(
         ReplayStep(float(c / problem.exhaustive_cost), float(c), float(lost), float("nan"))
@@ -99,7 +99,7 @@ def sixty_percent_depth(plan: ReplayPlan, seed: int) -> ReplayTrial:
     says no size counts as the smallest.
     """
     table = plan.scenario.draw_tasks(plan.table, seed)
-    loss = ground_truth(table, plan.scenario.build_problem(table)).loss
+    loss = true_losses(table, plan.scenario.build_problem(table))
     complete = [arm for arm, lost in zip(table.arms, loss, strict=True) if np.isfinite(lost)]
     models = {arm.model for arm in complete}
     suite = max(

@@ -44,10 +44,10 @@ from daskmetrics.bandit.replay import (
     ScoreRow,
     ScoreTable,
     Setting,
-    ground_truth,
     run_trials,
     score_table,
     simulate,
+    true_losses,
 )
 from daskmetrics.core.names import Arm, Suite
 from daskmetrics.core.table import Table
@@ -297,7 +297,7 @@ def one_arm_at_a_time(
     """
     known = plan.scenario.draw_tasks(plan.table, seed)
     problem = plan.scenario.build_problem(known)
-    loss = ground_truth(known, problem).loss
+    loss = true_losses(known, problem)
     ran = simulate(
         problem,
         known.cells(),

@@ -75,9 +75,8 @@ class MeanScores:
 
     def difference(self, arm: int, other: int) -> Difference:
         """By how much the first arm exceeds the second."""
-        return Difference(
-            float(self.mean[arm] - self.mean[other]), float(self._errors[other, arm]), self.paired
-        )
+        gap = float(self.mean[arm] - self.mean[other])
+        return Difference(gap, float(self._errors[other, arm]), self.paired)
 
     def tied(self, level: float = LEVEL) -> tuple[Ints, float]:
         """The arms that are within the error of the best, and the critical value of their
@@ -98,7 +97,8 @@ class MeanScores:
         """By how much the best arm is better than one of the tied at most: the upper bound of Hsu
         (1984) at the level of their test.
         """
-        bound = self.mean - self.mean[arm] + critical * self._errors[arm]
+        gap = self.mean - self.mean[arm]
+        bound = gap + critical * self._errors[arm]
         return float(max(0.0, bound[tied].max()))
 
     def _critical(self, arms: Ints, level: float) -> float:
@@ -122,8 +122,10 @@ class MeanScores:
         """An upper bound of `_critical` of all arms, by Bonferroni."""
         from scipy.special import stdtrit
 
-        pairs = max(1, len(self.mean) * (len(self.mean) - 1))
-        return -float(stdtrit(min(float(self.freedom.min()), LARGE), level / pairs))
+        arms = len(self.mean)
+        pairs = max(1, arms * (arms - 1))
+        freedom = min(float(self.freedom.min()), LARGE)
+        return -float(stdtrit(freedom, level / pairs))
 
     @cached_property
     def _draws(self) -> NDArray[np.float32]:
@@ -285,8 +287,10 @@ class ScoreMatrix:
             errors.append(replace(error, covariance=error.covariance * (unit * unit)))
         means = MeanScores.of(values[leading], shares, errors)
         best = int(means.mean.argmax())
-        if chosen in arms and means.mean[arms.index(chosen)] >= means.mean[best] - ROUNDING:
-            best = arms.index(chosen)
+        if chosen in arms:
+            row = arms.index(chosen)
+            if means.mean[row] >= means.mean[best] - ROUNDING:
+                best = row
         # the others are compared with the best alone
         compared = [leading[best], *others]
         variance = np.zeros(len(compared))

@@ -710,8 +710,9 @@ class Posterior:
         """
         has_row = self.rows.mix.any(axis=0)
         kind_has_row = (self.rows.mix @ self.problem.kind_membership).any(axis=0)
-        of_kind = np.where(kind_has_row, np.cumsum(kind_has_row), 0)[self.problem.kind_index]
-        return np.where(has_row, kind_has_row.sum() + np.cumsum(has_row), of_kind)
+        of_kind = np.where(kind_has_row, np.cumsum(kind_has_row), 0)
+        of_task = kind_has_row.sum() + np.cumsum(has_row)
+        return np.where(has_row, of_task, of_kind[self.problem.kind_index])
 
     def whitened(self, arms: Ints) -> Iterator[Floats]:
         """Whitened covariances of some arms' cells with the rows: a matrix (a, n) per group of
@@ -762,8 +763,9 @@ def pooled(
     alone = ~np.isin(arm, fullest[:needed])
     group = np.where(alone, len(arms) + np.arange(len(seen)), arm)
     _, group = np.unique(group, return_inverse=True)
-    share = np.maximum(model.weights, 1e-12 * model.weights.max())[seen.task]
-    share = share / np.bincount(group, weights=share)[group]
+    smallest = 1e-12 * model.weights.max()
+    weight = np.maximum(model.weights, smallest)[seen.task]
+    share = weight / np.bincount(group, weights=weight)[group]
     size = int(group.max()) + 1
     mix = np.zeros((size, len(model.weights)))
     owner = np.zeros(size, dtype=np.intp)
@@ -784,8 +786,9 @@ def _thinned(values: Floats, limit: int) -> Ints:
     if len(values) <= limit:
         return np.arange(len(values))
     order = np.argsort(-values, kind="stable")
-    others = np.linspace(limit // 2, len(order) - 1, limit - limit // 2).astype(np.intp)
-    return np.sort(np.append(order[: limit // 2], order[others]))
+    half = limit // 2
+    others = np.linspace(half, len(order) - 1, limit - half).astype(np.intp)
+    return np.sort(np.append(order[:half], order[others]))
 
 
 def first_max(values: Floats, among: Bools | None = None) -> int:
@@ -795,7 +798,8 @@ def first_max(values: Floats, among: Bools | None = None) -> int:
     if among is not None and among.any():
         values = np.where(among, values, -np.inf)
     best = float(values.max())
-    return int(np.argmax(values >= best - 1e-9 * max(1.0, abs(best))))
+    rounding = 1e-9 * max(1.0, abs(best))
+    return int(np.argmax(values >= best - rounding))
 
 
 def greatest(values: Floats, n: int) -> Ints:
@@ -881,8 +885,9 @@ class IncrementalPosterior:
         if len(seen) >= len(self._seen):
             self._seen = seen
         basis = self._basis
-        if len(seen) - basis.pooled + len(basis.rows) - len(basis.factor) >= BATCH:
-            self._factor_rows(seen.take(slice(basis.pooled, None)))
+        new = seen.take(slice(basis.pooled, None))
+        if len(basis.rows) + len(new) - len(basis.factor) >= BATCH:
+            self._factor_rows(new)
         return seen
 
     def _agrees(self, seen: Observations) -> bool:

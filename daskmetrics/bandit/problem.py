@@ -418,9 +418,12 @@ def with_checkpoints(suites: Sequence[Suite], wanted: Collection[Checkpoint]) ->
 def _training_times(suite: Suite) -> list[float]:
     steps = [checkpoint.step for checkpoint in suite.checkpoints()]
     last_step = max(filter(None, steps), default=1)
-    return [
-        1.0 if step is None else float(np.log2(step + 1) / np.log2(last_step + 1)) for step in steps
-    ]
+    times = []
+    for step in steps:
+        if step is None:
+            step = last_step
+        times.append(float(np.log2(step + 1) / np.log2(last_step + 1)))
+    return times
 
 
 def task_weights(

@@ -38,7 +38,6 @@ from daskmetrics.core.readouts import Readout
 __all__ = [
     "COST_SHARES",
     "CurvePoint",
-    "GroundTruth",
     "ReplayPlan",
     "ReplayStep",
     "ReplayTrial",
@@ -46,8 +45,8 @@ __all__ = [
     "ScoreTable",
     "Setting",
     "curve",
-    "ground_truth",
     "run_trials",
+    "true_losses",
 ]
 
 ARRAYS = ("scores", "seconds", "encode")  #: of a table, each (A, T)
@@ -453,25 +452,15 @@ def _encoding(table: ScoreTable, seconds: Floats) -> Floats:
     return np.asarray(shortest[checkpoint])
 
 
-@dataclass(frozen=True, eq=False)
-class GroundTruth:
-    """The best arm of a table, and by how much the others are worse.
+def true_losses(table: ScoreTable, problem: Problem) -> Floats:
+    """By how much every arm of a table is worse than the best one.
 
-    Attributes
-    ----------
-    best : int
-        The arm with the greatest objective among those with a score on every task of the objective.
-    loss : ndarray (A,)
-        1 - mean raw score / mean raw score of the best arm, or the difference if that is 0;
-        infinite for an arm with missing scores.
-    """
-
-    best: int
-    loss: Floats
-
-
-def ground_truth(table: ScoreTable, problem: Problem) -> GroundTruth:
-    """Compare every arm of a table with the best one.
+    Returns
+    -------
+    ndarray (A,)
+        1 - mean raw score / mean raw score of the arm with the greatest objective among those with
+        a score on every task of the objective, or the difference if that score is 0; infinite for
+        an arm with missing scores.
 
     Raises
     ------
@@ -493,7 +482,7 @@ def ground_truth(table: ScoreTable, problem: Problem) -> GroundTruth:
     gap = raw[best] - raw
     if raw[best]:
         gap = gap / abs(raw[best])
-    return GroundTruth(best, np.where(complete, gap, np.inf))
+    return np.where(complete, gap, np.inf)
 
 
 @dataclass(frozen=True)
@@ -587,14 +576,13 @@ def _run_trial(plan: ReplayPlan, setting: Setting, seed: int, policy: Policy) ->
     """One search."""
     table = plan.scenario.draw_tasks(plan.table, seed)
     problem = plan.scenario.build_problem(table)
-    truth = ground_truth(table, problem)
     result = simulate(
         problem,
         table.cells(),
         policy,
         budget=plan.budget,
         seed=seed,
-        loss=truth.loss,
+        loss=true_losses(table, problem),
         workers=setting.workers,
         window=int(min(setting.workers, useful_workers(setting.policy))),  # as a live search
         every=plan.every,

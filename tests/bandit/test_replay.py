@@ -18,10 +18,10 @@ from daskmetrics.bandit.replay import (
     ScoreRow,
     ScoreTable,
     Setting,
-    ground_truth,
     run_trials,
     score_table,
     simulate,
+    true_losses,
 )
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm
@@ -134,36 +134,36 @@ def test_a_seed_draws_its_tasks(known):
         Scenario(subset=9).draw_tasks(known, 0)
 
 
-def truth_of(table, objective="all"):
-    return ground_truth(table, Scenario(objective=objective).build_problem(table))
+def losses_of(table, objective="all"):
+    return true_losses(table, Scenario(objective=objective).build_problem(table))
 
 
 def test_the_best_arm_is_that_of_the_objective_and_the_others_lose_a_share(known):
-    truth = truth_of(known)
+    losses = losses_of(known)
     means = known.scores.mean(axis=1)
-    assert truth.best == means.argmax() and truth.loss[truth.best] == 0.0
-    np.testing.assert_allclose(truth.loss, 1 - means / means.max())
+    assert losses.min() == losses[means.argmax()] == 0.0
+    np.testing.assert_allclose(losses, 1 - means / means.max())
     known.scores[4, known.tasks.index("expensive")] += 1.0
-    best = [truth_of(known, objective).best for objective in ("expensive", "classes", "pairs")]
+    best = [losses_of(known, name).argmin() for name in ("expensive", "classes", "pairs")]
     assert best[:2] == [4, 4] and best[2] != 4
 
 
 def test_a_best_mean_score_of_zero_gives_losses_and_no_stated_share(known):
     zero = replace(known, scores=np.tile(known.scores[:, :1] - known.scores[:, 0].max(), (1, 4)))
-    np.testing.assert_allclose(truth_of(zero).loss, -zero.scores[:, 0])
+    np.testing.assert_allclose(losses_of(zero), -zero.scores[:, 0])
     flat = replace(known, scores=np.zeros_like(known.scores))
     (trial,) = run_trials(ReplayPlan(flat, Scenario(), 0.2), [Setting("sweep")], [0])
     assert trial.path[-1].loss == 0.0 and np.isnan(trial.path[-1].expected_loss)
 
 
 def test_an_incomplete_arm_is_never_the_best(known):
-    best = truth_of(known).best
+    best = losses_of(known).argmin()
     known.scores[best, 0] = np.nan
-    truth = truth_of(known)
-    assert truth.best != best and truth.loss[best] == np.inf
+    losses = losses_of(known)
+    assert losses.min() == 0 and losses[best] == np.inf
     known.scores[:, 0] = np.nan
     with pytest.raises(DataError, match=r"each of the 4 tasks \(90 of 120 cells"):
-        truth_of(known)
+        losses_of(known)
 
 
 def test_trials_do_not_depend_on_the_number_of_processes(known):
