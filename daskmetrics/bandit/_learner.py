@@ -221,8 +221,9 @@ class Learner:
         self._reporting = IncrementalPosterior(problem)
         self._picks: list[Pick] = []
         # a row for each pick; its score counts once it is reported
-        arms, tasks = np.zeros((2, problem.score_cost.size), dtype=np.intp)
-        self._results = Observations(arms, tasks, *np.zeros((2, problem.score_cost.size)))
+        size = problem.score_cost.size
+        arms, tasks = np.zeros((2, size), dtype=np.intp)
+        self._results = Observations(arms, tasks, np.full(size, math.nan), np.zeros(size))
         self._reported: set[int] = set()
         # of the outcomes that the next decision needs, how many of the first ones have arrived
         self._arrived = 0
@@ -277,7 +278,8 @@ class Learner:
                 f"Decision {index} already has an outcome or does not exist; there are "
                 f"{len(self._picks)} decisions."
             )
-        self._results.score[index] = math.nan if outcome.score is None else outcome.score
+        if outcome.score is not None:
+            self._results.score[index] = outcome.score
         self._results.stderr[index] = outcome.stderr
         self._reported.add(index)
         if self._deciding.is_used:  # some policies use no posterior
