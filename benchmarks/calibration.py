@@ -17,7 +17,7 @@ from pathlib import Path
 import families
 import looks
 import numpy as np
-from replays import confidence_bands, is_found, quantile, until_found
+from replays import CONFIDENCE_AT, confidence_bands, is_found, quantile, until_found
 
 from daskmetrics.bandit.replay import (
     ReplayPlan,
@@ -59,7 +59,7 @@ def outlier_table(seed: int) -> ScoreTable:
     suite = Suite("made", names, tuple(range(layers)), layers - 1)
     kinds = {f"task{i}": f"kind{i % 4}" for i in range(TASKS)}
     seconds = np.tile(2.0 ** np.arange(TASKS), (count, 1))
-    return ScoreTable((suite,), kinds, 0.5 + scores, 0 * scores, seconds, 0 * scores)
+    return ScoreTable((suite,), kinds, 0.5 + scores, seconds, 0 * scores)
 
 
 def encoder_table(folder: Path, texts: str) -> ScoreTable:
@@ -71,7 +71,6 @@ def encoder_table(folder: Path, texts: str) -> ScoreTable:
         table.suites,
         dict(zip(problem.tasks, problem.kind_names, strict=True)),
         scores[..., 0],
-        scores[..., 1],
         problem.encode_cost + problem.score_cost,
         problem.encode_cost,
     )
@@ -82,18 +81,21 @@ def plans(
 ) -> Iterator[tuple[str, ReplayPlan]]:
     """Every table by its name, and how it is searched; the made-up ones have the seeds `made`."""
     for seed in made[:1] if small else made:
-        plan = ReplayPlan(outlier_table(seed), Scenario("published"), BUDGET, 2)
+        plan = ReplayPlan(outlier_table(seed), Scenario("published"), BUDGET, 2, CONFIDENCE_AT)
         yield f"one wide task, {seed}", plan
     if small:
         return
     if folder:
         for texts in looks.READERS:
-            plan = ReplayPlan(encoder_table(folder, texts), Scenario("shared"), BUDGET, 1)
+            plan = ReplayPlan(
+                encoder_table(folder, texts), Scenario("shared"), BUDGET, 1, CONFIDENCE_AT
+            )
             yield f"MiniLM, {texts}", plan
     published = families.tables(Path(os.environ["DASKMETRICS_PUBLISHED_DATA"]))
     for name, table in families.joined(published).items():
         for label, costs in families.COSTS.items():
-            plan = ReplayPlan(table, replace(costs, subset=16), PUBLISHED_BUDGET, 2)
+            scenario = replace(costs, subset=16)
+            plan = ReplayPlan(table, scenario, PUBLISHED_BUDGET, 2, CONFIDENCE_AT)
             yield f"{name}, {label}", plan
 
 

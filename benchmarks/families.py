@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from replays import confidence_table, success_table
+from replays import CONFIDENCE_AT, confidence_table, success_table
 from rivals import sixty_percent_depth
 
 from daskmetrics.bandit.problem import Floats
@@ -296,7 +296,7 @@ def policies(
     stated: list[ReplayTrial] = []
     for name, table in joined(known, chosen.reverse).items():
         for label, costs in COSTS.items():
-            plan = ReplayPlan(table, replace(costs, subset=subset), budget, 2)
+            plan = ReplayPlan(table, replace(costs, subset=subset), budget, 2, CONFIDENCE_AT)
             own = list(run_trials(plan, [Setting(chosen.policy)], seeds, chosen.jobs))
             others = replace(plan, every=8, confidence_at=())
             beside = seeds[: chosen.rival_seeds]

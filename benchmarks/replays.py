@@ -14,6 +14,9 @@ from daskmetrics.bandit.recommend import NORMAL_95, WITHIN
 from daskmetrics.bandit.replay import ReplayStep, ReplayTrial, Setting
 from daskmetrics.core.table import Table
 
+#: Shares of the exhaustive cost at which the confidence of a search is computed.
+CONFIDENCE_AT = tuple(1e-4 * 2.0 ** (i / 2) for i in range(26))
+
 
 @dataclass(frozen=True)
 class Rate:

@@ -11,7 +11,7 @@ import numpy as np
 from policies import averages, by_arms, complete
 
 from daskmetrics.bandit import Choice, State
-from daskmetrics.bandit.replay import ReplayPlan, ReplayStep, ReplayTrial, Setting, ground_truth
+from daskmetrics.bandit.replay import ReplayPlan, ReplayStep, ReplayTrial, Setting, true_losses
 from daskmetrics.core.names import seed_of
 
 
@@ -77,13 +77,13 @@ def replaced(plan: ReplayPlan, seed: int) -> ReplayTrial:
     )
     order = np.argsort(-np.linalg.norm(contexts, axis=1), kind="stable")
     cost = np.cumsum(problem.arm_cost[order])
-    loss = np.minimum.accumulate(ground_truth(table, problem).loss[order])
+    loss = np.minimum.accumulate(true_losses(table, problem)[order])
     kept = cost <= plan.budget * problem.exhaustive_cost
     path = tuple(
         ReplayStep(float(c / problem.exhaustive_cost), float(c), float(lost), float("nan"))
         for c, lost in zip(cost[kept], loss[kept], strict=True)
     )
-    return ReplayTrial(Setting("replaced LinUCB"), seed, path, len(problem.tasks) * len(path), 1.0)
+    return ReplayTrial(Setting("replaced LinUCB"), seed, path, 1.0)
 
 
 DEPTH = 0.6  # of the rule of thumb
@@ -99,7 +99,7 @@ def sixty_percent_depth(plan: ReplayPlan, seed: int) -> ReplayTrial:
     says no size counts as the smallest.
     """
     table = plan.scenario.draw_tasks(plan.table, seed)
-    loss = ground_truth(table, plan.scenario.build_problem(table)).loss
+    loss = true_losses(table, plan.scenario.build_problem(table))
     complete = [arm for arm, lost in zip(table.arms, loss, strict=True) if np.isfinite(lost)]
     models = {arm.model for arm in complete}
     suite = max(
@@ -111,7 +111,7 @@ def sixty_percent_depth(plan: ReplayPlan, seed: int) -> ReplayTrial:
     layers = [arm for arm in complete if (arm.model, arm.revision) == (suite.model, last)]
     arm = min(layers, key=lambda arm: (abs(arm.layer / suite.depth - DEPTH), arm.layer))
     path = (ReplayStep(0.0, 0.0, float(loss[table.arms.index(arm)]), float("nan")),)
-    return ReplayTrial(Setting("60 % depth"), seed, path, 0, float("nan"))
+    return ReplayTrial(Setting("60 % depth"), seed, path, float("nan"))
 
 
 def parameters_named(model: str) -> float:

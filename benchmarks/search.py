@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from replays import (
+    CONFIDENCE_AT,
     Rate,
     by_setting,
     confidence_table,
@@ -35,7 +36,6 @@ from rivals import replaced
 
 from daskmetrics.bandit import Learner, Outcome, Problem, arm_features, policy_named
 from daskmetrics.bandit.replay import (
-    CONFIDENCE_AT,
     COST_SHARES,
     ReplayPlan,
     ReplayStep,
@@ -44,10 +44,10 @@ from daskmetrics.bandit.replay import (
     ScoreRow,
     ScoreTable,
     Setting,
-    ground_truth,
     run_trials,
     score_table,
     simulate,
+    true_losses,
 )
 from daskmetrics.core.names import Arm, Suite
 from daskmetrics.core.table import Table
@@ -142,7 +142,6 @@ class Chosen:
             self.known,
             self.scenario(question),
             0.3 if self.small else RIVAL_BUDGET,
-            confidence_at=(),
         )
         seeds = range(self.rival_seeds)
         by_cell = [Setting(policy) for policy in BY_CELL if policy != self.policy]
@@ -298,7 +297,7 @@ def one_arm_at_a_time(
     """
     known = plan.scenario.draw_tasks(plan.table, seed)
     problem = plan.scenario.build_problem(known)
-    loss = ground_truth(known, problem).loss
+    loss = true_losses(known, problem)
     ran = simulate(
         problem,
         known.cells(),
@@ -318,9 +317,7 @@ def one_arm_at_a_time(
             ReplayStep(step.share, float(now), step.loss)
             for step, now in zip(steps, clock, strict=True)
         )
-        trials.append(
-            ReplayTrial(Setting(policy, workers), seed, tuple(path), len(ran.picks), busy)
-        )
+        trials.append(ReplayTrial(Setting(policy, workers), seed, tuple(path), busy))
     return trials
 
 

@@ -106,8 +106,10 @@ def correlations(run: RecordedRun) -> pandas.DataFrame:
     sums = frame.groupby(["metric", "group"], sort=False).sum()
     sums["rho"] /= sums["count"]
     strength = sums["rho"].abs().fillna(0.0)  # without a rho a metric is last
-    of_all = strength[sums.index.get_level_values("group") == ALL_TASKS].droplevel("group")
-    return sums.loc[of_all.sort_values(ascending=False, kind="stable").index]
+    is_of_all = sums.index.get_level_values("group") == ALL_TASKS
+    of_all = strength[is_of_all].droplevel("group")
+    closest_first = of_all.sort_values(ascending=False, kind="stable").index
+    return sums.loc[closest_first]
 
 
 def leader(run: RecordedRun) -> tuple[Arm, tuple[float, float]] | None:
@@ -127,8 +129,11 @@ def metrics(run: RecordedRun) -> dict[str, dict[Arm, tuple[float, float]]]:
             arm = Arm.parse(f"{record.name}/{layer}")
             for name, value, stderr in zip(result.names, *row, strict=True):
                 by_arm = by_metric.setdefault(name, {})
-                if value is not None:
-                    by_arm[arm] = value, math.nan if stderr is None else stderr
+                if value is None:
+                    continue
+                if stderr is None:
+                    stderr = math.nan
+                by_arm[arm] = value, stderr
     return by_metric
 
 

@@ -65,20 +65,18 @@ class MeanScores:
         error of each task.
         """
         shares = weights / weights.sum()
+        pairs = zip(shares, errors, strict=True)
         return cls(
             mean=np.asarray(values @ shares),
-            covariance=np.array(
-                [share**2 * error.covariance for share, error in zip(shares, errors, strict=True)]
-            ),
+            covariance=np.array([share**2 * error.covariance for share, error in pairs]),
             freedom=np.array([error.freedom for error in errors]),
             paired=all(error.paired for error in errors),
         )
 
     def difference(self, arm: int, other: int) -> Difference:
         """By how much the first arm exceeds the second."""
-        return Difference(
-            float(self.mean[arm] - self.mean[other]), float(self._errors[other, arm]), self.paired
-        )
+        gap = float(self.mean[arm] - self.mean[other])
+        return Difference(gap, float(self._errors[other, arm]), self.paired)
 
     def tied(self, level: float = LEVEL) -> tuple[Ints, float]:
         """The arms that are within the error of the best, and the critical value of their
@@ -88,17 +86,19 @@ class MeanScores:
         # the bound rejects what is clearly worse, so that fewer pairs are drawn
         if len(arms) > FEW:
             arms = np.flatnonzero(self._ahead.max(axis=1) <= self._most_critical(level))
-        critical = self._critical(arms, level)
-        while not (kept := self._ahead[np.ix_(arms, arms)].max(axis=1) <= critical).all():
-            arms = arms[kept]
+        while True:
             critical = self._critical(arms, level)
-        return arms, critical
+            behind = self._ahead[np.ix_(arms, arms)].max(axis=1)
+            if (behind <= critical).all():
+                return arms, critical
+            arms = arms[behind <= critical]
 
     def most_lost(self, arm: int, tied: Ints, critical: float) -> float:
         """By how much the best arm is better than one of the tied at most: the upper bound of Hsu
         (1984) at the level of their test.
         """
-        bound = self.mean - self.mean[arm] + critical * self._errors[arm]
+        gap = self.mean - self.mean[arm]
+        bound = gap + critical * self._errors[arm]
         return float(max(0.0, bound[tied].max()))
 
     def _critical(self, arms: Ints, level: float) -> float:
@@ -111,8 +111,9 @@ class MeanScores:
         for i, arm in enumerate(arms):
             others = arms[i + 1 :]
             others = others[self._errors[arm, others] > 0]
+            errors = self._errors[arm, others].astype(np.float32)
             gaps = np.abs(draws[:, others] - draws[:, [arm]])
-            gaps /= self._errors[arm, others].astype(np.float32)
+            gaps /= errors
             gaps /= _estimated(rng, self._freedom[arm, others])
             np.maximum(greatest, gaps.max(axis=1, initial=0.0), out=greatest)
         return float(np.quantile(greatest, 1 - level, method="higher"))
@@ -121,8 +122,10 @@ class MeanScores:
         """An upper bound of `_critical` of all arms, by Bonferroni."""
         from scipy.special import stdtrit
 
-        pairs = max(1, len(self.mean) * (len(self.mean) - 1))
-        return -float(stdtrit(min(float(self.freedom.min()), LARGE), level / pairs))
+        arms = len(self.mean)
+        pairs = max(1, arms * (arms - 1))
+        freedom = min(float(self.freedom.min()), LARGE)
+        return -float(stdtrit(freedom, level / pairs))
 
     @cached_property
     def _draws(self) -> NDArray[np.float32]:
@@ -161,7 +164,7 @@ class MeanScores:
         return np.divide(gaps, self._errors, out=exact, where=self._errors > 0)
 
 
-def not_worse(mean: Floats, variance: Floats, level: float) -> NDArray[np.bool_]:
+def _not_worse(mean: Floats, variance: Floats, level: float) -> NDArray[np.bool_]:
     """Which of the arms after the first a coarse test does not tell from it: unpaired, by
     Bonferroni over all pairs.
     """
@@ -183,9 +186,8 @@ def _estimated(rng: np.random.Generator, freedom: Floats) -> NDArray[np.float32]
     if freedom.min(initial=LARGE) > MANY:
         return np.ones((1, len(freedom)), np.float32)
     spread = (2 / (9 * freedom)).astype(np.float32)
-    root = (
-        1 - spread + np.sqrt(spread) * rng.standard_normal((DRAWS, len(freedom)), dtype=np.float32)
-    )
+    normal = rng.standard_normal((DRAWS, len(freedom)), dtype=np.float32)
+    root = 1 - spread + np.sqrt(spread) * normal
     return np.asarray(np.maximum(root, 1e-2) ** 1.5)
 
 
@@ -196,7 +198,8 @@ def _root(covariance: Floats) -> Floats:
     scale = float(np.diag(covariance).max(initial=0.0))
     if scale <= 0:
         return np.zeros_like(covariance)
-    return np.asarray(np.linalg.cholesky(covariance + 1e-10 * scale * np.eye(len(covariance))))
+    negligible = 1e-10 * scale * np.eye(len(covariance))
+    return np.asarray(np.linalg.cholesky(covariance + negligible))
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,23 +240,18 @@ class ScoreMatrix:
         return {arm: row for row, arm in enumerate(sorted(self.recorded))}
 
     @cached_property
-    def _columns(self) -> Mapping[str, int]:
-        return {task: column for column, task in enumerate(self.tasks)}
-
-    @cached_property
     def _values(self) -> tuple[Floats, Floats]:
         """Scores in units of the reward (A, T), NaN where there is none; and one unit of each
         task's score in these units (T,).
         """
         cells = []
         for arm, row in self._rows.items():
-            scores = self.recorded[arm]
-            for task, column in self._columns.items():
-                if task in scores:
-                    cells.append((row, column, scores[task].score, scores[task].stderr))
-        seen = Observations.of(cells)
-        scale = reward_scale(self.reward, len(self._columns), seen)
-        values = np.full((len(self._rows), len(self._columns)), math.nan)
+            for task, scored in self.recorded[arm].items():
+                if task in self.tasks:
+                    cells.append((row, self.tasks.index(task), scored.score, scored.stderr))
+        seen = Observations.of(cells).by_cell()
+        scale = reward_scale(self.reward, len(self.tasks), seen)
+        values = np.full((len(self._rows), len(self.tasks)), math.nan)
         values[seen.arm, seen.task] = scale.values(seen)
         return values, 1 / scale.spread
 
@@ -265,7 +263,7 @@ class ScoreMatrix:
     def values(self, arms: Iterable[Arm], tasks: Iterable[str]) -> Floats:
         """Scores in units of the reward (arms, tasks); every arm was scored on every task."""
         rows = [self._rows[arm] for arm in arms]
-        columns = [self._columns[task] for task in tasks]
+        columns = [self.tasks.index(task) for task in tasks]
         return self._values[0].take(rows, axis=0).take(columns, axis=1)
 
     def tested(
@@ -282,22 +280,24 @@ class ScoreMatrix:
         leading = np.sort(order[:MOST])
         others = np.sort(order[MOST:])
         arms = [complete[i] for i in leading]
-        units = [self._values[1][self._columns[task]] for task in tasks]
+        units = [self._values[1][self.tasks.index(task)] for task in tasks]
         errors = []
         for unit, task in zip(units, tasks, strict=True):
             error = joint_error([self.recorded[arm][task] for arm in arms])
             errors.append(replace(error, covariance=error.covariance * (unit * unit)))
         means = MeanScores.of(values[leading], shares, errors)
         best = int(means.mean.argmax())
-        if chosen in arms and means.mean[arms.index(chosen)] >= means.mean[best] - ROUNDING:
-            best = arms.index(chosen)
+        if chosen in arms:
+            row = arms.index(chosen)
+            if means.mean[row] >= means.mean[best] - ROUNDING:
+                best = row
         # the others are compared with the best alone
         compared = [leading[best], *others]
         variance = np.zeros(len(compared))
         for share, unit, task in zip(shares, units, tasks, strict=True):
             stderr = np.array([self.recorded[complete[i]][task].stderr for i in compared])
             variance += (share * unit * stderr) ** 2
-        is_as_good = not_worse(values[compared] @ shares, variance, level)
+        is_as_good = _not_worse(values[compared] @ shares, variance, level)
         equal, critical = means.tied(level)
         return TestedArms(
             arms=arms,

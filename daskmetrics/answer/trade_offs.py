@@ -158,22 +158,20 @@ class TradeOffs:
     tasks: tuple[str, ...]
 
 
-def on_front(scores: Sequence[float], costs: Sequence[ArmCost]) -> list[int]:
-    """Places of the arms that no other beats in both score and cost, cheapest forward pass
-    first.
-    """
+def _front(arms: Sequence[TradeOff]) -> list[TradeOff]:
+    """The arms that no other beats in both score and cost, cheapest forward pass first."""
     compared = ["bytes", "seconds"]
-    if any(cost.seconds is None for cost in costs):  # what determines the time
+    if any(row.cost.seconds is None for row in arms):  # what determines the time
         compared = ["layers", "parameters", "flops", "bytes"]
-    points = np.array([attrgetter(*compared)(cost) for cost in costs], dtype=float)
-    points = np.column_stack([-np.asarray(scores), points])
+    costs_of = attrgetter(*compared)
+    points = np.array([(-row.score, *costs_of(row.cost)) for row in arms])
     front = []
-    for i, point in enumerate(points):
+    for row, point in zip(arms, points, strict=True):
         # another one takes at most as much of everything, and less of something (Pareto)
         beats = (points <= point).all(axis=1) & (points < point).any(axis=1)
         if not beats.any():
-            front.append(i)
-    return sorted(front, key=lambda i: (costs[i].flops, scores[i]))
+            front.append(row)
+    return sorted(front, key=lambda row: (row.cost.flops, row.score))
 
 
 def sizes_of(run: RecordedRun) -> dict[str, ModelSize]:
@@ -235,7 +233,8 @@ def _seconds_per_token(scores: Iterable[tuple[Arm, str, Scored]]) -> tuple[float
 
 def trade_offs_of(run: RecordedRun) -> TradeOffs:
     """The trade-offs of a run; `DataError` if no arm was scored on all tasks of the objective."""
-    weights, means = run.weights, run.means
+    weights = run.weights
+    means = run.means
     if not means:
         raise DataError(
             f"No candidate of the run in '{run.folder.path}' was scored on all {len(weights)} tasks"
@@ -243,8 +242,7 @@ def trade_offs_of(run: RecordedRun) -> TradeOffs:
         )
     sizes = sizes_of(run)
     arms = tuple(TradeOff(arm, *mean, sizes[arm.model].cost(arm)) for arm, mean in means.items())
-    indices = on_front([row.score for row in arms], [row.cost for row in arms])
-    front = [arms[i] for i in indices]
+    front = _front(arms)
     with_gains = front[:1]
     for cheaper, row in pairwise(front):
         with_gains.append(replace(row, gain=gain_over(run, row.arm, cheaper.arm, weights)))

@@ -5,27 +5,20 @@ in any order.
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from daskmetrics.bandit._state import (
-    Choice,
-    MissingLooks,
-    Policy,
-    State,
-    Why,
-    ask,
-    cover,
-    covering_costs,
-)
+from daskmetrics.bandit._coverage import cover, covering_costs, missing_looks
+from daskmetrics.bandit._state import Choice, Policy, State, Why
 from daskmetrics.bandit.costs import AssumedWorkers, PaidCosts
 from daskmetrics.bandit.model import IncrementalPosterior
 from daskmetrics.bandit.problem import ROUNDING, Observations, Outcome, Problem
 from daskmetrics.bandit.recommend import WITHIN, Recommendation, leader_confidence, recommend
-from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.core.errors import ConfigError, DaskmetricsError, DataError
 from daskmetrics.core.names import Cell, without_default
 from daskmetrics.core.serialization import build
 from daskmetrics.core.text import plural
@@ -217,19 +210,20 @@ class Learner:
             budget.require_cover(problem)
         self.confidence = confidence
         self.within = within
-        self._is_exhaustive = (
-            budget.share == 1 and self.budget >= problem.exhaustive_cost and confidence is None
-        )
+        is_whole = budget.share == 1 and self.budget >= problem.exhaustive_cost
+        self._is_exhaustive = is_whole and confidence is None
         self._max_cells = budget.cells or math.inf
         self._policy = policy
         self._costs = PaidCosts(problem)
         self._workers = AssumedWorkers(window)
         # two sets of outcomes grow at different times: those of decisions and those of `state`
-        self._deciding, self._reporting = (IncrementalPosterior(problem) for _ in range(2))
+        self._deciding = IncrementalPosterior(problem)
+        self._reporting = IncrementalPosterior(problem)
         self._picks: list[Pick] = []
         # a row for each pick; its score counts once it is reported
-        arms, tasks = np.zeros((2, problem.score_cost.size), dtype=np.intp)
-        self._results = Observations(arms, tasks, *np.zeros((2, problem.score_cost.size)))
+        size = problem.score_cost.size
+        arms, tasks = np.zeros((2, size), dtype=np.intp)
+        self._results = Observations(arms, tasks, np.full(size, math.nan), np.zeros(size))
         self._reported: set[int] = set()
         # of the outcomes that the next decision needs, how many of the first ones have arrived
         self._arrived = 0
@@ -284,7 +278,8 @@ class Learner:
                 f"Decision {index} already has an outcome or does not exist; there are "
                 f"{len(self._picks)} decisions."
             )
-        self._results.score[index] = math.nan if outcome.score is None else outcome.score
+        if outcome.score is not None:
+            self._results.score[index] = outcome.score
         self._results.stderr[index] = outcome.stderr
         self._reported.add(index)
         if self._deciding.is_used:  # some policies use no posterior
@@ -329,7 +324,7 @@ class Learner:
         if self._is_confident(state):
             return "confidence"
         unlimited = replace(state, remaining=math.inf, budget=math.inf)
-        if ask(self._policy, unlimited):
+        if _chosen(self._policy, unlimited):
             return "budget"
         return "sure"
 
@@ -369,17 +364,17 @@ class Learner:
         if len(self._picks) >= self._max_cells:
             return None
         state = self._state(finished)
-        looks = MissingLooks.of(state)
+        looks_of_new_models, looks = missing_looks(state)
         # what the search may not spend yet: the cost of the looks that are still missing
-        kept = float(self._look_costs[looks.all].sum())
-        if choice := cover(state, looks.of_new_models, kept):
+        kept = float(self._look_costs[looks].sum())
+        if choice := cover(state, looks_of_new_models, kept):
             return "cover", choice
         is_confident = self._is_confident(state)
         if not is_confident:
-            choice = ask(self._policy, replace(state, remaining=state.remaining - kept))
+            choice = _chosen(self._policy, replace(state, remaining=state.remaining - kept))
             if choice:
                 return "search", choice
-        if choice := cover(state, looks.all, kept):
+        if choice := cover(state, looks, kept):
             return "cover", choice
         if is_confident:
             return None
@@ -439,6 +434,27 @@ class Learner:
         while len(self._workers.finished) < pick.known and self._workers.advance():
             pass  # until as many decisions have ended as were known then
         self._commit(pick.stage, choice, pick.known)
+
+
+def _chosen(policy: Policy, state: State) -> Choice | None:
+    """What a policy chooses; a `ConfigError` if it fails or returns something else, since it may be
+    any function.
+    """
+    try:
+        choice = policy(state)
+    except DaskmetricsError:
+        raise
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        raise ConfigError(
+            f"The policy failed with {type(error).__name__} in {frame.filename}, line "
+            f"{frame.lineno}. It must be a function of a State that returns a Choice or None."
+        ) from error
+    if not isinstance(choice, Choice | None):
+        raise ConfigError(
+            f"The policy must return a Choice or None, but returned a {type(choice).__name__}."
+        )
+    return choice
 
 
 def _confirmation(state: State) -> Choice | None:

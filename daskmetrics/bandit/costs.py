@@ -46,11 +46,10 @@ class PaidCosts:
         paid cells.
         """
         problem = self._problem
-        load = np.where(np.isin(problem.checkpoint_index, held), 0.0, problem.load_costs)
-        unpaid = problem.score_cost + np.where(
-            self._encoded, 0.0, problem.encode_cost + load[:, None]
-        )
-        return np.where(self._paid, 0.0, unpaid)
+        is_held = np.isin(problem.checkpoint_index, held)
+        load = np.where(is_held, 0.0, problem.load_costs)
+        encoding = np.where(self._encoded, 0.0, problem.encode_cost + load[:, None])
+        return np.where(self._paid, 0.0, problem.score_cost + encoding)
 
     def needs_encoding(self, arm: int, task: int) -> bool:
         """Whether the embeddings of a cell do not exist yet."""
@@ -117,7 +116,6 @@ class AssumedWorkers:
         self._holds = [NO_CHECKPOINT] * workers
         self._until = [0.0] * workers
         self._ends: list[tuple[float, int]] = []  # (end, number) of every decision, ascending
-        self._finished: list[int] = []
         self._clock = 0.0
 
     @property
@@ -140,16 +138,13 @@ class AssumedWorkers:
         """Decisions that have ended, in the order of their ends; later decisions are only
         appended.
         """
-        count = bisect_right(self._ends, (self.now, math.inf))
-        self._finished += [number for _, number in self._ends[len(self._finished) : count]]
-        return self._finished[:count]
+        return self.order[: self._ended]
 
     def advance(self) -> bool:
         """Move the clock to the end of the next open decision; return False if none is open."""
-        count = bisect_right(self._ends, (self.now, math.inf))
-        if count == len(self._ends):
+        if self._ended == len(self._ends):
             return False
-        self._clock = self._ends[count][0]
+        self._clock, _ = self._ends[self._ended]
         return True
 
     def assign(self, checkpoint: int, cost: float, loads: bool = True) -> int:
@@ -166,6 +161,11 @@ class AssumedWorkers:
         if loads:
             holds[worker] = checkpoint
         return worker
+
+    @property
+    def _ended(self) -> int:
+        """Number of the decisions that have ended."""
+        return bisect_right(self._ends, (self.now, math.inf))
 
     def _free(self) -> list[int]:
         clock = self.now

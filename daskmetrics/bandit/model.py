@@ -44,9 +44,9 @@ uses depends on the outcomes alone, and no decision takes long.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import cast
 
 import numpy as np
@@ -178,12 +178,14 @@ class Hyperparameters:
         """Prior covariances of cells from their arms' kernel and identity: of all tasks, of a kind,
         and of a task.
         """
-        of_task = self.task_variance * near + self.cell_variance / (1 + self.kind_variance) * same
-        return near + self.arm_variance * same, self.kind_variance * of_task, of_task + LEVEL
+        cell_variance = self.cell_variance / (1 + self.kind_variance)
+        common = near + self.arm_variance * same
+        of_task = self.task_variance * near + cell_variance * same
+        return common, self.kind_variance * of_task, of_task + LEVEL
 
     @property
     def of_arms(self) -> tuple[float, float, float, float]:
-        """The hyperparameters of the arms' kernel."""
+        """The hyperparameters of `arm_covariance`."""
         return self.time_scale, self.depth_scale, self.model_variance, self.readout_scale
 
     @property
@@ -208,48 +210,37 @@ class Hyperparameters:
         return surprise
 
 
-@dataclass(frozen=True, eq=False)
-class ArmKernel:
-    """Covariance function of arms: the product of two Matern 5/2 kernels (Rasmussen and Williams,
-    2006, eq. 4.17), of training and of depth, each with a nugget, and of the correlations between
-    models and between readouts, ``exp(-distance / readout_scale)``.
+def arm_covariance(problem: Problem, h: Hyperparameters, left: Ints, right: Ints) -> Floats:
+    """Prior covariance of two sets of arms (L, R).
+
+    It is the product of two Matern 5/2 kernels (Rasmussen and Williams, 2006, eq. 4.17), of
+    training and of depth, each with a nugget, and of the correlations between models and between
+    readouts, ``exp(-distance / readout_scale)``.
     """
-
-    problem: Problem
-    time_scale: float
-    depth_scale: float
-    model_variance: float
-    readout_scale: float
-
-    def __call__(self, left: Ints, right: Ints) -> Floats:
-        """Covariance matrix of two sets of arms (L, R)."""
-        models = 1 + self.model_variance * np.eye(len(self.problem.models))
-        index = self.problem.model_index
-        kernel = models[:, index[right]][index[left]] / (1 + self.model_variance)
-        (training, at_training), (depth, at_depth) = self.problem.axes
-        # the first and the last layers differ the most from their neighbours
-        angle = np.arccos(1 - 2 * depth) / np.pi
-        kernel *= _matern(training / self.time_scale, at_training[left], at_training[right])
-        kernel *= _matern(angle / self.depth_scale, at_depth[left], at_depth[right])
-        if len(self.problem.readouts) > 1:
-            index = self.problem.readout_index
-            kernel *= self._readouts[:, index[right]][index[left]]
-        return np.asarray(kernel)
-
-    @cached_property
-    def _readouts(self) -> Floats:
-        """Correlations of the readouts (R, R)."""
-        return np.exp(-readout_distances(self.problem.readouts) / self.readout_scale)
+    models = 1 + h.model_variance * np.eye(len(problem.models))
+    index = problem.model_index
+    kernel = models[:, index[right]][index[left]] / (1 + h.model_variance)
+    (training, at_training), (depth, at_depth) = problem.axes
+    # the first and the last layers differ the most from their neighbours
+    angle = np.arccos(1 - 2 * depth) / np.pi
+    kernel *= _matern(training / h.time_scale, at_training[left], at_training[right])
+    kernel *= _matern(angle / h.depth_scale, at_depth[left], at_depth[right])
+    if len(problem.readouts) > 1:
+        index = problem.readout_index
+        readouts = np.exp(-readout_distances(problem.readouts) / h.readout_scale)
+        kernel *= readouts[:, index[right]][index[left]]
+    return np.asarray(kernel)
 
 
-def readout_distances(names: Sequence[str]) -> Floats:
+@lru_cache(maxsize=2)  # of a search and of its champions
+def readout_distances(names: tuple[str, ...]) -> Floats:
     """How far readouts are apart (R, R): the sum over their parts, each a distance of its own.
 
     Each part is a metric on a line or between labels, so that ``exp(-distance)`` is a covariance
     function. Dimensions are on a line, in powers of two; all of them count as twice the
     greatest number that another readout keeps.
 
-    >>> readout_distances(["", "64d", "last", "last,64d"]).round(2).tolist()[0]
+    >>> readout_distances(("", "64d", "last", "last,64d")).round(2).tolist()[0]
     [0.0, 0.1, 0.5, 0.6]
     """
     readouts = [Readout.parse(name) for name in names]
@@ -274,8 +265,10 @@ def _matern(values: Floats, left: Ints, right: Ints) -> Floats:
     """
     rows, row_of = np.unique(left, return_inverse=True)
     columns, column_of = np.unique(right, return_inverse=True)
-    r = np.sqrt(5.0) * np.abs(values[rows][:, None] - values[columns])
-    table = (1.0 + r + r * r / 3.0) * np.exp(-r) + NUGGET * (rows[:, None] == columns)
+    distance = np.abs(values[rows][:, None] - values[columns])
+    r = np.sqrt(5.0) * distance
+    matern = (1.0 + r + r * r / 3.0) * np.exp(-r)
+    table = matern + NUGGET * (rows[:, None] == columns)
     # copying whole rows is faster than single numbers
     return np.asarray(table[:, column_of][row_of])
 
@@ -298,10 +291,6 @@ class CovarianceModel:
         return np.asarray(self.count >= min(LOOKS, len(self.problem.arms)))
 
     @cached_property
-    def kernel(self) -> ArmKernel:
-        return ArmKernel(self.problem, *self.hyperparameters.of_arms)
-
-    @cached_property
     def weights(self) -> Floats:
         """Weights of the standardised values in the objective (T,)."""
         return np.asarray(self.spread * self.problem.objective_weights)
@@ -313,21 +302,22 @@ class CovarianceModel:
         """
         of_task = np.maximum(self.count - 1, 0)
         variance = self.weights**2
-        of_objective = variance.sum() ** 2 / (variance**2 / (of_task + PRIOR_COUNT)).sum()
+        shares = variance**2 / (of_task + PRIOR_COUNT)
+        of_objective = variance.sum() ** 2 / shares.sum()
         # what all tasks share has no more than theirs together
         return float(max(min(of_objective, of_task.sum()), 1.0))
 
     def values(self, seen: Observations) -> Floats:
         """Standardised values of observed cells (n,)."""
-        return np.asarray(
-            (self.scale.values(seen) - self.level[seen.task]) / self.spread[seen.task]
-        )
+        values = self.scale.values(seen) - self.level[seen.task]
+        return np.asarray(values / self.spread[seen.task])
 
     def parts(self, left: Ints, right: Ints) -> tuple[Floats, Floats, Floats]:
         """Prior covariances of two sets of arms' cells (L, R): of all tasks, of a kind, and of a
         task.
         """
-        return self.hyperparameters.parts(self.kernel(left, right), left[:, None] == right)
+        kernel = arm_covariance(self.problem, self.hyperparameters, left, right)
+        return self.hyperparameters.parts(kernel, left[:, None] == right)
 
     @property
     def _variances(self) -> tuple[float, float, float]:
@@ -341,9 +331,10 @@ class CovarianceModel:
         shares in mix, (L, T), or (T,) for all rows. With the `weights` it is the arm's objective.
         """
         mixed = np.zeros(())
-        covariances = zip(self.parts(left, right), self.problem.task_groups, strict=True)
-        for covariance, group in covariances:
-            mixed = mixed + covariance * (left_mix @ group @ (right_mix @ group).T)
+        parts = self.parts(left, right)
+        for covariance, group in zip(parts, self.problem.task_groups, strict=True):
+            shares = left_mix @ group @ (right_mix @ group).T
+            mixed = mixed + covariance * shares
         return np.asarray(mixed)
 
     @property
@@ -390,7 +381,8 @@ class _TrainingScores:
         """Covariance of the observed arms (n, n)."""
         of_arms = hyperparameters.of_arms
         if of_arms not in self._kernels:
-            self._kernels[of_arms] = ArmKernel(self.problem, *of_arms)(self.seen.arm, self.seen.arm)
+            arms = self.seen.arm
+            self._kernels[of_arms] = arm_covariance(self.problem, hyperparameters, arms, arms)
         return self._kernels[of_arms]
 
 
@@ -416,23 +408,29 @@ def fit_model_steps(problem: Problem, seen: Observations) -> Iterator[Covariance
     if len(seen) < FEWEST or (is_one_model and is_error_stated):
         return
     (greatest,) = _log_posteriors(scores, [best])
-    tried = {best.hyperparameters}
     names = [field.name for field in fields(Hyperparameters)]
     if len(problem.readouts) == 1:
         names.remove("readout_scale")
-    options = _changes(best.hyperparameters, names, tried)
+    options = _neighbours(best.hyperparameters, names)
     if not is_error_stated:
         # Short length scales explain noise as well, and an ascent that begins with them ends there.
-        options = _noisier(best.hyperparameters, tried) + options
+        factors = [STEP**i for i in range(1, TRIALS + 1)]
+        options = _scaled(best.hyperparameters, "cell_variance", factors) + options
+    tried = {best.hyperparameters}
     while options:
-        is_improved = False
+        tried.update(options)
+        before = best
         for start in range(0, len(options), TRIALS):
             models = _standardised(scores, options[start : start + TRIALS])
             for model, density in zip(models, _log_posteriors(scores, models), strict=True):
                 if density > greatest + 1e-6:
-                    best, greatest, is_improved = model, density, True
+                    best = model
+                    greatest = density
             yield best
-        options = _changes(best.hyperparameters, names, tried) if is_improved else []
+        if best is before:
+            return
+        neighbours = _neighbours(best.hyperparameters, names)
+        options = [neighbour for neighbour in neighbours if neighbour not in tried]
 
 
 def _with_new_spreads(model: CovarianceModel, seen: Observations) -> CovarianceModel:
@@ -447,29 +445,18 @@ def _with_new_spreads(model: CovarianceModel, seen: Observations) -> CovarianceM
     return updated
 
 
-def _noisier(
-    hyperparameters: Hyperparameters, tried: set[Hyperparameters]
-) -> list[Hyperparameters]:
-    """The same with a greater `cell_variance`, by 1 to `TRIALS` factors of `STEP`."""
-    variance = hyperparameters.cell_variance
-    options = [
-        replace(hyperparameters, cell_variance=variance * STEP**i) for i in range(1, TRIALS + 1)
-    ]
-    tried.update(options)
-    return options
+def _scaled(h: Hyperparameters, name: str, factors: Iterable[float]) -> list[Hyperparameters]:
+    """The same with one of the values multiplied by each of these factors."""
+    value = getattr(h, name)
+    return [replace(h, **{name: value * factor}) for factor in factors]
 
 
-def _changes(
-    hyperparameters: Hyperparameters, names: Sequence[str], tried: set[Hyperparameters]
-) -> list[Hyperparameters]:
-    """Neighbours on the grid, by a factor of `STEP` in one of these values, that were not tried."""
-    changes = []
+def _neighbours(h: Hyperparameters, names: Iterable[str]) -> list[Hyperparameters]:
+    """Neighbours on the grid, by a factor of `STEP` in one of these values."""
+    neighbours = []
     for name in names:
-        value = getattr(hyperparameters, name)
-        changes += [replace(hyperparameters, **{name: value * by}) for by in (1 / STEP, STEP)]
-    changes = [change for change in changes if change not in tried]
-    tried.update(changes)
-    return changes
+        neighbours += _scaled(h, name, (1 / STEP, STEP))
+    return neighbours
 
 
 def _standardised(
@@ -498,27 +485,32 @@ def _standardised(
             overall = within / free
     noise = np.zeros((len(options), len(count)))
     # block diagonal: each task has a scale of its own
-    covariance = np.stack([h.total * scores.kernel(h) + h.alone * scores.same_arm for h in options])
-    covariance = covariance * scores.same_task
+    of_cells = [h.total * scores.kernel(h) + h.alone * scores.same_arm for h in options]
+    covariance = np.stack(of_cells) * scores.same_task
     deviation = np.array([[h.cell_variance] for h in options])
-    for _ in range(ROUNDS if np.nansum(scores.noise) else 1):
+    rounds = 1
+    if np.nansum(scores.noise):
+        rounds = ROUNDS
+    for _ in range(rounds):
         observed = covariance.copy()
         observed[:, diagonal, diagonal] += noise[:, task] + NOISE
         precision = np.linalg.inv(observed)
         weight = np.maximum(precision.sum(axis=1) @ scores.of_task, 1e-300)
         level = (precision @ values) @ scores.of_task / weight
         residual = values - level[:, task]
-        square = (residual * np.einsum("hij,hj->hi", precision, residual)) @ scores.of_task
-        pooled = (square.sum(axis=1, keepdims=True) + overall) / (free + 1.0)
+        whitened = np.einsum("hij,hj->hi", precision, residual)
+        square = (residual * whitened) @ scores.of_task
+        total = square.sum(axis=1, keepdims=True)
+        pooled = (total + overall) / (free + 1.0)
         spread = np.sqrt((square + PRIOR_COUNT * pooled) / (freedom + PRIOR_COUNT))
         # an error that is not stated is taken to be as large as the deviations of single cells
         noise = np.where(no_error, deviation, scores.noise / spread**2)
-    if count.any():
-        level[:, count == 0] = level[:, count > 0].mean(axis=1, keepdims=True)
+    is_seen = count > 0
+    if is_seen.any():
+        level[:, ~is_seen] = level[:, is_seen].mean(axis=1, keepdims=True)
         # a task that was not seen yet may differ between arms even if those that were seen do not
-        noise[:, count == 0] = np.minimum(
-            np.median(noise[:, count > 0], axis=1, keepdims=True), UNSEEN
-        )
+        typical = np.median(noise[:, is_seen], axis=1, keepdims=True)
+        noise[:, ~is_seen] = np.minimum(typical, UNSEEN)
     else:
         level[:] = 0.0
         noise[:] = 0.0
@@ -541,11 +533,9 @@ def _log_posteriors(scores: _TrainingScores, models: Sequence[CovarianceModel]) 
     values = np.stack([model.values(seen) for model in models])
     white = np.linalg.solve(factor, values[..., None])[..., 0]
     spread = np.log(np.stack([model.spread for model in models]))[:, seen.task]
-    likelihood = (
-        -0.5 * (white**2).sum(axis=1)
-        - np.log(factor[:, diagonal, diagonal]).sum(axis=1)
-        - spread.sum(axis=1)
-    )
+    distance = (white**2).sum(axis=1)
+    determinant = np.log(factor[:, diagonal, diagonal]).sum(axis=1)
+    likelihood = -0.5 * distance - determinant - spread.sum(axis=1)
     surprise = np.array([model.hyperparameters.surprise for model in models])
     return np.asarray(likelihood - 0.5 * surprise)
 
@@ -582,9 +572,9 @@ class CholeskyFactor:
 
     def __init__(self, model: CovarianceModel) -> None:
         arms = len(model.problem.arms)
-        tasks = len(model.problem.tasks)
+        no_cells = np.zeros(0, dtype=np.intp)
         self.model = model
-        self._rows = ObservationRows(np.zeros(0, dtype=np.intp), np.zeros((0, tasks)), np.zeros(0))
+        self._rows = ObservationRows.of(model, no_cells, no_cells)
         self._inverse = np.zeros((0, 0))
         self._cross = np.zeros((0, arms))  # whitened covariances of the rows with the objectives
         self._explained = np.zeros(arms)  # variance of every objective that the rows explain
@@ -612,8 +602,8 @@ class CholeskyFactor:
         model = self.model
         rows = self._rows
         n = len(self)
-        m = len(more)
-        self._reserve(n + m)
+        added = slice(n, n + len(more))
+        self._reserve(added.stop)
         inverse = self._inverse[:n, :n]
         cross = model.cells(more.arm, more.mix, rows.arm, rows.mix) @ inverse.T
         prior = model.cells(more.arm, more.mix, more.arm, more.mix)
@@ -622,21 +612,19 @@ class CholeskyFactor:
         arms = np.arange(len(model.problem.arms))
         cells = model.cells(arms, model.weights, more.arm, more.mix)
         new = cells.T - cross @ self._cross[:n]
-        self._cross[n : n + m] = root @ new
-        self._inverse[n : n + m, :n] = -root @ (cross @ inverse)
-        self._inverse[n : n + m, n : n + m] = root
-        self._inverse[:n, n : n + m] = 0.0
-        self._explained += (self._cross[n : n + m] ** 2).sum(axis=0)
+        self._cross[added] = root @ new
+        self._inverse[added, :n] = -root @ (cross @ inverse)
+        self._inverse[added, added] = root
+        self._inverse[:n, added] = 0.0
+        self._explained += (self._cross[added] ** 2).sum(axis=0)
         self._rows = rows.append(more)
 
     def common_rows(self, rows: ObservationRows) -> int:
         """The number of leading rows that equal the given ones."""
         n = min(len(self), len(rows))
         same_arm = self._rows.arm[:n] == rows.arm[:n]
-        same = same_arm & (self._rows.mix[:n] == rows.mix[:n]).all(axis=1)
-        if same.all():
-            return n
-        return int(np.argmin(same))
+        same_mix = (self._rows.mix[:n] == rows.mix[:n]).all(axis=1)
+        return int(np.argmin(np.append(same_arm & same_mix, False)))
 
     def posterior(self, values: Floats) -> Posterior:
         """Condition on the values of the first rows; the values of an earlier call must be the
@@ -653,9 +641,10 @@ class CholeskyFactor:
         self._mean = self._mean + new @ self._cross[old:n]
         model = self.model
         size = len(self)
+        level = model.problem.objective_weights @ model.level
         return Posterior(
             model=model,
-            mean=model.problem.objective_weights @ model.level + self._mean,
+            mean=level + self._mean,
             variance=model.objective_variance - self._explained,
             rows=self._rows,
             scored=n,
@@ -721,8 +710,9 @@ class Posterior:
         """
         has_row = self.rows.mix.any(axis=0)
         kind_has_row = (self.rows.mix @ self.problem.kind_membership).any(axis=0)
-        of_kind = np.where(kind_has_row, np.cumsum(kind_has_row), 0)[self.problem.kind_index]
-        return np.where(has_row, kind_has_row.sum() + np.cumsum(has_row), of_kind)
+        of_kind = np.where(kind_has_row, np.cumsum(kind_has_row), 0)
+        of_task = kind_has_row.sum() + np.cumsum(has_row)
+        return np.where(has_row, of_task, of_kind[self.problem.kind_index])
 
     def whitened(self, arms: Ints) -> Iterator[Floats]:
         """Whitened covariances of some arms' cells with the rows: a matrix (a, n) per group of
@@ -773,8 +763,9 @@ def pooled(
     alone = ~np.isin(arm, fullest[:needed])
     group = np.where(alone, len(arms) + np.arange(len(seen)), arm)
     _, group = np.unique(group, return_inverse=True)
-    share = np.maximum(model.weights, 1e-12 * model.weights.max())[seen.task]
-    share = share / np.bincount(group, weights=share)[group]
+    smallest = 1e-12 * model.weights.max()
+    weight = np.maximum(model.weights, smallest)[seen.task]
+    share = weight / np.bincount(group, weights=weight)[group]
     size = int(group.max()) + 1
     mix = np.zeros((size, len(model.weights)))
     owner = np.zeros(size, dtype=np.intp)
@@ -795,8 +786,9 @@ def _thinned(values: Floats, limit: int) -> Ints:
     if len(values) <= limit:
         return np.arange(len(values))
     order = np.argsort(-values, kind="stable")
-    others = np.linspace(limit // 2, len(order) - 1, limit - limit // 2).astype(np.intp)
-    return np.sort(np.append(order[: limit // 2], order[others]))
+    half = limit // 2
+    others = np.linspace(half, len(order) - 1, limit - half).astype(np.intp)
+    return np.sort(np.append(order[:half], order[others]))
 
 
 def first_max(values: Floats, among: Bools | None = None) -> int:
@@ -806,7 +798,8 @@ def first_max(values: Floats, among: Bools | None = None) -> int:
     if among is not None and among.any():
         values = np.where(among, values, -np.inf)
     best = float(values.max())
-    return int(np.argmax(values >= best - 1e-9 * max(1.0, abs(best))))
+    rounding = 1e-9 * max(1.0, abs(best))
+    return int(np.argmax(values >= best - rounding))
 
 
 def greatest(values: Floats, n: int) -> Ints:
@@ -892,8 +885,9 @@ class IncrementalPosterior:
         if len(seen) >= len(self._seen):
             self._seen = seen
         basis = self._basis
-        if len(seen) - basis.pooled + len(basis.rows) - len(basis.factor) >= BATCH:
-            self._factor_rows(seen.take(slice(basis.pooled, None)))
+        new = seen.take(slice(basis.pooled, None))
+        if len(basis.rows) + len(new) - len(basis.factor) >= BATCH:
+            self._factor_rows(new)
         return seen
 
     def _agrees(self, seen: Observations) -> bool:

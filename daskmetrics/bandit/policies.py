@@ -35,9 +35,10 @@ from types import BuiltinFunctionType
 
 import numpy as np
 
-from daskmetrics.bandit._state import Choice, Policy, State, Why, check_rivals, distances
-from daskmetrics.bandit.model import NOISE, Posterior
-from daskmetrics.bandit.problem import Bools, Floats, Ints, Rows
+from daskmetrics.bandit._coverage import check_rivals, distances
+from daskmetrics.bandit._state import Choice, Policy, State, Why
+from daskmetrics.bandit.model import NOISE
+from daskmetrics.bandit.problem import Floats, Ints, Rows
 from daskmetrics.core.errors import ConfigError, unknown
 
 __all__ = ["installed_policies", "policy_named", "policy_path", "race", "random", "sweep"]
@@ -70,7 +71,7 @@ def race(state: State) -> Choice | None:
     if choice:
         return choice
     leader = state.leader
-    all_rivals = rivals(state.posterior, leader, state.usable)
+    all_rivals = _rivals(state)
     if all_rivals.better.max(initial=0.0) <= UNLIKELY:
         choice = check_rivals(state)
         if choice:
@@ -78,7 +79,7 @@ def race(state: State) -> Choice | None:
     if not len(all_rivals):
         return None
     drawn = _draw_rivals(all_rivals, state.random())
-    value = _value_per_cost(state, leader, drawn)
+    value = _value_per_cost(state, drawn)
     if not value.max() > 0:
         return None
     best = _random_max(value, state.random())
@@ -184,12 +185,13 @@ def _encoded_cell(state: State) -> Choice | None:
     return Choice(arm, task, {"encoded": problem.tasks[task]})
 
 
-def rivals(posterior: Posterior, leader: int, usable: Bools) -> Rivals:
+def _rivals(state: State) -> Rivals:
     """Usable arms that may beat the leader, greatest expected loss first."""
-    arms, variance, distance = distances(posterior, leader, usable)
+    arms, variance, distance = distances(state, state.posterior)
     spread = np.sqrt(np.maximum(variance, 1e-12))
     better = normal_tail(distance)
-    loss = spread * (np.exp(-0.5 * distance**2) / math.sqrt(2 * math.pi) - distance * better)
+    density = np.exp(-0.5 * distance**2) / math.sqrt(2 * math.pi)
+    loss = spread * (density - distance * better)
     kept = np.flatnonzero((better > NEGLIGIBLE) & (variance > 1e-12))
     kept = kept[np.argsort(-loss[kept], kind="stable")]
     return Rivals(arms, better, spread, loss).take(kept)
@@ -207,33 +209,36 @@ def _draw_rivals(all_rivals: Rivals, rng: np.random.Generator) -> Rivals:
     return all_rivals.take(np.append(top, drawn))
 
 
-def _value_per_cost(state: State, leader: int, drawn: Rivals) -> Floats:
+def _value_per_cost(state: State, drawn: Rivals) -> Floats:
     """Reduction of the differences' weighted variances per cost (2, S + 1, T): by single cells, and
     by duels.
     """
     posterior = state.posterior
     model = posterior.model
-    arms = np.append(drawn.arms, leader)
+    arms = np.append(drawn.arms, state.leader)
     leader_row = len(drawn)
     cross = posterior.cross[:, arms]
     groups = []
     for white in posterior.whitened(arms):
         with_leader = np.einsum("an,n->a", white, white[leader_row])
         groups.append((_product(white, cross), (white**2).sum(axis=1), with_leader))
-    explained, variance_explained, with_leader = (
-        np.stack(columns, axis=1)[:, posterior.task_group] for columns in zip(*groups, strict=True)
-    )
+    by_task = [
+        np.stack(column, axis=1)[:, posterior.task_group] for column in zip(*groups, strict=True)
+    ]
+    explained, variance_explained, with_leader = by_task
     priors = model.parts(arms, arms)
     covariance = -explained  # of every cell with the objectives
     for prior, group in zip(priors, state.problem.task_groups, strict=True):
-        covariance += prior[:, None, :] * (group @ (model.weights @ group))[None, :, None]
+        of_task = group @ (model.weights @ group)
+        covariance += prior[:, None, :] * of_task[None, :, None]
     difference = covariance[..., :-1] - covariance[..., -1:]  # with (rival - leader)
     weight = drawn.loss / drawn.spread**2
     open_ = state.open[arms]
     noise = np.where(state.paid[arms], 0.0, model.noise + NOISE)
     variance = np.maximum(model.cell_variance - variance_explained, 0.0) + noise
     cost = _shared_cost(state, arms) + 1e-12 * state.problem.exhaustive_cost
-    single = np.where(open_, (difference**2 @ weight) / np.maximum(variance, 1e-12) / cost, 0.0)
+    removed = (difference**2 @ weight) / np.maximum(variance, 1e-12)
+    single = np.where(open_, removed / cost, 0.0)
     # a duel measures the rival's cell less the leader's
     shared = np.sum(priors, axis=0)[:, -1:] - with_leader
     spread = variance + variance[leader_row] - 2 * shared
@@ -241,8 +246,9 @@ def _value_per_cost(state: State, leader: int, drawn: Rivals) -> Floats:
     duel_cost = duel_cost + duel_cost[leader_row]
     measurable = open_ | state.paid[arms]
     possible = measurable & measurable[leader_row] & (duel_cost > 0)
-    duel = ((difference - difference[leader_row]) ** 2 @ weight) / np.maximum(spread, 1e-9)
-    duel = np.where(possible, duel / np.maximum(duel_cost, 1e-300), 0.0)
+    difference = difference - difference[leader_row]
+    removed = (difference**2 @ weight) / np.maximum(spread, 1e-9)
+    duel = np.where(possible, removed / np.maximum(duel_cost, 1e-300), 0.0)
     duel[leader_row] = 0.0
     return np.stack([single, duel]) * _success_rate(state)
 

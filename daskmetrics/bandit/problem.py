@@ -86,7 +86,8 @@ class Problem:
     def __post_init__(self) -> None:
         arms = len(self.arms)
         tasks = len(self.tasks)
-        if len(set(self.arms)) < arms or len(set(self.tasks)) < tasks or not arms * tasks:
+        is_distinct = len(set(self.arms)) == arms and len(set(self.tasks)) == tasks
+        if not is_distinct or not arms * tasks:
             raise DataError(
                 f"A search needs distinct arms and tasks, got {arms} arms and {tasks} tasks."
             )
@@ -108,14 +109,12 @@ class Problem:
             raise DataError(
                 f"kinds must name the kind of each of the {tasks} tasks; got {len(self.kinds)}."
             )
-        if self.looks is not None and (
-            len(self.looks) != tasks or self.objective_weights[self.is_look].any()
-        ):
+        if len(self.is_look) != tasks or self.objective_weights[self.is_look].any():
             raise DataError(
                 f"looks must say of each of the {tasks} tasks whether it is one, and the weight of"
                 f" a look must be 0; got {self.looks} with weights {self.weights}."
             )
-        if self.default and not len(self._layers_of(self.default)):
+        if self.default and self._last_arm(self.default) is None:
             raise DataError(
                 f"The baseline {self.default} has no arm among the {arms} arms of the search."
             )
@@ -123,17 +122,14 @@ class Problem:
     @cached_property
     def objective_weights(self) -> Floats:
         """Weights of the tasks in the objective, summing to one (T,)."""
-        weights = np.ones(len(self.tasks))
-        if self.weights is not None:
-            weights = np.array(self.weights, dtype=float)
+        weights = np.array(self.weights or [1.0] * len(self.tasks), dtype=float)
         return np.asarray(weights / weights.sum())
 
     @cached_property
     def kind_names(self) -> tuple[str, ...]:
         """The kind of every task; the task's own name if it has none."""
-        return tuple(
-            kind or task for task, kind in zip(self.tasks, self.kinds or self.tasks, strict=True)
-        )
+        kinds = self.kinds or self.tasks
+        return tuple(kind or task for task, kind in zip(self.tasks, kinds, strict=True))
 
     @cached_property
     def kind_index(self) -> Ints:
@@ -161,9 +157,7 @@ class Problem:
     @cached_property
     def is_look(self) -> Bools:
         """Tasks that are looks (T,): what they give is no score of a task."""
-        if self.looks is None:
-            return np.zeros(len(self.tasks), dtype=bool)
-        return np.array(self.looks, dtype=bool)
+        return np.array(self.looks or [False] * len(self.tasks), dtype=bool)
 
     @cached_property
     def load_costs(self) -> Floats:
@@ -219,20 +213,16 @@ class Problem:
         """Index of the arm that each arm is compared with: what one would use of its model without
         a search (A,).
         """
-        last_checkpoint = {arm.model: self.default or arm.checkpoint for arm in self.arms}
-        default = {
-            model: int(self._layers_of(checkpoint)[-1])
-            for model, checkpoint in last_checkpoint.items()
-        }
+        checkpoints = {arm.model: self.default or arm.checkpoint for arm in self.arms}
+        default = {model: self._last_arm(checkpoints[model]) for model in self.models}
         return np.array([default[arm.model] for arm in self.arms], dtype=np.intp)
 
-    def _layers_of(self, checkpoint: Checkpoint) -> Ints:
-        """Indices of a checkpoint's arms, by layer; of the readouts of a layer the first."""
-        arm_of_layer: dict[int, int] = {}
-        for i, arm in enumerate(self.arms):
-            if arm.checkpoint == checkpoint:
-                arm_of_layer.setdefault(arm.layer, i)
-        return np.array([arm_of_layer[layer] for layer in sorted(arm_of_layer)], dtype=np.intp)
+    def _last_arm(self, checkpoint: Checkpoint) -> int | None:
+        """Index of a checkpoint's arm of the last layer, of its readouts the first; None without
+        arms.
+        """
+        arms = [i for i, arm in enumerate(self.arms) if arm.checkpoint == checkpoint]
+        return max(arms, key=lambda i: self.arms[i].layer, default=None)
 
     def same_encoding(self, arms: Ints, tasks: Ints) -> Bools:
         """Cells that have their encoding in common with one of these cells (A, T)."""
@@ -428,9 +418,12 @@ def with_checkpoints(suites: Sequence[Suite], wanted: Collection[Checkpoint]) ->
 def _training_times(suite: Suite) -> list[float]:
     steps = [checkpoint.step for checkpoint in suite.checkpoints()]
     last_step = max(filter(None, steps), default=1)
-    return [
-        1.0 if step is None else float(np.log2(step + 1) / np.log2(last_step + 1)) for step in steps
-    ]
+    times = []
+    for step in steps:
+        if step is None:
+            step = last_step
+        times.append(float(np.log2(step + 1) / np.log2(last_step + 1)))
+    return times
 
 
 def task_weights(

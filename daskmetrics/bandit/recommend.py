@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.bandit._state import State, is_covered, recommended_arm
-from daskmetrics.bandit.model import IncrementalPosterior, Posterior, greatest
+from daskmetrics.bandit._coverage import is_covered
+from daskmetrics.bandit._state import State
+from daskmetrics.bandit.model import NO_CELLS, IncrementalPosterior, Posterior, greatest
 from daskmetrics.bandit.problem import (
     Bools,
     Floats,
@@ -138,7 +139,8 @@ class Recommendation:
 
 def recommend(state: State, budget: float, spent: float, within: float = WITHIN) -> Recommendation:
     """Recommend the best arm of a state; raises UndefinedError if no cell was measured."""
-    problem, seen = state.problem, state.observations
+    problem = state.problem
+    seen = state.observations
     failed = len(state.finished) - len(seen)
     looks = int(problem.is_look[seen.task].sum())
     if len(seen) == looks:
@@ -194,21 +196,24 @@ def _summary(
         problem.tasks[seen.task[i]]: ScoreEstimate(float(seen.score[i]), float(seen.stderr[i]))
         for i in rows
     }
-    summary = ArmSummary(
-        problem.arms[arm], float(posterior.mean[arm]), float(posterior.sd[arm]), scores
-    )
-    shared = rows[np.isin(seen.task[rows], common)]
+    mean = None
+    measured = None
+    shared = seen.take(rows[np.isin(seen.task[rows], common)])
     if len(shared):
-        summary = replace(summary, mean=_weighted_mean(problem, seen.take(shared)))
+        weights = problem.objective_weights[shared.task]
+        weights = weights / weights.sum()
+        stderr = np.linalg.norm(weights * shared.stderr)
+        mean = ScoreEstimate(float(weights @ shared.score), float(stderr))
     if state.scored[arm]:
-        summary = replace(summary, measured=float(state.measured[arm]))
-    return summary
-
-
-def _weighted_mean(problem: Problem, seen: Observations) -> ScoreEstimate:
-    weights = problem.objective_weights[seen.task]
-    weights = weights / weights.sum()
-    return ScoreEstimate(float(weights @ seen.score), float(np.linalg.norm(weights * seen.stderr)))
+        measured = float(state.measured[arm])
+    return ArmSummary(
+        arm=problem.arms[arm],
+        value=float(posterior.mean[arm]),
+        sd=float(posterior.sd[arm]),
+        scores=scores,
+        mean=mean,
+        measured=measured,
+    )
 
 
 @dataclass(frozen=True)
@@ -252,7 +257,8 @@ def confidence(
     bound = posterior.mean + 3 * posterior.sd
     if usable is not None:
         bound = np.where(usable, bound, -np.inf)
-    rivals = greatest(bound, min(JOINT, int(np.isfinite(bound).sum())))
+    count = int(np.isfinite(bound).sum())
+    rivals = greatest(bound, min(JOINT, count))
     arms = np.append(rivals[rivals != arm], arm)
     # a Cholesky factor is a smooth function of the matrix: rounding of the covariance decides
     # nothing
@@ -263,9 +269,8 @@ def confidence(
     best_drawn = (draws + lead).max(axis=1)
     loss = float((best_drawn - draws[:, -1]).mean())
     freedom = posterior.model.freedom
-    scale = np.sqrt(
-        freedom / np.random.default_rng(seed_of("scale", seed)).chisquare(freedom, DRAWS)
-    )
+    rng = np.random.default_rng(seed_of("scale", seed))
+    scale = np.sqrt(freedom / rng.chisquare(freedom, DRAWS))
     draws *= scale[:, None]  # with this scale, of a multivariate t distribution
     draws += lead
     highest = draws.max(axis=1)
@@ -348,8 +353,9 @@ def _champion(state: State, kinds: Mapping[str, str], kind: str) -> Champion:
     if not weights.any():
         weights = of_kind.astype(float)
     weighted = replace(problem, weights=tuple(weights.tolist()))
-    posterior = IncrementalPosterior(weighted).posterior(state.finished)
-    arm = recommended_arm(posterior, state.finished, state.usable)
+    of_these_tasks = replace(state, problem=weighted, pending=NO_CELLS, cache=None)
+    posterior = of_these_tasks.posterior
+    arm = of_these_tasks.recommended
     of_arm = seen.take((seen.arm == arm) & (weights[seen.task] > 0))
     score = None
     if len(of_arm):
@@ -494,13 +500,16 @@ def rise_forecast(
 def _rises(posterior: Posterior, arms: Ints, seed: int) -> Floats:
     """Draws of the highest of the later times less the first; each row of arms is one time."""
     times, points = arms.shape
+    flat = arms.ravel()
     average = np.repeat(np.eye(times), points, axis=1) / points
-    covariance = average @ posterior.covariance(arms.ravel(), arms.ravel()) @ average.T
+    covariance = average @ posterior.covariance(flat, flat) @ average.T
     root = np.linalg.cholesky(covariance + TINY * np.eye(times))
-    draws = normal_draws(seed, times) @ root.T + average @ posterior.mean[arms.ravel()]
+    mean = average @ posterior.mean[flat]
+    draws = normal_draws(seed, times) @ root.T + mean
     return np.asarray(draws[:, 1:].max(axis=1) - draws[:, 0])
 
 
 def _span(step: int, distance: int) -> Floats:
     """Evenly spaced steps around one, over the distance of two checkpoints."""
-    return np.maximum(0.0, step + distance * ((np.arange(POINTS) + 0.5) / POINTS - 0.5))
+    share = (np.arange(POINTS) + 0.5) / POINTS
+    return np.maximum(0.0, step + distance * (share - 0.5))

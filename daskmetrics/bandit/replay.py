@@ -23,11 +23,11 @@ from daskmetrics.bandit.model import measured_objectives
 from daskmetrics.bandit.policies import policy_named
 from daskmetrics.bandit.problem import (
     Floats,
-    Observations,
     Outcome,
     Problem,
     Reward,
     arm_features,
+    numbered,
     task_weights,
 )
 from daskmetrics.bandit.recommend import WITHIN, Recommendation
@@ -38,7 +38,6 @@ from daskmetrics.core.readouts import Readout
 __all__ = [
     "COST_SHARES",
     "CurvePoint",
-    "GroundTruth",
     "ReplayPlan",
     "ReplayStep",
     "ReplayTrial",
@@ -46,11 +45,11 @@ __all__ = [
     "ScoreTable",
     "Setting",
     "curve",
-    "ground_truth",
     "run_trials",
+    "true_losses",
 ]
 
-ARRAYS = ("scores", "stderr", "seconds", "encode")  #: of a table, each (A, T)
+ARRAYS = ("scores", "seconds", "encode")  #: of a table, each (A, T)
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,6 @@ class ScoreRow:
     arm: Arm
     task: str
     score: float
-    stderr: float = 0.0
     seconds: float | None = None
     encode: float = 0.0
     kind: str = ""
@@ -78,7 +76,7 @@ class ScoreTable:
         Their arms, in the order of `daskmetrics.core.names.grid`, are the rows.
     kinds : mapping of str to str
         Kind of each task, in the order of the columns; an empty string if unknown.
-    scores, stderr : ndarray (A, T)
+    scores : ndarray (A, T)
         NaN without a score.
     seconds, encode : ndarray (A, T)
         Seconds of a cell, and the part of them for encoding; NaN if unknown.
@@ -87,7 +85,6 @@ class ScoreTable:
     suites: tuple[Suite, ...]
     kinds: Mapping[str, str]
     scores: Floats
-    stderr: Floats
     seconds: Floats
     encode: Floats
 
@@ -117,9 +114,8 @@ class ScoreTable:
         chosen = set(chosen)
         columns = [i for i, task in enumerate(self.tasks) if task in chosen]
         kinds = {task: kind for task, kind in self.kinds.items() if task in chosen}
-        return replace(
-            self, kinds=kinds, **{name: getattr(self, name)[:, columns] for name in ARRAYS}
-        )
+        arrays = {name: getattr(self, name)[:, columns] for name in ARRAYS}
+        return replace(self, kinds=kinds, **arrays)
 
 
 def score_table(rows: Iterable[ScoreRow]) -> ScoreTable:
@@ -152,12 +148,14 @@ def score_table(rows: Iterable[ScoreRow]) -> ScoreTable:
     kinds = {row.task: row.kind for row in sorted(rows, key=lambda row: bool(row.kind))}
     kinds = dict(sorted(kinds.items()))
     column_of = {task: i for i, task in enumerate(kinds)}
-    scores, stderr, seconds, encode = np.full((4, len(row_of), len(column_of)), np.nan)
+    scores, seconds, encode = np.full((3, len(row_of), len(column_of)), np.nan)
     for row in rows:
         cell = row_of[row.arm], column_of[row.task]
-        scores[cell], stderr[cell], encode[cell] = row.score, row.stderr, row.encode
-        seconds[cell] = np.nan if row.seconds is None else row.seconds
-    return ScoreTable(suites, kinds, scores, stderr, seconds, encode)
+        scores[cell] = row.score
+        encode[cell] = row.encode
+        if row.seconds is not None:
+            seconds[cell] = row.seconds
+    return ScoreTable(suites, kinds, scores, seconds, encode)
 
 
 def _suites(arms: Iterable[Arm]) -> tuple[Suite, ...]:
@@ -218,8 +216,6 @@ class SimulatedSearch:
     picks: tuple[Pick, ...]
     recommendation: Recommendation
     path: tuple[ReplayStep, ...]
-    # share of the workers' time, until the last outcome, that they spent working
-    utilisation: float
 
 
 def simulate(
@@ -258,17 +254,11 @@ def simulate(
     if loss is None:
         truth = true_objectives(problem, table)
         loss = np.nanmax(truth) - truth
-    learner = Learner(
-        problem,
-        policy,
-        budget=budget,
-        window=window or workers,
-        seed=seed,
-    )
+    learner = Learner(problem, policy, budget=budget, window=window or workers, seed=seed)
     pool = _SimulatedWorkers(problem, workers)
     path: list[ReplayStep] = []
-    marks = sorted(confidence_at, reverse=True)
     reported = 0
+    passed = 0  # of the shares at which the confidence is computed
     while True:
         for pick in learner.ask(len(pool.schedule.held)):
             pool.start(*problem.locate(pick.cell))
@@ -281,19 +271,20 @@ def simulate(
         reported += 1
         if not every or reported % every:
             continue
-        share = learner.spent / problem.exhaustive_cost
-        step = ReplayStep(share, pool.schedule.now, float(loss[learner.state.recommended]))
-        is_marked = bool(marks) and marks[-1] <= share
-        while marks and marks[-1] <= share:
-            marks.pop()
-        if is_marked and len(learner.state.observations):
+        step = _step(learner, pool.schedule.now, loss)
+        passed_before = passed
+        passed = sum(share <= step.share for share in confidence_at)
+        if passed > passed_before and len(learner.state.observations):
             step = _with_confidence(step, learner.recommendation())
         path.append(step)
     result = learner.recommendation()
-    last_loss = float(loss[problem.arm_index[result.arm]])
-    final_step = ReplayStep(learner.spent / problem.exhaustive_cost, pool.schedule.now, last_loss)
-    path.append(_with_confidence(final_step, result))
-    return SimulatedSearch(learner.picks, result, tuple(path), pool.utilisation)
+    path.append(_with_confidence(_step(learner, pool.schedule.now, loss), result))
+    return SimulatedSearch(learner.picks, result, tuple(path))
+
+
+def _step(learner: Learner, seconds: float, loss: Floats) -> ReplayStep:
+    share = learner.spent / learner.problem.exhaustive_cost
+    return ReplayStep(share, seconds, float(loss[learner.state.recommended]))
 
 
 def _with_confidence(step: ReplayStep, stated: Recommendation) -> ReplayStep:
@@ -310,16 +301,8 @@ class _SimulatedWorkers:
 
     def __init__(self, problem: Problem, workers: int) -> None:
         self._problem = problem
-        self._count = workers
         self._encoded: dict[tuple[int, int], float] = {}  # time at which the embeddings exist
-        self._worked = 0.0
         self.schedule = AssumedWorkers(workers)
-
-    @property
-    def utilisation(self) -> float:
-        if not self.schedule.now:
-            return 1.0
-        return self._worked / (self._count * self.schedule.now)
 
     def start(self, arm: int, task: int) -> None:
         """Start the next decision on an idle worker."""
@@ -336,8 +319,6 @@ class _SimulatedWorkers:
                 encoded += float(problem.load_costs[arm])
             if encoding:
                 self._encoded[checkpoint, task] = encoded
-            self._worked += encoded - now
-        self._worked += scoring
         waiting = max(0.0, encoded - now)
         self.schedule.assign(checkpoint, waiting + scoring, is_encoding)
 
@@ -346,13 +327,8 @@ def true_objectives(problem: Problem, table: Mapping[Cell, float]) -> Floats:
     """True objective of every arm, in units of the reward: weighted mean over the tasks with a
     known score (A,).
     """
-    indices = product(range(len(problem.arms)), range(len(problem.tasks)))
-    rows = [
-        (arm, task, table[cell], 0.0)
-        for arm, task in indices
-        if (cell := problem.cell(arm, task)) in table
-    ]
-    return measured_objectives(problem, Observations.of(rows))
+    known = ((cell, Outcome(score)) for cell, score in table.items())
+    return measured_objectives(problem, problem.observe(known).by_cell())
 
 
 Costs = Literal["published", "shared", "unit"]
@@ -470,31 +446,21 @@ def _encoding(table: ScoreTable, seconds: Floats) -> Floats:
     encode = ENCODED * seconds
     if np.nansum(table.encode) > 0:
         encode = _filled(np.where(table.encode > 0, table.encode, np.nan))
-    _, checkpoint = np.unique([str(arm.checkpoint) for arm in table.arms], return_inverse=True)
+    checkpoint = numbered([arm.checkpoint for arm in table.arms])
     shortest = np.full((checkpoint.max() + 1, encode.shape[1]), np.inf)
     np.minimum.at(shortest, checkpoint, encode)
     return np.asarray(shortest[checkpoint])
 
 
-@dataclass(frozen=True, eq=False)
-class GroundTruth:
-    """The best arm of a table, and by how much the others are worse.
+def true_losses(table: ScoreTable, problem: Problem) -> Floats:
+    """By how much every arm of a table is worse than the best one.
 
-    Attributes
-    ----------
-    best : int
-        The arm with the greatest objective among those with a score on every task of the objective.
-    loss : ndarray (A,)
-        1 - mean raw score / mean raw score of the best arm, or the difference if that is 0;
-        infinite for an arm with missing scores.
-    """
-
-    best: int
-    loss: Floats
-
-
-def ground_truth(table: ScoreTable, problem: Problem) -> GroundTruth:
-    """Compare every arm of a table with the best one.
+    Returns
+    -------
+    ndarray (A,)
+        1 - mean raw score / mean raw score of the arm with the greatest objective among those with
+        a score on every task of the objective, or the difference if that score is 0; infinite for
+        an arm with missing scores.
 
     Raises
     ------
@@ -509,19 +475,14 @@ def ground_truth(table: ScoreTable, problem: Problem) -> GroundTruth:
             f"{table.scores.size} cells are known), so the best arm is unknown. Choose tasks or "
             "models for which the table is complete."
         )
-    raw = np.where(
-        complete, np.where(needed, table.scores, 0.0) @ problem.objective_weights, np.nan
-    )
+    scores = np.where(needed, table.scores, 0.0)
+    raw = np.where(complete, scores @ problem.objective_weights, np.nan)
     value = np.where(complete, true_objectives(problem, table.cells()), -np.inf)
     best = int(np.argmax(value))
     gap = raw[best] - raw
     if raw[best]:
         gap = gap / abs(raw[best])
-    return GroundTruth(best, np.where(complete, gap, np.inf))
-
-
-#: Shares of the exhaustive cost at which the confidence of a search is computed.
-CONFIDENCE_AT = tuple(1e-4 * 2.0 ** (i / 2) for i in range(26))
+    return np.where(complete, gap, np.inf)
 
 
 @dataclass(frozen=True)
@@ -539,21 +500,19 @@ class Setting:
 
 @dataclass(frozen=True)
 class ReplayTrial:
-    """One search of a known table; ``utilisation`` is the share of the workers' time in which they
-    worked.
+    """One search of a known table; ``utilisation`` is the cost of its cells as a share of the
+    workers' time until the last outcome.
     """
 
     setting: Setting
     seed: int
     path: tuple[ReplayStep, ...]
-    cells: int
     utilisation: float
 
     def after(self, share: float) -> ReplayStep | None:
         """The last step that cost at most a share of the exhaustive cost."""
-        return next(
-            (step for step in reversed(self.path) if step.share <= share * (1 + 1e-9)), None
-        )
+        steps = [step for step in self.path if step.share <= share * (1 + 1e-9)]
+        return steps[-1] if steps else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -569,14 +528,14 @@ class ReplayPlan:
     every : int
         Number of outcomes between two steps of a trial.
     confidence_at : tuple of float
-        Shares of the exhaustive cost at which the confidence is computed.
+        Shares of the exhaustive cost at which the confidence is computed, beside the end.
     """
 
     table: ScoreTable
     scenario: Scenario
     budget: float
     every: int = 1
-    confidence_at: tuple[float, ...] = CONFIDENCE_AT
+    confidence_at: tuple[float, ...] = ()
 
 
 def run_trials(
@@ -604,32 +563,33 @@ def run_trials(
 
     # an unknown name fails here, and not in another process
     policies = {setting.policy: policy_named(setting.policy) for setting in settings}
+    run_one = delayed(_run_trial)
     trials = (
-        delayed(run_trial)(plan, setting, seed, policies[setting.policy])
+        run_one(plan, setting, seed, policies[setting.policy])
         for setting, seed in product(settings, seeds)
     )
     # its processes do not import the main module, whose policies are sent by value
     yield from Parallel(jobs, return_as="generator")(trials)
 
 
-def run_trial(plan: ReplayPlan, setting: Setting, seed: int, policy: Policy) -> ReplayTrial:
+def _run_trial(plan: ReplayPlan, setting: Setting, seed: int, policy: Policy) -> ReplayTrial:
     """One search."""
     table = plan.scenario.draw_tasks(plan.table, seed)
     problem = plan.scenario.build_problem(table)
-    truth = ground_truth(table, problem)
     result = simulate(
         problem,
         table.cells(),
         policy,
         budget=plan.budget,
         seed=seed,
-        loss=truth.loss,
+        loss=true_losses(table, problem),
         workers=setting.workers,
         window=int(min(setting.workers, useful_workers(setting.policy))),  # as a live search
         every=plan.every,
         confidence_at=plan.confidence_at,
     )
-    return ReplayTrial(setting, seed, result.path, len(result.picks), result.utilisation)
+    time = setting.workers * result.path[-1].seconds
+    return ReplayTrial(setting, seed, result.path, result.recommendation.spent / time)
 
 
 #: Shares of the exhaustive cost at which a curve is computed.

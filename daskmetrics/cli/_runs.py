@@ -379,15 +379,15 @@ def replay(
         Scenario,
         Setting,
         curve,
-        ground_truth,
         run_trials,
+        true_losses,
     )
     from daskmetrics.experiment import score_tables
     from daskmetrics.report import templates
 
     chosen = [name.strip() for name in ",".join(models).split(",") if name]
     table = score_tables.read(scores, chosen)
-    plan = ReplayPlan(table, Scenario(**scenario), budget, confidence_at=())
+    plan = ReplayPlan(table, Scenario(**scenario), budget)
     searches = run_trials(
         plan, [Setting(policy, workers)], range(seeds), jobs or os.cpu_count() or 1
     )
@@ -398,8 +398,8 @@ def replay(
     )
     shares = [share for share in COST_SHARES if share < budget * (1 - 1e-9)]
     points = curve(trials, [*shares, budget])
-    truth = ground_truth(table, plan.scenario.build_problem(table))
-    best = str(table.arms[truth.best])
+    losses = true_losses(table, plan.scenario.build_problem(table))
+    best = str(table.arms[losses.argmin()])
     sentence = (
         f"With a share of {budget:.3g} of the cost of every score, {points[-1].found} of {seeds}"
         f" searches by {policy} recommended a candidate within 1 % of the best, {best}."

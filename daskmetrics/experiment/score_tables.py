@@ -40,7 +40,6 @@ class _Row:
     size: str = ""
     revision: str = "main"
     readout: str = ""
-    stderr: Size = 0.0
     seconds: Size | None = None
     kind: str = ""
     n: str = ""
@@ -187,7 +186,6 @@ def _score_rows(path: Path) -> Iterator[tuple[ScoreRow, KnownScore]]:
             arm=arm,
             task=line.task,
             score=line.score,
-            stderr=line.stderr,
             seconds=line.seconds,
             encode=line.encode_seconds,
             kind=line.kind,
@@ -218,7 +216,6 @@ def _from_run(folder: RunFolder) -> list[ScoreRow]:
                     cell.arm,
                     cell.task,
                     scored.score,
-                    scored.stderr,
                     entry.seconds + scored.encode_seconds,
                     scored.encode_seconds,
                 )

@@ -61,11 +61,6 @@ def make_world(
     )
 
 
-@pytest.fixture(scope="session")
-def world() -> Callable[..., World]:
-    return make_world
-
-
 def make_learner(
     problem: Problem, policy: str = "race", budget: Any = 0.25, window: int = 1, **options: Any
 ) -> Learner:
@@ -119,16 +114,6 @@ def random_cells(world: World, n: int, seed: int = 0) -> list[tuple[int, int]]:
     return [(int(arm), int(task)) for arm, task in cells[:n]]
 
 
-@pytest.fixture(scope="session")
-def after() -> Callable[..., State]:
-    return state_after
-
-
-@pytest.fixture(scope="session")
-def draw() -> Callable[..., list[tuple[int, int]]]:
-    return random_cells
-
-
 TASKS = {"cheap": 1.0, "fair": 4.0, "expensive": 100.0, "extreme": 400.0}
 KINDS = {"cheap": "pairs", "fair": "pairs", "expensive": "classes", "extreme": "classes"}
 
@@ -143,7 +128,7 @@ def known_rows(seed: int = 0) -> list[ScoreRow]:
             quality = 0.5 + 0.05 * t - 0.03 * (layer - 3) ** 2
             for task, seconds in TASKS.items():
                 score = round(quality + rng.normal(0, 0.003), 6)
-                rows.append(ScoreRow(arm, task, score, 0.01, seconds, 0.0, KINDS[task]))
+                rows.append(ScoreRow(arm, task, score, seconds, 0.0, KINDS[task]))
     return rows
 
 

@@ -64,8 +64,8 @@ def test_the_order_of_arrival_changes_no_decision(few_rows):
     check()
 
 
-def test_decisions_wait_only_for_cells_that_should_have_finished(world):
-    small = world()
+def test_decisions_wait_only_for_cells_that_should_have_finished():
+    small = make_world()
     learner = make_learner(small.problem, window=4)
     picks = learner.ask(99)
     assert [pick.index for pick in picks] == [0, 1, 2, 3]
@@ -80,8 +80,8 @@ def test_decisions_wait_only_for_cells_that_should_have_finished(world):
     assert len(learner.ask(99)) < 4
 
 
-def test_an_expensive_cell_does_not_block_the_others(world):
-    small = world()
+def test_an_expensive_cell_does_not_block_the_others():
+    small = make_world()
     cost = small.problem.score_cost.copy()
     cost[:, 0] = 1000 * cost.sum()
     problem = replace(small.problem, score_cost=cost)
@@ -115,8 +115,8 @@ def test_an_interrupted_search_resumes_with_the_same_decisions(policy):
         assert resumed.recommendation() == whole.recommendation()
 
 
-def test_the_leader_is_confirmed_if_that_takes_a_small_part_of_the_budget(world):
-    small = world(revisions=12, seed=3)
+def test_the_leader_is_confirmed_if_that_takes_a_small_part_of_the_budget():
+    small = make_world(revisions=12, seed=3)
     assert search(small, budget=0.5).recommendation().confirmed
     least = least_budget(small.problem) / small.problem.exhaustive_cost
     poor = search(small, budget=1.01 * least)
@@ -127,16 +127,16 @@ def test_the_leader_is_confirmed_if_that_takes_a_small_part_of_the_budget(world)
     ("budget", "share", "cells"),
     [(Budget(share=0.2), 0.2, 999), (Budget(cells=17), 1, 17), (Budget(0.5, cost=99), 0.5, 999)],
 )
-def test_a_budget_may_be_counted_in_several_ways(world, budget, share, cells):
-    small = world()
+def test_a_budget_may_be_counted_in_several_ways(budget, share, cells):
+    small = make_world()
     learner = search(small, "random", budget=budget)
     limit = min(budget.cost or np.inf, share * small.problem.exhaustive_cost)
     assert learner.spent <= limit * (1 + 1e-9)
     assert len(learner.picks) <= cells
 
 
-def test_failed_cells_are_not_asked_again_and_leave_no_number(world):
-    small = world()
+def test_failed_cells_are_not_asked_again_and_leave_no_number():
+    small = make_world()
     lost = {pick.cell for pick in search(small).picks[5::4]}
     learner = drive(make_learner(small.problem, window=4), failing(small, lost.__contains__))
     assert len({pick.cell for pick in learner.picks}) == len(learner.picks)
@@ -146,8 +146,8 @@ def test_failed_cells_are_not_asked_again_and_leave_no_number(world):
     assert answer.best.scores.keys().isdisjoint(c.task for c in lost if c.arm == answer.arm)
 
 
-def test_a_search_whose_default_fails_goes_on_without_it(world):
-    small = world(revisions=4)
+def test_a_search_whose_default_fails_goes_on_without_it():
+    small = make_world(revisions=4)
     default = small.problem.arms[-1].checkpoint
     problem = replace(small.problem, default=default)
     outcome = failing(small, lambda cell: cell.arm.checkpoint == default)
@@ -162,8 +162,8 @@ def test_when_every_cell_fails_there_is_no_recommendation():
         learner.recommendation()
 
 
-def test_a_recommendation_says_what_a_report_needs(world):
-    small = world(seed=5)
+def test_a_recommendation_says_what_a_report_needs():
+    small = make_world(seed=5)
     answer = search(small, budget=0.4).recommendation()
     assert answer.arm == answer.top[0].arm and len(answer.top) == 10
     assert set(answer.best.scores) == set(small.problem.tasks)
@@ -196,10 +196,10 @@ def test_reading_the_state_changes_no_decision_and_no_bit_of_the_recommendation(
     assert quiet.recommendation() == watched.recommendation()
 
 
-def test_the_interval_contains_the_truth_about_as_often_as_stated(world):
+def test_the_interval_contains_the_truth_about_as_often_as_stated():
     inside = []
     for seed in range(12):
-        small = world(seed=seed, revisions=4, layers=3)
+        small = make_world(seed=seed, revisions=4, layers=3)
         noise = np.random.default_rng(seed).normal(scale=0.005, size=small.scores.shape)
         noisy = replace(small, scores=small.scores + noise)
         best = search(noisy, seed=seed).recommendation().best
@@ -225,21 +225,21 @@ def test_an_option_out_of_range_is_refused(change, message):
             Budget(**empty)
 
 
-def test_an_outcome_without_a_decision_or_a_decision_of_another_search_is_refused(world):
+def test_an_outcome_without_a_decision_or_a_decision_of_another_search_is_refused():
     learner = small_search(window=1)
     for index in (0, 99):
         with pytest.raises(DataError, match=f"Decision {index} already has an outcome or does not"):
             learner.tell(index, Outcome(0.5))
     with pytest.raises(DataError, match="Decision 0 is missing"):
         make_learner(SMALL.problem, decided=learner.picks[1:])
-    other = world().problem
+    other = make_world().problem
     with pytest.raises(DataError, match="not part of this search"):
         make_learner(SMALL.problem, decided=make_learner(other).ask(1))
 
 
 @pytest.mark.parametrize(("window", "seed"), [(1, 0), (4, 1)])
-def test_a_larger_budget_begins_as_a_smaller_one(world, seed, window):
-    small = world(seed=seed)
+def test_a_larger_budget_begins_as_a_smaller_one(seed, window):
+    small = make_world(seed=seed)
     searches = [search(small, budget=budget, window=window) for budget in (0.15, 0.2, 0.3)]
     for less, more in pairwise(searches):
         same = len(less.picks) // 3
@@ -255,8 +255,8 @@ def test_a_larger_budget_begins_as_a_smaller_one(world, seed, window):
         ("confidence", {"budget": 0.5, "confidence": 0.5, "within": 0.1}),
     ],
 )
-def test_a_search_says_why_it_ended(world, ending, options):
-    small = world(seed=1)
+def test_a_search_says_why_it_ended(ending, options):
+    small = make_world(seed=1)
     learner = make_learner(small.problem, **options)
     (first,) = learner.ask(1)
     learner.tell(first.index, small.outcome(first.cell))
@@ -265,8 +265,8 @@ def test_a_search_says_why_it_ended(world, ending, options):
 
 
 @pytest.mark.parametrize("policy", BUILT_IN)
-def test_a_budget_of_one_scores_every_cell(world, policy):
-    small = world(revisions=2, layers=3, tasks=3)
+def test_a_budget_of_one_scores_every_cell(policy):
+    small = make_world(revisions=2, layers=3, tasks=3)
     # loads may be paid for twice
     loading = replace(small.problem, load_cost=50.0 + 0 * small.problem.features[:, 0])
     learner = search(replace(small, problem=loading), policy, budget=1.0, window=2)

@@ -20,10 +20,10 @@ from daskmetrics.bandit.model import (
     NOISE,
     REFIT,
     ROWS,
-    ArmKernel,
     Hyperparameters,
     IncrementalPosterior,
     ObservationRows,
+    arm_covariance,
     first_max,
     fit_model,
     greatest,
@@ -33,7 +33,7 @@ from daskmetrics.bandit.model import (
 )
 from daskmetrics.bandit.problem import Observations
 from daskmetrics.core.names import Suite
-from tests.bandit.conftest import observe, random_cells
+from tests.bandit.conftest import make_world, observe, random_cells
 
 
 def test_a_task_whose_scores_hardly_differ_has_a_smallest_spread():
@@ -71,7 +71,7 @@ def readouts() -> Problem:
 
 def test_the_covariance_of_arms_is_one_and_a_readout_is_most_like_its_layer(readouts):
     arms = np.arange(len(readouts.arms))
-    covariance = ArmKernel(readouts, *Hyperparameters().of_arms)(arms, arms)
+    covariance = arm_covariance(readouts, Hyperparameters(), arms, arms)
     values = np.linalg.eigvalsh(covariance)
     assert values.min() > -1e-8 * values.max()
     index = {(arm.layer, arm.readout): i for i, arm in enumerate(readouts.arms)}
@@ -86,7 +86,7 @@ def test_distances_are_a_metric_that_grows_with_what_changes_a_vector():
     assert (np.diag(distance) == 0).all() and (distance + np.eye(len(NAMES)) > 0).all()
     detour = distance[:, :, None] + distance[None]  # from the first by the second to the third
     assert (distance[:, None] <= detour + 1e-12).all()
-    growing = readout_distances(["", "256d", "64d", "last", "last,64d"])[0]
+    growing = readout_distances(("", "256d", "64d", "last", "last,64d"))[0]
     assert (np.diff(growing) > 0).all()
 
 
@@ -114,7 +114,8 @@ def dense(model, seen, pending=None):
     """
     arms, tasks = model.problem.score_cost.shape
     every = np.arange(arms)
-    h, kernel, same = model.hyperparameters, model.kernel(every, every), np.eye(arms)
+    h, same = model.hyperparameters, np.eye(arms)
+    kernel = arm_covariance(model.problem, h, every, every)
     own = h.task_variance * kernel + h.cell_variance / (1 + h.kind_variance) * same
     common, kind = kernel + h.arm_variance * same, model.problem.kind_index
     prior = np.kron(common, np.ones((tasks, tasks))) + np.kron(own + LEVEL, np.eye(tasks))
@@ -153,8 +154,8 @@ def of_cells(posterior, arms, tasks, targets):
 
 
 @pytest.mark.parametrize("n", [0, 7, 60])
-def test_it_equals_a_dense_gaussian_process(world, n):
-    small = world(seed=n)
+def test_it_equals_a_dense_gaussian_process(n):
+    small = make_world(seed=n)
     weights = (1.0, 2.0, 0.5, 1.0, 0.0)
     problem = replace(small.problem, weights=weights, kinds=("a", "b", "a", "", "b"))
     seen = observe(small, random_cells(small, n))
@@ -172,8 +173,8 @@ def test_it_equals_a_dense_gaussian_process(world, n):
     np.testing.assert_allclose(variance, expected, atol=1e-8)
 
 
-def test_pending_cells_count_as_observed_at_their_expected_value(world):
-    small = world()
+def test_pending_cells_count_as_observed_at_their_expected_value():
+    small = make_world()
     seen = observe(small, random_cells(small, 30))
     pending = Observations.of([(1, 2, 0.0, 0.0), (20, 0, 0.0, 0.0)])
     cells = np.column_stack([pending.arm, pending.task])
@@ -184,8 +185,8 @@ def test_pending_cells_count_as_observed_at_their_expected_value(world):
     assert_equal(posterior.without_pending(), computed(small.problem, seen))
 
 
-def test_the_choice_of_arms_for_a_task_says_nothing_about_them(world):
-    small = world()
+def test_the_choice_of_arms_for_a_task_says_nothing_about_them():
+    small = make_world()
     seen = observe(small, random_cells(small, 40))
     best = int(computed(small.problem, seen).mean.argmax())
     task = min(set(range(5)) - set(seen.task[seen.arm == best].tolist()))
@@ -217,9 +218,9 @@ def assert_equal(one, other):
 
 
 @pytest.mark.parametrize("window", [0, 9])
-def test_a_posterior_that_grew_equals_one_computed_at_once(world, window):
-    problem = world(revisions=5).problem
-    outcomes = outcomes_of(world(revisions=5), 90, lost=(3, 20, 41))
+def test_a_posterior_that_grew_equals_one_computed_at_once(window):
+    problem = make_world(revisions=5).problem
+    outcomes = outcomes_of(make_world(revisions=5), 90, lost=(3, 20, 41))
     growing = IncrementalPosterior(problem)
     # with fewer scores than before it starts again
     for n in (*range(0, len(outcomes) + 1, 3), 66, 50, 20):
@@ -229,8 +230,8 @@ def test_a_posterior_that_grew_equals_one_computed_at_once(world, window):
             assert_equal(grown, computed(problem, *history))
 
 
-def test_scores_processed_early_leave_no_work_and_change_nothing(world, monkeypatch):
-    small = world(revisions=5)
+def test_scores_processed_early_leave_no_work_and_change_nothing(monkeypatch):
+    small = make_world(revisions=5)
     outcomes = outcomes_of(small, 90, lost=(3, 20, 41))
     monkeypatch.setattr(model_module, "BATCH", 8)
     early, late = IncrementalPosterior(small.problem), IncrementalPosterior(small.problem)
@@ -245,8 +246,8 @@ def test_scores_processed_early_leave_no_work_and_change_nothing(world, monkeypa
 
 
 @pytest.mark.parametrize("scores", [20, FEW])
-def test_with_few_scores_the_model_is_estimated_from_all_of_them(world, scores):
-    small = world(revisions=5)
+def test_with_few_scores_the_model_is_estimated_from_all_of_them(scores):
+    small = make_world(revisions=5)
     outcomes = outcomes_of(small, FEW + 1)
     growing = IncrementalPosterior(small.problem)
     model = fit_model(small.problem, outcomes.take(slice(scores)))
@@ -257,8 +258,8 @@ def test_with_few_scores_the_model_is_estimated_from_all_of_them(world, scores):
 
 
 @pytest.mark.parametrize("scores", [FEW + 3, REFIT + ROWS])
-def test_the_spread_of_a_task_that_is_first_scored_late_is_its_own(world, scores):
-    small = world(revisions=9)
+def test_the_spread_of_a_task_that_is_first_scored_late_is_its_own(scores):
+    small = make_world(revisions=9)
     early = [cell for cell in random_cells(small, 5 * scores) if cell[1] < 4][:scores]
     late = [(0, 4), (30, 4), (71, 4), *random_cells(small, 340)[-40:]]
     outcomes = observe(small, dict.fromkeys(early + late))
@@ -271,8 +272,8 @@ def test_the_spread_of_a_task_that_is_first_scored_late_is_its_own(world, scores
     assert model.spread[4] > 3 * np.median(assumed.spread)
 
 
-def test_observations_change_the_hyperparameters(world):
-    small = world(seed=1)
+def test_observations_change_the_hyperparameters():
+    small = make_world(seed=1)
     rng = np.random.default_rng(0)
     rows = [(int(a), t) for a in rng.permutation(48)[:30] for t in range(5)]
     alike = Observations.of((a, t, float(small.scores[a].mean()), 0.0) for a, t in rows)
@@ -281,8 +282,8 @@ def test_observations_change_the_hyperparameters(world):
     assert few.task_variance < many.task_variance and few.cell_variance < many.cell_variance
 
 
-def test_beyond_the_limit_rows_are_averages_of_arms_with_little_loss(world, monkeypatch):
-    small = world()
+def test_beyond_the_limit_rows_are_averages_of_arms_with_little_loss(monkeypatch):
+    small = make_world()
     seen = observe(small, random_cells(small, 200))
     apart = computed(small.problem, seen)
     monkeypatch.setattr(model_module, "LIMIT", 120)
@@ -291,15 +292,15 @@ def test_beyond_the_limit_rows_are_averages_of_arms_with_little_loss(world, monk
     assert np.corrcoef(apart.mean, fewer.mean)[0, 1] > 0.99
     assert (fewer.sd >= apart.sd - 1e-9).all()  # averaging loses information, and says so
     # beyond one row per arm the best arms are kept
-    few = world(revisions=3)
+    few = make_world(revisions=3)
     seen = observe(few, np.ndindex(few.scores.shape))
     rows, _ = pooled(fit_model(few.problem, seen), seen, 10)
     best = np.argsort(-few.scores.mean(axis=1))[:4]
     assert len(rows) == 10 and np.isin(best, rows.arm).all()
 
 
-def test_a_long_search_needs_few_rows(world, monkeypatch):
-    small = world()
+def test_a_long_search_needs_few_rows(monkeypatch):
+    small = make_world()
     monkeypatch.setattr(model_module, "LIMIT", 60)
     monkeypatch.setattr(model_module, "REFIT", 0)  # it would come between two of these limits
     outcomes = outcomes_of(small, 200)

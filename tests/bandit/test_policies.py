@@ -21,7 +21,7 @@ from daskmetrics.bandit import (
 from daskmetrics.bandit.policies import BUILT_IN, race, random
 from daskmetrics.bandit.replay import simulate
 from daskmetrics.core.names import Suite
-from tests.bandit.conftest import drive, make_learner
+from tests.bandit.conftest import drive, make_learner, make_world, random_cells, state_after
 
 
 def test_an_entry_point_adds_a_policy_and_replaces_none(monkeypatch):
@@ -31,11 +31,11 @@ def test_an_entry_point_adds_a_policy_and_replaces_none(monkeypatch):
     assert installed_policies()["race"] is not sum
 
 
-def test_race_does_not_pay_twice_for_pending_information(world, after, draw):
-    small = world()
-    cells = draw(small, 40)
-    first = race(after(small, cells))
-    second = race(after(small, [*cells, (first.arm, first.task)], known=40))
+def test_race_does_not_pay_twice_for_pending_information():
+    small = make_world()
+    cells = random_cells(small, 40)
+    first = race(state_after(small, cells))
+    second = race(state_after(small, [*cells, (first.arm, first.task)], known=40))
     assert (second.arm, second.task) != (first.arm, first.task)
 
 
@@ -61,22 +61,22 @@ def test_layers_are_scored_with_an_encoding_that_costs_nearly_all(score_cost, ce
     assert len(complete) >= 3 and all(complete) == takes_all
 
 
-def test_an_arm_that_keeps_failing_is_neither_leader_nor_rival(world, after, draw):
-    small = world()
-    cells = draw(small, 60, seed=1)
+def test_an_arm_that_keeps_failing_is_neither_leader_nor_rival():
+    small = make_world()
+    cells = random_cells(small, 60, seed=1)
     best = int(small.scores.mean(axis=1).argmax())
     cells = [cell for cell in cells if cell[0] != best] + [(best, 0), (best, 1)]
-    state = after(small, cells)
+    state = state_after(small, cells)
     state.finished.score[-2:] = np.nan
     assert not state.usable[best] and state.usable.sum() == len(state.usable) - 1
     assert state.leader != best
     assert race(state).arm != best
 
 
-def test_race_beats_random_and_random_an_arm_at_random_on_average(world):
+def test_race_beats_random_and_random_an_arm_at_random_on_average():
     regret = {"race": [], "random": [], "chance": []}
     for seed in range(6):
-        small = world(seed=seed)
+        small = make_world(seed=seed)
         for policy in (race, random):
             result = simulate(small.problem, small.table, policy, budget=0.4, seed=seed)
             regret[policy.__name__].append(result.path[-1].loss)
@@ -87,11 +87,11 @@ def test_race_beats_random_and_random_an_arm_at_random_on_average(world):
     assert np.mean(regret["random"]) < 0.25 * np.mean(regret["chance"])
 
 
-def test_race_leaves_a_cheap_task_whose_scores_are_all_alike(world):
+def test_race_leaves_a_cheap_task_whose_scores_are_all_alike():
     """Its small differences are noise: before they were known as such, every arm was scored on it."""
     cells, error = [], 0.02
     for seed in range(4):
-        made = world(seed)
+        made = make_world(seed)
         cost = np.where(np.arange(5) == 0, 0.3, 1.0) * np.ones_like(made.scores)
         problem = replace(made.problem, encode_cost=np.zeros_like(cost), score_cost=cost)
         scores = made.scores + np.random.default_rng(seed).normal(0, error, cost.shape)
@@ -106,24 +106,24 @@ def test_race_leaves_a_cheap_task_whose_scores_are_all_alike(world):
 
 
 @pytest.mark.parametrize("policy", BUILT_IN.values(), ids=BUILT_IN)
-def test_a_choice_is_open_affordable_and_a_pure_function_of_the_state(world, after, draw, policy):
-    small = world()
-    cells = draw(small, 40)
+def test_a_choice_is_open_affordable_and_a_pure_function_of_the_state(policy):
+    small = make_world()
+    cells = random_cells(small, 40)
     for known in (25, 40):
-        choice = policy(after(small, cells, known))
-        assert choice == policy(after(small, cells, known))
+        choice = policy(state_after(small, cells, known))
+        assert choice == policy(state_after(small, cells, known))
         assert (choice.arm, choice.task) not in cells
-    assert policy(after(small, [])) is not None  # a search can start
-    assert policy(replace(after(small, cells), remaining=0.0)) is None
-    assert policy(after(small, draw(small, small.scores.size))) is None
+    assert policy(state_after(small, [])) is not None  # a search can start
+    assert policy(replace(state_after(small, cells), remaining=0.0)) is None
+    assert policy(state_after(small, random_cells(small, small.scores.size))) is None
 
 
-def test_the_documentation_lists_every_policy_and_its_own_one_is_a_plain_callable(world):
+def test_the_documentation_lists_every_policy_and_its_own_one_is_a_plain_callable():
     page = (Path(__file__).parents[2] / "docs" / "search.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| `([a-z][a-z-]*)` \| [a-z].* cell", page, re.MULTILINE)
     assert set(listed) == set(BUILT_IN)
     names: dict[str, object] = {}
     exec(re.search(r"```python\n(.*?)```", page, re.DOTALL).group(1), names)
-    small = world(revisions=3)
+    small = make_world(revisions=3)
     result = simulate(small.problem, small.table, names["cheapest"], budget=1.0, seed=0)
     assert len(result.picks) == small.scores.size and result.path[-1].loss == 0.0

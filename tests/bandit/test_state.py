@@ -130,15 +130,3 @@ def test_a_model_whose_cells_fail_is_tried_on_other_encodings_and_then_given_up(
     tried = [(cell.arm.checkpoint, cell.task) for cell in looks if cell.arm.model == "m1"]
     assert len(set(tried)) == len(tried) > 1
     assert learner.recommendation().arm.model != "m1"
-
-
-@pytest.mark.parametrize("order", [1, -1])
-def test_the_gain_does_not_depend_on_the_order_of_the_models(order):
-    suites = [Suite("good", ("main",), (0, 1), 1), Suite("bad", ("main",), (0, 1), 1)][::order]
-    arms = grid(suites)
-    ones = np.ones((len(arms), 1))
-    problem = Problem(arms, ("t",), arm_features(suites), ones, ones)
-    scores = [0.3 + 0.5 * (arm.model == "good") + 0.01 * (arm.layer == 0) for arm in arms]
-    world = World(problem, np.array(scores)[:, None])
-    answer = drive(make_learner(problem, budget=1.0), world.outcome).recommendation()
-    assert str(answer.arm) == "good@main/0" and str(answer.default.arm) == "good@main/1"

@@ -6,5 +6,3 @@ import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
-from tests.bandit.conftest import after, draw, world  # noqa: F401

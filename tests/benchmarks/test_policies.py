@@ -20,13 +20,14 @@ from policies import (
 
 from daskmetrics.bandit import policy_named
 from daskmetrics.bandit.replay import simulate
+from tests.bandit.conftest import make_world, random_cells, state_after
 
 
-def test_effects_are_those_of_the_penalised_least_squares(world, after, draw):
+def test_effects_are_those_of_the_penalised_least_squares():
     """Against the normal equations of all arms and tasks at once, solved by brute force."""
-    small = world()
-    cells = draw(small, 60)
-    known = averages(after(small, cells))
+    small = make_world()
+    cells = random_cells(small, 60)
+    known = averages(state_after(small, cells))
     arms, tasks = small.scores.shape
     rows = np.zeros((len(cells) + arms, arms + tasks))
     right = np.zeros(len(rows))
@@ -38,24 +39,24 @@ def test_effects_are_those_of_the_penalised_least_squares(world, after, draw):
     np.testing.assert_allclose(known.value, expected, atol=1e-9)
 
 
-def test_a_task_without_weight_is_not_pulled_and_every_arm_first_on_the_cheapest(world, after):
-    small = world()
+def test_a_task_without_weight_is_not_pulled_and_every_arm_first_on_the_cheapest():
+    small = make_world()
     weighed = replace(small, problem=replace(small.problem, weights=(1.0, 0.0, 1.0, 0.0, 1.0)))
     assert sorted(tasks_by_cost(weighed.problem)) == [0, 2, 4]
-    assert next_pull(after(weighed, [(0, 0), (0, 2), (0, 4)]), 0) is None
+    assert next_pull(state_after(weighed, [(0, 0), (0, 2), (0, 4)]), 0) is None
     cells = []
     for _ in small.problem.arms:
-        choice = lucb(after(small, cells))
+        choice = lucb(state_after(small, cells))
         cells.append((choice.arm, choice.task))
     cheapest = int(tasks_by_cost(small.problem)[0])
     assert set(cells) == {(arm, cheapest) for arm in range(len(small.problem.arms))}
 
 
-def test_the_better_half_of_the_arms_is_promoted_to_twice_the_tasks(world, after):
-    small = world(revisions=8)  # 64 arms
+def test_the_better_half_of_the_arms_is_promoted_to_twice_the_tasks():
+    small = make_world(revisions=8)  # 64 arms
     order = tasks_by_cost(small.problem).tolist()
     cells, choices = [], []
-    while choice := halving(after(small, cells)):
+    while choice := halving(state_after(small, cells)):
         choices.append(choice)
         cells.append((choice.arm, choice.task))
     for rung, (arms, tasks) in enumerate([(64, 1), (32, 2), (16, 4), (8, 5)]):
@@ -70,8 +71,8 @@ def test_the_better_half_of_the_arms_is_promoted_to_twice_the_tasks(world, after
 
 
 @pytest.mark.parametrize("name", ["policies:linucb", "policies:gp_ei"])
-def test_an_arm_is_finished_before_the_next_is_started(world, name):
-    small = world()
+def test_an_arm_is_finished_before_the_next_is_started(name):
+    small = make_world()
     picks = simulate(small.problem, small.table, policy_named(name), budget=0.4, seed=0).picks
     arms = [arm for arm, _ in groupby(pick.cell.arm for pick in picks if pick.stage == "search")]
     assert len(set(arms)) == len(arms) > 3
@@ -79,12 +80,14 @@ def test_an_arm_is_finished_before_the_next_is_started(world, name):
         assert sum(pick.cell.arm == arm for pick in picks) == 5
 
 
-def test_the_shared_model_recovers_a_quadratic(world, after):
-    small = world()
+def test_the_shared_model_recovers_a_quadratic():
+    small = make_world()
     features = design(small.problem)
     truth = np.array([0.0, 0.8, 0.3, -1.0, -0.4, 0.2, 0.1, -0.1])
     exact = type(small)(small.problem, np.repeat((features @ truth)[:, None], 5, axis=1))
     arms = np.random.default_rng(0).permutation(len(features))
-    weights, _ = ridge(after(exact, [(int(arm), task) for arm in arms[:24] for task in range(5)]))
+    weights, _ = ridge(
+        state_after(exact, [(int(arm), task) for arm in arms[:24] for task in range(5)])
+    )
     unseen = features[arms[24:]]
     assert np.corrcoef(unseen @ weights, unseen @ truth)[0, 1] > 0.9

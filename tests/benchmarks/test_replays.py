@@ -15,7 +15,7 @@ RACE = Setting("race")
 def trial(seed: int, *steps: tuple[float, float, float]) -> ReplayTrial:
     """Steps are (share, loss, confidence); a share of the cost takes a thousand seconds."""
     path = [ReplayStep(share, 1000 * share, *rest) for share, *rest in steps]
-    return ReplayTrial(RACE, seed, tuple(path), len(steps), 0.5)
+    return ReplayTrial(RACE, seed, tuple(path), 0.5)
 
 
 WAVERING = trial(0, (0.01, 0.2, 0.1), (0.02, 0.0, 0.8), (0.03, 0.05, 0.95), (0.04, 0.005, 0.97))

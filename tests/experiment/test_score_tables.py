@@ -29,7 +29,7 @@ def write(path: Path, *lines: str) -> Path:
 
 def assert_equal(read_table, expected):
     assert read_table.arms == expected.arms and read_table.kinds == expected.kinds
-    for name in ("scores", "seconds", "stderr"):
+    for name in ("scores", "seconds"):
         np.testing.assert_array_equal(getattr(read_table, name), getattr(expected, name))
 
 
@@ -59,7 +59,7 @@ def test_a_csv_file_with_the_published_columns_compressed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "column", ["model", "revision", "layer", "task", "score", "stderr", "seconds", "kind"]
+    "column", ["model", "revision", "layer", "task", "score", "seconds", "kind"]
 )
 def test_a_misspelt_column_is_an_error_and_never_a_default(tmp_path, column, known_csv):
     renamed = tmp_path / "renamed.csv"

@@ -1,0 +1,239 @@
+"""What a search must have looked at: every model before any comparison, and every kind of task
+before it is sure.
+
+A model that has no score looks as good as the average of the others, and the first score of an
+expensive model may cost more than all that is left. So a search begins with the cheapest score of
+each model, keeps enough of its budget for a score of each model on each kind of task, and does not
+end without these.
+
+The cheapest tasks are often of one kind. Where the kinds disagree, a search that dismisses a rival
+or a whole model on a few cheap scores is wrong, and sure. Searches of tables of several model
+families (docs/figures/search.md) show what protects from that: every kind seen at the leader, at
+its nearest rivals, and at the best arm of every other model.
+
+Kinds are not enough, since a task without scores may vary much more between arms than all others:
+its spread is only assumed. So a search is not sure either while such tasks could decide the
+objective.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from daskmetrics.bandit._state import Choice, State
+from daskmetrics.bandit.model import (
+    ARM_VARIANCE,
+    LOOKS,
+    Posterior,
+    arm_covariance,
+    first_max,
+    greatest,
+)
+from daskmetrics.bandit.problem import ROUNDING, Bools, Floats, Ints, Problem
+
+NEAREST = 3  #: rivals of the leader that have to be scored on every kind of task
+BOUND = 512  #: arms considered as rivals: those with the greatest upper bounds
+TRIES = 3  #: failed cells after which a model is given up on a kind of task
+POSSIBLE = 12.0  #: spread that another task may have, in multiples of that of the scored tasks
+
+
+def covering_costs(problem: Problem) -> Floats:
+    """The least cost of a score of each model on each kind of task, with its encoding and its load
+    (M, K).
+
+    Of a single model, which no other can be preferred to, it is that of one score (1, 1).
+    """
+    cost = problem.encode_cost + problem.score_cost + problem.load_costs[:, None]
+    kinds = _kinds_to_cover(problem).T
+    costs = []
+    for model in range(len(problem.models)):
+        of_model = cost[problem.model_index == model].min(axis=0)
+        costs.append([of_model[is_of_kind].min() for is_of_kind in kinds])
+    return np.array(costs)
+
+
+def missing_looks(state: State) -> tuple[Bools, Bools]:
+    """Which models lack a score and a pending cell on which kind of task, as in `covering_costs`
+    (M, K): of the models that have none at all, and of all models.
+
+    A model on which `TRIES` cells of a kind failed is given up there.
+    """
+    seen = _count(state.problem, state.paid & ~state.failed) > 0
+    missing = ~seen & (_count(state.problem, state.failed) < TRIES)
+    return missing & ~seen.any(axis=1, keepdims=True), missing
+
+
+def cover(state: State, looks: Bools, kept: float) -> Choice | None:
+    """A cheap cell of the models and kinds of task that are to be looked at (M, K); None if there
+    is none.
+
+    It is drawn from the cells that cost at most twice as much as the cheapest: the same layer and
+    task of every model would say less about the others. Of these it takes what makes the model
+    comparable with the others; see `_comparable`. What is ``kept`` for the other looks is not
+    spent. An encoding with which a cell failed is not tried again.
+    """
+    if not looks.any():
+        return None
+    problem = state.problem
+    failed_encodings = problem.same_encoding(*np.nonzero(state.failed))
+    wanted = looks[problem.model_index] @ _kinds_to_cover(problem).T
+    affordable = state.affordable(state.cost, state.remaining)
+    candidates = wanted & affordable & ~state.paid & ~failed_encodings
+    if not candidates.any():
+        return None
+    cheapest = state.cost[candidates].min()
+    tolerance = min(cheapest, max(0.0, state.remaining - kept))
+    candidates &= state.cost <= cheapest * (1 + ROUNDING) + tolerance
+    arms, tasks = np.nonzero(_comparable(state, candidates))
+    chosen = state.random().integers(len(arms))
+    arm = int(arms[chosen])
+    task = int(tasks[chosen])
+    return Choice(arm, task, {"model": problem.arms[arm].model, "kind": problem.kind_names[task]})
+
+
+def _comparable(state: State, candidates: Bools) -> Bools:
+    """Of the candidates of each model, those that let it be compared with the others (A, T).
+
+    These are the cells of the arms with the most scores, since only arms with a score on every task
+    are compared in the end; of these, the cells of tasks on which another model has a score, since
+    scores of different tasks say little of each other.
+    """
+    problem = state.problem
+    has_score = state.paid & ~state.failed & ~problem.is_look
+    scores_of_arm = has_score.sum(axis=1)
+    comparable = np.zeros_like(candidates)
+    for model in range(len(problem.models)):
+        is_of_model = (problem.model_index == model)[:, None]
+        cells = candidates & is_of_model
+        if not cells.any():
+            continue
+        most_scores = scores_of_arm[cells.any(axis=1)].max()
+        cells &= (scores_of_arm == most_scores)[:, None]
+        shared_cells = cells & (has_score & ~is_of_model).any(axis=0)
+        if shared_cells.any():
+            cells = shared_cells
+        comparable |= cells
+    return comparable
+
+
+def _count(problem: Problem, cells: Bools) -> Ints:
+    """The number of the cells (A, T) of each model on each kind of task to cover (M, K)."""
+    of_model = np.eye(len(problem.models), dtype=np.intp)[problem.model_index]
+    return np.asarray(of_model.T @ cells @ _kinds_to_cover(problem))
+
+
+def _kinds_to_cover(problem: Problem) -> Bools:
+    """Whether each task is of each kind of task of the objective (T, K); of a single model, of any
+    of them (T, 1).
+    """
+    in_objective = problem.in_objective[:, None]
+    if len(problem.models) == 1:
+        return in_objective
+    is_of_kind = problem.kind_membership[:, _kinds_of_objective(problem)] > 0
+    return is_of_kind & in_objective
+
+
+def _kinds_of_objective(problem: Problem) -> Ints:
+    return np.unique(problem.kind_index[problem.in_objective])
+
+
+def check_rivals(state: State) -> Choice | None:
+    """The cheapest open cell of a kind on which a contender has no score yet, or else one that says
+    how much a task varies; None if there is none.
+    """
+    problem = state.problem
+    arms = _contenders(state, state.posterior)
+    unseen = ~_kinds_seen(problem, state.paid[arms])[:, problem.kind_index]
+    missing = unseen & state.open[arms] & problem.in_objective
+    if not missing.any():
+        return _check_task(state)
+    cheapest = int(np.where(missing, state.cost[arms], np.inf).argmin())
+    row, task = np.unravel_index(cheapest, missing.shape)
+    why = {"leader": str(problem.arms[state.leader]), "check": problem.kind_names[task]}
+    return Choice(int(arms[row]), int(task), why)
+
+
+def is_covered(state: State) -> bool:
+    """Whether all contenders have a score on every kind of task in the objective, and no task whose
+    spread is only assumed could decide it.
+
+    A contender that the scores of other kinds exclude must have them, too: without that, 12 of 17
+    such statements were true on a table that had been kept aside (docs/figures/search.md).
+    """
+    problem = state.problem
+    seen = np.zeros_like(state.paid)
+    seen[state.observations.arm, state.observations.task] = True
+    posterior = state.posterior.without_pending()
+    arms = _contenders(state, posterior)
+    kinds = _kinds_seen(problem, seen[arms])[:, _kinds_of_objective(problem)]
+    undecided = _could_decide(problem, ~posterior.model.has_spread)
+    return bool(kinds.all() and not undecided.any())
+
+
+def _could_decide(problem: Problem, assumed: Bools) -> Bools:
+    """The tasks of the objective whose spread is only assumed, if they could decide it (T,).
+
+    They could if they held half of the objective's spread, were theirs `POSSIBLE` times as wide as
+    that of the other tasks.
+    """
+    assumed = assumed & problem.in_objective
+    weight = float(problem.objective_weights[assumed].sum())
+    return np.asarray(assumed & (POSSIBLE * weight > 1 - weight))
+
+
+def _check_task(state: State) -> Choice | None:
+    """The cheapest open cell of the leader in a task that has too few scores and could decide the
+    objective; else of the arm that says most of the task's spread per cost, being unlike those that
+    were scored there. None if there is none.
+    """
+    problem = state.problem
+    has_few_scores = state.paid.sum(axis=0) < min(LOOKS, len(problem.arms))
+    candidates = state.open & _could_decide(problem, has_few_scores)
+    if not candidates.any():
+        return None
+    leader = state.leader
+    cost_of_task = np.where(candidates, state.cost, np.inf)
+    task = int(cost_of_task[leader].argmin())
+    arm = leader
+    if not candidates[arm, task]:
+        task = int(cost_of_task.min(axis=0).argmin())
+        scored = np.flatnonzero(state.paid[:, task])
+        open_arms = np.flatnonzero(candidates[:, task])
+        hyperparameters = state.posterior.model.hyperparameters
+        covariance = arm_covariance(problem, hyperparameters, open_arms, scored)
+        likeness = covariance.max(axis=1, initial=0.0) / ARM_VARIANCE
+        cost = state.cost[open_arms, task] + ROUNDING * problem.exhaustive_cost
+        arm = int(open_arms[first_max((1 - likeness) / cost)])
+    return Choice(arm, task, {"leader": str(problem.arms[leader]), "check": problem.tasks[task]})
+
+
+def _contenders(state: State, posterior: Posterior) -> Ints:
+    """The leader, the `NEAREST` usable arms that most probably beat it, and that arm of every other
+    model.
+    """
+    others, _, distance = distances(state, posterior)
+    others = others[np.argsort(distance, kind="stable")]
+    _, best_of_model = np.unique(state.problem.model_index[others], return_index=True)
+    rivals = np.union1d(best_of_model, np.arange(len(others))[:NEAREST])
+    return np.append(others[rivals], state.leader)
+
+
+def distances(state: State, posterior: Posterior) -> tuple[Ints, Floats, Floats]:
+    """The `BOUND` usable arms with the greatest upper bounds, the variance of their difference to
+    the leader, and by how many standard deviations they are expected to be worse.
+    """
+    leader = state.leader
+    usable = state.usable
+    bound = np.where(usable, posterior.mean + 2 * posterior.sd, -np.inf)
+    others = greatest(bound, BOUND)
+    others = others[usable[others] & (others != leader)]
+    with_leader = posterior.covariance(others, np.array([leader]))[:, 0]
+    variance = posterior.variance[others] + posterior.variance[leader] - 2 * with_leader
+    sd = np.sqrt(np.maximum(variance, 1e-12))
+    gap = posterior.mean[leader] - posterior.mean[others]
+    return others, variance, gap / sd
+
+
+def _kinds_seen(problem: Problem, cells: Bools) -> Bools:
+    """Whether each of some arms has one of the cells (a, T) in a task of every kind (a, K)."""
+    return np.asarray((cells & ~problem.is_look) @ problem.kind_membership > 0)
