@@ -244,11 +244,12 @@ class ScoreMatrix:
         """Scores in units of the reward (A, T), NaN where there is none; and one unit of each
         task's score in these units (T,).
         """
+        columns = {task: column for column, task in enumerate(self.tasks)}
         cells = []
         for arm, row in self._rows.items():
             for task, scored in self.recorded[arm].items():
-                if task in self.tasks:
-                    cells.append((row, self.tasks.index(task), scored.score, scored.stderr))
+                if task in columns:
+                    cells.append((row, columns[task], scored.score, scored.stderr))
         seen = Observations.of(cells).by_cell()
         scale = reward_scale(self.reward, len(self.tasks), seen)
         values = np.full((len(self._rows), len(self.tasks)), math.nan)
