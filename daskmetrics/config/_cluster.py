@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from daskmetrics.config.section import (
     Directive,
     DottedName,
-    Gone,
+    RemovedKeys,
     Line,
     Partitions,
     Section,
@@ -94,7 +94,7 @@ class Cluster(Pool):
     any other class.
     """
 
-    gone: ClassVar[Gone] = {
+    removed: ClassVar[RemovedKeys] = {
         "constraint": (None, "Use directives: ['--constraint=...']"),
         "downloads": ("driver", "Remove it: the machine that drives the run downloads"),
         "embeddings": ("1GiB", "Remove it: it is 1 GiB"),

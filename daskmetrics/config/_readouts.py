@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from daskmetrics.config.section import AS_LIST, Gone, Section, matching
+from daskmetrics.config.section import AS_LIST, RemovedKeys, Section, matching
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.readouts import Readout, joined_name
 
@@ -34,7 +34,7 @@ class Readouts(Section):
     forward pass.
     """
 
-    gone: ClassVar[Gone] = {
+    removed: ClassVar[RemovedKeys] = {
         "storage": (["float32"], "Remove it: a trial found no gain"),
         "whitening": ([False], "Remove it: a trial found no gain"),
     }

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeGuard
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from daskmetrics.config.section import Gone, Section, Seed, Source, TextOrNumber
+from daskmetrics.config.section import RemovedKeys, Section, Seed, Source, TextOrNumber
 
 _OWN_PROGRAM = "Use train: {script: ...}, a program of your own"
 
@@ -20,7 +20,7 @@ class Recipe(Section):
     it.
     """
 
-    gone: ClassVar[Gone] = {
+    removed: ClassVar[RemovedKeys] = {
         "clip": (1.0, _OWN_PROGRAM),
         "compile": (False, _OWN_PROGRAM),
         "init_from": (None, _OWN_PROGRAM),
@@ -166,7 +166,7 @@ Training = Annotated[
 class DDP(Section):
     """How the processes that train a suite together are run; nothing here changes the weights."""
 
-    gone: ClassVar[Gone] = {"interface": (None, "Use cluster.interface")}
+    removed: ClassVar[RemovedKeys] = {"interface": (None, "Use cluster.interface")}
 
     folder: Source | None = Field(
         None,

@@ -17,7 +17,7 @@ from daskmetrics.config.section import (
     DEEPEST,
     WIDEST,
     Duration,
-    Gone,
+    RemovedKeys,
     Name,
     Names,
     Revision,
@@ -49,7 +49,7 @@ class Model(Section):
     A source alone, such as ``models: [./out]``, stands for a model that is named after it.
     """
 
-    gone: ClassVar[Gone] = {
+    removed: ClassVar[RemovedKeys] = {
         "program": (None, "Use train: {script: ...}, a program of your own"),
         "tensors": ("needed", "Remove it: the hub's client downloads whole files"),
     }
@@ -253,7 +253,7 @@ PRESETS: Mapping[str, Protocol] = {
 class Search(Section):
     """Which task evaluations are paid for, and when to stop."""
 
-    gone: ClassVar[Gone] = {
+    removed: ClassVar[RemovedKeys] = {
         "metrics": (False, "Remove it: metrics as features helped no search"),
         "spend": (None, "Use search.budget"),
         "wall_hours": (None, "Use search.budget"),
@@ -357,7 +357,7 @@ Trackers = Annotated[tuple[Literal["mlflow", "wandb"], ...], AS_LIST]
 class Config(Section):
     """One experiment."""
 
-    gone: ClassVar[Gone] = {
+    removed: ClassVar[RemovedKeys] = {
         "watch": (
             {"keep": None, "log": [], "poll": "5s", "settle": "3s", "until_idle": "none"},
             "Use until_idle and log_to at the top",

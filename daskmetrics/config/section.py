@@ -20,7 +20,7 @@ from pydantic_core import PydanticCustomError
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.text import parse_duration, parse_walltime
 
-Gone: TypeAlias = Mapping[str, tuple[object, str]]
+RemovedKeys: TypeAlias = Mapping[str, tuple[object, str]]
 DEEPEST, WIDEST = 10_000, 1_000_000  #: blocks and hidden size of a model; greater ones are mistakes
 
 
@@ -153,7 +153,7 @@ class Section(BaseModel):
 
     #: Keys of 0.1: what they were by default, and the remedy. The `config.yaml` of a run has every
     #: key.
-    gone: ClassVar[Gone] = {}
+    removed: ClassVar[RemovedKeys] = {}
 
     @model_validator(mode="before")
     @classmethod
@@ -165,8 +165,8 @@ class Section(BaseModel):
         present = {}
         problems = []
         for key, value in data.items():
-            if key in cls.gone:
-                default, remedy = cls.gone[key]
+            if key in cls.removed:
+                default, remedy = cls.removed[key]
                 if isinstance(value, Mapping) and isinstance(default, Mapping):
                     value = {**default, **value}
                 if value not in (None, default):
