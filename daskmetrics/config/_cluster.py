@@ -9,9 +9,9 @@ from pydantic import Field, model_validator
 from daskmetrics.config.section import (
     Directive,
     DottedName,
-    RemovedKeys,
     Line,
     Partitions,
+    RemovedKeys,
     Section,
     SharedFolder,
     Size,
