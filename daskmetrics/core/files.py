@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -195,13 +195,14 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = _partial(folder)
-    with _locked(partial, partial.mkdir):
-        try:
-            yield partial
-            with suppress(OSError):  # it exists: another process wrote the same content
-                partial.rename(folder)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+    lock = _locked_folder(partial)
+    try:
+        yield partial
+        with suppress(OSError):  # it exists: another process wrote the same content
+            partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+        os.close(lock)
 
 
 @contextmanager
@@ -210,16 +211,15 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     disk.
     """
     partial = _partial(path)
-    with _locked(partial, partial.touch):
-        try:
-            with partial.open("wb") as file:
-                yield file
-                file.flush()
-                # otherwise a power failure can leave an empty file with this name
-                os.fsync(file.fileno())
-                partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+    try:
+        with _locked_file(partial) as file:
+            yield file
+            file.flush()
+            # otherwise a power failure can leave an empty file with this name
+            os.fsync(file.fileno())
+            partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def remove_partial(folder: Path) -> None:
@@ -238,24 +238,28 @@ def _partial(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}{SUFFIX}")
 
 
-@contextmanager
-def _locked(partial: Path, create: Callable[..., None]) -> Iterator[None]:
-    """Create a file or folder and lock it; create it again if it was removed before it was
-    locked.
-    """
+def _locked_file(partial: Path) -> IO[bytes]:
+    """A new locked file; created again if it was removed before it was locked."""
     while True:
-        create(exist_ok=True)
+        file = partial.open("wb")
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if partial.exists():
+            return file
+        file.close()
+
+
+def _locked_folder(partial: Path) -> int:
+    """The lock of a new folder; created again if it was removed before it was locked."""
+    while True:
+        partial.mkdir(exist_ok=True)
         with suppress(FileNotFoundError):
             lock = os.open(partial, os.O_RDONLY)
             with suppress(OSError):  # a file system without locks
                 fcntl.flock(lock, fcntl.LOCK_EX)
             if partial.exists():
-                break
+                return lock
             os.close(lock)
-    try:
-        yield
-    finally:
-        os.close(lock)
 
 
 def _lock(partial: Path) -> int | None:
