@@ -133,19 +133,20 @@ async def _drain(
             admission["address"], timeout=CONNECT, connection_args=security
         ) as scheduler:
             arguments = dumps({"names": list(names)})
-            await scheduler.run_function(function=dumps(withdraw), kwargs=arguments)
-            tasks: dict[str, int] = {}
             idle = time.monotonic()
-            while time.monotonic() < idle + IDLE and not hurry():
-                await asyncio.sleep(POLL)
-                answer = await scheduler.run_function(function=dumps(_tasks), kwargs=arguments)
-                tasks = answer["result"]
+            while True:
+                # again and again, since a worker may arrive meanwhile
+                answer = await scheduler.run_function(function=dumps(_withdrawn), kwargs=arguments)
+                tasks: dict[str, int] = answer["result"]
                 if any(tasks.values()):
                     idle = time.monotonic()
-    return list(tasks)
+                if time.monotonic() > idle + IDLE or hurry():
+                    return list(tasks)
+                await asyncio.sleep(POLL)
 
 
-def _tasks(dask_scheduler: Scheduler, names: Sequence[str]) -> dict[str, int]:
-    """How many tasks each of the workers has that have arrived."""
+def _withdrawn(dask_scheduler: Scheduler, names: Sequence[str]) -> dict[str, int]:
+    """Give workers no more work; how many tasks each of those that have arrived still has."""
+    withdraw(dask_scheduler, names)
     workers = dask_scheduler.workers.values()
     return {worker.name: len(worker.processing) for worker in workers if worker.name in names}
