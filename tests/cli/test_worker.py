@@ -53,7 +53,8 @@ def test_a_worker_joins_a_running_map_and_leaves_it_without_losing_a_unit(tmp_pa
         driver.send_signal(signal.SIGTERM)
         text, _ = driver.communicate(timeout=120)
     entries = list(read(folder / "journal.jsonl"))
-    assert sum(isinstance(entry, WorkerJoined) for entry in entries) == 2, text
+    # the driver's own and the one that joined; the early one may arrive before it leaves
+    assert sum(isinstance(entry, WorkerJoined) for entry in entries) in (2, 3), text
     assert not any(isinstance(entry, AttemptFailed) for entry in entries)
     assert not (folder / "scheduler.json").exists()
     elsewhere = {"address": "tls://127.0.0.1:1", "host": "elsewhere"}
