@@ -78,7 +78,6 @@ def join(folder: Path, count: int, memory: str | None, say: OnMessage) -> None:
         processes.append(process)
     stops: list[int] = []
     file = RunFolder(folder).scheduler  # removed when the map ends
-    arrived = names
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, frame: stops.append(number))
     say(
@@ -89,17 +88,11 @@ def join(folder: Path, count: int, memory: str | None, say: OnMessage) -> None:
         if stops:
             say("Leaving: what runs is finished first. Press Ctrl-C again to leave at once.")
             with suppress(OSError):  # the map has ended meanwhile
-                arrived = asyncio.run(
-                    _drain(admission, names, lambda: len(stops) > 1 or not file.exists())
-                )
+                asyncio.run(_drain(admission, names, lambda: len(stops) > 1 or not file.exists()))
             break
         time.sleep(POLL)
-    for name, process in zip(names, processes, strict=True):
-        if name in arrived:
-            process.terminate()
-        else:  # it is starting and has no work; Dask would end it with tracebacks
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+    for process in processes:
+        process.terminate()
     for process in processes:
         process.wait()
     say("Left." if stops else "The map has ended.")
@@ -122,10 +115,8 @@ def _admission(folder: Path) -> dict[str, Any]:
 
 async def _drain(
     admission: dict[str, Any], names: Sequence[str], hurry: Callable[[], bool]
-) -> list[str]:
-    """Let workers finish what they have, and take nothing more; returns the names of those that the
-    scheduler knows. An OSError if the map ends.
-    """
+) -> None:
+    """Let workers finish what they have, and take nothing more; an OSError if the map ends."""
     with dask.config.set(dask.config.deserialize(admission["environment"][INHERITED])):
         security = Security().get_connection_args("client")
         # a Client would try for 30 s to connect again when the map has ended
@@ -133,20 +124,16 @@ async def _drain(
             admission["address"], timeout=CONNECT, connection_args=security
         ) as scheduler:
             arguments = dumps({"names": list(names)})
+            await scheduler.run_function(function=dumps(withdraw), kwargs=arguments)
             idle = time.monotonic()
-            while True:
-                # again and again, since a worker may arrive meanwhile
-                answer = await scheduler.run_function(function=dumps(_withdrawn), kwargs=arguments)
-                tasks: dict[str, int] = answer["result"]
-                if any(tasks.values()):
-                    idle = time.monotonic()
-                if time.monotonic() > idle + IDLE or hurry():
-                    return list(tasks)
+            while time.monotonic() < idle + IDLE and not hurry():
                 await asyncio.sleep(POLL)
+                tasks = await scheduler.run_function(function=dumps(_tasks), kwargs=arguments)
+                if tasks["result"]:
+                    idle = time.monotonic()
 
 
-def _withdrawn(dask_scheduler: Scheduler, names: Sequence[str]) -> dict[str, int]:
-    """Give workers no more work; how many tasks each of those that have arrived still has."""
-    withdraw(dask_scheduler, names)
+def _tasks(dask_scheduler: Scheduler, names: Sequence[str]) -> int:
+    """How many tasks workers have."""
     workers = dask_scheduler.workers.values()
-    return {worker.name: len(worker.processing) for worker in workers if worker.name in names}
+    return sum(len(worker.processing) for worker in workers if worker.name in names)
