@@ -49,7 +49,6 @@ SECTIONS = {
     "Other work": (_train.train, _map.map_),
 }
 
-
 #: What replaces the commands of earlier versions.
 MOVED = {
     "attach": "status --follow RUN",

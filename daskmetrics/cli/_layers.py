@@ -111,5 +111,8 @@ def layers(
         board.save(save)
         hint = f"Saved: {save}, which sentence_transformers.SentenceTransformer opens."
 
-    rows = board.to_frame().to_json(orient="records", double_precision=15)
-    return Output(lambda: {"layers": json.loads(rows)}, [f"{board}\n{hint}"])
+    def document() -> dict[str, object]:
+        rows = board.to_frame().to_json(orient="records", double_precision=15)
+        return {"layers": json.loads(rows)}
+
+    return Output(document, [f"{board}\n{hint}"])

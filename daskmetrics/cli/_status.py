@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from rich.console import Console
 from rich.markup import escape
@@ -17,10 +17,6 @@ from daskmetrics import report
 from daskmetrics.answer import status_of
 from daskmetrics.answer.status import MapStatus, idle_now
 from daskmetrics.cli._common import INTERRUPTED, Output, Shown, note
-from daskmetrics.cluster.slurm import driver_job
-from daskmetrics.cluster.slurm.commands import QueuedJob, SlurmError, job_state, queue_text
-from daskmetrics.cluster.slurm.driver_job import Submitted
-from daskmetrics.cluster.slurm.script import job_name
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.telemetry import read_samples
@@ -29,6 +25,10 @@ from daskmetrics.execution.journal import holder
 from daskmetrics.execution.map.folder import is_map
 from daskmetrics.planning.progress import compared
 from daskmetrics.report.templates import text_of
+
+if TYPE_CHECKING:
+    from daskmetrics.cluster.slurm.commands import QueuedJob
+    from daskmetrics.cluster.slurm.driver_job import Submitted
 
 INTERVAL = 5.0  # seconds between two updates, of Slurm too
 LINE_INTERVAL = 30.0  # seconds between lines where there is no terminal
@@ -77,6 +77,9 @@ def _run_lines(run: report.Run, job: str | None, workers: Workers | None) -> Sho
     if planned := compared(run):
         yield report.fact("plan", planned)
     if run.driver and run.config["cluster"]["kind"] == "slurm":
+        from daskmetrics.cluster.slurm.commands import queue_text
+        from daskmetrics.cluster.slurm.script import job_name
+
         yield f"jobs        {queue_text(job_name(run.start.name))}"
 
 
@@ -101,6 +104,8 @@ def _workers(folder: RunFolder) -> Workers | None:
 
 def _driver_job(run: Path) -> str | None:
     """The state of the job that drives the run, if the run was submitted as a job."""
+    from daskmetrics.cluster.slurm import driver_job
+
     job = driver_job.submitted(RunFolder(run).driver)
     if job is None:
         return None
@@ -115,6 +120,8 @@ def follow(run: Path) -> Shown:
 
     The process ends with exit code 1 if the driver ended before the run was finished.
     """
+    from daskmetrics.cluster.slurm import driver_job
+
     job = driver_job.submitted(RunFolder(run).driver)
     if job is None:
         RunFolder(run).must_exist()
@@ -137,6 +144,8 @@ def follow(run: Path) -> Shown:
 
 def _show_progress(run: Path, job: Submitted | None) -> None:
     """Show the state of the job and the progress, at intervals, until no process drives the run."""
+    from daskmetrics.cluster.slurm import driver_job
+
     console = Console(stderr=True)
     journal = RunFolder(run).journal
     description = shown_progress = progress = ""
@@ -183,6 +192,8 @@ def _progress(run: Path) -> str:
 
 
 def _job_state(job: Submitted | None) -> QueuedJob | None:
+    from daskmetrics.cluster.slurm.commands import QueuedJob, SlurmError, job_state
+
     if job is None:
         return None
     try:
@@ -202,6 +213,8 @@ def _load(run: Path) -> report.Run | MapStatus | None:
 
 def _report_failure(job: Submitted | None, state: QueuedJob | None) -> None:
     """Say how the driver ended, with the end of its log."""
+    from daskmetrics.cluster.slurm import driver_job
+
     lines = None
     if job and Path(job.log).is_file():
         lines = Path(job.log).read_text(errors="replace").splitlines()[-TAIL:]

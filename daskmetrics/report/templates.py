@@ -10,7 +10,6 @@ from functools import cache
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from daskmetrics.answer import Answer
 from daskmetrics.core.outcomes import Difference
 from daskmetrics.core.table import Table, printable
 from daskmetrics.core.text import duration, equal_names, listed, plural
@@ -18,6 +17,8 @@ from daskmetrics.report._format import apart, candidate, number, percent, si
 
 if TYPE_CHECKING:
     from jinja2 import Template
+
+    from daskmetrics.answer import Answer
 
 _BAR = "\x1f"  # stands for a bar in a value
 
