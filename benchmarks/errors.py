@@ -185,6 +185,8 @@ POPULATIONS = (
     Mixture(300, 5, 24, 3.0, degrees=5),
     Mixture(150, 12, 48, 4.0),
     Mixture(400, 2, 24, 1.0, degrees=4),
+    Mixture(200, 2, 384, 4.0),
+    Mixture(300, 4, 384, 5.0, degrees=6),
 )
 GRADED = (
     Graded(100, 24, 0.8),
