@@ -68,12 +68,19 @@ def classify(
     right = predicted == labels[fitted:]
     value = float(right.mean())
     n = len(right)
-    single, paired = 1.0, 1.0
-    if not fitted:
-        single, paired = _inflation(value, len(np.unique(labels)), n, embeddings.shape[1])
-    error = math.sqrt(single * value * (1 - value) / n)
-    outcomes = value + math.sqrt(paired) * (right - value)
-    return Score(value, error, n, outcomes=outcomes)
+    score = Score(value, math.sqrt(value * (1 - value) / n), n, outcomes=right.astype(np.float64))
+    if fitted:
+        return score
+    return _inflated(score, _inflation(value, len(np.unique(labels)), n, embeddings.shape[1]))
+
+
+def _inflated(score: Score, factors: tuple[float, float]) -> Score:
+    """The score with the variances of itself and of its outcomes, and so of differences, times
+    these factors.
+    """
+    single, paired = factors
+    outcomes = score.value + math.sqrt(paired) * (np.asarray(score.outcomes) - score.value)
+    return replace(score, stderr=math.sqrt(single) * score.stderr, outcomes=outcomes)
 
 
 def _inflation(accuracy: float, classes: int, texts: int, width: int) -> tuple[float, float]:
@@ -127,9 +134,8 @@ def regress(embeddings: EmbeddingArray, grades: Floats, seed: int, fitted: int =
     score = correlation(predicted, grades[fitted:])
     if fitted or score.outcomes is None:
         return score
-    factor = math.sqrt(2 - score.value**2)
-    outcomes = score.value + factor * (score.outcomes - score.value)
-    return replace(score, stderr=factor * score.stderr, outcomes=outcomes)
+    factor = 2 - score.value**2
+    return _inflated(score, (factor, factor))
 
 
 def rank_labels(
@@ -139,8 +145,8 @@ def rank_labels(
     that a logistic probe for each label gives to texts which it has not seen.
 
     ``known`` (n, K) is 1 for the labels of a text, and ``rarest`` (n,) the rarest of each: folds
-    have equal shares of these. The score is a mean over texts, which are the outcomes; its error
-    counts the texts alone, not what the probes learn from.
+    have equal shares of these. The score is a mean over texts, which are the outcomes, spread as
+    those of `classify` for as many classes as there are labels.
 
     >>> known = np.eye(3, dtype=int)[np.arange(60) % 3] | np.eye(3, dtype=int)[np.arange(60) % 2]
     >>> rank_labels(known * 9.0, known, np.arange(60) % 3, seed=0).value > 0.98
@@ -164,7 +170,10 @@ def rank_labels(
     precisions = []
     for labels, row in zip(known[fitted:], probability, strict=True):
         precisions.append(precision([labels], [row]))
-    return mean(np.array(precisions))
+    score = mean(np.array(precisions))
+    if fitted:
+        return score
+    return _inflated(score, _inflation(score.value, known.shape[1], n, embeddings.shape[1]))
 
 
 def _predicted(
