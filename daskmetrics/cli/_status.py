@@ -108,9 +108,12 @@ def _workers(folder: RunFolder) -> Workers | None:
 
 def _driver_job(run: Path) -> str | None:
     """The state of the job that drives the run, if the run was submitted as a job."""
+    folder = RunFolder(run).driver
+    if not folder.exists():
+        return None  # without an import of Dask
     from daskmetrics.cluster.slurm import driver_job
 
-    job = driver_job.submitted(RunFolder(run).driver)
+    job = driver_job.submitted(folder)
     if job is None:
         return None
     try:
