@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from daskmetrics.answer.analysis import FEWEST, rank_correlation
 from daskmetrics.answer.posterior import arm_named
@@ -15,8 +16,9 @@ from daskmetrics.core.errors import DataError
 from daskmetrics.core.events import scored
 from daskmetrics.core.names import Arm, Cell
 from daskmetrics.core.outcomes import Difference, mean_difference
-from daskmetrics.experiment.score_tables import KnownScore
-from daskmetrics.tasks import mteb_results
+
+if TYPE_CHECKING:
+    from daskmetrics.experiment.score_tables import KnownScore
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,8 @@ def compare_best(run: RecordedRun, other: RecordedRun) -> ArmComparison:
 
 def _selections(run: RecordedRun) -> dict[str, object]:
     """Over which splits and subsets the scores of each task of mteb are."""
+    from daskmetrics.tasks import mteb_results
+
     scores = known_scores(run).items()
     contents = {cell.task: score.content for cell, score in scores if score.content}
     return {task: mteb_results.selection_of(content) for task, content in contents.items()}
@@ -162,6 +166,9 @@ def _selections(run: RecordedRun) -> dict[str, object]:
 
 def known_scores(run: RecordedRun) -> dict[Cell, KnownScore]:
     """Raw score of every scored cell of a run, for a task of mteb with what mteb returned."""
+    # tasks need pandas, which `status` of a run does not
+    from daskmetrics.experiment.score_tables import KnownScore
+
     scores = {}
     for record, result in scored(run.records):
         detail = result.detail or {}

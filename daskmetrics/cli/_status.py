@@ -14,16 +14,14 @@ from rich.console import Console
 from rich.markup import escape
 
 from daskmetrics import report
-from daskmetrics.answer import status_of
-from daskmetrics.answer.status import MapStatus, idle_now
 from daskmetrics.cli._common import INTERRUPTED, Output, Shown, note
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.telemetry import read_samples
+from daskmetrics.core.telemetry import idle_now, read_samples
 from daskmetrics.core.text import duration
 from daskmetrics.execution.journal import holder
 from daskmetrics.execution.map.folder import is_map
-from daskmetrics.planning.progress import compared
+from daskmetrics.execution.map.status import MapStatus
 from daskmetrics.report.templates import text_of
 
 if TYPE_CHECKING:
@@ -58,6 +56,9 @@ def status(run: Path) -> Output:
         idle_lines = (f"Worker {worker}: {reason}." for worker, reason in idle.items())
         driver = _driver_lines(folder, workers, progress.finished)
         return Output(lambda: document, chain([progress.text], driver, idle_lines))
+    # a map needs none of these
+    from daskmetrics.answer import status_of
+
     loaded = report.Run(run)
     job = None
     if not loaded.finished:
@@ -74,8 +75,11 @@ def _run_lines(run: report.Run, job: str | None, workers: Workers | None) -> Sho
         yield job
     yield report.status_text(run)
     yield from _driver_lines(run.folder, workers, run.finished)
-    if planned := compared(run):
-        yield report.fact("plan", planned)
+    if run.folder.plan.is_file():
+        from daskmetrics.planning.progress import compared
+
+        if planned := compared(run):
+            yield report.fact("plan", planned)
     if run.driver and run.config["cluster"]["kind"] == "slurm":
         from daskmetrics.cluster.slurm.commands import queue_text
         from daskmetrics.cluster.slurm.script import job_name
@@ -104,9 +108,12 @@ def _workers(folder: RunFolder) -> Workers | None:
 
 def _driver_job(run: Path) -> str | None:
     """The state of the job that drives the run, if the run was submitted as a job."""
+    folder = RunFolder(run).driver
+    if not folder.exists():
+        return None  # without an import of Dask
     from daskmetrics.cluster.slurm import driver_job
 
-    job = driver_job.submitted(RunFolder(run).driver)
+    job = driver_job.submitted(folder)
     if job is None:
         return None
     try:

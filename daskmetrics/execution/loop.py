@@ -298,7 +298,10 @@ class Loop:
 
     def _receive(self, message: Message) -> None:
         match message:
-            case Joined(address, name, threads, resources, remaining):
+            # one that is known was asked twice, and keeps its units
+            case Joined(address, name, threads, resources, remaining) if (
+                address not in self.workers
+            ):
                 time_left = math.inf if remaining is None else remaining
                 self._most_time = max(self._most_time, time_left)
                 self.workers[address] = WorkerState(

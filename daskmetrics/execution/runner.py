@@ -135,6 +135,7 @@ class _DaskBackend:
         self.futures: dict[TaskId, Future] = {}
         # of the workers by address; only the event loop of the client uses it
         self.offers: dict[str, OfferChanged] = {}
+        self.looking = asyncio.Lock()
         self.leaving: set[str] = set()  # addresses of lost workers until the loop knows it
         # what the workers reported of themselves at the latest look, by name
         self.metrics: Mapping[str, Mapping[str, Any]] = {}
@@ -309,7 +310,8 @@ class _DaskBackend:
         This asks the scheduler: the cached ``scheduler_info`` of the client can be incomplete.
         """
         try:
-            workers = (await self.client.scheduler.identity(n_workers=-1))["workers"]
+            async with self.looking:  # of two at once the earlier answer may arrive last
+                workers = (await self.client.scheduler.identity(n_workers=-1))["workers"]
         except OSError:
             return  # the connection is lost; the client reports it
         self.metrics = {str(info["name"]): info["metrics"] for info in workers.values()}

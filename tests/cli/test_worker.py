@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from daskmetrics.core.events import AttemptFailed, Record, WorkerJoined
@@ -20,31 +22,48 @@ def wait_until(condition, process: subprocess.Popen[str]) -> None:
         time.sleep(0.1)
 
 
+@contextmanager
+def started(folder: Path, words: str) -> Iterator[subprocess.Popen[str]]:
+    """A command in a folder; killed at the end of the block."""
+    with subprocess.Popen(
+        [*COMMAND, *words.split()],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@contextmanager
+def running_map(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """The driver of a long map, which workers may join."""
+    (folder / "bench.py").write_text("import time\ndef step(item): return time.sleep(0.3)\n")
+    line = "map bench.py:step --iterations 2000 --workers 1 --batch-size 1"
+    with started(folder, line) as driver:
+        wait_until((folder / "runs" / "step" / "scheduler.json").exists, driver)
+        yield driver
+
+
 def recorded_by(journal: Path, name: str) -> int:
     records = (entry for entry in read(journal) if isinstance(entry, Record))
     return sum(str(record.worker).startswith(name) for record in records)
 
 
 def test_a_worker_joins_a_running_map_and_leaves_it_without_losing_a_unit(tmp_path):
-    (tmp_path / "bench.py").write_text("import time\ndef step(item): return time.sleep(0.3)\n")
     folder = tmp_path / "runs" / "step"
-    line = "map bench.py:step --iterations 2000 --workers 1 --batch-size 1"
-    pipes = {"cwd": tmp_path, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    driver = subprocess.Popen([*COMMAND, *line.split()], **pipes)
-    try:
-        wait_until((folder / "scheduler.json").exists, driver)
+    with running_map(tmp_path) as driver:
         assert (folder / "scheduler.json").stat().st_mode & 0o077 == 0
-        joined = subprocess.Popen([*COMMAND, "runs", "worker", "step"], **pipes)
-        try:
+        with started(tmp_path, "runs worker step") as joined:
             wait_until(lambda: recorded_by(folder / "journal.jsonl", os.uname().nodename), joined)
             joined.send_signal(signal.SIGINT)
             output, _ = joined.communicate(timeout=120)
-        finally:
-            joined.kill()
         assert joined.returncode == 0 and "Leaving" in output and "Left." in output, output
         left = recorded_by(folder / "journal.jsonl", "0")
         wait_until(lambda: recorded_by(folder / "journal.jsonl", "0") > left + 1, driver)
-    finally:
         driver.send_signal(signal.SIGTERM)
         text, _ = driver.communicate(timeout=120)
     entries = list(read(folder / "journal.jsonl"))
@@ -54,3 +73,21 @@ def test_a_worker_joins_a_running_map_and_leaves_it_without_losing_a_unit(tmp_pa
     elsewhere = {"address": "tls://127.0.0.1:1", "host": "elsewhere"}
     (folder / "scheduler.json").write_text(json.dumps(elsewhere))
     assert fails(call(tmp_path, "runs worker step"), "cluster.interface")
+
+
+def test_a_worker_that_is_starting_ends_at_once_without_a_traceback(tmp_path):
+    with running_map(tmp_path) as driver:
+        with started(tmp_path, "runs worker step") as leaving:
+            assert "joined" in leaving.stdout.readline()
+            leaving.send_signal(signal.SIGINT)
+            output, _ = leaving.communicate(timeout=30)
+        assert leaving.returncode == 0
+        assert [line.partition(":")[0] for line in output.splitlines()] == ["Leaving", "Left."]
+        with started(tmp_path, "runs worker step") as joined:
+            assert "joined" in joined.stdout.readline()
+            driver.kill()
+            output, _ = joined.communicate(timeout=30)
+        assert joined.returncode == 1
+        assert output.startswith("Error: The workers ended before") and output.count("\n") == 1
+    entries = read(tmp_path / "runs" / "step" / "journal.jsonl")
+    assert not any(isinstance(entry, AttemptFailed) for entry in entries)

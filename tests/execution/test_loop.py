@@ -206,6 +206,15 @@ def memory_has_a_budget_of_its_own(loop, policy):
 
 
 @case
+def a_worker_that_is_reported_twice_keeps_its_units(loop, policy):
+    shared = unit("in", kind="encode")
+    bench = Bench([unit("x", input=shared)], loop, policy, slots=1)
+    (first,) = bench.submitted(Joined("w", "w"))
+    assert not bench.submitted(Started(first.task), Joined("w", "w"))
+    assert [submit.unit.key for submit in bench.submitted(Finished(first.task))] == ["x"]
+
+
+@case
 def a_worker_that_offers_nothing_any_more_finishes_what_it_runs_and_gets_no_more(loop, policy):
     bench = Bench(
         [unit("runs", resources=GPU), unit("waits", resources=GPU)], loop, policy, slots=2

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import signal
@@ -7,6 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from distributed import Client, wait
@@ -232,3 +234,25 @@ def test_an_attempt_that_another_client_cancels_or_that_cannot_begin_ends_withou
     backend._find_unreported_ends()
     assert backend.events.get_nowait() == Vanished("cancelled")
     assert backend.events.get_nowait() == Failed("broken", Fault.EXCEPTION, "ValueError: no")
+
+
+def test_a_late_answer_about_the_workers_removes_none(tmp_path):
+    workers, delays = {}, [0.05, 0.0]
+
+    async def identity(n_workers: int) -> dict:
+        answer = {"workers": dict(workers)}
+        await asyncio.sleep(delays.pop(0))
+        return answer
+
+    client = SimpleNamespace(scheduler=SimpleNamespace(identity=identity))
+    backend = _DaskBackend(client, tmp_path, SETTINGS, print)
+    backend._post = lambda work: work.close()
+
+    async def look_twice() -> None:
+        first = asyncio.create_task(backend._look())
+        await asyncio.sleep(0)
+        workers["w"] = {"name": "w", "resources": {}, "metrics": {}}
+        await asyncio.gather(first, backend._look())
+
+    asyncio.run(look_twice())
+    assert list(backend.offers) == ["w"] and not backend.leaving

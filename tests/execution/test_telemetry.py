@@ -11,11 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 import daskmetrics as dm
-from daskmetrics.answer.status import idle_gpus
 from daskmetrics.cli import main
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
-from daskmetrics.core.telemetry import TelemetryFile, TelemetrySample, read_samples
+from daskmetrics.core.telemetry import TelemetryFile, TelemetrySample, idle_gpus, read_samples
 from daskmetrics.execution import runner as runner
 
 STANDIN = Path(__file__).parent / "standin"
@@ -51,7 +50,7 @@ def test_what_workers_and_their_gpus_used_is_kept_published_drawn_and_judged(tmp
 
     done = CliRunner().invoke(main, ["report", str(folder)], catch_exceptions=False)
     assert done.exit_code == 0 and (folder / "report" / "telemetry.png").stat().st_size > 20_000
-    monkeypatch.setattr("daskmetrics.answer.status.FRESH", 1e9)  # the test may run late
+    monkeypatch.setattr("daskmetrics.core.telemetry.FRESH", 1e9)  # the test may run late
     # while it ran
     *_, line = (line for line in telemetry.read_text().splitlines() if '"batch"' in line)
     telemetry.write_text(f"{line}\n")

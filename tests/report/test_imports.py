@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 
 import pytest
+
+from daskmetrics.execution.journal import mark_of
 
 HEAVY = {"torch", "transformers", "sklearn"}
 ARRAYS = {"xarray", "zarr", "matplotlib", "distributed"}
@@ -15,13 +18,22 @@ PAGE = "from daskmetrics.report.page import page; page(run, []); run.metrics; ru
 
 @pytest.mark.parametrize(("code", "unwanted"), [(TEXTS, HEAVY | ARRAYS), (PAGE, HEAVY)])
 def test_a_view_imports_no_more_than_it_needs(finished, code, unwanted):
-    script = f"""
-import sys
-import daskmetrics.report as report
-run = report.Run({str(finished.folder.path)!r})
-{code}
-print(*{{name.partition('.')[0] for name in sys.modules}})
-"""
+    load = f"from daskmetrics import report; run = report.Run({str(finished.folder.path)!r})"
+    assert not imported_by(f"{load}; {code}") & unwanted
+
+
+def test_the_status_of_an_interrupted_run_needs_neither_dask_nor_pandas(finished, tmp_path):
+    run = shutil.copytree(finished.folder.path, tmp_path / "run")
+    journal = run / "journal.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[:-1]))
+    mark_of(journal).unlink(missing_ok=True)
+    code = f"from pathlib import Path; from daskmetrics.cli import _status as s; list(s.status(Path({str(run)!r})).shown)"
+    assert not imported_by(code) & {*HEAVY, *ARRAYS, "pandas"}
+
+
+def imported_by(code: str) -> set[str]:
+    script = f"import sys; {code}; print(*{{name.partition('.')[0] for name in sys.modules}})"
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert not set(done.stdout.split()) & unwanted
+    return set(done.stdout.split())

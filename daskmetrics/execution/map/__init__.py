@@ -10,6 +10,7 @@ size.
 `function`     what is mapped: the function, identified and called; the items, with their keys
 `source`       what is run, the state of each item, and batches for the workers
 `folder`       the run folder of a map: written, read, and compared with a new run or a file
+`status`       how far a map is
 `result_table` results as tables and files
 ============== ==============================================================================
 """

@@ -13,7 +13,7 @@ import random
 import tempfile
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import count, islice
@@ -140,8 +140,10 @@ def read_map(folder: str | Path) -> tuple[MapStarted, Sequence[Event], ItemTrack
     return header, entries, ItemTracker(items, header.retries, entries)
 
 
-def started(folder: str | Path, entries: Sequence[Event]) -> tuple[MapStarted, list[Item]]:
-    """The header of the last start of a map, and its items.
+def started(
+    folder: str | Path, entries: Sequence[Event], known: Container[int] = ()
+) -> tuple[MapStarted, list[Item]]:
+    """The header of the last start of a map, and its items, without those at known positions.
 
     Raises ConfigError if there is no map in the folder, and DataError if a line is damaged, or the
     items are missing or were changed.
@@ -157,6 +159,8 @@ def started(folder: str | Path, entries: Sequence[Event]) -> tuple[MapStarted, l
         raise DataError(f"'{run.items}' was changed. {REMEDY}")
     items = []
     for index, line in enumerate(text.splitlines()):
+        if index in known:
+            continue
         try:
             key, name, value = json.loads(line)
         except ValueError:

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from daskmetrics.answer import status
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.events import Record, UnitAsked
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.results import ItemOutcome, Mapped
 from daskmetrics.execution.journal import mark_of, scan
+from daskmetrics.execution.map import status
 from daskmetrics.execution.map.api import open_journal, run
 from daskmetrics.execution.map.folder import begin, retry_failed
 from daskmetrics.execution.map.source import MapOptions, MapSource, make_spec

@@ -1,0 +1,148 @@
+"""How far a map is, from its folder, with a summary of what earlier calls have read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from daskmetrics.core.errors import DataError
+from daskmetrics.core.events import (
+    Event,
+    ItemsRetried,
+    MapStarted,
+    Record,
+    UnitAsked,
+    UnitsRetried,
+    from_json,
+    to_json,
+)
+from daskmetrics.core.files import RunFolder, atomic_write
+from daskmetrics.core.machine import environment
+from daskmetrics.core.serialization import build, parse
+from daskmetrics.execution.journal import Contents, no_collection, scan
+from daskmetrics.execution.map.folder import started
+from daskmetrics.execution.map.result_table import frame, text_of
+from daskmetrics.execution.map.source import ItemTracker
+
+WORTH_KEEPING = 1.05  # growth of a journal since the summary of a map, before there is a new one
+STARTS_AGAIN = (MapStarted, ItemsRetried, UnitsRetried)
+NO_VALUES = ["item", "status", "reason", "attempts", "worker", "key"]  # columns of no statistics
+
+
+@dataclass(frozen=True)
+class MapStatus:
+    """How far a map is: all its items, its results by status, and a text of aggregates and
+    failures.
+    """
+
+    items: int
+    finished: bool
+    counts: Mapping[str, int]
+    text: str
+
+    @classmethod
+    def of(cls, folder: RunFolder) -> MapStatus:
+        """How far a map is, as its files are now; errors as for `read_map`."""
+        folder.must_exist()
+        with no_collection():
+            return _map_status(folder)
+
+
+@dataclass(frozen=True)
+class _Summary:
+    """What the first bytes of a map's journal come to, kept in its folder: while these bytes are the
+    same, only the entries after them are read.
+    """
+
+    digest: str = ""  # of these bytes, the items, and the version of this package
+    length: int = 0
+    checksum: int = 0
+    succeeded: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # a table by columns
+    # those of all entries that say more: the start, and the batches with another item
+    entries: Sequence[Mapping[str, Any]] = ()
+
+
+def _map_status(folder: RunFolder) -> MapStatus:
+    import pandas
+
+    kept, contents, digest = _read_on(folder)
+    entries = [*map(from_json, kept.entries), *contents.entries]
+    header, items = started(folder.path, entries, set(kept.succeeded.get("index", ())))
+    table = pandas.DataFrame(dict(kept.succeeded))
+    tracker = ItemTracker(items, header.retries, entries)
+    added = frame([result for result in tracker.results() if result.ok])
+    table = pandas.concat([table, added.drop(columns=NO_VALUES, errors="ignore")])
+    if len(table):
+        table = table.sort_values("index", ignore_index=True)
+        # as `frame` has them: a field follows those that an earlier item has
+        first_items = table.notna().idxmax().sort_values(kind="stable")
+        table = table[first_items.index]
+    failed = tracker.failed()
+    if contents.length > kept.length * WORTH_KEEPING:
+        summary = _Summary(
+            digest,
+            contents.length,
+            contents.checksum,
+            {str(name): column.tolist() for name, column in table.items()},
+            _without_successes(entries, tracker),
+        )
+        # it is of another user, or the disk is full
+        with suppress(OSError):
+            atomic_write(folder.summary, json.dumps(vars(summary)))
+    counts = Counter(["ok"] * len(table))
+    counts.update(result.status for result in failed)
+    is_finished = counts.total() == header.items
+    text = text_of(table, failed, header.items)
+    return MapStatus(header.items, is_finished, dict(counts), text)
+
+
+def _read_on(folder: RunFolder) -> tuple[_Summary, Contents, str]:
+    """The summary, the entries after it, and the digest of all that was read; without a summary that
+    still holds, an empty one and all entries.
+    """
+    with suppress(OSError, ValueError, TypeError, DataError):
+        kept = build(_Summary, parse(folder.summary.read_bytes()))
+        digest = _digest(folder, kept.length)
+        if digest.hexdigest() == kept.digest:
+            contents = scan(folder.journal, kept.length, kept.checksum, digest)
+            # a new start or a retry can change what is summarised
+            if not any(isinstance(entry, STARTS_AGAIN) for entry in contents.entries):
+                return kept, contents, digest.hexdigest()
+    digest = _digest(folder, 0)
+    contents = scan(folder.journal, digest=digest)
+    return _Summary(), contents, digest.hexdigest()
+
+
+def _digest(folder: RunFolder, length: int) -> hashlib._Hash:
+    """Of this version, the items, and the first bytes of the journal."""
+    digest = hashlib.sha256(str(environment("daskmetrics")).encode())
+    with suppress(OSError):
+        digest.update(hashlib.sha256(folder.items.read_bytes()).digest())
+    with folder.journal.open("rb") as journal:
+        digest.update(journal.read(length))
+    return digest
+
+
+def _without_successes(entries: Sequence[Event], tracker: ItemTracker) -> list[dict[str, Any]]:
+    """The JSON of the entries that the state of another item than the successful ones follows
+    from.
+    """
+    unsuccessful = {
+        key for key, state in tracker.states.items() if not (state.result and state.result.ok)
+    }
+    batches = {
+        entry.key
+        for entry in entries
+        if isinstance(entry, UnitAsked) and not unsuccessful.isdisjoint(entry.note.get("items", ()))
+    }
+    return [
+        to_json(entry)
+        for entry in entries
+        if isinstance(entry, STARTS_AGAIN)
+        or (isinstance(entry, UnitAsked | Record) and entry.key in batches)
+    ]
