@@ -8,7 +8,7 @@ import sys
 import pytest
 
 HEAVY = {"torch", "transformers", "sklearn"}
-ARRAYS = {"xarray", "zarr", "matplotlib", "distributed"}
+ARRAYS = {"xarray", "zarr", "matplotlib", "distributed", "pandas"}
 TEXTS = "report.status_text(run), report.best_text(run, in_short=True), report.best_text(run)"
 PAGE = "from daskmetrics.report.page import page; page(run, []); run.metrics; run.scores"
 
