@@ -4,6 +4,7 @@ sections.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import signal
@@ -314,6 +315,8 @@ class Sections(click.Group):
         # the entries of a long journal stay: to look for garbage among them takes as long as to
         # read
         gc.set_threshold(50_000, 20, 100)
+        # nor is there any among the modules of a process that ends; the look takes a second
+        atexit.register(gc.freeze)
         return friendly(super().main)(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:

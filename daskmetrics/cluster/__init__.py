@@ -22,7 +22,22 @@ loopback interface behind a random prefix.
 Modules with a leading underscore are internal.
 """
 
-from daskmetrics.cluster.connection import ProfileCluster, connect
-from daskmetrics.cluster.pinning import Pins, pin_workers, require
+from typing import TYPE_CHECKING
+
+from daskmetrics.core import on_first_use
+
+if TYPE_CHECKING:
+    from daskmetrics.cluster.connection import ProfileCluster, connect
+    from daskmetrics.cluster.pinning import Pins, pin_workers, require
 
 __all__ = ["Pins", "ProfileCluster", "connect", "pin_workers", "require"]
+
+_PLACES = {
+    "Pins": "daskmetrics.cluster.pinning:Pins",
+    "ProfileCluster": "daskmetrics.cluster.connection:ProfileCluster",
+    "connect": "daskmetrics.cluster.connection:connect",
+    "pin_workers": "daskmetrics.cluster.pinning:pin_workers",
+    "require": "daskmetrics.cluster.pinning:require",
+}
+# the commands of Slurm need no Dask, and a worker starts no cluster
+__getattr__ = on_first_use(__name__, _PLACES)

@@ -11,6 +11,8 @@ a nanny of a Slurm job  reports kills by the kernel for memory; shares out a who
 
 from __future__ import annotations
 
+import atexit
+import gc
 import logging
 import os
 import re
@@ -61,6 +63,10 @@ def dask_setup(process: Scheduler | Nanny | Worker) -> None:
             # The worker is started with -P: otherwise a file queue.py in the working folder would
             # replace the module of this name.
             import_from(Path.cwd())
+            # To look for garbage among the modules of torch and transformers, while they are
+            # imported and when the process ends, takes two seconds.
+            gc.set_threshold(2_000, 10, 50)
+            atexit.register(gc.freeze)
             for name in ("distributed.worker", "distributed.nanny"):
                 logging.getLogger(name).addFilter(is_no_failure)
         case Nanny():

@@ -498,7 +498,8 @@ def _scoring_versions() -> dict[str, str]:
     from importlib.metadata import distributions
 
     names = ("scikit-learn", "mteb", "xgboost-cpu", "xgboost", "lightgbm")
-    return {d.name: d.version for d in distributions() if d.name in names}
+    packages = chain.from_iterable(distributions(name=name) for name in names)
+    return {package.name: package.version for package in packages}
 
 
 def record_text(record: Record) -> str:

@@ -11,13 +11,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import duration, listed, size_text, walltime_text
+
+if TYPE_CHECKING:
+    from daskmetrics.config import Cluster
 
 ONE_SAMPLE = 1.25  #: factor, up and down, by which a single measurement is assumed to err
 

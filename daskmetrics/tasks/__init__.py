@@ -16,7 +16,16 @@
 Modules with a leading underscore are internal.
 """
 
-from daskmetrics.tasks.registry import catalogue, resolve
+from typing import TYPE_CHECKING
+
+from daskmetrics.core import on_first_use
 from daskmetrics.tasks.task import Score, Task
 
+if TYPE_CHECKING:
+    from daskmetrics.tasks.registry import catalogue, resolve
+
 __all__ = ["Score", "Task", "catalogue", "resolve"]
+
+_PLACES = {name: f"daskmetrics.tasks.registry:{name}" for name in ("catalogue", "resolve")}
+# what knows the results of mteb alone, as readers of runs, needs no pandas
+__getattr__ = on_first_use(__name__, _PLACES)

@@ -9,7 +9,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from itertools import chain, combinations, pairwise
 
 from daskmetrics.core import corpus as corpus
@@ -38,7 +38,7 @@ class StdlibTask(ExampleTask):
 
     draw: Callable[[], Examples]
 
-    @property
+    @cached_property
     def key(self) -> Key:
         examples = self.draw()
         content: list[object] = [examples.texts, list(map(int, examples.labels))]

@@ -15,7 +15,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,7 @@ class FileTask(ExampleTask):
     # of a table in memory, which has no file
     held: Examples | None = field(default=None, repr=False, compare=False)
 
-    @property
+    @cached_property
     def key(self) -> Key:
         fitted = None
         if self.kind == "classification":

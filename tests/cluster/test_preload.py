@@ -5,6 +5,8 @@ tests/slurm.
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -75,3 +77,18 @@ def test_each_process_of_a_job_gets_a_different_gpu_or_does_not_start():
         message = f"Worker {name} has no GPU: its job's CUDA_VISIBLE_DEVICES is '{visible}'"
         with pytest.raises(SystemExit, match=message):
             worker_gpu(name, visible)
+
+
+WORKER = """
+from distributed import Worker
+from daskmetrics.cluster._preload import dask_setup
+dask_setup(object.__new__(Worker))
+"""
+COMMAND = "from daskmetrics.cli import main; main(['list', 'metrics'])"
+
+
+@pytest.mark.parametrize("code", [WORKER, COMMAND], ids=["worker", "command"])
+def test_a_process_that_ends_looks_for_no_garbage(code):
+    code = f"import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 0))\n{code}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("True\n")

@@ -11,7 +11,7 @@ import pytest
 from daskmetrics.execution.journal import mark_of
 
 HEAVY = {"torch", "transformers", "sklearn"}
-ARRAYS = {"xarray", "zarr", "matplotlib", "distributed"}
+ARRAYS = {"xarray", "zarr", "matplotlib", "distributed", "pandas"}
 TEXTS = "report.status_text(run), report.best_text(run, in_short=True), report.best_text(run)"
 PAGE = "from daskmetrics.report.page import page; page(run, []); run.metrics; run.scores"
 
