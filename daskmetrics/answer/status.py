@@ -182,7 +182,8 @@ def _map_status(folder: RunFolder) -> MapStatus:
     counts = Counter(["ok"] * len(table))
     counts.update(result.status for result in failed)
     is_finished = counts.total() == len(items)
-    return MapStatus(len(items), is_finished, dict(counts), text_of(table, failed, len(items)))
+    text = text_of(table, failed, len(items))
+    return MapStatus(len(items), is_finished, dict(counts), text)
 
 
 def _read_on(folder: RunFolder) -> tuple[_Summary, Contents, str]:
