@@ -222,8 +222,8 @@ def _modules(library: Path, package: str) -> list[Path]:
 
 def _documented(path: Path, library: Path) -> Iterator[Document]:
     """The docstring of a module, and those of each of its classes and functions."""
-    parts = path.relative_to(library).with_suffix("").parts
-    module = ".".join(parts).removesuffix(".__init__")
+    names = path.relative_to(library).with_suffix("").parts
+    module = ".".join(names).removesuffix(".__init__")
     tree = ast.parse(path.read_bytes())
     yield Document(module, _paragraphs(ast.get_docstring(tree) or ""))
     for node in tree.body:

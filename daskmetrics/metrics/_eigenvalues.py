@@ -89,8 +89,8 @@ def by_lapack(matrix: Tensor) -> Tensor:
     flat = matrix.reshape(-1, *matrix.shape[-2:]).cpu()
     count = processors()
     with ThreadPoolExecutor(count) as pool:
-        parts = list(pool.map(by_torch, flat.chunk(count)))
-    values = torch.cat(parts)
+        solved = list(pool.map(by_torch, flat.chunk(count)))
+    values = torch.cat(solved)
     return values.reshape(matrix.shape[:-1]).to(matrix.device)
 
 

@@ -94,10 +94,10 @@ def _log_ratios(points: Tensor, block: slice) -> Tensor:
     count = min(4, len(points) - 1)
     neighbours = squared.topk(count, largest=False).indices
     distances = torch.linalg.vector_norm(rows[:, None] - points[neighbours], dim=-1)
-    nearest, second, *_ = distances.sort(1).values.unbind(1)
-    ratios = (second / nearest).log()
+    to_nearest, to_next, *_ = distances.sort(1).values.unbind(1)
+    ratios = (to_next / to_nearest).log()
     ratios = torch.where(ratios > 1e-12, ratios, 0)  # equal distances, up to rounding
-    return torch.where(nearest > 0, ratios, torch.nan)
+    return torch.where(to_nearest > 0, ratios, torch.nan)
 
 
 def _slope(ratios: Tensor, discarded: float) -> Tensor:

@@ -58,14 +58,14 @@ def view(text: str, seed: int, number: int) -> str:
     >>> [view("one two", 0, number) for number in range(4)]
     ['one two', 'two one', 'two', 'one']
     """
-    second = second_view(text, seed)
-    texts = [text, second]
-    while len(texts) <= number and second != text:
+    other = second_view(text, seed)
+    texts = [text, other]
+    while len(texts) <= number and other != text:
         # only words count: other white space does not make another view
         given = [former.split() for former in texts]
         candidates = _candidates(text, seed, len(texts))
         different = (new for new in candidates if new.split() not in given)
-        texts.append(next(different, second))
+        texts.append(next(different, other))
     if number < len(texts):
         return texts[number]
     return text

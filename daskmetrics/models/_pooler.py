@@ -181,8 +181,8 @@ def pool(states: Tensor, counted: Tensor, pooling: str, mask: Tensor | None = No
         return states[texts, counted.float().argmax(1)]
     if mode == "lasttoken":
         positions = torch.arange(counted.shape[1], device=counted.device)
-        last = torch.where(counted, positions, -1).argmax(1)
-        return states[texts, last]
+        last_token = torch.where(counted, positions, -1).argmax(1)
+        return states[texts, last_token]
     if mask is None:
         mask = counted
     weights = counted.unsqueeze(1).float()

@@ -637,8 +637,8 @@ def suggestions(all_options: Sequence[Option]) -> tuple[Suggestion, ...]:
 
     def suggestion(label: str, number: Measure, other: Measure, power: int) -> Suggestion:
         def rank(option: Option) -> tuple[float, float]:
-            second = other(option).value
-            return number(option).value * second**power, second
+            tie_break = other(option).value
+            return number(option).value * tie_break**power, tie_break
 
         best = min(possible, key=rank)
         ties = [o for o in possible if o is not best and is_within_error(o, best, number)]

@@ -236,8 +236,8 @@ class Reader:
         with readable(f"{checkpoint}: {what}", self._folder):
             row = self._rows[checkpoint.revision]
             # the writer ends with the status: where that is new, the values are
-            parts = [self._array(what + suffix)[row] for suffix in reversed(PARTS)]
-            status, stderr, values = parts
+            rows = [self._array(what + suffix)[row] for suffix in reversed(PARTS)]
+            status, stderr, values = rows
             return Block(values, stderr, status)
 
     def files(self, what: str, checkpoint: Checkpoint) -> list[Path]:

@@ -270,8 +270,8 @@ def whole_gpus(gpus: Mapping[str, int]) -> Mapping[str, int]:
     >>> whole_gpus({"a100": 2, "a100_1g.5gb": 14})
     {'a100': 2}
     """
-    whole = {name: n for name, n in gpus.items() if not re.search(r"\dg\.\d+gb", name)}
-    return whole or gpus
+    undivided = {name: n for name, n in gpus.items() if not re.search(r"\dg\.\d+gb", name)}
+    return undivided or gpus
 
 
 FROM_JOBQUEUE = "from jobqueue.yaml"
