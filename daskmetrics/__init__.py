@@ -237,14 +237,22 @@ def run(
     if isinstance(cluster, configuration.Cluster):
         cluster = cluster.model_dump(mode="json")
     is_profile = isinstance(cluster, str | Path | Mapping)
-    profile = str(cluster) if isinstance(cluster, Path) else cluster if is_profile else None
+    profile = None
+    if is_profile:
+        profile = cluster
+    if isinstance(cluster, Path):
+        profile = str(cluster)
     arguments = {"models": models, "tasks": tasks, "budget": budget, "cluster": profile, **sections}
     parsed, run_folder = experiment.configured(config, arguments, settings, folder)
     # a run that trains by programs finds its checkpoints when they appear
-    prepared = None if training.programs(parsed) else experiment.prepare(parsed, policy)
-    argument, given = (
-        ("cluster", cluster) if client is None and not is_profile else ("client", client)
-    )
+    prepared = None
+    if not training.programs(parsed):
+        prepared = experiment.prepare(parsed, policy)
+    argument = "client"
+    given = client
+    if client is None and not is_profile:
+        argument = "cluster"
+        given = cluster
     if given is None:
         import_module("daskmetrics.cluster.connection").import_early(parsed.cluster)
 

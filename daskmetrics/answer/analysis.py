@@ -47,8 +47,10 @@ def cost_of(run: RecordedRun) -> Cost:
     """The assumed cost of the search so far, and of scoring every cell."""
     result = run.result
     if result is None:
-        return Cost(sum(pick["cost"] for pick in run.picks), None, None)
-    return Cost(result.spent, result.exhaustive, result.spent / result.exhaustive)
+        spent = sum(pick["cost"] for pick in run.picks)
+        return Cost(spent, None, None)
+    share = result.spent / result.exhaustive
+    return Cost(result.spent, result.exhaustive, share)
 
 
 def marks(run: RecordedRun) -> dict[str, Arm]:
@@ -98,8 +100,11 @@ def correlations(run: RecordedRun) -> pandas.DataFrame:
             rho = math.nan
             if len(arms) >= FEWEST:
                 scores = [at_layer[arm][task].score for arm in arms]
-                rho = rank_correlation([values[arm][0] for arm in arms], scores)
-            count = 0 if math.isnan(rho) else len(arms)
+                of_metric = [values[arm][0] for arm in arms]
+                rho = rank_correlation(of_metric, scores)
+            count = len(arms)
+            if math.isnan(rho):
+                count = 0
             for group in (ALL_TASKS, kind.replace("_", " ")):
                 rows += [(name, group, rho * count, count)]
     frame = pandas.DataFrame(rows, columns=["metric", "group", "rho", "count"])
@@ -145,7 +150,8 @@ def losses(run: RecordedRun) -> dict[str, list[tuple[int, float]]]:
     for record, result in with_results(run.records, Trained):
         checkpoint = Checkpoint.parse(record.name)
         if checkpoint.step is not None:
-            by_model.setdefault(checkpoint.model, []).append((checkpoint.step, result.loss))
+            points = by_model.setdefault(checkpoint.model, [])
+            points.append((checkpoint.step, result.loss))
     return {model: sorted(by_model[model]) for model in run.models if model in by_model}
 
 
@@ -160,7 +166,8 @@ def suites(run: RecordedRun) -> tuple[Suite, ...]:
     for record in run.records:
         if record.kind == "measure":
             checkpoint = Checkpoint.parse(record.name)
-            by_model.setdefault(checkpoint.model, {})[checkpoint.revision] = record
+            by_revision = by_model.setdefault(checkpoint.model, {})
+            by_revision[checkpoint.revision] = record
     measured_suites = []
     for model in run.models:
         records = by_model.get(model, {})
@@ -168,8 +175,14 @@ def suites(run: RecordedRun) -> tuple[Suite, ...]:
         for _, result in measured(records.values()):
             layers.update(result.layers)
         if layers:
-            places = tuple(sorted(layers)), max(layers), readouts.get(model, ("",))
-            measured_suites.append(Suite(model, training_order(records), *places))
+            suite = Suite(
+                model=model,
+                revisions=training_order(records),
+                layers=tuple(sorted(layers)),
+                depth=max(layers),
+                readouts=readouts.get(model, ("",)),
+            )
+            measured_suites.append(suite)
     return tuple(measured_suites)
 
 
@@ -234,4 +247,6 @@ def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
     import pandas
 
     # as scipy.stats does, whose import takes half a second
-    return float(pandas.DataFrame({"a": a, "b": b}).corr("spearman").to_numpy()[0, 1])
+    frame = pandas.DataFrame({"a": a, "b": b})
+    matrix = frame.corr("spearman").to_numpy()
+    return float(matrix[0, 1])

@@ -206,9 +206,10 @@ class Verdict:
         by_task = {
             standing.tasks: standing.over_best for standing in self.parts if standing.over_best
         }
-        gains = [by_task[(task,)] for task in self.overall.tasks if (task,) in by_task]
-        if len(gains) < len(self.overall.tasks):
+        objective = [(task,) for task in self.overall.tasks]
+        if not by_task.keys() >= set(objective):
             return None
+        gains = [by_task[tasks] for tasks in objective]
         return mean_difference(gains, self.overall.weights)
 
 
@@ -221,7 +222,8 @@ class Evidence:
         self.run = run
         self.ended = run.finished_search()
         self.weights = run.weights
-        self.scores = ScoreMatrix(run.recorded, tuple(run.kinds), run.config["search"]["reward"])
+        reward = run.config["search"]["reward"]
+        self.scores = ScoreMatrix(run.recorded, tuple(run.kinds), reward)
         suites = suites_of(run)
         checkpoints = {Checkpoint.parse(record.name) for record, _ in measured(run.records)}
         arms = [arm for arm in grid(suites) if arm.checkpoint in checkpoints]
@@ -246,9 +248,10 @@ class Evidence:
         """Orders arms from simple to complex: the smaller model, the shallower layer, the earlier
         checkpoint, the shorter vector.
         """
-        size = Readout.parse(arm.readout).width(self.run.start.widths.get(arm.model, 1))
+        width = self.run.start.widths.get(arm.model, 1)
+        dimensions = Readout.parse(arm.readout).width(width)
         model = self.sizes.get(arm.model, 0.0), arm.model
-        return *model, arm.layer, self._order[arm.revision], size, arm.readout
+        return *model, arm.layer, self._order[arm.revision], dimensions, arm.readout
 
 
 def verdict_of(run: RecordedRun) -> Verdict:
@@ -328,7 +331,8 @@ def _standing(
             most_lost = means.most_lost(i, tested.equal, tested.critical)
             simpler.append(CheaperArm(arm, loss, most_lost))
     next_best = lead = None
-    if others := np.delete(np.arange(len(tested.arms)), tested.best).tolist():
+    others = [i for i in range(len(tested.arms)) if i != tested.best]
+    if others:
         i = max(others, key=means.mean.__getitem__)
         next_best = tested.arms[i]
         lead = means.difference(tested.best, i)
@@ -407,11 +411,16 @@ def ranked_arms(
     counted = {task: weight for task, weight in weights.items() if weight}
     means = means_of(recorded, counted)
     if tied is None and means:
-        shares = np.array(list(counted.values())) / math.fsum(counted.values())
-        tested = ScoreMatrix(recorded, tuple(counted)).tested(tuple(counted), shares, LEVEL)
-        tied = tested.tied if tested else ()
+        tasks = tuple(counted)
+        total = math.fsum(counted.values())
+        shares = np.array(list(counted.values())) / total
+        tested = ScoreMatrix(recorded, tasks).tested(tasks, shares, LEVEL)
+        tied = ()
+        if tested:
+            tied = tested.tied
     complete = sorted(means, key=lambda arm: (-means[arm][0], arm))
-    partial = sorted(recorded.keys() - means.keys(), key=lambda arm: (-len(recorded[arm]), arm))
+    partial = list(recorded.keys() - means.keys())
+    partial.sort(key=lambda arm: (-len(recorded[arm]), arm))
     ranked = []
     for rank, arm in enumerate([*complete, *partial], 1):
         by_task = recorded[arm]

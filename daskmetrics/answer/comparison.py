@@ -221,7 +221,9 @@ def _agreement(
     mine, theirs = zip(*pairs.values(), strict=True)
     gaps = {cell: other - own for cell, (own, other) in sorted(pairs.items())}
     at = max(gaps, key=lambda cell: abs(gaps[cell]))
-    rho = rank_correlation(mine, theirs) if len(pairs) >= FEWEST else None
+    rho = None
+    if len(pairs) >= FEWEST:
+        rho = rank_correlation(mine, theirs)
     return Agreement(len(pairs), fmean(gaps.values()), gaps[at], at, rho), left_out
 
 

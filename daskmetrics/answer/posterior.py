@@ -50,26 +50,32 @@ class RunPosterior:
     @property
     def estimates(self) -> dict[Arm, tuple[float, float]]:
         """Mean and standard deviation of every arm."""
-        numbers = zip(self.posterior.mean.tolist(), self.posterior.sd.tolist(), strict=True)
-        return dict(zip(self.problem.arms, numbers, strict=True))
+        means = self.posterior.mean.tolist()
+        deviations = self.posterior.sd.tolist()
+        pairs = zip(means, deviations, strict=True)
+        return dict(zip(self.problem.arms, pairs, strict=True))
 
     def index(self, name: str) -> int:
         """Index of an arm by its name; `ConfigError` with the nearest names if no such arm was
         measured.
         """
-        return self.problem.arm_index[arm_named(name, self.problem.arms, "arm")]
+        arm = arm_named(name, self.problem.arms, "arm")
+        return self.problem.arm_index[arm]
 
     def rank(self, arm: int) -> int:
         """Rank of an arm by its expected objective; 1 is the best."""
-        return 1 + int((self.posterior.mean > self.posterior.mean[arm]).sum())
+        mean = self.posterior.mean
+        better = mean > mean[arm]
+        return 1 + int(better.sum())
 
     def lead(self, arm: int) -> Difference:
         """By how much the leader is expected to be better than an arm, in units of the reward."""
         mean = self.posterior.mean
         variance = self.posterior.variance
-        shared = self.posterior.covariance(np.array([arm]), np.array([self.leader]))[0, 0]
-        spread = max(0.0, float(variance[arm] + variance[self.leader] - 2 * shared))
-        return Difference(float(mean[self.leader] - mean[arm]), math.sqrt(spread), paired=True)
+        covariance = self.posterior.covariance(np.array([arm]), np.array([self.leader]))
+        gap = float(mean[self.leader] - mean[arm])
+        spread = float(variance[arm] + variance[self.leader] - 2 * covariance[0, 0])
+        return Difference(gap, math.sqrt(max(0.0, spread)), paired=True)
 
 
 def arm_named(name: str, arms: Iterable[Arm], kind: str) -> Arm:
@@ -103,7 +109,9 @@ def _problem(run: RecordedRun) -> Problem:
     measured = {Checkpoint.parse(record.name) for record, _ in events.measured(run.records)}
     suites = with_checkpoints(analysis.suites(run), measured)
     if not suites or not run.tasks:
-        missing = "no tasks" if suites else "no measured checkpoint yet"
+        missing = "no measured checkpoint yet"
+        if suites:
+            missing = "no tasks"
         raise DataError(f"The run in '{run.folder.path}' has {missing}.")
     arms = grid(suites)
     kinds = run.kinds
@@ -128,10 +136,9 @@ def _history(run: RecordedRun) -> Iterator[tuple[Cell, Outcome]]:
     """Cells with their outcomes, in the order in which the search received them; those of earlier
     searches come first.
     """
-    scores = {
-        run.cells[record.key]: score
-        for record, score in chain(events.scored(run.records), events.scored(run.records, "look"))
-    }
+    scored = events.scored(run.records)
+    looked = events.scored(run.records, "look")
+    scores = {run.cells[record.key]: score for record, score in chain(scored, looked)}
     # while a search goes on, the order is that of its decisions
     picks = run.picks
     if run.result:
@@ -161,7 +168,9 @@ def path_of(run: RecordedRun, posterior: RunPosterior | None = None) -> pandas.D
     """
     import pandas
 
-    unit, seconds, default = "estimated seconds", 1.0, None
+    unit = "estimated seconds"
+    seconds = 1.0
+    default = None
     if run.result:
         unit = "% of the time that all scores would take"
         seconds = run.result.exhaustive / 100
@@ -171,15 +180,18 @@ def path_of(run: RecordedRun, posterior: RunPosterior | None = None) -> pandas.D
         expected = posterior.estimates
     weights = run.weights
     points = []
-    spent, best = 0.0, math.nan
+    spent = 0.0
+    best = math.nan
     paid = defaultdict[Arm, dict[str, Scored]](dict)
     for number, pick in enumerate(run.picks, 1):
         cell = cell_of(pick)
         arm = cell.arm
         spent += pick["cost"] / seconds
-        if score := run.recorded.get(arm, {}).get(cell.task):
+        score = run.recorded.get(arm, {}).get(cell.task)
+        if score:
             paid[arm][cell.task] = score
-            if mean := mean_score(paid[arm], weights):
+            mean = mean_score(paid[arm], weights)
+            if mean:
                 best = np.fmax(best, mean[0])
         expected_score = expected.get(arm, (best,))[0]
         points.append((number, str(arm), pick["stage"], spent, best, expected_score))

@@ -191,7 +191,9 @@ class RecordedRun:
         first.
         """
         by_arm = self._scores("fresh")
-        finalists = [Arm.parse(name) for name in self.result.fresh] if self.result else []
+        finalists = []
+        if self.result:
+            finalists = [Arm.parse(name) for name in self.result.fresh]
         return {arm: by_arm.get(arm, {}) for arm in finalists}
 
     def _scores(self, kind: str) -> dict[Arm, dict[str, Scored]]:
@@ -383,7 +385,8 @@ def gain_over(run: RecordedRun, arm: Arm, other: Arm, tasks: Iterable[str]) -> D
     shared = [task for task in tasks if task in gaps]
     if not shared:
         return None
-    return mean_difference([gaps[task] for task in shared], shares_of(run, shared).tolist())
+    shares = shares_of(run, shared).tolist()
+    return mean_difference([gaps[task] for task in shared], shares)
 
 
 def cell_of(pick: Mapping[str, Any]) -> Cell:

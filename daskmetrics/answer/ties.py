@@ -76,7 +76,8 @@ class MeanScores:
     def difference(self, arm: int, other: int) -> Difference:
         """By how much the first arm exceeds the second."""
         gap = float(self.mean[arm] - self.mean[other])
-        return Difference(gap, float(self._errors[other, arm]), self.paired)
+        error = float(self._errors[other, arm])
+        return Difference(gap, error, self.paired)
 
     def tied(self, level: float = LEVEL) -> tuple[Ints, float]:
         """The arms that are within the error of the best, and the critical value of their
@@ -85,7 +86,8 @@ class MeanScores:
         arms = np.arange(len(self.mean))
         # the bound rejects what is clearly worse, so that fewer pairs are drawn
         if len(arms) > FEW:
-            arms = np.flatnonzero(self._ahead.max(axis=1) <= self._most_critical(level))
+            behind = self._ahead.max(axis=1)
+            arms = np.flatnonzero(behind <= self._most_critical(level))
         while True:
             critical = self._critical(arms, level)
             behind = self._ahead[np.ix_(arms, arms)].max(axis=1)
@@ -152,16 +154,19 @@ class MeanScores:
     def _freedom(self) -> Floats:
         """Degrees of freedom of these errors (A, A), by Welch and Satterthwaite."""
         total = self._variance.sum(axis=0)
-        per_task = self._variance**2 / np.minimum(self.freedom, LARGE)[:, None, None]
-        divisor = np.where(total > 0, per_task.sum(axis=0), 1 / LARGE)
-        return np.asarray(np.where(total > 0, total, 1.0) ** 2 / divisor)
+        of_task = np.minimum(self.freedom, LARGE)
+        per_task = self._variance**2 / of_task[:, None, None]
+        has_error = total > 0
+        divisor = np.where(has_error, per_task.sum(axis=0), 1 / LARGE)
+        return np.asarray(np.where(has_error, total, 1.0) ** 2 / divisor)
 
     @cached_property
     def _ahead(self) -> Floats:
         """By how many standard errors each arm (rows) is behind every other one (A, A)."""
         gaps = self.mean - self.mean[:, None]
-        exact = np.where(gaps > EXACT * np.abs(self.mean).max(), np.inf, 0.0)
-        return np.divide(gaps, self._errors, out=exact, where=self._errors > 0)
+        rounding = EXACT * np.abs(self.mean).max()
+        without_error = np.where(gaps > rounding, np.inf, 0.0)
+        return np.divide(gaps, self._errors, out=without_error, where=self._errors > 0)
 
 
 def _not_worse(mean: Floats, variance: Floats, level: float) -> NDArray[np.bool_]:
@@ -176,7 +181,8 @@ def _not_worse(mean: Floats, variance: Floats, level: float) -> NDArray[np.bool_
 @lru_cache(maxsize=2)  # the parts of a verdict mostly compare equally many arms
 def _normal(arms: int) -> NDArray[np.float32]:
     """Standard normal variables (DRAWS, arms), with a fixed seed."""
-    return np.random.default_rng(0).standard_normal((DRAWS, arms), dtype=np.float32)
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((DRAWS, arms), dtype=np.float32)
 
 
 def _estimated(rng: np.random.Generator, freedom: Floats) -> NDArray[np.float32]:
@@ -223,7 +229,8 @@ class TestedArms:
     @property
     def tied(self) -> set[Arm]:
         """All arms within the error of the best."""
-        return {self.arms[i] for i in self.equal} | self.as_good
+        equal = {self.arms[i] for i in self.equal}
+        return equal | self.as_good
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,7 +259,8 @@ class ScoreMatrix:
                     cells.append((row, columns[task], scored.score, scored.stderr))
         seen = Observations.of(cells).by_cell()
         scale = reward_scale(self.reward, len(self.tasks), seen)
-        values = np.full((len(self._rows), len(self.tasks)), math.nan)
+        shape = len(self._rows), len(self.tasks)
+        values = np.full(shape, math.nan)
         values[seen.arm, seen.task] = scale.values(seen)
         return values, 1 / scale.spread
 
@@ -296,7 +304,8 @@ class ScoreMatrix:
         compared = [leading[best], *others]
         variance = np.zeros(len(compared))
         for share, unit, task in zip(shares, units, tasks, strict=True):
-            stderr = np.array([self.recorded[complete[i]][task].stderr for i in compared])
+            scores = [self.recorded[complete[i]][task] for i in compared]
+            stderr = np.array([score.stderr for score in scores])
             variance += (share * unit * stderr) ** 2
         is_as_good = _not_worse(values[compared] @ shares, variance, level)
         equal, critical = means.tied(level)

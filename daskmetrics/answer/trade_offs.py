@@ -90,7 +90,8 @@ class ModelSize:
         seconds = None
         if self.seconds is not None:
             seconds = self.seconds * self.tokens
-            if deepest := self._pass(self.deepest)[1]:
+            _, deepest = self._pass(self.deepest)
+            if deepest:
                 seconds *= flops / deepest
         width = self.dimensions.get("", self.width)
         dimensions = self.dimensions.get(arm.readout) or Readout.parse(arm.readout).width(width)
@@ -168,8 +169,9 @@ def _front(arms: Sequence[TradeOff]) -> list[TradeOff]:
     front = []
     for row, point in zip(arms, points, strict=True):
         # another one takes at most as much of everything, and less of something (Pareto)
-        beats = (points <= point).all(axis=1) & (points < point).any(axis=1)
-        if not beats.any():
+        at_most_as_much = (points <= point).all(axis=1)
+        less_of_something = (points < point).any(axis=1)
+        if not (at_most_as_much & less_of_something).any():
             front.append(row)
     return sorted(front, key=lambda row: (row.cost.flops, row.score))
 
@@ -228,7 +230,8 @@ def _seconds_per_token(scores: Iterable[tuple[Arm, str, Scored]]) -> tuple[float
     layer = max(reading.layer for reading, _ in readings.values())
     deepest = [entry for entry in readings.values() if entry[0].layer == layer]
     seconds = math.fsum(reading.seconds for reading, _ in deepest)
-    return seconds / math.fsum(tokens for _, tokens in deepest), layer
+    total_tokens = math.fsum(tokens for _, tokens in deepest)
+    return seconds / total_tokens, layer
 
 
 def trade_offs_of(run: RecordedRun) -> TradeOffs:
@@ -241,10 +244,14 @@ def trade_offs_of(run: RecordedRun) -> TradeOffs:
             f" of the objective, so there is nothing to compare. {run.remedy}"
         )
     sizes = sizes_of(run)
-    arms = tuple(TradeOff(arm, *mean, sizes[arm.model].cost(arm)) for arm, mean in means.items())
+    arms = []
+    for arm, (score, stderr) in means.items():
+        cost = sizes[arm.model].cost(arm)
+        arms.append(TradeOff(arm, score, stderr, cost))
     front = _front(arms)
     with_gains = front[:1]
     for cheaper, row in pairwise(front):
-        with_gains.append(replace(row, gain=gain_over(run, row.arm, cheaper.arm, weights)))
+        gain = gain_over(run, row.arm, cheaper.arm, weights)
+        with_gains.append(replace(row, gain=gain))
     used_sizes = {arm.model: sizes[arm.model] for arm in means}
-    return TradeOffs(arms, tuple(with_gains), used_sizes, tuple(weights))
+    return TradeOffs(tuple(arms), tuple(with_gains), used_sizes, tuple(weights))

@@ -91,7 +91,8 @@ def worths_of(recorded: Mapping[Arm, Scores], weights: Mapping[str, float]) -> t
     readouts = {arm: Readout.parse(arm.readout) for arm in recorded}
     differences: dict[tuple[str, str, str], tuple[Difference, int]] = {}
     for kind, order in _ORDER.items():
-        base = getattr(min(readouts.values(), key=order, default=Readout()), kind)
+        plainest = min(readouts.values(), key=order, default=Readout())
+        base = getattr(plainest, kind)
         by_value: dict[str, list[Pair]] = {}
         for arm, readout in readouts.items():
             pairs = by_value.setdefault(getattr(readout, kind), [])

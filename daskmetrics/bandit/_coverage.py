@@ -88,7 +88,8 @@ def cover(state: State, looks: Bools, kept: float) -> Choice | None:
     chosen = state.random().integers(len(arms))
     arm = int(arms[chosen])
     task = int(tasks[chosen])
-    return Choice(arm, task, {"model": problem.arms[arm].model, "kind": problem.kind_names[task]})
+    why = {"model": problem.arms[arm].model, "kind": problem.kind_names[task]}
+    return Choice(arm, task, why)
 
 
 def _comparable(state: State, candidates: Bools) -> Bools:
@@ -143,12 +144,13 @@ def check_rivals(state: State) -> Choice | None:
     """
     problem = state.problem
     arms = _contenders(state, state.posterior)
-    unseen = ~_kinds_seen(problem, state.paid[arms])[:, problem.kind_index]
-    missing = unseen & state.open[arms] & problem.in_objective
+    kinds_seen = _kinds_seen(problem, state.paid[arms])
+    missing = state.open[arms] & problem.in_objective
+    missing &= ~kinds_seen[:, problem.kind_index]
     if not missing.any():
         return _check_task(state)
-    cheapest = int(np.where(missing, state.cost[arms], np.inf).argmin())
-    row, task = np.unravel_index(cheapest, missing.shape)
+    cost = np.where(missing, state.cost[arms], np.inf)
+    row, task = np.unravel_index(int(cost.argmin()), missing.shape)
     why = {"leader": str(problem.arms[state.leader]), "check": problem.kind_names[task]}
     return Choice(int(arms[row]), int(task), why)
 
@@ -178,7 +180,8 @@ def _could_decide(problem: Problem, assumed: Bools) -> Bools:
     """
     assumed = assumed & problem.in_objective
     weight = float(problem.objective_weights[assumed].sum())
-    return np.asarray(assumed & (POSSIBLE * weight > 1 - weight))
+    may_decide = POSSIBLE * weight > 1 - weight
+    return np.asarray(assumed & may_decide)
 
 
 def _check_task(state: State) -> Choice | None:
@@ -204,7 +207,8 @@ def _check_task(state: State) -> Choice | None:
         likeness = covariance.max(axis=1, initial=0.0) / ARM_VARIANCE
         cost = state.cost[open_arms, task] + ROUNDING * problem.exhaustive_cost
         arm = int(open_arms[first_max((1 - likeness) / cost)])
-    return Choice(arm, task, {"leader": str(problem.arms[leader]), "check": problem.tasks[task]})
+    why = {"leader": str(problem.arms[leader]), "check": problem.tasks[task]}
+    return Choice(arm, task, why)
 
 
 def _contenders(state: State, posterior: Posterior) -> Ints:

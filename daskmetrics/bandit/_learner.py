@@ -286,7 +286,8 @@ class Learner:
             # outcomes that later decisions certainly need are added now, so that no decision has
             # much to add
             needed = self._needed()
-            self._deciding.update(self._results.take(np.array(needed[: self._arrived], np.intp)))
+            arrived = np.array(needed[: self._arrived], np.intp)
+            self._deciding.update(self._results.take(arrived))
 
     def rebuild_posterior(self) -> None:
         """Compute the posterior of `state` again, so that its last bits do not depend on when
@@ -339,7 +340,8 @@ class Learner:
         """
         while self._choice is None:
             needed = self._needed()
-            if self._arrived < len(needed) or len(self._picks) - len(needed) >= self.window:
+            open_picks = len(self._picks) - len(needed)
+            if self._arrived < len(needed) or open_picks >= self.window:
                 return None
             if self._decided_on != len(needed):
                 self._choice = self._decide(needed)
@@ -468,7 +470,8 @@ def _confirmation(state: State) -> Choice | None:
             if not state.is_confirmable[arm]:
                 return None
             # expensive cells come last: they are saved if the leader changes before
-            return Choice(arm, int(missing[np.argmin(state.cost[arm, missing])]))
+            cheapest = np.argmin(state.cost[arm, missing])
+            return Choice(arm, int(missing[cheapest]))
     return None
 
 

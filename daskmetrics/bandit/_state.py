@@ -149,7 +149,8 @@ class State:
         """
         seen = self.observations
         arms = np.arange(len(self.problem.arms))
-        has_score = np.isin(arms, seen.arm[~self.problem.is_look[seen.task]])
+        is_score = ~self.problem.is_look[seen.task]
+        has_score = np.isin(arms, seen.arm[is_score])
         if not has_score.any():  # while a search has only looked
             has_score = np.isin(arms, seen.arm)
         candidates = has_score & self.usable
@@ -235,7 +236,8 @@ def _is_as_good(posterior: Posterior, arm: int, other: int) -> bool:
     pair = np.array([arm, other])
     covariance = posterior.without_pending().covariance(pair, pair)
     variance = covariance.trace() - 2 * covariance[0, 1]
-    distance = (posterior.mean[other] - posterior.mean[arm]) / np.sqrt(max(variance, 1e-12))
+    gap = posterior.mean[other] - posterior.mean[arm]
+    distance = gap / np.sqrt(max(variance, 1e-12))
     return bool(stdtr(posterior.model.freedom, -distance) >= DISBELIEVED)
 
 

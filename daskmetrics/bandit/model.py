@@ -101,11 +101,12 @@ def reward_scale(reward: Reward, tasks: int, seen: Observations) -> RewardScale:
         return RewardScale(np.zeros(tasks), np.ones(tasks))
     medians = [_median_and_spread(seen.take(seen.task == task)) for task in range(tasks)]
     centre, spread = np.array(medians, dtype=float).T
-    estimated = spread[np.isfinite(spread)]
+    is_estimated = np.isfinite(spread)
     typical = 1.0
-    if len(estimated):
-        typical = float(np.median(estimated))
-    return RewardScale(centre, np.where(np.isfinite(spread), spread, typical), CLIP)
+    if is_estimated.any():
+        typical = float(np.median(spread[is_estimated]))
+    spread = np.where(is_estimated, spread, typical)
+    return RewardScale(centre, spread, CLIP)
 
 
 def _median_and_spread(of_task: Observations) -> tuple[float, float]:
@@ -119,7 +120,8 @@ def _median_and_spread(of_task: Observations) -> tuple[float, float]:
     centre = float(np.median(of_task.score))
     if len(of_task) < 2:
         return centre, np.nan
-    width = float(NORMAL * np.median(np.abs(of_task.score - centre)))
+    deviations = np.abs(of_task.score - centre)
+    width = float(NORMAL * np.median(deviations))
     noise = float(np.median(of_task.stderr))
     spread = max(width, noise, FLAT * abs(centre))
     return centre, spread or np.nan
@@ -131,7 +133,8 @@ def measured_objectives(problem: Problem, seen: Observations) -> Floats:
 
     With the reward ``mean`` this is the mean of the raw scores.
     """
-    values = reward_scale(problem.reward, len(problem.tasks), seen).values(seen)
+    scale = reward_scale(problem.reward, len(problem.tasks), seen)
+    values = scale.values(seen)
     weights = problem.objective_weights[seen.task]
     total = np.bincount(seen.arm, weights, minlength=len(problem.arms))
     sums = np.bincount(seen.arm, values * weights, minlength=len(problem.arms))
@@ -437,7 +440,8 @@ def _with_new_spreads(model: CovarianceModel, seen: Observations) -> CovarianceM
     """The model with levels and spreads estimated again, from the first scores and from all those
     of tasks that have few of them.
     """
-    has_few = np.bincount(seen.task[:REFIT], minlength=len(model.problem.tasks)) < ENOUGH
+    first_scores = np.bincount(seen.task[:REFIT], minlength=len(model.problem.tasks))
+    has_few = first_scores < ENOUGH
     is_used = has_few[seen.task]
     is_used[:REFIT] = True
     scores = _TrainingScores(model.problem, seen.take(is_used))
@@ -502,7 +506,8 @@ def _standardised(
         square = (residual * whitened) @ scores.of_task
         total = square.sum(axis=1, keepdims=True)
         pooled = (total + overall) / (free + 1.0)
-        spread = np.sqrt((square + PRIOR_COUNT * pooled) / (freedom + PRIOR_COUNT))
+        variance = (square + PRIOR_COUNT * pooled) / (freedom + PRIOR_COUNT)
+        spread = np.sqrt(variance)
         # an error that is not stated is taken to be as large as the deviations of single cells
         noise = np.where(no_error, deviation, scores.noise / spread**2)
     is_seen = count > 0
@@ -532,10 +537,11 @@ def _log_posteriors(scores: _TrainingScores, models: Sequence[CovarianceModel]) 
     factor = np.linalg.cholesky(covariance)
     values = np.stack([model.values(seen) for model in models])
     white = np.linalg.solve(factor, values[..., None])[..., 0]
-    spread = np.log(np.stack([model.spread for model in models]))[:, seen.task]
+    spread = np.stack([model.spread for model in models])
+    log_spread = np.log(spread)[:, seen.task]
     distance = (white**2).sum(axis=1)
     determinant = np.log(factor[:, diagonal, diagonal]).sum(axis=1)
-    likelihood = -0.5 * distance - determinant - spread.sum(axis=1)
+    likelihood = -0.5 * distance - determinant - log_spread.sum(axis=1)
     surprise = np.array([model.hyperparameters.surprise for model in models])
     return np.asarray(likelihood - 0.5 * surprise)
 
@@ -562,7 +568,9 @@ class ObservationRows(Rows):
     @classmethod
     def of(cls, model: CovarianceModel, arms: Ints, tasks: Ints) -> ObservationRows:
         """One row per cell."""
-        return cls(arms, np.eye(len(model.problem.tasks))[tasks], model.noise[tasks] + NOISE)
+        mix = np.eye(len(model.problem.tasks))[tasks]
+        noise = model.noise[tasks] + NOISE
+        return cls(arms, mix, noise)
 
 
 class CholeskyFactor:
@@ -589,7 +597,8 @@ class CholeskyFactor:
         """Keep the first n rows."""
         if n >= len(self):
             return
-        self._explained -= (self._cross[n : len(self)] ** 2).sum(axis=0)
+        removed = self._cross[n : len(self)]
+        self._explained -= (removed**2).sum(axis=0)
         self._rows = self._rows.take(slice(n))
         if len(self._white) > n:
             self._white = self._white[:n]
@@ -624,7 +633,8 @@ class CholeskyFactor:
         n = min(len(self), len(rows))
         same_arm = self._rows.arm[:n] == rows.arm[:n]
         same_mix = (self._rows.mix[:n] == rows.mix[:n]).all(axis=1)
-        return int(np.argmin(np.append(same_arm & same_mix, False)))
+        is_equal = same_arm & same_mix
+        return int(np.argmin(np.append(is_equal, False)))
 
     def posterior(self, values: Floats) -> Posterior:
         """Condition on the values of the first rows; the values of an earlier call must be the
@@ -701,7 +711,8 @@ class Posterior:
         """Covariance matrix of two sets of arms' objectives (L, R)."""
         model = self.model
         prior = model.cells(left, model.weights, right, model.weights)
-        return np.asarray(prior - self.cross[:, left].T @ self.cross[:, right])
+        explained = self.cross[:, left].T @ self.cross[:, right]
+        return np.asarray(prior - explained)
 
     @cached_property
     def task_group(self) -> Ints:
@@ -908,7 +919,8 @@ class IncrementalPosterior:
         basis = self._basis
         new = seen.take(slice(basis.pooled, None))  # scores that are not pooled
         self._factor_rows(new, pending)
-        return basis.factor.posterior(np.append(basis.values, basis.model.values(new)))
+        values = np.append(basis.values, basis.model.values(new))
+        return basis.factor.posterior(values)
 
     def _factor_rows(self, new: Observations, pending: Ints = NO_CELLS) -> None:
         """Extend the factor from the rows of the basis by these scores and the pending cells (n,
@@ -918,7 +930,8 @@ class IncrementalPosterior:
         factor = self._basis.factor
         arms = np.append(new.arm, pending[:, 0])
         tasks = np.append(new.task, pending[:, 1])
-        rows = self._basis.rows.append(ObservationRows.of(model, arms, tasks))
+        added = ObservationRows.of(model, arms, tasks)
+        rows = self._basis.rows.append(added)
         common = factor.common_rows(rows)
         factor.truncate(common)
         factor.extend(rows.take(slice(common, None)))
@@ -926,9 +939,8 @@ class IncrementalPosterior:
     def _begin(self, seen: Observations, model: CovarianceModel | None = None) -> None:
         """Use a basis with a model, by default estimated from these few scores."""
         model = model or fit_model(self._problem, seen)
-        self._basis = Basis(
-            model, CholeskyFactor(model), *pooled(model, seen.take(slice(0)), LIMIT), pooled=0
-        )
+        rows, values = pooled(model, seen.take(slice(0)), LIMIT)
+        self._basis = Basis(model, CholeskyFactor(model), rows, values, pooled=0)
         self._since = len(seen)  # number of scores from which on the basis is in use
 
     def _step(self, seen: Observations) -> None:
@@ -990,7 +1002,8 @@ def _build_basis(
     if len(seen) >= LIMIT:
         count = len(seen)
     rows, values = pooled(model, seen.take(slice(count)), LIMIT // 2)
-    all_rows = rows.append(ObservationRows.of(model, seen.arm[count:], seen.task[count:]))
+    single = ObservationRows.of(model, seen.arm[count:], seen.task[count:])
+    all_rows = rows.append(single)
     factor = CholeskyFactor(model)
     for start in range(0, len(all_rows), ROWS):
         if start:

@@ -107,7 +107,8 @@ def random(state: State) -> Choice | None:
 
 def sweep(state: State) -> Choice | None:
     """Choose the first open cell: arm by arm, task by task."""
-    arm, task = divmod(int(np.argmax(state.open)), len(state.problem.tasks))
+    cell = int(np.argmax(state.open))
+    arm, task = divmod(cell, len(state.problem.tasks))
     if not state.open[arm, task]:
         return None
     return Choice(arm, task)
@@ -125,7 +126,8 @@ def installed_policies() -> Mapping[str, Policy]:
     >>> {"race", "random", "sweep"} <= set(installed_policies())
     True
     """
-    return {point.name: point.load() for point in entry_points(group=GROUP)} | dict(BUILT_IN)
+    of_others = {point.name: point.load() for point in entry_points(group=GROUP)}
+    return of_others | dict(BUILT_IN)
 
 
 def policy_named(name: str) -> Policy:
@@ -181,7 +183,8 @@ def _encoded_cell(state: State) -> Choice | None:
     cells = state.open & is_encoded & problem.shares_encoding & state.usable[:, None]
     if not cells.any():
         return None
-    arm, task = divmod(int(cells.argmax()), len(problem.tasks))
+    cell = int(cells.argmax())
+    arm, task = divmod(cell, len(problem.tasks))
     return Choice(arm, task, {"encoded": problem.tasks[task]})
 
 
@@ -192,7 +195,8 @@ def _rivals(state: State) -> Rivals:
     better = normal_tail(distance)
     density = np.exp(-0.5 * distance**2) / math.sqrt(2 * math.pi)
     loss = spread * (density - distance * better)
-    kept = np.flatnonzero((better > NEGLIGIBLE) & (variance > 1e-12))
+    is_rival = (better > NEGLIGIBLE) & (variance > 1e-12)
+    kept = np.flatnonzero(is_rival)
     kept = kept[np.argsort(-loss[kept], kind="stable")]
     return Rivals(arms, better, spread, loss).take(kept)
 
@@ -271,8 +275,10 @@ def _shared_cost(state: State, arms: Ints) -> Floats:
     cost = state.cost[arms]
     scoring = np.minimum(problem.score_cost[arms], cost)
     checkpoint = problem.checkpoint_index[arms]
-    sharing = (checkpoint[:, None] == checkpoint).sum(axis=1)[:, None]
-    return np.where(problem.encode_cost[arms] > 0, scoring + (cost - scoring) / sharing, cost)
+    is_shared = checkpoint[:, None] == checkpoint
+    sharing = is_shared.sum(axis=1, keepdims=True)
+    shared_cost = scoring + (cost - scoring) / sharing
+    return np.where(problem.encode_cost[arms] > 0, shared_cost, cost)
 
 
 def _success_rate(state: State) -> Floats:

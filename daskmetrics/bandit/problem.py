@@ -122,7 +122,8 @@ class Problem:
     @cached_property
     def objective_weights(self) -> Floats:
         """Weights of the tasks in the objective, summing to one (T,)."""
-        weights = np.array(self.weights or [1.0] * len(self.tasks), dtype=float)
+        equal = [1.0] * len(self.tasks)
+        weights = np.array(self.weights or equal, dtype=float)
         return np.asarray(weights / weights.sum())
 
     @cached_property
@@ -286,7 +287,8 @@ class Outcome:
     def __post_init__(self) -> None:
         if self.score is None:
             return
-        if not (math.isfinite(self.score) and math.isfinite(self.stderr) and self.stderr >= 0):
+        is_finite = math.isfinite(self.score) and math.isfinite(self.stderr)
+        if not is_finite or self.stderr < 0:
             raise DataError(
                 f"A score must be finite, got {self.score} +- {self.stderr}. Report a failure as "
                 "Outcome(None)."
@@ -306,7 +308,8 @@ class Rows:
 
     def append(self, more: Self) -> Self:
         """These rows, then the others."""
-        return type(self)(*map(np.concatenate, zip(self._columns, more._columns, strict=True)))
+        columns = zip(self._columns, more._columns, strict=True)
+        return type(self)(*map(np.concatenate, columns))
 
     @property
     def _columns(self) -> list[NDArray[Any]]:
@@ -338,7 +341,8 @@ class Observations(Rows):
         """The same observations, sorted by cell, so that sums do not depend on the order of
         arrival.
         """
-        return self.take(np.lexsort((self.stderr, self.score, self.task, self.arm)))
+        order = np.lexsort((self.stderr, self.score, self.task, self.arm))
+        return self.take(order)
 
     @property
     def failed(self) -> Bools:

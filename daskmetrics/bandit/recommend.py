@@ -152,7 +152,9 @@ def recommend(state: State, budget: float, spent: float, within: float = WITHIN)
     best = state.recommended
     default = int(problem.default_arms[best])
     certainty = leader_confidence(state, within)
-    common = np.intersect1d(seen.task[seen.arm == best], seen.task[seen.arm == default])
+    of_best = seen.task[seen.arm == best]
+    of_default = seen.task[seen.arm == default]
+    common = np.intersect1d(of_best, of_default)
     common = common[problem.in_objective[common]]
     return Recommendation(
         best=_summary(state, posterior, best, common),
@@ -191,7 +193,8 @@ def _summary(
 ) -> ArmSummary:
     problem = state.problem
     seen = state.observations
-    rows = np.flatnonzero((seen.arm == arm) & ~problem.is_look[seen.task])
+    is_score = ~problem.is_look[seen.task]
+    rows = np.flatnonzero((seen.arm == arm) & is_score)
     scores = {
         problem.tasks[seen.task[i]]: ScoreEstimate(float(seen.score[i]), float(seen.stderr[i]))
         for i in rows
@@ -238,7 +241,8 @@ def leader_confidence(state: State, within: float) -> Confidence:
     margin = margin_of(posterior, leader, seen, within)
     stated = confidence(posterior, leader, margin, state.seed, state.usable)
     bound = 1.0 if is_covered(state) else UNCOVERED
-    scored = len(np.unique(seen.arm[~state.problem.is_look[seen.task]]))
+    is_score = ~state.problem.is_look[seen.task]
+    scored = len(np.unique(seen.arm[is_score]))
     if scored < state.usable.sum():
         # Laplace's rule of succession: the next arm may be the first that no model of the others
         # would have foreseen
@@ -262,7 +266,8 @@ def confidence(
     arms = np.append(rivals[rivals != arm], arm)
     # a Cholesky factor is a smooth function of the matrix: rounding of the covariance decides
     # nothing
-    root = np.linalg.cholesky(posterior.covariance(arms, arms)).astype(np.float32)
+    covariance = posterior.covariance(arms, arms)
+    root = np.linalg.cholesky(covariance).astype(np.float32)
     draws: NDArray[np.float32] = normal_draws(seed, len(arms)) @ root.T
     lead = posterior.mean[arms] - posterior.mean[arm]
     # of normal draws, since the mean of a t distribution with one degree of freedom is infinite
@@ -274,9 +279,11 @@ def confidence(
     draws *= scale[:, None]  # with this scale, of a multivariate t distribution
     draws += lead
     highest = draws.max(axis=1)
-    share = np.bincount(draws.argmax(axis=1), minlength=len(arms)) / len(draws)
+    wins = np.bincount(draws.argmax(axis=1), minlength=len(arms))
+    share = wins / len(draws)
     order = np.argsort(-share, kind="stable")
-    needed = int(np.searchsorted(np.cumsum(share[order]), CREDIBLE - 1e-9)) + 1
+    cumulated = np.cumsum(share[order])
+    needed = int(np.searchsorted(cumulated, CREDIBLE - 1e-9)) + 1
     return Confidence(
         best=float(share[-1]),
         within=float((draws[:, -1] >= highest - margin).mean()),
@@ -356,7 +363,8 @@ def _champion(state: State, kinds: Mapping[str, str], kind: str) -> Champion:
     of_these_tasks = replace(state, problem=weighted, pending=NO_CELLS, cache=None)
     posterior = of_these_tasks.posterior
     arm = of_these_tasks.recommended
-    of_arm = seen.take((seen.arm == arm) & (weights[seen.task] > 0))
+    is_weighted = weights[seen.task] > 0
+    of_arm = seen.take((seen.arm == arm) & is_weighted)
     score = None
     if len(of_arm):
         score = float(np.average(of_arm.score, weights=weights[of_arm.task]))
@@ -401,7 +409,8 @@ def next_steps(revisions: Iterable[str], count: int) -> tuple[int, ...]:
     steps = sorted({step for name in revisions if (step := step_of(name)) is not None})
     if len(steps) < 2:
         return ()
-    distance = round(median(np.diff(steps[-5:]).tolist()))
+    latest_distances = np.diff(steps[-5:]).tolist()
+    distance = round(median(latest_distances))
     return tuple(steps[-1] + distance * (i + 1) for i in range(count))
 
 
@@ -471,7 +480,8 @@ def rise_forecast(
     if best_step is None or not steps or scored_steps < FEWEST:
         return None
     latest = max(step_of(name) or 0 for name in revisions)
-    spans = np.array([_span(step, steps[0] - latest) for step in (best_step, *steps)])
+    until_next = steps[0] - latest
+    spans = np.array([_span(step, until_next) for step in (best_step, *steps)])
     arms = grid(suites)
     features = arm_features(suites)
     # at the model and depth of the best arm, and a time as in `arm_features`
@@ -494,7 +504,8 @@ def rise_forecast(
     future_index = np.arange(len(arms), len(problem.arms)).reshape(spans.shape)
     rise = _rises(posterior, future_index, seed)
     margin = margin_of(posterior, arms.index(best), seen, share)
-    return RiseForecast(best, steps, share, float((rise > margin).mean()), float(rise.mean()))
+    probability = float((rise > margin).mean())
+    return RiseForecast(best, steps, share, probability, float(rise.mean()))
 
 
 def _rises(posterior: Posterior, arms: Ints, seed: int) -> Floats:
@@ -506,7 +517,8 @@ def _rises(posterior: Posterior, arms: Ints, seed: int) -> Floats:
     root = np.linalg.cholesky(covariance + TINY * np.eye(times))
     mean = average @ posterior.mean[flat]
     draws = normal_draws(seed, times) @ root.T + mean
-    return np.asarray(draws[:, 1:].max(axis=1) - draws[:, 0])
+    highest = draws[:, 1:].max(axis=1)
+    return np.asarray(highest - draws[:, 0])
 
 
 def _span(step: int, distance: int) -> Floats:

@@ -145,10 +145,12 @@ def score_table(rows: Iterable[ScoreRow]) -> ScoreTable:
     suites = _suites(row.arm for row in rows)
     row_of = {arm: i for i, arm in enumerate(grid(suites))}
     # one of several joined tables may not say of which kind a task is
-    kinds = {row.task: row.kind for row in sorted(rows, key=lambda row: bool(row.kind))}
+    those_with_kind_last = sorted(rows, key=lambda row: bool(row.kind))
+    kinds = {row.task: row.kind for row in those_with_kind_last}
     kinds = dict(sorted(kinds.items()))
     column_of = {task: i for i, task in enumerate(kinds)}
-    scores, seconds, encode = np.full((3, len(row_of), len(column_of)), np.nan)
+    shape = 3, len(row_of), len(column_of)
+    scores, seconds, encode = np.full(shape, np.nan)
     for row in rows:
         cell = row_of[row.arm], column_of[row.task]
         scores[cell] = row.score
@@ -437,7 +439,8 @@ def _filled(seconds: Floats) -> Floats:
     is_given = np.isfinite(seconds)
     count = is_given.sum(axis=0)
     total = np.where(is_given, seconds, 0.0).sum(axis=0)
-    of_task = np.where(count > 0, total / np.maximum(count, 1), seconds[is_given].mean())
+    mean = total / np.maximum(count, 1)
+    of_task = np.where(count > 0, mean, seconds[is_given].mean())
     return np.where(is_given, seconds, of_task)
 
 
@@ -445,7 +448,8 @@ def _encoding(table: ScoreTable, seconds: Floats) -> Floats:
     """Seconds of encoding, equal for all layers of a checkpoint (A, T)."""
     encode = ENCODED * seconds
     if np.nansum(table.encode) > 0:
-        encode = _filled(np.where(table.encode > 0, table.encode, np.nan))
+        given = np.where(table.encode > 0, table.encode, np.nan)
+        encode = _filled(given)
     checkpoint = numbered([arm.checkpoint for arm in table.arms])
     shortest = np.full((checkpoint.max() + 1, encode.shape[1]), np.inf)
     np.minimum.at(shortest, checkpoint, encode)
@@ -477,7 +481,8 @@ def true_losses(table: ScoreTable, problem: Problem) -> Floats:
         )
     scores = np.where(needed, table.scores, 0.0)
     raw = np.where(complete, scores @ problem.objective_weights, np.nan)
-    value = np.where(complete, true_objectives(problem, table.cells()), -np.inf)
+    objectives = true_objectives(problem, table.cells())
+    value = np.where(complete, objectives, -np.inf)
     best = int(np.argmax(value))
     gap = raw[best] - raw
     if raw[best]:

@@ -70,9 +70,11 @@ class Follower:
             reasons = {path.name: self._fault(path, now) for path in _checkpoints(model)}
             faults = {name: reason for name, reason in reasons.items() if reason}
             names = tuple(reasons.keys() - faults.keys())
-            revisions[model.name], waiting[model.name] = _selected(model, names), faults
+            revisions[model.name] = _selected(model, names)
+            waiting[model.name] = faults
         changed = max((since for _, since in self._seen.values()), default=0.0)
-        return Arrivals(revisions, waiting, all(map(_is_finished, self._models)), changed)
+        is_finished = all(map(_is_finished, self._models))
+        return Arrivals(revisions, waiting, is_finished, changed)
 
     def _fault(self, folder: Path, now: float) -> str:
         """Why a checkpoint cannot be read yet; empty if it can."""
@@ -105,7 +107,8 @@ def _checkpoints(model: Model) -> Iterator[Path]:
     if model.program and model.program.checkpoints:
         pattern = Path(model.program.checkpoints).name
     with suppress(OSError):
-        for path in sorted(Path(model.source or "").expanduser().glob(pattern)):
+        source = Path(model.source or "").expanduser()
+        for path in sorted(source.glob(pattern)):
             if step_of(path.name) is not None and path.is_dir():
                 yield path
 

@@ -86,7 +86,8 @@ _NOT_READ = (
 _MODULE = re.compile(r"\d+_\w+/[^/]+")
 _OF_A_MODEL = ("*", "[0-9]*_*/*")  # patterns of its files, and of those of its modules
 _BESIDE_TOKENIZER = ("special_tokens_map.json", "added_tokens.json", "chat_template.jinja")
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+CONFIG = "adapter_config.json"
+WEIGHTS = "adapter_model.safetensors"
 # others change the weights of the base when they begin
 _PLAIN = (
     True,
@@ -188,7 +189,9 @@ def modules_of(folder: Path) -> list[dict[str, Any]]:
     if file.is_file():
         modules = read_json(file, list)
     for module in modules:
-        path = PurePath(str(module.get("path", ""))) if isinstance(module, dict) else None
+        path = None
+        if isinstance(module, dict):
+            path = PurePath(str(module.get("path", "")))
         if path is None or path.is_absolute() or ".." in path.parts:
             raise DataError(
                 f"'{file}' is no list of modules in folders below it. Copy the whole folder again."
@@ -300,7 +303,8 @@ def read_folders(
     DataError
         If a file cannot be read.
     """
-    adapters, shapes = {}, {}
+    adapters = {}
+    shapes = {}
     for name, path in paths.items():  # what takes long is read last
         if is_adapter(path):
             adapters[name] = read_adapter(path)

@@ -277,7 +277,8 @@ def _listings(source: str, commits: Collection[str], ask: bool) -> dict[str, Lis
     """
     with ThreadPoolExecutor(REQUESTS) as pool:
         answers = pool.map(lambda commit: _listing(source, commit, ask), commits)
-        return {commit: files for commit, files in zip(commits, answers, strict=True) if files}
+        listings = dict(zip(commits, answers, strict=True))
+    return {commit: files for commit, files in listings.items() if files}
 
 
 def _listing(source: str, commit: str, ask: bool) -> Listing | None:

@@ -224,13 +224,15 @@ def _base_of(model: Model, folders: Sequence[ModelFolder]) -> LocatedSuite | Non
             f"Model '{model.name}': the base model '{source}' of the adapter in"
             f" '{next(iter(adapters))}' is not on this machine. {remedy}."
         )
-    return locate(Model(name=model.name, source=source, revisions=revision, pickled=model.pickled))
+    base = Model(name=model.name, source=source, revisions=revision, pickled=model.pickled)
+    return locate(base)
 
 
 def _find_on_hub(model: Model, on_message: OnMessage | None) -> LocatedSuite:
     source = model.source or ""
     revisions, is_open, silence = hub.read_revisions(model)
-    depth, width = model.depth, model.width
+    depth = model.depth
+    width = model.width
     snapshot = next((revision.snapshot for revision in revisions if revision.snapshot), None)
     if snapshot:
         depth, width = shape_of(snapshot / "config.json")
@@ -254,9 +256,11 @@ def _find_on_hub(model: Model, on_message: OnMessage | None) -> LocatedSuite:
             refuse_code(model, f"{source}@{revision.name}", ", ".join(code[:3]))
     folders = {read.name: read for read in read_folders(complete, model, on_message)}
     locations = {}
-    empty, pickled = [], []
+    empty = []
+    pickled = []
     for revision in revisions:
-        name, listing = revision.name, revision.listing
+        name = revision.name
+        listing = revision.listing
         folder = folders.get(name)
         # a listed file counts before and after it is downloaded, so that the key stays the same
         digests = {file: listing[file][0] for file in relevant(listing, model.pickled)}
@@ -267,7 +271,9 @@ def _find_on_hub(model: Model, on_message: OnMessage | None) -> LocatedSuite:
             if relevant(listing, pickled=True):
                 pickled.append(name)
             continue
-        identity = weights_key(digests) if digests else content_key(source, revision.commit or name)
+        identity = content_key(source, revision.commit or name)
+        if digests:
+            identity = weights_key(digests)
         rolling = None
         if model.disk and not folder and revision.commit and not silence:
             rolling = rolling_of(model, identity, revision.commit, digests, listing)

@@ -188,7 +188,8 @@ def download(
         began = time.monotonic()
         with private():
             _fetch(rolling, pause)
-        atomic_write(entry.complete, json.dumps({"seconds": time.monotonic() - began}))
+        seconds = time.monotonic() - began
+        atomic_write(entry.complete, json.dumps({"seconds": seconds}))
         return True
 
 
@@ -377,7 +378,8 @@ class Downloads:
                 )
                 self._stop.wait(FULL)
             elif wanted:  # else who needs it asks for it, and gets the reason
-                atomic_write(entry.failed, " ".join(str(error).split()) or type(error).__name__)
+                reason = " ".join(str(error).split())
+                atomic_write(entry.failed, reason or type(error).__name__)
         finally:
             with self._lock:
                 self._running.discard(rolling.folder)

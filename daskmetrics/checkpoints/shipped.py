@@ -102,7 +102,9 @@ class Shipped:
     def width(self, hidden: int) -> int:
         """Numbers of a vector, for a network of this hidden size."""
         dense = [step.width for step in self.steps if isinstance(step, Dense) and step.width]
-        width = dense[-1] if dense else hidden * len(self.pooling)
+        width = hidden * len(self.pooling)
+        if dense:
+            width = dense[-1]
         return min(width, self.dimensions or width)
 
 
@@ -146,7 +148,8 @@ def _read(root: Path, network: Path, pickled: bool) -> Shipped:
             f"its modules begin with {reader} and {pooler}, where Transformer and Pooling are"
             " expected",
         )
-    transformer = next(filter(None, (_json(network / name) for name in _TRANSFORMER_FILES)), {})
+    settings_files = (_json(network / name) for name in _TRANSFORMER_FILES)
+    transformer = next(filter(None, settings_files), {})
     _check_transformer(root, transformer)
     processor = transformer.get("processor_kwargs") or transformer.get("tokenizer_args") or {}
     tokenizer = _json(network / "tokenizer_config.json") | processor
@@ -247,7 +250,8 @@ def _dense(root: Path, folder: Path, config: Mapping[str, Any], pickled: bool) -
     digest = hashlib.sha256(weights.read_bytes()).hexdigest()
     residual = bool(config.get("use_residual"))
     width = int(config.get("out_features", 0))
-    return Dense(str(weights), digest, activation.rpartition(".")[2], residual, width)
+    name = activation.rpartition(".")[2]
+    return Dense(str(weights), digest, name, residual, width)
 
 
 def _max_length(

@@ -103,4 +103,6 @@ def in_force(settings: Mapping[str, object]) -> Iterator[None]:
 def _apply() -> None:
     _set.close()
     if _IN_FORCE:
-        _set.enter_context(dask.config.set(dict(ChainMap(*map(dict, reversed(_IN_FORCE))))))
+        latest_first = map(dict, reversed(_IN_FORCE))
+        settings = dict(ChainMap(*latest_first))
+        _set.enter_context(dask.config.set(settings))

@@ -72,14 +72,17 @@ def dask_setup(process: Scheduler | Nanny | Worker) -> None:
         case Nanny():
             if GPU_PER_WORKER in os.environ:
                 # This exits without a GPU: after an exception Dask would go on.
-                process.env[VISIBLE] = worker_gpu(str(process.name), os.environ.get(VISIBLE, ""))
+                visible = os.environ.get(VISIBLE, "")
+                process.env[VISIBLE] = worker_gpu(str(process.name), visible)
             PeriodicCallback(watch(process, oom_kills), CHECK_INTERVAL).start()
 
 
 def is_no_failure(entry: logging.LogRecord) -> bool:
     """Whether an entry of a worker's log is none of a unit that failed, nor of its own end."""
     message = entry.getMessage()
-    kind = entry.exc_info[0] if entry.exc_info else None
+    kind = None
+    if entry.exc_info:
+        kind = entry.exc_info[0]
     return not message.startswith("Compute Failed") and kind not in _ENDS.get(message, ())
 
 
@@ -134,7 +137,9 @@ def watch(nanny: Nanny, kills: Callable[[], int]) -> Callable[[], None]:
     Dask's nanny reports only the workers that it ended itself; a job goes on after such a kill, and
     Slurm shows it at the job's end.
     """
-    pid, address, kills_before = None, None, kills()
+    pid = None
+    address = None
+    kills_before = kills()
 
     def check() -> None:
         nonlocal pid, address, kills_before

@@ -177,7 +177,9 @@ def _wait_for_workers(client: Client, profile: Cluster, count: int) -> None:
         if problem := getattr(client.cluster, "problem", None):
             raise problem
         if time.monotonic() >= deadline:
-            few = f"Only {arrived} of {count} workers" if arrived else "No worker"
+            few = "No worker"
+            if arrived:
+                few = f"Only {arrived} of {count} workers"
             raise ConfigError(
                 f"{few} arrived within {profile.patience:.0f} s on the {profile.kind} cluster. "
                 f"On Slurm, see 'squeue --me' and the job logs in '{profile.logs}'. "

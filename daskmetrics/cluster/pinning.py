@@ -149,7 +149,9 @@ def node_of_gpu(gpu: str, root: Path = Path("/")) -> int | None:
             facts[name] = value.strip()
         if gpu in (facts.get("Device Minor"), facts.get("GPU UUID")):
             node = root / "sys/bus/pci/devices" / file.parent.name / "numa_node"
-            number = int(node.read_text()) if node.is_file() else -1
+            number = -1
+            if node.is_file():
+                number = int(node.read_text())
             if number >= 0:
                 return number
             break
@@ -161,7 +163,8 @@ def cpus_of_node(node: int, root: Path = Path("/")) -> set[str]:
     cpus: set[str] = set()
     text = (root / f"sys/devices/system/node/node{node}/cpulist").read_text()
     for start, end in re.findall(r"(\d+)(?:-(\d+))?", text):
-        cpus |= set(map(str, range(int(start), int(end or start) + 1)))
+        numbers = range(int(start), int(end or start) + 1)
+        cpus |= set(map(str, numbers))
     return cpus
 
 

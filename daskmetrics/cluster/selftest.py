@@ -84,9 +84,11 @@ def run_checks(
         try:
             message = check()
         except Note as note:
-            status, message = "note", str(note)
+            status = "note"
+            message = str(note)
         except (ConfigError, OSError, ImportError) as error:
-            status, message = "failed", str(error) or type(error).__name__
+            status = "failed"
+            message = str(error) or type(error).__name__
         yield SelfTestResult(name, status, time.perf_counter() - began, message)
 
 
@@ -132,7 +134,8 @@ def check_clock(ask: Callable[[], float], clock: Callable[[], float] = time.time
         sent = clock()
         theirs = ask()
         received = clock()
-        offsets.append(((received - sent) / 2, theirs - (sent + received) / 2))
+        middle = (sent + received) / 2
+        offsets.append(((received - sent) / 2, theirs - middle))
     error, ahead = min(offsets)
     if abs(ahead) - error > TOLERATED:
         direction = "ahead of" if ahead > 0 else "behind"
@@ -164,7 +167,9 @@ def measure_speed(call: Call) -> str:
     call(len, os.urandom(PAYLOAD))
     sent = time.perf_counter()
     call(os.urandom, PAYLOAD)
-    to, back = (PAYLOAD / seconds for seconds in (sent - began, time.perf_counter() - sent))
+    received = time.perf_counter()
+    to = PAYLOAD / (sent - began)
+    back = PAYLOAD / (received - sent)
     size = f"{PAYLOAD / 2**20:.0f} MiB"
     return f"{size} to the worker with {to / 1e6:,.0f} MB/s, back with {back / 1e6:,.0f} MB/s"
 

@@ -248,7 +248,9 @@ class Cluster(Pool):
         """Bytes that a worker can have after others were killed for their memory; 0 if none gets
         more than others.
         """
-        return _bytes(self.max_memory) if self.kind == "slurm" and self.max_memory else 0
+        if self.kind == "slurm" and self.max_memory:
+            return _bytes(self.max_memory)
+        return 0
 
     @property
     def device(self) -> str:

@@ -101,7 +101,8 @@ class Recipe(Section):
     def _check_consistency(self) -> Recipe:
         if self.width % self.heads:
             raise ValueError(f"width {self.width} is not divisible by {self.heads} heads")
-        if self.epochs is not None and self.steps != type(self).model_fields["steps"].default:
+        default_steps = type(self).model_fields["steps"].default
+        if self.epochs is not None and self.steps != default_steps:
             raise ValueError("'epochs' sets the number of steps: leave out 'steps'")
         if isinstance(self.checkpoints, tuple) and self.epochs is None:
             latest = max(self.checkpoints, default=0)

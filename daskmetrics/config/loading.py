@@ -328,7 +328,8 @@ def _causes(error: ValidationError) -> list[Any]:
 
 def _message(item: Mapping[str, Any]) -> str:
     # pydantic names the member of a union that was tried, such as tuple[str, ...], in the path
-    path = ".".join(key for key in map(str, item["loc"]) if not set("[(") & set(key))
+    keys = map(str, item["loc"])
+    path = ".".join(key for key in keys if not set("[(") & set(key))
     message: str = item["msg"].removeprefix("Value error, ")
     if item["type"] == "missing":
         return f"'{path}' is missing."

@@ -40,7 +40,8 @@ def name_of(source: str) -> str:
     path = Path(source)
     if source in (".", ".."):
         path = path.resolve()
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", path.name).strip("._-")[:96] or "model"
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", path.name)
+    return plain.strip("._-")[:96] or "model"
 
 
 class Model(Section):

@@ -61,7 +61,8 @@ class Document:
         """Whether models of the demo do not train on it; decided by the text, so that copies stay
         together.
         """
-        return hashlib.sha256(self.text.encode()).digest()[0] % _HELD_OUT_IN == 0
+        digest = hashlib.sha256(self.text.encode()).digest()
+        return digest[0] % _HELD_OUT_IN == 0
 
 
 @cache
@@ -179,7 +180,8 @@ def _sections(text: str) -> Iterator[str]:
     lines = text.splitlines()
     headings = [i for i, (title, line) in enumerate(pairwise(lines)) if _is_underline(line, title)]
     starts = [0, *(i + 2 for i in headings)]
-    for start, stop in zip(starts, [*headings, len(lines)], strict=True):
+    ends = [*headings, len(lines)]
+    for start, stop in zip(starts, ends, strict=True):
         yield "\n".join(lines[start:stop])
 
 
@@ -220,7 +222,8 @@ def _modules(library: Path, package: str) -> list[Path]:
 
 def _documented(path: Path, library: Path) -> Iterator[Document]:
     """The docstring of a module, and those of each of its classes and functions."""
-    module = ".".join(path.relative_to(library).with_suffix("").parts).removesuffix(".__init__")
+    names = path.relative_to(library).with_suffix("").parts
+    module = ".".join(names).removesuffix(".__init__")
     tree = ast.parse(path.read_bytes())
     yield Document(module, _paragraphs(ast.get_docstring(tree) or ""))
     for node in tree.body:
@@ -244,7 +247,8 @@ def _paragraphs(text: str) -> str:
     'One paragraph, two lines.\\nAnother.'
     """
     blocks = re.split(r"\n\s*\n", "\n".join(text.splitlines()))
-    return "\n".join(" ".join(block.split()) for block in blocks if block.strip())
+    lines = [" ".join(block.split()) for block in blocks]
+    return "\n".join(filter(None, lines))
 
 
 def _windows(text: str) -> Iterator[str]:

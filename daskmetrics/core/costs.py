@@ -63,7 +63,8 @@ class TextSize:
         TextSize(texts=3, tokens=130.0, length=43.333333333333336)
         """
         tokens = [min(float(max_length), max(1.0, n / CHARACTERS_PER_TOKEN)) for n in characters]
-        return cls(len(tokens), sum(tokens), sum(tokens) / max(1, len(tokens)))
+        total = sum(tokens)
+        return cls(len(tokens), total, total / max(1, len(tokens)))
 
 
 UNKNOWN_TASK = TextSize(texts=5_000, tokens=250_000.0, length=50.0)

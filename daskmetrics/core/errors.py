@@ -122,9 +122,11 @@ def room_for(what: str) -> Iterator[None]:
     except OSError as error:
         if error.errno not in _PASSING:
             raise
-        kind, problem = StorageError, "Cannot write"
+        kind = StorageError
+        problem = "Cannot write"
         if error.errno in NO_ROOM:
-            kind, problem = DiskFullError, "No room for"
+            kind = DiskFullError
+            problem = "No room for"
         raise kind(
             f"{problem} {what} ({error.strerror}). Recorded results are safe: "
             f"{_REMEDIES[error.errno]}, and run the same command again."
@@ -171,7 +173,9 @@ def did_you_mean(name: str, valid: Iterable[str]) -> str:
     (" Did you mean 'demo'?", '')
     """
     matches = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.5)
-    return f" Did you mean '{matches[0]}'?" if matches else ""
+    if matches:
+        return f" Did you mean '{matches[0]}'?"
+    return ""
 
 
 def unsigned(text: str) -> str:

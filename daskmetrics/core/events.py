@@ -505,7 +505,8 @@ def require_printable(entries: Iterable[Event], place: object) -> None:
     files and pages.
     """
     names = (str(getattr(entry, "name", "")) for entry in entries)
-    if wrong := next((name for name in names if not name.isprintable()), None):
+    wrong = next((name for name in names if not name.isprintable()), None)
+    if wrong:
         raise DataError(f"'{place}' has the name {wrong!r}, which no run of daskmetrics has.")
 
 

@@ -39,7 +39,8 @@ def grouped(missing: Iterable[tuple[str, str, str, str | None]]) -> tuple[Failur
     groups: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
     for kind, status, name, recorded in missing:
         reason = recorded or NO_REASON
-        groups.setdefault((kind, status, cause(reason)), []).append((name, reason))
+        group = groups.setdefault((kind, status, cause(reason)), [])
+        group.append((name, reason))
     failures = [
         Failure(kind, status, len(group), *group[0]) for (kind, status, _), group in groups.items()
     ]

@@ -93,8 +93,8 @@ def visible_gpus() -> list[str]:
     value = os.environ.get(VISIBLE)
     if value is not None:
         return split_gpus(value)
-    devices = (path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*"))
-    count = len([name for name in devices if name.isdigit()]) or len(gpu_models())
+    devices = [path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*")]
+    count = sum(map(str.isdigit, devices)) or len(gpu_models())
     return [str(number) for number in range(count)]
 
 
@@ -117,7 +117,8 @@ def infiniband_ports(root: Path = Path("/sys/class/infiniband")) -> dict[str, st
         words = []
         for name in ("state", "rate", "link_layer"):
             with suppress(OSError):
-                words.append((port / name).read_text().strip().rpartition(": ")[2])
+                text = (port / name).read_text().strip()
+                words.append(text.rpartition(": ")[2])
         states[f"{port.parents[1].name}:{port.name}"] = ", ".join(words)
     return states
 

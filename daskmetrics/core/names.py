@@ -219,13 +219,15 @@ class Suite:
             )
         if not self.revisions or not self.layers:
             raise ConfigError(f"Model '{self.model}' needs at least one revision and one layer.")
-        if wrong := [name for name in (self.model, *self.revisions) if not name.isprintable()]:
+        wrong = [name for name in (self.model, *self.revisions) if not name.isprintable()]
+        if wrong:
             raise ConfigError(
                 f"{wrong[0]!r} has control characters, which no name of a model or revision may "
                 "have."
             )
         for readout in self.reads:
-            if unread := set(readout.together) - set(self.layers):
+            unread = set(readout.together) - set(self.layers)
+            if unread:
                 raise ConfigError(
                     f"Readout '{readout}' of model '{self.model}' reads layers {sorted(unread)}, "
                     f"which are not among its layers {list(self.layers)}. Add them to its "
@@ -351,7 +353,9 @@ def select_revisions(
         requested = (requested,)
     if match is None:
         names = tuple(map(str, requested))
-        existing = names if available is None else available
+        existing: Sequence[str] = names
+        if available is not None:
+            existing = available
         missing = [repr(name) for name in names if name not in existing]
         if missing:
             raise ConfigError(
@@ -370,7 +374,8 @@ def select_revisions(
         return tuple(name for name in available or () if (step_of(name) or 0) <= end)
     steps: Iterable[int] = log_steps(end)
     if match["stride"]:
-        steps = range(0, end + 1, max(1, int(match["stride"])))
+        stride = max(1, int(match["stride"]))
+        steps = range(0, end + 1, stride)
     if available is None:
         return tuple(f"step{step}" for step in steps)
     wanted = set(steps)

@@ -55,7 +55,8 @@ class Difference:
         """
         if self.stderr <= 0:
             return 0.5 * (1 + float(np.sign(self.value)))
-        return 0.5 * math.erfc(-self.value / self.stderr / math.sqrt(2))
+        standardised = self.value / self.stderr
+        return 0.5 * math.erfc(-standardised / math.sqrt(2))
 
     @property
     def relation(self) -> str:
@@ -84,23 +85,24 @@ def pack(outcomes: ArrayLike, score: float, items: Key) -> Outcomes:
         raise DataError(
             f"Outcomes must be an array (n,) of finite numbers, got one of shape {values.shape}."
         )
-    if len(values) and abs(values.mean() - score) > TOLERANCE * max(1.0, abs(score)):
+    tolerance = TOLERANCE * max(1.0, abs(score))
+    if len(values) and abs(values.mean() - score) > tolerance:
         raise DataError(
             f"The mean of the outcomes is {values.mean():.6g}, but the score is {score:.6g}. "
             "Return outcomes whose mean is the score, or none."
         )
     if values.dtype == bool and len(values) <= 8 * MOST_BYTES:
-        return Outcomes(
-            items, len(values), bits=base64.b64encode(np.packbits(values).tobytes()).decode()
-        )
+        bits = base64.b64encode(np.packbits(values).tobytes())
+        return Outcomes(items, len(values), bits=bits.decode())
     kept = values.astype(np.float64)
     groups = min(len(kept), MOST_BYTES // 2)
     if groups < len(kept):
         # random groups that depend on the number of values alone
         group = np.random.default_rng(0).permutation(len(kept)) % groups
-        kept = np.bincount(group, kept, groups) / np.bincount(group, minlength=groups)
-    content = base64.b64encode(zlib.compress(kept.astype("<f2").tobytes(), 9))
-    return Outcomes(items, groups, float16=content.decode())
+        sizes = np.bincount(group, minlength=groups)
+        kept = np.bincount(group, kept, groups) / sizes
+    content = zlib.compress(kept.astype("<f2").tobytes(), 9)
+    return Outcomes(items, groups, float16=base64.b64encode(content).decode())
 
 
 def unpack(packed: Outcomes) -> NDArray[np.float64]:
@@ -155,14 +157,15 @@ def mean_of_pairs(pairs: Sequence[tuple[Scored, Scored]]) -> Difference:
         else:
             errors.append(independent)
     for (_, n), same in by_items.items():
-        by_item = np.mean([differences for differences, _ in same], axis=0)
+        differences, independent_errors = zip(*same, strict=True)
+        by_item = np.mean(differences, axis=0)
         error = float(by_item.std(ddof=1)) / math.sqrt(n)
         if np.ptp(by_item) == 0:
-            error = float(np.mean([independent for _, independent in same])) / math.sqrt(n + 2)
+            error = float(np.mean(independent_errors)) / math.sqrt(n + 2)
         errors += [error] * len(same)
-    value = math.fsum(one.score - other.score for one, other in pairs) / len(pairs)
+    total = math.fsum(one.score - other.score for one, other in pairs)
     paired = sum(map(len, by_items.values())) == len(pairs)
-    return Difference(value, math.fsum(errors) / len(pairs), paired)
+    return Difference(total / len(pairs), math.fsum(errors) / len(pairs), paired)
 
 
 def _outcomes_of_same_items(scores: Sequence[Scored]) -> tuple[Key, NDArray[np.float64]]:
@@ -198,8 +201,10 @@ def joint_error(scores: Sequence[Scored]) -> JointError:
     items, outcomes = _outcomes_of_same_items(scores)
     if items:
         n = outcomes.shape[1]
-        return JointError(np.atleast_2d(np.cov(outcomes)) / n, n - 1, paired=True)
-    return JointError(np.diag([score.stderr**2 for score in scores]), math.inf, paired=False)
+        of_item = np.atleast_2d(np.cov(outcomes))
+        return JointError(of_item / n, n - 1, paired=True)
+    variances = [score.stderr**2 for score in scores]
+    return JointError(np.diag(variances), math.inf, paired=False)
 
 
 def mean_difference(
@@ -218,7 +223,8 @@ def mean_difference(
     shares /= shares.sum()
     value = float(shares @ [gap.value for gap in differences])
     error = float(np.linalg.norm(shares * [gap.stderr for gap in differences]))
-    return Difference(value, error, all(gap.paired for gap in differences))
+    paired = all(gap.paired for gap in differences)
+    return Difference(value, error, paired)
 
 
 def mean_score(
@@ -233,9 +239,9 @@ def mean_score(
     if not weights or not weights.keys() <= values.keys():
         return None
     total = math.fsum(weights.values())
-    mean = math.fsum(weight * values[task].score for task, weight in weights.items()) / total
-    errors = (weight * values[task].stderr for task, weight in weights.items())
-    return mean, math.hypot(*errors) / total
+    scores = [weight * values[task].score for task, weight in weights.items()]
+    errors = [weight * values[task].stderr for task, weight in weights.items()]
+    return math.fsum(scores) / total, math.hypot(*errors) / total
 
 
 def means_of(

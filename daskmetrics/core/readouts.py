@@ -150,7 +150,8 @@ def joined_name(join: str, layers: tuple[int, ...]) -> str:
     >>> joined_name("mean", (3, 4, 5, 6)), joined_name("concat", (3, 7, 8))
     ('mean3-6', 'concat3+7+8')
     """
-    if join not in ("mean", "concat") or len(layers) < 2 or list(layers) != sorted(set(layers)):
+    is_ascending = list(layers) == sorted(set(layers))
+    if join not in ("mean", "concat") or len(layers) < 2 or not is_ascending:
         return ""
     runs: list[list[int]] = []
     for layer in layers:

@@ -81,9 +81,8 @@ class Table:
         text = io.StringIO()
         Console(file=text, width=width or _UNBOUNDED, color_system=None).print(self)
         body = "\n".join(line.rstrip() for line in text.getvalue().splitlines() if line.strip())
-        return "\n\n".join(
-            filter(None, (printable(self.title), body, printable("\n".join(self.notes), "\n")))
-        )
+        notes = printable("\n".join(self.notes), "\n")
+        return "\n\n".join(filter(None, (printable(self.title), body, notes)))
 
     def show(self) -> None:
         """Print to standard output: as wide as the terminal, or one line for each row into a file

@@ -117,12 +117,14 @@ class TelemetryFile:
             # private also where another thread is the main one, whose mask `private` sets
             descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             with os.fdopen(descriptor, "a", encoding="utf-8") as file:
-                file.write(json.dumps([round(now, 1), row], separators=(",", ":")) + "\n")
+                line = json.dumps([round(now, 1), row], separators=(",", ":"))
+                file.write(f"{line}\n")
             self._count += len(row)
             if self._count > self._most:
-                lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)[::2]
-                atomic_write(self.path, "".join(lines))
-                self._count, self._every = self._count // 2, 2 * self._every
+                lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+                atomic_write(self.path, "".join(lines[::2]))
+                self._count = self._count // 2
+                self._every = 2 * self._every
         self._due = now + 0.9 * self._every
 
 

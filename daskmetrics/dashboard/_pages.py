@@ -39,7 +39,9 @@ WIDE = {"sizing_mode": "stretch_width"}
 BESIDE = {**WIDE, "min_width": 340}
 WRAPPED = {**WIDE, "styles": {"flex-wrap": "wrap"}}  # a narrow window shows one below the other
 # smallest spans of axes and colours (of these a share): less is noise, not a finding
-LEAST_SCORE, LEAST_LOSS, LEAST_SHARE = 0.05, 0.5, 0.02
+LEAST_SCORE = 0.05
+LEAST_LOSS = 0.5
+LEAST_SHARE = 0.02
 MOST_WORKERS = 100  # rows of the table of workers
 STYLE = """
 :host { font-family: Helvetica, Arial, sans-serif; color: #1c2128; }
@@ -209,10 +211,12 @@ class Page:
             select.on_change("value", self._on_select)
         legend = Div(text=LEGEND, **BESIDE)
         self.choices = row(self.model, self.quantity, legend, **WRAPPED)
-        self.map = drawing.heat_map(drawing.arms_source(UNKNOWN.arms(), [UNKNOWN]), {})
+        no_arms = drawing.arms_source(UNKNOWN.arms(), [UNKNOWN])
+        self.map = drawing.heat_map(no_arms, {})
         self.lines = drawing.layer_lines(title=" ")
         beside = {"height": 230, "min_width": 340}
-        step, speed = "training step", "tokens per second and rank"
+        step = "training step"
+        speed = "tokens per second and rank"
         self.cost = drawing.curves("", "mean score", title="Best so far", **beside)
         self.loss = drawing.curves(step, "loss", title="Training loss", **beside)
         self.speed = drawing.curves(step, speed, title="Training speed", **beside)
@@ -248,7 +252,8 @@ class Page:
             cluster=self.plugin.cluster,
         )
         if live is not self._live:
-            self._live, self._version = None, -1  # while the choices change
+            self._live = None  # while the choices change
+            self._version = -1
             models = [suite.model for suite in live.suites]
             self.model.update(options=[FOLLOW, *models], value=FOLLOW)
             self.quantity.update(options={"": [FOLLOW], **live.names}, value=FOLLOW)
@@ -303,23 +308,27 @@ class Page:
         self.failures.text = FAILURES.format(failures_table(failures).as_html())
 
     def _show_cost(self, live: LiveState) -> None:
-        unit, label = 1.0, "cost so far, estimated seconds"
+        unit = 1.0
+        label = "cost so far, estimated seconds"
         if not math.isnan(live.exhaustive):
             unit = live.exhaustive / 100
             label = "cost so far, % of scoring everything (estimated)"
         cost, best = np.array([*live.curve, (live.spent, live.best)]).T
         # a step: the best stays as it is until it rises
         steps = {"x": np.repeat(cost / unit, 2)[1:], "y": np.repeat(best, 2)[:-1]}
-        drawing.draw_curves(self.cost, pandas.DataFrame({"label": "best", **steps}), LEAST_SCORE)
+        points = pandas.DataFrame({"label": "best", **steps})
+        drawing.draw_curves(self.cost, points, LEAST_SCORE)
         self.cost.xaxis.axis_label = label
-        self.cost.x_range.end = float(np.fmax(live.budget, live.spent)) / unit or 100.0
+        greatest = float(np.fmax(live.budget, live.spent))
+        self.cost.x_range.end = greatest / unit or 100.0
 
     def _show_training(self, training: TrainingCurves) -> None:
         """Loss and speed by model and rank."""
         rows = [(name, *point) for name, points in training.points.items() for point in points]
         points = pandas.DataFrame(rows, columns=["label", "x", "loss", "speed", "time"])
         for fig, name in ((self.loss, "loss"), (self.speed, "speed")):
-            drawing.draw_curves(fig, points.rename(columns={name: "y"}), least=LEAST_LOSS)
+            shown = points.rename(columns={name: "y"})
+            drawing.draw_curves(fig, shown, least=LEAST_LOSS)
             fig.visible = bool(points[name].notna().any())  # a program may report no tokens
         self.speed.y_range.start = 0.0
 
@@ -339,12 +348,14 @@ def layer_points(
     value.
     """
     layers = np.array([arm.layer for arm in live.arms])
-    columns = []
+    tables = []
     for name in names:
         values = {"y": live.values[name], "error": live.errors[name]}
-        columns.append(pandas.DataFrame({"label": name, "x": layers, **values})[chosen])
-    points = pandas.concat(columns).sort_values("y").drop_duplicates(["label", "x"], keep="last")
-    return points.sort_values("x", kind="stable")
+        table = pandas.DataFrame({"label": name, "x": layers, **values})
+        tables.append(table[chosen])
+    points = pandas.concat(tables).sort_values("y")
+    greatest = points.drop_duplicates(["label", "x"], keep="last")
+    return greatest.sort_values("x", kind="stable")
 
 
 def current_model(live: LiveState) -> Suite:

@@ -94,7 +94,9 @@ class Publisher:
             if not await self._client.run_on_scheduler(_has_plugin):
                 return
             plans = [entry for entry in self._entries if isinstance(entry, events.StorePlan)]
-            objective = [events.ObjectiveSet(self._weights)] if self._weights else []
+            objective = []
+            if self._weights:
+                objective = [events.ObjectiveSet(self._weights)]
             await self._call([*plans[-1:], *objective])  # before all records
             await self._send()
             self.send(events.HistorySent())
@@ -127,7 +129,8 @@ class Publisher:
 def _shown(message: events.LiveMessage) -> dict[str, Any]:
     """A message as JSON, without the large parts of a score, which no page shows."""
     if isinstance(message, events.Record) and isinstance(message.value, Scored):
-        message = replace(message, value=replace(message.value, outcomes=None, detail=None))
+        shown = replace(message.value, outcomes=None, detail=None)
+        message = replace(message, value=shown)
     return events.to_json(message)
 
 

@@ -22,8 +22,10 @@ RECENT = 60.0  # seconds after which a rank that reports nothing no longer count
 MAX_POINTS = 1000  # of one rank; beyond it half of them stay
 #: Kinds of work, and what is done when a unit of it is.
 KINDS = {"train": "checkpoints trained", "measure": "checkpoints measured", "score": "scores"}
-MEAN, SCORED = "mean score", "tasks scored"
-POSTERIOR_MEAN, POSTERIOR_SD = "posterior mean", "posterior sd"
+MEAN = "mean score"
+SCORED = "tasks scored"
+POSTERIOR_MEAN = "posterior mean"
+POSTERIOR_SD = "posterior sd"
 SEARCHED = [MEAN, SCORED, POSTERIOR_MEAN, POSTERIOR_SD]
 
 
@@ -60,7 +62,8 @@ class LiveState:
         # the arms of each layer of a checkpoint share its metrics
         self._of_layer: dict[str, list[int]] = {}
         for i, arm in enumerate(self.arms):
-            self._of_layer.setdefault(f"{arm.checkpoint}/{arm.layer}", []).append(i)
+            of_layer = self._of_layer.setdefault(f"{arm.checkpoint}/{arm.layer}", [])
+            of_layer.append(i)
         #: the names of what a map can show, by group, ...
         self.names = {"Search": SEARCHED, "Scores": self.tasks} if self.tasks else {}
         if self.metrics:
@@ -111,7 +114,8 @@ class LiveState:
             case events.UnitsPlanned(units=units):
                 self.planned.update(units)
             case events.HistorySent():
-                self._began, self._before = now, self.progress[0]
+                self._began = now
+                self._before = self.progress[0]
             case events.UnitAsked():
                 # a run that grows asks again for what it has recorded
                 if message.key not in self._recorded:
@@ -128,7 +132,8 @@ class LiveState:
                 self.spent = message.spent
                 self.budget = message.budget
                 self.exhaustive = message.exhaustive
-                self._began, self._before = now, self.spent
+                self._began = now
+                self._before = self.spent
             case events.PosteriorUpdated():
                 mean, deviation = np.frombuffer(message.values, np.float32).reshape(2, -1)
                 self.values |= {POSTERIOR_MEAN: mean, POSTERIOR_SD: deviation}
@@ -160,8 +165,9 @@ class LiveState:
         """How much of the current phase is done, and of how much; units, or cost of a search."""
         if self.phase == "searching":
             return self.spent, self.budget
-        done = self.done("train") + self.done("measure")
-        return done, sum(self.planned.get(kind, 0) for kind in ("train", "measure"))
+        kinds = ("train", "measure")
+        planned = sum(self.planned.get(kind, 0) for kind in kinds)
+        return sum(map(self.done, kinds)), planned
 
     def left(self, now: float) -> float | None:
         """Remaining seconds of the current phase, by its progress so far; None if not known."""
@@ -169,7 +175,8 @@ class LiveState:
         gained = done - self._before
         if self.phase not in ("measuring", "searching") or gained <= 0:
             return None
-        return max(0.0, total - done) * (now - self._began) / gained
+        missing = max(0.0, total - done)
+        return missing * (now - self._began) / gained
 
     def _decide(self, ask: events.UnitAsked) -> None:
         pick = ask.pick
@@ -186,7 +193,8 @@ class LiveState:
             self.curve = [(0.0, self.best)]
         index = pick["index"] + 1
         arm = str(Arm(**pick["cell"]["arm"]))
-        decision = Decision(f"{arm}:{pick['cell']['task']}", pick["stage"], pick["cost"])
+        name = f"{arm}:{pick['cell']['task']}"
+        decision = Decision(name, pick["stage"], pick["cost"])
         # one of an interrupted search is asked for again
         self._decisions[ask.key] = self.latest.get(index, decision)
         if index > self._asked:
@@ -222,10 +230,12 @@ class LiveState:
         arm = self.index.get(str(cell.arm))
         if arm is None or cell.task not in self.tasks:
             return
-        self.values[cell.task][arm], self.errors[cell.task][arm] = score, stderr
+        self.values[cell.task][arm] = score
+        self.errors[cell.task][arm] = stderr
         self.values[SCORED][arm] = np.isfinite(self.scores[:, arm]).sum()
         counted = self.weights > 0
-        mean = float(self.weights[counted] @ self.scores[counted, arm] / self.weights.sum())
+        weighted = self.weights[counted] @ self.scores[counted, arm]
+        mean = float(weighted / self.weights.sum())
         self.values[MEAN][arm] = mean
         if not mean <= self.best and not math.isnan(mean):
             self.best = mean
@@ -278,7 +288,8 @@ class TrainingCurves:
         loss, speed = (x if isinstance(x, int | float) else math.nan for x in numbers)
         point = RankPoint(step, loss, speed, now)
         self.last[name] = point
-        for other in [other for other, latest in self.last.items() if now - latest.time > RECENT]:
+        silent = [other for other, latest in self.last.items() if now - latest.time > RECENT]
+        for other in silent:
             del self.last[other]
         points = self.points.setdefault(name, [])
         while points and points[-1].step > step:
@@ -289,5 +300,6 @@ class TrainingCurves:
             # evenly spaced steps, or the beginning of a long training would be lost
             steps = [kept.step for kept in points]
             even_steps = np.linspace(steps[0], steps[-1], MAX_POINTS // 2)
-            points[:] = [points[i] for i in np.unique(np.searchsorted(steps, even_steps))]
+            nearest = np.unique(np.searchsorted(steps, even_steps))
+            points[:] = [points[i] for i in nearest]
         self.version += 1

@@ -304,7 +304,8 @@ def draw_curves(fig: figure, points: pandas.DataFrame, least: float = 0.0) -> No
         "colour": list(colours.values()),
     }
     error_span = np.nan_to_num(LEAST_ERRORS * points["error"].median())
-    y = span(points[["y", "low", "high"]].to_numpy(float), max(least, error_span))
+    heights = points[["y", "low", "high"]].to_numpy(float)
+    y = span(heights, max(least, error_span))
     x = span(points["x"].to_numpy(float), 1.0, margin=0.03)
     show_range(fig, x, y)
 
@@ -323,7 +324,8 @@ def training_loss(losses: Mapping[str, Sequence[tuple[int, float]]]) -> figure:
     fig = curves("training step", "loss, nats per token", 260, name="losses")
     draw_curves(fig, points.assign(x=points["at"].rank(method="dense") - 1))
     steps = sorted(points["at"].unique())
-    show_labels(fig.xaxis, labels([step_label(f"step{step}") for step in steps], MOST_STEPS))
+    names = [step_label(f"step{step}") for step in steps]
+    show_labels(fig.xaxis, labels(names, MOST_STEPS))
     return fig
 
 

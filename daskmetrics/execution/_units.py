@@ -110,7 +110,8 @@ class Sweep:
     """
 
     def __init__(self, units: Iterable[WorkUnit]) -> None:
-        self._open = dict(enumerate({unit.key: unit for unit in units}.values()))
+        distinct = {unit.key: unit for unit in units}
+        self._open = dict(enumerate(distinct.values()))
         self._missing = {
             number: set(unit.requires) for number, unit in self._open.items() if unit.requires
         }
@@ -124,7 +125,8 @@ class Sweep:
         self._users = Counter(self._inputs.values())
 
     def ask(self, n: int) -> Sequence[WorkUnit]:
-        return [self._open.pop(heappop(self._ready)) for _ in range(min(n, len(self._ready)))]
+        count = min(n, len(self._ready))
+        return [self._open.pop(heappop(self._ready)) for _ in range(count)]
 
     def tell(self, record: Record) -> list[Key]:
         if record.ok:

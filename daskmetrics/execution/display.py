@@ -116,8 +116,9 @@ class Display:
         latest = printable(latest, "\n")
         begins = not any(task.completed for task in self._bars.tasks)
         step = 1 if to is None else None
-        self._bars.update(self._tasks[name], latest=latest, advance=step, completed=to)
-        task = self._bars.tasks[self._tasks[name]]
+        number = self._tasks[name]
+        self._bars.update(number, latest=latest, advance=step, completed=to)
+        task = self._bars.tasks[number]
         clock = time.monotonic()
         # without bars: a plain line for the first and the last unit of a phase, and now and then
         is_due = begins or task.finished or clock - self._printed > LINE_EVERY

@@ -242,7 +242,8 @@ class Journal:
             self._mark = os.open(mark_of(path), os.O_WRONLY | os.O_CREAT, 0o600)
             stack.pop_all()
         self._identity = opened.st_dev, opened.st_ino
-        self.entries, self._checksum = contents.entries, contents.checksum
+        self.entries = contents.entries
+        self._checksum = contents.checksum
         self._safe = contents.length  # bytes that are on the disk
         self._tail = b""  # the lines after those, which wait for the disk
         self._writing = False  # an append has begun: what follows the safe bytes is not known
@@ -277,7 +278,8 @@ class Journal:
         objects = [to_json(entry) for entry in entries]
         if not (self._safe or self._tail):
             objects.insert(0, {"type": "format", "number": FORMAT})
-        checksum, lines = self._checksum, []
+        checksum = self._checksum
+        lines = []
         for plain in objects:
             lines.append(encode(plain, checksum))
             checksum = int(lines[-1][:8], 16)
@@ -329,7 +331,8 @@ class Journal:
 
     def _commit_tail(self) -> None:
         """All lines are on the disk now: move the mark."""
-        self._safe, self._tail = self._safe + len(self._tail), b""
+        self._safe += len(self._tail)
+        self._tail = b""
         text = b"%016x %08x" % (self._safe, self._checksum)
         with suppress(OSError):  # the disk is full: the mark lags behind
             os.pwrite(self._mark, b"%s %08x\n" % (text, zlib.crc32(text)), 0)

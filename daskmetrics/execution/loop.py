@@ -47,7 +47,8 @@ BALANCE_EVERY = 0.25  # seconds between looks at all workers for units to move
 DECIDED_WITHIN = 0.05  # seconds until decisions are in the journal, if no result takes them along
 # while units take less than this, in seconds, as many of them wait on a worker, but no more than
 # these: they are submitted together, and the worker is not idle while the driver waits for the disk
-QUEUED, MOST_AHEAD = 0.05, 32
+QUEUED = 0.05
+MOST_AHEAD = 32
 LATEST = 0.2  # weight of the latest unit in the mean of their seconds
 RESUME = "No recorded result is lost: run the same command to resume."
 MORE_TIME = "Raise cluster.walltime, or limit a unit with cluster.unit_minutes."
@@ -212,8 +213,11 @@ class Loop:
         on_record: Callable[[Record], None] = lambda record: None,
         wall_clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        self.source, self.journal, self.settings = source, journal, settings
-        self.on_record, self._wall_clock = on_record, wall_clock
+        self.source = source
+        self.journal = journal
+        self.settings = settings
+        self.on_record = on_record
+        self._wall_clock = wall_clock
         self.done = False
         self.now = 0.0
         self.workers: dict[str, WorkerState] = {}
@@ -272,7 +276,8 @@ class Loop:
         ClusterLostError
             If no unit could run for `Settings.patience`, because no worker could take one.
         """
-        self.now, self._actions = now, []
+        self.now = now
+        self._actions = []
         for message in messages:
             self._receive(message)
         self._expire()
@@ -360,7 +365,8 @@ class Loop:
             return
         running = worker.running()
         for item in worker.placed[:]:
-            task, alone = item.task or "", len(running) == 1
+            task = item.task or ""
+            alone = len(running) == 1
             if task in left.expired or (item in running and item.deadline <= self.now):
                 limit = (item.unit.timeout or 0.0) - item.unit.delay
                 reason = f"It was stopped after its {limit:.4g} s."
@@ -372,7 +378,8 @@ class Loop:
             elif left.memory:
                 if alone and worker.memory < self.settings.most_memory:
                     # another worker has more
-                    alone, item.outgrown = False, worker.memory
+                    alone = False
+                    item.outgrown = worker.memory
                 reason = "The worker took more memory than it may."
                 self._fault(item, Fault.MEMORY, reason, blamed=alone)
             else:
@@ -388,7 +395,8 @@ class Loop:
 
     def _learn_from_cut_off(self, item: QueuedUnit) -> None:
         """A unit that the walltime of its job ended takes longer than it ran."""
-        unit, began = item.unit, item.begun or (self.now, 0)
+        unit = item.unit
+        began = item.begun or (self.now, 0)
         seconds = self.now - began[0]
         if seconds > self._longest[unit.kind]:
             self._longest[unit.kind] = seconds
@@ -416,7 +424,8 @@ class Loop:
             self._usual += LATEST * (finished.seconds - self._usual)
         if item.shared:
             self.workers[item.worker or ""].placed.remove(item)
-            item.begun, item.held = None, True
+            item.begun = None
+            item.held = True
             if item.faults:
                 # it may be lost and run again any number of times
                 item.faults.clear()
@@ -443,14 +452,16 @@ class Loop:
         item.tried += 1
         item.faults[fault] += blamed
         item.suspect = item.suspect or not blamed
-        unit, policy = item.unit, self.settings.retry
+        unit = item.unit
+        policy = self.settings.retry
         attempt = unit.key, unit.name, unit.kind, item.where, item.tried
         self._add(AttemptFailed(*attempt, fault.value, blamed, reason, trace))
         decision: Retry | GiveUp = Retry(policy.delay)
         if blamed:
             decision = policy.after(fault, item.faults[fault])
         if isinstance(decision, Retry):
-            item.avoid, item.not_before = item.where, self.now + decision.delay
+            item.avoid = item.where
+            item.not_before = self.now + decision.delay
             self._unassign(item)
         elif item.shared:
             self._failed_inputs[unit.key] = Record(
@@ -530,13 +541,15 @@ class Loop:
                 text = f"The run pauses until the journal can be written. {error}"
                 self._actions.append(Notice(text))
             self._paused_until = self.now + self.settings.pause
-            self._is_blocked, self._stuck_since = True, None
+            self._is_blocked = True
+            self._stuck_since = None
             return
         if self._is_blocked:
             self._actions.append(Notice("The journal can be written again: the run continues."))
         self._is_blocked = False
         self._not_durable = 0 if wait else not_durable
-        entries, self._entries = self._entries, []
+        entries = self._entries
+        self._entries = []
         finished = [entry for entry in entries if isinstance(entry, Record)]
         for record in finished:
             self._tell(record)
@@ -625,7 +638,9 @@ class Loop:
 
     def _submit(self, item: QueuedUnit, worker: WorkerState, shared: QueuedUnit | None) -> None:
         item.task = f"{item.unit.kind}-{item.unit.key}-{next(self._numbers)}"
-        item.worker, item.where, item.placed = worker.address, worker.name, self.now
+        item.worker = worker.address
+        item.where = worker.name
+        item.placed = self.now
         worker.placed.append(item)
         worker.at_hand = item.unit.keeps or worker.at_hand
         self.unplaced.pop(item.unit.key, None)
@@ -645,7 +660,8 @@ class Loop:
     def _watch_patience(self) -> None:
         """Report that no worker can take a unit; raise ClusterLostError once patience ends."""
         if self.done or self._is_busy() or any(time > self.now for time in self._due()):
-            self._stuck_since, self._reported_stuck = None, False
+            self._stuck_since = None
+            self._reported_stuck = False
             return
         if self._stuck_since is None:
             self._stuck_since = self.now
@@ -660,7 +676,8 @@ class Loop:
         trains = any(worker.trains for worker in self.workers.values())
         if trains and self._reported_stuck:
             self._stuck_since = self.now  # a training may take longer than a worker is awaited
-        idle, patience = self.now - self._stuck_since, self.settings.patience
+        idle = self.now - self._stuck_since
+        patience = self.settings.patience
         if idle < min(REPORT_IDLE_AFTER, patience) or (self._reported_stuck and idle < patience):
             return
         seconds = self._expected_seconds(waiting[0].unit)

@@ -83,9 +83,9 @@ class WorkerState:
 
     def offers(self, unit: WorkUnit) -> bool:
         """Whether the worker has the resources of the unit, free or not."""
-        return not (self.drained or self.trains) and all(
-            self.resources.get(name, 0) >= need for name, need in unit.resources.items()
-        )
+        if self.drained or self.trains:
+            return False
+        return all(self.resources.get(name, 0) >= need for name, need in unit.resources.items())
 
     def starts(self, unit: WorkUnit) -> bool:
         """Whether the unit would start at once."""
@@ -134,7 +134,9 @@ class Placement:
     """
 
     def __init__(self, workers: Iterable[WorkerState], ahead: int, now: float) -> None:
-        self._workers, self._ahead, self._now = tuple(workers), ahead, now
+        self._workers = tuple(workers)
+        self._ahead = ahead
+        self._now = now
         # with many workers most are full, and a round places few units: look at the full ones once
         self._open = [w for w in self._workers if len(w.placed) < w.threads + ahead]
         self._reserved: set[str] = set()
@@ -155,7 +157,8 @@ class Placement:
         holder : str, optional
             The address of the worker that holds the unit's input.
         """
-        unit, ends = item.unit, self._now + seconds
+        unit = item.unit
+        ends = self._now + seconds
         needs = frozenset(unit.resources.items())
         if not item.avoid and seconds >= self._hopeless.get(needs, math.inf):
             return None
@@ -183,10 +186,15 @@ def movable(workers: Collection[WorkerState], ahead: int, now: float) -> list[Qu
     worker; if there are none, at most one for each thread of an idle worker.
     """
     idle = [worker for worker in workers if not worker.placed]
-    wanted, surplus = [], []
-    for worker in workers if idle else ():
+    if not idle:
+        return []
+    wanted = []
+    surplus = []
+    for worker in workers:
+        if len(worker.placed) < 2:
+            continue
         waiting = []
-        for item in worker.placed if len(worker.placed) > 1 else ():
+        for item in worker.placed:
             # otherwise its start may not have been reported
             is_settled = item.begun is None and now - item.placed >= SETTLED_AFTER
             if is_settled and any(other.offers(item.unit) for other in idle):
@@ -219,7 +227,9 @@ def _rank(
     """
     strange = unit.keeps is not None and worker.at_hand != unit.keeps
     displaces = strange and worker.at_hand is not None
-    return not worker.starts(unit), worker.address != holder, strange, displaces, *_load(worker)
+    waits = not worker.starts(unit)
+    lacks_input = worker.address != holder
+    return waits, lacks_input, strange, displaces, *_load(worker)
 
 
 def _load(worker: WorkerState) -> tuple[int, str]:

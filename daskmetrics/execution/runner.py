@@ -204,7 +204,8 @@ class _DaskBackend:
         """All events since the last call; waits for the first."""
         events: list[Incoming] = []
         with suppress(queue.Empty):
-            events.append(self.events.get(timeout=max(0.0, until - time.monotonic())))
+            timeout = max(0.0, until - time.monotonic())
+            events.append(self.events.get(timeout=timeout))
             while True:
                 events.append(self.events.get_nowait())
         if self.client.status != "running":
@@ -228,7 +229,8 @@ class _DaskBackend:
             list[tuple[Submit, tuple[object, ...]]],
         ] = defaultdict(list)
         for submit in submits:
-            unit, task = submit.unit, submit.task
+            unit = submit.unit
+            task = submit.task
             try:
                 packed = pickled((unit.function, unit.args))
             except pickle.PicklingError as error:

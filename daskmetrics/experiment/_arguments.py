@@ -141,7 +141,8 @@ def _written(argument: str, table: dict[str, object], folder: RunFolder) -> str:
         options = {**roles, **options}
     elif is_table(data):
         lines = json_lines(argument, data, roles)
-        data_folder = folder.create().path.absolute() / "data" / content_key(lines)[:12]
+        run_folder = folder.create().path.absolute()
+        data_folder = run_folder / "data" / content_key(lines)[:12]
         source = str(data_folder / f"{name}.jsonl")
         with room_for(f"'{source}'"):
             data_folder.mkdir(parents=True, exist_ok=True)

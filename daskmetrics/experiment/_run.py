@@ -326,7 +326,8 @@ def _sized(experiment: Experiment) -> Config:
         seconds += search.build_problem(experiment, experiment.suites).exhaustive_cost
     if seconds > SMALL_WORK:
         return config
-    return config.model_copy(update={"cluster": profile.model_copy(update={"workers": 1})})
+    one_worker = profile.model_copy(update={"workers": 1})
+    return config.model_copy(update={"cluster": one_worker})
 
 
 @contextmanager
@@ -466,7 +467,8 @@ class _RunDriver:
             if kind == "measure" and not self.experiment.metrics:
                 keys = []
             planned[kind] = len(keys)
-            self.display.phase(kind, len(keys), sum(key in recorded for key in keys))
+            done = sum(key in recorded for key in keys)
+            self.display.phase(kind, len(keys), done)
         publisher.send(UnitsPlanned(planned))
         waiting = (unit for unit in units if unit.kind == "measure" and unit.key not in recorded)
         specs = (unit.args[0] for unit in waiting)
@@ -508,7 +510,8 @@ class _RunDriver:
         recorded = self._recorded()
         source = search.SearchSource(experiment, learner, key, scratch, self.downloads, recorded)
         share = 100 / learner.budget
-        self.display.phase("search", 100, min(100, int(learner.spent * share)), unit="% of budget")
+        percent = min(100, int(learner.spent * share))
+        self.display.phase("search", 100, percent, unit="% of budget")
         publisher.send(SearchStarted(learner.budget, problem.exhaustive_cost, learner.spent))
 
         def show(record: Record) -> None:
@@ -550,7 +553,8 @@ class _RunDriver:
             search.fresh_units(experiment, arms, problem, self.folder.embeddings.resolve())
         )
         recorded = self._recorded()
-        self.display.phase("fresh", len(units), sum(unit.key in recorded for unit in units))
+        done = sum(unit.key in recorded for unit in units)
+        self.display.phase("fresh", len(units), done)
         self._compute(Sweep(units), self._show)
         return arms, replace(
             best,
@@ -591,5 +595,7 @@ class _RunDriver:
             self.display.message(
                 f"[yellow]{record.kind} {record.name}: {record.status}, {reason}[/]"
             )
-        phase = "search" if record.kind in ("score", "look") else record.kind
+        phase = record.kind
+        if record.kind in ("score", "look"):
+            phase = "search"
         self.display.advance(phase, record_text(record), spent)

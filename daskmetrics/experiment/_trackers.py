@@ -29,7 +29,8 @@ Log = Callable[[int, Numbers], None]  # of the numbers of a training step
 
 def require_trackers(names: Sequence[str]) -> None:
     """Check that the libraries are installed; a `ConfigError` otherwise."""
-    if missing := [PACKAGES[name] for name in names if find_spec(name) is None]:
+    missing = [PACKAGES[name] for name in names if find_spec(name) is None]
+    if missing:
         raise ConfigError(
             f"log_to needs {' and '.join(missing)}, not installed here: pip install"
             f" {' '.join(missing)}"

@@ -99,7 +99,8 @@ def _training_events(recipe: Recipe, model: str) -> Callable[[int, float], None]
     """
     tokens = recipe.batch * recipe.accumulate * recipe.ranks * recipe.context
     last_steps = {step_of(revision) for revision in training.revisions(recipe)}
-    logged_step, logged_at = 0, 0.0
+    logged_step = 0
+    logged_at = 0.0
 
     def log(step: int, loss: float) -> None:
         nonlocal logged_step, logged_at
@@ -111,7 +112,8 @@ def _training_events(recipe: Recipe, model: str) -> Callable[[int, float], None]
             speed = tokens * (step - logged_step) / (clock - logged_at)
         event = {"model": model, "step": step, "loss": loss, "tokens_per_second": speed}
         get_worker().log_event(TRAIN, event)
-        logged_step, logged_at = step, clock
+        logged_step = step
+        logged_at = clock
 
     return log
 
@@ -135,7 +137,8 @@ def measure(spec: MeasureSpec) -> Measured:
     size = next((result.size for result in results if result.size), None)
     result = joined_results(results, tuple(spec.metrics), spec.layers)
     if spec.metrics:
-        store.write(Path(spec.store), "metrics", spec.checkpoint, store.Block.of(result))
+        block = store.Block.of(result)
+        store.write(Path(spec.store), "metrics", spec.checkpoint, block)
     return replace(result, states=spec.states_key, size=size, download=download)
 
 
@@ -351,7 +354,9 @@ def encode_task(encoder: Encoder, spec: EncodeSpec) -> LayerEmbeddings:
     started = time.perf_counter()
     pooler.read(encoder.layers, keep)
     embeddings.read_seconds = time.perf_counter() - started
-    embeddings.tokens = float(tokens.mean() if places is None else tokens[places].mean())
+    if places is not None:
+        tokens = tokens[places]
+    embeddings.tokens = float(tokens.mean())
     if spec.corpus:
         embeddings.corpus = _keep_corpus(encoder, spec)
     return embeddings

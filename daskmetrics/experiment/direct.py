@@ -460,7 +460,8 @@ def _from_source(
     """
     from daskmetrics.models import Encoder, LoadedModel
 
-    source, revision = model, ""
+    source = model
+    revision = ""
     if not Path(model).expanduser().is_dir():
         source, _, revision = model.partition("@")
     on_hub = checkpoints.is_hub_id(source)

@@ -127,7 +127,8 @@ def _restore_files(folder: RunFolder, entries: Sequence[Event]) -> None:
             f"The journal of '{folder.path}' does not hold its configuration. Run the same command"
             " again."
         )
-    key, prompts = _prompts_key(entries), tuple[str, ...]()
+    key = _prompts_key(entries)
+    prompts = tuple[str, ...]()
     if digest(prompts) != key:
         # the configuration of an earlier version may have keys that this one does not know
         corpus = Corpus.model_validate(start.config["corpus"])

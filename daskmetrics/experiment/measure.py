@@ -125,7 +125,9 @@ def bytes_of(experiment: Experiment, checkpoint: Checkpoint) -> float:
     location = experiment.locations.get(checkpoint)
     if location and location.rolling:
         return float(location.rolling.bytes)
-    folder = folder_of(location) if location else None
+    folder = None
+    if location:
+        folder = folder_of(location)
     if folder:  # none is recorded for a checkpoint of an earlier configuration
         files = [*folder.glob("*.safetensors")] or [*folder.glob("*.bin")]
         if files:

@@ -277,7 +277,8 @@ def _located(
     config: Config, trainings: Mapping[str, TrainedSuite], on_message: OnMessage | None
 ) -> dict[str, LocatedSuite]:
     """The suite of each model, by its name; one error says what is wrong with all of them."""
-    located, errors = {}, []
+    located = {}
+    errors = []
     for model in config.models:
         try:
             if model.recipe:

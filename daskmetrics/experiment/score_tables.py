@@ -53,7 +53,8 @@ class _Row:
     def arm(self) -> Arm:
         words = filter(None, (self.family, self.size))
         model = self.model or "-".join(words) or "model"
-        return Arm(model, self.revision, self.layer, str(Readout.parse(self.readout)))
+        readout = str(Readout.parse(self.readout))
+        return Arm(model, self.revision, self.layer, readout)
 
 
 KNOWN = tuple(field.name for field in fields(_Row))
@@ -107,7 +108,8 @@ def published(path: str | Path) -> dict[Cell, KnownScore]:
     """
     path = Path(path)
     if not path.is_file():
-        return {cell: KnownScore(score) for cell, score in read(path).cells().items()}
+        scores_by_cell = read(path).cells()
+        return {cell: KnownScore(score) for cell, score in scores_by_cell.items()}
     scores = {}
     for row, score in _score_rows(path):
         if math.isfinite(row.score):

@@ -62,7 +62,8 @@ from daskmetrics.tasks.mteb import MtebTask
 MIN_OPEN = 8  # decisions; a few workers more or less do not change the search
 #: bytes of encodings that are kept for further layers of their checkpoints: those in the memory of
 #: workers, and those in files, which also leave three quarters of the disk free
-KEPT_IN_MEMORY, KEPT_IN_FILES = 2**30, 2**34
+KEPT_IN_MEMORY = 2**30
+KEPT_IN_FILES = 2**34
 ALWAYS_KEPT = 4  # encodings, however large
 FEW_CHECKPOINTS = 3  # of which every score is computed with `budget: auto`
 SMALL_COST = 300.0  # assumed seconds of all scores, below which the same holds
@@ -132,8 +133,10 @@ class SearchSource:
         self.learner.tell(pick.index, outcome)
         if record.key in self._recorded:
             return []
-        known = self._kept.pop(used, 0)
-        self._kept[used] = record.value.bytes if isinstance(record.value, Scored) else known
+        size = self._kept.pop(used, 0)
+        if isinstance(record.value, Scored):
+            size = record.value.bytes
+        self._kept[used] = size
         return self._release()
 
     def _release(self) -> list[Key]:
@@ -261,7 +264,8 @@ def window(experiment: Experiment, entries: Iterable[Event]) -> int:
     Of many workers only as many count as its policy can use. The window changes the decisions. A
     run that resumes with more or fewer workers therefore keeps its window.
     """
-    used = min(experiment.config.cluster.workers, useful_workers(experiment.config.search.policy))
+    config = experiment.config
+    used = min(config.cluster.workers, useful_workers(config.search.policy))
     return fixed_window(experiment, entries) or max(MIN_OPEN, int(used))
 
 
@@ -281,7 +285,8 @@ def decided(entries: Iterable[Event], key: Key) -> list[Pick]:
     """The decisions of an interrupted search in the journal, up to the first that is missing."""
     notes = (entry.note for entry in entries if isinstance(entry, UnitAsked))
     picks = {note["pick"]["index"]: note["pick"] for note in notes if note.get("search") == key}
-    return [Pick.from_dict(picks[index]) for index in takewhile(picks.__contains__, count())]
+    without_gap = takewhile(picks.__contains__, count())
+    return [Pick.from_dict(picks[index]) for index in without_gap]
 
 
 def carried_on(
@@ -313,9 +318,11 @@ def posterior(experiment: Experiment, learner: Learner) -> PosteriorUpdated:
     scored = state.posterior.without_pending()
     best = state.recommended
     index = {arm: i for i, arm in enumerate(experiment.arms)}
+    columns = [index[arm] for arm in learner.problem.arms]
     values = np.full((2, len(index)), np.nan, np.float32)
-    values[:, [index[arm] for arm in learner.problem.arms]] = scored.mean, scored.sd
-    bound = np.where(state.usable, scored.mean + NORMAL_95 * scored.sd, -np.inf)
+    values[:, columns] = scored.mean, scored.sd
+    bound = scored.mean + NORMAL_95 * scored.sd
+    bound = np.where(state.usable, bound, -np.inf)
     others = np.delete(bound, best)
     shortfall = others.max(initial=-np.inf) - scored.mean[best]
     return PosteriorUpdated(
@@ -544,16 +551,16 @@ def allotment_of(experiment: Experiment, exhaustive: float | None = None) -> All
 
 def fresh_problem(experiment: Experiment) -> Problem:
     """All arms and tasks with the costs of fresh items."""
-    return build_problem(
-        replace(experiment, tasks=experiment.fresh, fresh=(), looks=()), experiment.suites
-    )
+    of_fresh = replace(experiment, tasks=experiment.fresh, fresh=(), looks=())
+    return build_problem(of_fresh, experiment.suites)
 
 
 def _dearest(fresh: Problem, arms: int) -> float:
     """Cost of the most expensive arms on the objective, of different checkpoints as far as there
     are so many.
     """
-    encode = (fresh.encode_cost + fresh.load_costs[:, None])[np.unique(fresh.first_of_checkpoint)]
+    checkpoints = np.unique(fresh.first_of_checkpoint)
+    encode = (fresh.encode_cost + fresh.load_costs[:, None])[checkpoints]
     by_kind = [costs[:, fresh.in_objective].sum(axis=1) for costs in (encode, fresh.score_cost)]
     return float(sum(np.sort(costs)[::-1][:arms].sum() for costs in by_kind))
 
@@ -577,7 +584,8 @@ def finalists(
     behind: dict[Arm, float] = {}  # arms within `TIED` standard errors of the leader
     for arm, by_task in scores.items():
         if leader.keys() & by_task.keys() >= set(named):
-            mean = mean_difference([difference(leader[task], by_task[task]) for task in named])
+            gaps = [difference(leader[task], by_task[task]) for task in named]
+            mean = mean_difference(gaps)
             if mean and mean.value <= TIED * mean.stderr:
                 behind[arm] = mean.value
     ranked_arms = [*best.credible, *sorted(behind, key=behind.__getitem__)]
@@ -588,7 +596,8 @@ def finalists(
     chosen: list[Arm] = []
     for arm in ranked:
         row = fresh.arm_index[arm]
-        affordable = costs.spent + costs.cost()[row, tasks].sum() <= remaining * (1 + 1e-9)
+        cost = costs.cost()[row, tasks].sum()
+        affordable = costs.spent + cost <= remaining * (1 + 1e-9)
         if len(chosen) < FINALISTS and (affordable or len(chosen) < 2):
             chosen.append(arm)
             for task in tasks:

@@ -61,7 +61,8 @@ def to_mteb(folder: RunFolder, path: Path) -> tuple[int, int]:
     latest_scores = {
         Cell.parse(record.name): (record, score) for record, score in scored(records(entries))
     }
-    of_mteb, others = [], 0
+    of_mteb = []
+    others = 0
     for cell, (record, result) in sorted(latest_scores.items()):
         if start is None or cell.task not in start.tasks:
             continue
@@ -139,7 +140,8 @@ def import_results(experiment: Experiment, folder: RunFolder, source: Path) -> I
             # entries before a run's start belong to another configuration
             begin(experiment, folder, journal)
         journal.append(*new)
-    counts.new, counts.known = len(new), len(accepted) - len(new)
+    counts.new = len(new)
+    counts.known = len(accepted) - len(new)
     return counts
 
 

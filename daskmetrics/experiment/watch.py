@@ -150,7 +150,8 @@ class _Watcher:
     def train(self) -> None:
         """Begin the training of the models whose programs have not ended well in this run."""
         for model in self.config.models:  # else it could be taken for an id of the hub
-            Path(model.source or "").expanduser().mkdir(parents=True, exist_ok=True)
+            folder = Path(model.source or "").expanduser()
+            folder.mkdir(parents=True, exist_ok=True)
         programs = {
             program.name: program
             for program in training.programs(self.config, self.folder.path)

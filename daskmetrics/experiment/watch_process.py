@@ -119,7 +119,8 @@ class BackgroundWatch:
                 f"The watch in '{self.folder}' still goes on; its messages are in '{self.log}'."
             ) from None
         if code not in (0, STOPPED, -signal.SIGTERM):  # the latter before it could handle it
-            end = "\n".join(self.log.read_text(errors="replace").splitlines()[-5:])
+            lines = self.log.read_text(errors="replace").splitlines()
+            end = "\n".join(lines[-5:])
             raise DaskmetricsError(
                 f"The watch in '{self.folder}' failed. The end of '{self.log}':\n{end}"
             )
@@ -217,7 +218,8 @@ class WatchCallback:
             output.mkdir(parents=True, exist_ok=True)
             (output / FINISHED).unlink(missing_ok=True)  # of an earlier training that goes on now
             arguments = {**self._arguments, "models": [output]}
-            self.watching = BackgroundWatch(*configured(self._config, arguments, (), self._folder))
+            config, folder = configured(self._config, arguments, (), self._folder)
+            self.watching = BackgroundWatch(config, folder)
 
     def on_train_end(self, args: object, state: object, control: object, **others: object) -> None:
         """Say that no checkpoint follows; the trainer calls it.

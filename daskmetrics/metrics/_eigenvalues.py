@@ -71,7 +71,8 @@ def solver(size: int, version: str) -> Solve:
     >>> solver(256, "2.11.0+cu130") is by_lapack, solver(256, "2.12.0") is by_torch
     (True, True)
     """
-    if size <= _AT_ONCE or tuple(map(int, version.split(".")[:2])) >= (2, 12):
+    release = tuple(map(int, version.split(".")[:2]))
+    if size <= _AT_ONCE or release >= (2, 12):
         return by_torch
     return by_lapack
 
@@ -86,8 +87,10 @@ def processors() -> int:
 def by_lapack(matrix: Tensor) -> Tensor:
     """By LAPACK on all processors, each with a part of the batch; on the device of the matrices."""
     flat = matrix.reshape(-1, *matrix.shape[-2:]).cpu()
-    with ThreadPoolExecutor(processors()) as pool:
-        values = torch.cat(list(pool.map(by_torch, flat.chunk(processors()))))
+    count = processors()
+    with ThreadPoolExecutor(count) as pool:
+        solved = list(pool.map(by_torch, flat.chunk(count)))
+    values = torch.cat(solved)
     return values.reshape(matrix.shape[:-1]).to(matrix.device)
 
 
@@ -113,7 +116,8 @@ def has_residual(matrix: Tensor, values: Tensor) -> Tensor:
     """
     trace = matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
     squares = matrix.square().sum((-2, -1))
-    allowed = 32 * matrix.shape[-1] ** 0.5 * torch.finfo(matrix.dtype).eps
+    spacing = torch.finfo(matrix.dtype).eps
+    allowed = 32 * matrix.shape[-1] ** 0.5 * spacing
     off: Tensor = (values.sum(-1) - trace).abs() > allowed * trace.abs()
     off |= (values.square().sum(-1) - squares).abs() > allowed * squares
     off |= ~values.isfinite().all(-1)

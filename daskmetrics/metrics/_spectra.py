@@ -104,9 +104,9 @@ class Spectra:
         """
         if self.eps < HALF:
             return self.rows.new_zeros(())
-        edge = sum(n**0.5 for n in self.rows.shape) ** 2
-        noise: Tensor = self.eps**2 / 24 * edge * self.rows.square().mean(0).median()
-        return noise
+        edge: float = sum(n**0.5 for n in self.rows.shape) ** 2
+        typical_square: Tensor = self.rows.square().mean(0).median()
+        return self.eps**2 / 24 * edge * typical_square
 
 
 class NotSolved(Exception):
@@ -122,7 +122,8 @@ def solve_together(spectra: Sequence[Spectra], again: bool = False) -> Tensor:
     by_size: dict[int, list[tuple[Spectra, tuple[Step, ...]]]] = {}
     for of_layer in spectra:
         for steps, matrix in of_layer._grams.items():
-            by_size.setdefault(matrix.shape[-1], []).append((of_layer, steps))
+            same_size = by_size.setdefault(matrix.shape[-1], [])
+            same_size.append((of_layer, steps))
     off = []
     for same_size in by_size.values():
         matrices = torch.stack([of_layer._grams[steps] for of_layer, steps in same_size])
@@ -286,7 +287,8 @@ def centred(rows: Tensor, keep: Tensor | None = None, eps: float = 0.0) -> Tenso
     deviations = (rows - rounded) - (mean - rounded).to(rows.dtype)
     spacing = 4 * torch.finfo(rows.dtype).eps + 32 * torch.finfo(mean.dtype).eps
     rounding = spacing * rows.abs().amax(-2, keepdim=True)
-    differs = keep[..., None] & (deviations.abs() > rounding).any(-1, keepdim=True)
+    differs = (deviations.abs() > rounding).any(-1, keepdim=True)
+    differs &= keep[..., None]
     if eps > HALF:
         is_large = (deviations.abs() > 2 * eps * rows.abs()).any(-1, keepdim=True)
         differs &= is_large
@@ -353,7 +355,8 @@ def _quick_unit_gram(
     deviations = rows
     if centre:
         weights = keep[:, None].to(rows.dtype)
-        mean = weights @ rows / weights.sum(-1, keepdim=True).clamp(min=1)
+        count = weights.sum(-1, keepdim=True).clamp(min=1)
+        mean = weights @ rows / count
         deviations = rows - mean  # also of rows that do not count, which get the weight zero below
     wide = rows.shape[-2] <= rows.shape[-1]
     if wide:
@@ -361,20 +364,23 @@ def _quick_unit_gram(
         squared = matrix.diagonal(dim1=-2, dim2=-1)
     else:
         squared = torch.linalg.vector_norm(deviations, dim=-1).square()
-    scale = squared.where(keep, 0).amax(-1, keepdim=True) + mean.square().sum(-1)
+    offset = mean.square().sum(-1)
+    scale = squared.where(keep, 0).amax(-1, keepdim=True) + offset
     eps = torch.finfo(rows.dtype).eps
     tiny = torch.finfo(rows.dtype).tiny
-    sound = (squared > (32 * eps) ** 2 * scale) & (squared > tiny / eps) & (squared < eps / tiny)
+    sound = squared > (32 * eps) ** 2 * scale
+    sound &= (squared > tiny / eps) & (squared < eps / tiny)
     # the rounding of a mean beyond 1,000 spreads from zero moves an entropy by more than 1e-6
-    sound &= squared > 1e-6 * mean.square().sum(-1)
+    sound &= squared > 1e-6 * offset
     if half > HALF and centre:  # necessary for a row that is only rounding
-        sound &= squared > (3 * half) ** 2 * (squared + mean.square().sum(-1))
+        sound &= squared > (3 * half) ** 2 * (squared + offset)
     inverse = squared.rsqrt().where(keep, 0)
     if wide:
         matrix *= inverse[..., None] * inverse[..., None, :]
     else:
         matrix = gram(deviations * inverse[..., None])
-    return matrix, (keep & ~sound | ~squared.isfinite()).any(-1)
+    is_doubtful = keep & ~sound | ~squared.isfinite()
+    return matrix, is_doubtful.any(-1)
 
 
 def spectrum(rows: Tensor) -> Tensor:
@@ -407,5 +413,6 @@ def entropy(weights: Tensor, alpha: float = 1.0) -> Tensor:
 
 def above_rounding(squared: Tensor) -> Tensor:
     """Eigenvalues (..., m), those within rounding of zero set to zero."""
-    floor = squared.shape[-1] * torch.finfo(squared.dtype).eps * squared.amax(-1, keepdim=True)
-    return squared.where(squared > floor, 0)
+    spacing = torch.finfo(squared.dtype).eps
+    rounding = squared.shape[-1] * spacing * squared.amax(-1, keepdim=True)
+    return squared.where(squared > rounding, 0)

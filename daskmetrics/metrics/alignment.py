@@ -43,8 +43,10 @@ def alignment(
     """
     units = unit_rows(torch.stack([first, second]).double())
     directed = (units != 0).any(-1).all(0)
-    distances: Tensor = torch.linalg.vector_norm(units[0] - units[1], dim=-1) ** power
-    counted = distances.where(directed, 0)
+    distances = torch.linalg.vector_norm(units[0] - units[1], dim=-1)
+    counted: Tensor = (distances**power).where(directed, 0)
+    total = counted.sum()
+    count = directed.sum()
     if leave_one_out:
-        return (counted.sum() - counted) / (directed.sum() - directed.long())
-    return counted.sum() / directed.sum()
+        return (total - counted) / (count - directed.long())
+    return total / count

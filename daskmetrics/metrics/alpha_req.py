@@ -45,10 +45,12 @@ def alpha_req(vectors: Tensor | Spectra, *, centred: bool = True) -> Tensor:
 
     def decay(values: Tensor) -> Tensor:
         kept = values[values > 0].flip(0)
-        rank = torch.arange(1, len(kept) + 1, dtype=kept.dtype, device=kept.device).log()
-        across = kept.log() - kept.log().mean()
-        along = rank - rank.mean()
-        return -(across * along).sum() / along.square().sum()  # 0 / 0 for one eigenvalue
+        ranks = torch.arange(1, len(kept) + 1, dtype=kept.dtype, device=kept.device)
+        height = kept.log()
+        height -= height.mean()
+        along = ranks.log()
+        along -= along.mean()
+        return -(height * along).sum() / along.square().sum()  # 0 / 0 for one eigenvalue
 
     # near the noise an eigenvalue is larger by the noise, which bends a line through logarithms
     return of_covariance(vectors, decay, centred, above=8.0)

@@ -42,11 +42,16 @@ def cka_next(here: Tensor, following: Tensor, *, debiased: bool = False) -> Tens
     """
     x = _scaled(here)
     y = _scaled(following)
-    product, fewest = (_unbiased, 4) if debiased else (_biased, 2)
+    product = _biased
+    fewest = 2
+    if debiased:
+        product = _unbiased
+        fewest = 4
     if len(x) < fewest:
         return x.new_full((), torch.nan)
     norms = product(x, x) * product(y, y)
-    return torch.where(norms > 0, product(x, y) / norms.sqrt(), torch.nan)
+    similarity = product(x, y) / norms.sqrt()
+    return torch.where(norms > 0, similarity, torch.nan)
 
 
 def _scaled(vectors: Tensor) -> Tensor:
@@ -76,4 +81,5 @@ def _unbiased(x: Tensor, y: Tensor) -> Tensor:
     x_lengths = x.square().sum(1)
     y_lengths = y.square().sum(1)
     diagonal = n / (n - 2) * (x_lengths * y_lengths).sum()
-    return _biased(x, y) - diagonal + x_lengths.sum() * y_lengths.sum() / ((n - 1) * (n - 2))
+    traces = x_lengths.sum() * y_lengths.sum()
+    return _biased(x, y) - diagonal + traces / ((n - 1) * (n - 2))

@@ -61,7 +61,8 @@ def curvature(states: Tensor, mask: Tensor, *, k: int = 1, variant: str = "corre
     if variant == "paper":
         path, real = _packed(rows, mask)
         units = unit_rows(centred(path, real))
-        return _mean_angle(*_packed(units, (units != 0).any(-1)), k)
+        has_direction = (units != 0).any(-1)
+        return _mean_angle(*_packed(units, has_direction), k)
     return with_care(_quick, _careful, rows, mask, k)
 
 
@@ -69,7 +70,8 @@ def _careful(rows: Tensor, mask: Tensor, k: int) -> Tensor:
     """The values (B,); steps of length zero and tokens that do not count are taken out first."""
     path, real = _packed(rows, mask)
     steps = path.diff(dim=1)
-    return _mean_angle(*_packed(unit_rows(steps), real[:, 1:] & (steps != 0).any(-1)), k)
+    is_move = real[:, 1:] & (steps != 0).any(-1)
+    return _mean_angle(*_packed(unit_rows(steps), is_move), k)
 
 
 def _quick(rows: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -81,30 +83,37 @@ def _quick(rows: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
     lengths = torch.linalg.vector_norm(steps, dim=-1)
     before = steps[:, :-k]
     after = steps[:, k:]
-    cosines = torch.linalg.vecdot(before, after) / (lengths[:, :-k] * lengths[:, k:])
+    scale = lengths[:, :-k] * lengths[:, k:]
+    cosines = torch.linalg.vecdot(before, after) / scale
     counted = real[:, :-k] & real[:, k:]
     angles = cosines.clamp(-1, 1).acos()
-    steep = ((cosines.abs() > 0.9) & counted).nonzero(as_tuple=True)  # there an arccos loses digits
+    is_steep = (cosines.abs() > 0.9) & counted  # there an arccos loses digits
+    steep = is_steep.nonzero(as_tuple=True)
     if len(steep[0]):
         angles[steep] = _angles(unit_rows(before[steep]), unit_rows(after[steep]))
     tiny = torch.finfo(rows.dtype).tiny ** 0.25
     sound = (lengths > tiny) & (lengths < 1 / tiny)
-    gaps = real.sum(1) + 1 < mask.sum(1)
-    # without any angle this is 0 / 0: NaN
-    return angles.where(counted, 0).sum(1) / counted.sum(1), (real & ~sound).any(1) | gaps
+    has_gaps = real.sum(1) + 1 < mask.sum(1)
+    is_doubtful = (real & ~sound).any(1) | has_gaps
+    return _mean(angles, counted), is_doubtful
 
 
 def _mean_angle(units: Tensor, counted: Tensor, k: int) -> Tensor:
     """Of unit rows (B, N, D) with those that count (B, N) in front, k apart."""
     angles = _angles(units[:, :-k], units[:, k:])
-    counted = counted[:, k:]
+    return _mean(angles, counted[:, k:])
+
+
+def _mean(angles: Tensor, counted: Tensor) -> Tensor:
+    """Of the angles that count; without any this is 0 / 0: NaN."""
     return angles.where(counted, 0).sum(1) / counted.sum(1)
 
 
 def _packed(rows: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
     """Rows (B, N, D) with those to keep (B, N) in front, order unchanged."""
     order = (~keep).byte().argsort(dim=1, stable=True)
-    return rows.gather(1, order[..., None].expand_as(rows)), keep.gather(1, order)
+    packed = rows.gather(1, order[..., None].expand_as(rows))
+    return packed, keep.gather(1, order)
 
 
 def _angles(before: Tensor, after: Tensor) -> Tensor:

@@ -277,12 +277,14 @@ class Reducer:
         kept = self._kept[layer]
         for view in range(metric.views):
             which = {0: "", 1: " of the second view"}.get(view, f" of view {view}")
-            if missing := int((~kept.seen[view]).sum()):
+            missing = int((~kept.seen[view]).sum())
+            if missing:
                 hint = ""
                 if view and missing == self._prompts:
                     hint = f" ({_NO_VIEW})"
                 return f"states{which} are missing for {missing} of {self._prompts} prompts{hint}"
-            if broken := int((~kept.finite[view]).sum()):
+            broken = int((~kept.finite[view]).sum())
+            if broken:
                 return f"states{which} are not finite for {broken} of {self._prompts} prompts"
             # tokens may differ where vectors do not: the first token of every text is the same at
             # layer 0

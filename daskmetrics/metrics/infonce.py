@@ -84,11 +84,13 @@ def _losses(units: Tensor, block: slice, temperature: float, leave_one_out: bool
     similarity = units[rows] @ units.mT / temperature
     similarity[anchors, rows] = -torch.inf
     all_others = similarity.logsumexp(1)
-    partner = similarity[anchors, (rows + prompts) % len(units)]
+    other_views = (rows + prompts) % len(units)
+    partner = similarity[anchors, other_views]
+    losses = all_others - partner
     if not leave_one_out:
-        return (all_others - partner).sum()
+        return losses.sum()
     shares = (similarity - all_others[:, None]).exp().view(-1, 2, prompts).sum(1)
-    without = (all_others - partner)[:, None] + torch.log1p(-shares)
+    without = losses[:, None] + torch.log1p(-shares)
     largest = shares.argmax(1)  # the one prompt whose absence could cancel nearly everything
     similarity.view(-1, 2, prompts)[anchors, :, largest] = -torch.inf
     without[anchors, largest] = similarity.logsumexp(1) - partner

@@ -54,7 +54,8 @@ def intrinsic_dimension(
         return spectra.rows.new_full((), torch.nan)
     points: Tensor = torch.unique(spectra.rows, dim=0)
     if spectra.eps > HALF:
-        points = _apart(points, spectra.eps / 12**0.5)
+        rounding = spectra.eps / 12**0.5
+        points = _apart(points, rounding)
     points = points - points.mean(0)
     if len(points) < 3 or not points.any():
         return points.new_full((), torch.nan)
@@ -77,7 +78,8 @@ def _apart(points: Tensor, share: float) -> Tensor:
     is_close = points.new_zeros(len(points), dtype=torch.bool)
     for block in blocks(len(points), len(points)):
         distances = torch.cdist(points[block], points, compute_mode="donot_use_mm_for_euclid_dist")
-        close = distances < share * torch.linalg.vector_norm(points[block], dim=1)[:, None]
+        lengths = torch.linalg.vector_norm(points[block], dim=1)
+        close = distances < share * lengths[:, None]
         is_close[block] = close.tril(block.start - 1).any(1)
     return points[~is_close]
 
@@ -89,17 +91,19 @@ def _log_ratios(points: Tensor, block: slice) -> Tensor:
     positions = torch.arange(len(rows), device=points.device)
     squared[positions, positions + block.start] = torch.inf
     # squares that cancel find the neighbours; the differences themselves give the distances
-    nearest = squared.topk(min(4, len(points) - 1), largest=False).indices
-    distances = torch.linalg.vector_norm(rows[:, None] - points[nearest], dim=-1).sort(1).values
-    ratios = (distances[:, 1] / distances[:, 0]).log()
+    count = min(4, len(points) - 1)
+    neighbours = squared.topk(count, largest=False).indices
+    distances = torch.linalg.vector_norm(rows[:, None] - points[neighbours], dim=-1)
+    to_nearest, to_next, *_ = distances.sort(1).values.unbind(1)
+    ratios = (to_next / to_nearest).log()
     ratios = torch.where(ratios > 1e-12, ratios, 0)  # equal distances, up to rounding
-    return torch.where(distances[:, 0] > 0, ratios, torch.nan)
+    return torch.where(to_nearest > 0, ratios, torch.nan)
 
 
 def _slope(ratios: Tensor, discarded: float) -> Tensor:
     count = len(ratios)
-    kept = min(int(count * (1 - discarded)), count - 1)
-    share = torch.arange(1, max(kept, 0) + 1, dtype=ratios.dtype, device=ratios.device) / count
-    along = ratios[: len(share)]
-    height = -torch.log1p(-share)
+    kept = max(0, min(int(count * (1 - discarded)), count - 1))
+    ranks = torch.arange(1, kept + 1, dtype=ratios.dtype, device=ratios.device)
+    along = ratios[:kept]
+    height = -torch.log1p(-ranks / count)
     return (along * height).sum() / along.square().sum()

@@ -50,8 +50,9 @@ def uniformity(vectors: Tensor, *, t: float = 2.0, leave_one_out: bool = False) 
     potentials = units.new_empty(count)
     for block in blocks(count, count):
         rows = torch.arange(block.start, block.stop, device=units.device)
+        anchors = torch.arange(len(rows), device=units.device)
         exponents = -2 * t * (1 - units[rows] @ units.mT)  # of unit vectors, |x - y|² = 2 - 2 x·y
-        exponents[torch.arange(len(rows), device=units.device), rows] = -torch.inf
+        exponents[anchors, rows] = -torch.inf
         potentials[block] = exponents.logsumexp(1)  # over the pairs of each first prompt
     total = potentials.logsumexp(0)
     value = total - math.log(count * (count - 1))
@@ -59,7 +60,8 @@ def uniformity(vectors: Tensor, *, t: float = 2.0, leave_one_out: bool = False) 
         return value
     without = value.repeat(len(vectors))
     # a prompt is in as many pairs as the first one as it is as the second
-    remaining = total + torch.log1p(-2 * (potentials - total).exp())
+    shares = (potentials - total).exp()
+    remaining = total + torch.log1p(-2 * shares)
     if count > 2:
         without[directed] = remaining - math.log((count - 1) * (count - 2))
     else:

@@ -38,9 +38,14 @@ def second_view(text: str, seed: int) -> str:
     if not changed or changed == words:
         # short texts often come through unchanged, and two equal views would look like a perfect
         # layer
-        i = rng.choice([i for i in range(len(words) - 1) if words[i] != words[i + 1]])
-        changed = [*words[:i], words[i + 1], words[i], *words[i + 2 :]]
+        unequal = [i for i in range(len(words) - 1) if words[i] != words[i + 1]]
+        changed = _swapped(words, rng.choice(unequal))
     return " ".join(changed)
+
+
+def _swapped(words: list[str], i: int) -> list[str]:
+    """The words with word i behind its neighbour."""
+    return [*words[:i], words[i + 1], words[i], *words[i + 2 :]]
 
 
 def view(text: str, seed: int, number: int) -> str:
@@ -53,13 +58,14 @@ def view(text: str, seed: int, number: int) -> str:
     >>> [view("one two", 0, number) for number in range(4)]
     ['one two', 'two one', 'two', 'one']
     """
-    texts = [text, second_view(text, seed)]
-    while len(texts) <= number and texts[1] != text:
-        candidates = _candidates(text, seed, len(texts))
+    other = second_view(text, seed)
+    texts = [text, other]
+    while len(texts) <= number and other != text:
         # only words count: other white space does not make another view
-        texts.append(
-            next((new for new in candidates if new.split() not in map(str.split, texts)), texts[1])
-        )
+        given = [former.split() for former in texts]
+        candidates = _candidates(text, seed, len(texts))
+        different = (new for new in candidates if new.split() not in given)
+        texts.append(next(different, other))
     if number < len(texts):
         return texts[number]
     return text
@@ -70,6 +76,6 @@ def _candidates(text: str, seed: int, number: int) -> Iterator[str]:
     for attempt in range(8):
         yield second_view(text, seed_of("view", seed, number, attempt))
     for i in range(len(words) - 1):
-        yield " ".join([*words[:i], words[i + 1], words[i], *words[i + 2 :]])
+        yield " ".join(_swapped(words, i))
     for i in range(len(words)):
         yield " ".join(words[:i] + words[i + 1 :])

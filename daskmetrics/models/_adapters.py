@@ -94,7 +94,8 @@ def _target(
         return name
     if inner in parameters:
         return inner
-    if inner.partition(".")[0] in {parameter.partition(".")[0] for parameter in parameters}:
+    modules = {parameter.partition(".")[0] for parameter in parameters}
+    if inner.partition(".")[0] in modules:
         raise DataError(
             f"The adapter in '{path}' changes {name}, which a {type(module).__name__} does not"
             " have."

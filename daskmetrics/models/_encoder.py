@@ -190,7 +190,8 @@ class Encoder:
         """The vectors of the deepest layer, or of the layers that are read together."""
         layers = self.readout.layers_of(self.layers[-1])
         pooled = self._vectors(texts, layers, before, self.readout.pooling)
-        return joined(self.readout, dict(zip(layers, pooled, strict=True)), layers[-1])
+        by_layer = dict(zip(layers, pooled, strict=True))
+        return joined(self.readout, by_layer, layers[-1])
 
     def embed(self, texts: Sequence[object], prompt: str | None = None) -> xarray.DataArray:
         """Vectors of all layers, (text, layer, dimension); see `daskmetrics.embed`."""
@@ -307,7 +308,8 @@ class Encoder:
     ) -> NDArray[np.float32]:
         """Vectors (L, texts, D) of these layers."""
         texts = _checked(texts, fewest=1)
-        return Pooler(self.model, self.protocol, texts, before, [pooling]).vectors(layers)[0]
+        pooler = Pooler(self.model, self.protocol, texts, before, [pooling])
+        return pooler.vectors(layers)[0]
 
     def _prompt(self, name: str | None) -> str:
         prompts = self.protocol.prompts

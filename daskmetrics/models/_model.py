@@ -35,7 +35,8 @@ def _whole_float32() -> Iterator[None]:
     name: str = "allow_tf32"
     exact: bool | str = False
     if hasattr(matmul, "fp32_precision"):
-        name, exact = "fp32_precision", "ieee"
+        name = "fp32_precision"
+        exact = "ieee"
     before = getattr(matmul, name)
     setattr(matmul, name, exact)
     try:
@@ -169,7 +170,11 @@ class LoadedModel:
         state_norm = self.protocol.state_norm
         # what a block returns is raw, and what transformers returns is after the norm, whatever
         # that is
-        at_end, other = ("hidden_states", "raw") if parts.blocks else ("raw", "hidden_states")
+        at_end = "raw"
+        other = "hidden_states"
+        if parts.blocks:
+            at_end = "hidden_states"
+            other = "raw"
         is_needed = state_norm == "final_ln" or (state_norm == at_end and self.depth in layers)
         if parts.problem and is_needed:
             raise DataError(

@@ -320,7 +320,8 @@ def _state_of(module: Any) -> object:
     BigBird replaces its attention after a short text.
     """
     versions = [(tensor.data_ptr(), tensor._version) for tensor in _parameters(module).values()]
-    return module.config.to_dict(), [type(layer) for layer in module.modules()], versions
+    kinds = [type(layer) for layer in module.modules()]
+    return module.config.to_dict(), kinds, versions
 
 
 def layout_of(weights: Weights) -> Layout:
@@ -359,7 +360,8 @@ def _parameters(module: Any) -> dict[str, Tensor]:
 
 def load_module(location: Location, dtype: torch.dtype) -> Any:
     """A network of transformers in evaluation mode, with every weight from the files."""
-    if location.pickled and tuple(map(int, torch.__version__.split(".")[:2])) < SAFE_UNPICKLING:
+    release = tuple(map(int, torch.__version__.split(".")[:2]))
+    if location.pickled and release < SAFE_UNPICKLING:
         raise ConfigError(f"Pickled weights need torch 2.10 or later, this is {torch.__version__}.")
     with foreign_errors(f"Cannot load the weights in '{location.path}'", DataError):
         transformers = import_transformers()

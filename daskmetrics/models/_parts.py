@@ -64,7 +64,8 @@ class NetworkParts:
         outside = {w for name, w in weights.items() if w not in inside and "pooler" not in name}
         heads = getattr(config, "num_attention_heads", None) or 0
         width = getattr(config, "head_dim", None) or config.hidden_size // max(1, heads)
-        needed, computed = [], []
+        needed = []
+        computed = []
         for layer in layers:
             needed.append(sum(w.numel() for w in outside.union(*by_block[:layer])))
             computed.append(sum(w.numel() for w in chain.from_iterable(by_block[:layer])))
@@ -76,7 +77,8 @@ class NetworkParts:
         """
         inputs = {"input_ids": ids, "attention_mask": mask.long()}
         if numbered:
-            inputs["position_ids"] = self.first_position + (mask.long().cumsum(1) - 1).clamp(min=0)
+            numbers = mask.long().cumsum(1) - 1
+            inputs["position_ids"] = self.first_position + numbers.clamp(min=0)
         return inputs
 
     def takes(self, argument: str) -> bool:
@@ -272,9 +274,12 @@ def parts_of(model: Any) -> NetworkParts:
         blocks = ()
     if not blocks:
         _check_outputs(network, lists)
-    ends = [calls[-1].returned for calls in ([chained] if chained else lists)]
+    if chained:
+        lists = [chained]
+    ends = [calls[-1].returned for calls in lists]
     norm, problem = _final_norm(outside, ends, last_states)
-    return NetworkParts(reader, depth, blocks, norm, problem, *_positions(reader.config, outside))
+    first_position, positions = _positions(reader.config, outside)
+    return NetworkParts(reader, depth, blocks, norm, problem, first_position, positions)
 
 
 def _read_probe(parts: NetworkParts, **options: bool) -> Any:
@@ -297,8 +302,9 @@ def probe(network: Any, tokens: int) -> Tensor:
     pad = getattr(network.config, "pad_token_id", None)
     stride = max(1, size // (tokens + 2))
     ids = [token for token in range(size - 2, 0, -stride) if token != pad]
+    repeated = islice(cycle(ids or [0]), tokens)
     device = next(network.parameters()).device
-    return torch.tensor(list(islice(cycle(ids or [0]), tokens)), device=device)
+    return torch.tensor(list(repeated), device=device)
 
 
 def _chains(calls: Sequence[_Call]) -> bool:
@@ -365,7 +371,8 @@ def _final_norm(
         if not _are_states(call.returned, wanted):
             continue
         # a dropout changes nothing; a norm may do so by chance, but it has parameters
-        if _are_states(call.given, wanted) and not any(True for _ in call.module.parameters()):
+        has_parameters = any(True for _ in call.module.parameters())
+        if not has_parameters and _are_states(call.given, wanted):
             continue
         if any(_are_states(call.given, end) for end in raw) and _acts_on_tokens(call, width):
             return call.module, ""
@@ -391,7 +398,8 @@ def _positions(config: Any, outside: Sequence[_Call]) -> tuple[int, int | None]:
     """Number of a text's first token, and tokens of the longest text; None without a limit."""
     limit = max(0, getattr(config, "max_position_embeddings", None) or 0) or None  # XLNet's is -1
     for call in outside:
-        module, ids = call.module, call.given
+        module = call.module
+        ids = call.given
         if isinstance(module, nn.Embedding) and isinstance(ids, Tensor) and ids.numel() >= TOKENS:
             numbers = ids.flatten()[:TOKENS].long().tolist()
             start = numbers[0]
@@ -401,7 +409,10 @@ def _positions(config: Any, outside: Sequence[_Call]) -> tuple[int, int | None]:
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all())
+    if a.shape != b.shape:
+        return False
+    both_nan = a.isnan() & b.isnan()
+    return bool(((a == b) | both_nan).all())
 
 
 def pad_batch(tokens: Sequence[Any], pad: int, side: str) -> tuple[Tensor, Tensor]:
@@ -413,7 +424,8 @@ def pad_batch(tokens: Sequence[Any], pad: int, side: str) -> tuple[Tensor, Tenso
     rows = [torch.as_tensor(row).long() for row in tokens]
     counted = [torch.ones_like(row, dtype=torch.bool) for row in rows]
     ids = pad_sequence(rows, batch_first=True, padding_value=pad, padding_side=side)
-    return ids, pad_sequence(counted, batch_first=True, padding_side=side)
+    mask = pad_sequence(counted, batch_first=True, padding_side=side)
+    return ids, mask
 
 
 def _are_close(a: Tensor, b: Tensor) -> bool:

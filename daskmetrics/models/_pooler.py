@@ -99,7 +99,8 @@ class Pooler:
                         " width at a time."
                     )
                 pooled = [torch.stack(vectors).cpu().numpy() for vectors in batch]
-                on_vectors(rows.cpu().numpy(), pooled, mask.sum(1).cpu().numpy())
+                tokens = mask.sum(1).cpu().numpy()
+                on_vectors(rows.cpu().numpy(), pooled, tokens)
 
         self.model.read(self.texts, layers, take)
 
@@ -131,7 +132,8 @@ class Pooler:
             return pool(states, mask, pooling).float()
         counted = mask
         if self._skipped is not None:
-            counted = mask & (mask.cumsum(1) > self._skipped[rows][:, None])
+            skipped = self._skipped[rows]
+            counted = mask & (mask.cumsum(1) > skipped[:, None])
         wide = states.float()
         pooled = [pool(wide, counted, mode, mask) for mode in self._shipped.pooling]
         vectors = torch.cat(pooled, dim=1)
@@ -179,10 +181,13 @@ def pool(states: Tensor, counted: Tensor, pooling: str, mask: Tensor | None = No
         return states[texts, counted.float().argmax(1)]
     if mode == "lasttoken":
         positions = torch.arange(counted.shape[1], device=counted.device)
-        return states[texts, torch.where(counted, positions, -1).argmax(1)]
+        last_token = torch.where(counted, positions, -1).argmax(1)
+        return states[texts, last_token]
+    if mask is None:
+        mask = counted
     weights = counted.unsqueeze(1).float()
     if mode == "weightedmean":
-        weights *= (counted if mask is None else mask).cumsum(1).unsqueeze(1)
+        weights *= mask.cumsum(1).unsqueeze(1)
     total = weights @ states.float()
     weight = weights.sum(-1, keepdim=True).clamp(min=1)
     mean = (total / weight).squeeze(1)

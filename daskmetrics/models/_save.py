@@ -127,7 +127,9 @@ def _save_modules(
         "include_prompt": shipped is None or shipped.include_prompt,
     }
     _write(folder / "1_Pooling" / "config.json", pooled)
-    steps = list(shipped.steps) if shipped else []
+    steps = []
+    if shipped:
+        steps = list(shipped.steps)
     weights = [load_dense(step) if isinstance(step, Dense) else {} for step in steps]
     if fitted.basis is not None:
         steps.append(IDENTITY)
@@ -202,7 +204,8 @@ def _check_equal(
         mask = torch.ones_like(ids)
         states = reader(input_ids=ids, attention_mask=mask).last_hidden_state
         index = torch.tensor([row], device=model.device)
-        saved_vector = pooler(index, states, mask.bool())[0].cpu().numpy()
+        vectors = pooler(index, states, mask.bool())
+        saved_vector = vectors[0].cpu().numpy()
         difference = np.abs(saved_vector - vector).max()
         allowed = max(TOLERANCE, 4 * torch.finfo(states.dtype).eps)
         if not difference <= allowed * np.abs(vector).max():

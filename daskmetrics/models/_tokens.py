@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import product
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -112,10 +113,11 @@ class Tokenizer:
         """Tokens of a prompt at the beginning of a text: without a special token at its end, such
         as ``[SEP]``.
         """
-        ids = []
-        if prompt:
-            ids = self.of_transformers(prompt)["input_ids"]
-        return len(ids) - (bool(ids) and ids[-1] in self.of_transformers.all_special_ids)
+        if not prompt:
+            return 0
+        ids = self.of_transformers(prompt)["input_ids"]
+        ends_special = bool(ids) and ids[-1] in self.of_transformers.all_special_ids
+        return len(ids) - ends_special
 
     def _tokenize(self, texts: list[str], max_length: int) -> list[Tokens]:
         rows: list[Tokens] = []
@@ -140,8 +142,8 @@ def _content_key(location: Location) -> Hashable:
     # the configuration of the network may name the class
     folders = (tokenizer_of(location) or folder, folder)
     paths: set[Path] = set()
-    for pattern in _FILES:
-        paths.update(*(at.glob(pattern) for at in folders))
+    for pattern, at in product(_FILES, folders):
+        paths.update(at.glob(pattern))
     files = sorted(filter(Path.is_file, paths))
     return tuple((path.name, sha256(path.read_bytes()).hexdigest()) for path in files)
 
@@ -163,7 +165,8 @@ def _load(location: Location) -> Any:
 
 
 def _check_vocabulary(tokenizer: Any, which: str) -> None:
-    if len(tokenizer) - len(set(tokenizer.all_special_ids)) < _ORDINARY:
+    special = set(tokenizer.all_special_ids)
+    if len(tokenizer) - len(special) < _ORDINARY:
         raise DataError(
             f"The tokenizer {which} has no vocabulary ({len(tokenizer)} tokens, nearly all"
             " special): all texts would be the same to the model. Copy tokenizer.json and"
@@ -197,7 +200,8 @@ def _check_distinct(texts: Sequence[str], rows: Sequence[Tokens], max_length: in
         plain = {_plain(text[:cut]): text for text in group}
         if cut is not None:
             length = min(map(len, plain))
-        distinct[number] = list({form[:length]: text for form, text in plain.items()}.values())
+        by_form = {form[:length]: text for form, text in plain.items()}
+        distinct[number] = list(by_form.values())
     total = sum(map(len, distinct))
     lost = total - len(distinct)
     if lost and (len(distinct) == 1 or lost > max(1, _LOST * total)):

@@ -275,7 +275,8 @@ def program_runner(model: Model, config: Config) -> Runner:
     the time of as many samples as the first call has learned from, since a program may take as many
     steps with more ranks. `TRIAL` in an argument stands for a new folder.
     """
-    script, name = model.program, model.name
+    script = model.program
+    name = model.name
     assert script is not None
     work: list[float] = []  # samples of the first call
 
@@ -307,7 +308,9 @@ def program_runner(model: Model, config: Config) -> Runner:
         seconds = share * (end - start)
         # whole numbers would be those of begun epochs
         begun = epochs_done(first_progress)
-        epochs = epochs_done(last_progress) - begun if begun % 1 else 0.0
+        epochs = 0.0
+        if begun % 1:
+            epochs = epochs_done(last_progress) - begun
         sample = Sample(
             "program",
             name,
@@ -353,7 +356,8 @@ def map_runner(spec: MapSpec) -> Runner:
             results = run_map(spec, client, journal)
             seconds = time.perf_counter() - began
             batches = [record for record in journal.records() if record.ok]
-        if failed := [result for result in results if not result.ok]:
+        failed = [result for result in results if not result.ok]
+        if failed:
             raise ConfigError(
                 f"{len(failed)} items failed, the first with: {failed[0].reason}. "
                 "Bench a function that succeeds."

@@ -99,7 +99,8 @@ class Sample:
         """
         error = Interval.of([max(seconds, 1e-6) for seconds in self.seconds])
         mean = max(sum(self.seconds) / len(self.seconds), 1e-6)
-        return Interval.around(mean / self.assumed, max(1.05, (error.high / error.low) ** 0.5))
+        factor = (error.high / error.low) ** 0.5
+        return Interval.around(mean / self.assumed, max(1.05, factor))
 
 
 @dataclass(frozen=True)
@@ -189,7 +190,8 @@ def workload(
         else:
             recipe = experiment.trainings[model].recipe
             steps = sum(steps_to(recipe, Checkpoint.parse(name).revision) for name in names)
-            phase = _training(phase, model, recipe, max(1, steps) / len(names), of_device)
+            steps_each = max(1, steps) / len(names)
+            phase = _training(phase, model, recipe, steps_each, of_device)
         phases.append(phase)
     if search_left := search_phase(experiment, entries, of_device, costs):
         phases.append(search_left)
@@ -352,7 +354,9 @@ def _training(
         return phase
     exchange = calibrated("allreduce", model, exchange_seconds(recipe), calibrations)
     best = best_sample("train", model, calibrations)
-    ranks = best[1].ranks if best else 1
+    ranks = 1
+    if best:
+        ranks = best[1].ranks
     step = phase.seconds.interval * (1 / steps)
     seconds = replace(
         phase.seconds,
@@ -387,7 +391,8 @@ def exchange_share(step: Interval, exchange: Interval, ranks: int) -> Interval:
     """
 
     def share(step: float, exchange: float) -> float:
-        return min(1.0, exchange / max(step, ranks * step - (ranks - 1) * exchange))
+        alone = ranks * step - (ranks - 1) * exchange
+        return min(1.0, exchange / max(step, alone))
 
     return Interval(
         share(step.high, exchange.low),
@@ -547,7 +552,8 @@ def samples(
         entry.key: entry.pick for entry in entries if isinstance(entry, UnitAsked) and entry.pick
     }
     scores = [record for record, _ in scored(finished) if record.key in picks]
-    if spent := fsum(picks[record.key]["cost"] for record in scores):
+    spent = fsum(picks[record.key]["cost"] for record in scores)
+    if spent:
         measured = fsum(unit_seconds(scores)) / len(scores)
         # a search pays in assumed seconds of the device that its configuration names
         on_device = search.build_problem(experiment, experiment.suites, costs=costs)

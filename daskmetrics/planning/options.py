@@ -78,7 +78,8 @@ class Interval:
             return cls.around(samples[0], ONE_SAMPLE)
         logs = np.log(samples)
         value = float(round(math.exp(logs.mean()), 12))
-        return cls.around(value, math.exp(t.ppf(0.95, len(samples) - 1) * sem(logs)))
+        margin = t.ppf(0.95, len(samples) - 1) * sem(logs)
+        return cls.around(value, math.exp(margin))
 
     @property
     def bounds(self) -> tuple[float, float, float]:
@@ -273,7 +274,8 @@ class Phase:
         rounds = math.ceil(self.units / min(workers, self.chains or workers))
         # the serial share keeps its length, whatever the number of workers; in this form rounding
         # keeps the order of the bounds
-        return seconds * Interval(*(rounds + s * (self.units - rounds) for s in self.serial.bounds))
+        saved = self.units - rounds
+        return seconds * Interval(*(rounds + share * saved for share in self.serial.bounds))
 
 
 @dataclass(frozen=True)
@@ -527,9 +529,13 @@ class Option:
         """Why the option cannot be used: what the offer itself says, and which bounds it
         exceeds.
         """
-        work, offer, limits = self.workload, self.offer, self.limits
+        work = self.workload
+        offer = self.offer
+        limits = self.limits
         late = f"takes longer than {duration(limits.deadline or 0)}"
-        cost = self.cost.value if self.cost else None
+        cost = None
+        if self.cost:
+            cost = self.cost.value
         bounds = (
             (work.least, offer.workers, "the program has {} ranks, one for each worker"),
             (work.vram_gib, offer.vram_gib, "needs {:.0f} GiB of GPU memory, has {:.0f}"),
@@ -540,7 +546,8 @@ class Option:
         )
         problems = [offer.problem] if offer.problem else []
         # datasheets relate GPUs alone
-        if any((phase.device == "cpu") != (offer.device == "cpu") for phase in work.phases):
+        is_cpu = offer.device == "cpu"
+        if any((phase.device == "cpu") != is_cpu for phase in work.phases):
             problems.append(f"the program was not timed on {offer.device}")
         for needed, bound, problem in bounds:
             if needed is not None and bound is not None and needed > bound:
@@ -557,7 +564,8 @@ class Option:
         """Time to request from Slurm: the upper bound and a margin in quarters of an hour, within
         the offer's limit.
         """
-        seconds = math.ceil(MARGIN * self.run.interval.high / QUARTER) * QUARTER
+        quarters = math.ceil(MARGIN * self.run.interval.high / QUARTER)
+        seconds = quarters * QUARTER
         limited = min(seconds, self.offer.limit or seconds)
         minutes = math.ceil(limited / 60)  # Slurm counts whole ones
         return walltime_text(60 * max(1, minutes))
@@ -606,7 +614,8 @@ def is_within_error(option: Option, other: Option, measure: Measure) -> bool:
     Times on one device follow from the same measurement, so that both err by the same factor: one
     is smaller if all of its bounds are. Waits err by themselves; they cost nothing.
     """
-    interval, of_other = measure(option), measure(other)
+    interval = measure(option)
+    of_other = measure(other)
     is_shared = option.offer.device == other.offer.device
     if measure is total_time:
         is_shared &= option.offer.wait.interval == other.offer.wait.interval
@@ -630,10 +639,11 @@ def suggestions(all_options: Sequence[Option]) -> tuple[Suggestion, ...]:
         return spent(option, all_options)
 
     def suggestion(label: str, number: Measure, other: Measure, power: int) -> Suggestion:
-        best = min(
-            possible,
-            key=lambda o: (number(o).value * other(o).value ** power, other(o).value),
-        )
+        def rank(option: Option) -> tuple[float, float]:
+            tie_break = other(option).value
+            return number(option).value * tie_break**power, tie_break
+
+        best = min(possible, key=rank)
         ties = [o for o in possible if o is not best and is_within_error(o, best, number)]
         choice = min((best, *ties), key=lambda o: other(o).value)
         return Suggestion(label, best, tuple(ties), choice)
@@ -709,7 +719,8 @@ class Proposal:
         """Why the recommended option is recommended, in a sentence."""
         if self.recommended is None:
             return "No option can be used."
-        best, choice = self.recommended, self.recommended.choice
+        best = self.recommended
+        choice = self.recommended.choice
         if not self.has_choice:
             return f"Option {choice.number} is recommended: it is the only option that can be used."
         labels: dict[Option, list[str]] = defaultdict(list)
@@ -717,16 +728,19 @@ class Proposal:
             labels[suggestion.option].append(suggestion.label)
         reasons = [f"it is the {listed(labels.pop(best.option))} option"]
         if best.ties:
-            better, number = "cheapest", "times"
+            better = "cheapest"
+            number = "times"
             if best.label == "cheapest":
-                better, number = "fastest", "costs"
+                better = "fastest"
+                number = "costs"
             close = sorted(option.number for option in (best.option, *best.ties))
             names = listed(list(map(str, close)))
             reasons = [f"the {better} of {names}, whose {number} are too close to call"]
         labels.pop(choice, None)
         for other, of_other in labels.items():
             time = choice.total.value / max(other.total.value, 1e-9)
-            cost = spent(choice, self.options).value / max(spent(other, self.options).value, 1e-9)
+            other_cost = spent(other, self.options).value
+            cost = spent(choice, self.options).value / max(other_cost, 1e-9)
             reasons.append(
                 f"{time:.2g} x the time and {cost:.2g} x the cost of {other.number}, the"
                 f" {listed(of_other)} option"
@@ -835,7 +849,8 @@ def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
             "texts": work.texts,
             "not on this machine": ", ".join(work.missing),
         }
-    yield Table(("needs", ""), tuple((name, text) for name, text in needs.items() if text))
+    known_needs = tuple((name, text) for name, text in needs.items() if text)
+    yield Table(("needs", ""), known_needs)
     suggested = {option for best in proposal.suggestions for option in (best.option, best.choice)}
     commands = tuple(
         (str(option.number), proposal.command(option))
@@ -901,7 +916,9 @@ def proposal_document(proposal: Proposal) -> dict[str, object]:
         document |= {name: getattr(option, name) for name in OPTION_KEYS}
         document["training"] = option.pace
         document["success"] = record and {**vars(record), "chance": record.chance}
-        document["command"] = proposal.command(option) if option.possible else None
+        document["command"] = None
+        if option.possible:
+            document["command"] = proposal.command(option)
         options.append(document)
     return {
         "name": proposal.name,
@@ -919,7 +936,8 @@ def columns_table(
 ) -> Table:
     """Rows by the names of their columns, of which those without any cell are left out."""
     header = [name for name in rows[0] if any(row[name] for row in rows)]
-    return Table(header, [[row[name] for name in header] for row in rows], title, notes)
+    cells = [[row[name] for name in header] for row in rows]
+    return Table(header, cells, title, notes)
 
 
 def bounded(
@@ -953,4 +971,5 @@ def doublings(most: int) -> tuple[int, ...]:
     >>> doublings(10)
     (1, 2, 4, 8, 10)
     """
-    return tuple(dict.fromkeys([*(2**i for i in range(most.bit_length())), most]))
+    powers = [2**i for i in range(most.bit_length())]
+    return tuple(dict.fromkeys([*powers, most]))

@@ -188,7 +188,9 @@ def rehearsed(offer: Offer, profile: Cluster, walltime: str) -> Offer:
     per_node = -(-offer.workers // offer.nodes)
     directives = [*profile.directives, f"--nodes={offer.nodes}", f"--ntasks={offer.nodes}"]
     if profile.gpus_per_job:
-        kind = f"{profile.gpu_type}:" if profile.gpu_type else ""
+        kind = ""
+        if profile.gpu_type:
+            kind = f"{profile.gpu_type}:"
         directives.append(f"--gres=gpu:{kind}{per_node}")
     if offer.device == "cpu":
         directives.append(f"--cpus-per-task={profile.threads * per_node}")
@@ -198,7 +200,8 @@ def rehearsed(offer: Offer, profile: Cluster, walltime: str) -> Offer:
         "directives": tuple(directives),
     }
     try:
-        start = commands.rehearse(script(pools(profile.model_copy(update=changes))[0]))
+        first_pool, *_ = pools(profile.model_copy(update=changes))
+        start = commands.rehearse(script(first_pool))
     except commands.SlurmRefusal as refusal:
         return replace(offer, problem=f"Slurm refuses: {refusal}")
     if start is None:

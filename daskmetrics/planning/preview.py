@@ -21,7 +21,8 @@ from daskmetrics.planning.options import bounded
 def preview(experiment: Experiment, folder: RunFolder) -> Table:
     """The rows of the remaining work; nothing is submitted."""
     title = f"{experiment.config.name} (nothing is submitted)"
-    return Table((), (*_grid_rows(experiment, folder), *_cost_rows(experiment, folder)), title)
+    rows = (*_grid_rows(experiment, folder), *_cost_rows(experiment, folder))
+    return Table((), rows, title)
 
 
 def _grid_rows(experiment: Experiment, folder: RunFolder) -> Iterator[tuple[str, str]]:

@@ -78,4 +78,6 @@ def _share_left(run: RecordedRun, phases: dict[str, tuple[int, float]]) -> float
             done[f"{record.kind} {Checkpoint.parse(record.name).model}"] += 1
     total = sum(units * seconds for units, seconds in phases.values())
     work = sum(min(done[name], units) * seconds for name, (units, seconds) in phases.items())
-    return 1 - work / total if total else 1.0
+    if total:
+        return 1 - work / total
+    return 1.0

@@ -227,7 +227,8 @@ def simulation_table(bench: Bench, most: int, price: float | None = None) -> Tab
         law = fit(bench.trials)
         source = "Amdahl's law, fitted to the measured times; the batch of a step stays the same"
     else:
-        law = fit([BenchTrial(workers, seconds, ()) for workers, seconds in simulated.items()])
+        trials = [BenchTrial(workers, seconds, ()) for workers, seconds in simulated.items()]
+        law = fit(trials)
         fewest = plural(bench.fewest[0].workers)
         dispatch = f"{bench.dispatch * 1e3:.1f} ms of the driver for each unit"
         source = f"unit times as measured on {fewest}, and {dispatch}"

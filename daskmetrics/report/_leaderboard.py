@@ -120,7 +120,8 @@ class Leaderboard:
         tasks = [f"{task} (task)" if task in COLUMNS else task for task in self.weights]
         frame = pandas.DataFrame(rows, columns=[*COLUMNS, *tasks])
         kinds = {"rank": "Int64", "tied": "boolean"}
-        frame = frame.astype({**dict.fromkeys(["mean", "stderr", *tasks], float), **kinds})
+        numbers = dict.fromkeys(["mean", "stderr", *tasks], float)
+        frame = frame.astype({**numbers, **kinds})
         if not self._several_readouts:
             frame = frame.drop(columns="readout")
         return frame
@@ -133,7 +134,9 @@ class Leaderboard:
     def _checkpoint(self) -> Checkpoint | None:
         """The only checkpoint of the arms; None if there are several."""
         checkpoints = {row.arm.checkpoint for row in self.arms}
-        return checkpoints.pop() if len(checkpoints) == 1 else None
+        if len(checkpoints) == 1:
+            return checkpoints.pop()
+        return None
 
     def cells(self, row: RankedArm) -> list[tuple[float | None, float | None]]:
         """The mean of a row and its scores by task, each with its error."""
@@ -197,7 +200,8 @@ class Leaderboard:
                 "No candidate was scored on every task of the objective, so there is no mean score"
                 " to draw."
             )
-        points = points[points["label"].isin(points["label"].unique()[:MOST_LINES])]
+        first_labels = points["label"].unique()[:MOST_LINES]
+        points = points[points["label"].isin(first_labels)]
         points.attrs["label"] = "mean score"
         ax = axes_for(ax)
         layer_lines(ax, points)

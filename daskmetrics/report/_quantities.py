@@ -17,7 +17,9 @@ from daskmetrics.answer.trade_offs import ArmCost, sizes_of
 from daskmetrics.core.errors import DataError, unknown
 from daskmetrics.core.names import Arm, Suite
 
-SCORES, METRICS, COSTS = "Scores", "Label-free metrics", "Costs"
+SCORES = "Scores"
+METRICS = "Label-free metrics"
+COSTS = "Costs"
 #: The costs that figures show, by the attribute of `ArmCost`.
 COST_NAMES = {
     "layers": "layers computed",
@@ -48,7 +50,8 @@ class Field:
     ) -> Field:
         """The field of arms, from the values and errors that are known of some arms."""
         estimates = [known.get(arm, NO_VALUE) for arm in arms]
-        return cls(name, group, units, *np.array(estimates, float).reshape(-1, 2).T)
+        values, errors = np.array(estimates, float).reshape(-1, 2).T
+        return cls(name, group, units, values, errors)
 
     @property
     def label(self) -> str:
@@ -123,8 +126,9 @@ def shown_first(run: RecordedRun, suites: Sequence[Suite] = ()) -> list[Field]:
     if not analysis.suites(run):
         return []
     fields_of = score_fields if run.recorded else metric_fields
-    shown = fields_of(run, drawn_arms(run, suites or [suite_of(run)]))
-    return [field for field in shown if np.isfinite(field.values).any()][: LINES + 1]
+    arms = drawn_arms(run, suites or [suite_of(run)])
+    shown = [field for field in fields_of(run, arms) if np.isfinite(field.values).any()]
+    return shown[: LINES + 1]
 
 
 def fields(

@@ -116,7 +116,8 @@ def explain_tables(run: Run, name: str) -> list[Table]:
         if name.startswith(f"{alias}/"):
             name = kept + name.removeprefix(alias)
     index = posterior.index(name)
-    arm, leader = (posterior.problem.arms[i] for i in (index, posterior.leader))
+    arm = posterior.problem.arms[index]
+    leader = posterior.problem.arms[posterior.leader]
     picks = [(pick, cell_of(pick)) for pick in run.picks]
     rows = rows_of(
         "explain",
@@ -134,7 +135,8 @@ def explain_tables(run: Run, name: str) -> list[Table]:
             other: by_task[task].score for other, by_task in run.recorded.items() if task in by_task
         }
         best = max(by_arm.values(), default=None)
-        scores.append((task, *map(number, (by_arm.get(arm), by_arm.get(leader), best))))
+        shown_scores = (by_arm.get(arm), by_arm.get(leader), best)
+        scores.append((task, *map(number, shown_scores)))
     layer = analysis.layer_of(arm)
     metrics = table_of(
         "metrics", metrics=analysis.metrics(run), layer=layer, units=analysis.units(run)
@@ -174,7 +176,8 @@ def compare_tables(
     runs = {"run": run, "other": other}
     shown = [answers(runs)]
     if compared.best_arms:
-        shown.append(replace(scores(runs), title=_mean(run, other, compared.best_arms)))
+        title = _mean(run, other, compared.best_arms)
+        shown.append(replace(scores(runs), title=title))
     shown.append(_agreement("Scores of both", compared.shared, compared.left_out))
     differing = settings(runs)
     if not differing.rows:

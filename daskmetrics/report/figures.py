@@ -211,7 +211,8 @@ class Plots:
         arms = drawn_arms(run, suites, readout)
         shown = score_fields(run, arms)
         if name != SCORE:
-            shown = [field for field in (*shown, *metric_fields(run, arms)) if field.name == name]
+            shown += metric_fields(run, arms)
+            shown = [field for field in shown if field.name == name]
         if not shown or np.isnan(shown[0].values).all():
             raise self._nothing(name)
         return shown[: LINES + 1]
@@ -267,8 +268,10 @@ def heat_map(ax: Axes, field: Field, suite: Suite, marks: Marks) -> None:
         ticks=MaxNLocator(4),
         pad=0.02,
     )
-    ax.set_yticks(*zip(*labels(list(map(str, suite.layers)), MOST_LAYERS), strict=True))
-    ax.set_xticks(*zip(*labels(list(map(step_label, suite.revisions)), MOST_STEPS), strict=True))
+    layers = list(map(str, suite.layers))
+    steps = list(map(step_label, suite.revisions))
+    ax.set_yticks(*zip(*labels(layers, MOST_LAYERS), strict=True))
+    ax.set_xticks(*zip(*labels(steps, MOST_STEPS), strict=True))
     title = f"{field.name}, {suite.model}"
     if np.isfinite(field.errors).any():
         title += f" (standard error {np.nanmedian(field.errors):.2g})"
@@ -315,7 +318,8 @@ def layer_lines(ax: Axes, points: pandas.DataFrame) -> None:
         ends = np.linspace(0, 0.92, points["label"].nunique())
         shades = matplotlib.colormaps["cividis"](ends).tolist()
     for shade, (name, line) in zip(cycle(shades), points.groupby("label", sort=False)):
-        if missing := line["layer"][line["value"].isna()].tolist():
+        missing = line["layer"][line["value"].isna()].tolist()
+        if missing:
             name = f"{name} (no layer {', '.join(map(str, missing))})"
         line = line.dropna(subset="value").sort_values("layer")
         at = line[["layer", "value", "error"]].to_numpy(float).T
@@ -330,9 +334,11 @@ def layer_lines(ax: Axes, points: pandas.DataFrame) -> None:
         )
     value = points["value"]
     error = points["error"]
+    layer = points["layer"]
     ends = pandas.concat([value, value - error, value + error])
-    ax.set_ylim(span(ends.to_numpy(float), LEAST_ERRORS * np.nan_to_num(error.median())))
-    ax.set_xlim(points["layer"].min() - 0.15, points["layer"].max() + 0.15)
+    smallest_span = LEAST_ERRORS * np.nan_to_num(error.median())
+    ax.set_ylim(span(ends.to_numpy(float), smallest_span))
+    ax.set_xlim(layer.min() - 0.15, layer.max() + 0.15)
     ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     ax.set(xlabel=LAYER, ylabel=points.attrs["label"])
     if unmeasured := points.attrs.get("unmeasured"):
@@ -393,7 +399,8 @@ def trade_off(ax: Axes, trade_offs: TradeOffs, name: str) -> None:
             label=model,
         )
     ordered = points.sort_values(["cost", "score"], ascending=[True, False])
-    front = ordered[ordered["score"] > ordered["score"].cummax().shift(fill_value=-np.inf)]
+    best_so_far = ordered["score"].cummax().shift(fill_value=-np.inf)
+    front = ordered[ordered["score"] > best_so_far]
     ax.step(
         front["cost"],
         front["score"],
@@ -455,7 +462,8 @@ def pictures(run: RecordedRun) -> dict[str, Figure]:
             drawn["path"].legend(**ABOVE)
     if losses := analysis.losses(run):
         drawn["training"] = training_loss(losses)
-    if len(samples := read_samples(run.folder.telemetry)) > 1:
+    samples = read_samples(run.folder.telemetry)
+    if len(samples) > 1:
         drawn["telemetry"] = telemetry(samples)
     return drawn
 
@@ -515,7 +523,8 @@ def training_loss(losses: Mapping[str, Losses]) -> Figure:
 @rc_context(STYLE)
 def telemetry(samples: Sequence[TelemetrySample]) -> Figure:
     """How much of its processors and of its GPU each worker of a run or a map used over time."""
-    taken = np.array([(sample.at - samples[0].at) / 60 for sample in samples])
+    start = samples[0].at
+    taken = np.array([(sample.at - start) / 60 for sample in samples])
     between = np.diff(taken, prepend=0)
     used = {}
     for label, quantity in (("CPU, % of one", "cpu"), ("GPU, %", "gpu")):
@@ -525,7 +534,8 @@ def telemetry(samples: Sequence[TelemetrySample]) -> Figure:
             rows.append({name: row[quantity] for name, row in by_worker if quantity in row})
         frame = pandas.DataFrame(rows, index=taken)
         frame[between > GAP * np.median(between[1:])] = np.nan  # the run was not running before
-        if len(names := sorted(map(str, frame.columns), key=lambda name: (len(name), name))):
+        names = sorted(map(str, frame.columns), key=lambda name: (len(name), name))
+        if names:
             used[label] = frame[names].rename(columns="worker {}".format)
     figure = blank(0.6 + 1.5 * len(used))
     axes = figure.subplots(len(used), 1, sharex=True, squeeze=False)[:, 0]
@@ -561,7 +571,8 @@ def write_pictures(run: RecordedRun, vectors: bool = False) -> dict[str, Figure]
 
 def write_telemetry(samples: Path, folder: Path) -> Path | None:
     """Write ``telemetry.png`` into a folder, which is made; None if there are too few samples."""
-    if len(read := read_samples(samples)) < 2:
+    read = read_samples(samples)
+    if len(read) < 2:
         return None
     folder.mkdir(exist_ok=True)
     return atomic_write(folder / "telemetry.png", image(telemetry(read)))
@@ -573,8 +584,11 @@ def read_losses(folder: Path) -> Losses:
     if not path.is_file():
         return []
     # a killed rank leaves half a line, and steps that are taken again
-    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
-    losses = {int(event["step"]): float(event["loss"]) for event in map(json.loads, lines)}
+    losses = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line.endswith("}"):
+            event = json.loads(line)
+            losses[int(event["step"])] = float(event["loss"])
     return sorted(losses.items())
 
 
@@ -590,7 +604,8 @@ def averaged(losses: Losses, most: int = MOST_LOSSES) -> Losses:
     ends = np.geomspace(1, len(losses), most).round()
     points = pandas.DataFrame(losses, columns=["step", "loss"])
     spans = points.groupby(np.searchsorted(ends, points.index + 1))
-    return list(spans.agg({"step": "last", "loss": "mean"}).itertuples(index=False, name=None))
+    means = spans.agg({"step": "last", "loss": "mean"})
+    return list(means.itertuples(index=False, name=None))
 
 
 def write_losses(folder: Path) -> Path | None:

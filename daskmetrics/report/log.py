@@ -57,8 +57,9 @@ def journal_text(lines: Sequence[Numbered]) -> str:
         }
         texts = [str(plain.pop(name)) for name in ("kind", "name", "status") if name in plain]
         reason = plain.pop("reason", "")
-        texts.append(shorten(json.dumps(plain, ensure_ascii=False), LONGEST, placeholder=" ..."))
-        text = printable(" ".join([*texts, reason]))
+        fields = json.dumps(plain, ensure_ascii=False)
+        texts += [shorten(fields, LONGEST, placeholder=" ..."), reason]
+        text = printable(" ".join(texts))
         rows.append(f"{number:>6}  {kind_of(entry):<8}  {text}")
     return "\n".join(rows)
 
@@ -71,7 +72,8 @@ def log_text(folder: RunFolder, query: str) -> str:
     entries = list(enumerate(read(folder.must_exist().journal), FIRST_LINE))
     named = [entry for _, entry in entries if isinstance(entry, NAMED)]
     lines = []
-    for key, name in find(query, {entry.key: entry.name for entry in named}).items():
+    units = find(query, {entry.key: entry.name for entry in named})
+    for key, name in units.items():
         lines.append(f"{printable(name)}  (key {key})")
         workers: dict[str, None] = {}
         for number, entry in entries:
@@ -90,7 +92,8 @@ def log_text(folder: RunFolder, query: str) -> str:
             if isinstance(entry, events.Record | events.AttemptFailed) and entry.worker:
                 workers[entry.worker] = None
         for worker, log in product(workers, _worker_logs(folder)):
-            if worker in (text := log.read_text(errors="replace")):
+            text = log.read_text(errors="replace")
+            if worker in text:
                 lines.append(f"\nlog of {printable(worker)}, {log}, last lines:")
                 last_lines = text.splitlines()[-LAST_LINES:]
                 lines += (f"{INDENT}{printable(line)}" for line in last_lines)
@@ -102,7 +105,8 @@ def find(query: str, units: Mapping[Key, str]) -> dict[Key, str]:
     """The units with this key or name, or with the only name that begins with it; `ConfigError`
     without a match.
     """
-    if exact := {key: name for key, name in units.items() if query in (key, name)}:
+    exact = {key: name for key, name in units.items() if query in (key, name)}
+    if exact:
         return exact
     matches = {
         key: name for key, name in units.items() if key.startswith(query) or name.startswith(query)

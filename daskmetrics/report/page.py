@@ -112,10 +112,12 @@ def page(run: Run, pictures: Collection[str]) -> str:
         # no text of a run can end the element that holds it
         data = serialize_json(drawn["data"]).replace("<", "\\u003c")
     # how a content policy names a script
-    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()) for text in scripts]
-    named = " ".join(f"'sha256-{digest.decode()}'" for digest in digests)
+    digests = [hashlib.sha256(text.encode()).digest() for text in scripts]
+    named = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
     failures = analysis.failures(run)
-    of_answer = tables(run.answer) if run.result else []
+    of_answer = []
+    if run.result:
+        of_answer = tables(run.answer)
     # what a repetition needs; not all of the configuration: a profile may hold what is secret
     settings: dict[str, object] = {"name": run.start.name, "key": run.start.key}
     settings |= {name: run.config[name] for name in ("seed", "corpus", "protocol", "search")}
@@ -155,7 +157,9 @@ def figures(run: Run) -> Mapping[str, Any]:
     suites = analysis.suites(run)
     posterior = known_posterior(run)
     arms = drawn_arms(run, suites)
-    quantities = fields(run, arms, posterior) if suites else []
+    quantities = []
+    if suites:
+        quantities = fields(run, arms, posterior)
     # a metric or, without metrics, another quantity is compared with the one that is shown first
     others = [quantity for quantity in quantities[1:] if quantity.group != SCORES]
     others.sort(key=lambda quantity: quantity.group != METRICS)

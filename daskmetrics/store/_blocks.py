@@ -36,14 +36,16 @@ class Block:
     @classmethod
     def empty(cls, layers: int, names: int, status: Status = Status.MISSING) -> Block:
         """A block without values."""
-        nan = np.full((layers, names), np.nan)
-        return cls(nan, nan.copy(), np.full((layers, names), status, np.uint8))
+        shape = layers, names
+        values = np.full(shape, np.nan)
+        return cls(values, values.copy(), np.full(shape, status, np.uint8))
 
     def differs(self, other: Block) -> np.ndarray:
         """The cells (layers, names) that are not equal bit for bit; NaN equals NaN."""
         different: np.ndarray = self.status != other.status
-        for a, b in ((self.values, other.values), (self.stderr, other.stderr)):
-            different |= (a != b) & ~(np.isnan(a) & np.isnan(b))
+        for numbers, others in ((self.values, other.values), (self.stderr, other.stderr)):
+            both_nan = np.isnan(numbers) & np.isnan(others)
+            different |= (numbers != others) & ~both_nan
         return different
 
     def equals(self, other: Block) -> bool:
@@ -88,23 +90,26 @@ def score_blocks(plan: StorePlan, records: Iterable[Record]) -> dict[Checkpoint,
 
 def add_score(blocks: dict[Checkpoint, Block], plan: StorePlan, cell: Cell, record: Record) -> None:
     """Enter the score of a cell, or why there is none, into the block of its checkpoint."""
-    arm, tasks = cell.arm, plan.template.tasks.names
+    arm = cell.arm
+    tasks = plan.template.tasks.names
     rows = next(suite.rows for suite in plan.template.suites if suite.model == arm.model)
     block = blocks.setdefault(arm.checkpoint, Block.empty(len(rows), len(tasks)))
     position = rows.index((arm.layer, arm.readout)), tasks.index(cell.task)
     block.status[position] = Status.of(record.status)
     if isinstance(record.value, Scored):
-        block.values[position], block.stderr[position] = record.value.score, record.value.stderr
+        block.values[position] = record.value.score
+        block.stderr[position] = record.value.stderr
 
 
 def key_of(plan: StorePlan, cell: Cell) -> Key | None:
     """The key of the unit that scores a cell; None if the plan has no such cell."""
     tasks = plan.template.tasks.names
-    encode = plan.encode.get(str(cell.arm.checkpoint))
-    if encode is None or cell.task not in tasks:
+    encodings = plan.encode.get(str(cell.arm.checkpoint))
+    if encodings is None or cell.task not in tasks:
         return None
+    encode = encodings[tasks.index(cell.task)]
     corpus = plan.template.attributes.get("corpus", {}).get("key", "")
-    return score_key(plan.version, encode[tasks.index(cell.task)], cell.arm, plan.seed, corpus)
+    return score_key(plan.version, encode, cell.arm, plan.seed, corpus)
 
 
 def score_key(version: int, encode: Key, arm: Arm, seed: int, corpus: Key = "") -> Key:

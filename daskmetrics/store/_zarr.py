@@ -236,7 +236,8 @@ class Reader:
         with readable(f"{checkpoint}: {what}", self._folder):
             row = self._rows[checkpoint.revision]
             # the writer ends with the status: where that is new, the values are
-            status, stderr, values = (self._array(what + suffix)[row] for suffix in reversed(PARTS))
+            rows = [self._array(what + suffix)[row] for suffix in reversed(PARTS)]
+            status, stderr, values = rows
             return Block(values, stderr, status)
 
     def files(self, what: str, checkpoint: Checkpoint) -> list[Path]:
@@ -289,7 +290,8 @@ def files_of(path: Path) -> dict[str, str]:
                 with suppress(ValueError, AttributeError):
                     metadata = parse(content)
                     if copy := metadata.pop("consolidated_metadata", None):
-                        digests[name + COPY] = _digest(json.dumps(copy, sort_keys=True).encode())
+                        plain = json.dumps(copy, sort_keys=True)
+                        digests[name + COPY] = _digest(plain.encode())
                     content = json.dumps(metadata, sort_keys=True).encode()
             digests[name] = _digest(content)
     return digests

@@ -90,7 +90,8 @@ def halves() -> Examples:
         words = sentence.removesuffix(".").split()
         if sentence.endswith(".") and 14 <= len(words) <= 30:
             middle = len(words) // 2
-            pairs.append((" ".join(words[:middle]), " ".join(words[middle:])))
+            first_half = " ".join(words[:middle])
+            pairs.append((first_half, " ".join(words[middle:])))
     return _columns(pairs, count=500)
 
 

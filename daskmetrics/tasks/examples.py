@@ -123,7 +123,8 @@ class Examples:
         )
 
     def _take_queries(self, rows: Sequence[int], all_documents: bool) -> Examples:
-        queries, documents = self.texts[: self.first], self.texts[self.first :]
+        queries = self.texts[: self.first]
+        documents = self.texts[self.first :]
         judged = self._judgements_of(rows)
         if not self.judgements:
             others = set(range(len(documents))).difference(rows)

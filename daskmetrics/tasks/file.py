@@ -64,7 +64,8 @@ _HELD = "\x1f"  # stands for a separator within a label of a list
 _PROPOSED = (
     f"For several labels per text, separated by '{SEPARATOR}': kind=multilabel_classification"
 )
-_TRUE, _FALSE = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
+_TRUE = ("1", "1.0", "true", "yes")
+_FALSE = ("0", "0.0", "false", "no")
 _MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "<NA>", "NaT")  # in every format
 _DROPS = ("missing", "rare")  # rows that are left out on request
 _MOST = 0.95  # share of equal labels or grades, from which on a score says little
@@ -172,7 +173,8 @@ def _read_examples(path: str, options: tuple[tuple[str, str], ...], content: Key
     """Read the examples of a file, once per process; its content must have the same key as when it
     was resolved.
     """
-    examples = _Table(Path(path), _read(Path(path)), dict(options)).examples()
+    table = _Table(Path(path), _read(Path(path)), dict(options))
+    examples = table.examples()
     if _content_key(examples) != content:
         raise DataError(
             f"'{path}' has changed since the run began. Restore it, or start a new run."
@@ -383,8 +385,11 @@ def _is_number(value: object) -> bool:
 
 def _several_labels(cell: str) -> list[str]:
     """The labels of a text that may have several, each once; none if one of them is missing."""
-    labels = {label.strip().replace(_HELD, SEPARATOR) for label in cell.split(SEPARATOR)} - {""}
-    return sorted(labels) if labels.isdisjoint(_MISSING) else []
+    labels = {label.strip().replace(_HELD, SEPARATOR) for label in cell.split(SEPARATOR)}
+    labels.discard("")
+    if labels.isdisjoint(_MISSING):
+        return sorted(labels)
+    return []
 
 
 def _looks_several(cells: pd.Series[str]) -> bool:
@@ -422,7 +427,8 @@ def _by_label(table: _Table) -> Examples:
     if len(counts) < 2:
         raise table.error(f" has only one label, '{labels.iloc[0]}'; a task needs at least two.")
     by_count = sorted(counts, key=lambda label: (counts[label], label))
-    rarest, count = by_count[0], counts[by_count[0]]
+    rarest = by_count[0]
+    count = counts[by_count[0]]
     if count < fewest:
         remedy = (
             "Merge rare labels, leave them out: drop=rare, or name the right column: label=COLUMN"
@@ -620,7 +626,8 @@ def _writing(label: str) -> str:
     and whether a number is written as 1, 1.0 or true.
     """
     visible = (sign for sign in label if unicodedata.category(sign) != "Cf")
-    text = " ".join(unicodedata.normalize("NFC", "".join(visible)).split()).casefold()
+    composed = unicodedata.normalize("NFC", "".join(visible))
+    text = " ".join(composed.split()).casefold()
     text = {"true": "1", "false": "0"}.get(text, text)
     if _is_number(text):
         return str(float(text))
@@ -635,7 +642,8 @@ def _check_labels(table: _Table, rows: pd.DataFrame) -> None:
     texts = rows.groupby("text")["label"]
     counts = table.labels.value_counts(sort=False)
     labels_of_text = texts.transform("nunique")
-    texts_of_label = rows.loc[table.labels.index, "text"].groupby(table.labels.array).nunique()
+    labelled = rows.loc[table.labels.index, "text"]
+    texts_of_label = labelled.groupby(table.labels.array).nunique()
     if (labels_of_text == 1).all() and (texts_of_label == 1).all():
         raise table.error(
             ": all rows of a label have the same text, so a score would say nothing. Is "

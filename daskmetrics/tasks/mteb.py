@@ -215,7 +215,9 @@ class MtebTask:
         content = json.loads(result.model_dump_json())
         scored = observer.scored_units(self.kind)
         score = results.score(content, self.kind, scored)
-        draws = results.draws(content) if self.kind == "clustering" else []
+        draws = []
+        if self.kind == "clustering":
+            draws = results.draws(content)
         return replace(score, outcomes=observer.outcomes(score.value, draws))
 
     @property

@@ -49,7 +49,8 @@ def read_result(path: Path) -> BenchmarkResult | None:
     """The result in a file; None if neither the benchmark's metadata nor the name of the folder has
     a layer.
     """
-    experiment, settings = path.parent, {}
+    experiment = path.parent
+    settings = {}
     with readable("A result of the benchmark", path):
         if (experiment / META).is_file():
             settings = dict(_json(experiment / META).get("experiment_kwargs") or {})
@@ -242,7 +243,9 @@ def draws(content: Content) -> list[float]:
         main_score = subset.get("main_score")
         names = [name for name in subset if name != "main_score" and subset[name] == main_score]
         for run in subset.get("scores_per_experiment") or ():
-            value = run.get(names[0]) if names and isinstance(run, Mapping) else None
+            value = None
+            if names and isinstance(run, Mapping):
+                value = run.get(names[0])
             if isinstance(value, int | float):
                 scores.append(value)
         levels = subset.get("v_measures") or ()

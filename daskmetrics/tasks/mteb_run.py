@@ -272,7 +272,8 @@ class Observer:
         return texts
 
     def _add(self, items: ArrayLike, outcomes: Array) -> None:
-        self._draws.setdefault(np.asarray(items).tobytes(), []).append(outcomes)
+        of_items = self._draws.setdefault(np.asarray(items).tobytes(), [])
+        of_items.append(outcomes)
 
     def _see_classes(self, labels: ArrayLike, predicted: ArrayLike) -> None:
         right = np.asarray(labels) == np.asarray(predicted)
@@ -283,7 +284,8 @@ class Observer:
         name = _PER_QUERY.get(measure, measure) + separator + cut
         queries = sorted(query for query in scores if name in scores[query])
         if queries:
-            self._add(queries, np.array([scores[query][name] for query in queries]))
+            outcomes = [scores[query][name] for query in queries]
+            self._add(queries, np.array(outcomes))
 
     def _see_grades(self, scores: Mapping[str, Sequence[float]], grades: Sequence[float]) -> None:
         cosines = np.array(scores["cosine_scores"])

@@ -51,7 +51,8 @@ def catalogue() -> Mapping[str, Callable[[], Task]]:
     'pair_classification'
     """
     builtin = {name: partial(TASKS.__getitem__, name) for name in TASKS}
-    return {**{entry.name: entry.load for entry in entry_points(group=GROUP)}, **builtin}
+    installed = {entry.name: entry.load for entry in entry_points(group=GROUP)}
+    return {**installed, **builtin}
 
 
 def resolve(names: Sequence[str]) -> tuple[Task, ...]:

@@ -91,7 +91,8 @@ def process_group(timeout: float) -> Iterator[World]:
     """This rank's view of the process group that torchrun's variables describe, once all ranks have
     arrived.
     """
-    device, backend = "cpu", "gloo"
+    device = "cpu"
+    backend = "gloo"
     if torch.cuda.is_available():
         device = f"cuda:{os.environ['LOCAL_RANK']}"
         backend = "nccl"
@@ -125,7 +126,8 @@ class TrainingState:
         The gradient is the mean over the examples of all ranks and passes, however they are
         divided.
         """
-        recipe, world = self.recipe, self.world
+        recipe = self.recipe
+        world = self.world
         total = torch.zeros((), device=world.device)
         for number, batch in enumerate(passes, start=1):
             is_final = number == len(passes)
@@ -146,7 +148,8 @@ class TrainingState:
         mean = 0.0
         with torch.no_grad():
             for batch in RankSteps(self.recipe, tokens, SINGLE)[0]:
-                mean += float(self._loss(self.model, batch)) * len(batch) / effective(self.recipe)
+                loss = float(self._loss(self.model, batch))
+                mean += loss * len(batch) / effective(self.recipe)
         return mean
 
     def _loss(self, model: Any, batch: torch.Tensor) -> torch.Tensor:
@@ -270,7 +273,8 @@ class RankSteps(Dataset[list[torch.Tensor]]):
         starts = examples(recipe, len(self.tokens) - recipe.context, step)
         of_rank = np.array_split(starts, self.world.size)[self.world.rank]
         window = np.arange(recipe.context + 1)
-        rows = torch.from_numpy(self.tokens[of_rank[:, None] + window].astype(np.int64))
+        tokens = self.tokens[of_rank[:, None] + window]
+        rows = torch.from_numpy(tokens.astype(np.int64))
         return list(torch.split(rows, recipe.batch))
 
 
@@ -381,7 +385,8 @@ def train_to(
     if not suite.is_complete(folder, revision):
         threads = torch.get_num_threads()
         try:
-            train(recipe, folder, (revision,), suite.write_corpus(recipe, folder), DDP(), show=show)
+            corpus = suite.write_corpus(recipe, folder)
+            train(recipe, folder, (revision,), corpus, DDP(), show=show)
         finally:
             torch.set_num_threads(threads)
     return suite.summary(folder, revision)

@@ -31,7 +31,8 @@ from daskmetrics.training.data import Tokens, effective
 SIZES = tuple(4**power for power in range(5, 14))  # bytes of the measured messages: 1 KiB to 64 MiB
 LONGEST = 0.3  # seconds for the repetitions of one message
 # steps with and without the exchange of gradients, and seconds after which fewer are enough
-PAIRS, PATIENCE = 16, 30.0
+PAIRS = 16
+PATIENCE = 30.0
 FIRST, BUCKET = 2**20, 25 * 2**20  # bytes of DDP's first bucket, and of the others
 # share of a pass that is its backward pass, during which a GPU can exchange buckets
 BACKWARD = 2 / 3
@@ -189,7 +190,9 @@ def exposed(
     [0.026, 0.025]
     """
     times = np.interp(buckets(gradient), list(seconds), list(seconds.values()))
-    hidden = BACKWARD * computing if overlaps else 0.0
+    hidden = 0.0
+    if overlaps:
+        hidden = BACKWARD * computing
     return float(max(times[-1], times.sum() - hidden))
 
 

@@ -58,7 +58,8 @@ def _run(words: Sequence[str]) -> None:
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)
     else:
         sys.argv = list(words)
-        sys.path.insert(0, str(Path(words[0]).resolve().parent))
+        folder = Path(words[0]).resolve().parent
+        sys.path.insert(0, str(folder))
         runpy.run_path(words[0], run_name="__main__")
 
 

@@ -131,7 +131,8 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path, max_length: int) -> None:
         "model_max_length": max_length,
         **special,
     }
-    (folder / TOKENIZER[1]).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    text = json.dumps(config, indent=2)
+    (folder / TOKENIZER[1]).write_text(f"{text}\n", encoding="utf-8")
 
 
 def write(recipe: Recipe, folder: Path) -> None:

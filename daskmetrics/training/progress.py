@@ -51,7 +51,8 @@ def progress(step: int, total: int | None = None, **numbers: float) -> None:
     if clock - _latest < INTERVAL and step != total:
         return
     _latest = clock
-    report(step=int(step), total=total, **{name: float(value) for name, value in numbers.items()})
+    floats = {name: float(value) for name, value in numbers.items()}
+    report(step=int(step), total=total, **floats)
 
 
 def report(**facts: object) -> None:

@@ -154,7 +154,8 @@ def memory(recipe: Recipe) -> float:
     """
     tokens = recipe.batch * recipe.context
     half = 1 if recipe.precision == "float32" else 0.5
-    block = 2 * half * tokens * (34 * recipe.width + 5 * recipe.heads * recipe.context)
+    per_token = 34 * recipe.width + 5 * recipe.heads * recipe.context
+    block = 2 * half * tokens * per_token
     activations = recipe.depth * block
     if recipe.activation_checkpointing:
         activations = block + recipe.depth * 4 * half * tokens * recipe.width

@@ -299,7 +299,9 @@ class Supervisor:
         state.refusals += 1
         if str(error) != state.latest_refusal:
             state.latest_refusal = str(error)
-            number = f" ({state.refusals} in a row)" if state.refusals > 1 else ""
+            number = ""
+            if state.refusals > 1:
+                number = f" ({state.refusals} in a row)"
             self.on_message(f"Slurm refused a further {state.pool.name} job{number}: {error}.")
         if not isinstance(error, SlurmRefusal):
             return
@@ -323,7 +325,8 @@ class Supervisor:
         queued = [snapshot.queue[job.id] for job in jobs if job.id in snapshot.queue]
         text = f"Jobs: {commands.summary(queued)}"
         self.scheduler.log_event(CLUSTER, {"text": text})
-        reasons = ", ".join(sorted({job.reason or job.state for job in queued if job.pending}))
+        named = {job.reason or job.state for job in queued if job.pending}
+        reasons = ", ".join(sorted(named))
         if reasons and reasons != self._reported_reasons:
             self.on_message(f"{text}.")
         self._reported_reasons = reasons

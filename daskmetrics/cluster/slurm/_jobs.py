@@ -163,7 +163,8 @@ def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> Pool
     updates = [_update(job, snapshot, rules) for job in jobs.jobs]
     arrived_before = {job.id for job in jobs.jobs if job.arrived}
     excluded_before = jobs.excluded
-    jobs = replace(jobs, jobs=tuple(update.job for update in updates if update.end is None))
+    kept = tuple(update.job for update in updates if update.end is None)
+    jobs = replace(jobs, jobs=kept)
     if {update.job.id for update in updates if update.job.arrived} - arrived_before:
         jobs = replace(jobs, failed=0, not_before=0.0, latest_failure=None)
     failures = [
@@ -205,10 +206,13 @@ def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> Pool
 def _update(job: Job, snapshot: Snapshot, rules: Rules) -> _JobUpdate:
     queued = snapshot.queue.get(job.id)
     tasks = job.task_counts(snapshot.workers)
-    has_arrived = job.arrived or any(map(job.owns, (*snapshot.arrivals, *snapshot.workers)))
+    connected = (*snapshot.arrivals, *snapshot.workers)
+    has_arrived = job.arrived or any(map(job.owns, connected))
     was_missing = job.missing
     is_missing = queued is None and not tasks
-    node = queued.nodes if queued and queued.nodes else job.node
+    node = job.node
+    if queued and queued.nodes:
+        node = queued.nodes
     job = replace(job, arrived=has_arrived, missing=is_missing, node=node)
     if any(map(job.owns, snapshot.refused)):
         where = node or "an unknown node"

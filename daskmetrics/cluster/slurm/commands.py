@@ -168,9 +168,11 @@ def summary(jobs: Iterable[QueuedJob]) -> str:
     alive = [job for job in jobs if job.alive]
     pending = [job for job in alive if job.pending]
     text = f"{len(alive) - len(pending)} running, {len(pending)} pending"
-    if reasons := Counter(job.reason for job in pending if job.reason):
+    reasons = Counter(job.reason for job in pending if job.reason)
+    if reasons:
         text += f": {', '.join(reason for reason, _ in reasons.most_common())}"
-    if starts := [job.start for job in pending if job.start]:
+    starts = [job.start for job in pending if job.start]
+    if starts:
         text += f", first starts about {min(starts):%Y-%m-%d %H:%M}"
     return text
 

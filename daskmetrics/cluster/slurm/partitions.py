@@ -55,7 +55,9 @@ class Node:
 
     def has(self, device: str) -> int:
         """How many GPUs of a type, or CPUs."""
-        return self.cpus if device == "cpu" else self.gpus.get(device, 0)
+        if device == "cpu":
+            return self.cpus
+        return self.gpus.get(device, 0)
 
     def free(self, device: str) -> int:
         """How many of these can take work now."""
@@ -213,7 +215,8 @@ def account_limits() -> Sequence[tuple[str, Mapping[str, str]]]:
             sources.append((f"QOS {name}", row))
     limits = []
     for source, row in sources:
-        if present := {name: value for name, value in row.items() if value}:
+        present = {name: value for name, value in row.items() if value}
+        if present:
             limits.append((source, present))
     return limits
 
@@ -255,7 +258,8 @@ def choose(partitions: Sequence[Partition], name: str | None = None) -> tuple[Pa
         kinds[node.cpus, node.memory, *node.gpus.items()].append(node)
 
     def size(alike: Sequence[Node]) -> tuple[int, int]:
-        return sum(whole_gpus(alike[0].gpus).values()) * len(alike), len(alike)
+        gpus_per_node = sum(whole_gpus(alike[0].gpus).values())
+        return gpus_per_node * len(alike), len(alike)
 
     return partition, max(kinds.values(), key=size)[0]
 
@@ -266,7 +270,8 @@ def whole_gpus(gpus: Mapping[str, int]) -> Mapping[str, int]:
     >>> whole_gpus({"a100": 2, "a100_1g.5gb": 14})
     {'a100': 2}
     """
-    return {name: n for name, n in gpus.items() if not re.search(r"\dg\.\d+gb", name)} or gpus
+    undivided = {name: n for name, n in gpus.items() if not re.search(r"\dg\.\d+gb", name)}
+    return undivided or gpus
 
 
 FROM_JOBQUEUE = "from jobqueue.yaml"

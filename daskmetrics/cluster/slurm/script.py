@@ -236,10 +236,13 @@ def pools(profile: Cluster) -> tuple[WorkerPool, ...]:
     [{'GPU': 1}, {'CPU': 1}]
     """
     gres = None
-    name, scoring_name = "cpu", "scoring"
+    name = "cpu"
+    scoring_name = "scoring"
     if profile.gpus_per_job:
-        gres = ":".join(filter(None, ("gpu", profile.gpu_type, str(profile.gpus_per_job))))
-        name, scoring_name = "gpu", "cpu"
+        named = ("gpu", profile.gpu_type, str(profile.gpus_per_job))
+        gres = ":".join(filter(None, named))
+        name = "gpu"
+        scoring_name = "cpu"
     if profile.scoring is None:
         return (WorkerPool(name, profile, gres, RESOURCES),)
     # what the main jobs demand of nodes is not taken over: it may be a GPU

@@ -148,7 +148,9 @@ def _partition(facts: Facts, offered: tuple[Partition, ...]) -> Findings:
 def _account(facts: Facts, partition: Partition) -> Findings:
     """The account may use the partition."""
     name = facts.profile.account
-    accounts = facts.slurm.accounts if facts.slurm else None
+    accounts = None
+    if facts.slurm:
+        accounts = facts.slurm.accounts
     if partition.accounts and name not in partition.accounts:
         accepted = ", ".join(partition.accounts)
         yield failure(
@@ -239,7 +241,8 @@ def _task_layout(facts: Facts, directives: tuple[str, ...]) -> Findings:
     """There is one worker process for each GPU, so that no GPU of a job is idle."""
     gpus = 0
     for line in directives:
-        if match := re.match(r"--gres[= ](\S+)", line):
+        match = re.match(r"--gres[= ](\S+)", line)
+        if match:
             gpus = sum(parse_gpus(match[1]).values())
         elif match := re.match(r"--gpus(?:-per-node|-per-task)?[= ](?:\w+:)?(\d+)", line):
             gpus = int(match[1])
@@ -285,7 +288,9 @@ def _interface(facts: Facts, machine: MachineFacts) -> Findings:
     """The profile's network interface is up and leads to the nodes."""
     name = facts.profile.interface
     interfaces = machine.interfaces
-    reached_by = facts.slurm.reached_by if facts.slurm else None
+    reached_by = None
+    if facts.slurm:
+        reached_by = facts.slurm.reached_by
     remedy = f"--set cluster.interface={reached_by or 'NAME'}"
     if name and not interfaces.get(name):
         up = ", ".join(other for other, addresses in interfaces.items() if addresses)
@@ -297,7 +302,8 @@ def _interface(facts: Facts, machine: MachineFacts) -> Findings:
         message = f"{reached_by} leads to the nodes, but the profile names {name}"
         yield Finding(severity, message, remedy)
     # through "lo" it is this machine that has the nodes
-    if name is None and reached_by != "lo" and len(interfaces.keys() - {"lo"}) > 1:
+    networks = interfaces.keys() - {"lo"}
+    if name is None and reached_by != "lo" and len(networks) > 1:
         message = "there are several networks, and the profile names no interface"
         yield warning(message, f"{remedy}, if jobs cannot connect to the scheduler")
 
@@ -422,7 +428,8 @@ def _writable(facts: Facts, folders: tuple[FolderFacts, ...]) -> Findings:
     if not unwritable:
         return
     problems = [f"{folder.what} {folder.path}: {folder.problem}" for folder in unwritable]
-    yield failure("; ".join(problems), "; ".join(FOLDERS[folder.what] for folder in unwritable))
+    remedies = [FOLDERS[folder.what] for folder in unwritable]
+    yield failure("; ".join(problems), "; ".join(remedies))
 
 
 @check("disk-room", "folders")

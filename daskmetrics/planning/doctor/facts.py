@@ -322,7 +322,9 @@ def collect(subject: str) -> Facts:
     run = RunFolder(path)
     if run.journal.is_file():
         has_models = run.config.is_file() and _has_models(run.config)
-        config = configuration.load(run.config) if has_models else None
+        config = None
+        if has_models:
+            config = configuration.load(run.config)
         return replace(_facts(run, config), history=history(run))
     if path.is_dir():
         run.must_exist()

@@ -176,17 +176,21 @@ class _Rank:
         since = time.time()
         step = self.latest.get("step", 0)
         if code == 0:
-            cause, reason = Cause.DONE, ""
+            cause = Cause.DONE
+            reason = ""
         elif code is not None and code < 0:
-            cause, reason = Cause.KILLED, f"its process was ended by signal {-code}"
+            cause = Cause.KILLED
+            reason = f"its process was ended by signal {-code}"
         elif code is not None:
-            cause, reason = Cause.KILLED, f"its process ended with exit code {code}"
+            cause = Cause.KILLED
+            reason = f"its process ended with exit code {code}"
         elif stopped >= min(STOPPED, self.spec.program.timeout):
             cause = Cause.STOPPED
             since -= stopped
             reason = f"it stopped reporting at step {step}, {stopped:.0f} s ago"
         else:
-            cause, reason = Cause.ENDED, "its worker ended it"
+            cause = Cause.ENDED
+            reason = "its worker ended it"
         judged = {"cause": int(cause), "reason": reason, "since": since}
         return {"rank": self.spec.rank, **judged, **self.reported}
 
@@ -196,7 +200,8 @@ class _Rank:
 
     def measure(self, dask_worker: Worker) -> dict[str, float]:
         """CPU in per cent of one, and memory in bytes, of the rank and its loaders."""
-        cpu, memory = 0.0, 0
+        cpu = 0.0
+        memory = 0
         with suppress(psutil.Error):  # it has ended
             for process in (self.process, *self.process.children(recursive=True)):
                 # what it counts is since the last call of the same object

@@ -116,10 +116,12 @@ class _Launcher:
                 "more workers."
             )
         self._require_memory()
-        failures, furthest = 0, self.furthest
+        failures = 0
+        furthest = self.furthest
         while (failure := self._run_group()) is not None:
             if self.furthest > furthest:
-                failures, furthest = 0, self.furthest
+                failures = 0
+                furthest = self.furthest
             failures += 1
             message(f"Rank {failure.rank} failed first: {failure.reason}")
             for line in failure.lines:
@@ -183,7 +185,9 @@ class _Launcher:
         """
         self.attempt += 1
         self.observer.message(rank_table(self.placements).as_text())
-        self.begun, self.endings, self.excluded = set(), {}, set()
+        self.begun = set()
+        self.endings = {}
+        self.excluded = set()
         name = f"{self.topic}-{self.attempt}"  # ranks of an earlier attempt must not meet them
         address = self.placements[0].host.address
         on_leader: dict[str, Any] = {"workers": [address], "pure": False, "priority": 1}
@@ -308,5 +312,6 @@ class _Launcher:
         else:
             progress = Progress(**report["progress"])
             # a bar of each epoch begins again
-            self.furthest = max(self.furthest, (progress.numbers.get("epoch", 0.0), progress.step))
+            epoch = progress.numbers.get("epoch", 0.0)
+            self.furthest = max(self.furthest, (epoch, progress.step))
             self.observer.progressed(self.program, progress)

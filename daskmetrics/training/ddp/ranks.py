@@ -144,7 +144,8 @@ def rank_table(placements: Sequence[RankPlacement]) -> Table:
         f"{plural(len(gpus), 'GPU')}, {plural(len(cpus), 'CPU core')}, "
         f"{memory:.1f} GiB of free memory"
     ]
-    if len({(len(host.cpus), host.models) for host in hosts.values()}) > 1:
+    kinds = {(len(host.cpus), host.models) for host in hosts.values()}
+    if len(kinds) > 1:
         notes.append("The nodes are not alike: the slowest rank sets the pace of all.")
     header = ("rank", "node", "worker", "GPU", "CPU cores", "free memory")
     return Table(header, tuple(rows), notes=tuple(notes))
@@ -189,7 +190,10 @@ class RankSpec:
         group = nodes.index(self.placement.host.node)
         groups = len(nodes)
         if self.placement.gpu is not None and len(self.placement.host.gpus) < neighbours:
-            local, neighbours, group, groups = 0, 1, self.rank, size
+            local = 0
+            neighbours = 1
+            group = self.rank
+            groups = size
         numbers = {
             "RANK": self.rank,
             "WORLD_SIZE": size,
