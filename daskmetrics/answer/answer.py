@@ -221,12 +221,13 @@ class Evidence:
         self.run = run
         self.ended = run.finished_search()
         self.weights = run.weights
-        self.scores = ScoreMatrix(run.recorded, tuple(run.kinds), run.config["search"]["reward"])
-        suites = suites_of(run)
+        compared = run.compared
+        self.scores = ScoreMatrix(compared, tuple(run.kinds), run.config["search"]["reward"])
+        suites = run.plan.template.suites if run.plan else suites_of(run)
         checkpoints = {Checkpoint.parse(record.name) for record, _ in measured(run.records)}
         arms = [arm for arm in grid(suites) if arm.checkpoint in checkpoints]
         #: all that were measured, and those with scores
-        self.arms = [*arms, *run.recorded]
+        self.arms = [*arms, *compared]
         self.sizes = {  # of models, in any unit
             suite.model: run.start.widths.get(suite.model, 0) ** 2.0 * suite.depth
             for suite in suites
@@ -354,7 +355,7 @@ def _model_standing(evidence: Evidence, model: str, overall_best: Arm) -> ModelS
     tasks = tuple(evidence.weights)
     last_layer = evidence.last_layer(model)
     last_score = mean_score(run.recorded.get(last_layer, {}), evidence.weights)
-    scores = sum(len(scores) for arm, scores in run.recorded.items() if arm.model == model)
+    scores = sum(len(scores) for arm, scores in run.compared.items() if arm.model == model)
     complete = [arm for arm in evidence.scores.complete(tasks) if arm.model == model]
     best = score = gain = behind = None
     if complete:
@@ -554,7 +555,7 @@ def answer_of(run: RecordedRun) -> Answer:
         cheaper=verdict.cheaper(),
         per_task=verdict.per_task,
         unscored_models=tuple(standing.model for standing in verdict.models if not standing.scores),
-        scored=run.counts["score", "ok"],
+        scored=sum(map(len, run.compared.values())),
         planned=run.cells_planned,
         looks=run.counts["look", "ok"],
         cost=cost_of(run),
@@ -562,7 +563,7 @@ def answer_of(run: RecordedRun) -> Answer:
         weights=run.weights,
         reward=result.reward,
         verdict=verdict,
-        readouts=worths_of(run.recorded, run.weights),
+        readouts=worths_of(run.compared, run.weights),
         fresh=fresh_items(run),
         failures=failures(run),
         warnings=run.start.warnings,

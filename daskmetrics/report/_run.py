@@ -316,9 +316,9 @@ class Run(RecordedRun, Card):
         """
         weights = {task: self.weights.get(task, 0.0) for task in self.tasks}
         if self.result is None:
-            return Leaderboard.of(self.recorded, weights)
+            return Leaderboard.of(self.compared, weights)
         return Leaderboard.of(
-            self.recorded, weights, set(self.verdict.overall.tied), self.verdict.reward
+            self.compared, weights, set(self.verdict.overall.tied), self.verdict.reward
         )
 
     def to_frame(self) -> pandas.DataFrame:
