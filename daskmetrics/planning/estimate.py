@@ -547,7 +547,8 @@ def samples(
         entry.key: entry.pick for entry in entries if isinstance(entry, UnitAsked) and entry.pick
     }
     scores = [record for record, _ in scored(finished) if record.key in picks]
-    if spent := fsum(picks[record.key]["cost"] for record in scores):
+    spent = fsum(picks[record.key]["cost"] for record in scores)
+    if spent and experiment.tasks:  # which may all be removed since
         measured = fsum(unit_seconds(scores)) / len(scores)
         # a search pays in assumed seconds of the device that its configuration names
         on_device = search.build_problem(experiment, experiment.suites, costs=costs)
