@@ -400,10 +400,12 @@ def ranked_arms(
     recorded: Mapping[Arm, Scores],
     weights: Mapping[str, float],
     tied: Collection[Arm] | None = None,
+    best: Arm | None = None,
 ) -> tuple[RankedArm, ...]:
     """Recorded scores in the order of their means; those that lack a task come last.
 
     ``tied`` are the arms within the error of the best; by default they are tested by raw scores.
+    Of equal means ``best`` comes first.
     """
     counted = {task: weight for task, weight in weights.items() if weight}
     means = means_of(recorded, counted)
@@ -411,7 +413,7 @@ def ranked_arms(
         shares = np.array(list(counted.values())) / math.fsum(counted.values())
         tested = ScoreMatrix(recorded, tuple(counted)).tested(tuple(counted), shares, LEVEL)
         tied = tested.tied if tested else ()
-    complete = sorted(means, key=lambda arm: (-means[arm][0], arm))
+    complete = sorted(means, key=lambda arm: (-round(means[arm][0], 9), arm != best, arm))
     partial = sorted(recorded.keys() - means.keys(), key=lambda arm: (-len(recorded[arm]), arm))
     ranked = []
     for rank, arm in enumerate([*complete, *partial], 1):

@@ -317,9 +317,9 @@ class Run(RecordedRun, Card):
         weights = {task: self.weights.get(task, 0.0) for task in self.tasks}
         if self.result is None:
             return Leaderboard.of(self.compared, weights)
-        return Leaderboard.of(
-            self.compared, weights, set(self.verdict.overall.tied), self.verdict.reward
-        )
+        verdict = self.verdict
+        tied = set(verdict.overall.tied)
+        return Leaderboard.of(self.compared, weights, tied, verdict.reward, verdict.overall.arm)
 
     def to_frame(self) -> pandas.DataFrame:
         """One row per scored cell.
