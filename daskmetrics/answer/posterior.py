@@ -57,7 +57,7 @@ class RunPosterior:
         """Index of an arm by its name; `ConfigError` with the nearest names if no such arm was
         measured.
         """
-        return self.problem.arm_index[arm_named(name, self.problem.arms, "arm")]
+        return self.problem.arm_index[arm_named(name, self.problem.arms, "candidate")]
 
     def rank(self, arm: int) -> int:
         """Rank of an arm by its expected objective; 1 is the best."""
