@@ -222,13 +222,14 @@ class Evidence:
         self.run = run
         self.ended = run.finished_search()
         self.weights = run.weights
+        compared = run.compared
         reward = run.config["search"]["reward"]
-        self.scores = ScoreMatrix(run.recorded, tuple(run.kinds), reward)
-        suites = suites_of(run)
+        self.scores = ScoreMatrix(compared, tuple(run.kinds), reward)
+        suites = run.plan.template.suites if run.plan else suites_of(run)
         checkpoints = {Checkpoint.parse(record.name) for record, _ in measured(run.records)}
         arms = [arm for arm in grid(suites) if arm.checkpoint in checkpoints]
         #: all that were measured, and those with scores
-        self.arms = [*arms, *run.recorded]
+        self.arms = [*arms, *compared]
         self.sizes = {  # of models, in any unit
             suite.model: run.start.widths.get(suite.model, 0) ** 2.0 * suite.depth
             for suite in suites
@@ -358,7 +359,7 @@ def _model_standing(evidence: Evidence, model: str, overall_best: Arm) -> ModelS
     tasks = tuple(evidence.weights)
     last_layer = evidence.last_layer(model)
     last_score = mean_score(run.recorded.get(last_layer, {}), evidence.weights)
-    scores = sum(len(scores) for arm, scores in run.recorded.items() if arm.model == model)
+    scores = sum(len(scores) for arm, scores in run.compared.items() if arm.model == model)
     complete = [arm for arm in evidence.scores.complete(tasks) if arm.model == model]
     best = score = gain = behind = None
     if complete:
@@ -403,10 +404,12 @@ def ranked_arms(
     recorded: Mapping[Arm, Scores],
     weights: Mapping[str, float],
     tied: Collection[Arm] | None = None,
+    best: Arm | None = None,
 ) -> tuple[RankedArm, ...]:
     """Recorded scores in the order of their means; those that lack a task come last.
 
     ``tied`` are the arms within the error of the best; by default they are tested by raw scores.
+    Of equal means ``best`` comes first.
     """
     counted = {task: weight for task, weight in weights.items() if weight}
     means = means_of(recorded, counted)
@@ -418,7 +421,7 @@ def ranked_arms(
         tied = ()
         if tested:
             tied = tested.tied
-    complete = sorted(means, key=lambda arm: (-means[arm][0], arm))
+    complete = sorted(means, key=lambda arm: (-round(means[arm][0], 9), arm != best, arm))
     partial = list(recorded.keys() - means.keys())
     partial.sort(key=lambda arm: (-len(recorded[arm]), arm))
     ranked = []
@@ -563,7 +566,7 @@ def answer_of(run: RecordedRun) -> Answer:
         cheaper=verdict.cheaper(),
         per_task=verdict.per_task,
         unscored_models=tuple(standing.model for standing in verdict.models if not standing.scores),
-        scored=run.counts["score", "ok"],
+        scored=sum(map(len, run.compared.values())),
         planned=run.cells_planned,
         looks=run.counts["look", "ok"],
         cost=cost_of(run),
@@ -571,7 +574,7 @@ def answer_of(run: RecordedRun) -> Answer:
         weights=run.weights,
         reward=result.reward,
         verdict=verdict,
-        readouts=worths_of(run.recorded, run.weights),
+        readouts=worths_of(run.compared, run.weights),
         fresh=fresh_items(run),
         failures=failures(run),
         warnings=run.start.warnings,

@@ -59,7 +59,7 @@ class RunPosterior:
         """Index of an arm by its name; `ConfigError` with the nearest names if no such arm was
         measured.
         """
-        arm = arm_named(name, self.problem.arms, "arm")
+        arm = arm_named(name, self.problem.arms, "candidate")
         return self.problem.arm_index[arm]
 
     def rank(self, arm: int) -> int:

@@ -29,7 +29,7 @@ from daskmetrics.core.events import (
     standing,
 )
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.names import Arm, Cell, Checkpoint, Key, step_of, training_order
+from daskmetrics.core.names import Arm, Cell, Checkpoint, Key, grid, step_of, training_order
 from daskmetrics.core.outcomes import Difference, difference, mean_difference, means_of
 from daskmetrics.core.results import Scored
 from daskmetrics.execution.journal import holder, read
@@ -79,42 +79,57 @@ class RecordedRun:
         return started
 
     @cached_property
+    def plan(self) -> StorePlan | None:
+        """What the store of the latest configuration is to hold; None before it is laid out."""
+        return latest(self.entries, StorePlan)
+
+    @cached_property
+    def _arms(self) -> frozenset[Arm]:
+        """The arms of the latest configuration; empty before its store is laid out."""
+        return frozenset(grid(self.plan.template.suites if self.plan else ()))
+
+    @cached_property
     def records(self) -> tuple[Record, ...]:
         """The record of every work unit of the latest configuration, with records of earlier ones
         that are still valid.
 
-        A score of an earlier configuration is valid if the checkpoint was not measured again, or if
-        the same unit would give it: other metrics are measured again, a change of weights, protocol
-        or seed also changes the scores.
+        A record of an earlier configuration is valid if the same unit would give it, or if the
+        latest configuration has no such checkpoint: it was deleted during a watch.
         """
         latest_of: dict[tuple[str, str], tuple[bool, StorePlan | None, Record]] = {}
         is_current = False  # whether a record belongs to the latest configuration
-        plan: StorePlan | None = None
+        before: StorePlan | None = None
         for entry in standing(self.entries):
             if isinstance(entry, RunStarted):
                 is_current = entry.key == self.start.key
             elif isinstance(entry, StorePlan):
-                plan = entry
+                before = entry
             elif isinstance(entry, Record):
                 unit = entry.kind, entry.name
-                if is_current or unit not in latest_of or not latest_of[unit][0]:
-                    latest_of[unit] = is_current, plan, entry
+                is_new = is_current or self._is_planned(entry)
+                if is_new or unit not in latest_of or not latest_of[unit][0]:
+                    latest_of[unit] = is_new, before, entry
         measured = {
             name for (kind, name), unit in latest_of.items() if kind == "measure" and unit[0]
         }
         return tuple(
             record
             for is_new, before, record in latest_of.values()
-            if is_new or self._is_valid(record, measured, before, plan)
+            if is_new or self._is_valid(record, measured, before)
         )
 
-    def _is_valid(
-        self,
-        record: Record,
-        measured: Container[str],
-        before: StorePlan | None,
-        plan: StorePlan | None,
-    ) -> bool:
+    def _is_planned(self, record: Record) -> bool:
+        """Whether the latest configuration asks for the unit of a record: its layers may be those
+        of a configuration before the last one.
+        """
+        if self.plan is None:
+            return False
+        if record.kind == "measure":
+            return self.plan.measure.get(record.name) == record.key
+        cell = self.cells.get(record.key)
+        return cell is not None and cell.arm in self._arms and key_of(self.plan, cell) == record.key
+
+    def _is_valid(self, record: Record, measured: Container[str], before: StorePlan | None) -> bool:
         """Whether a record of an earlier configuration counts; ``before`` was its plan."""
         cell = self.cells.get(record.key)
         if record.kind == "look":  # of use to the latest search alone
@@ -130,9 +145,9 @@ class RecordedRun:
             return False
         if str(checkpoint) not in measured:
             return True
-        if before is None or plan is None:
+        if before is None or self.plan is None or cell.arm not in self._arms:
             return False
-        key = key_of(plan, cell)
+        key = key_of(self.plan, cell)
         return key is not None and key_of(before, cell) == key
 
     @property
@@ -185,6 +200,21 @@ class RecordedRun:
         """The same for looks, by arm and name of the look."""
         return self._scores("look")
 
+    @property
+    def compared(self) -> dict[Arm, dict[str, Scored]]:
+        """The recorded scores of the arms that the latest configuration asks about, not those of
+        a checkpoint that was deleted since; of a finished search those that it decided on, which
+        may be fewer than an earlier one with a larger budget paid for.
+        """
+        picked = set(map(cell_of, self.picks))
+        compared: dict[Arm, dict[str, Scored]] = {}
+        for arm, by_task in self.recorded.items():
+            for task, score in by_task.items():
+                is_asked = self.plan is None or arm in self._arms
+                if is_asked and (self.result is None or Cell(arm, task) in picked):
+                    compared.setdefault(arm, {})[task] = score
+        return compared
+
     @cached_property
     def fresh(self) -> dict[Arm, dict[str, Scored]]:
         """The same for items that were kept back from the search: of its finalists, the best arm
@@ -208,7 +238,7 @@ class RecordedRun:
         """Mean raw score over the tasks of the objective, and its error, of each arm that was
         scored on all of them; means over fewer tasks are not comparable.
         """
-        return means_of(self.recorded, self.weights)
+        return means_of(self.compared, self.weights)
 
     def differences(
         self, arm: Arm, other: Arm, run: RecordedRun | None = None
@@ -250,11 +280,15 @@ class RecordedRun:
     def _asked(self) -> dict[Key, Mapping[str, Any]]:
         """The decisions of the latest search, by the key of the unit."""
         asked = [entry for entry in self.entries if isinstance(entry, UnitAsked) and entry.pick]
-        return {
-            entry.key: entry.note["pick"]
-            for entry in asked
-            if entry.note["search"] == asked[-1].note["search"]
-        }
+        search = asked[-1].note["search"] if asked else None
+        is_current = False
+        for entry in self.entries:
+            if isinstance(entry, RunStarted):
+                is_current = entry.key == self.start.key
+            elif is_current and isinstance(entry, UnitAsked) and entry.pick:
+                # a configuration that comes back asks for nothing again
+                search = entry.note["search"]
+        return {entry.key: entry.note["pick"] for entry in asked if entry.note["search"] == search}
 
     @cached_property
     def result(self) -> SearchEnded | None:
@@ -288,8 +322,13 @@ class RecordedRun:
 
     @cached_property
     def counts(self) -> Counter[tuple[str, str]]:
-        """Records by (kind, status)."""
-        return Counter((record.kind, record.status) for record in self.records)
+        """Records by (kind, status), without measurements of checkpoints that were deleted since."""
+        asked = {str(arm.checkpoint) for arm in self._arms}
+        return Counter(
+            (record.kind, record.status)
+            for record in self.records
+            if record.kind != "measure" or not asked or record.name in asked
+        )
 
     @property
     def failed(self) -> tuple[Record, ...]:

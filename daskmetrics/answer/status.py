@@ -69,7 +69,7 @@ def status_of(run: RecordedRun) -> RunStatus:
         checkpoints=run.start.checkpoints,
         cells={
             "planned": run.cells_planned,
-            "scored": run.counts["score", "ok"],
+            "scored": sum(map(len, run.compared.values())),
             "open": run.cells_open,
             "looks": run.counts["look", "ok"],
         },

@@ -80,9 +80,9 @@ class Budget:
         if allowed < needed * (1 - ROUNDING):
             enough = min(1.0, math.ceil(1000 * needed) / 1000)
             raise ConfigError(
-                f"The search may spend {allowed:.1%} of the cost of every score, but {look}, takes "
-                f"{needed:.1%}. Allow that with search.budget={enough:g}, or let the search choose "
-                "its budget with search.budget=auto."
+                f"The search may spend {allowed:.3g} of the cost of every score, but {look}, takes "
+                f"{needed:.3g}. Allow that with a budget of {enough:g} (search.budget={enough:g}); "
+                "search.budget=auto lets a run choose its budget."
             )
         if self.cells is not None and self.cells < costs.size:
             raise ConfigError(

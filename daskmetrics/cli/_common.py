@@ -9,8 +9,9 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import wraps
 from itertools import chain
@@ -148,6 +149,16 @@ def say(text: object = "", err: bool = False, nl: bool = True) -> None:
 def note(text: object) -> None:
     """Print a text to standard error, as what is not the answer."""
     say(text, err=True)
+
+
+@contextmanager
+def noted_warnings() -> Iterator[None]:
+    """Shows the warnings of the block as notes at its end."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")  # also where warnings are errors
+        yield
+    for warning in caught:
+        note(f"Warning: {warning.message}")
 
 
 def all_settings(

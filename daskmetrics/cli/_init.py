@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from shlex import quote
 
 import click
 
@@ -105,11 +107,10 @@ def init(
     for source in sources:
         _require(source)
     names = _tasks(ask, data, text, label, tasks)
-    output = output or Path(
-        ask("File to write", f"{Path(sources[0]).expanduser().resolve().name}.yaml")
-    )
+    output = output or Path(ask("File to write", f"{_absolute(sources[0]).name}.yaml"))
     _write(output, starter(output, sources, names), force)
-    say(f"Wrote '{output}'. See what it takes with: daskmetrics run {output} --dry-run")
+    command = f"daskmetrics run {quote(str(output))} --dry-run"
+    say(f"Wrote '{output}'. See what it takes with: {command}")
 
 
 def _tasks(
@@ -164,7 +165,7 @@ def starter(path: Path, sources: Sequence[str], tasks: Sequence[str]) -> str:
     from daskmetrics.checkpoints.locations import is_hub_id
     from daskmetrics.config.schema import name_of
 
-    names = [name_of(str(Path(source).expanduser().resolve())) for source in sources]
+    names = [name_of(str(_absolute(source))) for source in sources]
     models = ""
     for number, (model_name, source) in enumerate(zip(names, sources, strict=True), 1):
         if names.count(model_name) > 1:
@@ -178,10 +179,15 @@ def starter(path: Path, sources: Sequence[str], tasks: Sequence[str]) -> str:
         )
     return _FILE.format(
         name=name_of(path.stem),
-        path=path,
+        path=quote(str(path)),
         models=models,
         tasks=json.dumps(tasks, ensure_ascii=False),  # every JSON text is YAML
     )
+
+
+def _absolute(source: str) -> Path:
+    """The path of a source, also of ``.``; a link keeps its own name."""
+    return Path(os.path.abspath(Path(source).expanduser()))  # noqa: PTH100
 
 
 def _require(source: str) -> None:

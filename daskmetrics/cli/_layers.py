@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import warnings
 from pathlib import Path
 
 import click
@@ -15,7 +14,7 @@ from daskmetrics.cli._common import (
     answering,
     example,
     flag_option,
-    note,
+    noted_warnings,
     parsed_by,
     path_option,
     text_option,
@@ -98,13 +97,11 @@ def layers(
         require_new(save)  # not only after all is scored
     options = {"text": text, "label": label, "drop": "rare" if drop_rare else None}
     columns = {name: value for name, value in options.items() if value}
-    with experiment.Display() as display, warnings.catch_warnings(record=True) as caught:
+    with noted_warnings(), experiment.Display() as display:
         scored = list(task) or data
         layer_scores = score_layers(
             model, scored, columns, layers, None, seed, {}, dict(readouts), display
         )
-    for warning in caught:
-        note(f"Warning: {warning.message}")
     board = Leaderboard.of_layers(layer_scores)
     hint = "To save the best for sentence-transformers, add: --save my-encoder"
     if save:

@@ -15,6 +15,7 @@ from daskmetrics.cli._common import (
     example,
     flag_option,
     note,
+    noted_warnings,
     number_option,
     path_option,
     say,
@@ -95,7 +96,9 @@ def map_(**options: Any) -> None:
     results = _run(spec, given, folder, profile, pins)
     say(summary_text(results, len(results)))
     if given.output:
-        say(f"Results: {write(results, given.output)}")
+        with noted_warnings():
+            written = write(results, given.output)
+        say(f"Results: {written}")
     say(f"Journal: {folder.journal}")
     if not all(result.ok for result in results):
         sys.exit(SOME_FAILED)

@@ -101,6 +101,8 @@ def report(run: Path, kind: str, output: Path | None, svg: bool, open_page: bool
             )
         say(reports.export(loaded, kind, output))  # type: ignore[arg-type]  # click has checked it
         return
+    if output:
+        raise ConfigError("--output is a file of numbers: add --format csv, parquet or netcdf.")
     page = reports.write(loaded, svg)
     say(reports.best_text(loaded, in_short=True))
     if open_page:

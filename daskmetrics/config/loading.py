@@ -334,7 +334,7 @@ def _message(item: Mapping[str, Any]) -> str:
     if item["type"] == "missing":
         return f"'{path}' is missing."
     if item["type"] != "keys":
-        message = f"{message}."
+        message = f"{message.rstrip('.')}."
         if path:
             message = f"got {shorten(item['input'])}; {message}"
     if path:

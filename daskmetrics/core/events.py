@@ -338,17 +338,19 @@ def records(entries: Iterable[Event]) -> Iterator[Record]:
 
 
 def is_finished(entries: Iterable[Event], key: Key | None = None) -> bool:
-    """Whether a configuration has nothing left to do: it finished, and no failure was taken back
-    since.
+    """Whether a configuration has nothing left to do: it is that of the latest start, it finished,
+    and no failure was taken back since.
 
     The default is the configuration of the latest start: a run that finished, was enlarged and was
     then interrupted is not finished.
     """
     entries = list(entries)
     start = latest(entries, RunStarted)
-    if key is None and start:
-        key = start.key
-    return any(isinstance(entry, RunFinished) and entry.key == key for entry in standing(entries))
+    if start is None or key not in (None, start.key):
+        return False
+    return any(
+        isinstance(entry, RunFinished) and entry.key == start.key for entry in standing(entries)
+    )
 
 
 def latest(entries: Sequence[Event], kind: type[E]) -> E | None:

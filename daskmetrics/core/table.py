@@ -60,12 +60,14 @@ class Table:
             pad_edge=False,
             padding=(0, 1, 0, 0),
         )
-        # the narrowest columns stay whole, as long as each of the others has room for a word
-        room = options.max_width - (WORD + 2) * len(columns)
+        # the narrowest columns stay whole, as long as each of the others has room for a word, and
+        # for half as much
+        room = options.max_width - 2 * len(columns)
         whole: set[int] = set()
         for i in sorted(range(len(columns)), key=widths.__getitem__):
-            room -= widths[i] - WORD
-            if room < 0:
+            room -= widths[i]
+            others = len(columns) - len(whole) - 1
+            if room < others * max(WORD, widths[i] // 2):
                 break
             whole.add(i)
         for i, (name, *_) in enumerate(columns):

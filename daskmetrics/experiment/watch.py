@@ -30,7 +30,6 @@ from daskmetrics.checkpoints.arrivals import AT_REST, Arrivals, Follower
 from daskmetrics.config import Config
 from daskmetrics.core.errors import DaskmetricsError, room_for
 from daskmetrics.core.events import (
-    RunStarted,
     SearchEnded,
     is_finished,
     latest,
@@ -241,11 +240,8 @@ class _Watcher:
         for warning in experiment.warnings:
             self._say_once(warning)
         self._announce(grid)
-        entries = self.journal.entries
-        start = latest(entries, RunStarted)
         # an interrupted watch may have finished this very round
-        is_done = start and start.key == experiment.key and is_finished(entries, experiment.key)
-        if not is_done:
+        if not is_finished(self.journal.entries, experiment.key):
             require_inputs(experiment)
             missing = (location.rolling for location in experiment.missing.values())
             with rolling.offline_workers(missing):  # also while they start

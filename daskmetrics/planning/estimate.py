@@ -553,7 +553,7 @@ def samples(
     }
     scores = [record for record, _ in scored(finished) if record.key in picks]
     spent = fsum(picks[record.key]["cost"] for record in scores)
-    if spent:
+    if spent and experiment.tasks:  # which may all be removed since
         measured = fsum(unit_seconds(scores)) / len(scores)
         # a search pays in assumed seconds of the device that its configuration names
         on_device = search.build_problem(experiment, experiment.suites, costs=costs)

@@ -71,6 +71,7 @@ class Leaderboard:
         weights: Mapping[str, float],
         tied: Collection[Arm] | None = None,
         reward: str = "mean",
+        best: Arm | None = None,
     ) -> Leaderboard:
         """The leaderboard of recorded scores.
 
@@ -86,8 +87,10 @@ class Leaderboard:
             scores.
         reward : str
             In whose units ``tied`` was tested.
+        best : Arm, optional
+            The first of arms with equal means.
         """
-        return cls(ranked_arms(recorded, weights, tied), dict(weights), reward)
+        return cls(ranked_arms(recorded, weights, tied, best), dict(weights), reward)
 
     @classmethod
     def of_layers(cls, found: LayerScores) -> Leaderboard:

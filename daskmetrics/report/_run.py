@@ -316,10 +316,10 @@ class Run(RecordedRun, Card):
         """
         weights = {task: self.weights.get(task, 0.0) for task in self.tasks}
         if self.result is None:
-            return Leaderboard.of(self.recorded, weights)
-        return Leaderboard.of(
-            self.recorded, weights, set(self.verdict.overall.tied), self.verdict.reward
-        )
+            return Leaderboard.of(self.compared, weights)
+        verdict = self.verdict
+        tied = set(verdict.overall.tied)
+        return Leaderboard.of(self.compared, weights, tied, verdict.reward, verdict.overall.arm)
 
     def to_frame(self) -> pandas.DataFrame:
         """One row per scored cell.

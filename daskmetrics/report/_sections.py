@@ -209,8 +209,8 @@ def _mean(run: Run, other: Run, compared: ArmComparison) -> str:
             pair.remove(overall.arm)
             relation = overall.relation(pair[0], compared.difference)
     return (
-        f"{compared.arm} scores {apart(compared.difference)} more than {compared.other},"
-        f" {relation}."
+        f"The mean score of {compared.arm} minus that of {compared.other} is"
+        f" {apart(compared.difference)}, {relation}."
     )
 
 

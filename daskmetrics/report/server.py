@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
+from shlex import quote
 from typing import Any, TypeVar
 
 from jinja2 import TemplateError
@@ -31,6 +32,7 @@ from daskmetrics.core.errors import ConfigError, DaskmetricsError, unknown
 from daskmetrics.core.failures import failures_table
 from daskmetrics.core.files import RunFolder
 from daskmetrics.execution.journal import holder
+from daskmetrics.execution.map.folder import is_map
 from daskmetrics.report import _sections as sections
 from daskmetrics.report._run import Run, status_rows
 from daskmetrics.report.templates import rows_of, template
@@ -163,6 +165,9 @@ def _opened(path: Path, stamp: Stamp) -> Run:
 @lru_cache(MOST_ROWS)
 def _row(folder: RunFolder, stamp: Stamp) -> Row:
     """What the list says of a run, whatever a damaged or foreign folder holds."""
+    if is_map(folder.path):
+        command = f"daskmetrics status {quote(str(folder.path))}"
+        return {"state": "map", "problem": f"Its items are listed by: {command}"}
     try:
         run = Run(folder.path)
         return dict(rows_of("run", run=run, leader=analysis.leader(run)))

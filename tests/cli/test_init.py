@@ -38,6 +38,14 @@ def test_run_accepts_what_was_written_from(
     assert preview.exit_code == 0, preview.output
 
 
+def test_a_link_keeps_its_name_and_a_printed_command_can_be_pasted(place, minilm):
+    (place / "my encoder").symlink_to(minilm)
+    done = call(place, "init --model 'my encoder' --tasks stdlib:order -o 'of mine.yaml' --yes")
+    command = "daskmetrics run 'of mine.yaml' --dry-run"
+    assert command in done.output and command in (place / "of mine.yaml").read_text()
+    assert config.load(place / "of mine.yaml").models[0].name == "my-encoder"
+
+
 def test_every_key_has_a_comment_and_a_hub_id_compares_its_main_revision(place):
     line = "init --model some/model --model other/model -o wrong.yaml --yes --force"
     assert call(place, line).exit_code == 0

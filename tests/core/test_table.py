@@ -39,6 +39,12 @@ def test_the_widest_column_gives_way_so_that_names_and_numbers_stay_whole():
     assert breaks_a_word.splitlines() == ["order  yyyyy", "       yyyy"]
 
 
+def test_columns_that_do_not_fit_have_equal_room():
+    lines = Table((), (("best", "short " * 10, "long " * 14),)).as_text(width=60).splitlines()
+    second = [line.find("long") for line in lines if "long" in line]
+    assert 28 <= min(second) <= 38, lines
+
+
 def test_html_holds_every_cell():
     page = TABLE.as_html()
     for part in ("<h2>Tasks</h2>", "<td>a &lt; b, [red]c[/]</td>", "<p>Two of many.</p>"):

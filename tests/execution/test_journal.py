@@ -225,9 +225,9 @@ def test_fields_that_only_earlier_versions_wrote_are_left_out():
 
 @pytest.mark.parametrize(
     ("starts_and_ends", "finished"),
-    [("", False), ("s", False), ("sS", True), ("sSl", False), ("sSlL", True)],
+    [("", False), ("s", False), ("sS", True), ("sSl", False), ("sSlL", True), ("sSlLs", True)],
 )
-def test_a_run_that_was_enlarged_and_interrupted_is_not_finished(starts_and_ends, finished):
+def test_only_the_configuration_of_the_latest_start_is_finished(starts_and_ends, finished):
     kinds = {
         "s": started("small"),
         "S": RunFinished("small", 1.0),
@@ -236,8 +236,9 @@ def test_a_run_that_was_enlarged_and_interrupted_is_not_finished(starts_and_ends
     }
     entries = [kinds[letter] for letter in starts_and_ends]
     assert is_finished(entries) is finished
-    assert is_finished(entries, "small") is ("S" in starts_and_ends)
-    assert is_finished(entries, "large") is ("L" in starts_and_ends)
+    is_large = "l" in starts_and_ends[-2:]
+    assert is_finished(entries, "small") is (finished and not is_large)
+    assert is_finished(entries, "large") is (finished and is_large)
 
 
 FAILED = Record("a", "a", "demo", "error", reason="x")

@@ -10,6 +10,7 @@ from daskmetrics.core.costs import UNKNOWN_TASK, CostModel
 from daskmetrics.core.events import RunFinished, SearchEnded, UnitAsked, UnitsRetried
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm, Cell
+from daskmetrics.core.results import Scored
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.journal import read
 from daskmetrics.experiment import measure, search
@@ -17,7 +18,7 @@ from daskmetrics.experiment.measure import units_left
 from daskmetrics.experiment.search import cells_left
 from daskmetrics.metrics import resolve
 from daskmetrics.metrics.registry import operations
-from daskmetrics.planning.estimate import assumed_seconds, workload
+from daskmetrics.planning.estimate import assumed_seconds, samples, workload
 from daskmetrics.planning.preview import preview
 from tests.events import started
 
@@ -68,6 +69,18 @@ def test_a_finished_run_has_nothing_left_to_do(prepared, tmp_path):
     assert rows["measuring"].endswith(" units, 0 to do") and rows["state"].startswith("finished")
     work = workload(small, folder, (), "cpu")
     assert (work.units, work.start.value, work.on(2, "cpu").value) == (0, 0.0, 0.0)
+
+
+def test_a_run_whose_tasks_were_removed_is_still_estimated(prepared, tmp_path):
+    small, folder = prepared(), RunFolder(tmp_path / "run").create()
+    *_, last = finish(small, folder, cells=1)
+    entries = [
+        replace(entry, value=Scored(0.5, 0.1)) if entry == last else entry
+        for entry in read(folder.journal)
+    ]
+    before = samples(small, entries, small.config.cluster)
+    without = samples(prepared(tasks=[]), entries, small.config.cluster)
+    assert [sample.kind for sample in before if sample not in without] == ["search"]
 
 
 @pytest.mark.parametrize(

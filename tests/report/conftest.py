@@ -132,9 +132,9 @@ def make_run(path: Path, story: Story) -> Run:
     with pytest.MonkeyPatch.context() as patch, Journal(folder.journal, folder.lock) as journal:
         patch.setattr(os, "fsync", lambda file: None)  # it need not survive a power cut
         journal.append(_start(story))
-        store.create(folder.store, _template(story))
+        store.create(folder.store, template_of(story))
         if any(suite.has_readouts for suite in story.suites):
-            journal.append(StorePlan(_template(story), 1, 0, {}, {}, {}))
+            journal.append(StorePlan(template_of(story), 1, 0, {}, {}, {}))
         measured = list(_measure(story, folder, journal))
         if not story.tasks or _search(story, folder, journal, measured):
             journal.append(RunFinished(story.key, 100.0))
@@ -167,7 +167,7 @@ def kind(task: str) -> str:
     return "retrieval" if task.endswith("retrieval") else "classification"
 
 
-def _template(story: Story) -> store.Template:
+def template_of(story: Story) -> store.Template:
     metrics = catalogue().values()
     measured = store.Axis(*zip(*((m.name, m.units, m.description) for m in metrics), strict=True))
     scored = store.Axis(

@@ -56,6 +56,12 @@ def test_arms_that_lack_tasks_come_last_without_a_mean():
     assert missing.values.tolist() == [[False] * 3, [True] * 3, [True] * 3]
 
 
+def test_of_equal_means_the_answer_is_first():
+    assert [row.arm.layer for row in board_of(0.5, 0.7, 0.7).arms] == [1, 2, 0]
+    board = board_of(0.5, 0.7, 0.7, best=Arm("m", "main", 2))
+    assert [row.arm.layer for row in board.arms] == [2, 1, 0]
+
+
 def test_ties_are_tested_item_by_item():
     rng = np.random.default_rng(0)
     right = rng.random(400) < 0.5

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.files import RunFolder
 from daskmetrics.execution import Journal
 from daskmetrics.report import server
 from daskmetrics.report.server import RunCollection
@@ -81,6 +82,14 @@ def test_a_broken_run_is_a_row_with_its_reason(copied, damage):
     rows = rows_of(copied)
     assert rows["killed"]["state"] == "not readable" and rows["killed"]["problem"]
     assert rows["first"]["state"] == "finished"
+
+
+def test_a_map_is_listed_and_is_not_broken(copied):
+    folder = RunFolder(copied / "items").create()
+    folder.items.write_bytes(b"")
+    folder.journal.write_bytes(b"")
+    row = rows_of(copied)["items"]
+    assert row["state"] == "map" and "daskmetrics status" in row["problem"]
 
 
 def test_the_latest_changed_run_is_first_and_read_again_only_when_its_journal_has_changed(copied):

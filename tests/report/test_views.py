@@ -101,7 +101,10 @@ def test_the_gain_is_over_the_last_layer_of_the_same_model(run):
     last = {suite.model: suite for suite in SUITES}[answer.best.arm.model]
     assert answer.default.arm == Arm(last.model, last.revisions[-1], last.layers[-1])
     if answer.difference is not None:
-        gain = f"{apart(answer.difference)} over its last layer, {answer.relation}"
+        last_layer = "its last layer"
+        if answer.best.arm.revision != answer.default.arm.revision:
+            last_layer = "the last layer of its last checkpoint"
+        gain = f"{apart(answer.difference)} over {last_layer}, {answer.relation}"
         assert answer_rows(answer)["Gain"].startswith(gain)
 
 
@@ -171,6 +174,8 @@ def test_the_page_is_a_link_and_opens_in_the_browser(a_run, monkeypatch):
     output = invoke("report", folder.path, "--open").output
     assert "No browser could be started" in output and opened == [link]
     assert invoke("report", folder.path, "--open", "--format", "csv").exit_code == 2
+    of_numbers = invoke("report", folder.path, "--output", folder.path / "x.csv")
+    assert of_numbers.exit_code == 2 and "add --format csv" in of_numbers.output
 
 
 def test_a_candidate_is_explained_by_its_rank_its_decisions_its_scores_and_its_metrics(finished):
