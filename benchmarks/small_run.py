@@ -74,6 +74,7 @@ def in_one_process() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--small", action="store_const", const=1, dest="rounds")
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     if chosen.alone:

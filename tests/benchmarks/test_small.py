@@ -58,6 +58,7 @@ def encoder() -> None:
     ("words", "facts"),
     [
         ("execution", ("units", "client.map", "joblib, threads", "journal MB", "first placing")),
+        ("small_run", ("run / one process", "daskmetrics best small")),
         ("map", ("plain loop", "client.map, batch 10", "daskmetrics.map, batch  1", "overhead")),
         ("metrics", ("engine / bare forward", "differing by", "peak memory")),
         ("search --only workers", ("race, 32 workers", "one arm at a time, policies:gp_ei")),
