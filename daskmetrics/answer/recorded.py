@@ -200,18 +200,19 @@ class RecordedRun:
         """The same for looks, by arm and name of the look."""
         return self._scores("look")
 
-    @property
+    @cached_property
     def compared(self) -> dict[Arm, dict[str, Scored]]:
         """The recorded scores of the arms that the latest configuration asks about, not those of
         a checkpoint that was deleted since; of a finished search those that it decided on, which
         may be fewer than an earlier one with a larger budget paid for.
         """
-        picked = set(map(cell_of, self.picks))
+        decided = set(map(cell_of, self.picks))
         compared: dict[Arm, dict[str, Scored]] = {}
         for arm, by_task in self.recorded.items():
+            if self.plan and arm not in self._arms:
+                continue
             for task, score in by_task.items():
-                is_asked = self.plan is None or arm in self._arms
-                if is_asked and (self.result is None or Cell(arm, task) in picked):
+                if self.result is None or Cell(arm, task) in decided:
                     compared.setdefault(arm, {})[task] = score
         return compared
 
