@@ -41,10 +41,17 @@ def layers(arms) -> list[int]:
     return [arm.layer for arm in arms]
 
 
+def with_scores(run: Run, recorded) -> Run:
+    """A copy of the run with other scores."""
+    changed = copy(run)
+    changed.recorded = recorded
+    vars(changed).pop("compared", None)  # which follows from them
+    return changed
+
+
 def verdict_with(run: Run, recorded=None, **search) -> Verdict:
     """The verdict with other scores, or other settings of the search."""
-    changed = copy(run)
-    changed.recorded = recorded or run.recorded
+    changed = with_scores(run, recorded or run.recorded)
     changed.config = {**run.config, "search": {**run.config["search"], **search}}
     return verdict_of(changed)
 
@@ -129,10 +136,10 @@ def test_weights_objective_and_reward_of_the_search_decide(verdicts):
 
 
 def test_a_winner_that_lacks_a_score_is_not_replaced_by_one_that_the_search_disbelieves(verdicts):
-    run = copy(verdicts["clear"])
+    recorded = {arm: dict(scores) for arm, scores in verdicts["clear"].recorded.items()}
+    run = with_scores(verdicts["clear"], recorded)
     best = run.result.best_arm
-    run.recorded = {arm: dict(scores) for arm, scores in run.recorded.items()}
-    del run.recorded[best][TASKS[1]]
+    del recorded[best][TASKS[1]]
     run.result = replace(run.result, confirmed=False)
     answer = answer_of(run)
     model = answer.verdict.models[0]
@@ -170,9 +177,8 @@ def test_every_model_has_its_best_arm_and_its_last_layer_and_one_without_a_score
         own = {arm: mean for arm, mean in means.items() if arm.model == standing.model}
         assert standing.best is None or own[standing.best] == max(own.values())
         assert standing.last == Arm(standing.model, "step8", last[standing.model])
-    run = copy(finished)
-    run.recorded = {arm: by for arm, by in finished.recorded.items() if arm.model != "tiny"}
-    assert answer_of(run).unscored_models == ("tiny",)
+    others = {arm: by for arm, by in finished.recorded.items() if arm.model != "tiny"}
+    assert answer_of(with_scores(finished, others)).unscored_models == ("tiny",)
 
 
 def test_the_score_of_the_answer_is_over_all_tasks_of_the_objective(a_run):
