@@ -566,7 +566,7 @@ def answer_of(run: RecordedRun) -> Answer:
         cheaper=verdict.cheaper(),
         per_task=verdict.per_task,
         unscored_models=tuple(standing.model for standing in verdict.models if not standing.scores),
-        scored=sum(map(len, run.compared.values())),
+        scored=run.cells_scored,
         planned=run.cells_planned,
         looks=run.counts["look", "ok"],
         cost=cost_of(run),

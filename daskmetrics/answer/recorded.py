@@ -375,6 +375,11 @@ class RecordedRun:
         return int(self.start.arms) * len(self.tasks)
 
     @property
+    def cells_scored(self) -> int:
+        """Cells with a score that the answer counts."""
+        return sum(map(len, self.compared.values()))
+
+    @property
     def cells_open(self) -> int:
         """Cells that the latest search decided on and that have no result yet."""
         kinds = ("score", "look")

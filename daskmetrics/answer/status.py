@@ -69,7 +69,7 @@ def status_of(run: RecordedRun) -> RunStatus:
         checkpoints=run.start.checkpoints,
         cells={
             "planned": run.cells_planned,
-            "scored": sum(map(len, run.compared.values())),
+            "scored": run.cells_scored,
             "open": run.cells_open,
             "looks": run.counts["look", "ok"],
         },
