@@ -275,11 +275,7 @@ def programs_workload(
             epochs=fewest.epochs,
         )
         phases.append(phase)
-    work = Workload(tuple(phases), _start([calibration]))
-    if request.is_program:
-        return work
-    not_counted = "measuring and scoring the checkpoints, whose number is not known"
-    return replace(work, least=max(ranks.values()), texts=not_counted)
+    return Workload(tuple(phases), _start([calibration]), least=max(ranks.values(), default=1))
 
 
 def search_phase(

@@ -103,7 +103,7 @@ def propose(request: PlanRequest, loaded: Config | None = None) -> Proposal:
             price = request.prices.get(offer.device, request.prices.get(""))
             offer = replace(offer, price=price)
             work = workload_on(offer.device)
-            option = Option(len(options) + 1, offer, work, request.limits)
+            option = Option(len(options) + 1, offer, work, request.deadline)
             if offer.partition:
                 if not offer.problem:
                     offer = rehearsed(offer, profile, option.walltime)
