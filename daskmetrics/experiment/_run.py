@@ -92,9 +92,6 @@ def run(
     """
     entries = list(read(folder.journal))
     if is_finished(entries, experiment.key):
-        start = latest(entries, RunStarted)
-        if start and start.config and any(maintain.check_files(folder, entries)):
-            maintain.write_files(folder, start.config, experiment.prompts)
         return RunResult(0, 0)
     require_inputs(experiment)
     require_trackers(experiment.config.log_to)
@@ -114,31 +111,29 @@ def continue_run(
     journal: Journal,
     display: Display,
     client: Client | None = None,
-    on_record: Callable[[Record], None] | None = None,
     grows: bool = False,
 ) -> RunResult:
     """`run` for an open journal, after `require_inputs`.
 
-    With ``grows`` the search goes on from the cells of earlier searches; ``on_record`` is called
-    with each new record. By default scores are logged as ``log_to`` says.
+    With ``grows`` the search goes on from the cells of earlier searches, and no score is logged as
+    ``log_to`` says.
     """
     with room_for(f"the files of the run in '{folder.path}'"):
         begin(experiment, folder, journal)
     shutil.rmtree(folder.embeddings, ignore_errors=True)  # also those of killed workers
     try:
         with ExitStack() as stack:
-            if on_record is None:
-                on_record = stack.enter_context(
-                    logged_scores(experiment, folder.path, journal.entries, display.say)
-                )
+            names = () if grows else experiment.config.log_to
+            log_score = stack.enter_context(
+                logged_scores(names, experiment, folder.path, journal.entries, display.say)
+            )
             stack.enter_context(
                 rolling.offline_workers(
                     location.rolling for location in experiment.missing.values()
                 )
             )
-            result = _RunDriver(experiment, folder, journal, display, on_record, grows).drive(
-                client
-            )
+            driver = _RunDriver(experiment, folder, journal, display, log_score, grows)
+            result = driver.drive(client)
     finally:
         shutil.rmtree(folder.embeddings, ignore_errors=True)
     journal.append(RunFinished(experiment.key, time.time()))
@@ -256,13 +251,13 @@ def _lay_out(planned: StorePlan, folder: RunFolder, journal: Journal) -> None:
     new store.
     """
     earlier = latest(journal.entries, StorePlan)
-    same = earlier is not None and earlier.template.key == planned.template.key
-    new = store.create(folder.store, planned.template)
-    if earlier is not None and same and not new:
-        new = any(store.check_files(folder.store, earlier.files))
-        if new:
-            store.lay_out(folder.store, planned.template)
-    if new or not same:
+    is_kept = (
+        earlier is not None
+        and earlier.template.key == planned.template.key
+        and not any(store.check_files(folder.store, earlier.files))
+    )
+    if not is_kept:
+        store.create(folder.store, planned.template)
         journal.append(replace(planned, files=store.files_of(folder.store)))
     store.restore(folder.store, "metrics", store.metric_blocks(planned, journal.records()))
 
@@ -323,7 +318,7 @@ def _sized(experiment: Experiment) -> Config:
         for checkpoint in experiment.checkpoints
     )
     if experiment.tasks:
-        seconds += search.build_problem(experiment, experiment.suites).exhaustive_cost
+        seconds += search.build_problem(experiment).exhaustive_cost
     if seconds > SMALL_WORK:
         return config
     one_worker = profile.model_copy(update={"workers": 1})
@@ -373,7 +368,7 @@ class _RunDriver:
     folder: RunFolder
     journal: Journal
     display: Display
-    on_record: Callable[[Record], None]
+    log_score: Callable[[Record], None]
     grows: bool
     computed: int = 0
     failed: int = 0
@@ -589,7 +584,7 @@ class _RunDriver:
     def _show(self, record: Record, spent: float | None = None) -> None:
         self.computed += record.ok
         self.failed += not record.ok
-        self.on_record(record)
+        self.log_score(record)
         if not record.ok:
             reason = escape(str(record.reason))
             self.display.message(

@@ -39,14 +39,18 @@ def require_trackers(names: Sequence[str]) -> None:
 
 @contextmanager
 def logged_scores(
-    experiment: Experiment, folder: Path, entries: Sequence[Event], say: Callable[[str], None]
+    names: Sequence[str],
+    experiment: Experiment,
+    folder: Path,
+    entries: Sequence[Event],
+    say: Callable[[str], None],
 ) -> Iterator[Callable[[Record], None]]:
     """A function that logs the best mean score so far with each score of a run, whose start and
-    earlier records are in the journal.
+    earlier records are in the journal, to these libraries.
 
     The step is the number of scores.
     """
-    if not experiment.config.log_to:
+    if not names:
         yield lambda record: None
         return
     start = next(entry for entry in entries if isinstance(entry, RunStarted))
@@ -74,8 +78,7 @@ def logged_scores(
 
     for record, value in scored(entries):
         take(record, value)
-    name = experiment.config.name
-    with trackers(experiment.config.log_to, name, identity, folder, say) as log:
+    with trackers(names, experiment.config.name, identity, folder, say) as log:
         yield on_record
 
 

@@ -34,7 +34,6 @@ from daskmetrics.core.events import (
     is_finished,
     latest,
     measured,
-    measures_nothing,
     scored,
 )
 from daskmetrics.core.files import RunFolder, private
@@ -172,8 +171,6 @@ class _Watcher:
     def follow(self, on_round: Callable[[], object], stopped: threading.Event) -> None:
         """Look, and begin a round where something is new, until there is a reason to end."""
         self.log.write("started", pid=os.getpid(), name=self.config.name)
-        for record in self.journal.records():
-            self._record(record)  # what a killed watch did not write any more
         sources = ", ".join(f"'{model.source}'" for model in self.config.models)
         self.display.say(f"Watching {sources}. Ctrl-C ends it; the same command goes on.")
         while True:
@@ -253,7 +250,6 @@ class _Watcher:
                     self.journal,
                     self.display,
                     self.client,
-                    self._record,
                     grows=True,
                 )
         self.grid = grid
@@ -273,30 +269,14 @@ class _Watcher:
                     f"{model}@{name} was deleted: its scores stay, but it cannot be the best"
                 )
 
-    def _record(self, record: Record) -> None:
-        """Write the event of a record; one that failed has a reason and no number."""
-        ending: dict[str, object] = {"status": record.status}
-        if not record.ok:
-            ending["reason"] = record.reason
-        if record.kind == "measure" and not measures_nothing(record):
-            step = Checkpoint.parse(record.name).step
-            took = {"seconds": round(record.seconds, 3), **ending}
-            self.log.write("measured", checkpoint=record.name, step=step, **took)
-        elif record.kind == "score":
-            cell = Cell.parse(record.name)
-            if isinstance(record.value, Scored):
-                ending = {"score": record.value.score, "stderr": record.value.stderr, **ending}
-            self.log.write("scored", arm=str(cell.arm), task=cell.task, **ending)
-
     def _conclude(self, experiment: Experiment) -> None:
-        """Write what the round says, and what changed since the round before."""
+        """Write what the round says."""
         ended = latest(self.journal.entries, SearchEnded)
         checkpoints = len(experiment.checkpoints)
         if ended is None or ended.key != experiment.key:  # there are no tasks
             without = {"checkpoints": checkpoints, "best": None, "rise": None}
             self.log.write("updated", key=experiment.key, **without)
             return
-        before = self.log.latest.get("updated", {})
         best = best_fields(experiment, ended)
         rise = rise_fields(experiment, list(self.journal.records()), ended.best_arm)
         believed = "is" if ended.confirmed else "is expected to be"
@@ -321,10 +301,6 @@ class _Watcher:
         }
         step = max(checkpoint.step or 0 for checkpoint in experiment.checkpoints)
         self.track(step, {name: float(x) for name, x in numbers.items() if x is not None})
-        if (before.get("best") or {}).get("arm") != best["arm"]:
-            self.log.write("best", checkpoints=checkpoints, **best, location=dict(ended.location))
-        if rise and rise["stopped"] and not (before.get("rise") or {}).get("stopped"):
-            self.log.write("plateau", checkpoints=checkpoints, arm=best["arm"], **rise)
         self.display.say(text)
 
 
@@ -394,7 +370,7 @@ class WatchLog:
 
     >>> import tempfile
     >>> log = WatchLog(Path(tempfile.mkdtemp()) / "events.jsonl")
-    >>> log.write("measured", checkpoint="out@step8"), log.write("measured", checkpoint="out@step8")
+    >>> log.write("gone", checkpoint="out@step8"), log.write("gone", checkpoint="out@step8")
     (True, False)
     """
 

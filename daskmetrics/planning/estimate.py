@@ -287,7 +287,7 @@ def search_phase(
     """The scores that are left; each with its share of the encoding that scores share."""
     if not experiment.tasks:
         return None
-    problem = search.build_problem(experiment, experiment.suites, costs=costs)
+    problem = search.build_problem(experiment, costs=costs)
     cells = search.cells_left(experiment, entries, problem)
     if not cells:
         return None
@@ -552,8 +552,8 @@ def samples(
     if spent and experiment.tasks:  # which may all be removed since
         measured = fsum(unit_seconds(scores)) / len(scores)
         # a search pays in assumed seconds of the device that its configuration names
-        on_device = search.build_problem(experiment, experiment.suites, costs=costs)
-        paid_in = search.build_problem(experiment, experiment.suites)
+        on_device = search.build_problem(experiment, costs=costs)
+        paid_in = search.build_problem(experiment)
         assumed = spent / len(scores) * on_device.exhaustive_cost / paid_in.exhaustive_cost
         result.append(Sample("search", "cells", (measured,), assumed))
     return tuple(result)

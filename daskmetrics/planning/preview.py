@@ -31,7 +31,7 @@ def preview(experiment: Experiment, folder: RunFolder) -> Table:
     looks = 0
     allowed = ""
     if experiment.tasks:
-        problem = search.build_problem(experiment, experiment.suites)
+        problem = search.build_problem(experiment)
         looks = int(problem.is_look.sum())
         if config.search.budget == "auto":
             _, allowed = search.automatic_budget(problem)

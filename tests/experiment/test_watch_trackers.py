@@ -83,7 +83,7 @@ def test_a_missing_library_is_an_error_before_anything_starts(tmp_path, monkeypa
 
 
 def test_the_best_score_of_a_run_is_logged_with_each_score_also_when_it_goes_on(tmp_path, logged):
-    config = SimpleNamespace(name="mine", log_to=("mlflow",))
+    config = SimpleNamespace(name="mine")
     experiment = SimpleNamespace(config=config, task_weights={"order": 1.0})
     records = [
         Record(f"k{layer}", f"m@step8/{layer}:order", "score", "ok", Scored(score, 0.01))
@@ -91,9 +91,9 @@ def test_the_best_score_of_a_run_is_logged_with_each_score_also_when_it_goes_on(
     ]
     for earlier in (0, 2):
         entries = [started(), *records[:earlier]]
-        with logged_scores(experiment, tmp_path, entries, print) as on_record:
+        with logged_scores(["mlflow"], experiment, tmp_path, entries, print) as log_score:
             for record in records[earlier : earlier + 2]:
-                on_record(record)
+                log_score(record)
     run, history = logged()
     assert history == [(1, 0.5), (2, 0.7), (3, 0.7)]
     assert run.data.metrics["best_layer"] == 1 and run.data.metrics["best_step"] == 8
