@@ -47,7 +47,6 @@ from daskmetrics.execution import (
     Settings,
     Source,
     Sweep,
-    handshake,
 )
 from daskmetrics.execution import run as run_source
 from daskmetrics.execution.display import Display
@@ -57,7 +56,7 @@ from daskmetrics.experiment import maintenance as maintain
 from daskmetrics.experiment import measure as measure
 from daskmetrics.experiment import search as search
 from daskmetrics.experiment import train as train
-from daskmetrics.experiment._trackers import logged_scores, require_trackers
+from daskmetrics.experiment._trackers import log_search, require_trackers, trackers
 from daskmetrics.experiment._worker import record_text
 from daskmetrics.experiment.preparation import VERSION, Experiment
 
@@ -115,25 +114,30 @@ def continue_run(
 ) -> RunResult:
     """`run` for an open journal, after `require_inputs`.
 
-    With ``grows`` the search goes on from the cells of earlier searches, and no score is logged as
-    ``log_to`` says.
+    With ``grows`` the search goes on from the cells of earlier searches, and the caller logs its
+    end as ``log_to`` says.
     """
     with room_for(f"the files of the run in '{folder.path}'"):
         begin(experiment, folder, journal)
     shutil.rmtree(folder.embeddings, ignore_errors=True)  # also those of killed workers
     try:
         with ExitStack() as stack:
+            start = next(entry for entry in journal.entries if isinstance(entry, RunStarted))
+            # the same when the run goes on
+            identity = content_key("tracked", start.key, start.at)
             names = () if grows else experiment.config.log_to
-            log_score = stack.enter_context(
-                logged_scores(names, experiment, folder.path, journal.entries, display.say)
+            log = stack.enter_context(
+                trackers(names, experiment.config.name, identity, folder.path, display.say)
             )
             stack.enter_context(
                 rolling.offline_workers(
                     location.rolling for location in experiment.missing.values()
                 )
             )
-            driver = _RunDriver(experiment, folder, journal, display, log_score, grows)
-            result = driver.drive(client)
+            result = _RunDriver(experiment, folder, journal, display, grows).drive(client)
+            ended = latest(journal.entries, SearchEnded)
+            if ended and ended.key == experiment.key:
+                log_search(log, experiment, ended)
     finally:
         shutil.rmtree(folder.embeddings, ignore_errors=True)
     journal.append(RunFinished(experiment.key, time.time()))
@@ -142,7 +146,7 @@ def continue_run(
 
 
 def require_inputs(experiment: Experiment) -> None:
-    """Check that weights and data are here, or can be downloaded, and that the budget suffices."""
+    """Check that weights and data are here, or can be downloaded."""
     for task in experiment.tasks:
         if not task.is_local:
             task.texts()
@@ -150,9 +154,6 @@ def require_inputs(experiment: Experiment) -> None:
         pooling = model.pooling or experiment.config.protocol.pooling
         missing = [name.revision for name in experiment.missing if name.model == model.name]
         require_on_hub(model, missing, pooling)
-    if experiment.fresh:
-        # a budget that is too small is an error now, not after the search
-        search.allotment_of(experiment)
 
 
 def require_workers(client: Client, folder: Path, paths: Sequence[str], patience: float) -> str:
@@ -172,9 +173,8 @@ def require_workers(client: Client, folder: Path, paths: Sequence[str], patience
             f"No worker arrived within {patience:.0f} s: start some, for instance cluster.scale(2),"
             " or cluster.adapt(minimum=1) where their number follows the work."
         ) from None
-    arrived = workers(client)
     offered: set[str] = set()
-    for worker in arrived.values():
+    for worker in workers(client).values():
         resources = worker["resources"]
         if not resources.keys() & PLAIN.keys():
             resources = PLAIN
@@ -185,18 +185,13 @@ def require_workers(client: Client, folder: Path, paths: Sequence[str], patience
             ' or with: dask worker ... --resources "GPU=1 CPU=1" (also on machines without a GPU).'
             " If they have not arrived yet, wait for them first: client.wait_for_workers(N)."
         )
-    names = {address: str(worker["name"]) for address, worker in arrived.items()}
-    for address, answer in client.run(eval, handshake.question(), on_error="return").items():
-        if not isinstance(answer, BaseException):
-            answer = answer["versions"]
-        handshake.require_same(names.get(address, address), answer)
     # a folder of the same name on another disk does not count: workers look for a new file in it
     with marker(folder) as (file, text):
         first_unseen = client.run(_first_unseen, file, text, list(paths), on_error="ignore")
     for address, path in first_unseen.items():
         if path:
             raise ConfigError(
-                f"Worker {names.get(address, address)} does not see '{path}' of this machine. Put"
+                f"The worker at {address} does not see '{path}' of this machine. Put"
                 " the run, its models and its texts into a folder that all machines share."
             )
     return "CPU" if "CPU" in offered else "GPU"
@@ -368,7 +363,6 @@ class _RunDriver:
     folder: RunFolder
     journal: Journal
     display: Display
-    log_score: Callable[[Record], None]
     grows: bool
     computed: int = 0
     failed: int = 0
@@ -584,7 +578,6 @@ class _RunDriver:
     def _show(self, record: Record, spent: float | None = None) -> None:
         self.computed += record.ok
         self.failed += not record.ok
-        self.log_score(record)
         if not record.ok:
             reason = escape(str(record.reason))
             self.display.message(

@@ -226,10 +226,9 @@ def score_layers(
     seed: int,
     protocol: Mapping[str, object],
     readouts: Mapping[str, object],
-    display: Display | None = None,
+    display: Display,
 ) -> LayerScores:
     """The recorded values of every layer and readout of checkpoints on every task of the data."""
-    display = display or Display(on_change=lambda: None)
     if isinstance(layers, Mapping):
         raise ConfigError(
             "Layers are scored by number; to read modules of any network, use daskmetrics.embed."

@@ -220,7 +220,9 @@ def check(experiment: Experiment) -> None:
         Learner(
             preview, experiment.policy, budget=1.0, window=decisions, seed=experiment.config.seed
         ).ask(decisions)
-    if not experiment.fresh:
+    if experiment.fresh:
+        allotment_of(experiment)
+    else:
         budget(experiment.config.search, preview).require_cover(preview)
 
 

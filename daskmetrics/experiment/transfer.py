@@ -40,8 +40,6 @@ class ImportCounts:
     elsewhere: int = 0  # left out: not in the configuration
     other_protocol: int = 0  # left out: made with another protocol of daskmetrics
     unmarked: int = 0  # new and known ones that do not name their protocol
-    # new and known ones of more splits or subsets than the task has, which are not used
-    reduced: int = 0
     incomplete: int = 0  # left out: they lack a split or subset of the task
     example: str = ""  # of one that is incomplete, and what it lacks
 
@@ -130,7 +128,6 @@ def import_results(experiment: Experiment, folder: RunFolder, source: Path) -> I
                     f" '{result.path}'. Remove one of them."
                 )
             counts.unmarked += protocol is None
-            counts.reduced += _parts(content) < _parts(result.content)
     folder.create()
     with private(), Journal(folder.journal, folder.lock) as journal:
         recorded = {record.key for record in journal.records() if record.ok}
@@ -143,11 +140,6 @@ def import_results(experiment: Experiment, folder: RunFolder, source: Path) -> I
     counts.new = len(new)
     counts.known = len(accepted) - len(new)
     return counts
-
-
-def _parts(content: Mapping[str, Any]) -> int:
-    """Number of subsets of all splits."""
-    return sum(map(len, content["scores"].values()))
 
 
 def _record(experiment: Experiment, result: BenchmarkResult, arm: Arm, task: MtebTask) -> Record:

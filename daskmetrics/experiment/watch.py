@@ -39,15 +39,19 @@ from daskmetrics.core.events import (
 from daskmetrics.core.files import RunFolder, private
 from daskmetrics.core.machine import workers
 from daskmetrics.core.names import Arm, Cell, Checkpoint, training_order
-from daskmetrics.core.outcomes import mean_score
-from daskmetrics.core.results import Scored
 from daskmetrics.core.text import duration, parse_duration, plural
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.display import Display
 from daskmetrics.execution.stopping import stop_signals
 from daskmetrics.experiment import train as training
 from daskmetrics.experiment._run import continue_run, require_inputs, started
-from daskmetrics.experiment._trackers import Log, require_trackers, trackers
+from daskmetrics.experiment._trackers import (
+    Log,
+    best_fields,
+    log_search,
+    require_trackers,
+    trackers,
+)
 from daskmetrics.experiment.preparation import Experiment, prepare
 from daskmetrics.training.ddp.ranks import Program
 
@@ -294,30 +298,10 @@ class _Watcher:
         fields = {**counts, "best": best, "rise": rise, "text": text}
         if not self.log.write("updated", key=experiment.key, **fields):
             return
-        numbers = {
-            **counts,
-            **{f"best_{name}": best[name] for name in ("step", "layer", "score", "stderr")},
-            "rise_probability": rise and rise["probability"],
-        }
-        step = max(checkpoint.step or 0 for checkpoint in experiment.checkpoints)
-        self.track(step, {name: float(x) for name, x in numbers.items() if x is not None})
+        log_search(
+            self.track, experiment, ended, rise_probability=rise["probability"] if rise else None
+        )
         self.display.say(text)
-
-
-def best_fields(experiment: Experiment, ended: SearchEnded) -> dict[str, Any]:
-    """The best arm of a round, as the field ``best`` of its event; docs/watch.md names the parts."""
-    best = ended.best_arm
-    counted = {task: weight for task, weight in experiment.task_weights.items() if weight > 0}
-    scores = {task: Scored(**score) for task, score in ended.best["scores"].items()}
-    score, stderr = mean_score(scores, counted) or (None, None)
-    return {
-        "arm": str(best),
-        "checkpoint": str(best.checkpoint),
-        "step": best.checkpoint.step,
-        "layer": best.layer,
-        "score": score,
-        "stderr": stderr,
-    }
 
 
 def rise_fields(

@@ -208,7 +208,7 @@ def workload(
         host_gib=WORKER_GIB + _weights_gib(experiment, 4),
         disk_bytes=round(store_bytes(experiment)),
         missing=missing,
-        texts=texts_of(experiment),
+        texts=text_counts(experiment),
         download=download,
     )
 
@@ -472,24 +472,24 @@ def store_bytes(experiment: Experiment) -> float:
     return (metrics + cells) * 97.0 + len(experiment.checkpoints) * 6 * 4096
 
 
-def texts_of(experiment: Experiment) -> str:
-    """How many texts the tasks have by this estimate, and how that is known; empty without
-    tasks.
+def text_counts(experiment: Experiment) -> dict[str, int]:
+    """How many texts the tasks have by this estimate, and for how many tasks that is counted, listed
+    by a benchmark, or assumed; empty without tasks.
     """
     tasks = experiment.tasks
     if not tasks:
-        return ""
+        return {}
     sizes = [search.task_size(task, experiment.config.protocol, read=False) for task in tasks]
     assumed = sum(size is UNKNOWN_TASK for size in sizes)
     listed = sum(getattr(task, "statistics", None) is not None for task in tasks)
-    counts = {
+    return {
+        "texts": sum(size.texts for size in sizes),
+        "tasks": len(tasks),
         "counted": len(tasks) - assumed - listed,
-        "as the benchmark lists them": listed,
-        f"with an estimated {UNKNOWN_TASK.texts:,} texts each": assumed,
+        "listed": listed,
+        "assumed": assumed,
+        "each": UNKNOWN_TASK.texts,
     }
-    bases = ", ".join(f"{count:,} {basis}" for basis, count in counts.items() if count)
-    total = plural(sum(size.texts for size in sizes), "text")
-    return f"{total} in {plural(len(tasks), 'task')}: {bases}"
 
 
 def _weights_gib(experiment: Experiment, size: int) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -293,8 +293,8 @@ class Workload:
     disk_bytes : int
     missing : tuple of str
         Models and data that are not on this machine.
-    texts : str
-        How many texts are scored, and how that is known.
+    texts : mapping
+        How many texts are scored, and how that is known (`estimate.text_counts`).
     download : Estimate or None
         Seconds of downloads, which workers of any number share.
     least : int
@@ -307,7 +307,7 @@ class Workload:
     host_gib: float = 0.0
     disk_bytes: int = 0
     missing: tuple[str, ...] = ()
-    texts: str = ""
+    texts: Mapping[str, int] = field(default_factory=dict, hash=False)
     download: Estimate | None = None
     least: int = 1
 
@@ -426,17 +426,6 @@ class Offer:
 
 
 @dataclass(frozen=True)
-class TrainingPace:
-    """How an option trains: its ranks, the samples of a step of all of them where they are known,
-    and the seconds of a step, an epoch and a sample, those which are known.
-    """
-
-    ranks: int
-    batch: float | None
-    seconds: Mapping[str, Interval]
-
-
-@dataclass(frozen=True)
 class Option:
     """An offer for one workload, with its times and costs.
 
@@ -488,11 +477,14 @@ class Option:
         return self.worker_hours * self.offer.price
 
     @cached_property
-    def pace(self) -> TrainingPace | None:
-        """That of its longest training."""
+    def pace(self) -> dict[str, Any]:
+        """How its longest training proceeds: its ``ranks``, the samples of a step of all of them as
+        ``batch``, and the ``seconds`` of a step, an epoch and a sample, as far as they are known;
+        empty if nothing is trained.
+        """
         trainings = [phase for phase in self.workload.phases if phase.steps]
         if not trainings:
-            return None
+            return {}
         phase = max(trainings, key=lambda phase: phase.units * phase.seconds.value)
         workers = self.offer.workers
         ranks = min(workers, phase.chains or workers)
@@ -502,7 +494,7 @@ class Option:
         batch = None
         if "step" in seconds and "sample" in seconds:
             batch = seconds["step"].value / seconds["sample"].value
-        return TrainingPace(ranks, batch, seconds)
+        return {"ranks": ranks, "batch": batch, "seconds": seconds}
 
     @property
     def efficiency(self) -> float:
@@ -808,7 +800,7 @@ def proposal_document(proposal: Proposal) -> dict[str, object]:
         record = option.offer.success
         document = {name: getattr(option.offer, name) for name in OFFER_KEYS}
         document |= {name: getattr(option, name) for name in OPTION_KEYS}
-        document["training"] = option.pace
+        document["training"] = option.pace or None
         document["success"] = record and {**vars(record), "chance": record.chance}
         document["command"] = None
         if option.possible:

@@ -313,17 +313,13 @@ def _open_group(path: Path, model: str) -> zarr.Group:
 
 def _require_format(path: Path) -> None:
     require_regular(path)
-    number = _attributes(path).get("format", FORMAT)
+    number = FORMAT
+    # a store that is missing or damaged has no number
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        number = dict(parse((path / "zarr.json").read_text())["attributes"]).get("format", FORMAT)
     if number != FORMAT:
         raise DataError(
             f"'{path}' is written in format {number}, and this version of daskmetrics reads "
             f"format {FORMAT}. A newer "
             "version wrote it: upgrade daskmetrics, or use another folder, with --folder."
         )
-
-
-def _attributes(path: Path) -> dict[str, Any]:
-    try:
-        return dict(parse((path / "zarr.json").read_text())["attributes"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
