@@ -101,9 +101,9 @@ def run(
         return
     if submit:
         from daskmetrics.core.events import is_finished
-        from daskmetrics.planning.estimate import recorded
+        from daskmetrics.execution.journal import read
 
-        if is_finished(recorded(run_folder), prepared.key):
+        if is_finished(read(run_folder.journal), prepared.key):
             say(NOTHING_TO_DO.format(run_folder.path))
         else:
             _submit(loaded, run_folder)

@@ -53,9 +53,7 @@ from daskmetrics.execution.display import Display
 from daskmetrics.execution.journal import read
 from daskmetrics.execution.runner import PLAIN
 from daskmetrics.experiment import maintenance as maintain
-from daskmetrics.experiment import measure as measure
-from daskmetrics.experiment import search as search
-from daskmetrics.experiment import train as train
+from daskmetrics.experiment import measure, search, train
 from daskmetrics.experiment._trackers import log_search, require_trackers, trackers
 from daskmetrics.experiment._worker import record_text
 from daskmetrics.experiment.preparation import VERSION, Experiment

@@ -183,7 +183,7 @@ def joined_results(
 
 def _reduce(spec: MeasureSpec, metrics: Mapping[Key, Metric]) -> Measured:
     """The values of these metrics, by one forward pass over each view of the prompts."""
-    from daskmetrics.metrics import engine as engine
+    from daskmetrics.metrics import engine
     from daskmetrics.models import Encoder, LoadedModel
 
     prompts: list[str] = json.loads(Path(spec.prompts).read_text(encoding="utf-8"))

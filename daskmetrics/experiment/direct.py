@@ -40,7 +40,7 @@ from daskmetrics.core.readouts import Readout
 from daskmetrics.core.results import Scored
 from daskmetrics.execution.display import Display
 from daskmetrics.experiment import _worker as worker
-from daskmetrics.experiment import prefetch as prefetch
+from daskmetrics.experiment import prefetch
 from daskmetrics.experiment._arguments import file_name, is_table, json_lines
 from daskmetrics.experiment.preparation import check_readouts
 from daskmetrics.metrics import Metric

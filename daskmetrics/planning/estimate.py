@@ -167,7 +167,7 @@ def workload(
 
     What the journal in the run's folder holds already is not counted.
     """
-    entries = recorded(folder)
+    entries = tuple(read(folder.journal))
     of_device = [measured for measured in calibrations if measured.device == device]
     costs = CostModel(device)
     units = _by_suite(experiment, measure.units_left(experiment, folder, entries))
@@ -299,13 +299,6 @@ def search_phase(
     seconds = calibrated("search", "cells", assumed, calibrations)
     phase = Phase("search", cells, seconds, costs.device, at_once)
     return _with_bench(phase, "search", calibrations)
-
-
-def recorded(folder: RunFolder) -> tuple[Event, ...]:
-    """The entries of a run's journal; none before it has started."""
-    if not folder.journal.is_file():
-        return ()
-    return tuple(read(folder.journal))
 
 
 def _start(calibrations: Sequence[Calibration]) -> Estimate:
@@ -514,7 +507,7 @@ def _gpu_gib(experiment: Experiment) -> float:
 def measurements(experiment: Experiment, folder: RunFolder) -> list[Calibration]:
     """All kept calibrations, and what the run in a folder has recorded, the latest one last."""
     calibrations = list(known())
-    entries = recorded(folder)
+    entries = tuple(read(folder.journal))
     start = latest(entries, RunStarted)
     if not (start and start.config):
         return calibrations

@@ -4,7 +4,6 @@ and warnings about the data.
 
 from __future__ import annotations
 
-import shutil
 from collections import defaultdict
 
 from daskmetrics.core.events import is_finished, records
@@ -12,8 +11,10 @@ from daskmetrics.core.files import RunFolder
 from daskmetrics.core.outcomes import FRESH_SHARE
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import size_text
+from daskmetrics.execution.journal import read
 from daskmetrics.experiment import Experiment, measure, search
-from daskmetrics.planning.estimate import measurements, recorded, workload
+from daskmetrics.experiment.prefetch import free_space
+from daskmetrics.planning.estimate import measurements, workload
 from daskmetrics.planning.options import bounded
 from daskmetrics.report.templates import rows_of
 
@@ -21,7 +22,7 @@ from daskmetrics.report.templates import rows_of
 def preview(experiment: Experiment, folder: RunFolder) -> Table:
     """The rows of the remaining work; nothing is submitted."""
     config = experiment.config
-    entries = recorded(folder)
+    entries = tuple(read(folder.journal))
     finished = is_finished(entries, experiment.key)
     if not finished:
         search.check(experiment)
@@ -37,8 +38,6 @@ def preview(experiment: Experiment, folder: RunFolder) -> Table:
             _, allowed = search.automatic_budget(problem)
     device = config.cluster.device
     work = workload(experiment, folder, measurements(experiment, folder), device)
-    path = folder.path.resolve()
-    existing = next(parent for parent in (path, *path.parents) if parent.exists())
     rows = rows_of(
         "preview",
         experiment=experiment,
@@ -52,7 +51,7 @@ def preview(experiment: Experiment, folder: RunFolder) -> Table:
         units_left=len(measure.units_left(experiment, folder, entries)),
         work=work,
         total=work.on(config.cluster.workers, device),
-        free=shutil.disk_usage(existing).free,
+        free=free_space(folder.path.resolve()),
         bounded=bounded,
         size_text=size_text,
     )
