@@ -65,22 +65,11 @@ UNITS_PER_WORKER = 2
 SMALL_WORK = 10.0
 
 
-@dataclass(frozen=True)
-class RunResult:
-    """The result of a call of `run`: how many units were computed, and how many failed."""
-
-    computed: int
-    failed: int
-
-    @property
-    def nothing_to_do(self) -> bool:
-        return self.computed == 0 and self.failed == 0
-
-
 def run(
     experiment: Experiment, folder: RunFolder, display: Display, client: Client | None = None
-) -> RunResult:
-    """Measure every checkpoint, search the best arm, and record the recommendation in the journal.
+) -> int:
+    """Measure every checkpoint, search the best arm, and record the recommendation in the journal;
+    returns the number of units that ran.
 
     Recorded units are not computed again; a finished run is not changed. The workers of a given
     ``client`` are checked first; by default the run starts the configured cluster and ends it.
@@ -89,7 +78,7 @@ def run(
     """
     entries = list(read(folder.journal))
     if is_finished(entries, experiment.key):
-        return RunResult(0, 0)
+        return 0
     require_inputs(experiment)
     require_trackers(experiment.config.log_to)
     search.check(experiment)
@@ -109,7 +98,7 @@ def continue_run(
     display: Display,
     client: Client | None = None,
     grows: bool = False,
-) -> RunResult:
+) -> int:
     """`run` for an open journal, after `require_inputs`.
 
     With ``grows`` the search goes on from the cells of earlier searches, and the caller logs its
@@ -132,7 +121,7 @@ def continue_run(
                     location.rolling for location in experiment.missing.values()
                 )
             )
-            result = _RunDriver(experiment, folder, journal, display, grows).drive(client)
+            ran = _RunDriver(experiment, folder, journal, display, grows).drive(client)
             ended = latest(journal.entries, SearchEnded)
             if ended and ended.key == experiment.key:
                 log_search(log, experiment, ended)
@@ -140,7 +129,7 @@ def continue_run(
         shutil.rmtree(folder.embeddings, ignore_errors=True)
     journal.append(RunFinished(experiment.key, time.time()))
     rolling.drop(location.rolling for location in experiment.locations.values())
-    return result
+    return ran
 
 
 def require_inputs(experiment: Experiment) -> None:
@@ -362,10 +351,9 @@ class _RunDriver:
     journal: Journal
     display: Display
     grows: bool
-    computed: int = 0
-    failed: int = 0
+    ran: int = 0  # units
 
-    def drive(self, given: Client | None) -> RunResult:
+    def drive(self, given: Client | None) -> int:
         config = self.experiment.config
         self.plan = _plan(self.experiment)
         cluster: AbstractContextManager[Client] = nullcontext(given)
@@ -408,7 +396,7 @@ class _RunDriver:
             store.restore(self.folder.store, "metrics", store.metric_blocks(planned, records))
             if self.experiment.tasks:
                 store.restore(self.folder.store, "scores", store.score_blocks(planned, records))
-        return RunResult(self.computed, self.failed)
+        return self.ran
 
     def _files(self) -> list[str]:
         """Files and folders of this machine that workers must see."""
@@ -574,8 +562,7 @@ class _RunDriver:
         )
 
     def _show(self, record: Record, spent: float | None = None) -> None:
-        self.computed += record.ok
-        self.failed += not record.ok
+        self.ran += 1
         if not record.ok:
             reason = escape(str(record.reason))
             self.display.message(

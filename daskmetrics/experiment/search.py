@@ -545,8 +545,8 @@ def allotment_of(experiment: Experiment, exhaustive: float | None = None) -> All
     divided = allotment(
         budget(experiment.config.search, preview),
         scale * assumed,
-        few=scale * _dearest(fresh, 2),
-        most=scale * _dearest(fresh, FINALISTS),
+        few=scale * _highest_cost(fresh, 2),
+        most=scale * _highest_cost(fresh, FINALISTS),
     )
     Budget(cost=divided.search / scale).require_cover(preview)
     return divided
@@ -558,7 +558,7 @@ def fresh_problem(experiment: Experiment) -> Problem:
     return build_problem(of_fresh)
 
 
-def _dearest(fresh: Problem, arms: int) -> float:
+def _highest_cost(fresh: Problem, arms: int) -> float:
     """Cost of the most expensive arms on the objective, of different checkpoints as far as there
     are so many.
     """
