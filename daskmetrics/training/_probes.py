@@ -29,10 +29,11 @@ from daskmetrics.training._learning import RankSteps, World
 from daskmetrics.training.data import Tokens, effective
 
 SIZES = tuple(4**power for power in range(5, 14))  # bytes of the measured messages: 1 KiB to 64 MiB
-# repetitions, of which the first warm up: DDP rearranges its buckets after the first exchange
-ROUNDS, SKIPPED, LEAST = 24, 2, 3
-LONGEST = 0.3  # seconds for those of one message, and of steps; then the least number is enough
-PATIENCE = 30.0
+ROUNDS = 24  # repetitions
+SKIPPED = 2  # that warm up: DDP rearranges its buckets after the first exchange
+LEAST = 3  # others
+LONGEST = 0.3  # seconds for the repetitions of one message; then the least number is enough
+PATIENCE = 30.0  # and for those of steps
 FIRST, BUCKET = 2**20, 25 * 2**20  # bytes of DDP's first bucket, and of the others
 # share of a pass that is its backward pass, during which a GPU can exchange buckets
 BACKWARD = 2 / 3

@@ -57,9 +57,9 @@ class Progress:
         words = []
         if "loss" in self.numbers:
             words.append(f"loss {self.numbers['loss']:.3f}")
-        words += [
-            form.format(self.rates[name]) for name, form in _RATES.items() if name in self.rates
-        ]
+        for name, rate in _RATES.items():
+            if name in self.rates:
+                words.append(rate.format(self.rates[name]))
         return "  ".join(words)
 
 
