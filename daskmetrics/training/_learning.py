@@ -75,9 +75,8 @@ class World:
         """The same model with gradients that are means over the ranks."""
         if self.size == 1:
             return model
-        wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True)
-        wrapped.broadcast_buffers = False  # none changes in training
-        return wrapped
+        # no buffer changes in training
+        return DistributedDataParallel(model, gradient_as_bucket_view=True, broadcast_buffers=False)
 
 
 SINGLE = World()
@@ -281,6 +280,15 @@ def read_steps(steps: RankSteps, numbers: range, loaders: int) -> Iterator[list[
     return iter(loader)
 
 
+def is_readable(path: Path) -> bool:
+    """Whether a resume state can be read; a disk may have damaged it."""
+    try:
+        torch.load(path, weights_only=True, mmap=True, map_location="meta")
+    except (OSError, EOFError, RuntimeError, KeyError, ValueError):
+        return False
+    return True
+
+
 def train(
     recipe: Recipe,
     folder: Path,
@@ -299,7 +307,8 @@ def train(
     if world.is_leader:
         files.remove_partial(folder)
         files.remove_partial(folder / "resume")
-        states = suite.resume_states(folder, until=min(ends, default=0))
+        # an older one leads to the same weights
+        states = list(filter(is_readable, suite.resume_states(folder, until=min(ends, default=0))))
     # rank 0 may have written another one before the others look
     ends, states = world.gather((ends, states))[0]
     learner = new(recipe, world, *states[:1])
