@@ -27,8 +27,7 @@ def cluster() -> None:
 def show(profile: str) -> None:
     """Show each key of PROFILE with its value and where it comes from.
 
-    PROFILE is a name or a YAML file. Keys that it leaves open can come from Dask's configuration,
-    among them some of dask-jobqueue's file jobqueue.yaml.
+    PROFILE is a name or a YAML file. Keys that it leaves open can come from Dask's configuration.
     """
     import json
 
@@ -76,20 +75,16 @@ def init(output: Path | None) -> None:
     """Write a profile for the Slurm of this machine.
 
     It is made from the output of sinfo and scontrol; the site's other partitions are listed in
-    comments. What your jobqueue.yaml sets (queue, account, interface, prologue) is used, and named
-    in comments.
+    comments.
     """
     from daskmetrics.cluster.slurm import partitions
     from daskmetrics.cluster.slurm.commands import slurm
-    from daskmetrics.config.loading import jobqueue_settings
 
     if output is not None and output.exists():
         raise ConfigError(f"'{output}' already exists: choose another file, or remove it.")
     listing = slurm("sinfo", "--format=%P %.11l %.5a %.6D %.5c %.8m %.20G %.10T %f")
-    jobqueue = jobqueue_settings()
-    partition, node = partitions.choose(partitions.read_partitions(), jobqueue.get("partition"))
-    interface = partitions.interface_to(node.name)
-    text = partitions.profile_text(partition, node, interface, listing, jobqueue)
+    partition, node = partitions.choose(partitions.read_partitions())
+    text = partitions.profile_text(partition, node, partitions.interface_to(node.name), listing)
     if output is None:
         say(text, nl=False)
         return

@@ -425,7 +425,8 @@ _LIVE: Mapping[str, type[LiveMessage]] = {
     "posterior": PosteriorUpdated,
     "history_sent": HistorySent,
 }
-_KINDS = {cls: kind for kind, cls in _LIVE.items()}
+KINDS: Mapping[type[LiveMessage], str] = {cls: kind for kind, cls in _LIVE.items()}
+"""The word that names the kind of an entry in the journal, such as ``record``, by its class."""
 
 
 def measured(entries: Iterable[Event]) -> Iterator[tuple[Record, Measured]]:
@@ -447,18 +448,13 @@ def with_results(entries: Iterable[Event], result: type[R]) -> Iterator[tuple[Re
             yield entry, entry.value
 
 
-def kind_of(message: LiveMessage) -> str:
-    """The word that names the kind of an entry in the journal, such as ``record``."""
-    return _KINDS[type(message)]
-
-
 def to_json(message: LiveMessage) -> dict[str, Any]:
     """The JSON object of an entry.
 
     >>> to_json(UnitsRetried(["a"]))
     {'type': 'retry', 'keys': ['a']}
     """
-    plain = {"type": kind_of(message), **vars(message)}
+    plain = {"type": KINDS[type(message)], **vars(message)}
     if isinstance(message, Record):
         plain["value"] = result_as_json(message.value)
     elif isinstance(message, StorePlan):

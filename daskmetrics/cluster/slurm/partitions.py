@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import getpass
-import json
 import re
 import socket
 from collections import Counter, defaultdict
@@ -234,11 +233,9 @@ def _sacctmgr(table: str, fields: str) -> Sequence[dict[str, str]]:
         return []
 
 
-def choose(partitions: Sequence[Partition], name: str | None = None) -> tuple[Partition, Node]:
+def choose(partitions: Sequence[Partition]) -> tuple[Partition, Node]:
     """The best partition and its best kind of node: with GPUs, open to all accounts, the default
     one, in this order.
-
-    A usable partition of the given name comes before all others.
     """
     usable = [partition for partition in partitions if partition.up and partition.usable_nodes]
     if not usable:
@@ -247,10 +244,9 @@ def choose(partitions: Sequence[Partition], name: str | None = None) -> tuple[Pa
             f"No partition is up and has usable nodes. Partitions: {names}. See: sinfo"
         )
 
-    def suitability(partition: Partition) -> tuple[bool, bool, bool, bool, int]:
-        is_open = not partition.accounts
+    def suitability(partition: Partition) -> tuple[bool, bool, bool, int]:
         gpus = partition.gpus.total()
-        return partition.name == name, gpus > 0, is_open, partition.default, gpus
+        return gpus > 0, not partition.accounts, partition.default, gpus
 
     partition = max(usable, key=suitability)
     kinds: dict[object, list[Node]] = defaultdict(list)
@@ -274,21 +270,9 @@ def whole_gpus(gpus: Mapping[str, int]) -> Mapping[str, int]:
     return undivided or gpus
 
 
-FROM_JOBQUEUE = "from jobqueue.yaml"
-
-
-def profile_text(
-    partition: Partition,
-    node: Node,
-    interface: str | None,
-    listing: str = "",
-    jobqueue: Mapping[str, object] | None = None,
-) -> str:
+def profile_text(partition: Partition, node: Node, interface: str | None, listing: str) -> str:
     """The YAML of a profile for a partition and a kind of its nodes, a share of a node for each
     worker; ``listing``, of all partitions, is put into comments.
-
-    ``jobqueue`` is what the user has set for dask-jobqueue, by the keys of a profile; it comes
-    before what the site says.
     """
     gpus = whole_gpus(node.gpus)
     workers_per_node = max(1, sum(gpus.values()))
@@ -315,9 +299,6 @@ def profile_text(
         del keys["gpu_type"]
     if not memory:
         del keys["memory"]
-    for key, value in (jobqueue or {}).items():
-        if key != "partition" or value == partition.name:  # another one is not usable
-            keys[key] = (json.dumps(value), FROM_JOBQUEUE)
     lines = [
         "# Written by `daskmetrics cluster init` from the output of Slurm.",
         "# Test it with: daskmetrics cluster test FILE",

@@ -94,15 +94,6 @@ def test_a_site_without_a_usable_partition_is_refused():
         choose(down)
 
 
-def test_what_the_user_has_set_for_jobqueue_is_used_and_named():
-    site = tuple(read("23.11").values())
-    configured = {"partition": "lab", "account": "smith", "interface": "ib9", "prologue": ["true"]}
-    text = profile_text(*choose(site, "lab"), "ib0", jobqueue=configured)
-    assert text.count("# from jobqueue.yaml") == 4
-    assert yaml.safe_load(text).items() >= configured.items()
-    assert choose(site, "nowhere") == choose(site)
-
-
 def test_without_accounting_there_are_no_limits(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert account_limits() == []
