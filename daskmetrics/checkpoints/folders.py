@@ -30,9 +30,8 @@ from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.files import atomic_write, cache_folder
 from daskmetrics.core.names import Key, content_key, select_revisions, step_of, training_order
 from daskmetrics.core.serialization import parse, readable
-from daskmetrics.core.text import listed
+from daskmetrics.core.text import OnMessage, listed
 
-OnMessage = Callable[[str], None]
 Headers = Mapping[str, tuple[str, tuple[int, ...]]]  # type and shape of tensors, by name
 T = TypeVar("T")
 

@@ -30,7 +30,7 @@ from daskmetrics.cluster._preload import OVER_MEMORY
 from daskmetrics.cluster.links import PrivateDashboard
 from daskmetrics.cluster.slurm import commands
 from daskmetrics.cluster.slurm._jobs import Job, JobFailure, JobSet, Rules, Snapshot, decide, demand
-from daskmetrics.cluster.slurm.commands import OnMessage, SlurmError, SlurmRefusal
+from daskmetrics.cluster.slurm.commands import SlurmError, SlurmRefusal
 from daskmetrics.cluster.slurm.script import (
     PROLOGUE_ENDED,
     LaunchInfo,
@@ -43,7 +43,7 @@ from daskmetrics.cluster.slurm.script import (
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ClusterLostError, ConfigError, unknown
 from daskmetrics.core.events import CLUSTER, REFUSED
-from daskmetrics.core.text import parse_walltime, plural
+from daskmetrics.core.text import OnMessage, parse_walltime, plural
 
 TICK = 0.5  # seconds between two looks at the scheduler's workers, which cost nothing
 URGENT = 0.1  # share of `poll_seconds` after which the queue is read if a worker has left

@@ -33,9 +33,9 @@ class Submitted:
     since: str  # when it was submitted, local time with the offset from UTC
 
 
-def script(profile: Cluster, name: str, folder: Path, command: Iterable[str], comment: str) -> str:
-    """The script of a driver's job, exactly as ``sbatch`` gets it; the profile's account also
-    applies to the driver.
+def script(profile: Cluster, job: str, folder: Path, command: Iterable[str], comment: str) -> str:
+    """The script of a driver's job of this name, exactly as ``sbatch`` gets it; the profile's
+    account also applies to the driver.
     """
     options = {}
     if profile.account:
@@ -45,7 +45,7 @@ def script(profile: Cluster, name: str, folder: Path, command: Iterable[str], co
     if not any(directive.startswith("--mem") for directive in profile.driver_directives):
         options["mem"] = "4096M"
     directives = [
-        f"--job-name={job_name(name)}",
+        f"--job-name={job}",
         f"--comment={comment}",
         "--nodes=1",
         "--ntasks=1",
@@ -67,11 +67,6 @@ def script(profile: Cluster, name: str, folder: Path, command: Iterable[str], co
             "",
         ]
     )
-
-
-def job_name(run: str) -> str:
-    """The name of the job that drives a run."""
-    return f"daskmetrics:driver:{run}"  # no run's own name contains a colon
 
 
 def submit(profile: Cluster, name: str, folder: Path, config: str) -> Submitted:
@@ -97,10 +92,11 @@ def submit(profile: Cluster, name: str, folder: Path, config: str) -> Submitted:
     # -P: a module of the working folder must not replace one of Python's own
     python = [sys.executable, "-P", "-u", "-m", "daskmetrics"]
     command = [*python, "run", str(config_file), "--folder", str(run)]
+    job_name = f"daskmetrics:driver:{name}"  # no run's own name contains a colon
     comment = secrets.token_hex(8)
-    job_script = script(profile, name, folder, command, comment)
+    job_script = script(profile, job_name, folder, command, comment)
     atomic_write(folder / "driver.sbatch", job_script)  # for the user to read
-    job = commands.submit(job_script, job_name(name), comment)
+    job = commands.submit(job_script, job_name, comment)
     submission = Submitted(job, str(folder / f"{job}.log"), time.strftime("%Y-%m-%d %H:%M:%S %z"))
     atomic_write(folder / SUBMITTED, json.dumps(asdict(submission)))
     return submission

@@ -23,7 +23,7 @@ SITE = {
 def test_the_script_of_a_driver_is_as_recorded():
     folder = Path("/data/my runs/demo/driver")
     command = ["/env/bin/python", "-P", "-u", "-m", "daskmetrics", "run", f"{folder}/config.yaml"]
-    text = script(config.cluster(SITE), "demo", folder, command, "COMMENT")
+    text = script(config.cluster(SITE), "daskmetrics:driver:demo", folder, command, "COMMENT")
     if os.environ.get("DASKMETRICS_RECORD"):
         RECORDED.parent.mkdir(exist_ok=True)
         RECORDED.write_text(text)
