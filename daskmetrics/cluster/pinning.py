@@ -18,6 +18,7 @@ from typing import Any
 from distributed import Client, Worker, WorkerPlugin
 
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.files import locked
 from daskmetrics.core.machine import VISIBLE, visible_gpus
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -188,7 +189,7 @@ def claim(kind: str, offered: Sequence[str], count: int, folder: Path | None = N
         for name in offered:
             if len(claims) == count:
                 break
-            file = _lock(folder / f"{kind}-{name}")
+            file = locked(folder / f"{kind}-{name}", os.O_RDWR | os.O_CREAT)
             if file is not None:
                 claims[name] = file
         if len(claims) < count:
@@ -198,13 +199,3 @@ def claim(kind: str, offered: Sequence[str], count: int, folder: Path | None = N
                 f"This worker needs {count} {kind}s; of {len(offered)}, {len(claims)} are free."
             )
     return list(claims)
-
-
-def _lock(path: Path) -> int | None:
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(file)
-        return None
-    return file

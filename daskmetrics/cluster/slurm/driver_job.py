@@ -116,26 +116,3 @@ def out_of_time(state: QueuedJob) -> bool:
         return True
     stopped = state.ended and state.exit.partition(":")[0] == STOPPED
     return stopped and state.left is not None and state.left <= WARNING + EARLIER
-
-
-def describe(job: Submitted, state: QueuedJob | None) -> str:
-    """A driver's job in one sentence.
-
-    >>> describe(Submitted("7", "7.log", "today"), QueuedJob("7", "PENDING", "Priority"))
-    'Job 7 is pending: Priority. Its log: 7.log'
-    """
-    if state is None:
-        return f"Slurm has forgotten job {job.job}, submitted {job.since}. Its log: {job.log}"
-    if out_of_time(state):
-        return (
-            f"Job {job.job} ran out of its walltime. Submit the same command again to resume; for"
-            f" more time, set cluster.driver_directives: ['--time=...']. Its log: {job.log}"
-        )
-    text = f"Job {job.job} is {state.state.lower()}"
-    if state.reason:
-        text += f": {state.reason}"
-    if state.start and state.state == "PENDING":
-        text += f", expected to start at {state.start.isoformat()}"
-    if state.ended:
-        text += f", exit code {state.exit.partition(':')[0]}"
-    return f"{text}. Its log: {job.log}"
