@@ -82,10 +82,6 @@ class Template:
         suites = [[*asdict(s, dict_factory=without_default).values()] for s in self.suites]
         return content_key("store", 1, suites, self.metrics.names, self.tasks.names, self.meaning)
 
-    def as_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {**asdict(self, dict_factory=without_default), "attributes": dict(self.attributes)}
-
 
 @dataclass(frozen=True)
 class StorePlan:
@@ -458,7 +454,9 @@ def to_json(message: LiveMessage) -> dict[str, Any]:
     if isinstance(message, Record):
         plain["value"] = result_as_json(message.value)
     elif isinstance(message, StorePlan):
-        plain["template"] = message.template.as_json()
+        attributes = dict(message.template.attributes)
+        template = asdict(message.template, dict_factory=without_default)
+        plain["template"] = {**template, "attributes": attributes}
     return plain
 
 

@@ -53,11 +53,9 @@ def interfaces() -> dict[str, tuple[str, ...]]:
     """The IPv4 addresses of each network interface of this machine; one that is down has none."""
     import psutil
 
-    addresses = psutil.net_if_addrs()
     usable = {}
-    for _, name in socket.if_nameindex():
-        ipv4 = (a.address for a in addresses.get(name, ()) if a.family == socket.AF_INET)
-        usable[name] = tuple(ipv4)
+    for name, addresses in psutil.net_if_addrs().items():
+        usable[name] = tuple(a.address for a in addresses if a.family == socket.AF_INET)
     return usable
 
 

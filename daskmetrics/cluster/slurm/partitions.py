@@ -47,11 +47,6 @@ class Node:
     gpus: Mapping[str, int]  # by type, which is empty where the site names none
     used: Mapping[str, int]  # of the GPUs
 
-    @property
-    def is_usable(self) -> bool:
-        """Whether jobs run there, now or later."""
-        return self.state in USABLE
-
     def has(self, device: str) -> int:
         """How many GPUs of a type, or CPUs."""
         if device == "cpu":
@@ -80,7 +75,8 @@ class Partition:
 
     @property
     def usable_nodes(self) -> tuple[Node, ...]:
-        return tuple(node for node in self.nodes if node.is_usable)
+        """Where jobs run, now or later."""
+        return tuple(node for node in self.nodes if node.state in USABLE)
 
     @property
     def gpus(self) -> Counter[str]:

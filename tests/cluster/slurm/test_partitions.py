@@ -32,9 +32,10 @@ def read(version: str) -> dict[str, Partition]:
 def test_a_recorded_site_is_parsed():
     gpu = read("22.05")["gpu"]
     assert gpu.default and gpu.up and gpu.longest == 86400 and gpu.accounts == ()
-    node, other = gpu.nodes
+    assert gpu.usable_nodes == gpu.nodes
+    node, _ = gpu.nodes
     assert (node.name, node.cpus, node.memory, node.gpus) == ("gpu0", 8, 65536, {"l40s": 2})
-    assert node.is_usable and other.is_usable and gpu.gpus == {"l40s": 4}
+    assert gpu.gpus == {"l40s": 4}
 
 
 def test_a_mixed_site_of_a_later_version_is_parsed():
@@ -45,8 +46,8 @@ def test_a_mixed_site_of_a_later_version_is_parsed():
     assert partitions["gpu"].accounts == ()
     states = dict.fromkeys(node.state for node in partitions["gpu"].nodes)
     assert list(states) == ["mixed", "drained", "idle", "powered_down"]
-    unusable = {node.state for node in partitions["cpu"].nodes if not node.is_usable}
-    assert unusable == {"down"}
+    usable = partitions["cpu"].usable_nodes
+    assert {node.state for node in partitions["cpu"].nodes if node not in usable} == {"down"}
     # GPUs of the drained node are not counted; those of sleeping nodes are, since Slurm wakes them
     assert partitions["gpu"].gpus == {"a100": 30, "a100_1g.5gb": 42, "l40s": 16}
     assert partitions["old"].nodes[0].gpus == {"k80": 4}
