@@ -13,7 +13,7 @@ from pathlib import Path
 
 from daskmetrics.cluster.slurm import commands
 from daskmetrics.cluster.slurm.commands import QueuedJob
-from daskmetrics.cluster.slurm.script import LaunchInfo, output, rehearse_workers
+from daskmetrics.cluster.slurm.script import LaunchInfo, batch_script, output, rehearse_workers
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import atomic_write, private
@@ -37,13 +37,6 @@ def script(profile: Cluster, job: str, folder: Path, command: Iterable[str], com
     """The script of a driver's job of this name, exactly as ``sbatch`` gets it; the profile's
     account also applies to the driver.
     """
-    options = {}
-    if profile.account:
-        options["account"] = profile.account
-    # Slurm refuses --mem beside --mem-per-cpu; of other options that are given twice the last
-    # counts
-    if not any(directive.startswith("--mem") for directive in profile.driver_directives):
-        options["mem"] = "4096M"
     directives = [
         f"--job-name={job}",
         f"--comment={comment}",
@@ -51,22 +44,21 @@ def script(profile: Cluster, job: str, folder: Path, command: Iterable[str], com
         "--ntasks=1",
         "--cpus-per-task=2",
         "--time=1-00:00:00",
-        *(f"--{option}={value}" for option, value in options.items()),
+    ]
+    if profile.account:
+        directives.append(f"--account={profile.account}")
+    # Slurm refuses --mem beside --mem-per-cpu; of other options that are given twice the last
+    # counts
+    if not any(directive.startswith("--mem") for directive in profile.driver_directives):
+        directives.append("--mem=4096M")
+    directives += [
         output(folder, "%j.log"),
         f"--signal=B:TERM@{WARNING}",
         "--no-requeue",  # it would be a second driver beside the first one's jobs
         *profile.driver_directives,
     ]
-    return "\n".join(
-        [
-            "#!/usr/bin/env bash",
-            *(f"#SBATCH {directive}" for directive in directives),
-            "",
-            # Slurm's signals reach the driver itself, which ends its work and its workers' jobs
-            f"exec {shlex.join(command)}",
-            "",
-        ]
-    )
+    # Slurm's signals reach the driver itself, which ends its work and its workers' jobs
+    return batch_script(directives, [f"exec {shlex.join(command)}"])
 
 
 def submit(profile: Cluster, name: str, folder: Path, config: str) -> Submitted:
