@@ -17,7 +17,7 @@ from daskmetrics import report
 from daskmetrics.cli._common import INTERRUPTED, Output, Shown, note
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.telemetry import idle_now, read_samples
+from daskmetrics.core.telemetry import read_samples
 from daskmetrics.core.text import duration
 from daskmetrics.execution.journal import holder
 from daskmetrics.execution.map.folder import is_map
@@ -44,18 +44,15 @@ def status(run: Path) -> Output:
         return Output(lambda: {"folder": run, "finished": False, "job": job}, [job])
     if is_map(run):
         progress = MapStatus.of(folder)
-        idle = idle_now(folder)
         document = {
             "folder": run,
             "finished": progress.finished,
             "items": progress.items,
             "counts": progress.counts,
-            "idle_gpus": idle,
             "workers": workers,
         }
-        idle_lines = (f"Worker {worker}: {reason}." for worker, reason in idle.items())
         driver = _driver_lines(folder, workers, progress.finished)
-        return Output(lambda: document, chain([progress.text], driver, idle_lines))
+        return Output(lambda: document, chain([progress.text], driver))
     # a map needs none of these
     from daskmetrics.answer import status_of
 
