@@ -92,11 +92,11 @@ def test_keys_of_an_earlier_version_that_ask_for_nothing_are_passed_over():
 def test_the_site_overrides_the_profile_and_the_experiment_overrides_both():
     site = {
         "account": 123,
+        "gpu_type": "h100",
         "workers": 5,
         "exports": {"A": "1", "B": "1"},
         "scoring": {"workers": 3},
     }
-    site["scoring"] = {"workers": 3}
     changes = {"workers": 9, "exports": {"B": "2"}, "scoring": {"partition": "cpu"}}
     with dask.config.set({"daskmetrics.cluster": site}):
         loaded = config.parse(with_(cluster={"profile": "a100", **changes})).cluster
