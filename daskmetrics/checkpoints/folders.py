@@ -705,16 +705,16 @@ def _known(path: Path) -> str | None:
     if status.st_size < _SMALL:
         return None
     entry, stamp = _kept_digest(status)
-    kept = recall(entry) or {}
-    digest = str(kept.get("digest"))
-    if _HASH.fullmatch(digest):
-        if kept.get("stamp") == stamp:
-            return digest
-        return None
-    name = _name_by_content(path)
-    if name:
-        keep(entry, {"stamp": stamp, "digest": name})
-    return name
+    kept = recall(entry)
+    if kept is None:
+        digest = _name_by_content(path)
+        if digest:
+            keep(entry, {"stamp": stamp, "digest": digest})
+    elif kept.get("stamp") == stamp:
+        digest = kept.get("digest")
+    else:
+        digest = None
+    return digest
 
 
 def _read(path: Path) -> str:
