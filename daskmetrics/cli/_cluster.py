@@ -79,16 +79,19 @@ def init(output: Path | None) -> None:
     """
     from daskmetrics.cluster.slurm import partitions
     from daskmetrics.cluster.slurm.commands import slurm
+    from daskmetrics.report.templates import text_of
 
     if output is not None and output.exists():
         raise ConfigError(f"'{output}' already exists: choose another file, or remove it.")
     listing = slurm("sinfo", "--format=%P %.11l %.5a %.6D %.5c %.8m %.20G %.10T %f")
     partition, node = partitions.choose(partitions.read_partitions())
-    text = partitions.profile_text(partition, node, partitions.interface_to(node.name), listing)
+    keys = partitions.proposed_keys(partition, node)
+    interface = partitions.interface_to(node.name)
+    text = text_of("profile", **keys, interface=interface, listing=listing)
     if output is None:
-        say(text, nl=False)
+        say(text)
         return
-    output.write_text(text, encoding="utf-8")
+    output.write_text(f"{text}\n", encoding="utf-8")
     say(f"Wrote '{output}'. Read it, then test it with: daskmetrics cluster test {output}")
 
 

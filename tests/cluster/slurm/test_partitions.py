@@ -15,11 +15,12 @@ from daskmetrics.cluster.slurm.partitions import (
     choose,
     job_limit,
     parse_partitions,
-    profile_text,
+    proposed_keys,
     user_accounts,
 )
 from daskmetrics.cluster.slurm.script import pools, script
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.report.templates import text_of
 
 SITES = Path(__file__).parent / "sites"
 
@@ -80,7 +81,8 @@ def test_an_early_version_without_gpu_types_is_parsed():
 )
 def test_a_profile_is_made_of_the_best_partition(version, without, chosen, comments):
     site = [partition for name, partition in read(version).items() if name not in without]
-    text = profile_text(*choose(site), "ib0", "PARTITION TIMELIMIT\ncpu* 7-00:00:00\n")
+    listing = "PARTITION TIMELIMIT\ncpu* 7-00:00:00\n"
+    text = text_of("profile", **proposed_keys(*choose(site)), interface="ib0", listing=listing)
     profile = config.cluster(yaml.safe_load(text))
     keys = ("partition", "account", "gpu_type", "gpus_per_job", "threads", "memory", "walltime")
     assert tuple(getattr(profile, key) for key in keys)[: len(chosen)] == chosen
