@@ -19,7 +19,7 @@ from distributed import Client, Worker, WorkerPlugin
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import locked
-from daskmetrics.core.machine import VISIBLE, visible_gpus
+from daskmetrics.core.machine import VISIBLE, driver_gpus, visible_gpus
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
@@ -139,12 +139,8 @@ def cpus_near(gpu: str, root: Path = Path("/")) -> set[str]:
     ``0-3,8``; none if it does not know the GPU.
     """
     cpus: set[str] = set()
-    for file in (root / "proc/driver/nvidia/gpus").glob("*/information"):
-        facts = {}
-        for line in file.read_text().splitlines():
-            name, _, value = line.partition(":")
-            facts[name] = value.strip()
-        near = root / "sys/bus/pci/devices" / file.parent.name / "local_cpulist"
+    for address, facts in driver_gpus(root).items():
+        near = root / "sys/bus/pci/devices" / address / "local_cpulist"
         if gpu in (facts.get("Device Minor"), facts.get("GPU UUID")) and near.is_file():
             for start, end in re.findall(r"(\d+)(?:-(\d+))?", near.read_text()):
                 cpus.update(map(str, range(int(start), int(end or start) + 1)))
