@@ -9,8 +9,18 @@ from dataclasses import dataclass
 from daskmetrics.core.table import Table
 
 NO_REASON = "no reason was recorded"
-# quoted names, paths, addresses and numbers, in which reasons of one cause differ
-_VARYING = re.compile(r"'[^']*'|\"[^\"]*\"|\w+@\S+|(?<!\w)/\S+|0x[0-9a-f]+|\d+")
+
+
+def cause(reason: str) -> str:
+    """A reason without its quoted names, paths, addresses and numbers, so that equal causes give
+    equal texts.
+
+    Examples
+    --------
+    >>> cause("DataError: no 'a/b.txt' in /tmp/x7/y, 3 of 4") == cause("DataError: no 'c.txt' in /tmp/x8/z, 1 of 9")
+    True
+    """
+    return re.sub(r"'[^']*'|\"[^\"]*\"|\w+@\S+|(?<!\w)/\S+|0x[0-9a-f]+|\d+", "#", reason)
 
 
 @dataclass(frozen=True)
@@ -25,16 +35,11 @@ class Failure:
 
 
 def grouped(missing: Iterable[tuple[str, str, str, str | None]]) -> tuple[Failure, ...]:
-    """Missing values (kind, status, name and reason) by cause, the most frequent first.
-
-    >>> reasons = "no 'a/b.txt' in /tmp/x7/y, 3 of 4", "no 'c.txt' in /tmp/x8/z, 1 of 9"
-    >>> [failure.count for failure in grouped([("score", "error", "a", reason) for reason in reasons])]
-    [2]
-    """
+    """Missing values (kind, status, name and reason) by cause, the most frequent first."""
     groups: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
     for kind, status, name, recorded in missing:
         reason = recorded or NO_REASON
-        group = groups.setdefault((kind, status, _VARYING.sub("#", reason)), [])
+        group = groups.setdefault((kind, status, cause(reason)), [])
         group.append((name, reason))
     failures = [
         Failure(kind, status, len(group), *group[0]) for (kind, status, _), group in groups.items()
