@@ -23,7 +23,6 @@ from daskmetrics.core.events import (
 from daskmetrics.core.failures import Failure
 from daskmetrics.core.names import Arm
 from daskmetrics.core.results import Scored
-from daskmetrics.core.telemetry import idle_now
 
 if TYPE_CHECKING:
     import pandas
@@ -50,7 +49,6 @@ class RunStatus:
     seconds: Mapping[str, float]  # measured on the workers, by kind of work
     failures: Sequence[Failure]
     warnings: Sequence[str]
-    idle_gpus: Mapping[str, str]
 
 
 def status_of(run: RecordedRun) -> RunStatus:
@@ -79,7 +77,6 @@ def status_of(run: RecordedRun) -> RunStatus:
         seconds=analysis.spending(run),
         failures=analysis.failures(run),
         warnings=run.start.warnings,
-        idle_gpus={} if run.finished else idle_now(run.folder),
     )
 
 

@@ -8,7 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from daskmetrics.checkpoints.folders import STATE, fault, tokenizer_folder, transformer_folder
+from daskmetrics.checkpoints.folders import (
+    STATE,
+    Incomplete,
+    require_complete,
+    tokenizer_folder,
+    transformer_folder,
+)
 from daskmetrics.checkpoints.locations import is_hub_id
 from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError
@@ -36,7 +42,7 @@ class Arrivals:
 class Follower:
     """Looks at the suites of models again and again, and knows which files have changed in between.
 
-    A checkpoint in a folder can be read once it is complete (`fault`), has a tokenizer, and its
+    A checkpoint in a folder can be read once it is complete (`require_complete`), has a tokenizer, and its
     files have not changed for ``settle`` seconds of this process's own clock. Folders without a
     step in their name are not looked at: a trainer's temporary folders, and the final model that it
     writes beside its checkpoints.
@@ -60,6 +66,8 @@ class Follower:
         revisions: dict[str, tuple[str, ...]] = {}
         waiting: dict[str, dict[str, str]] = {}
         for model in self._models:
+            names = []
+            reasons = waiting[model.name] = {}
             source = model.source or ""
             # without a slash it is a folder that the training has not made yet
             if "/" in source and is_hub_id(source):
@@ -67,17 +75,19 @@ class Follower:
                     f"Model '{model.name}': a watch follows a folder, and '{source}' is none here."
                     f" Write './{source}' if the training will make it."
                 )
-            reasons = {path.name: self._fault(path, now) for path in _checkpoints(model)}
-            faults = {name: reason for name, reason in reasons.items() if reason}
-            names = tuple(reasons.keys() - faults.keys())
+            for path in _checkpoints(model):
+                try:
+                    self._require_at_rest(path, now)
+                    names.append(path.name)
+                except Incomplete as problem:
+                    reasons[path.name] = str(problem)
             revisions[model.name] = _selected(model, names)
-            waiting[model.name] = faults
         changed = max((since for _, since in self._seen.values()), default=0.0)
         is_finished = all(map(_is_finished, self._models))
         return Arrivals(revisions, waiting, is_finished, changed)
 
-    def _fault(self, folder: Path, now: float) -> str:
-        """Why a checkpoint cannot be read yet; empty if it can."""
+    def _require_at_rest(self, folder: Path, now: float) -> None:
+        """Raise `Incomplete` if a checkpoint cannot be read yet."""
         stamps: Stamps = ()
         with suppress(OSError):  # a trainer removes old checkpoints at any time
             files = [(file, file.stat()) for file in os.scandir(transformer_folder(folder))]
@@ -86,17 +96,14 @@ class Follower:
         if stamps != before:
             since = now
         self._seen[folder] = stamps, since
-        reason = fault(folder)
-        if reason:
-            return reason
+        require_complete(folder)
         if tokenizer_folder(transformer_folder(folder)) is None:
-            return (
+            raise Incomplete(
                 "no tokenizer: save it beside the weights, or give it to the trainer as"
                 " processing_class"
             )
-        if now - since >= self._settle:
-            return ""
-        return AT_REST
+        if now - since < self._settle:
+            raise Incomplete(AT_REST)
 
 
 def _checkpoints(model: Model) -> Iterator[Path]:

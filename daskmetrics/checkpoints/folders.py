@@ -30,9 +30,8 @@ from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.files import atomic_write, cache_folder
 from daskmetrics.core.names import Key, content_key, select_revisions, step_of, training_order
 from daskmetrics.core.serialization import parse, readable
-from daskmetrics.core.text import listed
+from daskmetrics.core.text import OnMessage, listed
 
-OnMessage = Callable[[str], None]
 Headers = Mapping[str, tuple[str, tuple[int, ...]]]  # type and shape of tensors, by name
 T = TypeVar("T")
 
@@ -225,8 +224,12 @@ def revision_folders(folder: Path) -> tuple[dict[str, Path], dict[str, str]]:
         for path in folder.iterdir()
         if CHECKPOINT.fullmatch(path.name) and path.is_dir()
     }
-    faults = {name: fault(path) for name, path in trained.items()}
-    incomplete = {name: reason for name, reason in faults.items() if reason}
+    incomplete = {}
+    for name, path in trained.items():
+        try:
+            require_complete(path)
+        except Incomplete as problem:
+            incomplete[name] = str(problem)
     inside = {"main": folder, **trained}
     if not is_model(folder):
         inside = {path.name: path for path in folder.iterdir()}
@@ -501,11 +504,10 @@ class Incomplete(ValueError):
     """A checkpoint cannot be read, or not yet; the message says why, such as "no config.json"."""
 
 
-def fault(folder: Path) -> str:
-    """Why a checkpoint is not complete, such as "no config.json"; empty if it is complete.
-
-    It is complete if its configuration can be read, every weight file that its index names is there
-    and has the size that its header says, and the trainer has written the file that it writes last.
+def require_complete(folder: Path) -> None:
+    """Raise `Incomplete` unless the configuration of a checkpoint can be read, every weight file
+    that its index names is there and has the size that its header says, and the trainer has written
+    the file that it writes last.
     """
     network = transformer_folder(folder)
     remark = ""
@@ -518,10 +520,9 @@ def fault(folder: Path) -> str:
             remark = ", which the trainer writes last"
             _check_json(folder / STATE)
     except Incomplete as problem:
-        return f"{problem}{remark}"
+        raise Incomplete(f"{problem}{remark}") from None
     except OSError:  # a trainer removes old checkpoints at any time
-        return "it cannot be read"
-    return ""
+        raise Incomplete("it cannot be read") from None
 
 
 def _check_json(file: Path) -> None:
@@ -581,50 +582,51 @@ def require_agreement(folder: Path, headers: Headers) -> None:
     if not (folder / "config.json").is_file():
         return
     config = read_json(folder / "config.json", dict)
-    depth, width = shape_of(folder / "config.json")
+    shape = shape_of(folder / "config.json")
     rows = config.get("vocab_size")
-    problem = ""
-    if headers:
-        problem = _disagreement(config, depth, width, headers)
     file = (tokenizer_folder(folder) or folder) / "tokenizer.json"
-    if not problem and type(rows) is int and file.is_file():
-        greatest = _greatest_token(file, file.stat().st_size, file.stat().st_mtime_ns)
-        if greatest >= rows:
-            problem = (
-                f"its tokenizer has the token number {greatest:,}, and the embedding has {rows:,} "
-                "rows (vocab_size)"
-            )
-    if problem:
+    try:
+        _compare_tensors(config, *shape, headers)
+        if type(rows) is int and file.is_file():
+            greatest = _greatest_token(file, file.stat().st_size, file.stat().st_mtime_ns)
+            if greatest >= rows:
+                raise ConfigError(
+                    f"its tokenizer has the token number {greatest:,}, and the embedding has"
+                    f" {rows:,} rows (vocab_size)"
+                )
+    except ConfigError as problem:
         raise ConfigError(
             f"'{folder}' does not fit its config.json: {problem}. Copy config.json, the weights and"
             " the tokenizer of one model into it, or leave it out of 'revisions'."
-        )
+        ) from None
 
 
-def _disagreement(config: Mapping[str, Any], depth: int, width: int, headers: Headers) -> str:
+def _compare_tensors(config: Mapping[str, Any], depth: int, width: int, headers: Headers) -> None:
+    """Raise a `ConfigError` with what the tensors have and the configuration does not say."""
     blocks: dict[str, set[str]] = {}
     for name in headers:
         if match := _BLOCK.match(name):
             blocks.setdefault(match[1], set()).add(match[2])
     if not blocks:
-        return ""  # the loader says which names are missing
+        return  # the loader says which names are missing
     is_quantized = any("quantization" in name or "compression" in name for name in config)
     for name, (dtype, shape) in headers.items():
         is_matrix = name.endswith(".weight") and len(shape) > 1
         if is_matrix and dtype not in _FLOATS and not is_quantized:
-            return f"'{name}' has numbers of the type {dtype}, and no quantization is named"
+            raise ConfigError(
+                f"'{name}' has numbers of the type {dtype}, and no quantization is named"
+            )
     sizes = set(chain.from_iterable(shape for _, shape in headers.values()))
     for key, size in (("vocab_size", config.get("vocab_size", width)), ("the hidden size", width)):
         if type(size) is int and size not in sizes:
-            return f"{key} is {size:,}, and no tensor has this dimension"
+            raise ConfigError(f"{key} is {size:,}, and no tensor has this dimension")
     counts = sorted(map(len, blocks.values()))
     # a block that predicts further tokens is behind the others, and blocks may share their weights
     is_shared = any("groups" in name or "share" in name for name in config)
     further = config.get("num_nextn_predict_layers")
     allowed = {depth, depth + (further if type(further) is int else 0)}
     if not is_shared and not allowed & set(counts):
-        return f"it says {depth} blocks, and there are weights of {counts[-1]}"
-    return ""
+        raise ConfigError(f"it says {depth} blocks, and there are weights of {counts[-1]}")
 
 
 @cache
@@ -703,16 +705,16 @@ def _known(path: Path) -> str | None:
     if status.st_size < _SMALL:
         return None
     entry, stamp = _kept_digest(status)
-    kept = recall(entry) or {}
-    digest = str(kept.get("digest"))
-    if _HASH.fullmatch(digest):
-        if kept.get("stamp") == stamp:
-            return digest
-        return None
-    name = _name_by_content(path)
-    if name:
-        keep(entry, {"stamp": stamp, "digest": name})
-    return name
+    kept = recall(entry)
+    if kept is None:
+        digest = _name_by_content(path)
+        if digest:
+            keep(entry, {"stamp": stamp, "digest": digest})
+    elif kept.get("stamp") == stamp:
+        digest = kept.get("digest")
+    else:
+        digest = None
+    return digest
 
 
 def _read(path: Path) -> str:

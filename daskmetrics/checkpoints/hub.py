@@ -7,7 +7,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -193,8 +193,10 @@ def read_revisions(model: Model) -> tuple[list[HubRevision], bool, str]:
         refs, silence = known_refs(source)
     commits = {**_commits(refs), **cached}
     selected = {commits[name] for name in snapshots.keys() & commits.keys()}
-    listings = _listings(source, set(cached.values()), ask=False)
-    listings |= _listings(source, selected - set(cached.values()), ask=not silence)
+    unknown = set() if silence else selected - set(cached.values())
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        answers = pool.map(lambda commit: _listing(source, commit, commit in unknown), selected)
+        listings = dict(zip(selected, answers, strict=True))
     revisions = []
     for name, folder in snapshots.items():
         commit = commits.get(name)
@@ -258,10 +260,8 @@ def require_on_hub(model: Model, missing: Sequence[str], pooling: str) -> None:
             f" {existing}, ..."
         )
     if pooling == "as_shipped":
-        commit = available[missing[0]]
-        listings = _listings(model.source, [commit], ask=True)
-        files = listings.get(commit, {MODULES: ("", 0)})
-        if MODULES in files:
+        listing = _listing(model.source, available[missing[0]], ask=True)
+        if not listing or MODULES in listing:
             raise ConfigError(
                 f"Model '{model.name}': {missing[0]} of {model.source} is not in the hub's cache,"
                 f" and as far as is known it has {MODULES}, so how it is to be read is not known."
@@ -270,19 +270,11 @@ def require_on_hub(model: Model, missing: Sequence[str], pooling: str) -> None:
             )
 
 
-def _listings(source: str, commits: Collection[str], ask: bool) -> dict[str, Listing]:
-    """The files of those commits whose list is kept or, with ``ask``, given by the hub.
-
-    Listings are kept, since a commit does not change.
+def _listing(source: str, commit: str, ask: bool) -> Listing:
+    """The files of a commit, whose list is kept, since it does not change, or with ``ask`` given by
+    the hub; empty if neither is so.
     """
-    with ThreadPoolExecutor(REQUESTS) as pool:
-        answers = pool.map(lambda commit: _listing(source, commit, ask), commits)
-        listings = dict(zip(commits, answers, strict=True))
-    return {commit: files for commit, files in listings.items() if files}
-
-
-def _listing(source: str, commit: str, ask: bool) -> Listing | None:
-    kept = recall(_place("listing", source, commit))
+    kept = recall(_place("listing", source, commit)) or {}
     if kept or not ask:
         return kept
     from huggingface_hub import HfApi
@@ -292,7 +284,7 @@ def _listing(source: str, commit: str, ask: bool) -> Listing | None:
         with client_errors():
             entries = list(HfApi().list_repo_tree(source, revision=commit, recursive=True))
     except HubUnreachable:  # the checkpoint is then named by its commit
-        return None
+        return {}
     listing = {}
     for file in entries:
         if isinstance(file, RepoFile):

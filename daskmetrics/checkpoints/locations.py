@@ -11,7 +11,6 @@ from typing import Any
 from daskmetrics.checkpoints import hub
 from daskmetrics.checkpoints.folders import (
     ModelFolder,
-    OnMessage,
     files_of,
     read_folders,
     read_suite,
@@ -27,7 +26,7 @@ from daskmetrics.checkpoints.rolling import Rolling, rolling_of
 from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, Suite, content_key, step_of
-from daskmetrics.core.text import listed, shortened
+from daskmetrics.core.text import OnMessage, listed, shortened
 
 # the code beside weights that transformers would run, by the names that it gives to the files
 _CODE = ("modeling_", "configuration_", "tokenization_")

@@ -24,7 +24,7 @@ from typing import Any, Self
 
 from dask.utils import parse_bytes
 
-from daskmetrics.checkpoints.folders import OnMessage, digest_of
+from daskmetrics.checkpoints.folders import digest_of
 from daskmetrics.checkpoints.hub import Listing, persist
 from daskmetrics.config import Model
 from daskmetrics.core.errors import NO_ROOM, ConfigError, DaskmetricsError, DataError
@@ -32,7 +32,7 @@ from daskmetrics.core.files import atomic_write, cache_folder, private
 from daskmetrics.core.machine import variable
 from daskmetrics.core.names import Key
 from daskmetrics.core.results import Download
-from daskmetrics.core.text import size_text
+from daskmetrics.core.text import OnMessage, size_text
 
 POLL = 0.1  # seconds between two looks at files
 AT_ONCE = 2  # downloads at a time

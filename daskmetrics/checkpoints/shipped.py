@@ -138,16 +138,15 @@ def _read(root: Path, network: Path, pickled: bool) -> Shipped:
     for kind, _ in modules:
         if not kind.startswith(_LIBRARY):
             raise _refused(root, f"its module '{kind}' has code of its own, which is not run")
-    if len(modules) < 2:
-        raise _refused(root, "it has no Pooling module")
     named = [(kind.rpartition(".")[2], path) for kind, path in modules]
-    (reader, _), (pooler, pooling), *further = named
-    if (reader, pooler) != ("Transformer", "Pooling"):
+    beginning = [kind for kind, _ in named[:2]]
+    if beginning != ["Transformer", "Pooling"]:
         raise _refused(
             root,
-            f"its modules begin with {reader} and {pooler}, where Transformer and Pooling are"
+            f"its modules begin with {', '.join(beginning)}, where Transformer, Pooling is"
             " expected",
         )
+    (_, pooling), *further = named[1:]
     settings_files = (_json(network / name) for name in _TRANSFORMER_FILES)
     transformer = next(filter(None, settings_files), {})
     _check_transformer(root, transformer)

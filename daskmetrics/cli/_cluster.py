@@ -27,8 +27,7 @@ def cluster() -> None:
 def show(profile: str) -> None:
     """Show each key of PROFILE with its value and where it comes from.
 
-    PROFILE is a name or a YAML file. Keys that it leaves open can come from Dask's configuration,
-    among them some of dask-jobqueue's file jobqueue.yaml.
+    PROFILE is a name or a YAML file. Keys that it leaves open can come from Dask's configuration.
     """
     import json
 
@@ -76,24 +75,23 @@ def init(output: Path | None) -> None:
     """Write a profile for the Slurm of this machine.
 
     It is made from the output of sinfo and scontrol; the site's other partitions are listed in
-    comments. What your jobqueue.yaml sets (queue, account, interface, prologue) is used, and named
-    in comments.
+    comments.
     """
     from daskmetrics.cluster.slurm import partitions
     from daskmetrics.cluster.slurm.commands import slurm
-    from daskmetrics.config.loading import jobqueue_settings
+    from daskmetrics.report.templates import text_of
 
     if output is not None and output.exists():
         raise ConfigError(f"'{output}' already exists: choose another file, or remove it.")
     listing = slurm("sinfo", "--format=%P %.11l %.5a %.6D %.5c %.8m %.20G %.10T %f")
-    jobqueue = jobqueue_settings()
-    partition, node = partitions.choose(partitions.read_partitions(), jobqueue.get("partition"))
+    partition, node = partitions.choose(partitions.read_partitions())
+    keys = partitions.proposed_keys(partition, node)
     interface = partitions.interface_to(node.name)
-    text = partitions.profile_text(partition, node, interface, listing, jobqueue)
+    text = text_of("profile", **keys, interface=interface, listing=listing)
     if output is None:
-        say(text, nl=False)
+        say(text)
         return
-    output.write_text(text, encoding="utf-8")
+    output.write_text(f"{text}\n", encoding="utf-8")
     say(f"Wrote '{output}'. Read it, then test it with: daskmetrics cluster test {output}")
 
 

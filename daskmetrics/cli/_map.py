@@ -229,8 +229,6 @@ def _client(profile: Cluster, pins: Pins, folder: RunFolder, display: Display) -
                 for unit in ("cpus", "gpus")
                 if pinned[unit] is not None
             )
-            if pinned["node"] is not None:
-                units += f", of node {pinned['node']}"
             display.say(f"Worker {worker}: {pinned['problem'] or units}")
         with admitting(client, profile, folder.scheduler):
             yield client

@@ -44,7 +44,7 @@ from daskmetrics.core.text import listed, size_text
 
 DAMAGED = 1  # exit code of `verify`
 FAILED = tuple(
-    status.label
+    status.name.lower()
     for status in (Status.ERROR, Status.QUARANTINED, Status.OOM, Status.TIMEOUT, Status.NAN)
 )
 

@@ -17,7 +17,7 @@ from daskmetrics import report
 from daskmetrics.cli._common import INTERRUPTED, Output, Shown, note
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.telemetry import idle_now, read_samples
+from daskmetrics.core.telemetry import read_samples
 from daskmetrics.core.text import duration
 from daskmetrics.execution.journal import holder
 from daskmetrics.execution.map.folder import is_map
@@ -44,18 +44,15 @@ def status(run: Path) -> Output:
         return Output(lambda: {"folder": run, "finished": False, "job": job}, [job])
     if is_map(run):
         progress = MapStatus.of(folder)
-        idle = idle_now(folder)
         document = {
             "folder": run,
             "finished": progress.finished,
             "items": progress.items,
             "counts": progress.counts,
-            "idle_gpus": idle,
             "workers": workers,
         }
-        idle_lines = (f"Worker {worker}: {reason}." for worker, reason in idle.items())
         driver = _driver_lines(folder, workers, progress.finished)
-        return Output(lambda: document, chain([progress.text], driver, idle_lines))
+        return Output(lambda: document, chain([progress.text], driver))
     # a map needs none of these
     from daskmetrics.answer import status_of
 
@@ -112,7 +109,7 @@ def _driver_job(run: Path) -> str | None:
     if job is None:
         return None
     try:
-        return driver_job.describe(job, _job_state(job))
+        return text_of("driver_job", **_job_facts(job, _job_state(job)))
     except ConfigError as error:
         return f"Job {job.job} was submitted to drive the run. Its state is unknown: {error}"
 
@@ -146,8 +143,6 @@ def follow(run: Path) -> Shown:
 
 def _show_progress(run: Path, job: Submitted | None) -> None:
     """Show the state of the job and the progress, at intervals, until no process drives the run."""
-    from daskmetrics.cluster.slurm import driver_job
-
     console = Console(stderr=True)
     journal = RunFolder(run).journal
     description = shown_progress = progress = ""
@@ -156,9 +151,11 @@ def _show_progress(run: Path, job: Submitted | None) -> None:
     with console.status("Reading the run ...") as spinner:  # shows nothing without a terminal
         while True:
             state = _job_state(job)
-            if job and (new_description := driver_job.describe(job, state)) != description:
-                description = new_description
-                console.print(description, highlight=False, markup=False, soft_wrap=True)
+            if job:
+                new_description = text_of("driver_job", **_job_facts(job, state))
+                if new_description != description:
+                    description = new_description
+                    console.print(description, highlight=False, markup=False, soft_wrap=True)
             new_size = journal.stat().st_size if journal.exists() else 0
             if new_size != size:
                 size = new_size
@@ -213,13 +210,17 @@ def _load(run: Path) -> report.Run | MapStatus | None:
     return None
 
 
-def _report_failure(job: Submitted | None, state: QueuedJob | None) -> None:
-    """Say how the driver ended, with the end of its log."""
+def _job_facts(job: Submitted | None, state: QueuedJob | None) -> dict[str, object]:
+    """What templates say of the job that drives a run."""
     from daskmetrics.cluster.slurm import driver_job
 
+    is_out_of_time = state is not None and driver_job.out_of_time(state)
+    return {"job": job, "state": state, "is_out_of_time": is_out_of_time}
+
+
+def _report_failure(job: Submitted | None, state: QueuedJob | None) -> None:
+    """Say how the driver ended, with the end of its log."""
     lines = None
     if job and Path(job.log).is_file():
         lines = Path(job.log).read_text(errors="replace").splitlines()[-TAIL:]
-    is_out_of_time = state is not None and driver_job.out_of_time(state)
-    values = {"job": job, "state": state, "is_out_of_time": is_out_of_time, "lines": lines}
-    note(text_of("driver_ended", **values))
+    note(text_of("driver_ended", **_job_facts(job, state), lines=lines))

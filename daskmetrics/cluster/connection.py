@@ -30,7 +30,7 @@ from daskmetrics.cluster._preload import keep_time
 from daskmetrics.cluster.links import PrivateDashboard, is_free, kept_token, link_lines
 from daskmetrics.cluster.slurm._cluster import SlurmCluster
 from daskmetrics.cluster.slurm.allocation import allocation_client
-from daskmetrics.cluster.slurm.commands import OnMessage, queue_text, require
+from daskmetrics.cluster.slurm.commands import queue_text, require
 from daskmetrics.cluster.slurm.script import RESOURCES, job_name
 from daskmetrics.config import Cluster, Factory
 from daskmetrics.config import cluster as read_profile
@@ -38,7 +38,7 @@ from daskmetrics.core.errors import ClusterLostError, ConfigError, foreign_error
 from daskmetrics.core.files import cache_folder
 from daskmetrics.core.machine import interfaces, variable, workers
 from daskmetrics.core.main_module import main_not_imported
-from daskmetrics.core.text import plural
+from daskmetrics.core.text import OnMessage, plural
 
 POLL = 0.1  # seconds between two checks for the first worker
 FILES, FILES_PER_WORKER = 32, 16  # files that a driver of local workers opens
@@ -118,8 +118,14 @@ def connect(
                 kind = profile.factory.class_
             on_start(f"Starting {plural(profile.workers, 'worker')} ({kind}) ...")
             stack.enter_context(main_not_imported(NANNY_PROCESS))
-        with _system_errors():
+        try:
             client = stack.enter_context(_client(profile, prefix, run, on_message))
+        except RuntimeError as error:
+            # what the system refused to a scheduler that starts, such as one more open file
+            refused = (error.__cause__ or error).__cause__
+            if isinstance(refused, OSError):
+                raise refused from None
+            raise
         link = client.dashboard_link
         if profile.kind not in ("existing", "factory"):
             link = f"{link.removesuffix('status')}{page}"
@@ -186,20 +192,6 @@ def _wait_for_workers(client: Client, profile: Cluster, count: int) -> None:
                 "To wait longer, set cluster.arrive_within."
             )
         time.sleep(POLL)
-
-
-@contextmanager
-def _system_errors() -> Iterator[None]:
-    """Raise what the system refused to a scheduler that starts, such as one more open file, in
-    place of Dask's errors around it.
-    """
-    try:
-        yield
-    except RuntimeError as error:
-        scheduler_error = error.__cause__ or error
-        if isinstance(scheduler_error.__cause__, OSError):
-            raise scheduler_error.__cause__ from None
-        raise
 
 
 @contextmanager

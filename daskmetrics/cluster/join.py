@@ -25,12 +25,11 @@ from distributed.protocol.pickle import dumps
 
 from daskmetrics.cluster._certificates import INHERITED, inherited
 from daskmetrics.cluster._dask_config import withdraw
-from daskmetrics.cluster.slurm.commands import OnMessage
 from daskmetrics.cluster.slurm.script import worker_command
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ClusterLostError, ConfigError
 from daskmetrics.core.files import RunFolder, atomic_write
-from daskmetrics.core.text import plural
+from daskmetrics.core.text import OnMessage, plural
 
 POLL = 0.5  # seconds
 CONNECT = 10.0  # seconds; a map that ends meanwhile is not waited for any longer

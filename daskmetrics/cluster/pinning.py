@@ -18,7 +18,8 @@ from typing import Any
 from distributed import Client, Worker, WorkerPlugin
 
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.machine import VISIBLE, visible_gpus
+from daskmetrics.core.files import locked
+from daskmetrics.core.machine import VISIBLE, driver_gpus, visible_gpus
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
@@ -65,13 +66,12 @@ def pin_workers(client: Client, pins: Pins) -> Mapping[str, Mapping[str, Any]]:
     Returns
     -------
     mapping
-        By worker name: its ``cpus`` and ``gpus``, the memory ``node`` of its GPU if the machine has
-        several, and ``problem`` if too few were free.
+        By worker name: its ``cpus`` and ``gpus``, and ``problem`` if too few were free.
 
     Examples
     --------
     >>> pin_workers(client, Pins(cpus=1))  # doctest: +SKIP
-    {'0': {'name': 0, 'cpus': ['0'], 'gpus': None, 'node': None, 'problem': None}}
+    {'0': {'name': 0, 'cpus': ['0'], 'gpus': None, 'problem': None}}
     """
     client.register_plugin(PinningPlugin(pins))
     results = client.run(lambda dask_worker: dask_worker.daskmetrics_pins)
@@ -106,24 +106,22 @@ def pin(pins: Pins) -> dict[str, Any]:
     """Pin this process: its CPUs by affinity, its GPUs by ``CUDA_VISIBLE_DEVICES``, its threads to
     match.
 
-    CPUs of the memory node of its first GPU are taken first; the system allocates memory near the
-    CPU that first writes it. It must run before the process starts CUDA. If too few are free, the
-    process stays unpinned and reports it.
+    CPUs near its first GPU are taken first; the system allocates memory near the CPU that first
+    writes it. It must run before the process starts CUDA. If too few are free, the process stays
+    unpinned and reports it.
     """
-    result: dict[str, Any] = {"cpus": None, "gpus": None, "node": None, "problem": None}
-    near_cpus: set[str] = set()
+    result: dict[str, Any] = {"cpus": None, "gpus": None, "problem": None}
+    near: set[str] = set()
     try:
         if pins.gpus is not None:
             gpus = claim("gpu", visible_gpus(), pins.gpus)
             os.environ[VISIBLE] = ",".join(gpus)
             result["gpus"] = gpus
+            if gpus:
+                near = cpus_near(gpus[0])
         if pins.cpus is not None:
-            if result["gpus"]:
-                result["node"] = node_of_gpu(result["gpus"][0])
-            if result["node"] is not None:
-                near_cpus = cpus_of_node(result["node"])
             usable = map(str, sorted(os.sched_getaffinity(0)))
-            cpus = sorted(usable, key=lambda cpu: cpu not in near_cpus)
+            cpus = sorted(usable, key=lambda cpu: cpu not in near)
             result["cpus"] = claim("cpu", cpus, pins.cpus)
             os.sched_setaffinity(0, map(int, result["cpus"]))
             os.environ.update(dict.fromkeys(THREADS, str(pins.cpus)))
@@ -136,35 +134,16 @@ def pin(pins: Pins) -> dict[str, Any]:
     return result
 
 
-def node_of_gpu(gpu: str, root: Path = Path("/")) -> int | None:
-    """The memory node of a GPU, given by its number or UUID; None if the machine has one node only,
-    or states none.
+def cpus_near(gpu: str, root: Path = Path("/")) -> set[str]:
+    """The CPUs of the memory node of a GPU, given by its number or UUID, which the system lists as
+    ``0-3,8``; none if it does not know the GPU.
     """
-    if len(list((root / "sys/devices/system/node").glob("node[0-9]*"))) < 2:
-        return None
-    for file in (root / "proc/driver/nvidia/gpus").glob("*/information"):
-        facts = {}
-        for line in file.read_text().splitlines():
-            name, _, value = line.partition(":")
-            facts[name] = value.strip()
-        if gpu in (facts.get("Device Minor"), facts.get("GPU UUID")):
-            node = root / "sys/bus/pci/devices" / file.parent.name / "numa_node"
-            number = -1
-            if node.is_file():
-                number = int(node.read_text())
-            if number >= 0:
-                return number
-            break
-    return None
-
-
-def cpus_of_node(node: int, root: Path = Path("/")) -> set[str]:
-    """The CPUs of a memory node, which the system lists as ``0-3,8``."""
     cpus: set[str] = set()
-    text = (root / f"sys/devices/system/node/node{node}/cpulist").read_text()
-    for start, end in re.findall(r"(\d+)(?:-(\d+))?", text):
-        numbers = range(int(start), int(end or start) + 1)
-        cpus |= set(map(str, numbers))
+    for address, facts in driver_gpus(root).items():
+        near = root / "sys/bus/pci/devices" / address / "local_cpulist"
+        if gpu in (facts.get("Device Minor"), facts.get("GPU UUID")) and near.is_file():
+            for start, end in re.findall(r"(\d+)(?:-(\d+))?", near.read_text()):
+                cpus.update(map(str, range(int(start), int(end or start) + 1)))
     return cpus
 
 
@@ -188,7 +167,7 @@ def claim(kind: str, offered: Sequence[str], count: int, folder: Path | None = N
         for name in offered:
             if len(claims) == count:
                 break
-            file = _lock(folder / f"{kind}-{name}")
+            file = locked(folder / f"{kind}-{name}", os.O_RDWR | os.O_CREAT)
             if file is not None:
                 claims[name] = file
         if len(claims) < count:
@@ -198,13 +177,3 @@ def claim(kind: str, offered: Sequence[str], count: int, folder: Path | None = N
                 f"This worker needs {count} {kind}s; of {len(offered)}, {len(claims)} are free."
             )
     return list(claims)
-
-
-def _lock(path: Path) -> int | None:
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(file)
-        return None
-    return file

@@ -40,10 +40,8 @@ class SelfTestResult:
 
 
 Call = Callable[..., Any]  # calls a function with arguments on the worker
-
-
-class Note(Exception):
-    """A check found what a user should know, but no failure."""
+Observed = tuple[str, str]
+"""``ok`` or ``note``, and what was observed; a check raises what makes it ``failed``."""
 
 
 def run_checks(
@@ -63,52 +61,48 @@ def run_checks(
     def call(function: Callable[..., object], *args: object) -> Any:
         return client.run(function, *args, workers=[address])[address]
 
-    def check_versions() -> str:
+    def check_versions() -> Observed:
         answer = call(eval, question)
         require_same(info["name"], answer["versions"])
         versions = (f"{name} {number}" for name, number in answer["versions"].items())
-        return f"{', '.join(versions)}, on {answer['host']}"
+        return "ok", f"{', '.join(versions)}, on {answer['host']}"
 
     needs_gpu = profile.kind in ("slurm", "allocation") and profile.gpus_per_job > 0
-    checks: dict[str, Callable[[], str]] = {
+    checks: dict[str, Callable[[], Observed]] = {
         "versions": check_versions,
         "device": lambda: check_device(call(_device), needs_gpu),
-        "transports": lambda: "; ".join(map(": ".join, call(_transports).items())),
+        "transports": lambda: ("ok", "; ".join(map(": ".join, call(_transports).items()))),
         "clock": lambda: check_clock(lambda: float(call(time.time))),
         "shared folder": lambda: check_folder(call, Path(profile.logs).resolve()),
         "network": lambda: measure_speed(call),
     }
     for name, check in checks.items():
         began = time.perf_counter()
-        status = "ok"
         try:
-            message = check()
-        except Note as note:
-            status = "note"
-            message = str(note)
+            status, message = check()
         except (ConfigError, OSError, ImportError) as error:
             status = "failed"
             message = str(error) or type(error).__name__
         yield SelfTestResult(name, status, time.perf_counter() - began, message)
 
 
-def check_device(device: Mapping[str, Any], needs_gpu: bool) -> str:
+def check_device(device: Mapping[str, Any], needs_gpu: bool) -> Observed:
     """The GPU that a worker has, by the answer of `_device`; ConfigError if it is not the one that
     it should have.
 
     >>> check_device({"visible": "0", "devices": ["NVIDIA L40S"], "driver": True}, needs_gpu=True)
-    'has GPU 0: NVIDIA L40S'
+    ('ok', 'has GPU 0: NVIDIA L40S')
     """
     visible = device["visible"]
     names = device["devices"]
     if not needs_gpu:
-        return f"CPU; visible GPUs: {', '.join(names) or 'none'}"
+        return "ok", f"CPU; visible GPUs: {', '.join(names) or 'none'}"
     if len(names) > 1:
         raise ConfigError(
             f"sees {len(names)} GPUs: this site does not confine a job to its own GPUs"
         )
     if names:
-        return f"has GPU {visible or 'without a number'}: {names[0]}"
+        return "ok", f"has GPU {visible or 'without a number'}: {names[0]}"
     if device["driver"]:
         raise ConfigError(
             "the node has NVIDIA's driver, but torch sees no GPU: install a build of torch with"
@@ -118,16 +112,16 @@ def check_device(device: Mapping[str, Any], needs_gpu: bool) -> str:
         raise ConfigError(
             f"its job has no GPU: {VISIBLE} is not set. Check gpus_per_job and gpu_type"
         )
-    raise Note(f"has GPU {visible}, but its node has no driver for it: it computes on the CPU")
+    return "note", f"has GPU {visible}, but its node has no driver for it: it computes on the CPU"
 
 
-def check_clock(ask: Callable[[], float], clock: Callable[[], float] = time.time) -> str:
-    """How far the clock that ``ask`` reads is from this one; a Note if it differs by more than what
+def check_clock(ask: Callable[[], float], clock: Callable[[], float] = time.time) -> Observed:
+    """How far the clock that ``ask`` reads is from this one; a note if it differs by more than what
     is tolerated.
 
     >>> times = iter([100.0, 104.0, 110.0, 110.2])
     >>> check_clock(lambda: 110.0, lambda: next(times))
-    'agrees within 0.2 s'
+    ('ok', 'agrees within 0.2 s')
     """
     offsets = []
     for _ in range(2):  # the first may have to connect
@@ -139,14 +133,14 @@ def check_clock(ask: Callable[[], float], clock: Callable[[], float] = time.time
     error, ahead = min(offsets)
     if abs(ahead) - error > TOLERATED:
         direction = "ahead of" if ahead > 0 else "behind"
-        raise Note(
+        return "note", (
             f"its clock is {abs(ahead):.0f} s {direction} this machine's: ask the site's support to"
             " synchronise them"
         )
-    return f"agrees within {max(0.1, abs(ahead) + error):.1f} s"
+    return "ok", f"agrees within {max(0.1, abs(ahead) + error):.1f} s"
 
 
-def check_folder(call: Call, folder: Path) -> str:
+def check_folder(call: Call, folder: Path) -> Observed:
     """Check that a file written on one side appears, with its content, on the other one."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with marker(folder) as (file, text):
@@ -157,10 +151,10 @@ def check_folder(call: Call, folder: Path) -> str:
         call(Path.write_text, file, "from the worker")
         if not appears(file, "from the worker"):
             raise ConfigError(f"a file that the worker writes into '{folder}' does not appear here")
-    return f"'{folder}' is the same on both sides"
+    return "ok", f"'{folder}' is the same on both sides"
 
 
-def measure_speed(call: Call) -> str:
+def measure_speed(call: Call) -> Observed:
     """How fast bytes come to a worker, and back."""
     call(len, b"")  # so that connecting is not measured
     began = time.perf_counter()
@@ -171,7 +165,8 @@ def measure_speed(call: Call) -> str:
     to = PAYLOAD / (sent - began)
     back = PAYLOAD / (received - sent)
     size = f"{PAYLOAD / 2**20:.0f} MiB"
-    return f"{size} to the worker with {to / 1e6:,.0f} MB/s, back with {back / 1e6:,.0f} MB/s"
+    speeds = f"{size} to the worker with {to / 1e6:,.0f} MB/s, back with {back / 1e6:,.0f} MB/s"
+    return "ok", speeds
 
 
 @contextmanager

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeGuard
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
-from daskmetrics.config.section import RemovedKeys, Section, Seed, Source, TextOrNumber
+from daskmetrics.config.section import (
+    RemovedKeys,
+    Section,
+    Seed,
+    Source,
+    TextOrNumber,
+    matching,
+)
 
+_Pattern = Annotated[
+    Source,
+    matching(
+        r"[^*]*\*[^/]*/?", "a folder, then a name with * for the step, such as out/checkpoint-*"
+    ),
+]
 _OWN_PROGRAM = "Use train: {script: ...}, a program of your own"
 
 
@@ -124,7 +136,7 @@ class Script(Section):
         (), description="Its arguments.", examples=[["--lr", 3e-4]]
     )
     ranks: int = Field(1, ge=1, le=10_000, description="Processes, one per worker and GPU.")
-    checkpoints: Source | None = Field(
+    checkpoints: _Pattern | None = Field(
         None,
         description=(
             "Where it saves checkpoints, with the step in place of `*`; each becomes a "
@@ -138,16 +150,6 @@ class Script(Section):
         le=1000,
         description="Failures in a row, without a further step, after which it is started again.",
     )
-
-    @field_validator("checkpoints")
-    @classmethod
-    def _check_pattern(cls, pattern: str | None) -> str | None:
-        if pattern is not None and ("*" in str(Path(pattern).parent) or "*" not in pattern):
-            raise ValueError(
-                f"'{pattern}' must be a folder, then a name with * for the step, such as "
-                "out/checkpoint-*"
-            )
-        return pattern
 
 
 def is_script(train: Any) -> TypeGuard[Mapping[str, Any]]:

@@ -133,8 +133,7 @@ def cluster(base: str | Mapping[str, object] | None, **keys: object) -> Cluster:
     """Read the settings of a cluster alone.
 
     The site's dask configuration (``daskmetrics.cluster``) overrides the profile, and keys override
-    both. A Slurm profile takes what it leaves open from dask-jobqueue's configuration: queue,
-    account, interface and prologue.
+    both.
 
     Parameters
     ----------
@@ -162,25 +161,6 @@ def cluster(base: str | Mapping[str, object] | None, **keys: object) -> Cluster:
         raise ConfigError("\n".join(map(_message, places))) from None
 
 
-JOBQUEUE = {
-    "queue": "partition",
-    "account": "account",
-    "interface": "interface",
-    "job-script-prologue": "prologue",
-}
-"""Keys of ``jobqueue: slurm`` in dask-jobqueue's ``jobqueue.yaml`` that a Slurm profile takes as its own."""
-
-
-def jobqueue_settings() -> dict[str, Any]:
-    """What the user has set for Slurm in dask-jobqueue's configuration, by our keys; its own
-    defaults are empty.
-    """
-    import dask.config
-
-    settings = dask.config.get("jobqueue.slurm", None) or {}
-    return {key: settings[name] for name, key in JOBQUEUE.items() if settings.get(name)}
-
-
 def cluster_origins(base: str) -> tuple[Cluster, dict[str, str]]:
     """A profile, and where each of its keys comes from that is not a default."""
     origins: dict[str, str] = {}
@@ -194,9 +174,7 @@ def _cluster_keys(section: object) -> Keys:
 
 
 def _cluster_layers(section: object) -> list[tuple[str, Keys]]:
-    """Cluster settings by origin, weakest first: jobqueue.yaml, the named profile, the site's file,
-    the keys.
-    """
+    """Cluster settings by origin, weakest first: the named profile, the site's file, the keys."""
     import dask.config
 
     keys = _as_mapping("cluster", "profile", section)
@@ -210,10 +188,7 @@ def _cluster_layers(section: object) -> list[tuple[str, Keys]]:
             raise unknown("cluster profile", name, profiles)
         profile = _read(profiles[name])
     site = dask.config.get("daskmetrics.cluster", None) or {}
-    layers = [("profile", profile), ("Dask's configuration", site), ("experiment", keys)]
-    if _merge(profile, site, keys).get("kind") == "slurm":
-        layers.insert(0, ("jobqueue.yaml", jobqueue_settings()))
-    return layers
+    return [("profile", profile), ("Dask's configuration", site), ("experiment", keys)]
 
 
 def _merge(*weakest_first: Keys) -> dict[Any, Any]:

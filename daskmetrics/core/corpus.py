@@ -194,7 +194,9 @@ def _docstrings() -> list[Document]:
     file changes.
     """
     library = Path(sysconfig.get_path("stdlib"))
-    paths = list(chain.from_iterable(_modules(library, package) for package in PACKAGES))
+    paths: list[Path] = []
+    for package in PACKAGES:
+        paths += [*library.glob(f"{package}.py"), *sorted((library / package).rglob("*.py"))]
     statuses = [(str(path), path.stat()) for path in paths]
     files = [(path, status.st_size, status.st_mtime_ns) for path, status in statuses]
     reader = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
@@ -211,13 +213,6 @@ def _docstrings() -> list[Document]:
             cached.parent.mkdir(exist_ok=True)
             atomic_write(cached, json.dumps([content_key(rows), rows]))
     return documents
-
-
-def _modules(library: Path, package: str) -> list[Path]:
-    single = library / f"{package}.py"
-    if single.is_file():
-        return [single]
-    return sorted((library / package).rglob("*.py"))
 
 
 def _documented(path: Path, library: Path) -> Iterator[Document]:

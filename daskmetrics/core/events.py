@@ -82,10 +82,6 @@ class Template:
         suites = [[*asdict(s, dict_factory=without_default).values()] for s in self.suites]
         return content_key("store", 1, suites, self.metrics.names, self.tasks.names, self.meaning)
 
-    def as_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {**asdict(self, dict_factory=without_default), "attributes": dict(self.attributes)}
-
 
 @dataclass(frozen=True)
 class StorePlan:
@@ -425,7 +421,8 @@ _LIVE: Mapping[str, type[LiveMessage]] = {
     "posterior": PosteriorUpdated,
     "history_sent": HistorySent,
 }
-_KINDS = {cls: kind for kind, cls in _LIVE.items()}
+KINDS: Mapping[type[LiveMessage], str] = {cls: kind for kind, cls in _LIVE.items()}
+"""The word that names the kind of an entry in the journal, such as ``record``, by its class."""
 
 
 def measured(entries: Iterable[Event]) -> Iterator[tuple[Record, Measured]]:
@@ -447,22 +444,19 @@ def with_results(entries: Iterable[Event], result: type[R]) -> Iterator[tuple[Re
             yield entry, entry.value
 
 
-def kind_of(message: LiveMessage) -> str:
-    """The word that names the kind of an entry in the journal, such as ``record``."""
-    return _KINDS[type(message)]
-
-
 def to_json(message: LiveMessage) -> dict[str, Any]:
     """The JSON object of an entry.
 
     >>> to_json(UnitsRetried(["a"]))
     {'type': 'retry', 'keys': ['a']}
     """
-    plain = {"type": kind_of(message), **vars(message)}
+    plain = {"type": KINDS[type(message)], **vars(message)}
     if isinstance(message, Record):
         plain["value"] = result_as_json(message.value)
     elif isinstance(message, StorePlan):
-        plain["template"] = message.template.as_json()
+        attributes = dict(message.template.attributes)
+        template = asdict(message.template, dict_factory=without_default)
+        plain["template"] = {**template, "attributes": attributes}
     return plain
 
 

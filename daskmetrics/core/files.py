@@ -224,7 +224,7 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
 def remove_partial(folder: Path) -> None:
     """Remove partial files and folders of processes that have ended."""
     for partial in folder.glob(f".*{SUFFIX}"):
-        lock = _lock(partial)
+        lock = locked(partial, os.O_RDONLY)
         if lock is not None:
             if partial.is_dir():
                 shutil.rmtree(partial)
@@ -261,12 +261,12 @@ def _locked_folder(partial: Path) -> int:
             os.close(lock)
 
 
-def _lock(partial: Path) -> int | None:
-    """Lock a partial file or folder; None if another process has the lock or it no longer
-    exists.
+def locked(path: Path, flags: int) -> int | None:
+    """A file or folder that is opened with these flags and locked until it is closed; None if
+    another process has the lock, or it cannot be opened.
     """
     try:
-        file = os.open(partial, os.O_RDONLY)
+        file = os.open(path, flags, 0o600)
     except OSError:
         return None
     try:

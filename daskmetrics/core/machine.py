@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import resource
 import signal
 import socket
@@ -60,11 +61,9 @@ def interfaces() -> dict[str, tuple[str, ...]]:
     """The IPv4 addresses of each network interface of this machine; one that is down has none."""
     import psutil
 
-    addresses = psutil.net_if_addrs()
     usable = {}
-    for _, name in socket.if_nameindex():
-        ipv4 = (a.address for a in addresses.get(name, ()) if a.family == socket.AF_INET)
-        usable[name] = tuple(ipv4)
+    for name, addresses in psutil.net_if_addrs().items():
+        usable[name] = tuple(a.address for a in addresses if a.family == socket.AF_INET)
     return usable
 
 
@@ -86,11 +85,20 @@ def variable(name: str, value: str) -> Iterator[None]:
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
+def driver_gpus(root: Path = Path("/")) -> dict[str, dict[str, str]]:
+    """What NVIDIA's driver says of each GPU of this machine, by its address on the bus; empty
+    without a driver.
+    """
+    gpus = {}
+    for file in sorted((root / "proc/driver/nvidia/gpus").glob("*/information")):
+        pairs = re.findall(r"^([^:\n]+):[ \t]*(.*\S)", file.read_text(), re.MULTILINE)
+        gpus[file.parent.name] = dict(pairs)
+    return gpus
+
+
 def gpu_models() -> list[str]:
-    """Model names of the machine's GPUs, as NVIDIA's driver lists them; empty without a driver."""
-    files = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
-    lines = "\n".join(file.read_text() for file in files).splitlines()
-    return [line.partition(":")[2].strip() for line in lines if line.startswith("Model:")]
+    """Model names of the machine's GPUs, as NVIDIA's driver lists them."""
+    return [gpu["Model"] for gpu in driver_gpus().values() if "Model" in gpu]
 
 
 def visible_gpus() -> list[str]:

@@ -88,7 +88,7 @@ class Readout:
     @property
     def join(self) -> str:
         """``mean`` or ``concat`` for layers that are read together, otherwise empty."""
-        return re.match("[a-z]*", self.layers)[0]  # type: ignore[index]  # it matches every text
+        return self.layers.rstrip("0123456789+-")
 
     @property
     def together(self) -> tuple[int, ...]:

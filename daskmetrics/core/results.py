@@ -179,7 +179,10 @@ EQUAL = 1e-6
 
 
 class Status(IntEnum):
-    """Status of a value in the Zarr arrays; a failure has a status and a reason, never a number."""
+    """Status of a value in the Zarr arrays; a failure has a status and a reason, never a number.
+
+    Records and tables have its name in lower case.
+    """
 
     MISSING = 0
     OK = 1
@@ -190,25 +193,9 @@ class Status(IntEnum):
     ERROR = 6
     NOT_APPLICABLE = 7
 
-    @property
-    def label(self) -> str:
-        """The status in lower case."""
-        return self.name.lower()
-
-    @classmethod
-    def of(cls, label: str) -> Status:
-        """The status with this label.
-
-        Examples
-        --------
-        >>> Status.of("nan")
-        <Status.NAN: 2>
-        """
-        return cls[label.upper()]
-
 
 FLAGS = {
     "flag_values": [int(status) for status in Status],
-    "flag_meanings": " ".join(status.label for status in Status),
+    "flag_meanings": " ".join(status.name.lower() for status in Status),
 }
 """Attributes that explain the numbers to a reader of the store (CF conventions, section 3.5)."""

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import json
 import os
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
-from daskmetrics.core.files import RunFolder, atomic_write
+from daskmetrics.core.files import atomic_write
 
 # our own metrics of a worker; the others are Dask's
 GPU, RANK = (
@@ -40,18 +38,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
 """Where Dask's metrics of a worker hold a quantity."""
 
 EVERY = 5.0  # seconds between samples of a new run
-IDLE, LATEST = 10.0, 3  # a GPU is idle below this mean utilisation, per cent, over so many samples
-FRESH = 60.0  # seconds after which a sample no longer says what happens now
 PROCESS_GROUP = "process group"  # what a worker does while its rank trains
-REASONS = {
-    "": "it waits for work from the driver",
-    "score": "it scores on its CPU",
-    "look": "it scores on its CPU",
-    "measure": "it loads a checkpoint, or computes on its CPU",
-    "encode": "it loads a checkpoint or texts",
-    "train": "it loads data, or writes a checkpoint",
-    PROCESS_GROUP: "it loads data, waits for other ranks, or writes a checkpoint",
-}
 # samples of workers that a file holds, about 1.5 MB; beyond it every other one is dropped
 MOST = 20_000
 
@@ -146,32 +133,3 @@ def read_samples(path: Path) -> list[TelemetrySample]:
                 values[name] = {q: float(value) for q, value in named if value is not None}
             samples.append(TelemetrySample(at, values, doing))
     return samples
-
-
-def idle_gpus(samples: Sequence[TelemetrySample], now: float) -> dict[str, str]:
-    """Workers whose GPU idles now, with the reason.
-
-    >>> quiet = TelemetrySample(100.0, {"0": {"gpu": 3.0}, "1": {"gpu": 97.0}, "2": {"cpu": 90.0}}, {"0": "score"})
-    >>> idle_gpus([quiet], now=101.0)
-    {'0': 'GPU at 3 %: it scores on its CPU'}
-    """
-    latest = [sample for sample in samples[-LATEST:] if now - sample.at < FRESH]
-    if not latest:
-        return {}
-    reasons = {}
-    for name in latest[-1].readings:
-        used = [
-            sample.readings[name]["gpu"]
-            for sample in latest
-            if "gpu" in sample.readings.get(name, {})
-        ]
-        if used and fmean(used) < IDLE:
-            kind = latest[-1].doing.get(name, "")
-            reason = REASONS.get(kind, f"its unit ({kind}) computes on the CPU")
-            reasons[name] = f"GPU at {fmean(used):.0f} %: {reason}"
-    return reasons
-
-
-def idle_now(folder: RunFolder) -> dict[str, str]:
-    """Workers of a run or a map whose GPU idles now, with the reason."""
-    return idle_gpus(read_samples(folder.telemetry), time.time())

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import step_of
 
+OnMessage = Callable[[str], None]
+"""Is called with lines for the user, possibly from another thread."""
+
 _WALLTIME = re.compile(
     r"(?:(?P<days>\d{1,4})-)?(?P<first>\d{1,5})(?::(?P<second>\d{1,2}))?(?::(?P<third>\d{1,2}))?"
 )
 _UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-
-
 _CALL = re.compile(r"(?P<name>.*?)\s*\((?P<options>[^()]*)\)")
 
 

@@ -10,7 +10,6 @@ from itertools import chain
 from daskmetrics import metrics, tasks
 from daskmetrics.bandit import Policy, policy_named, policy_path, task_weights
 from daskmetrics.checkpoints import locations as checkpoints
-from daskmetrics.checkpoints.folders import OnMessage
 from daskmetrics.checkpoints.locations import LocatedSuite, Location
 from daskmetrics.checkpoints.shipped import ModelProtocol, protocol_of
 from daskmetrics.config import Config, Corpus, Readouts
@@ -19,6 +18,7 @@ from daskmetrics.core import corpus
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.names import Arm, Checkpoint, Key, Suite, content_key, grid, seed_of
 from daskmetrics.core.outcomes import FRESH_SHARE
+from daskmetrics.core.text import OnMessage
 from daskmetrics.experiment import train
 from daskmetrics.experiment.train import TrainedSuite
 from daskmetrics.metrics import Metric

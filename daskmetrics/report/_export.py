@@ -54,7 +54,7 @@ def frame(run: Run) -> pandas.DataFrame:
             columns = {name: "value", f"{name}_stderr": "stderr", f"{name}_status": "status"}
             flat = arrays[list(columns)].rename(columns).to_dataframe().reset_index()
             flat = flat[flat["status"] > 0].rename(columns={"checkpoint": "revision"})
-            labels = flat["status"].map(lambda number: Status(int(number)).label)
+            labels = flat["status"].map(lambda number: Status(int(number)).name.lower())
             units = arrays[name].attrs["units"]
             flat = flat.assign(what=kind, name=name, units=units, status=labels)
             if len(flat):

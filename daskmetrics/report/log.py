@@ -12,7 +12,7 @@ import yaml
 
 from daskmetrics.core import events
 from daskmetrics.core.errors import ConfigError, did_you_mean, unknown
-from daskmetrics.core.events import JOURNAL, kind_of, to_json
+from daskmetrics.core.events import JOURNAL, KINDS, to_json
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Key
 from daskmetrics.core.results import Measured
@@ -42,7 +42,7 @@ def journal_lines(
             raise unknown("type of entry", name, JOURNAL)
     entries = list(enumerate(read(folder.must_exist().journal), FIRST_LINE))
     if types:
-        entries = [(number, entry) for number, entry in entries if kind_of(entry) in types]
+        entries = [(number, entry) for number, entry in entries if KINDS[type(entry)] in types]
     if tail is None:
         return entries
     return entries[max(0, len(entries) - tail) :]
@@ -60,7 +60,7 @@ def journal_text(lines: Sequence[Numbered]) -> str:
         fields = json.dumps(plain, ensure_ascii=False)
         texts += [shorten(fields, LONGEST, placeholder=" ..."), reason]
         text = printable(" ".join(texts))
-        rows.append(f"{number:>6}  {kind_of(entry):<8}  {text}")
+        rows.append(f"{number:>6}  {KINDS[type(entry)]:<8}  {text}")
     return "\n".join(rows)
 
 

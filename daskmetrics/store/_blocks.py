@@ -70,7 +70,7 @@ def metric_blocks(plan: StorePlan, records: Iterable[Record]) -> dict[Checkpoint
             if isinstance(record.value, Measured):
                 blocks[checkpoint] = Block.of(record.value)
             else:
-                status = Status.of(record.status)
+                status = Status[record.status.upper()]
                 blocks[checkpoint] = Block.empty(len(suite.layers), names, status)
     return blocks
 
@@ -95,7 +95,7 @@ def add_score(blocks: dict[Checkpoint, Block], plan: StorePlan, cell: Cell, reco
     rows = next(suite.rows for suite in plan.template.suites if suite.model == arm.model)
     block = blocks.setdefault(arm.checkpoint, Block.empty(len(rows), len(tasks)))
     position = rows.index((arm.layer, arm.readout)), tasks.index(cell.task)
-    block.status[position] = Status.of(record.status)
+    block.status[position] = Status[record.status.upper()]
     if isinstance(record.value, Scored):
         block.values[position] = record.value.score
         block.stderr[position] = record.value.stderr

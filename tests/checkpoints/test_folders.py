@@ -21,7 +21,14 @@ from safetensors.numpy import save
 
 from daskmetrics.checkpoints import folders as folders
 from daskmetrics.checkpoints import locations as checkpoints
-from daskmetrics.checkpoints.folders import digests_of, fault, files_of, relevant, weights_key
+from daskmetrics.checkpoints.folders import (
+    Incomplete,
+    digests_of,
+    files_of,
+    relevant,
+    require_complete,
+    weights_key,
+)
 from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError, DataError
 from tests.checkpoints.weights import write
@@ -231,12 +238,11 @@ WEIGHTS, STATE = "model.safetensors", "trainer_state.json"
 )
 def test_a_checkpoint_that_is_not_complete_is_left_out_with_the_reason(out, file, size, reason):
     last = out / "checkpoint-1500"
-    assert fault(last) == ""
+    require_complete(last)
     content = (last / file).read_bytes()
     (last / file).unlink()
     if size is not None:
         (last / file).write_bytes(content[:size])
-    assert fault(last) == reason
     suite = located(out)
     assert suite.suite.revisions == NAMES[:2]
     assert suite.warnings == (
@@ -251,9 +257,10 @@ def test_weights_in_several_files_are_complete_once_all_that_the_index_names_are
     folder = out / "checkpoint-1500"
     shards = {"a": WEIGHTS, "b": "model-2.safetensors"}
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
-    assert fault(folder) == "not all weights"
+    with pytest.raises(Incomplete, match="not all weights"):
+        require_complete(folder)
     shutil.copy(folder / WEIGHTS, folder / "model-2.safetensors")
-    assert fault(folder) == ""
+    require_complete(folder)
 
 
 def test_checkpoints_without_any_file_of_the_trainer_are_complete(out):

@@ -71,7 +71,7 @@ POOLING = f"{LIBRARY}.Pooling"
         ("CNN", "2_x__config", {}, "module CNN is not known"),
         ("", "modules", modules(FOREIGN, POOLING), "custom_st.Transformer' has code of"),
         ("", "modules", modules(WORDS, POOLING), "begin with WordEmbeddings"),
-        ("", "modules", modules(f"{LIBRARY}.Transformer"), "no Pooling module"),
+        ("", "modules", modules(f"{LIBRARY}.Transformer"), "begin with Transformer, where"),
         ("", "1_x__config", {"pooling_mode": "median"}, "pooling 'median' is not known"),
         ("", "sentence_bert_config", {"transformer_task": "fill-mask"}, NOT_PLAIN),
         ("", "sentence_bert_config", {"modality_config": {"message": {}}}, NOT_PLAIN),

@@ -10,7 +10,7 @@ from distributed import Client, LocalCluster
 from distributed.scheduler import KilledWorker
 
 from daskmetrics.cluster import Pins, pin_workers, require
-from daskmetrics.cluster.pinning import claim, cpus_of_node, node_of_gpu
+from daskmetrics.cluster.pinning import claim, cpus_near
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.machine import visible_gpus
 
@@ -55,24 +55,17 @@ def test_a_link_of_another_user_to_a_folder_of_this_one_is_refused(tmp_path):
     assert not list((tmp_path / "mine").iterdir())
 
 
-def test_the_memory_node_of_a_gpu_is_read_from_the_system(tmp_path):
-    for node, cpus in ((0, "0-1,4"), (1, "2-3")):
-        folder = tmp_path / f"sys/devices/system/node/node{node}"
-        folder.mkdir(parents=True)
-        (folder / "cpulist").write_text(f"{cpus}\n")
-    for minor, bus in ((0, "0000:17:00.0"), (1, "0000:ca:00.0")):
+def test_the_cpus_near_a_gpu_are_read_from_the_system(tmp_path):
+    for minor, bus, cpus in ((0, "0000:17:00.0", "0-1,4"), (1, "0000:ca:00.0", "2-3")):
         driver = tmp_path / "proc/driver/nvidia/gpus" / bus
         pci = tmp_path / "sys/bus/pci/devices" / bus
         driver.mkdir(parents=True)
         pci.mkdir(parents=True)
         facts = f"Model: \t A100\nGPU UUID: \t GPU-{minor}\nDevice Minor: \t {minor}\n"
         (driver / "information").write_text(facts)
-        (pci / "numa_node").write_text(f"{minor}\n")
-    assert [node_of_gpu(gpu, tmp_path) for gpu in ("0", "1", "GPU-1", "7")] == [0, 1, 1, None]
-    assert cpus_of_node(0, tmp_path) == {"0", "1", "4"}
-    (tmp_path / "sys/devices/system/node/node1/cpulist").unlink()
-    (tmp_path / "sys/devices/system/node/node1").rmdir()
-    assert node_of_gpu("1", tmp_path) is None  # with one node there is nothing to choose
+        (pci / "local_cpulist").write_text(f"{cpus}\n")
+    near = [cpus_near(gpu, tmp_path) for gpu in ("0", "1", "GPU-1", "7")]
+    assert near == [{"0", "1", "4"}, {"2", "3"}, {"2", "3"}, set()]
 
 
 def test_more_than_the_machine_has_is_refused(monkeypatch):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -13,7 +14,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedTokenizerFast
 
 from daskmetrics.checkpoints.arrivals import FINISHED
-from daskmetrics.checkpoints.folders import fault
+from daskmetrics.checkpoints.folders import Incomplete, require_complete
 from daskmetrics.core import corpus as corpus
 
 TEXTS = corpus.prompts("stdlib", 200, 0)
@@ -54,7 +55,12 @@ def save(model: GPTNeoXForCausalLM, folder: Path) -> None:
 
 def train(folder: Path, steps: int, every: int, pause: float, width: int = 16) -> None:
     start, tokens, model = 0, tokenizer(), network(width)
-    if done := [int(path.name[4:]) for path in folder.glob("step*") if not fault(path)]:
+    done = []
+    for path in folder.glob("step*"):
+        with suppress(Incomplete):
+            require_complete(path)
+            done.append(int(path.name[4:]))
+    if done:
         start = max(done) + 1
         model = GPTNeoXForCausalLM.from_pretrained(folder / f"step{max(done)}")
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)

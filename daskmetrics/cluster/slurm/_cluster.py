@@ -30,7 +30,7 @@ from daskmetrics.cluster._preload import OVER_MEMORY
 from daskmetrics.cluster.links import PrivateDashboard
 from daskmetrics.cluster.slurm import commands
 from daskmetrics.cluster.slurm._jobs import Job, JobFailure, JobSet, Rules, Snapshot, decide, demand
-from daskmetrics.cluster.slurm.commands import OnMessage, SlurmError, SlurmRefusal
+from daskmetrics.cluster.slurm.commands import SlurmError, SlurmRefusal
 from daskmetrics.cluster.slurm.script import (
     PROLOGUE_ENDED,
     LaunchInfo,
@@ -41,9 +41,9 @@ from daskmetrics.cluster.slurm.script import (
     script,
 )
 from daskmetrics.config import Cluster
-from daskmetrics.core.errors import ClusterLostError, ConfigError, unknown
+from daskmetrics.core.errors import ClusterLostError, ConfigError
 from daskmetrics.core.events import CLUSTER, REFUSED
-from daskmetrics.core.text import parse_walltime, plural
+from daskmetrics.core.text import OnMessage, parse_walltime, plural
 
 TICK = 0.5  # seconds between two looks at the scheduler's workers, which cost nothing
 URGENT = 0.1  # share of `poll_seconds` after which the queue is read if a worker has left
@@ -167,15 +167,11 @@ class Supervisor:
         self._reported_reasons = ""
         self._is_silent = False
 
-    def scale(self, minimum: int, maximum: int, pool: str | None = None) -> None:
-        """Set the number of workers of a pool, by default the main one; between the two it follows
-        the work.
-        """
-        name = pool or next(iter(self.pools))
-        if name not in self.pools:
-            raise unknown("pool of this cluster", name, self.pools)
-        self.pools[name].minimum = minimum
-        self.pools[name].maximum = maximum
+    def scale(self, minimum: int, maximum: int) -> None:
+        """Set the number of workers of the main pool; between the two it follows the work."""
+        main = next(iter(self.pools.values()))
+        main.minimum = minimum
+        main.maximum = maximum
 
     async def run(self) -> None:
         """Manage the pools; if jobs keep failing, set `problem` and close the scheduler."""
@@ -451,19 +447,17 @@ class SlurmCluster(PrivateCluster):
         """Why the supervisor has given up, or None while it works."""
         return self.supervisor.problem
 
-    def scale(self, n: int, pool: str | None = None) -> None:
-        """Set the number of workers of a pool (``gpu`` or ``cpu``), by default the main one."""
+    def scale(self, n: int) -> None:
+        """Set the number of workers of the main pool."""
         if self._supervision is not None:  # Dask scales a cluster that it closes to zero
-            self.supervisor.scale(n, n, pool)
+            self.supervisor.scale(n, n)
 
-    def adapt(
-        self, minimum: int = 0, maximum: int = 1, pool: str | None = None, **_: object
-    ) -> None:
-        """Let the number of workers of a pool follow the work between two limits; the lower is at
-        least 1.
+    def adapt(self, minimum: int = 0, maximum: int = 1, **_: object) -> None:
+        """Let the number of workers of the main pool follow the work between two limits; the lower
+        is at least 1.
         """
         least = max(1, minimum)
-        self.supervisor.scale(least, max(least, maximum), pool)
+        self.supervisor.scale(least, max(least, maximum))
 
     async def _start(self) -> None:
         await super()._start()

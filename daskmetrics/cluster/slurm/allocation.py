@@ -20,12 +20,13 @@ from distributed import Client
 from daskmetrics.cluster._certificates import cluster_security, inherited
 from daskmetrics.cluster._client import client_of
 from daskmetrics.cluster.slurm._cluster import PrivateCluster
-from daskmetrics.cluster.slurm.commands import OnMessage, parse_pairs, slurm, time_of
+from daskmetrics.cluster.slurm.commands import parse_pairs, slurm, time_of
 from daskmetrics.cluster.slurm.partitions import parse_gpus
 from daskmetrics.cluster.slurm.script import worker_command
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.serialization import readable
+from daskmetrics.core.text import OnMessage
 
 JOB = "SLURM_JOB_ID"
 CLOSE_TIMEOUT = 5.0  # seconds for workers to close by themselves

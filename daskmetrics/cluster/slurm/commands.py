@@ -11,16 +11,13 @@ import re
 import shutil
 import subprocess
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.text import parse_walltime
-
-OnMessage = Callable[[str], None]
-"""Is called with lines for the user, possibly from another thread."""
 
 TIMEOUT = 60.0  # seconds for a command to answer, which on a busy site can be slow
 QUEUE_FORMAT = "%i|%T|%S|%L|%N|%r"  # the reason last: it may contain any character

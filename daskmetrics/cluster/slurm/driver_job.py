@@ -13,7 +13,7 @@ from pathlib import Path
 
 from daskmetrics.cluster.slurm import commands
 from daskmetrics.cluster.slurm.commands import QueuedJob
-from daskmetrics.cluster.slurm.script import LaunchInfo, output, rehearse_workers
+from daskmetrics.cluster.slurm.script import LaunchInfo, batch_script, output, rehearse_workers
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import atomic_write, private
@@ -33,45 +33,32 @@ class Submitted:
     since: str  # when it was submitted, local time with the offset from UTC
 
 
-def script(profile: Cluster, name: str, folder: Path, command: Iterable[str], comment: str) -> str:
-    """The script of a driver's job, exactly as ``sbatch`` gets it; the profile's account also
-    applies to the driver.
+def script(profile: Cluster, job: str, folder: Path, command: Iterable[str], comment: str) -> str:
+    """The script of a driver's job of this name, exactly as ``sbatch`` gets it; the profile's
+    account also applies to the driver.
     """
-    options = {}
-    if profile.account:
-        options["account"] = profile.account
-    # Slurm refuses --mem beside --mem-per-cpu; of other options that are given twice the last
-    # counts
-    if not any(directive.startswith("--mem") for directive in profile.driver_directives):
-        options["mem"] = "4096M"
     directives = [
-        f"--job-name={job_name(name)}",
+        f"--job-name={job}",
         f"--comment={comment}",
         "--nodes=1",
         "--ntasks=1",
         "--cpus-per-task=2",
         "--time=1-00:00:00",
-        *(f"--{option}={value}" for option, value in options.items()),
+    ]
+    if profile.account:
+        directives.append(f"--account={profile.account}")
+    # Slurm refuses --mem beside --mem-per-cpu; of other options that are given twice the last
+    # counts
+    if not any(directive.startswith("--mem") for directive in profile.driver_directives):
+        directives.append("--mem=4096M")
+    directives += [
         output(folder, "%j.log"),
         f"--signal=B:TERM@{WARNING}",
         "--no-requeue",  # it would be a second driver beside the first one's jobs
         *profile.driver_directives,
     ]
-    return "\n".join(
-        [
-            "#!/usr/bin/env bash",
-            *(f"#SBATCH {directive}" for directive in directives),
-            "",
-            # Slurm's signals reach the driver itself, which ends its work and its workers' jobs
-            f"exec {shlex.join(command)}",
-            "",
-        ]
-    )
-
-
-def job_name(run: str) -> str:
-    """The name of the job that drives a run."""
-    return f"daskmetrics:driver:{run}"  # no run's own name contains a colon
+    # Slurm's signals reach the driver itself, which ends its work and its workers' jobs
+    return batch_script(directives, [f"exec {shlex.join(command)}"])
 
 
 def submit(profile: Cluster, name: str, folder: Path, config: str) -> Submitted:
@@ -97,10 +84,11 @@ def submit(profile: Cluster, name: str, folder: Path, config: str) -> Submitted:
     # -P: a module of the working folder must not replace one of Python's own
     python = [sys.executable, "-P", "-u", "-m", "daskmetrics"]
     command = [*python, "run", str(config_file), "--folder", str(run)]
+    job_name = f"daskmetrics:driver:{name}"  # no run's own name contains a colon
     comment = secrets.token_hex(8)
-    job_script = script(profile, name, folder, command, comment)
+    job_script = script(profile, job_name, folder, command, comment)
     atomic_write(folder / "driver.sbatch", job_script)  # for the user to read
-    job = commands.submit(job_script, job_name(name), comment)
+    job = commands.submit(job_script, job_name, comment)
     submission = Submitted(job, str(folder / f"{job}.log"), time.strftime("%Y-%m-%d %H:%M:%S %z"))
     atomic_write(folder / SUBMITTED, json.dumps(asdict(submission)))
     return submission
@@ -120,26 +108,3 @@ def out_of_time(state: QueuedJob) -> bool:
         return True
     stopped = state.ended and state.exit.partition(":")[0] == STOPPED
     return stopped and state.left is not None and state.left <= WARNING + EARLIER
-
-
-def describe(job: Submitted, state: QueuedJob | None) -> str:
-    """A driver's job in one sentence.
-
-    >>> describe(Submitted("7", "7.log", "today"), QueuedJob("7", "PENDING", "Priority"))
-    'Job 7 is pending: Priority. Its log: 7.log'
-    """
-    if state is None:
-        return f"Slurm has forgotten job {job.job}, submitted {job.since}. Its log: {job.log}"
-    if out_of_time(state):
-        return (
-            f"Job {job.job} ran out of its walltime. Submit the same command again to resume; for"
-            f" more time, set cluster.driver_directives: ['--time=...']. Its log: {job.log}"
-        )
-    text = f"Job {job.job} is {state.state.lower()}"
-    if state.reason:
-        text += f": {state.reason}"
-    if state.start and state.state == "PENDING":
-        text += f", expected to start at {state.start.isoformat()}"
-    if state.ended:
-        text += f", exit code {state.exit.partition(':')[0]}"
-    return f"{text}. Its log: {job.log}"

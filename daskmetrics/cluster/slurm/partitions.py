@@ -1,5 +1,5 @@
 """What a site offers, as `sinfo`, `scontrol` and `sacctmgr` print it: partitions, limits, nodes,
-GPUs, accounts; and a profile that is proposed for it, as commented YAML.
+GPUs, accounts; and what a profile for it may say.
 
 Only output whose form has not changed since Slurm 20.11 is parsed: rows of fields that we name
 ourselves, and ``Key=Value`` pairs, of which unknown ones are ignored.
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import getpass
-import json
 import re
 import socket
 from collections import Counter, defaultdict
@@ -48,11 +47,6 @@ class Node:
     gpus: Mapping[str, int]  # by type, which is empty where the site names none
     used: Mapping[str, int]  # of the GPUs
 
-    @property
-    def is_usable(self) -> bool:
-        """Whether jobs run there, now or later."""
-        return self.state in USABLE
-
     def has(self, device: str) -> int:
         """How many GPUs of a type, or CPUs."""
         if device == "cpu":
@@ -81,7 +75,8 @@ class Partition:
 
     @property
     def usable_nodes(self) -> tuple[Node, ...]:
-        return tuple(node for node in self.nodes if node.is_usable)
+        """Where jobs run, now or later."""
+        return tuple(node for node in self.nodes if node.state in USABLE)
 
     @property
     def gpus(self) -> Counter[str]:
@@ -234,11 +229,9 @@ def _sacctmgr(table: str, fields: str) -> Sequence[dict[str, str]]:
         return []
 
 
-def choose(partitions: Sequence[Partition], name: str | None = None) -> tuple[Partition, Node]:
+def choose(partitions: Sequence[Partition]) -> tuple[Partition, Node]:
     """The best partition and its best kind of node: with GPUs, open to all accounts, the default
     one, in this order.
-
-    A usable partition of the given name comes before all others.
     """
     usable = [partition for partition in partitions if partition.up and partition.usable_nodes]
     if not usable:
@@ -247,10 +240,9 @@ def choose(partitions: Sequence[Partition], name: str | None = None) -> tuple[Pa
             f"No partition is up and has usable nodes. Partitions: {names}. See: sinfo"
         )
 
-    def suitability(partition: Partition) -> tuple[bool, bool, bool, bool, int]:
-        is_open = not partition.accounts
+    def suitability(partition: Partition) -> tuple[bool, bool, bool, int]:
         gpus = partition.gpus.total()
-        return partition.name == name, gpus > 0, is_open, partition.default, gpus
+        return gpus > 0, not partition.accounts, partition.default, gpus
 
     partition = max(usable, key=suitability)
     kinds: dict[object, list[Node]] = defaultdict(list)
@@ -274,60 +266,20 @@ def whole_gpus(gpus: Mapping[str, int]) -> Mapping[str, int]:
     return undivided or gpus
 
 
-FROM_JOBQUEUE = "from jobqueue.yaml"
-
-
-def profile_text(
-    partition: Partition,
-    node: Node,
-    interface: str | None,
-    listing: str = "",
-    jobqueue: Mapping[str, object] | None = None,
-) -> str:
-    """The YAML of a profile for a partition and a kind of its nodes, a share of a node for each
-    worker; ``listing``, of all partitions, is put into comments.
-
-    ``jobqueue`` is what the user has set for dask-jobqueue, by the keys of a profile; it comes
-    before what the site says.
+def proposed_keys(partition: Partition, node: Node) -> Mapping[str, object]:
+    """What a profile says of a partition and a kind of its nodes: a share of a node for each
+    worker, the types of GPU, of which the first is meant, and GiB of memory; 0 if it is not known.
     """
     gpus = whole_gpus(node.gpus)
     workers_per_node = max(1, sum(gpus.values()))
     gpu_type = max(gpus, key=gpus.__getitem__, default="")
-    types = dict.fromkeys([gpu_type, *sorted(filter(None, partition.gpus))])
-    memory = min(MEMORY, int(node.memory * SHARE / workers_per_node / 1024))
-    walltime = walltime_text(min(WALLTIME, partition.longest or WALLTIME))
-    # each key with its value, which may be left to the user, and a comment
-    keys: dict[str, tuple[object, str]] = {
-        "kind": ("slurm", ""),
-        "workers": (WORKERS, ""),
-        "partition": (partition.name, ""),
-        "account": (None, "if Slurm requires one: sacctmgr show associations user=$USER"),
-        "gpus_per_job": ("1" if gpus else "0", ""),
-        "gpu_type": (gpu_type, f"available: {', '.join(types)}"),
-        "threads": (min(CPUS, max(1, node.cpus // workers_per_node)), ""),
-        "memory": (f"{memory}GiB", ""),
-        "walltime": (f'"{walltime}"', ""),
-        "interface": (interface, "to the nodes, whose interface must have the same name"),
+    return {
+        "partition": partition,
+        "workers": WORKERS,
+        "gpus_per_job": min(1, len(gpus)),
+        "gpu_type": gpu_type,
+        "gpu_types": list(dict.fromkeys([gpu_type, *sorted(filter(None, partition.gpus))])),
+        "threads": min(CPUS, max(1, node.cpus // workers_per_node)),
+        "memory": min(MEMORY, int(node.memory * SHARE / workers_per_node / 1024)),
+        "walltime": walltime_text(min(WALLTIME, partition.longest or WALLTIME)),
     }
-    if partition.accounts:
-        keys["account"] = (partition.accounts[0], f"allowed: {', '.join(partition.accounts)}")
-    if not gpu_type:
-        del keys["gpu_type"]
-    if not memory:
-        del keys["memory"]
-    for key, value in (jobqueue or {}).items():
-        if key != "partition" or value == partition.name:  # another one is not usable
-            keys[key] = (json.dumps(value), FROM_JOBQUEUE)
-    lines = [
-        "# Written by `daskmetrics cluster init` from the output of Slurm.",
-        "# Test it with: daskmetrics cluster test FILE",
-        "#",
-        *(f"#   {line}" for line in listing.splitlines()),
-        "",
-    ]
-    for key, (value, comment) in keys.items():
-        line = f"{key}: {value}" if value else f"# {key}: ..."
-        if comment:
-            line += f"  # {comment}"
-        lines.append(line)
-    return "\n".join([*lines, ""])

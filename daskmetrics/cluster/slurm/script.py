@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -111,9 +111,6 @@ def script(pool: WorkerPool, launch: LaunchInfo | None = None) -> str:
     for name, file in launch.tls.items():
         command += [f"--tls-{name}", file]
     lines = [
-        "#!/usr/bin/env bash",
-        *(f"#SBATCH {directive}" for directive in _directives(pool, launch)),
-        "",
         *(f"export {name}={shlex.quote(value)}" for name, value in exports.items()),
         # Slurm sets this variable only since 23.02
         f"end=${{SLURM_JOB_END_TIME:-$(($(date +%s) + {parse_walltime(profile.walltime)}))}}",
@@ -123,13 +120,20 @@ def script(pool: WorkerPool, launch: LaunchInfo | None = None) -> str:
         # exec, so that signals of Slurm reach the worker itself
         shlex.join(command),
     ]
+    return batch_script(_directives(pool, launch), lines)
+
+
+def batch_script(directives: Iterable[str], commands: Iterable[str]) -> str:
+    """The text of a job's script; ConfigError if a line would become several."""
+    sbatch = (f"#SBATCH {directive}" for directive in directives)
+    lines = ["#!/usr/bin/env bash", *sbatch, "", *commands, ""]
     for line in lines:
         if not line.isprintable():
             raise ConfigError(
                 "This line cannot be part of a job script, because it has line breaks or control "
                 f"characters: {line!r}. Rename the folder that it names, or choose another one."
             )
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def output(folder: str | Path, name: str) -> str:

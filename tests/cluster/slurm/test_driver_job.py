@@ -8,8 +8,15 @@ import pytest
 
 from daskmetrics import config
 from daskmetrics.cluster.slurm.commands import QueuedJob, parse_job_state, parse_queue
-from daskmetrics.cluster.slurm.driver_job import Submitted, describe, script, submit, submitted
+from daskmetrics.cluster.slurm.driver_job import (
+    Submitted,
+    out_of_time,
+    script,
+    submit,
+    submitted,
+)
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.report.templates import text_of
 
 RECORDED = Path(__file__).parent / "recorded" / "driver.sbatch"
 SITE = {
@@ -23,7 +30,7 @@ SITE = {
 def test_the_script_of_a_driver_is_as_recorded():
     folder = Path("/data/my runs/demo/driver")
     command = ["/env/bin/python", "-P", "-u", "-m", "daskmetrics", "run", f"{folder}/config.yaml"]
-    text = script(config.cluster(SITE), "demo", folder, command, "COMMENT")
+    text = script(config.cluster(SITE), "daskmetrics:driver:demo", folder, command, "COMMENT")
     if os.environ.get("DASKMETRICS_RECORD"):
         RECORDED.parent.mkdir(exist_ok=True)
         RECORDED.write_text(text)
@@ -54,7 +61,7 @@ def test_the_state_of_a_job_is_parsed(printed, state):
 
 
 @pytest.mark.parametrize(
-    ("ended", "out_of_time"),
+    ("ended", "is_out_of_time"),
     [
         ("JobState=TIMEOUT ExitCode=0:15 RunTime=01:00:10 TimeLimit=01:00:00", True),
         ("JobState=FAILED ExitCode=130:0 RunTime=00:57:20 TimeLimit=01:00:00", True),
@@ -63,9 +70,33 @@ def test_the_state_of_a_job_is_parsed(printed, state):
         ("JobState=RUNNING ExitCode=0:0 RunTime=00:59:00 TimeLimit=01:00:00", False),
     ],
 )
-def test_a_driver_that_ran_out_of_walltime_says_so_with_the_remedy(ended, out_of_time):
-    text = describe(Submitted("7", "7.log", "today"), parse_job_state(ended))
-    assert ("ran out of its walltime" in text and "--time=" in text) == out_of_time
+def test_a_driver_that_ran_out_of_walltime_is_known(ended, is_out_of_time):
+    assert out_of_time(parse_job_state(ended)) == is_out_of_time
+
+
+@pytest.mark.parametrize(
+    ("printed", "is_out_of_time", "text"),
+    [
+        (None, False, "Slurm has forgotten job 7, submitted today"),
+        (
+            "JobState=PENDING Reason=Priority StartTime=2030-01-01T14:05:00",
+            False,
+            "Job 7 is pending: Priority, expected to start at 2030-01-01T14:05:00",
+        ),
+        ("JobState=FAILED Reason=None ExitCode=2:0", False, "Job 7 is failed, exit code 2"),
+        (
+            "JobState=TIMEOUT",
+            True,
+            "Job 7 ran out of its walltime. Submit the same command again to resume; for more time,"
+            " set cluster.driver_directives: ['--time=...']",
+        ),
+    ],
+)
+def test_a_drivers_job_is_described_in_one_sentence(printed, is_out_of_time, text):
+    state = parse_job_state(printed) if printed else None
+    job = Submitted("7", "7.log", "today")
+    described = text_of("driver_job", job=job, state=state, is_out_of_time=is_out_of_time)
+    assert described == f"{text}. Its log: 7.log"
 
 
 def test_without_slurm_no_submission_is_recorded(tmp_path, monkeypatch):

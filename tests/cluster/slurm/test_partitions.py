@@ -15,11 +15,12 @@ from daskmetrics.cluster.slurm.partitions import (
     choose,
     job_limit,
     parse_partitions,
-    profile_text,
+    proposed_keys,
     user_accounts,
 )
 from daskmetrics.cluster.slurm.script import pools, script
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.report.templates import text_of
 
 SITES = Path(__file__).parent / "sites"
 
@@ -32,9 +33,10 @@ def read(version: str) -> dict[str, Partition]:
 def test_a_recorded_site_is_parsed():
     gpu = read("22.05")["gpu"]
     assert gpu.default and gpu.up and gpu.longest == 86400 and gpu.accounts == ()
-    node, other = gpu.nodes
+    assert gpu.usable_nodes == gpu.nodes
+    node, _ = gpu.nodes
     assert (node.name, node.cpus, node.memory, node.gpus) == ("gpu0", 8, 65536, {"l40s": 2})
-    assert node.is_usable and other.is_usable and gpu.gpus == {"l40s": 4}
+    assert gpu.gpus == {"l40s": 4}
 
 
 def test_a_mixed_site_of_a_later_version_is_parsed():
@@ -45,8 +47,8 @@ def test_a_mixed_site_of_a_later_version_is_parsed():
     assert partitions["gpu"].accounts == ()
     states = dict.fromkeys(node.state for node in partitions["gpu"].nodes)
     assert list(states) == ["mixed", "drained", "idle", "powered_down"]
-    unusable = {node.state for node in partitions["cpu"].nodes if not node.is_usable}
-    assert unusable == {"down"}
+    usable = partitions["cpu"].usable_nodes
+    assert {node.state for node in partitions["cpu"].nodes if node not in usable} == {"down"}
     # GPUs of the drained node are not counted; those of sleeping nodes are, since Slurm wakes them
     assert partitions["gpu"].gpus == {"a100": 30, "a100_1g.5gb": 42, "l40s": 16}
     assert partitions["old"].nodes[0].gpus == {"k80": 4}
@@ -79,7 +81,8 @@ def test_an_early_version_without_gpu_types_is_parsed():
 )
 def test_a_profile_is_made_of_the_best_partition(version, without, chosen, comments):
     site = [partition for name, partition in read(version).items() if name not in without]
-    text = profile_text(*choose(site), "ib0", "PARTITION TIMELIMIT\ncpu* 7-00:00:00\n")
+    listing = "PARTITION TIMELIMIT\ncpu* 7-00:00:00\n"
+    text = text_of("profile", **proposed_keys(*choose(site)), interface="ib0", listing=listing)
     profile = config.cluster(yaml.safe_load(text))
     keys = ("partition", "account", "gpu_type", "gpus_per_job", "threads", "memory", "walltime")
     assert tuple(getattr(profile, key) for key in keys)[: len(chosen)] == chosen
@@ -92,15 +95,6 @@ def test_a_site_without_a_usable_partition_is_refused():
     down = tuple(replace(partition, up=False) for partition in read("22.05").values())
     with pytest.raises(ConfigError, match=r"No partition is up.*Partitions: gpu"):
         choose(down)
-
-
-def test_what_the_user_has_set_for_jobqueue_is_used_and_named():
-    site = tuple(read("23.11").values())
-    configured = {"partition": "lab", "account": "smith", "interface": "ib9", "prologue": ["true"]}
-    text = profile_text(*choose(site, "lab"), "ib0", jobqueue=configured)
-    assert text.count("# from jobqueue.yaml") == 4
-    assert yaml.safe_load(text).items() >= configured.items()
-    assert choose(site, "nowhere") == choose(site)
 
 
 def test_without_accounting_there_are_no_limits(tmp_path, monkeypatch):
