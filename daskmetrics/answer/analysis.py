@@ -117,11 +117,15 @@ def correlations(run: RecordedRun) -> pandas.DataFrame:
     return sums.loc[closest_first]
 
 
-def leader(run: RecordedRun) -> tuple[Arm, tuple[float, float]] | None:
+def leader(run: RecordedRun) -> dict[str, Arm | float] | None:
     """The arm with the greatest mean score so far, among those that were scored on every task, with
-    this mean and its standard error.
+    this mean as ``score`` and its standard error; None if there is none.
     """
-    return max(run.means.items(), key=lambda item: item[1][0], default=None)
+    means = run.means.items()
+    if not means:
+        return None
+    arm, (score, stderr) = max(means, key=lambda item: item[1][0])
+    return {"arm": arm, "score": score, "stderr": stderr}
 
 
 def metrics(run: RecordedRun) -> dict[str, dict[Arm, tuple[float, float]]]:

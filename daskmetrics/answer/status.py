@@ -58,7 +58,6 @@ def status_of(run: RecordedRun) -> RunStatus:
     counts: dict[str, dict[str, int]] = {}
     for (kind, status), count in run.counts.items():
         counts.setdefault(kind, {})[status] = count
-    leader = analysis.leader(run)
     return RunStatus(
         name=run.start.name,
         folder=run.folder.path,
@@ -73,7 +72,7 @@ def status_of(run: RecordedRun) -> RunStatus:
             "open": run.cells_open,
             "looks": run.counts["look", "ok"],
         },
-        leader=leader and {"arm": leader[0], "score": leader[1][0], "stderr": leader[1][1]},
+        leader=analysis.leader(run),
         best=run.result.best_arm if run.result else None,
         cost=analysis.cost_of(run),
         seconds=analysis.spending(run),

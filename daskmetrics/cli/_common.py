@@ -34,7 +34,6 @@ from daskmetrics.core.table import Table, printable
 
 if TYPE_CHECKING:
     from daskmetrics.config import Config
-    from daskmetrics.report import Run
 
 T = TypeVar("T")
 
@@ -189,13 +188,6 @@ def configuration(config: Path | None, settings: Sequence[str]) -> Config:
     from daskmetrics.config import load
 
     return load(path_of(config), settings)
-
-
-def show_summary(run: Run) -> None:
-    """Print what a run found, and where its files are."""
-    from daskmetrics import report
-
-    say(report.best_text(run, in_short=True))
 
 
 def friendly(command: Callable[..., T]) -> Callable[..., T]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from daskmetrics.answer.answer import RankedArm, ranked_arms
 from daskmetrics.answer.ties import Scores
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.core.names import Arm, Checkpoint
+from daskmetrics.core.names import Arm
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import listed
 from daskmetrics.report._format import need_matplotlib, number
@@ -133,14 +133,6 @@ class Leaderboard:
     def _several_readouts(self) -> bool:
         return len({row.arm.readout for row in self.arms}) > 1
 
-    @property
-    def _checkpoint(self) -> Checkpoint | None:
-        """The only checkpoint of the arms; None if there are several."""
-        checkpoints = {row.arm.checkpoint for row in self.arms}
-        if len(checkpoints) == 1:
-            return checkpoints.pop()
-        return None
-
     def cells(self, row: RankedArm) -> list[tuple[float | None, float | None]]:
         """The mean of a row and its scores by task, each with its error."""
         scores = [row.scores.get(task, (None, None)) for task in self.weights]
@@ -151,8 +143,10 @@ class Leaderboard:
         names of arms.
         """
         title = "Leaderboard"
-        if self._checkpoint:
-            title = f"Layers of {self._checkpoint}"
+        checkpoints = {row.arm.checkpoint for row in self.arms}
+        is_single = len(checkpoints) == 1
+        if is_single:
+            title = f"Layers of {checkpoints.pop()}"
         tasks = list(self.weights)[:TEXT_TASKS]
         if len(self.weights) == 1:
             tasks = []
@@ -163,7 +157,7 @@ class Leaderboard:
             tasks=tasks,
             most=TEXT_ROWS,
             most_tasks=TEXT_TASKS,
-            is_single=self._checkpoint is not None,
+            is_single=is_single,
             has_readouts=self._several_readouts,
         )
 

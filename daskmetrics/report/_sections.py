@@ -18,7 +18,7 @@ from daskmetrics.answer.comparison import (
     compare_best,
     different_settings,
 )
-from daskmetrics.answer.posterior import posterior_of
+from daskmetrics.answer.posterior import arm_named, posterior_of
 from daskmetrics.answer.recorded import RecordedRun, cell_of
 from daskmetrics.answer.status import worker_use
 from daskmetrics.answer.trade_offs import TradeOffs, trade_offs_of
@@ -115,8 +115,8 @@ def explain_tables(run: Run, name: str) -> list[Table]:
     for alias, kept in run.measured_as.items():
         if name.startswith(f"{alias}/"):
             name = kept + name.removeprefix(alias)
-    index = posterior.index(name)
-    arm = posterior.problem.arms[index]
+    arm = arm_named(name, posterior.problem.arms, "candidate")
+    index = posterior.problem.arm_index[arm]
     leader = posterior.problem.arms[posterior.leader]
     picks = [(pick, cell_of(pick)) for pick in run.picks]
     rows = rows_of(

@@ -31,11 +31,9 @@ NAMED = events.UnitAsked | events.Record | events.AttemptFailed | events.InputRe
 OF_UNITS = NAMED | events.UnitsRetried
 
 
-def journal_lines(
-    folder: RunFolder, types: Sequence[str] = (), tail: int | None = None
-) -> list[Numbered]:
-    """Entries of a run's journal with their line numbers: of the given types, or only the last
-    ones.
+def journal_lines(folder: RunFolder, types: Sequence[str] = (), tail: int = 0) -> list[Numbered]:
+    """Entries of a run's journal with their line numbers: of the given types, or only so many at
+    its end; 0 for all.
     """
     for name in types:
         if name not in JOURNAL:
@@ -43,9 +41,7 @@ def journal_lines(
     entries = list(enumerate(read(folder.must_exist().journal), FIRST_LINE))
     if types:
         entries = [(number, entry) for number, entry in entries if kind_of(entry) in types]
-    if tail is None:
-        return entries
-    return entries[max(0, len(entries) - tail) :]
+    return entries[-tail:]
 
 
 def journal_text(lines: Sequence[Numbered]) -> str:
