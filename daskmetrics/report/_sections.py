@@ -112,9 +112,8 @@ def whereabouts(folder: RunFolder) -> str:
 def explain_tables(run: Run, name: str) -> list[Table]:
     """Rank, decisions, scores and metrics of an arm such as ``tiny@step8/3``."""
     posterior = posterior_of(run)
-    for alias, kept in run.measured_as.items():
-        if name.startswith(f"{alias}/"):
-            name = kept + name.removeprefix(alias)
+    checkpoint = name.rpartition("/")[0]
+    name = run.measured_as.get(checkpoint, checkpoint) + name.removeprefix(checkpoint)
     arm = arm_named(name, posterior.problem.arms, "candidate")
     index = posterior.problem.arm_index[arm]
     leader = posterior.problem.arms[posterior.leader]

@@ -551,7 +551,7 @@ def telemetry(samples: Sequence[TelemetrySample]) -> Figure:
     return figure
 
 
-def write_pictures(run: RecordedRun, vectors: bool = False) -> dict[str, Figure]:
+def write_pictures(run: RecordedRun, vectors: bool) -> dict[str, Figure]:
     """Write all figures into the folder of the report as PNG, with ``vectors`` as SVG, too, and
     return them by name.
     """

@@ -65,7 +65,7 @@ def log_text(folder: RunFolder, query: str) -> str:
 
     ``query`` is the key or name of a unit, or the beginning of one, such as ``tiny@step8``.
     """
-    entries = list(enumerate(read(folder.must_exist().journal), FIRST_LINE))
+    entries = journal_lines(folder)
     named = [entry for _, entry in entries if isinstance(entry, NAMED)]
     lines = []
     units = find(query, {entry.key: entry.name for entry in named})

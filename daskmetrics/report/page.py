@@ -160,9 +160,8 @@ def figures(run: Run) -> Mapping[str, Any]:
     quantities = []
     if suites:
         quantities = fields(run, arms, posterior)
-    # a metric or, without metrics, another quantity is compared with the one that is shown first
+    # a metric or, without metrics, a cost is compared with the quantity that is shown first
     others = [quantity for quantity in quantities[1:] if quantity.group != SCORES]
-    others.sort(key=lambda quantity: quantity.group != METRICS)
     drawn: list[figure] = []
     if quantities:
         columns = {}

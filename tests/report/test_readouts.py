@@ -67,6 +67,9 @@ def test_tables_have_a_column_and_arrays_a_dimension(read_out):
         for task, value in by_task.items():
             expected[arm.layer, arm.readout, task] = value.score
     assert scored == expected and exported == pytest.approx(expected) and len(expected) == 40
+    assert rows.kind.tolist() == [read_out.kinds[task] for task in rows.task]
+    assert set(rows.stderr) == {0.01} and (rows.seconds > 0).all()
+    assert set(flat.revision) == {"main"}
     arrays = read_out.scores
     stored = {key: arrays[key[2]].sel(layer=key[0], readout=key[1]).item() for key in expected}
     assert stored == pytest.approx(expected)
