@@ -4,6 +4,7 @@ candidate, candidates and runs side by side. Texts are at most 100 columns wide,
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -23,8 +24,9 @@ from daskmetrics.answer.recorded import RecordedRun, cell_of
 from daskmetrics.answer.status import worker_use
 from daskmetrics.answer.trade_offs import TradeOffs, trade_offs_of
 from daskmetrics.core.files import RunFolder
+from daskmetrics.core.names import Arm
 from daskmetrics.core.table import Table
-from daskmetrics.report._format import LABEL, WIDTH, apart, fact, number
+from daskmetrics.report._format import LABEL, WIDTH, apart, fact
 from daskmetrics.report._run import Run, status_rows
 from daskmetrics.report.templates import answer_rows, rows_of, table_of
 
@@ -128,23 +130,16 @@ def explain_tables(run: Run, name: str) -> list[Table]:
         picks=[(pick, cell.task) for pick, cell in picks if cell.arm == arm],
         most=SHOWN,
     )
-    scores = []
-    for task in run.tasks:
-        by_arm = {
-            other: by_task[task].score for other, by_task in run.recorded.items() if task in by_task
-        }
-        best = max(by_arm.values(), default=None)
-        shown_scores = (by_arm.get(arm), by_arm.get(leader), best)
-        scores.append((task, *map(number, shown_scores)))
+    by_task = defaultdict[str, dict[Arm, float]](dict)
+    for scored, recorded in run.recorded.items():
+        for task, score in recorded.items():
+            by_task[task][scored] = score.score
+    scores = table_of("explain_scores", tasks=run.tasks, by_task=by_task, arm=arm, leader=leader)
     layer = analysis.layer_of(arm)
     metrics = table_of(
         "metrics", metrics=analysis.metrics(run), layer=layer, units=analysis.units(run)
     )
-    shown = [
-        Table((), rows, str(arm)),
-        Table(("task", "this one", "leader", "best score"), scores),
-        metrics,
-    ]
+    shown = [Table((), rows, str(arm)), scores, metrics]
     return [part for part in shown if part.rows]
 
 
