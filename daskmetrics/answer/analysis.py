@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.core.events import (
     AttemptFailed,
-    Record,
     StorePlan,
     latest,
     measured,
@@ -166,28 +165,25 @@ def suites(run: RecordedRun) -> tuple[Suite, ...]:
     readouts = {}
     if plan := latest(run.entries, StorePlan):
         readouts = {suite.model: suite.readouts for suite in plan.template.suites}
-    by_model: dict[str, dict[str, Record]] = {}
+    revisions = defaultdict[str, list[str]](list)
+    layers = defaultdict[str, set[int]](set)
     for record in run.records:
         if record.kind == "measure":
             checkpoint = Checkpoint.parse(record.name)
-            by_revision = by_model.setdefault(checkpoint.model, {})
-            by_revision[checkpoint.revision] = record
-    measured_suites = []
-    for model in run.models:
-        records = by_model.get(model, {})
-        layers: set[int] = set()
-        for _, result in measured(records.values()):
-            layers.update(result.layers)
-        if layers:
-            suite = Suite(
-                model=model,
-                revisions=training_order(records),
-                layers=tuple(sorted(layers)),
-                depth=max(layers),
-                readouts=readouts.get(model, ("",)),
-            )
-            measured_suites.append(suite)
-    return tuple(measured_suites)
+            revisions[checkpoint.model].append(checkpoint.revision)
+            if isinstance(record.value, Measured):
+                layers[checkpoint.model].update(record.value.layers)
+    return tuple(
+        Suite(
+            model=model,
+            revisions=training_order(revisions[model]),
+            layers=tuple(sorted(layers[model])),
+            depth=max(layers[model]),
+            readouts=readouts.get(model, ("",)),
+        )
+        for model in run.models
+        if layers[model]
+    )
 
 
 def spending(run: RecordedRun) -> dict[str, float]:

@@ -28,7 +28,6 @@ FIRST_LINE = 2  #: of the journal that holds an entry; the first holds its forma
 
 Numbered = tuple[int, events.Event]
 NAMED = events.UnitAsked | events.Record | events.AttemptFailed | events.InputRecovered
-OF_UNITS = NAMED | events.UnitsRetried
 
 
 def journal_lines(folder: RunFolder, types: Sequence[str] = (), tail: int = 0) -> list[Numbered]:
@@ -74,7 +73,7 @@ def log_text(folder: RunFolder, query: str) -> str:
         workers: dict[str, None] = {}
         for number, entry in entries:
             keys = [getattr(entry, "key", None), *getattr(entry, "keys", ())]
-            if key not in keys or not isinstance(entry, OF_UNITS):
+            if key not in keys:
                 continue
             lines.append(journal_text([(number, entry)]))
             details: Iterable[str] = ()
