@@ -18,12 +18,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from benchmarks.dashboard import History
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster, Recipe
-from daskmetrics.core.events import Record, RunFinished, UnitAsked
+from daskmetrics.core.events import RunFinished, UnitAsked
 from daskmetrics.core.names import Suite
-from daskmetrics.core.results import Outcomes, Scored, result_as_json
 from daskmetrics.dashboard import RUN_PAGE, Publisher
 from daskmetrics.dashboard._plugin import NAME
-from daskmetrics.dashboard._publisher import _shown
 from daskmetrics.dashboard._state import TrainingCurves
 from daskmetrics.experiment._worker import train_to
 from tests.browser import chromium, complaints
@@ -75,13 +73,6 @@ def test_the_page_is_in_the_menu_and_in_jupyterlabs_panel_behind_the_prefix(pref
     for path in ("individual-daskmetrics", "metrics"):
         with pytest.raises(urllib.error.HTTPError, match="404"):
             get(f"{prefix.rpartition('/')[0]}/{path}")
-
-
-def test_the_pages_are_not_sent_what_they_do_not_show():
-    value = Scored(0.5, 0.1, outcomes=Outcomes("k", 1, bits="gA=="), detail={"f1": 0.4})
-    record = Record("key", "tiny@step1/0:task", "score", "ok", value)
-    assert _shown(record)["value"] == result_as_json(Scored(0.5, 0.1))
-    assert record.value == value
 
 
 def test_nothing_is_sent_to_a_scheduler_without_the_pages(client, plugin, history):
