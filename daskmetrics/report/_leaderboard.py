@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from daskmetrics.experiment.direct import LayerScores
 
 COLUMNS = ("rank", "model", "checkpoint", "layer", "readout", "mean", "stderr", "tied")
-TEXT_ROWS, TEXT_TASKS = 20, 4  # of the table as text; `Leaderboard.to_frame` has all of them
 MOST_LINES = 8  # of the figure
 
 
@@ -147,18 +146,9 @@ class Leaderboard:
         is_single = len(checkpoints) == 1
         if is_single:
             title = f"Layers of {checkpoints.pop()}"
-        tasks = list(self.weights)[:TEXT_TASKS]
-        if len(self.weights) == 1:
-            tasks = []
+        has_readouts = self._several_readouts
         return table_of(
-            "leaderboard",
-            title,
-            board=self,
-            tasks=tasks,
-            most=TEXT_ROWS,
-            most_tasks=TEXT_TASKS,
-            is_single=is_single,
-            has_readouts=self._several_readouts,
+            "leaderboard", title, board=self, is_single=is_single, has_readouts=has_readouts
         )
 
     def plot(self, ax: Axes | None = None) -> Axes:

@@ -357,7 +357,6 @@ def status_rows(run: Run, problems: bool = False) -> list[tuple[str, str]]:
         "status",
         run=run,
         status=status,
-        failed=sum(record.kind == "score" for record in run.failed),
         answer=run.result and answer_rows(run.answer)["Use"],
         problems=problems,
         survived=analysis.survived(run),

@@ -26,11 +26,10 @@ from daskmetrics.answer.trade_offs import TradeOffs, trade_offs_of
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm
 from daskmetrics.core.table import Table
-from daskmetrics.report._format import LABEL, WIDTH, apart, fact
+from daskmetrics.report._format import WIDTH, apart, fact
 from daskmetrics.report._run import Run, status_rows
-from daskmetrics.report.templates import answer_rows, rows_of, table_of
+from daskmetrics.report.templates import answer_rows, rows_of, table_of, text_of
 
-SHOWN = 6  #: decisions that are listed
 MOST_ROWS = 8  #: of the table by task, beside the answer
 
 
@@ -49,15 +48,7 @@ def tables(answer: Answer) -> list[Table]:
 
 def tasks_table(answer: Answer, most: int | None = None) -> Table:
     """The best candidate over all tasks, by kind and by task."""
-    standings = (answer.verdict.overall, *answer.verdict.parts)
-    return table_of(
-        "tasks",
-        "By task",
-        standings=standings[:most],
-        hidden=len(standings) - len(standings[:most]),
-        default=answer.default.arm,
-        folder=answer.folder,
-    )
+    return table_of("tasks", "By task", answer=answer, most=most)
 
 
 def trade_offs_table(compared: TradeOffs) -> Table:
@@ -103,12 +94,8 @@ def best_text(run: Run, in_short: bool = False) -> str:
 
 
 def whereabouts(folder: RunFolder) -> str:
-    """The page as a link, which terminals open; the folder of a run; and where more is said."""
-    rows = {"files": folder.path, "more": "daskmetrics best --help"}
-    page = folder.report / "index.html"
-    if page.exists():
-        rows = {"page": page.resolve().as_uri(), **rows}
-    return "\n".join(f"{label:<{LABEL}}{text}" for label, text in rows.items())
+    """The link of the page of a run, and its folder."""
+    return text_of("files", page=folder.report / "index.html", folder=folder.path)
 
 
 def explain_tables(run: Run, name: str) -> list[Table]:
@@ -128,7 +115,6 @@ def explain_tables(run: Run, name: str) -> list[Table]:
         leader=leader if arm != leader else None,
         lead=posterior.lead(index),
         picks=[(pick, cell.task) for pick, cell in picks if cell.arm == arm],
-        most=SHOWN,
     )
     by_task = defaultdict[str, dict[Arm, float]](dict)
     for scored, recorded in run.recorded.items():
