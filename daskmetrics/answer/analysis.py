@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import fsum
 from typing import TYPE_CHECKING
-
-from numpy.typing import ArrayLike
 
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.core.events import (
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 
 ALL_TASKS = "all tasks"
-FEWEST = 5  #: arms that a rank correlation needs
+FEWEST = 5  #: pairs that a rank correlation needs
 
 
 @dataclass(frozen=True)
@@ -95,13 +94,13 @@ def correlations(run: RecordedRun) -> pandas.DataFrame:
     rows = []
     for name, values in metrics(run).items():
         for task, kind in run.kinds.items():
-            arms = [arm for arm, row in at_layer.items() if task in row and arm in values]
-            rho = math.nan
-            if len(arms) >= FEWEST:
-                scores = [at_layer[arm][task].score for arm in arms]
-                of_metric = [values[arm][0] for arm in arms]
-                rho = rank_correlation(of_metric, scores)
-            count = len(arms)
+            pairs = [
+                (values[arm][0], row[task].score)
+                for arm, row in at_layer.items()
+                if task in row and arm in values
+            ]
+            rho = rank_correlation(pairs)
+            count = len(pairs)
             if math.isnan(rho):
                 count = 0
             for group in (ALL_TASKS, kind.replace("_", " ")):
@@ -237,16 +236,16 @@ def units(run: RecordedRun) -> defaultdict[str, str]:
     return by_name
 
 
-def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
-    """Spearman's rho: Pearson's correlation of the ranks, ties sharing their mean rank; NaN if a
-    side is constant.
+def rank_correlation(pairs: Iterable[tuple[float, float]]) -> float:
+    """Spearman's rho of pairs: Pearson's correlation of the ranks, ties sharing their mean rank;
+    NaN if a side is constant, and for fewer than `FEWEST` pairs.
 
-    >>> round(rank_correlation([1, 2, 3, 4], [10, 20, 40, 30]), 3)
-    0.8
+    >>> round(rank_correlation([(1, 10), (2, 20), (3, 40), (4, 30), (5, 50)]), 3)
+    0.9
     """
     import pandas
 
     # as scipy.stats does, whose import takes half a second
-    frame = pandas.DataFrame({"a": a, "b": b})
-    matrix = frame.corr("spearman").to_numpy()
+    frame = pandas.DataFrame(pairs, columns=["one", "other"])
+    matrix = frame.corr("spearman", min_periods=FEWEST).to_numpy()
     return float(matrix[0, 1])

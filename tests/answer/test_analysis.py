@@ -82,7 +82,8 @@ def test_the_table_of_correlations_is_spearmans_by_kind_of_task(finished):
     rho, count = table.loc[("curvature", "retrieval"), ["rho", "count"]]
     assert count == len(pairs) and rho == pytest.approx(spearmanr(pairs).statistic)
     assert set(table.loc["curvature"].index) == {"all tasks", "classification", "retrieval"}
-    assert np.isnan(analysis.rank_correlation([1, 1, 1], [1, 2, 3]))
+    for pairs in ([(1.0, i) for i in range(9)], [(i, i) for i in range(analysis.FEWEST - 1)], []):
+        assert np.isnan(analysis.rank_correlation(pairs))
 
 
 def test_the_posterior_equals_the_one_that_the_search_ended_with(finished):
