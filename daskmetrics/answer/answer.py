@@ -552,7 +552,7 @@ def answer_of(run: RecordedRun) -> Answer:
         candidates=run.start.arms,
         best=_candidate(result.best_arm, result.best),
         default=_candidate(result.default_arm, result.default),
-        difference=overall.gain,
+        difference=gain_over(run, result.best_arm, result.default_arm, run.weights),
         relation=relation,
         differences=differences,
         confirmed=result.confirmed,
