@@ -103,7 +103,7 @@ def journal(run: Path, type: tuple[str, ...], tail: int | None, as_json: bool) -
     """Print the journal of RUN, entry by entry; with --json one JSON object per line."""
     from daskmetrics.report import log
 
-    lines = log.journal_lines(RunFolder(run), type, tail or 0)
+    lines = log.journal_lines(RunFolder(run), type, tail)
     if not lines:
         of_types = f" of type {listed(type)}" if type else ""
         note(f"The journal has no entry{of_types}.")

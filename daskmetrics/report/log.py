@@ -30,9 +30,11 @@ Numbered = tuple[int, events.Event]
 NAMED = events.UnitAsked | events.Record | events.AttemptFailed | events.InputRecovered
 
 
-def journal_lines(folder: RunFolder, types: Sequence[str] = (), tail: int = 0) -> list[Numbered]:
-    """Entries of a run's journal with their line numbers: of the given types, or only so many at
-    its end; 0 for all.
+def journal_lines(
+    folder: RunFolder, types: Sequence[str] = (), tail: int | None = None
+) -> list[Numbered]:
+    """Entries of a run's journal with their line numbers: of the given types, or only the last
+    ones.
     """
     for name in types:
         if name not in JOURNAL:
@@ -40,7 +42,9 @@ def journal_lines(folder: RunFolder, types: Sequence[str] = (), tail: int = 0) -
     entries = list(enumerate(read(folder.must_exist().journal), FIRST_LINE))
     if types:
         entries = [(number, entry) for number, entry in entries if kind_of(entry) in types]
-    return entries[-tail:]
+    if tail is None:
+        return entries
+    return entries[max(0, len(entries) - tail) :]
 
 
 def journal_text(lines: Sequence[Numbered]) -> str:
