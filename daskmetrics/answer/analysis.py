@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.core.events import (
     AttemptFailed,
+    Record,
     StorePlan,
     latest,
     measured,
@@ -189,20 +190,26 @@ def spending(run: RecordedRun) -> dict[str, float]:
     """Measured seconds on the workers, by kind of work; an encoding that several layers share
     counts once.
     """
+    records = computed(run.records)
     encode_seconds = {}
-    for record, result in with_results(run.records, Scored):
+    for record, result in with_results(records, Scored):
         cell = Cell.parse(record.name)
         encode_seconds[record.kind, cell.arm.checkpoint, cell.task] = result.encode_seconds
     return {
-        "train": _seconds(run, Trained),
-        "measure": _seconds(run, Measured),
+        "train": _seconds(records, Trained),
+        "measure": _seconds(records, Measured),
         "encode": fsum(encode_seconds.values()),
-        "score": _seconds(run, Scored),
+        "score": _seconds(records, Scored),
     }
 
 
-def _seconds(run: RecordedRun, result: type) -> float:
-    return fsum(record.seconds for record, _ in with_results(run.records, result))
+def computed(records: Iterable[Record]) -> list[Record]:
+    """The records of work that the run did: imported scores took the time of another program."""
+    return [record for record in records if record.worker != "imported"]
+
+
+def _seconds(records: Iterable[Record], result: type) -> float:
+    return fsum(record.seconds for record, _ in with_results(records, result))
 
 
 def failures(run: RecordedRun) -> tuple[Failure, ...]:
