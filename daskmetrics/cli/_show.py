@@ -94,9 +94,10 @@ def report(run: Path, kind: str, output: Path | None, svg: bool, open_page: bool
         return
     loaded = reports.Run(run)
     if kind != "html":
-        if open_page:
+        if open_page or svg:
             raise ConfigError(
-                f"--open shows the page, but --format {kind} writes numbers: omit one of them."
+                f"--open and --svg are of the page, but --format {kind} writes numbers: omit one of"
+                " them."
             )
         say(reports.export(loaded, kind, output))  # type: ignore[arg-type]  # click has checked it
         return
@@ -208,6 +209,8 @@ def compare(
     from daskmetrics import report
     from daskmetrics.answer.comparison import compare_named, compare_published, compare_runs
 
+    if arms and published:
+        raise ConfigError("--arms and --published exclude each other: choose one.")
     loaded = report.Run(run)
     beside = None if other is None else report.Run(other)
     documents: dict[str, object] = {}

@@ -96,6 +96,8 @@ def test_published_scores_are_matched_whatever_the_case_of_the_model(finished):
     foreign = {Cell(Arm("else", "main", 0), "t"): KnownScore(0.5)}
     with pytest.raises(DataError, match="share no score"):
         compare_published(finished, foreign, "table.csv")
+    words = ("--arms", "tiny@step8/1", "tiny@step8/2", "--published", "table.csv")
+    assert "exclude each other" in invoke("compare", finished.folder.path, *words).output
 
 
 @pytest.fixture(scope="module")

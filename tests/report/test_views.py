@@ -173,7 +173,8 @@ def test_the_page_is_a_link_and_opens_in_the_browser(a_run, monkeypatch):
     monkeypatch.setattr("webbrowser.open", lambda link: opened.append(link))
     output = invoke("report", folder.path, "--open").output
     assert "No browser could be started" in output and opened == [link]
-    assert invoke("report", folder.path, "--open", "--format", "csv").exit_code == 2
+    for option in ("--open", "--svg"):
+        assert invoke("report", folder.path, option, "--format", "csv").exit_code == 2
     of_numbers = invoke("report", folder.path, "--output", folder.path / "x.csv")
     assert of_numbers.exit_code == 2 and "add --format csv" in of_numbers.output
 
