@@ -87,9 +87,11 @@ def text_option(name: str, metavar: str | None, help: str, **settings: Any) -> D
     return click.option(name, metavar=metavar, help=help, **settings)
 
 
-def number_option(name: str, help: str, least: int = 1, **settings: Any) -> Decorator:
-    """An option with an integer that is not below the least."""
-    return click.option(name, type=click.IntRange(least), metavar="N", help=help, **settings)
+def number_option(
+    name: str, help: str, least: int = 1, most: int | None = None, **settings: Any
+) -> Decorator:
+    """An option with an integer in a range."""
+    return click.option(name, type=click.IntRange(least, most), metavar="N", help=help, **settings)
 
 
 def parsed_by(parse: Callable[[str], object], wanted: str) -> Callable[[str], object]:

@@ -4,6 +4,7 @@ needs.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -72,7 +73,7 @@ def _limits(text: str) -> Limits:
     """The limit of cost in text such as ``200gpuh`` or ``500``."""
     from daskmetrics.planning import Limits
 
-    amount = float(text.removesuffix("gpuh"))
+    amount = _amount(text.removesuffix("gpuh"))
     if text.endswith("gpuh"):
         return Limits(worker_hours=amount)
     return Limits(cost=amount)
@@ -80,7 +81,15 @@ def _limits(text: str) -> Limits:
 
 def _price(text: str) -> tuple[str, float]:
     device, _, number = text.rpartition("=")
-    return device, float(number)
+    return device, _amount(number)
+
+
+def _amount(text: str) -> float:
+    """A number that is finite and not negative."""
+    amount = float(text)
+    if not 0 <= amount < math.inf:
+        raise ValueError
+    return amount
 
 
 NUMBERS = parsed_by(_increasing, "a list of increasing numbers, for instance 1,2,4,8")
