@@ -22,7 +22,7 @@ from distributed import Client
 
 from daskmetrics.cluster import connect
 from daskmetrics.config import DDP, Cluster, Recipe
-from daskmetrics.training import suite as suite
+from daskmetrics.training import data as data
 from daskmetrics.training.ddp.driver import launch
 from daskmetrics.training.ddp.ranks import Program, Progress
 from daskmetrics.training.recipe import program
@@ -80,7 +80,7 @@ def compare(recipe: Recipe, pairs: int) -> list[tuple[float, float, bool]]:
     """
     with tempfile.TemporaryDirectory() as place, connect(Cluster(workers=recipe.ranks)) as client:
         base = Path(place)
-        suite.write_corpus(recipe, base)
+        data.write_corpus(recipe, base)
         results = []
         for pair in range(pairs):
             ours, weights = process_group(client, recipe, base / "corpus", base / f"ddp{pair}")

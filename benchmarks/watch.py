@@ -51,7 +51,7 @@ def main(place: Path) -> None:
     (place / "watch.yaml").write_text(CONFIG)
     training = ("training.log", str(LOOP), "out", str(STEPS), str(EVERY), str(PAUSE), str(WIDTH))
     watch = ("watch.log", "-m", "daskmetrics", "watch", "watch.yaml")
-    began, events = time.monotonic(), place / "runs" / "training" / "events.jsonl"
+    began, journal = time.monotonic(), place / "runs" / "training" / "journal.jsonl"
 
     def say(text: str) -> None:
         print(f"{time.monotonic() - began:5.0f} s  {text}", flush=True)
@@ -61,16 +61,14 @@ def main(place: Path) -> None:
     kill(trainer)
     say(f"the training is killed at step {3 * EVERY}, and started again")
     trainer = start(place, *training)
-    until(lambda: events.exists() and '"event":"scored"' in events.read_text())
+    until(lambda: journal.exists() and '"kind":"score"' in journal.read_text())
     kill(watcher)
     say("the watch is killed after its first score, and started again")
     watcher = start(place, *watch)
     trainer.wait()
     say("the training has ended")
     say(f"the watch has ended with exit code {watcher.wait()}")
-    records = [
-        entry for entry in read(events.with_name("journal.jsonl")) if isinstance(entry, Record)
-    ]
+    records = [entry for entry in read(journal) if isinstance(entry, Record)]
     for kind in ("measure", "score"):
         times = Counter(record.name for record in records if record.kind == kind)
         print(

@@ -530,18 +530,18 @@ def _log_posteriors(scores: _TrainingScores, models: Sequence[CovarianceModel]) 
     to a constant.
     """
     seen = scores.seen
-    diagonal = np.arange(len(scores.seen))
-    covariance = np.stack([scores.covariance(model.hyperparameters) for model in models])
+    diagonal = np.arange(len(seen))
     noise = np.stack([model.noise for model in models])
+    spread = np.stack([model.spread for model in models])
+    values = np.stack([model.values(seen) for model in models])
+    covariance = np.stack([scores.covariance(model.hyperparameters) for model in models])
     covariance[:, diagonal, diagonal] += noise[:, seen.task] + NOISE
     factor = np.linalg.cholesky(covariance)
-    values = np.stack([model.values(seen) for model in models])
     white = np.linalg.solve(factor, values[..., None])[..., 0]
-    spread = np.stack([model.spread for model in models])
-    log_spread = np.log(spread)[:, seen.task]
     distance = (white**2).sum(axis=1)
     determinant = np.log(factor[:, diagonal, diagonal]).sum(axis=1)
-    likelihood = -0.5 * distance - determinant - log_spread.sum(axis=1)
+    scaling = np.log(spread)[:, seen.task].sum(axis=1)
+    likelihood = -0.5 * distance - determinant - scaling
     surprise = np.array([model.hyperparameters.surprise for model in models])
     return np.asarray(likelihood - 0.5 * surprise)
 
@@ -767,27 +767,37 @@ def pooled(
     """
     if len(seen) <= limit:
         return ObservationRows.of(model, seen.arm, seen.task), model.values(seen)
+    group = _groups(seen, limit)
+    size = int(group.max()) + 1
+    smallest = 1e-12 * model.weights.max()
+    weight = np.maximum(model.weights, smallest)[seen.task]
+    weight_of_group = np.bincount(group, weights=weight)
+    share = weight / weight_of_group[group]
+    mix = np.zeros((size, len(model.weights)))
+    np.add.at(mix, (group, seen.task), share)
+    owner = np.zeros(size, dtype=np.intp)
+    owner[group] = seen.arm
+    values = np.zeros(size)
+    np.add.at(values, group, share * model.values(seen))
+    noise = np.full(size, NOISE)
+    np.add.at(noise, group, share**2 * model.noise[seen.task])
+    kept = _thinned(values, limit)
+    rows = ObservationRows(owner, mix, noise)
+    return rows.take(kept), values[kept]
+
+
+def _groups(seen: Observations, limit: int) -> Ints:
+    """Which observations become one row (n,): all cells of an arm, of as many arms as it takes to
+    have at most ``limit`` rows, those with the most cells first.
+    """
     arms, arm, count = np.unique(seen.arm, return_inverse=True, return_counts=True)
     fullest = np.argsort(-count, kind="stable")
     removable = np.cumsum(count[fullest] - 1)
     needed = int(np.searchsorted(removable, len(seen) - limit)) + 1
-    alone = ~np.isin(arm, fullest[:needed])
-    group = np.where(alone, len(arms) + np.arange(len(seen)), arm)
-    _, group = np.unique(group, return_inverse=True)
-    smallest = 1e-12 * model.weights.max()
-    weight = np.maximum(model.weights, smallest)[seen.task]
-    share = weight / np.bincount(group, weights=weight)[group]
-    size = int(group.max()) + 1
-    mix = np.zeros((size, len(model.weights)))
-    owner = np.zeros(size, dtype=np.intp)
-    np.add.at(mix, (group, seen.task), share)
-    owner[group] = seen.arm
-    values = np.zeros(size)
-    noise = np.full(size, NOISE)
-    np.add.at(values, group, share * model.values(seen))
-    np.add.at(noise, group, share**2 * model.noise[seen.task])
-    kept = _thinned(values, limit)
-    return ObservationRows(owner, mix, noise).take(kept), values[kept]
+    is_pooled = np.isin(arm, fullest[:needed])
+    of_single = len(arms) + np.arange(len(seen))
+    group = np.where(is_pooled, arm, of_single)
+    return np.unique(group, return_inverse=True)[1]
 
 
 def _thinned(values: Floats, limit: int) -> Ints:

@@ -37,7 +37,7 @@ import numpy as np
 
 from daskmetrics.bandit._coverage import check_rivals, distances
 from daskmetrics.bandit._state import Choice, Policy, State, Why
-from daskmetrics.bandit.model import NOISE
+from daskmetrics.bandit.model import NOISE, Posterior
 from daskmetrics.bandit.problem import Floats, Ints, Rows
 from daskmetrics.core.errors import ConfigError, unknown
 
@@ -217,44 +217,58 @@ def _value_per_cost(state: State, drawn: Rivals) -> Floats:
     """Reduction of the differences' weighted variances per cost (2, S + 1, T): by single cells, and
     by duels.
     """
-    posterior = state.posterior
-    model = posterior.model
     arms = np.append(drawn.arms, state.leader)
-    leader_row = len(drawn)
-    cross = posterior.cross[:, arms]
-    groups = []
-    for white in posterior.whitened(arms):
-        with_leader = np.einsum("an,n->a", white, white[leader_row])
-        groups.append((_product(white, cross), (white**2).sum(axis=1), with_leader))
-    by_task = [
-        np.stack(column, axis=1)[:, posterior.task_group] for column in zip(*groups, strict=True)
-    ]
-    explained, variance_explained, with_leader = by_task
-    priors = model.parts(arms, arms)
-    covariance = -explained  # of every cell with the objectives
-    for prior, group in zip(priors, state.problem.task_groups, strict=True):
-        of_task = group @ (model.weights @ group)
-        covariance += prior[:, None, :] * of_task[None, :, None]
-    difference = covariance[..., :-1] - covariance[..., -1:]  # with (rival - leader)
+    with_objectives, variance, with_leader = _posterior_of_cells(state.posterior, arms)
+    # with (rival - leader)
+    with_differences = with_objectives[..., :-1] - with_objectives[..., -1:]
     weight = drawn.loss / drawn.spread**2
-    open_ = state.open[arms]
-    noise = np.where(state.paid[arms], 0.0, model.noise + NOISE)
-    variance = np.maximum(model.cell_variance - variance_explained, 0.0) + noise
+    noise = np.where(state.paid[arms], 0.0, state.posterior.model.noise + NOISE)
+    variance = variance + noise
+    is_open = state.open[arms]
     cost = _shared_cost(state, arms) + 1e-12 * state.problem.exhaustive_cost
-    removed = (difference**2 @ weight) / np.maximum(variance, 1e-12)
-    single = np.where(open_, removed / cost, 0.0)
-    # a duel measures the rival's cell less the leader's
-    shared = np.sum(priors, axis=0)[:, -1:] - with_leader
-    spread = variance + variance[leader_row] - 2 * shared
-    duel_cost = np.where(open_, cost, 0.0)
-    duel_cost = duel_cost + duel_cost[leader_row]
-    measurable = open_ | state.paid[arms]
-    possible = measurable & measurable[leader_row] & (duel_cost > 0)
-    difference = difference - difference[leader_row]
-    removed = (difference**2 @ weight) / np.maximum(spread, 1e-9)
-    duel = np.where(possible, removed / np.maximum(duel_cost, 1e-300), 0.0)
-    duel[leader_row] = 0.0
+
+    removed = (with_differences**2 @ weight) / np.maximum(variance, 1e-12)
+    single = np.where(is_open, removed / cost, 0.0)
+
+    # a duel measures the rival's cell less the leader's, of which one may be known
+    spread = variance + variance[-1] - 2 * with_leader
+    with_differences = with_differences - with_differences[-1]
+    removed = (with_differences**2 @ weight) / np.maximum(spread, 1e-9)
+    unpaid = np.where(is_open, cost, 0.0)
+    duel_cost = unpaid + unpaid[-1]
+    is_measurable = is_open | state.paid[arms]
+    is_possible = is_measurable & is_measurable[-1] & (duel_cost > 0)
+    duel = np.where(is_possible, removed / np.maximum(duel_cost, 1e-300), 0.0)
+    duel[-1] = 0.0
     return np.stack([single, duel]) * _success_rate(state)
+
+
+def _posterior_of_cells(posterior: Posterior, arms: Ints) -> tuple[Floats, Floats, Floats]:
+    """Posterior of the cells of some arms, of which the leader is the last: their covariances with
+    the arms' objectives (a, T, a), their variances (a, T), and their covariances with the leader's
+    cells of the same tasks (a, T).
+    """
+    model = posterior.model
+    cross = posterior.cross[:, arms]
+    of_objectives = []
+    of_variances = []
+    of_leader = []
+    for white in posterior.whitened(arms):
+        of_objectives.append(_product(white, cross))
+        of_variances.append((white**2).sum(axis=1))
+        of_leader.append(np.einsum("an,n->a", white, white[-1]))
+    explained, variance_explained, leader_explained = (
+        np.stack(by_group, axis=1)[:, posterior.task_group]
+        for by_group in (of_objectives, of_variances, of_leader)
+    )
+    priors = model.parts(arms, arms)
+    with_objectives = -explained
+    for prior, group in zip(priors, posterior.problem.task_groups, strict=True):
+        of_task = group @ (model.weights @ group)
+        with_objectives += prior[:, None, :] * of_task[None, :, None]
+    variance = np.maximum(model.cell_variance - variance_explained, 0.0)
+    with_leader = np.sum(priors, axis=0)[:, -1:] - leader_explained
+    return with_objectives, variance, with_leader
 
 
 def _product(rows: Floats, columns: Floats) -> Floats:

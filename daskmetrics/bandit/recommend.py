@@ -258,12 +258,7 @@ def confidence(
     The posterior has no pending cells; ``margin``, by which another arm may be better, is in units
     of the reward.
     """
-    bound = posterior.mean + 3 * posterior.sd
-    if usable is not None:
-        bound = np.where(usable, bound, -np.inf)
-    count = int(np.isfinite(bound).sum())
-    rivals = greatest(bound, min(JOINT, count))
-    arms = np.append(rivals[rivals != arm], arm)
+    arms = _drawn_arms(posterior, arm, usable)
     # a Cholesky factor is a smooth function of the matrix: rounding of the covariance decides
     # nothing
     covariance = posterior.covariance(arms, arms)
@@ -273,23 +268,38 @@ def confidence(
     # of normal draws, since the mean of a t distribution with one degree of freedom is infinite
     best_drawn = (draws + lead).max(axis=1)
     loss = float((best_drawn - draws[:, -1]).mean())
+
     freedom = posterior.model.freedom
     rng = np.random.default_rng(seed_of("scale", seed))
     scale = np.sqrt(freedom / rng.chisquare(freedom, DRAWS))
     draws *= scale[:, None]  # with this scale, of a multivariate t distribution
     draws += lead
     highest = draws.max(axis=1)
+    is_within = draws[:, -1] >= highest - margin
     wins = np.bincount(draws.argmax(axis=1), minlength=len(arms))
     share = wins / len(draws)
     order = np.argsort(-share, kind="stable")
     cumulated = np.cumsum(share[order])
     needed = int(np.searchsorted(cumulated, CREDIBLE - 1e-9)) + 1
+    credible = arms[order[:needed]]
     return Confidence(
         best=float(share[-1]),
-        within=float((draws[:, -1] >= highest - margin).mean()),
+        within=float(is_within.mean()),
         loss=loss,
-        credible=tuple(arms[order[:needed]].tolist()),
+        credible=tuple(credible.tolist()),
     )
+
+
+def _drawn_arms(posterior: Posterior, arm: int, usable: Bools | None) -> Ints:
+    """The usable arms with the greatest upper bounds, at most `JOINT`, and an arm, which is the
+    last.
+    """
+    bound = posterior.mean + 3 * posterior.sd
+    if usable is not None:
+        bound = np.where(usable, bound, -np.inf)
+    count = int(np.isfinite(bound).sum())
+    rivals = greatest(bound, min(JOINT, count))
+    return np.append(rivals[rivals != arm], arm)
 
 
 def margin_of(posterior: Posterior, arm: int, seen: Observations, within: float) -> float:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import chain, count, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,7 +42,6 @@ from daskmetrics.core.errors import ConfigError
 if TYPE_CHECKING:
     from daskmetrics.config import Config
     from daskmetrics.core.table import Table
-    from daskmetrics.planning import Limits
     from daskmetrics.planning.bench import Runner
     from daskmetrics.planning.options import Proposal
 
@@ -69,32 +67,16 @@ def _sizes(text: str) -> list[float | None]:
     return list(sizes)
 
 
-def _limits(text: str) -> Limits:
-    """The limit of cost in text such as ``200gpuh`` or ``500``."""
-    from daskmetrics.planning import Limits
-
-    amount = _amount(text.removesuffix("gpuh"))
-    if text.endswith("gpuh"):
-        return Limits(worker_hours=amount)
-    return Limits(cost=amount)
-
-
 def _price(text: str) -> tuple[str, float]:
     device, _, number = text.rpartition("=")
-    return device, _amount(number)
-
-
-def _amount(text: str) -> float:
-    """A number that is finite and not negative."""
-    amount = float(text)
-    if not 0 <= amount < math.inf:
+    price = float(number)
+    if not 0 <= price < math.inf:
         raise ValueError
-    return amount
+    return device, price
 
 
 NUMBERS = parsed_by(_increasing, "a list of increasing numbers, for instance 1,2,4,8")
 SIZES = parsed_by(_sizes, "a list of sizes, for instance 8GiB,32GiB")
-LIMITS = parsed_by(_limits, "GPU-hours (200gpuh) or money (500)")
 PRICE = parsed_by(_price, "a number, or DEVICE=NUMBER such as l40s=1.2")
 
 
@@ -273,12 +255,6 @@ def _runner(config: Config, options: dict[str, Any]) -> tuple[str, Runner]:
 )
 @text_option("--deadline", "TIME", "From now, waiting included: 8h, 90min, 2d.")
 @text_option(
-    "--budget",
-    "AMOUNT",
-    "Largest number of worker-hours, or of money: 200gpuh, 500.",
-    type=LIMITS,
-)
-@text_option(
     "--price", "[DEVICE=]PRICE", "Of a worker-hour; may be repeated.", type=PRICE, multiple=True
 )
 @folder_option
@@ -295,7 +271,6 @@ def plan(config: Path | None, args: tuple[str, ...], submit: int | None, **optio
     import time
 
     from daskmetrics.core.text import parse_duration
-    from daskmetrics.planning import Limits
     from daskmetrics.planning.options import PlanRequest, proposal_document, proposal_tables
     from daskmetrics.planning.plan import propose
 
@@ -314,7 +289,7 @@ def plan(config: Path | None, args: tuple[str, ...], submit: int | None, **optio
         is_program=has_program,
         profiles=tuple(filter(None, (options["profiles"] or "").split(","))),
         counts=options["workers"] or (),
-        limits=replace(options["budget"] or Limits(), deadline=parse_duration(options["deadline"])),
+        deadline=parse_duration(options["deadline"]),
         prices=dict(options["price"]),
         folder=options["folder"],
         settings=options["settings"],
@@ -334,12 +309,9 @@ def _submit(proposal: Proposal, number: int) -> Shown:
     """Run an option with `run`, an option of Slurm in a job of its own, and say so before."""
     from daskmetrics.cli._run import run
     from daskmetrics.core.files import RUNS, RunFolder
-    from daskmetrics.planning.progress import keep
 
     option = proposal.option(number)
     run_folder = RunFolder(proposal.request.folder or RUNS / proposal.name)
-    if not proposal.request.times:  # how far a program is does not stand in the journal
-        keep(option, proposal.at, run_folder)
     yield f"\nOption {number}: {proposal.command(option)}"
     click.get_current_context().invoke(
         run,

@@ -100,17 +100,17 @@ def run(
         return
     if submit:
         from daskmetrics.core.events import is_finished
-        from daskmetrics.planning.estimate import recorded
+        from daskmetrics.execution.journal import read
 
-        if is_finished(recorded(run_folder), prepared.key):
+        if is_finished(read(run_folder.journal), prepared.key):
             say(NOTHING_TO_DO.format(run_folder.path))
         else:
             _submit(loaded, run_folder)
         return
     end_as_by_ctrl_c()
     with experiment.Display(console) as display:
-        result = experiment.run(prepared, run_folder, display)
-    if result.nothing_to_do:
+        ran = experiment.run(prepared, run_folder, display)
+    if not ran:
         say(NOTHING_TO_DO.format(run_folder.path))
     from daskmetrics import report
 
@@ -118,7 +118,7 @@ def run(
     page = run_folder.report / "index.html"
     # a run that was killed before it wrote its page has none, or one of an earlier budget
     is_current = page.is_file() and page.stat().st_mtime > run_folder.journal.stat().st_mtime
-    if not (result.nothing_to_do and is_current):
+    if ran or not is_current:
         report.write(finished)
     say(report.best_text(finished, in_short=True))
 

@@ -325,8 +325,8 @@ def import_results(
 
     prepared = experiment.prepare(configuration(config, settings))
     run = RunFolder(folder or RUNS / prepared.config.name)
-    counts = transfer.import_results(prepared, run, results)
-    say(templates.text_of("imported", counts=counts, run=run.path))
+    counts, example = transfer.import_results(prepared, run, results)
+    say(templates.text_of("imported", counts=counts, example=example, run=run.path))
 
 
 @runs.command(epilog=example("daskmetrics runs replay demo --policy race --seeds 20"))

@@ -70,16 +70,11 @@ def status(run: Path) -> Output:
 
 
 def _run_lines(run: report.Run, job: str | None, workers: Workers | None) -> Shown:
-    """The progress of an experiment, what drives it, and what was predicted of it."""
+    """The progress of an experiment, and what drives it."""
     if job:
         yield job
     yield report.status_text(run)
     yield from _driver_lines(run.folder, workers, run.finished)
-    if run.folder.plan.is_file():
-        from daskmetrics.planning.progress import compared
-
-        if planned := compared(run):
-            yield report.fact("plan", planned)
     if run.driver and run.config["cluster"]["kind"] == "slurm":
         from daskmetrics.cluster.slurm.commands import queue_text
         from daskmetrics.cluster.slurm.script import job_name

@@ -131,11 +131,30 @@ def script_config(
 
 
 def _preview(suites: Mapping[str, TrainedSuite]) -> None:
-    from daskmetrics.training.suite import needs
+    from daskmetrics.training.data import effective
+    from daskmetrics.training.suite import disk, memory, parameters, revisions
 
     for name, suite in suites.items():
-        needed = needs(name, suite.recipe, suite.folder)
-        Table((), list(needed.items())).show()
+        recipe = suite.recipe
+        sequences = effective(recipe)
+        tokens = recipe.steps * sequences * recipe.context
+        saved = f"{disk(recipe) / 1e6:,.1f} MB of {plural(len(revisions(recipe)), 'checkpoint')}"
+        rows = [
+            ("suite", f"{name}, {parameters(recipe):,} parameters"),
+            ("ranks", str(recipe.ranks)),
+            (
+                "effective batch",
+                f"{sequences} sequences = {recipe.batch} per pass x {recipe.accumulate} passes x "
+                f"{recipe.ranks} ranks",
+            ),
+            ("steps", f"{recipe.steps:,}, at most {tokens:,} tokens"),
+            (
+                "memory per rank",
+                f"{memory(recipe) / 2**30:.2f} GiB (estimated, {recipe.precision})",
+            ),
+            ("disk", f"{saved} in '{suite.folder}'"),
+        ]
+        Table((), rows).show()
         say()
     say("Nothing was started.")
 

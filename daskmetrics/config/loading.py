@@ -31,6 +31,16 @@ _NAMED = {
 _MOST = 100_000  # values of a YAML file; nested aliases can stand for any number
 
 
+class _Loader(yaml.SafeLoader):
+    """Also reads ``3e-4`` as a number, as YAML 1.2 does."""
+
+
+# with a sign: a short commit hash may look like 12e5678
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+e[-+]\d+$", re.IGNORECASE), list("-+0123456789")
+)
+
+
 def folder() -> Path:
     """Folder of the ready-made configurations: inside an installed package, or beside it in a
     checkout.
@@ -258,7 +268,7 @@ def _parse_yaml(text: str) -> Any:
         brackets = (1 if bracket in "[{" else -1 for bracket in re.findall(r"[][{}]", text))
         if max(accumulate(brackets), default=0) > _DEEPEST:  # the parser takes seconds
             raise ValueError(f"its brackets are nested more than {_DEEPEST} deep")
-        value = yaml.safe_load(text)
+        value = yaml.load(text, _Loader)
         if _count(value, {}) > _MOST:
             raise ValueError(f"its aliases stand for more than {_MOST:,} values")
         return value

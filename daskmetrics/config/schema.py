@@ -434,8 +434,8 @@ class Config(Section):
     log_to: Trackers = Field(
         (),
         description=(
-            "Also log the best score so far to MLflow or Weights & Biases: with each score "
-            "of a run, and with each round of a watch. Their own settings and variables say where."
+            "Also log the best score to MLflow or Weights & Biases: at the end of a run, and with "
+            "each round of a watch. Their own settings and variables say where."
         ),
         examples=[["mlflow", "wandb"]],
     )

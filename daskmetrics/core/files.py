@@ -50,7 +50,6 @@ class RunFolder:
     scheduler = _Inside("scheduler.json")
     # what the workers used over time: CPU, memory, network, disk, GPU
     telemetry = _Inside("telemetry.jsonl")
-    plan = _Inside("plan.json")  # the prediction for the run, if it was planned
     driver = _Inside("driver")  # files of the Slurm job that drives the run, if it was submitted
     # locked by the kernel while a process drives the run; ``lock.owner`` beside it names the
     # process

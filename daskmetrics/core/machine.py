@@ -33,10 +33,17 @@ def workers(client: Any) -> Mapping[str, Any]:
         raise ClusterLostError(f"The scheduler does not answer ({error}).") from None
 
 
-def kill_worker(dask_worker: Any) -> None:
-    """Runs in a nanny: kill the process of its worker, even a stopped one. The nanny then starts
-    another.
+async def replace_worker(client: Any, address: str) -> None:
+    """Kill the process of a worker, even a stopped one; its nanny then starts another. A worker
+    that is gone, or has no nanny, stays as it is.
     """
+    with suppress(OSError, KeyError):
+        await client.run(
+            _kill_worker, workers=[address], nanny=True, on_error="ignore", asynchronous=True
+        )
+
+
+def _kill_worker(dask_worker: Any) -> None:
     os.kill(dask_worker.process.pid, signal.SIGKILL)
 
 

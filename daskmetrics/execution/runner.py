@@ -27,7 +27,7 @@ from distributed.scheduler import KilledWorker
 from daskmetrics.core.errors import ClusterLostError, ConfigError, describe
 from daskmetrics.core.events import REFUSED, Record, WorkerJoined
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.machine import kill_worker
+from daskmetrics.core.machine import replace_worker
 from daskmetrics.core.retry import Fault
 from daskmetrics.core.telemetry import RANK, TelemetryFile
 from daskmetrics.execution import _worker as worker
@@ -187,7 +187,7 @@ class _DaskBackend:
                         if future := self.futures.pop(task, None):
                             future.release()
                     case Kill(address):
-                        self._post(self._kill(address))
+                        self._post(replace_worker(self.client, address))
                     case Notice(text):
                         self.say(text)
             if loop.done:
@@ -261,13 +261,6 @@ class _DaskBackend:
             )
             for submit, future in zip(submitted, futures, strict=True):
                 self.futures[submit.task] = future
-
-    async def _kill(self, address: str) -> None:
-        # it may be gone, or have no nanny: the loop no longer uses it
-        with suppress(OSError, KeyError):
-            await self.client.run(
-                kill_worker, workers=[address], nanny=True, on_error="ignore", asynchronous=True
-            )
 
     # events of Dask
 

@@ -26,15 +26,14 @@ from daskmetrics.core import on_first_use
 if TYPE_CHECKING:
     from daskmetrics.execution.display import Display
     from daskmetrics.experiment._arguments import configured
-    from daskmetrics.experiment._run import RunResult, run
+    from daskmetrics.experiment._run import run
     from daskmetrics.experiment.preparation import Experiment, prepare
 
-__all__ = ["Display", "Experiment", "RunResult", "configured", "prepare", "run"]
+__all__ = ["Display", "Experiment", "configured", "prepare", "run"]
 
 _PLACES = {
     "Display": "daskmetrics.execution.display:Display",
     "Experiment": "daskmetrics.experiment.preparation:Experiment",
-    "RunResult": "daskmetrics.experiment._run:RunResult",
     "configured": "daskmetrics.experiment._arguments:configured",
     "prepare": "daskmetrics.experiment.preparation:prepare",
     "run": "daskmetrics.experiment._run:run",

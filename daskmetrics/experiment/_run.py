@@ -47,17 +47,14 @@ from daskmetrics.execution import (
     Settings,
     Source,
     Sweep,
-    handshake,
 )
 from daskmetrics.execution import run as run_source
 from daskmetrics.execution.display import Display
 from daskmetrics.execution.journal import read
 from daskmetrics.execution.runner import PLAIN
 from daskmetrics.experiment import maintenance as maintain
-from daskmetrics.experiment import measure as measure
-from daskmetrics.experiment import search as search
-from daskmetrics.experiment import train as train
-from daskmetrics.experiment._trackers import logged_scores, require_trackers
+from daskmetrics.experiment import measure, search, train
+from daskmetrics.experiment._trackers import log_search, require_trackers, trackers
 from daskmetrics.experiment._worker import record_text
 from daskmetrics.experiment.preparation import VERSION, Experiment
 
@@ -68,22 +65,11 @@ UNITS_PER_WORKER = 2
 SMALL_WORK = 10.0
 
 
-@dataclass(frozen=True)
-class RunResult:
-    """The result of a call of `run`: how many units were computed, and how many failed."""
-
-    computed: int
-    failed: int
-
-    @property
-    def nothing_to_do(self) -> bool:
-        return self.computed == 0 and self.failed == 0
-
-
 def run(
     experiment: Experiment, folder: RunFolder, display: Display, client: Client | None = None
-) -> RunResult:
-    """Measure every checkpoint, search the best arm, and record the recommendation in the journal.
+) -> int:
+    """Measure every checkpoint, search the best arm, and record the recommendation in the journal;
+    returns the number of units that ran.
 
     Recorded units are not computed again; a finished run is not changed. The workers of a given
     ``client`` are checked first; by default the run starts the configured cluster and ends it.
@@ -92,10 +78,7 @@ def run(
     """
     entries = list(read(folder.journal))
     if is_finished(entries, experiment.key):
-        start = latest(entries, RunStarted)
-        if start and start.config and any(maintain.check_files(folder, entries)):
-            maintain.write_files(folder, start.config, experiment.prompts)
-        return RunResult(0, 0)
+        return 0
     require_inputs(experiment)
     require_trackers(experiment.config.log_to)
     search.check(experiment)
@@ -114,40 +97,43 @@ def continue_run(
     journal: Journal,
     display: Display,
     client: Client | None = None,
-    on_record: Callable[[Record], None] | None = None,
     grows: bool = False,
-) -> RunResult:
+) -> int:
     """`run` for an open journal, after `require_inputs`.
 
-    With ``grows`` the search goes on from the cells of earlier searches; ``on_record`` is called
-    with each new record. By default scores are logged as ``log_to`` says.
+    With ``grows`` the search goes on from the cells of earlier searches, and the caller logs its
+    end as ``log_to`` says.
     """
     with room_for(f"the files of the run in '{folder.path}'"):
         begin(experiment, folder, journal)
     shutil.rmtree(folder.embeddings, ignore_errors=True)  # also those of killed workers
     try:
         with ExitStack() as stack:
-            if on_record is None:
-                on_record = stack.enter_context(
-                    logged_scores(experiment, folder.path, journal.entries, display.say)
-                )
+            start = next(entry for entry in journal.entries if isinstance(entry, RunStarted))
+            # the same when the run goes on
+            identity = content_key("tracked", start.key, start.at)
+            names = () if grows else experiment.config.log_to
+            log = stack.enter_context(
+                trackers(names, experiment.config.name, identity, folder.path, display.say)
+            )
             stack.enter_context(
                 rolling.offline_workers(
                     location.rolling for location in experiment.missing.values()
                 )
             )
-            result = _RunDriver(experiment, folder, journal, display, on_record, grows).drive(
-                client
-            )
+            ran = _RunDriver(experiment, folder, journal, display, grows).drive(client)
+            ended = latest(journal.entries, SearchEnded)
+            if ended and ended.key == experiment.key:
+                log_search(log, experiment, ended)
     finally:
         shutil.rmtree(folder.embeddings, ignore_errors=True)
     journal.append(RunFinished(experiment.key, time.time()))
     rolling.drop(location.rolling for location in experiment.locations.values())
-    return result
+    return ran
 
 
 def require_inputs(experiment: Experiment) -> None:
-    """Check that weights and data are here, or can be downloaded, and that the budget suffices."""
+    """Check that weights and data are here, or can be downloaded."""
     for task in experiment.tasks:
         if not task.is_local:
             task.texts()
@@ -155,9 +141,6 @@ def require_inputs(experiment: Experiment) -> None:
         pooling = model.pooling or experiment.config.protocol.pooling
         missing = [name.revision for name in experiment.missing if name.model == model.name]
         require_on_hub(model, missing, pooling)
-    if experiment.fresh:
-        # a budget that is too small is an error now, not after the search
-        search.allotment_of(experiment)
 
 
 def require_workers(client: Client, folder: Path, paths: Sequence[str], patience: float) -> str:
@@ -177,9 +160,8 @@ def require_workers(client: Client, folder: Path, paths: Sequence[str], patience
             f"No worker arrived within {patience:.0f} s: start some, for instance cluster.scale(2),"
             " or cluster.adapt(minimum=1) where their number follows the work."
         ) from None
-    arrived = workers(client)
     offered: set[str] = set()
-    for worker in arrived.values():
+    for worker in workers(client).values():
         resources = worker["resources"]
         if not resources.keys() & PLAIN.keys():
             resources = PLAIN
@@ -190,18 +172,13 @@ def require_workers(client: Client, folder: Path, paths: Sequence[str], patience
             ' or with: dask worker ... --resources "GPU=1 CPU=1" (also on machines without a GPU).'
             " If they have not arrived yet, wait for them first: client.wait_for_workers(N)."
         )
-    names = {address: str(worker["name"]) for address, worker in arrived.items()}
-    for address, answer in client.run(eval, handshake.question(), on_error="return").items():
-        if not isinstance(answer, BaseException):
-            answer = answer["versions"]
-        handshake.require_same(names.get(address, address), answer)
     # a folder of the same name on another disk does not count: workers look for a new file in it
     with marker(folder) as (file, text):
         first_unseen = client.run(_first_unseen, file, text, list(paths), on_error="ignore")
     for address, path in first_unseen.items():
         if path:
             raise ConfigError(
-                f"Worker {names.get(address, address)} does not see '{path}' of this machine. Put"
+                f"The worker at {address} does not see '{path}' of this machine. Put"
                 " the run, its models and its texts into a folder that all machines share."
             )
     return "CPU" if "CPU" in offered else "GPU"
@@ -256,13 +233,13 @@ def _lay_out(planned: StorePlan, folder: RunFolder, journal: Journal) -> None:
     new store.
     """
     earlier = latest(journal.entries, StorePlan)
-    same = earlier is not None and earlier.template.key == planned.template.key
-    new = store.create(folder.store, planned.template)
-    if earlier is not None and same and not new:
-        new = any(store.check_files(folder.store, earlier.files))
-        if new:
-            store.lay_out(folder.store, planned.template)
-    if new or not same:
+    is_kept = (
+        earlier is not None
+        and earlier.template.key == planned.template.key
+        and not any(store.check_files(folder.store, earlier.files))
+    )
+    if not is_kept:
+        store.create(folder.store, planned.template)
         journal.append(replace(planned, files=store.files_of(folder.store)))
     store.restore(folder.store, "metrics", store.metric_blocks(planned, journal.records()))
 
@@ -323,7 +300,7 @@ def _sized(experiment: Experiment) -> Config:
         for checkpoint in experiment.checkpoints
     )
     if experiment.tasks:
-        seconds += search.build_problem(experiment, experiment.suites).exhaustive_cost
+        seconds += search.build_problem(experiment).exhaustive_cost
     if seconds > SMALL_WORK:
         return config
     one_worker = profile.model_copy(update={"workers": 1})
@@ -373,12 +350,10 @@ class _RunDriver:
     folder: RunFolder
     journal: Journal
     display: Display
-    on_record: Callable[[Record], None]
     grows: bool
-    computed: int = 0
-    failed: int = 0
+    ran: int = 0  # units
 
-    def drive(self, given: Client | None) -> RunResult:
+    def drive(self, given: Client | None) -> int:
         config = self.experiment.config
         self.plan = _plan(self.experiment)
         cluster: AbstractContextManager[Client] = nullcontext(given)
@@ -421,7 +396,7 @@ class _RunDriver:
             store.restore(self.folder.store, "metrics", store.metric_blocks(planned, records))
             if self.experiment.tasks:
                 store.restore(self.folder.store, "scores", store.score_blocks(planned, records))
-        return RunResult(self.computed, self.failed)
+        return self.ran
 
     def _files(self) -> list[str]:
         """Files and folders of this machine that workers must see."""
@@ -587,9 +562,7 @@ class _RunDriver:
         )
 
     def _show(self, record: Record, spent: float | None = None) -> None:
-        self.computed += record.ok
-        self.failed += not record.ok
-        self.on_record(record)
+        self.ran += 1
         if not record.ok:
             reason = escape(str(record.reason))
             self.display.message(

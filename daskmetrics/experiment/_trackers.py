@@ -1,5 +1,4 @@
-"""MLflow and Weights & Biases: the best score so far of a run with each score, and of a watch with
-each round.
+"""MLflow and Weights & Biases: the best score of a run at its end, and of a watch with each round.
 
 A library is imported only if `log_to` names it.
 """
@@ -8,15 +7,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from daskmetrics.core.errors import ConfigError, foreign_errors
-from daskmetrics.core.events import Event, Record, RunStarted, scored
-from daskmetrics.core.names import Arm, Cell, content_key
+from daskmetrics.core.events import SearchEnded
 from daskmetrics.core.outcomes import mean_score
 from daskmetrics.core.results import Scored
 from daskmetrics.experiment.preparation import Experiment
@@ -37,46 +35,33 @@ def require_trackers(names: Sequence[str]) -> None:
         )
 
 
-@contextmanager
-def logged_scores(
-    experiment: Experiment, folder: Path, entries: Sequence[Event], say: Callable[[str], None]
-) -> Iterator[Callable[[Record], None]]:
-    """A function that logs the best mean score so far with each score of a run, whose start and
-    earlier records are in the journal.
-
-    The step is the number of scores.
-    """
-    if not experiment.config.log_to:
-        yield lambda record: None
-        return
-    start = next(entry for entry in entries if isinstance(entry, RunStarted))
-    identity = content_key("tracked", start.key, start.at)  # the same when the run goes on
+def best_fields(experiment: Experiment, ended: SearchEnded) -> dict[str, Any]:
+    """The best arm of a search that has ended; docs/watch.md names the parts."""
+    best = ended.best_arm
     counted = {task: weight for task, weight in experiment.task_weights.items() if weight > 0}
-    by_arm: dict[Arm, dict[str, Scored]] = defaultdict(dict)
-    best: dict[str, float] = {}
+    scores = {task: Scored(**score) for task, score in ended.best["scores"].items()}
+    score, stderr = mean_score(scores, counted) or (None, None)
+    return {
+        "arm": str(best),
+        "checkpoint": str(best.checkpoint),
+        "step": best.checkpoint.step,
+        "layer": best.layer,
+        "score": score,
+        "stderr": stderr,
+    }
 
-    def take(record: Record, value: Scored) -> None:
-        """Count a score, and replace the best if its candidate is better."""
-        nonlocal best
-        cell = Cell.parse(record.name)
-        by_arm[cell.arm][cell.task] = value
-        mean = mean_score(by_arm[cell.arm], counted)
-        if mean and (not best or mean[0] > best["best_score"]):
-            best = {"best_score": mean[0], "best_stderr": mean[1], "best_layer": cell.arm.layer}
-            if (step := cell.arm.checkpoint.step) is not None:
-                best["best_step"] = step
 
-    def on_record(record: Record) -> None:
-        if record.kind == "score" and isinstance(record.value, Scored):
-            take(record, record.value)
-            count = sum(map(len, by_arm.values()))
-            log(count, {"scores": count, **best})
-
-    for record, value in scored(entries):
-        take(record, value)
-    name = experiment.config.name
-    with trackers(experiment.config.log_to, name, identity, folder, say) as log:
-        yield on_record
+def log_search(log: Log, experiment: Experiment, ended: SearchEnded, **more: float | None) -> None:
+    """Log the best arm of a search that has ended, at the step of the latest checkpoint."""
+    best = best_fields(experiment, ended)
+    numbers = {
+        "checkpoints": len(experiment.checkpoints),
+        "cells": ended.cells,
+        **{f"best_{name}": best[name] for name in ("step", "layer", "score", "stderr")},
+        **more,
+    }
+    step = max(checkpoint.step or 0 for checkpoint in experiment.checkpoints)
+    log(step, {name: float(x) for name, x in numbers.items() if x is not None})
 
 
 @contextmanager

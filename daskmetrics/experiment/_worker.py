@@ -183,7 +183,7 @@ def joined_results(
 
 def _reduce(spec: MeasureSpec, metrics: Mapping[Key, Metric]) -> Measured:
     """The values of these metrics, by one forward pass over each view of the prompts."""
-    from daskmetrics.metrics import engine as engine
+    from daskmetrics.metrics import engine
     from daskmetrics.models import Encoder, LoadedModel
 
     prompts: list[str] = json.loads(Path(spec.prompts).read_text(encoding="utf-8"))
@@ -508,7 +508,7 @@ def _scoring_versions() -> dict[str, str]:
 
 
 def record_text(record: Record) -> str:
-    """A record in a few words: its name and its first values."""
+    """A record in a few words: its name and its value."""
     if not record.ok:
         return f"{record.name}  {record.status}"
     match record.value:
@@ -516,8 +516,4 @@ def record_text(record: Record) -> str:
             return f"{record.name}  loss {loss:.2f}"
         case Scored(score=score):
             return f"{record.name}  {score:.3f}"
-        case Measured(names=names, values=(*_, deepest)):
-            metrics = zip(names[:2], deepest, strict=False)
-            shown = (f"  {name} {number:.3g}" for name, number in metrics if number is not None)
-            return record.name + "".join(shown)
     return record.name

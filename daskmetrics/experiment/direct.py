@@ -40,7 +40,7 @@ from daskmetrics.core.readouts import Readout
 from daskmetrics.core.results import Scored
 from daskmetrics.execution.display import Display
 from daskmetrics.experiment import _worker as worker
-from daskmetrics.experiment import prefetch as prefetch
+from daskmetrics.experiment import prefetch
 from daskmetrics.experiment._arguments import file_name, is_table, json_lines
 from daskmetrics.experiment.preparation import check_readouts
 from daskmetrics.metrics import Metric
@@ -226,10 +226,9 @@ def score_layers(
     seed: int,
     protocol: Mapping[str, object],
     readouts: Mapping[str, object],
-    display: Display | None = None,
+    display: Display,
 ) -> LayerScores:
     """The recorded values of every layer and readout of checkpoints on every task of the data."""
-    display = display or Display(on_change=lambda: None)
     if isinstance(layers, Mapping):
         raise ConfigError(
             "Layers are scored by number; to read modules of any network, use daskmetrics.embed."

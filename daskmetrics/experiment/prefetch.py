@@ -66,11 +66,16 @@ def data_sets(tasks: Iterable[Task]) -> list[MissingFiles]:
     ]
 
 
+def free_space(folder: Path) -> int:
+    """Bytes that are free on the disk of a folder, which may not exist yet."""
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    return shutil.disk_usage(existing).free
+
+
 def require_space(sizes: Sequence[int | None], folder: Path) -> None:
     """Check that the disk of the hub's cache has space for the downloads."""
-    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     needed = sum(size or 0 for size in sizes)
-    free = shutil.disk_usage(existing).free
+    free = free_space(folder)
     if needed > free:
         raise ConfigError(
             f"The downloads need {needed / 1e9:,.1f} GB in '{folder}', where {free / 1e9:,.1f} GB"

@@ -15,12 +15,11 @@ from daskmetrics.checkpoints.locations import LocatedSuite, Location
 from daskmetrics.checkpoints.shipped import ModelProtocol, protocol_of
 from daskmetrics.config import Config, Corpus, Readouts
 from daskmetrics.config.prompts import check_names
-from daskmetrics.core import corpus as corpus
+from daskmetrics.core import corpus
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.names import Arm, Checkpoint, Key, Suite, content_key, grid, seed_of
 from daskmetrics.core.outcomes import FRESH_SHARE
-from daskmetrics.experiment import score_tables as score_tables
-from daskmetrics.experiment import train as train
+from daskmetrics.experiment import train
 from daskmetrics.experiment.train import TrainedSuite
 from daskmetrics.metrics import Metric
 from daskmetrics.metrics.views import AUGMENTATION

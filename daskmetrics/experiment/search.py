@@ -213,14 +213,16 @@ def check(experiment: Experiment) -> None:
     """
     if not experiment.tasks or not all(task.is_local for task in experiment.tasks):
         return
-    preview = build_problem(experiment, experiment.suites)
+    preview = build_problem(experiment)
     if ":" in experiment.config.search.policy:
         # after a first look at every model, which the policy does not choose
         decisions = 1 + len(preview.models)
         Learner(
             preview, experiment.policy, budget=1.0, window=decisions, seed=experiment.config.seed
         ).ask(decisions)
-    if not experiment.fresh:
+    if experiment.fresh:
+        allotment_of(experiment)
+    else:
         budget(experiment.config.search, preview).require_cover(preview)
 
 
@@ -347,15 +349,16 @@ def problem(experiment: Experiment, records: Iterable[Record]) -> Problem:
 
 def build_problem(
     experiment: Experiment,
-    suites: Sequence[Suite],
+    suites: Sequence[Suite] = (),
     costs: CostModel | None = None,
     read: bool = False,
 ) -> Problem:
-    """The problem of these suites; a preview unless it may ``read`` the tasks' data, which is then
-    fetched. By default costs are those of the configured device.
+    """The problem of these suites, by default of all; a preview unless it may ``read`` the tasks'
+    data, which is then fetched. By default costs are those of the configured device.
 
     Looks are among the tasks where they pay (`looks_of`).
     """
+    suites = suites or experiment.suites
     problem = _problem_of(experiment, experiment.tasks, suites, costs, read)
     if looks := looks_of(experiment, problem):
         problem = _problem_of(experiment, (*experiment.tasks, *looks), suites, costs, read)
@@ -535,15 +538,15 @@ def allotment_of(experiment: Experiment, exhaustive: float | None = None) -> All
     """The division of an experiment's budget, for a search whose cells cost ``exhaustive`` on some
     device.
     """
-    preview = build_problem(experiment, experiment.suites)
+    preview = build_problem(experiment)
     assumed = preview.exhaustive_cost
     scale = 1.0 if exhaustive is None else exhaustive / assumed
     fresh = fresh_problem(experiment)
     divided = allotment(
         budget(experiment.config.search, preview),
         scale * assumed,
-        few=scale * _dearest(fresh, 2),
-        most=scale * _dearest(fresh, FINALISTS),
+        few=scale * _highest_cost(fresh, 2),
+        most=scale * _highest_cost(fresh, FINALISTS),
     )
     Budget(cost=divided.search / scale).require_cover(preview)
     return divided
@@ -552,10 +555,10 @@ def allotment_of(experiment: Experiment, exhaustive: float | None = None) -> All
 def fresh_problem(experiment: Experiment) -> Problem:
     """All arms and tasks with the costs of fresh items."""
     of_fresh = replace(experiment, tasks=experiment.fresh, fresh=(), looks=())
-    return build_problem(of_fresh, experiment.suites)
+    return build_problem(of_fresh)
 
 
-def _dearest(fresh: Problem, arms: int) -> float:
+def _highest_cost(fresh: Problem, arms: int) -> float:
     """Cost of the most expensive arms on the objective, of different checkpoints as far as there
     are so many.
     """

@@ -6,9 +6,9 @@ key that the search would give it, so that the search uses it at no cost.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -29,21 +29,6 @@ from daskmetrics.experiment.preparation import Experiment
 from daskmetrics.tasks import mteb_results as results
 from daskmetrics.tasks.mteb import MtebTask
 from daskmetrics.tasks.mteb_results import BenchmarkResult
-
-
-@dataclass
-class ImportCounts:
-    """How many results of a folder were imported, and how many were not."""
-
-    new: int = 0
-    known: int = 0  # the run had them
-    elsewhere: int = 0  # left out: not in the configuration
-    other_protocol: int = 0  # left out: made with another protocol of daskmetrics
-    unmarked: int = 0  # new and known ones that do not name their protocol
-    # new and known ones of more splits or subsets than the task has, which are not used
-    reduced: int = 0
-    incomplete: int = 0  # left out: they lack a split or subset of the task
-    example: str = ""  # of one that is incomplete, and what it lacks
 
 
 def to_mteb(folder: RunFolder, path: Path) -> tuple[int, int]:
@@ -85,10 +70,16 @@ def to_mteb(folder: RunFolder, path: Path) -> tuple[int, int]:
     return len(of_mteb), others
 
 
-def import_results(experiment: Experiment, folder: RunFolder, source: Path) -> ImportCounts:
+def import_results(
+    experiment: Experiment, folder: RunFolder, source: Path
+) -> tuple[Counter[str], str]:
     """Import those results of a folder that belong to a run's arms and tasks into its journal.
 
-    Two different scores of one arm and task are a `DataError`.
+    Returns how many are ``new``, and how many the run had (``known``); how many of both do not name
+    their protocol (``unmarked``); and how many are left out, since they are of another protocol
+    (``other_protocol``), not of the configuration (``elsewhere``), or lack a split or subset of the
+    task (``incomplete``), with an example of the latter. Two different scores of one arm and task
+    are a `DataError`.
     """
     names = _model_names([model.model_dump() for model in experiment.config.models])
     arms = {}
@@ -101,25 +92,26 @@ def import_results(experiment: Experiment, folder: RunFolder, source: Path) -> I
     for task in experiment.tasks:
         if isinstance(task, MtebTask):
             tasks[task.benchmark_name].append(task)
-    counts = ImportCounts()
+    counts = Counter[str]()
+    example = ""
     accepted: dict[Key, tuple[Record, float, Path]] = {}
     for result in results.read(source):
         settings = result.settings
         candidate = result.model, result.revision, result.layer, str(settings.get("readout", ""))
         if candidate not in arms or result.task not in tasks:
-            counts.elsewhere += 1
+            counts["elsewhere"] += 1
             continue
         arm = arms[candidate]
         protocol = settings.get("protocol")
         if not experiment.protocols[arm.checkpoint].key.startswith(str(protocol or "")):
-            counts.other_protocol += 1
+            counts["other_protocol"] += 1
             continue
         for mteb_task in tasks[result.task]:
             try:
                 content = results.select(result.content, mteb_task.selection)
             except DataError as error:
-                counts.incomplete += 1
-                counts.example = counts.example or f"'{result.path}' for {mteb_task.name}: {error}"
+                counts["incomplete"] += 1
+                example = example or f"'{result.path}' for {mteb_task.name}: {error}"
                 continue
             record = _record(experiment, replace(result, content=content), arm, mteb_task)
             score = results.mean(content)
@@ -129,8 +121,7 @@ def import_results(experiment: Experiment, folder: RunFolder, source: Path) -> I
                     f"{record.name} has two scores: {other:g} in '{path}' and {score:g} in"
                     f" '{result.path}'. Remove one of them."
                 )
-            counts.unmarked += protocol is None
-            counts.reduced += _parts(content) < _parts(result.content)
+            counts["unmarked"] += protocol is None
     folder.create()
     with private(), Journal(folder.journal, folder.lock) as journal:
         recorded = {record.key for record in journal.records() if record.ok}
@@ -140,14 +131,9 @@ def import_results(experiment: Experiment, folder: RunFolder, source: Path) -> I
             # entries before a run's start belong to another configuration
             begin(experiment, folder, journal)
         journal.append(*new)
-    counts.new = len(new)
-    counts.known = len(accepted) - len(new)
-    return counts
-
-
-def _parts(content: Mapping[str, Any]) -> int:
-    """Number of subsets of all splits."""
-    return sum(map(len, content["scores"].values()))
+    counts["new"] = len(new)
+    counts["known"] = len(accepted) - len(new)
+    return counts, example
 
 
 def _record(experiment: Experiment, result: BenchmarkResult, arm: Arm, task: MtebTask) -> Record:

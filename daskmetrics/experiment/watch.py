@@ -34,21 +34,24 @@ from daskmetrics.core.events import (
     is_finished,
     latest,
     measured,
-    measures_nothing,
     scored,
 )
 from daskmetrics.core.files import RunFolder, private
 from daskmetrics.core.machine import workers
 from daskmetrics.core.names import Arm, Cell, Checkpoint, training_order
-from daskmetrics.core.outcomes import mean_score
-from daskmetrics.core.results import Scored
 from daskmetrics.core.text import duration, parse_duration, plural
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.display import Display
 from daskmetrics.execution.stopping import stop_signals
 from daskmetrics.experiment import train as training
 from daskmetrics.experiment._run import continue_run, require_inputs, started
-from daskmetrics.experiment._trackers import Log, require_trackers, trackers
+from daskmetrics.experiment._trackers import (
+    Log,
+    best_fields,
+    log_search,
+    require_trackers,
+    trackers,
+)
 from daskmetrics.experiment.preparation import Experiment, prepare
 from daskmetrics.training.ddp.ranks import Program
 
@@ -172,8 +175,6 @@ class _Watcher:
     def follow(self, on_round: Callable[[], object], stopped: threading.Event) -> None:
         """Look, and begin a round where something is new, until there is a reason to end."""
         self.log.write("started", pid=os.getpid(), name=self.config.name)
-        for record in self.journal.records():
-            self._record(record)  # what a killed watch did not write any more
         sources = ", ".join(f"'{model.source}'" for model in self.config.models)
         self.display.say(f"Watching {sources}. Ctrl-C ends it; the same command goes on.")
         while True:
@@ -253,7 +254,6 @@ class _Watcher:
                     self.journal,
                     self.display,
                     self.client,
-                    self._record,
                     grows=True,
                 )
         self.grid = grid
@@ -273,30 +273,14 @@ class _Watcher:
                     f"{model}@{name} was deleted: its scores stay, but it cannot be the best"
                 )
 
-    def _record(self, record: Record) -> None:
-        """Write the event of a record; one that failed has a reason and no number."""
-        ending: dict[str, object] = {"status": record.status}
-        if not record.ok:
-            ending["reason"] = record.reason
-        if record.kind == "measure" and not measures_nothing(record):
-            step = Checkpoint.parse(record.name).step
-            took = {"seconds": round(record.seconds, 3), **ending}
-            self.log.write("measured", checkpoint=record.name, step=step, **took)
-        elif record.kind == "score":
-            cell = Cell.parse(record.name)
-            if isinstance(record.value, Scored):
-                ending = {"score": record.value.score, "stderr": record.value.stderr, **ending}
-            self.log.write("scored", arm=str(cell.arm), task=cell.task, **ending)
-
     def _conclude(self, experiment: Experiment) -> None:
-        """Write what the round says, and what changed since the round before."""
+        """Write what the round says."""
         ended = latest(self.journal.entries, SearchEnded)
         checkpoints = len(experiment.checkpoints)
         if ended is None or ended.key != experiment.key:  # there are no tasks
             without = {"checkpoints": checkpoints, "best": None, "rise": None}
             self.log.write("updated", key=experiment.key, **without)
             return
-        before = self.log.latest.get("updated", {})
         best = best_fields(experiment, ended)
         rise = rise_fields(experiment, list(self.journal.records()), ended.best_arm)
         believed = "is" if ended.confirmed else "is expected to be"
@@ -314,34 +298,10 @@ class _Watcher:
         fields = {**counts, "best": best, "rise": rise, "text": text}
         if not self.log.write("updated", key=experiment.key, **fields):
             return
-        numbers = {
-            **counts,
-            **{f"best_{name}": best[name] for name in ("step", "layer", "score", "stderr")},
-            "rise_probability": rise and rise["probability"],
-        }
-        step = max(checkpoint.step or 0 for checkpoint in experiment.checkpoints)
-        self.track(step, {name: float(x) for name, x in numbers.items() if x is not None})
-        if (before.get("best") or {}).get("arm") != best["arm"]:
-            self.log.write("best", checkpoints=checkpoints, **best, location=dict(ended.location))
-        if rise and rise["stopped"] and not (before.get("rise") or {}).get("stopped"):
-            self.log.write("plateau", checkpoints=checkpoints, arm=best["arm"], **rise)
+        log_search(
+            self.track, experiment, ended, rise_probability=rise["probability"] if rise else None
+        )
         self.display.say(text)
-
-
-def best_fields(experiment: Experiment, ended: SearchEnded) -> dict[str, Any]:
-    """The best arm of a round, as the field ``best`` of its event; docs/watch.md names the parts."""
-    best = ended.best_arm
-    counted = {task: weight for task, weight in experiment.task_weights.items() if weight > 0}
-    scores = {task: Scored(**score) for task, score in ended.best["scores"].items()}
-    score, stderr = mean_score(scores, counted) or (None, None)
-    return {
-        "arm": str(best),
-        "checkpoint": str(best.checkpoint),
-        "step": best.checkpoint.step,
-        "layer": best.layer,
-        "score": score,
-        "stderr": stderr,
-    }
 
 
 def rise_fields(
@@ -394,7 +354,7 @@ class WatchLog:
 
     >>> import tempfile
     >>> log = WatchLog(Path(tempfile.mkdtemp()) / "events.jsonl")
-    >>> log.write("measured", checkpoint="out@step8"), log.write("measured", checkpoint="out@step8")
+    >>> log.write("gone", checkpoint="out@step8"), log.write("gone", checkpoint="out@step8")
     (True, False)
     """
 

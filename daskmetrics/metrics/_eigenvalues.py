@@ -79,9 +79,7 @@ def solver(size: int, version: str) -> Solve:
 
 def processors() -> int:
     """Number of processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))
 
 
 def by_lapack(matrix: Tensor) -> Tensor:

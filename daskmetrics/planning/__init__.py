@@ -6,7 +6,6 @@
 `estimate`    what is left of an experiment as a workload; measured times correct assumed times
 `preview`     the same as the table of a dry run
 `plan`        the options for a configuration, from what its profiles offer
-`progress`    the prediction that a plan keeps for its run, beside the run
 `scaling`     time against number of workers, and its tables
 `bench`       the same work with several numbers of workers; what the ranks of a training measure
 `doctor`      checks of a profile, an experiment or a run
@@ -18,7 +17,6 @@ All assumed costs are those of `daskmetrics.core.costs`, which the search uses a
 from daskmetrics.planning.options import (
     Estimate,
     Interval,
-    Limits,
     Offer,
     Option,
     Phase,
@@ -30,7 +28,6 @@ from daskmetrics.planning.options import (
 __all__ = [
     "Estimate",
     "Interval",
-    "Limits",
     "Offer",
     "Option",
     "Phase",

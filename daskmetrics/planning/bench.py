@@ -45,11 +45,10 @@ from daskmetrics.planning.estimate import (
     unit_seconds,
 )
 from daskmetrics.planning.scaling import Bench, BenchTrial, fit
-from daskmetrics.training.data import effective
+from daskmetrics.training.data import effective, write_corpus
 from daskmetrics.training.ddp.driver import launch
 from daskmetrics.training.ddp.ranks import Program, Progress
 from daskmetrics.training.recipe import program as recipe_program
-from daskmetrics.training.suite import write_corpus
 
 Runner = Callable[[Client, Path], BenchTrial]
 """Does the whole work again on a client's workers, with its files in the folder of the bench."""

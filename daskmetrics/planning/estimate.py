@@ -167,7 +167,7 @@ def workload(
 
     What the journal in the run's folder holds already is not counted.
     """
-    entries = recorded(folder)
+    entries = tuple(read(folder.journal))
     of_device = [measured for measured in calibrations if measured.device == device]
     costs = CostModel(device)
     units = _by_suite(experiment, measure.units_left(experiment, folder, entries))
@@ -208,7 +208,7 @@ def workload(
         host_gib=WORKER_GIB + _weights_gib(experiment, 4),
         disk_bytes=round(store_bytes(experiment)),
         missing=missing,
-        texts=texts_of(experiment),
+        texts=text_counts(experiment),
         download=download,
     )
 
@@ -275,11 +275,7 @@ def programs_workload(
             epochs=fewest.epochs,
         )
         phases.append(phase)
-    work = Workload(tuple(phases), _start([calibration]))
-    if request.is_program:
-        return work
-    not_counted = "measuring and scoring the checkpoints, whose number is not known"
-    return replace(work, least=max(ranks.values()), texts=not_counted)
+    return Workload(tuple(phases), _start([calibration]), least=max(ranks.values(), default=1))
 
 
 def search_phase(
@@ -291,7 +287,7 @@ def search_phase(
     """The scores that are left; each with its share of the encoding that scores share."""
     if not experiment.tasks:
         return None
-    problem = search.build_problem(experiment, experiment.suites, costs=costs)
+    problem = search.build_problem(experiment, costs=costs)
     cells = search.cells_left(experiment, entries, problem)
     if not cells:
         return None
@@ -303,13 +299,6 @@ def search_phase(
     seconds = calibrated("search", "cells", assumed, calibrations)
     phase = Phase("search", cells, seconds, costs.device, at_once)
     return _with_bench(phase, "search", calibrations)
-
-
-def recorded(folder: RunFolder) -> tuple[Event, ...]:
-    """The entries of a run's journal; none before it has started."""
-    if not folder.journal.is_file():
-        return ()
-    return tuple(read(folder.journal))
 
 
 def _start(calibrations: Sequence[Calibration]) -> Estimate:
@@ -476,24 +465,24 @@ def store_bytes(experiment: Experiment) -> float:
     return (metrics + cells) * 97.0 + len(experiment.checkpoints) * 6 * 4096
 
 
-def texts_of(experiment: Experiment) -> str:
-    """How many texts the tasks have by this estimate, and how that is known; empty without
-    tasks.
+def text_counts(experiment: Experiment) -> dict[str, int]:
+    """How many texts the tasks have by this estimate, and for how many tasks that is counted, listed
+    by a benchmark, or assumed; empty without tasks.
     """
     tasks = experiment.tasks
     if not tasks:
-        return ""
+        return {}
     sizes = [search.task_size(task, experiment.config.protocol, read=False) for task in tasks]
     assumed = sum(size is UNKNOWN_TASK for size in sizes)
     listed = sum(getattr(task, "statistics", None) is not None for task in tasks)
-    counts = {
+    return {
+        "texts": sum(size.texts for size in sizes),
+        "tasks": len(tasks),
         "counted": len(tasks) - assumed - listed,
-        "as the benchmark lists them": listed,
-        f"with an estimated {UNKNOWN_TASK.texts:,} texts each": assumed,
+        "listed": listed,
+        "assumed": assumed,
+        "each": UNKNOWN_TASK.texts,
     }
-    bases = ", ".join(f"{count:,} {basis}" for basis, count in counts.items() if count)
-    total = plural(sum(size.texts for size in sizes), "text")
-    return f"{total} in {plural(len(tasks), 'task')}: {bases}"
 
 
 def _weights_gib(experiment: Experiment, size: int) -> float:
@@ -518,7 +507,7 @@ def _gpu_gib(experiment: Experiment) -> float:
 def measurements(experiment: Experiment, folder: RunFolder) -> list[Calibration]:
     """All kept calibrations, and what the run in a folder has recorded, the latest one last."""
     calibrations = list(known())
-    entries = recorded(folder)
+    entries = tuple(read(folder.journal))
     start = latest(entries, RunStarted)
     if not (start and start.config):
         return calibrations
@@ -556,8 +545,8 @@ def samples(
     if spent and experiment.tasks:  # which may all be removed since
         measured = fsum(unit_seconds(scores)) / len(scores)
         # a search pays in assumed seconds of the device that its configuration names
-        on_device = search.build_problem(experiment, experiment.suites, costs=costs)
-        paid_in = search.build_problem(experiment, experiment.suites)
+        on_device = search.build_problem(experiment, costs=costs)
+        paid_in = search.build_problem(experiment)
         assumed = spent / len(scores) * on_device.exhaustive_cost / paid_in.exhaustive_cost
         result.append(Sample("search", "cells", (measured,), assumed))
     return tuple(result)

@@ -7,17 +7,18 @@ from __future__ import annotations
 import math
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import duration, listed, size_text, walltime_text
+from daskmetrics.report.templates import rows_of, table_of, text_of
 
 if TYPE_CHECKING:
     from daskmetrics.config import Cluster
@@ -292,8 +293,8 @@ class Workload:
     disk_bytes : int
     missing : tuple of str
         Models and data that are not on this machine.
-    texts : str
-        How many texts are scored, and how that is known.
+    texts : mapping
+        How many texts are scored, and how that is known (`estimate.text_counts`).
     download : Estimate or None
         Seconds of downloads, which workers of any number share.
     least : int
@@ -306,7 +307,7 @@ class Workload:
     host_gib: float = 0.0
     disk_bytes: int = 0
     missing: tuple[str, ...] = ()
-    texts: str = ""
+    texts: Mapping[str, int] = field(default_factory=dict, hash=False)
     download: Estimate | None = None
     least: int = 1
 
@@ -425,29 +426,6 @@ class Offer:
 
 
 @dataclass(frozen=True)
-class Limits:
-    """The user's limits on an option; None is no limit."""
-
-    deadline: float | None = None
-    worker_hours: float | None = None
-    cost: float | None = None
-
-
-NO_LIMITS = Limits()
-
-
-@dataclass(frozen=True)
-class TrainingPace:
-    """How an option trains: its ranks, the samples of a step of all of them where they are known,
-    and the seconds of a step, an epoch and a sample, those which are known.
-    """
-
-    ranks: int
-    batch: float | None
-    seconds: Mapping[str, Interval]
-
-
-@dataclass(frozen=True)
 class Option:
     """An offer for one workload, with its times and costs.
 
@@ -458,7 +436,8 @@ class Option:
     offer : Offer
     workload : Workload
         In seconds of the offer's device, or of devices that were measured.
-    limits : Limits
+    deadline : float or None
+        Seconds from now in which the last result is needed.
 
     Examples
     --------
@@ -472,7 +451,7 @@ class Option:
     number: int
     offer: Offer
     workload: Workload
-    limits: Limits = NO_LIMITS
+    deadline: float | None = None
 
     @cached_property
     def run(self) -> Estimate:
@@ -498,11 +477,14 @@ class Option:
         return self.worker_hours * self.offer.price
 
     @cached_property
-    def pace(self) -> TrainingPace | None:
-        """That of its longest training."""
+    def pace(self) -> dict[str, Any]:
+        """How its longest training proceeds: its ``ranks``, the samples of a step of all of them as
+        ``batch``, and the ``seconds`` of a step, an epoch and a sample, as far as they are known;
+        empty if nothing is trained.
+        """
         trainings = [phase for phase in self.workload.phases if phase.steps]
         if not trainings:
-            return None
+            return {}
         phase = max(trainings, key=lambda phase: phase.units * phase.seconds.value)
         workers = self.offer.workers
         ranks = min(workers, phase.chains or workers)
@@ -512,7 +494,7 @@ class Option:
         batch = None
         if "step" in seconds and "sample" in seconds:
             batch = seconds["step"].value / seconds["sample"].value
-        return TrainingPace(ranks, batch, seconds)
+        return {"ranks": ranks, "batch": batch, "seconds": seconds}
 
     @property
     def efficiency(self) -> float:
@@ -526,23 +508,15 @@ class Option:
 
     @cached_property
     def problems(self) -> tuple[str, ...]:
-        """Why the option cannot be used: what the offer itself says, and which bounds it
-        exceeds.
-        """
+        """Why the option cannot be used: what the offer itself says, and which bounds it exceeds."""
         work = self.workload
         offer = self.offer
-        limits = self.limits
-        late = f"takes longer than {duration(limits.deadline or 0)}"
-        cost = None
-        if self.cost:
-            cost = self.cost.value
+        late = f"takes longer than {duration(self.deadline or 0)}"
         bounds = (
             (work.least, offer.workers, "the program has {} ranks, one for each worker"),
             (work.vram_gib, offer.vram_gib, "needs {:.0f} GiB of GPU memory, has {:.0f}"),
             (work.host_gib, offer.host_gib, "needs {:.0f} GiB of memory per worker, has {:.0f}"),
-            (self.total.value, limits.deadline, late),
-            (self.worker_hours.value, limits.worker_hours, "needs more than {1:,.0f} GPU-hours"),
-            (cost, limits.cost, "costs more than {1:,.0f}"),
+            (self.total.value, self.deadline, late),
         )
         problems = [offer.problem] if offer.problem else []
         # datasheets relate GPUs alone
@@ -550,7 +524,7 @@ class Option:
         if any((phase.device == "cpu") != is_cpu for phase in work.phases):
             problems.append(f"the program was not timed on {offer.device}")
         for needed, bound, problem in bounds:
-            if needed is not None and bound is not None and needed > bound:
+            if bound is not None and needed > bound:
                 problems.append(problem.format(needed, bound))
         return tuple(problems)
 
@@ -671,7 +645,7 @@ class PlanRequest:
     times: int = 0  # how many times programs do what was measured; 0 without programs
     profiles: tuple[str, ...] = ()  # by name or file; by default that of the configuration
     counts: tuple[int, ...] = ()  # of workers for each profile; by default that of the profile
-    limits: Limits = NO_LIMITS
+    deadline: float | None = None  # seconds from now
     is_program: bool = False  # whether the file is the training program itself
     # of a worker-hour by device; the empty name stands for all
     prices: Mapping[str, float] = field(default_factory=dict)
@@ -714,38 +688,19 @@ class Proposal:
         """Whether more than one option can be used."""
         return sum(option.possible for option in self.options) > 1
 
-    @property
-    def reason(self) -> str:
-        """Why the recommended option is recommended, in a sentence."""
-        if self.recommended is None:
-            return "No option can be used."
-        best = self.recommended
-        choice = self.recommended.choice
-        if not self.has_choice:
-            return f"Option {choice.number} is recommended: it is the only option that can be used."
+    @cached_property
+    def labels(self) -> dict[Option, list[str]]:
+        """What each suggested option is best in."""
         labels: dict[Option, list[str]] = defaultdict(list)
         for suggestion in self.suggestions:
             labels[suggestion.option].append(suggestion.label)
-        reasons = [f"it is the {listed(labels.pop(best.option))} option"]
-        if best.ties:
-            better = "cheapest"
-            number = "times"
-            if best.label == "cheapest":
-                better = "fastest"
-                number = "costs"
-            close = sorted(option.number for option in (best.option, *best.ties))
-            names = listed(list(map(str, close)))
-            reasons = [f"the {better} of {names}, whose {number} are too close to call"]
-        labels.pop(choice, None)
-        for other, of_other in labels.items():
-            time = choice.total.value / max(other.total.value, 1e-9)
-            other_cost = spent(other, self.options).value
-            cost = spent(choice, self.options).value / max(other_cost, 1e-9)
-            reasons.append(
-                f"{time:.2g} x the time and {cost:.2g} x the cost of {other.number}, the"
-                f" {listed(of_other)} option"
-            )
-        return f"Option {choice.number} is recommended: {'; '.join(reasons)}."
+        return dict(labels)
+
+    @property
+    def reason(self) -> str:
+        """Why the recommended option is recommended, in a sentence."""
+        text = text_of("recommended", proposal=self, numbers=numbers_of, spent=spent)
+        return " ".join(text.split()).replace(" ;", ";").removesuffix(" .")
 
     def option(self, number: int) -> Option:
         """The option with a number; ConfigError if it does not exist or cannot be used."""
@@ -782,6 +737,11 @@ class Proposal:
         return shlex.join(words)
 
 
+def numbers_of(options: Iterable[Option]) -> str:
+    """The numbers of options, joined."""
+    return listed(list(map(str, sorted(option.number for option in options))))
+
+
 def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
     """The options of a plan, where their numbers come from, what the run needs, and the
     commands.
@@ -790,116 +750,42 @@ def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
     if proposal.is_finished:
         yield Table((), (("state", "finished: nothing is left to do"),), title)
         return
-    devices = {option.offer.device for option in proposal.options}
-    unit = "worker" if "cpu" in devices else "GPU"
-    is_waiting = any(option.offer.wait.interval.high for option in proposal.options)
-    rows = []
+    options = proposal.options
+    table = table_of(
+        "plan",
+        title,
+        proposal=proposal,
+        unit="worker" if any(option.offer.device == "cpu" for option in options) else "GPU",
+        is_waiting=any(option.offer.wait.interval.high for option in options),
+        amount=amount,
+        bounded=bounded,
+        numbers=numbers_of,
+        step=lambda seconds: f"{amount(seconds)} s",
+    )
+    yield without_empty_columns(table)
     # where the numbers come from, and when they were measured
-    sources: dict[tuple[str, str, str], list[str]] = defaultdict(list)
-    for option in proposal.options:
-        offer = option.offer
-        walltime = option.walltime
-        if option.jobs > 1:
-            walltime += f" x {option.jobs}"
-        # what an option is best in, or why it cannot be used
-        remarks = []
-        if proposal.has_choice:
-            remarks = [best.label for best in proposal.suggestions if best.option == option]
-        if proposal.recommended and proposal.recommended.choice == option:
-            remarks.append("recommended")
-        if option.problems:
-            remarks = [f"cannot be used: {'; '.join(option.problems)}"]
-        row = {
-            "#": str(option.number),
-            "configuration": " ".join(filter(None, (offer.profile, offer.partition))),
-            "nodes": str(offer.nodes),
-            f"{unit}s": f"{offer.workers} {offer.device}",
-            **_training_cells(option, unit),
-            "free": "?" if offer.free is None else str(offer.free),
-            "wait": duration(offer.wait.value) if offer.wait.interval.high else "none",
-            "run": bounded(option.run.interval) if is_waiting else "",
-            "total": bounded(option.total),
-            f"{unit} hours": amount(option.worker_hours.value),
-            "cost": amount(option.cost.value) if option.cost else "",
-            "eff.": f"{option.efficiency:.0%}",
-            "success": f"{offer.success.chance.value:.0%}" if offer.success else "",
-            "walltime": walltime if offer.partition else "",
-            "": ", ".join(remarks),
-        }
-        rows.append(row)
-        for name, estimate in (("run", option.run), ("wait", offer.wait)):
+    sources: dict[tuple[str, str, str], list[Option]] = defaultdict(list)
+    for option in options:
+        for name, estimate in (("run", option.run), ("wait", option.offer.wait)):
             age = ""
             if estimate.at is not None:
                 age = f"{duration(max(0.0, now - estimate.at))} ago"
-            sources[name, estimate.source, age].append(str(option.number))
-        if offer.success:
-            sources["chance of success", str(offer.success), ""].append(str(option.number))
-    yield columns_table(rows, title, tuple(_notes(proposal)))
-    origins = [(name, listed(of), source, age) for (name, source, age), of in sources.items()]
-    yield Table(("number", "options", "from", "age"), tuple(sorted(origins)))
-    work = proposal.options[0].workload
-    # what a program needs is not known
-    needs = {"units": f"{work.units} times what `bench` has timed", "not counted": work.texts}
-    if not proposal.request.times:
-        needs = {
-            "units": str(work.units),
-            "GPU memory": f"{work.vram_gib:.1f} GiB of a worker (estimated)",
-            "host memory": f"{work.host_gib:.1f} GiB of a worker (estimated)",
-            "disk": f"{size_text(work.disk_bytes)} of results",
-            "texts": work.texts,
-            "not on this machine": ", ".join(work.missing),
-        }
-    known_needs = tuple((name, text) for name, text in needs.items() if text)
-    yield Table(("needs", ""), known_needs)
+            sources[name, estimate.source, age].append(option)
+        if option.offer.success:
+            sources["chance of success", str(option.offer.success), ""].append(option)
+    origins = [(name, numbers_of(of), source, age) for (name, source, age), of in sources.items()]
+    yield Table(("number", "options", "from", "age"), sorted(origins))
+    needs = {"work": options[0].workload, "request": proposal.request, "size_text": size_text}
+    yield Table(("needs", ""), rows_of("plan_needs", **needs))
     suggested = {option for best in proposal.suggestions for option in (best.option, best.choice)}
-    commands = tuple(
-        (str(option.number), proposal.command(option))
-        for option in proposal.options
-        if option in suggested
-    )
-    note = "Add --submit NUMBER to run an option; its prediction is kept in the run's folder."
+    commands = [
+        (str(option.number), proposal.command(option)) for option in options if option in suggested
+    ]
+    note = "Add --submit NUMBER to run an option."
     if proposal.request.is_program:
         note = "The ranks of a program start with these commands."
-    elif proposal.request.times:
-        note = "Add --submit NUMBER to run an option."
     if commands:
         yield Table(("#", "command"), commands, notes=(note,))
-
-
-def _training_cells(option: Option, unit: str) -> dict[str, str]:
-    """What is known of the longest training, by column; the columns are those of every option."""
-    cells = dict.fromkeys(("batch", "time per epoch", "time per step", f"a {unit} hour buys"), "")
-    pace = option.pace
-    if pace is None:
-        return cells
-    if pace.batch:
-        cells["batch"] = f"{amount(pace.batch)} ({amount(pace.batch / pace.ranks)} per {unit})"
-    if "epoch" in pace.seconds:
-        cells["time per epoch"] = bounded(pace.seconds["epoch"])
-    elif "step" in pace.seconds:
-        cells["time per step"] = bounded(
-            pace.seconds["step"], lambda seconds: f"{amount(seconds)} s"
-        )
-    # samples can be compared best, then epochs
-    for name in ("step", "epoch", "sample"):
-        if name in pace.seconds:
-            number = 3600 / (option.offer.workers * pace.seconds[name].value)
-            cells[f"a {unit} hour buys"] = f"{amount(number)} {name}s"
-    return cells
-
-
-def _notes(proposal: Proposal) -> Iterator[str]:
-    yield proposal.reason
-    for suggestion in proposal.suggestions:
-        if suggestion.ties:
-            ties = listed([str(option.number) for option in suggestion.ties])
-            yield f"{suggestion.label}: the difference from {ties} is within the error"
-    phases = proposal.options[0].workload.phases
-    limit = next((phase.chains for phase in phases if phase.name == "search"), None)
-    if limit and any(option.offer.workers > limit for option in proposal.options):
-        yield f"search: more than {limit} workers bring no earlier answer"
-    if sum(bool(phase.steps) for phase in phases) > 1:
-        yield "batch, and the time and value of a training, are those of the longest one"
 
 
 def proposal_document(proposal: Proposal) -> dict[str, object]:
@@ -914,7 +800,7 @@ def proposal_document(proposal: Proposal) -> dict[str, object]:
         record = option.offer.success
         document = {name: getattr(option.offer, name) for name in OFFER_KEYS}
         document |= {name: getattr(option, name) for name in OPTION_KEYS}
-        document["training"] = option.pace
+        document["training"] = option.pace or None
         document["success"] = record and {**vars(record), "chance": record.chance}
         document["command"] = None
         if option.possible:
@@ -931,13 +817,11 @@ def proposal_document(proposal: Proposal) -> dict[str, object]:
     }
 
 
-def columns_table(
-    rows: Sequence[Mapping[str, str]], title: str = "", notes: Sequence[str] = ()
-) -> Table:
-    """Rows by the names of their columns, of which those without any cell are left out."""
-    header = [name for name in rows[0] if any(row[name] for row in rows)]
-    cells = [[row[name] for name in header] for row in rows]
-    return Table(header, cells, title, notes)
+def without_empty_columns(table: Table) -> Table:
+    """The table without the columns of which no row has a cell."""
+    kept = [i for i, cells in enumerate(zip(*table.rows, strict=True)) if any(cells)]
+    header, *rows = [[row[i] for i in kept] for row in (table.header, *table.rows)]
+    return replace(table, header=header, rows=rows)
 
 
 def bounded(

@@ -23,12 +23,12 @@ from daskmetrics.config import Cluster, Config
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.events import is_finished
 from daskmetrics.core.files import RUNS, RunFolder
+from daskmetrics.execution.journal import read
 from daskmetrics.experiment import prepare
 from daskmetrics.planning.estimate import (
     known,
     measurements,
     programs_workload,
-    recorded,
     samples_of,
     workload,
 )
@@ -80,7 +80,7 @@ def propose(request: PlanRequest, loaded: Config | None = None) -> Proposal:
         prepared = prepare(config)
         calibrations = measurements(prepared, folder)
         work_on = partial(workload, prepared, folder, calibrations)
-        finished = is_finished(recorded(folder), prepared.key)
+        finished = is_finished(read(folder.journal), prepared.key)
     gpus = [measured.device for measured in calibrations if measured.device != "cpu"]
 
     @cache
@@ -103,7 +103,7 @@ def propose(request: PlanRequest, loaded: Config | None = None) -> Proposal:
             price = request.prices.get(offer.device, request.prices.get(""))
             offer = replace(offer, price=price)
             work = workload_on(offer.device)
-            option = Option(len(options) + 1, offer, work, request.limits)
+            option = Option(len(options) + 1, offer, work, request.deadline)
             if offer.partition:
                 if not offer.problem:
                     offer = rehearsed(offer, profile, option.walltime)

@@ -21,16 +21,17 @@ import numpy as np
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.table import Table
-from daskmetrics.core.text import duration, listed, plural, size_text
+from daskmetrics.core.text import duration, plural, size_text
 from daskmetrics.planning.options import (
     Estimate,
     Interval,
     Phase,
     amount,
     bounded,
-    columns_table,
     doublings,
+    without_empty_columns,
 )
+from daskmetrics.report.templates import table_of
 
 if TYPE_CHECKING:
     from daskmetrics.planning.estimate import Sample
@@ -206,36 +207,23 @@ def bench_table(bench: Bench, price: float | None = None) -> Table:
     repeats = len({trial.repeat for trial in bench.trials})
     units = plural(bench.fewest[0].units, "unit")
     title = f"{bench.name}: {units}, {plural(repeats, 'repeat')}, measured"
-    error = "bounds are 90 % intervals of the geometric mean"
-    if repeats == 1:
-        error = "one repeat does not show the spread: bounds assume a factor of 1.25 either way"
-    seconds = times(bench.trials)
-    equal = fastest(seconds)
-    cheapest = min(equal, key=lambda workers: workers * seconds[workers].value)
-    ranking = (
-        f"fastest within the error: {listed(list(map(str, equal)))} workers; of these the"
-        f" cheapest: {cheapest}"
+    law = fit(bench.trials)
+    return _scaling_table(
+        title, bench.trials, times(bench.trials), price, bench=bench, law=law, repeats=repeats
     )
-    notes = (ranking, law_text(fit(bench.trials)), error)
-    return _scaling_table(bench.trials, seconds, price, title, notes)
 
 
 def simulation_table(bench: Bench, most: int, price: float | None = None) -> Table:
     """What a simulation with the measured unit times gives; its times have no error."""
     simulated = bench.simulated(most)
-    if bench.is_shared:
-        law = fit(bench.trials)
-        source = "Amdahl's law, fitted to the measured times; the batch of a step stays the same"
-    else:
+    trials: Sequence[BenchTrial] = bench.trials
+    if not bench.is_shared:
         trials = [BenchTrial(workers, seconds, ()) for workers, seconds in simulated.items()]
-        law = fit(trials)
-        fewest = plural(bench.fewest[0].workers)
-        dispatch = f"{bench.dispatch * 1e3:.1f} ms of the driver for each unit"
-        source = f"unit times as measured on {fewest}, and {dispatch}"
     title = f"{bench.name}: SIMULATED, not measured"
     seconds = {workers: Interval.exactly(value) for workers, value in simulated.items()}
-    counted = bench.fewest[:1]
-    return _scaling_table(counted, seconds, price, title, (source, law_text(law)))
+    return _scaling_table(
+        title, bench.fewest[:1], seconds, price, bench=bench, law=fit(trials), repeats=0
+    )
 
 
 def size_table(
@@ -271,11 +259,11 @@ def size_table(
 
 
 def _scaling_table(
+    title: str,
     trials: Sequence[BenchTrial],
     seconds: Mapping[int, Interval],
     price: float | None,
-    title: str,
-    notes: Sequence[str],
+    **about: object,
 ) -> Table:
     """A row for each number of workers; their units are those of the trials with as many workers, or
     of all.
@@ -284,46 +272,24 @@ def _scaling_table(
     rows = []
     for workers, time in seconds.items():
         measured = [trial for trial in trials if trial.workers == workers] or trials
-        sequences = mean(trial.sequences for trial in measured)
         # of the fewest workers itself, no error
         ratio = Interval.exactly(1.0)
         if workers != fewest:
             ratio = seconds[fewest] / time
         efficiency = ratio * (fewest / workers)
-        hours = workers * time.value / 3600
+        used = efficiency.value
         row = {
-            "workers": str(workers),
-            "time": bounded(time),
-            "speed-up": bounded(ratio * fewest, "{:.2f}".format, "-"),
-            "efficiency": bounded(efficiency, "{:.0%}".format, "-"),
-            "worker hours": amount(hours),
+            "workers": workers,
+            "time": time,
+            "speed_up": ratio * fewest,
+            "efficiency": efficiency,
+            "hours": workers * time.value / 3600,
+            "units": mean(trial.units for trial in measured),
+            "sequences": mean(trial.sequences for trial in measured),
+            "verdict": next(word for share, word in VERDICTS.items() if used >= share),
         }
-        if price is not None:
-            row["cost"] = amount(price * hours)
-        if not sequences:
-            row["units/s"] = amount(mean(trial.units for trial in measured) / time.value)
-        else:
-            row["samples/s"] = amount(sequences / time.value)
-            if price is not None:
-                row["cost per million samples"] = amount(price * hours / sequences * 1e6)
-            used = efficiency.value
-            row["verdict"] = next(word for share, word in VERDICTS.items() if used >= share)
         rows.append(row)
-    return columns_table(rows, title, notes)
-
-
-def law_text(law: Phase | None) -> str:
-    """Amdahl's law in words.
-
-    >>> seconds = Estimate(Interval.exactly(100.0))
-    >>> law_text(Phase("bench", 1, seconds, together=True, serial=Interval(0.08, 0.1, 0.12)))
-    'serial share 10 % (8 % to 12 %); beyond 11 workers, less than half of an added worker is used'
-    """
-    if law is None:
-        return "serial share: unknown, since it takes two numbers of workers to fit it"
-    low, value, high = (f"{100 * share:.3g} %" for share in law.serial.bounds)
-    share = f"serial share {value} ({low} to {high})"
-    most = knee(law.serial.value)
-    if most is None:
-        return f"{share}; no knee was found"
-    return f"{share}; beyond {plural(most)}, less than half of an added worker is used"
+    functions = {"amount": amount, "bounded": bounded, "knee": knee, "plural": plural}
+    equal = fastest(seconds)
+    table = table_of("scaling", title, rows=rows, price=price, fastest=equal, **functions, **about)
+    return without_empty_columns(table)

@@ -17,7 +17,7 @@ from daskmetrics.core.events import Record, StorePlan
 from daskmetrics.core.names import Checkpoint
 from daskmetrics.core.results import Status
 from daskmetrics.store._blocks import Block, metric_blocks, score_blocks
-from daskmetrics.store._zarr import COPY, PARTS, Reader, files_of, lay_out, restore
+from daskmetrics.store._zarr import COPY, PARTS, Reader, create, files_of, restore
 
 # seconds before each reading of the chunks that differ while their run goes on; the three files of
 # one are written one after the other
@@ -126,7 +126,7 @@ def repair(
     damages = verify(path, plan, records, finished)
     blocks = _blocks(plan, records)
     if any(damage.kind is DamageKind.METADATA for damage in damages):
-        lay_out(path, plan.template)
+        create(path, plan.template)
     else:  # remove the chunks that have no record, damaged or not
         for damage in damages:
             array = damage.where.rpartition(" ")[2]

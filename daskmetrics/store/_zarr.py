@@ -39,33 +39,19 @@ COPY = " (consolidated)"
 FORMAT = 1
 
 
-def create(path: Path, template: Template) -> bool:
-    """Lay out an empty store; an existing one of the same template is kept, one of another is
-    replaced.
+def create(path: Path, template: Template) -> None:
+    """Lay out an empty store, replacing an existing one.
 
     Nothing is lost by replacing: the journal holds every value, and `restore` writes them again.
-
-    Returns
-    -------
-    bool
-        Whether the store is a new one.
 
     Raises
     ------
     DataError
-        If a newer version of daskmetrics wrote the store.
+        If a newer version of daskmetrics wrote the existing store.
     """
-    _require_format(path)
-    if path.exists() and _attributes(path).get("template") == template.key:
-        return False
-    lay_out(path, template)
-    return True
-
-
-def lay_out(path: Path, template: Template) -> None:
-    """Create an empty store, replacing an existing one."""
     import zarr  # a dry run does not need it
 
+    _require_format(path)
     building = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
         with private():
@@ -327,17 +313,13 @@ def _open_group(path: Path, model: str) -> zarr.Group:
 
 def _require_format(path: Path) -> None:
     require_regular(path)
-    number = _attributes(path).get("format", FORMAT)
+    number = FORMAT
+    # a store that is missing or damaged has no number
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        number = dict(parse((path / "zarr.json").read_text())["attributes"]).get("format", FORMAT)
     if number != FORMAT:
         raise DataError(
             f"'{path}' is written in format {number}, and this version of daskmetrics reads "
             f"format {FORMAT}. A newer "
             "version wrote it: upgrade daskmetrics, or use another folder, with --folder."
         )
-
-
-def _attributes(path: Path) -> dict[str, Any]:
-    try:
-        return dict(parse((path / "zarr.json").read_text())["attributes"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}

@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
@@ -29,7 +29,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from daskmetrics.config import DDP, Recipe
 from daskmetrics.core import files as files
-from daskmetrics.core.errors import ConfigError, UndefinedError, unknown
+from daskmetrics.core.errors import UndefinedError, unknown
 from daskmetrics.core.names import seed_of, step_of
 from daskmetrics.training import data as data
 from daskmetrics.training import suite as suite
@@ -75,12 +75,9 @@ class World:
         """The same model with gradients that are means over the ranks."""
         if self.size == 1:
             return model
-        # no buffer changes in training, so that none is sent
-        buffers = [name for name, _ in model.named_buffers()]
-        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(  # type: ignore[no-untyped-call]
-            model, buffers
-        )
-        return DistributedDataParallel(model, gradient_as_bucket_view=True)
+        wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True)
+        wrapped.broadcast_buffers = False  # none changes in training
+        return wrapped
 
 
 SINGLE = World()
@@ -97,12 +94,8 @@ def process_group(timeout: float) -> Iterator[World]:
         device = f"cuda:{os.environ['LOCAL_RANK']}"
         backend = "nccl"
         torch.cuda.set_device(device)
-    world = World(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), device)
-    if world.size == 1:
-        yield world
-        return
     dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
-    yield world
+    yield World(dist.get_rank(), dist.get_world_size(), device)
     dist.barrier()  # rank 0 writes last; the others wait for it
     dist.destroy_process_group()
 
@@ -117,47 +110,46 @@ class TrainingState:
     wrapped: Any  # the same model; its gradients are means over the ranks
     optimizer: torch.optim.Optimizer
     schedule: LRScheduler  # of the learning rate: a linear warm-up, then a cosine down to the floor
-    step: int = 0
 
-    def take_step(self, passes: Sequence[torch.Tensor]) -> torch.Tensor:
+    @property
+    def step(self) -> int:
+        """The number of optimizer steps taken; the schedule has set the rate of the next one."""
+        return self.schedule.last_epoch - 1
+
+    def take_step(self, passes: Sequence[torch.Tensor], exchange: bool = True) -> torch.Tensor:
         """Take the next step on this rank's passes; return its loss, scaled so that the mean over
         ranks is the mean loss.
 
         The gradient is the mean over the examples of all ranks and passes, however they are
-        divided.
+        divided; without ``exchange`` over those of this rank.
         """
-        recipe = self.recipe
-        world = self.world
-        total = torch.zeros((), device=world.device)
+        total = torch.zeros((), device=self.world.device)
         for number, batch in enumerate(passes, start=1):
-            is_final = number == len(passes)
-            weight = len(batch) * world.size / effective(recipe)
-            with nullcontext() if is_final or world.size == 1 else self.wrapped.no_sync():
-                loss = self._loss(self.wrapped, batch) * weight
-                loss.backward()  # type: ignore[no-untyped-call]
+            weight = len(batch) * self.world.size / effective(self.recipe)
+            # as `no_sync` of DDP does; the passes add up, and the last one exchanges their sum
+            self.wrapped.require_backward_grad_sync = exchange and number == len(passes)
+            loss = self._loss(self.wrapped, batch) * weight
+            loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), LARGEST_GRADIENT)
         self.optimizer.step()
         self.schedule.step()
         self.optimizer.zero_grad()
-        self.step += 1
         return total
 
     def evaluate(self, tokens: Tokens) -> float:
         """Mean loss in nats on examples that are the same for every revision."""
-        mean = 0.0
+        total = 0.0
         with torch.no_grad():
             for batch in RankSteps(self.recipe, tokens, SINGLE)[0]:
-                loss = float(self._loss(self.model, batch))
-                mean += loss * len(batch) / effective(self.recipe)
-        return mean
+                total += float(self._loss(self.model, batch)) * len(batch)
+        return total / effective(self.recipe)
 
     def _loss(self, model: Any, batch: torch.Tensor) -> torch.Tensor:
         """Mean loss in nats per next token."""
-        device = self.world.device
-        ids = batch.to(device)
+        ids = batch.to(self.world.device)
         is_half = self.recipe.precision == "bfloat16"
-        with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=is_half):
+        with torch.autocast(ids.device.type, torch.bfloat16, enabled=is_half):
             logits = model(input_ids=ids[:, :-1], use_cache=False).logits
             return cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten())
 
@@ -232,10 +224,6 @@ def new(recipe: Recipe, world: World = SINGLE, saved: Path | None = None) -> Tra
             or model.gradient_checkpointing_enable
         )
         enable({"use_reentrant": False})
-    state: dict[str, Any] = {}
-    if saved:
-        state = torch.load(saved, weights_only=True, map_location="cpu")
-        model.load_state_dict(state["model"])
     model.train().to(world.device)
     optimizer = torch.optim.AdamW(
         model.parameters(),
@@ -244,16 +232,18 @@ def new(recipe: Recipe, world: World = SINGLE, saved: Path | None = None) -> Tra
         weight_decay=0.1,
         fused=True,
     )
+    optimizer.param_groups[0]["initial_lr"] = recipe.learning_rate
     step = 0
-    if state:
+    if saved:
+        state = torch.load(saved, weights_only=True, map_location="cpu")
+        model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         step = state["step"]
-    optimizer.param_groups[0]["initial_lr"] = recipe.learning_rate
     warm_up = max(1, int(recipe.steps * WARMUP))
     schedule = get_cosine_with_min_lr_schedule_with_warmup(
         optimizer, warm_up, recipe.steps, min_lr_rate=FLOOR, last_epoch=step
     )
-    return TrainingState(recipe, world, model, world.wrap(model), optimizer, schedule, step)
+    return TrainingState(recipe, world, model, world.wrap(model), optimizer, schedule)
 
 
 @dataclass(frozen=True)
@@ -291,46 +281,31 @@ def read_steps(steps: RankSteps, numbers: range, loaders: int) -> Iterator[list[
     return iter(loader)
 
 
-def is_readable(path: Path) -> bool:
-    """Whether a resume state can be read; a machine that crashed may leave a part of it."""
-    try:
-        torch.load(path, weights_only=True, mmap=True, map_location="meta")
-    except (OSError, EOFError, RuntimeError, KeyError, ValueError):
-        return False
-    return True
-
-
 def train(
     recipe: Recipe,
     folder: Path,
     requested: Sequence[str],
     tokens: Tokens,
     ddp: DDP,
-    world: World = SINGLE,
-    show: Show = lambda step, loss: None,
+    world: World,
+    show: Show,
 ) -> None:
     """Train those of the requested revisions, oldest first, that are missing, as one rank of a
     process group.
-
-    By default there is a single process, and nothing is shown.
     """
     missing = [revision for revision in requested if not suite.is_complete(folder, revision)]
-    steps = [step_of(revision) or 0 for revision in world.gather(missing)[0]]
-    if world.size > effective(recipe):
-        raise ConfigError(
-            f"{world.size} ranks cannot share {effective(recipe)} sequences: raise 'batch'."
-        )
-    newest = None  # resume state; an older one leads to the same weights
+    ends = [step_of(revision) or 0 for revision in missing]
+    states: list[Path] = []
     if world.is_leader:
         files.remove_partial(folder)
         files.remove_partial(folder / "resume")
-        first_step = min(steps, default=0)
-        usable = filter(is_readable, suite.resume_states(folder, until=first_step))
-        newest = next(usable, None)
-    learner = new(recipe, world, world.gather(newest)[0])
-    numbers = range(learner.step + 1, max(steps, default=0) + 1)
+        states = suite.resume_states(folder, until=min(ends, default=0))
+    # rank 0 may have written another one before the others look
+    ends, states = world.gather((ends, states))[0]
+    learner = new(recipe, world, *states[:1])
+    numbers = range(learner.step + 1, max(ends, default=0) + 1)
     stream = read_steps(RankSteps(recipe, tokens, world), numbers, ddp.loaders)
-    for end in steps:
+    for end in ends:
         began = time.perf_counter()
         for passes in islice(stream, max(0, end - learner.step)):
             loss_of_rank = learner.take_step(passes)
@@ -385,8 +360,9 @@ def train_to(
     if not suite.is_complete(folder, revision):
         threads = torch.get_num_threads()
         try:
-            corpus = suite.write_corpus(recipe, folder)
-            train(recipe, folder, (revision,), corpus, DDP(), show=show)
+            data.write_corpus(recipe, folder)
+            tokens = data.read(folder / "corpus")
+            train(recipe, folder, (revision,), tokens, DDP(), SINGLE, show)
         finally:
             torch.set_num_threads(threads)
     return suite.summary(folder, revision)

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import math
 import os
 import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -29,10 +29,11 @@ from daskmetrics.training._learning import RankSteps, World
 from daskmetrics.training.data import Tokens, effective
 
 SIZES = tuple(4**power for power in range(5, 14))  # bytes of the measured messages: 1 KiB to 64 MiB
-LONGEST = 0.3  # seconds for the repetitions of one message
-# steps with and without the exchange of gradients, and seconds after which fewer are enough
-PAIRS = 16
-PATIENCE = 30.0
+ROUNDS = 24  # repetitions
+SKIPPED = 2  # that warm up: DDP rearranges its buckets after the first exchange
+LEAST = 3  # others
+LONGEST = 0.3  # seconds for the repetitions of one message; then the least number is enough
+PATIENCE = 30.0  # and for those of steps
 FIRST, BUCKET = 2**20, 25 * 2**20  # bytes of DDP's first bucket, and of the others
 # share of a pass that is its backward pass, during which a GPU can exchange buckets
 BACKWARD = 2 / 3
@@ -55,19 +56,14 @@ def allreduce(recipe: Recipe, tokens: Tokens, world: World) -> ProbeTables:
     """The time of an all-reduce by the size of its message, and of the exchange of gradients in a
     step: predicted from these times, and measured by steps with and without it.
     """
-    seconds = {size: max(world.gather(_exchange(size, world))) for size in SIZES}
+    seconds = {}
+    for size in SIZES:
+        message = torch.zeros(size // 4, device=world.device)
+        (of_rank,) = _typical(world, partial(dist.all_reduce, message), longest=LONGEST)
+        seconds[size] = max(world.gather(of_rank))
     learner = learning.new(recipe, world)
-    passes = RankSteps(recipe, tokens, world)[1]
-
-    def step() -> None:
-        learner.take_step(passes)
-
-    def step_alone() -> None:
-        with learner.wrapped.no_sync():
-            learner.take_step(passes)
-
-    # DDP rearranges its buckets after the first exchange
-    together, alone = _typical(world, step, step_alone, skipped=1, most=PAIRS, longest=PATIENCE)
+    step = partial(learner.take_step, RankSteps(recipe, tokens, world)[1])
+    together, alone = _typical(world, step, partial(step, exchange=False))
     computed = world.gather(alone)
     added = world.gather(together - alone)
     nodes = world.gather(socket.gethostname())
@@ -78,10 +74,10 @@ def allreduce(recipe: Recipe, tokens: Tokens, world: World) -> ProbeTables:
     counted = 2 * (world.size - 1) / world.size
     by_size = Table(
         ("message", "time", "bandwidth"),
-        tuple(
+        [
             (f"{size // 1024:,} KiB", _ms(took), f"{size_text(counted * size / took)}/s")
             for size, took in seconds.items()
-        ),
+        ],
         f"all-reduce of {plural(world.size, 'rank')} on {plural(len(set(nodes)), 'node')}, "
         f"{dist.get_backend()}, measured",
         (
@@ -98,7 +94,7 @@ def allreduce(recipe: Recipe, tokens: Tokens, world: World) -> ProbeTables:
             ("added by the exchange", _ms(predicted), _ms(measured)),
             ("share of a step", *shares),
         ),
-        f"gradients of {size_text(gradient)} in {plural(len(buckets(gradient)), 'bucket')}",
+        f"gradients of {size_text(gradient)}",
         (f"slowest: rank {slowest} on {nodes[slowest]}, {_ms(computed[slowest])} of its own work",),
     )
     return ProbeTables((by_size, of_step), tuple(added))
@@ -108,78 +104,48 @@ def _ms(seconds: float) -> str:
     return f"{1000 * seconds:,.2f} ms"
 
 
-def _exchange(size: int, world: World) -> float:
-    """The typical seconds of an all-reduce of so many bytes."""
-    message = torch.zeros(size // 4, device=world.device)
-    (seconds,) = _typical(
-        world, lambda: dist.all_reduce(message), skipped=2, most=50, longest=LONGEST
-    )
-    return seconds
-
-
 def _typical_step(recipe: Recipe, tokens: Tokens, world: World) -> float:
     """The typical seconds of a step of a new model."""
     learner = learning.new(recipe, world)
     passes = RankSteps(recipe, tokens, world)[1]
-    (seconds,) = _typical(world, lambda: learner.take_step(passes), skipped=1, most=5)
+    (seconds,) = _typical(world, partial(learner.take_step, passes))
     return seconds
 
 
 def _typical(
-    world: World,
-    *actions: Callable[[], object],
-    skipped: int,
-    most: int,
-    longest: float = math.inf,
+    world: World, *actions: Callable[[], object], longest: float = PATIENCE
 ) -> list[float]:
-    """The typical seconds of what all ranks do together, from when all are ready; several actions
-    take turns.
+    """The lower quartile of the seconds of what all ranks do together, since other work on a
+    machine adds to some of them; several actions take turns.
 
-    The first rounds warm up and are skipped. After three others, no round begins that is later
-    than so many seconds; all ranks stop together.
+    All ranks stop together.
     """
-    seconds: list[list[float]] = [[] for _ in actions]
+    rounds: list[list[float]] = []
     started = time.perf_counter()
-    for number in range(most):
-        is_late = number >= skipped + 3 and time.perf_counter() - started > longest
+    while len(rounds) < ROUNDS:
+        is_late = len(rounds) >= SKIPPED + LEAST and time.perf_counter() - started > longest
         if any(world.gather(is_late)):
             break
-        for action, of_action in zip(actions, seconds, strict=True):
-            world.gather(None)
-            began = time.perf_counter()
-            action()
-            if world.on_gpu:
-                torch.cuda.synchronize(world.device)
-            of_action.append(time.perf_counter() - began)
-    return [typical(of_action[skipped:]) for of_action in seconds]
+        rounds.append([_seconds(world, action) for action in actions])
+    quartiles: list[float] = np.quantile(rounds[SKIPPED:], 0.25, axis=0, method="lower").tolist()
+    return quartiles
 
 
-def typical(seconds: list[float]) -> float:
-    """The lower quartile of repeated times: what other work on a machine adds to some of them does
-    not count.
-
-    >>> typical([1.0, 1.1, 1.2, 5.0, 7.0])
-    1.1
-    """
-    return float(np.quantile(seconds, 0.25, method="lower"))
-
-
-def buckets(gradient: float) -> list[float]:
-    """The sizes in which DDP exchanges gradients of so many bytes.
-
-    >>> [size / 2**20 for size in buckets(60 * 2**20)]
-    [1.0, 25.0, 25.0, 9.0]
-    """
-    ends = [0.0, *np.arange(FIRST, gradient, BUCKET), gradient]
-    sizes: list[float] = np.diff(ends).tolist()
-    return sizes
+def _seconds(world: World, action: Callable[[], object]) -> float:
+    """The seconds of an action, from when all ranks are ready."""
+    world.gather(None)
+    began = time.perf_counter()
+    action()
+    if world.on_gpu:
+        torch.cuda.synchronize(world.device)
+    return time.perf_counter() - began
 
 
 def exposed(
     seconds: Mapping[int, float], gradient: float, computing: float, overlaps: bool
 ) -> float:
     """Seconds that the exchange of gradients of so many bytes adds to a step that computes for
-    ``computing`` seconds, from the seconds of messages by their bytes.
+    ``computing`` seconds, from the seconds of messages by their bytes; DDP exchanges buckets.
 
     On a GPU, buckets travel during the backward pass, and only what is left after it counts, at
     least the last bucket. CPU ranks exchange with the cores on which they compute, so that nothing
@@ -189,7 +155,8 @@ def exposed(
     >>> [round(exposed(link, 26 * 2**20, 0.03, overlaps), 3) for overlaps in (False, True)]
     [0.026, 0.025]
     """
-    times = np.interp(buckets(gradient), list(seconds), list(seconds.values()))
+    buckets = np.diff([0.0, *np.arange(FIRST, gradient, BUCKET), gradient])
+    times = np.interp(buckets, list(seconds), list(seconds.values()))
     hidden = 0.0
     if overlaps:
         hidden = BACKWARD * computing
@@ -228,7 +195,7 @@ def loader(recipe: Recipe, tokens: Tokens, world: World) -> ProbeTables:
         f"{plural(most_loaders, 'loader')} per rank",
         f"recommended: ddp.loaders: {advised(rates, computing, most_loaders)}",
     )
-    rows = tuple((str(loaders), f"{rate:,.0f}") for loaders, rate in rates.items())
+    rows = [(str(loaders), f"{rate:,.0f}") for loaders, rate in rates.items()]
     title = f"samples per second read by each of {plural(world.size, 'rank')}"
     return ProbeTables((Table(("loaders", "samples/s"), rows, title, notes),))
 
@@ -254,22 +221,25 @@ def precision(recipe: Recipe, tokens: Tokens, world: World) -> ProbeTables:
     """Seconds of a step and peak memory of the ways to save memory, each on a new model with the
     same examples.
     """
+    plain = {"precision": "float32", "activation_checkpointing": False}
     bfloat16 = {"precision": "bfloat16"}
     recomputed = {"activation_checkpointing": True}
-    variants: dict[str, Mapping[str, object]] = {"float32": {}, "bfloat16": bfloat16}
-    if recipe.batch % 2 == 0:
-        half = {"batch": recipe.batch // 2, "accumulate": 2 * recipe.accumulate}
-        variants["half the batch, twice the passes"] = half
-    variants["activation checkpointing"] = recomputed
-    variants["bfloat16, activation checkpointing"] = {**bfloat16, **recomputed}
-    plain = recipe.model_copy(update={"activation_checkpointing": False, "precision": "float32"})
-    # else what libraries keep for good would count for the first variant
-    with suppress(torch.OutOfMemoryError):
-        _cost(plain, tokens, world)
+    half = {"batch": recipe.batch // 2, "accumulate": 2 * recipe.accumulate}
+    variants: Mapping[str, Mapping[str, object]] = {
+        "": {},  # what libraries keep for good would count for the first one, which is left out
+        "float32": {},
+        "bfloat16": bfloat16,
+        "half the batch, twice the passes": half,
+        "activation checkpointing": recomputed,
+        "bfloat16, activation checkpointing": {**bfloat16, **recomputed},
+    }
     rows = []
     for name, changes in variants.items():
+        variant = recipe.model_copy(update={**plain, **changes})
+        if effective(variant) < effective(recipe):  # an odd batch has no half
+            continue
         try:
-            seconds, peak = _cost(plain.model_copy(update=changes), tokens, world)
+            seconds, peak = _cost(variant, tokens, world)
         except torch.OutOfMemoryError:
             rows.append((name, "out of memory", "", ""))
         else:
@@ -281,7 +251,7 @@ def precision(recipe: Recipe, tokens: Tokens, world: World) -> ProbeTables:
     )
     sequences = f"{plural(effective(recipe), 'sequence')} of {recipe.context} tokens"
     title = f"steps of {sequences} on one rank, {world.device.partition(':')[0]}"
-    return ProbeTables((Table(header, tuple(rows), title, (note,)),))
+    return ProbeTables((Table(header, rows[1:], title, (note,)),))
 
 
 def _cost(recipe: Recipe, tokens: Tokens, world: World) -> tuple[float, str]:

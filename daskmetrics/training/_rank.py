@@ -52,14 +52,14 @@ def main(words: Sequence[str]) -> None:
 
 
 def _run(words: Sequence[str]) -> None:
+    """Run a file or a module as Python itself would."""
     if words[0] == "-m":
-        sys.argv = list(words[1:])
+        sys.argv = [*words[1:]]
         sys.path.insert(0, str(Path.cwd()))
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)
     else:
-        sys.argv = list(words)
-        folder = Path(words[0]).resolve().parent
-        sys.path.insert(0, str(folder))
+        sys.argv = [*words]
+        sys.path.insert(0, str(Path(words[0]).resolve().parent))
         runpy.run_path(words[0], run_name="__main__")
 
 

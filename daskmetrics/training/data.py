@@ -125,34 +125,44 @@ def pack(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokens:
 def save_tokenizer(tokenizer: Tokenizer, folder: Path, max_length: int) -> None:
     """Write `TOKENIZER`, as `transformers.AutoTokenizer` reads them."""
     tokenizer.save(str(folder / TOKENIZER[0]))
-    special = dict.fromkeys(("bos_token", "eos_token", "pad_token", "unk_token"), END)
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": max_length,
-        **special,
+        **dict.fromkeys(("bos_token", "eos_token", "pad_token", "unk_token"), END),
     }
     text = json.dumps(config, indent=2)
     (folder / TOKENIZER[1]).write_text(f"{text}\n", encoding="utf-8")
 
 
-def write(recipe: Recipe, folder: Path) -> None:
-    """Write a recipe's tokens and its tokenizer into a folder."""
+def tokenize(recipe: Recipe) -> tuple[Tokenizer, Tokens]:
+    """The tokenizer that is fitted to a recipe's corpus, and the tokens; a corpus that is too short
+    for the context is an error.
+    """
     corpus = texts(recipe)
     tokenizer = fit_tokenizer(corpus, recipe.vocabulary)
-    np.save(folder / "tokens.npy", pack(tokenizer, corpus))
-    save_tokenizer(tokenizer, folder, recipe.context)
-
-
-def read(recipe: Recipe, folder: Path) -> Tokens:
-    """The tokens that `write` wrote, memory-mapped; a corpus that is too short for the context is
-    an error.
-    """
-    tokens: Tokens = np.load(folder / "tokens.npy", mmap_mode="r")
+    tokens = pack(tokenizer, corpus)
     if len(tokens) <= recipe.context:
         raise ConfigError(
             f"Corpus '{recipe.corpus}' has {len(tokens)} tokens, but a context of {recipe.context} "
             "needs more. Use a longer text or a smaller context."
         )
+    return tokenizer, tokens
+
+
+def write_corpus(recipe: Recipe, suite: Path) -> None:
+    """Write a recipe's tokens and its tokenizer into the folder ``corpus`` of its suite, unless
+    they are there.
+    """
+    if not (suite / "corpus").is_dir():
+        tokenizer, tokens = tokenize(recipe)
+        with atomic_folder(suite / "corpus") as partial:
+            np.save(partial / "tokens.npy", tokens)
+            save_tokenizer(tokenizer, partial, recipe.context)
+
+
+def read(corpus: Path) -> Tokens:
+    """The tokens in the folder of a corpus, memory-mapped."""
+    tokens: Tokens = np.load(corpus / "tokens.npy", mmap_mode="r")
     return tokens
 
 
@@ -179,8 +189,7 @@ def staged(corpus: Path, stage: str | None, wait: Callable[[], object]) -> Itera
     """The folder to read a corpus from: its copy in a folder of this node, or itself without such a
     folder.
 
-    The first rank of each node copies, and removes the copy at the end; a copy that a killed rank
-    left is used again.
+    The first rank of each node copies; a copy that killed ranks left is used again.
 
     Parameters
     ----------
@@ -214,30 +223,25 @@ def staged(corpus: Path, stage: str | None, wait: Callable[[], object]) -> Itera
     written = (corpus / "tokens.npy").stat().st_mtime_ns
     key = content_key("stage", str(corpus.resolve()), written)
     copy = folder / f"daskmetrics-{os.getuid()}-{key}"
-    copies = os.environ.get("LOCAL_RANK", "0") == "0"
-    if copies:
+    if os.environ.get("LOCAL_RANK", "0") == "0":
         _copy(corpus, copy)
     wait()
-    if not copy.is_dir():  # jobs on one node may have folders of their own
-        copies = True
-        _copy(corpus, copy)
+    _copy(corpus, copy)  # jobs on one node may have folders of their own
     try:
         yield copy
-    finally:
-        if copies:  # other ranks keep what they have mapped
-            shutil.rmtree(copy, ignore_errors=True)
+    finally:  # other ranks keep what they have mapped
+        shutil.rmtree(copy, ignore_errors=True)
 
 
 def _copy(corpus: Path, copy: Path) -> None:
     """Copy a folder, completely or not at all, unless it is there and the user's own."""
     try:
         if not copy.is_dir():
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            size = sum(path.stat().st_size for path in corpus.iterdir())
-            free = shutil.disk_usage(copy.parent).free
-            if size > free:  # others work on this disk, too
-                raise OSError(f"the corpus has {size_text(size)}, {size_text(free)} are free")
             with private(), atomic_folder(copy) as partial:
+                size = sum(path.stat().st_size for path in corpus.iterdir())
+                free = shutil.disk_usage(partial).free
+                if size > free:  # others work on this disk, too
+                    raise OSError(f"the corpus has {size_text(size)}, {size_text(free)} are free")
                 for path in corpus.iterdir():
                     shutil.copyfile(path, partial / path.name)
         if copy.stat().st_uid != os.getuid():

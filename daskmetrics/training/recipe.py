@@ -14,6 +14,8 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from daskmetrics.config import DDP, Recipe
 from daskmetrics.core.files import atomic_write
 from daskmetrics.training import data as data
@@ -27,17 +29,21 @@ PROGRESS = "progress.jsonl"  # there: the loss by step; a step that was repeated
 POLL = 0.1  # seconds between two looks for the corpus
 
 
+class Request(BaseModel):
+    """What the ranks do: they train, or measure by one of `_probes`."""
+
+    recipe: Recipe
+    ddp: DDP
+    probe: str | None
+
+
 def program(name: str, recipe: Recipe, folder: Path, ddp: DDP, probe: str | None = None) -> Program:
-    """This module as a program that trains a suite, or measures by one of `_probes`; its request is
-    written into the suite's folder.
+    """This module as a program that trains a suite, or measures; its request is written into the
+    suite's folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    request = {
-        "recipe": recipe.model_dump(mode="json"),
-        "ddp": ddp.model_dump(mode="json"),
-        "probe": probe,
-    }
-    atomic_write(folder / REQUEST, json.dumps(request, indent=2) + "\n")
+    request = Request(recipe=recipe, ddp=ddp, probe=probe)
+    atomic_write(folder / REQUEST, request.model_dump_json(indent=2))
     return Program(
         name,
         ("-m", "daskmetrics.training.recipe", str(folder.absolute())),
@@ -56,30 +62,30 @@ def main(folder: Path) -> None:
     from daskmetrics.training._learning import process_group, train
     from daskmetrics.training._probes import PROBES
 
-    request = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
-    recipe = Recipe.model_validate(request["recipe"])
-    ddp = DDP.model_validate(request["ddp"])
+    request = Request.model_validate_json((folder / REQUEST).read_bytes())
+    recipe = request.recipe
+    ddp = request.ddp
     if os.environ["RANK"] == "0":
-        suite.write_corpus(recipe, folder)
+        data.write_corpus(recipe, folder)
     while not (folder / "corpus").is_dir():  # before the time of the process group runs
         time.sleep(POLL)
     with (
         process_group(ddp.timeout) as world,
         staged(folder / "corpus", ddp.stage, lambda: world.gather(None)) as corpus,
     ):
-        tokens = data.read(recipe, corpus)
+        tokens = data.read(corpus)
 
         def show(step: int, loss: float) -> None:
-            sequences = step * effective(recipe)
-            tokens = sequences * recipe.context
-            progress(step, recipe.steps, loss=loss, samples=sequences, tokens=tokens)
+            samples = step * effective(recipe)
+            seen = samples * recipe.context
+            progress(step, recipe.steps, loss=loss, samples=samples, tokens=seen)
             if world.is_leader:
                 with (folder / PROGRESS).open("a", encoding="utf-8") as file:
                     # the first sign ends what a killed rank wrote half
                     file.write("\n" + json.dumps({"step": step, "loss": loss}))
 
-        if request["probe"]:
-            report(measured=asdict(PROBES[request["probe"]](recipe, tokens, world)))
+        if request.probe:
+            report(measured=asdict(PROBES[request.probe](recipe, tokens, world)))
         else:
             train(recipe, folder, suite.revisions(recipe), tokens, ddp, world, show)
 

@@ -21,7 +21,6 @@ import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from daskmetrics.config import Recipe
@@ -90,10 +89,9 @@ def epoch(recipe: Recipe, cache: Path, count: bool = False) -> int | None:
     if not kept.is_file():
         if not count:
             return None
+        _, tokens = data.tokenize(recipe)
         kept.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=kept.parent) as folder:
-            tokens = write_corpus(recipe, Path(folder))
-            files.atomic_write(kept, str(len(tokens) // recipe.context))
+        files.atomic_write(kept, str(len(tokens) // recipe.context))
     return int(kept.read_text(encoding="utf-8"))
 
 
@@ -118,20 +116,10 @@ def summary(folder: Path, revision: str) -> dict[str, Any]:
     return dict(json.loads((folder / revision / SUMMARY).read_text(encoding="utf-8")))
 
 
-def write_corpus(recipe: Recipe, folder: Path) -> data.Tokens:
-    """Tokenize the recipe's corpus into the suite's folder, unless it is there; the tokens."""
-    corpus = folder / "corpus"
-    if not corpus.is_dir():
-        with files.atomic_folder(corpus) as partial:
-            data.write(recipe, partial)
-    return data.read(recipe, corpus)
-
-
 def resume_states(folder: Path, until: float = math.inf) -> list[Path]:
     """The resume states in a suite's folder that were saved until a step, newest first."""
-    steps = {state: step_of(state.stem) or 0 for state in (folder / "resume").glob("step*.pt")}
-    states = [state for state, step in steps.items() if step <= until]
-    return sorted(states, key=lambda state: steps[state], reverse=True)
+    states = {step_of(path.stem) or 0: path for path in (folder / "resume").glob("step*.pt")}
+    return [states[step] for step in sorted(states, reverse=True) if step <= until]
 
 
 def parameters(recipe: Recipe) -> int:
@@ -168,22 +156,3 @@ def disk(recipe: Recipe) -> float:
     written.
     """
     return parameters(recipe) * (4.0 * len(revisions(recipe)) + 2 * _SAVED)
-
-
-def needs(name: str, recipe: Recipe, folder: Path) -> dict[str, str]:
-    """What training would do, as names and values for the user."""
-    sequences = effective(recipe)
-    tokens = recipe.steps * sequences * recipe.context
-    return {
-        "suite": f"{name}, {parameters(recipe):,} parameters",
-        "ranks": str(recipe.ranks),
-        "effective batch": (
-            f"{sequences} sequences = {recipe.batch} per pass x {recipe.accumulate} passes x "
-            f"{recipe.ranks} ranks"
-        ),
-        "steps": f"{recipe.steps:,}, at most {tokens:,} tokens",
-        "memory per rank": f"{memory(recipe) / 2**30:.2f} GiB (estimated, {recipe.precision})",
-        "disk": (
-            f"{disk(recipe) / 1e6:,.1f} MB of {len(revisions(recipe))} checkpoints in '{folder}'"
-        ),
-    }

@@ -26,7 +26,6 @@ MISTAKES = [
     ("plan --json --submit 1", "omit --json"),
     ("plan config.yaml --price nan", "'nan' is not a number, or DEVICE=NUMBER"),
     ("plan config.yaml --price l40s=-1", "'l40s=-1' is not a number, or DEVICE=NUMBER"),
-    ("plan config.yaml --budget nangpuh", "'nangpuh' is not GPU-hours"),
     ("runs serve empty --port 99999", "99999 is not in the range 0<=x<=65535"),
     ("cluster script local", "is of kind 'local', which has no jobs"),
     ("cluster script l40", "Unknown cluster profile 'l40'. Did you mean 'l40s'?"),

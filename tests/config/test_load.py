@@ -67,7 +67,7 @@ def test_each_mistake_has_one_clear_message(data, message):
 
 
 def test_settings_reach_any_depth_and_into_a_section_that_is_a_name(path):
-    settings = ["search.budget=0.05", "models.0.layers=[1, 2]", "protocol.preset=paper"]
+    settings = ["search.budget=5e-2", "models.0.layers=[1, 2]", "protocol.preset=paper"]
     loaded = config.load(path, [*settings, "cluster.workers=7"])
     assert (loaded.search.budget, loaded.models[0].layers) == (0.05, (1, 2))
     assert (loaded.cluster.workers, loaded.protocol.padding) == (7, "left")

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from distributed import Client, LocalCluster
 
@@ -51,20 +49,3 @@ def test_a_client_of_the_user_stays_open_and_what_is_none_is_an_error(client):
             pass
         with pytest.raises(ConfigError, match="client: it is not connected"), client_of(given):
             pass
-
-
-def test_an_asynchronous_client_works_from_another_thread_and_is_refused_where_it_would_be_blocked():
-    def known(given: Client) -> int:
-        with client_of(given) as own:
-            return len(own.scheduler_info()["workers"])
-
-    async def both() -> int:
-        async with (
-            LocalCluster(n_workers=0, asynchronous=True, **LOCAL) as cluster,
-            Client(cluster, asynchronous=True) as given,
-        ):
-            with pytest.raises(ConfigError, match="background=True"):
-                known(given)
-            return await asyncio.to_thread(known, given)
-
-    assert asyncio.run(both()) == 0

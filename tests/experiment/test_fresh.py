@@ -93,7 +93,7 @@ def test_finalists_are_the_leader_its_rivals_and_the_default_arm(decided):
         unsure = replace(best, credible=(best.arm, *rivals))
         arms, cost = search.finalists(unsure, {}, problem, remaining)
         assert arms[0] == best.arm and len(arms) >= 2
-        assert 0 < cost <= search._dearest(problem, len(arms)) * (1 + 1e-9)
+        assert 0 < cost <= search._highest_cost(problem, len(arms)) * (1 + 1e-9)
         return arms
 
     others = [arm for arm in problem.arms if arm not in (best.arm, best.default.arm)]
@@ -128,4 +128,4 @@ def test_a_run_reports_its_finalists_on_fresh_items_and_resumes_with_nothing_to_
     assert {record.value.n for record in run.records if record.kind == "score"} == {350, 336}
     assert run.result.spent <= run.result.budget <= run.result.exhaustive
     assert all(finalist.lead and finalist.lead.paired for finalist in found.finalists[1:])
-    assert experiment.run(whole, folder, Display()).nothing_to_do
+    assert experiment.run(whole, folder, Display()) == 0

@@ -41,9 +41,9 @@ def test_a_run_without_metrics_searches_at_once_and_adds_metrics_later(tmp_path,
     assert maintain.verify(folder).damages == ()
 
     measured = prepared(**changes, metrics=["curvature"])
-    done = experiment.run(measured, folder, Display(), client)
+    ran = experiment.run(measured, folder, Display(), client)
     after = Run(folder.path)
-    assert done.computed == len(measured.checkpoints)  # and no score
+    assert ran == len(measured.checkpoints)  # and no score
     assert after.recorded == run.recorded
     assert list(after.metrics)[:1] == ["curvature"] and after.metrics["curvature"].notnull().any()
     assert after.trade_offs().arms[0].cost.whole == whole

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -96,20 +95,21 @@ def test_results_are_exported_in_mtebs_layout_and_imported_again_at_no_cost(
         assert [result.task_names for result in loaded.model_results] == [["LocalSTS"]]
 
     second, both = RunFolder(tmp_path / "second"), prepared(*ALL[:2])
-    counts = transfer.import_results(both, second, tmp_path / "out")
-    assert dataclasses.astuple(counts) == (2 * len(LAYERS), 0, 0, 0, 0, 0, 0, "")
-    assert transfer.import_results(both, second, tmp_path / "out").known == 2 * len(LAYERS)
+    counts, _ = transfer.import_results(both, second, tmp_path / "out")
+    assert +counts == {"new": 2 * len(LAYERS)}
+    counts, _ = transfer.import_results(both, second, tmp_path / "out")
+    assert +counts == {"known": 2 * len(LAYERS)}
     for name, record in scores(second).items():
         assert record.value.score == pytest.approx(own[name].value.score, abs=1e-6)
         assert record.worker == "imported"
     score_without_workers(both, second)
 
     other = prepared(*ALL, protocol={"pooling": "last"})
-    counts = transfer.import_results(other, RunFolder(tmp_path / "other"), tmp_path / "out")
-    assert (counts.new, counts.other_protocol) == (0, 2 * len(LAYERS))
+    counts, _ = transfer.import_results(other, RunFolder(tmp_path / "other"), tmp_path / "out")
+    assert +counts == {"other_protocol": 2 * len(LAYERS)}
     fewer = RunFolder(tmp_path / "fewer")
-    counts = transfer.import_results(prepared(*ALL[:1]), fewer, tmp_path / "out")
-    assert (counts.new, counts.elsewhere) == (len(LAYERS), len(LAYERS))
+    counts, _ = transfer.import_results(prepared(*ALL[:1]), fewer, tmp_path / "out")
+    assert +counts == {"new": len(LAYERS), "elsewhere": len(LAYERS)}
 
 
 LANGUAGES = {
@@ -143,8 +143,8 @@ def test_published_results_need_no_protocol_and_no_worker(
         name = f"layer_{layer}__pooling_mean"
         publish(tmp_path, name, "LocalSTS", test={"default": 0.4 + 0.1 * number})
     only, run = prepared("mteb:LocalSTS"), RunFolder(tmp_path / "run")
-    counts = transfer.import_results(only, run, tmp_path)
-    assert (counts.new, counts.unmarked) == (len(LAYERS), len(LAYERS))
+    counts, _ = transfer.import_results(only, run, tmp_path)
+    assert +counts == {"new": len(LAYERS), "unmarked": len(LAYERS)}
     record = scores(run)["minilm@main/3:mteb:LocalSTS"]
     assert (record.value.score, record.seconds, record.worker) == (0.5, 3.0, "imported")
     learner = score_without_workers(only, run)
@@ -173,9 +173,9 @@ def test_only_the_splits_and_subsets_of_the_task_are_imported(
     publish(tmp_path, "layer_6", "LocalLanguages", test={"en": 0.4, "de": 0.9})
     place, run = f"mteb:{local_mteb.MULTILINGUAL}", RunFolder(tmp_path / "run")
     wanted = prepared(place, f"{place}(languages=deu)")
-    counts = transfer.import_results(wanted, run, tmp_path)
-    assert (counts.new, counts.reduced, counts.incomplete, counts.elsewhere) == (4, 3, 2, 0)
-    assert "layer_0" in counts.example and "split 'test' has no score of de" in counts.example
+    counts, example = transfer.import_results(wanted, run, tmp_path)
+    assert (counts["new"], counts["incomplete"], counts["elsewhere"]) == (4, 2, 0)
+    assert "layer_0" in example and "split 'test' has no score of de" in example
     imported = {name: record.value.score for name, record in scores(run).items()}
     assert {name.partition(":")[0] + name[-6:]: score for name, score in imported.items()} == {
         "minilm@main/0guages": 0.5,
@@ -185,6 +185,6 @@ def test_only_the_splits_and_subsets_of_the_task_are_imported(
     }
     assert transfer.to_mteb(run, tmp_path / "out") == (4, 0)  # variants of a task share a file
     again = RunFolder(tmp_path / "again")
-    counts = transfer.import_results(wanted, again, tmp_path / "out")
-    assert (counts.new, counts.incomplete) == (4, 2)
+    counts, _ = transfer.import_results(wanted, again, tmp_path / "out")
+    assert (counts["new"], counts["incomplete"]) == (4, 2)
     assert {n: record.value.score for n, record in scores(again).items()} == pytest.approx(imported)

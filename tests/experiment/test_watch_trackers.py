@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
 
 import daskmetrics as dm
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.events import SearchEnded
+from daskmetrics.core.names import Arm, Checkpoint
 from daskmetrics.core.results import Scored
-from daskmetrics.execution import Record
 from daskmetrics.experiment import _trackers
-from daskmetrics.experiment._trackers import logged_scores, trackers
-from tests.events import started
+from daskmetrics.experiment._trackers import log_search, trackers
 
 
 @pytest.fixture
@@ -82,18 +83,13 @@ def test_a_missing_library_is_an_error_before_anything_starts(tmp_path, monkeypa
     assert not (tmp_path / "run").exists()
 
 
-def test_the_best_score_of_a_run_is_logged_with_each_score_also_when_it_goes_on(tmp_path, logged):
-    config = SimpleNamespace(name="mine", log_to=("mlflow",))
-    experiment = SimpleNamespace(config=config, task_weights={"order": 1.0})
-    records = [
-        Record(f"k{layer}", f"m@step8/{layer}:order", "score", "ok", Scored(score, 0.01))
-        for layer, score in enumerate((0.5, 0.7, 0.6))
-    ]
-    for earlier in (0, 2):
-        entries = [started(), *records[:earlier]]
-        with logged_scores(experiment, tmp_path, entries, print) as on_record:
-            for record in records[earlier : earlier + 2]:
-                on_record(record)
-    run, history = logged()
-    assert history == [(1, 0.5), (2, 0.7), (3, 0.7)]
-    assert run.data.metrics["best_layer"] == 1 and run.data.metrics["best_step"] == 8
+def test_the_best_of_a_run_is_logged_at_its_end_without_what_is_not_known():
+    best = {"arm": asdict(Arm("m", "step8", 1)), "scores": {"order": asdict(Scored(0.7, 0.01))}}
+    fields = dict.fromkeys(SearchEnded.__dataclass_fields__)
+    ended = SearchEnded(**{**fields, "cells": 3, "best": best})
+    checkpoints = (Checkpoint("m", "step8"), Checkpoint("m", "step16"))
+    experiment = SimpleNamespace(checkpoints=checkpoints, task_weights={"order": 1.0, "other": 0.0})
+    logged = []
+    log_search(lambda *given: logged.append(given), experiment, ended, rise_probability=None)
+    best = {"best_step": 8, "best_layer": 1, "best_score": 0.7, "best_stderr": 0.01}
+    assert logged == [(16, {"checkpoints": 2, "cells": 3, **best})]

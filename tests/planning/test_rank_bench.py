@@ -68,9 +68,11 @@ def test_a_training_is_benched_on_one_and_two_workers_and_simulated_beyond(small
     """The table has the cost per million samples; the plan has the time of an epoch; all trials
     share the tokens.
     """
-    written, write = [], data.write
+    written, save = [], data.save_tokenizer
     monkeypatch.setattr(
-        data, "write", lambda recipe, folder: written.append(folder) or write(recipe, folder)
+        data,
+        "save_tokenizer",
+        lambda fitted, folder, *args: written.append(folder) or save(fitted, folder, *args),
     )
     given = ("--set", "models.0.train.epochs=2", "--set", "models.0.train.context=64")
     words = ("--workload", "train", "--workers", "1,2", "--repeats", 1, "--price", 2)

@@ -24,8 +24,8 @@ def gradient(recipe: Recipe, folder: Path, world: World = SINGLE) -> torch.Tenso
     """Of the first step, as the optimizer gets it; Adam would make noise of the size of a step out
     of every zero.
     """
-    suite.write_corpus(recipe, folder)
-    tokens = suite.data.read(recipe, folder / "corpus")
+    suite.data.write_corpus(recipe, folder)
+    tokens = suite.data.read(folder / "corpus")
     learner = learning.new(recipe, world)
     seen: list[torch.Tensor] = []
     learner.optimizer.register_step_pre_hook(

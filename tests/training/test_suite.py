@@ -60,17 +60,13 @@ def until_step4(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return folder
 
 
-@pytest.mark.parametrize(
-    "lost", ["resume", "corpus", "step4", "truncated state", "older state", "leftovers"]
-)
+@pytest.mark.parametrize("lost", ["resume", "corpus", "step4", "older state", "leftovers"])
 def test_the_remains_of_a_crash_do_not_change_the_weights(
     recipe, tmp_path, until_step4, chain, lost
 ):
     folder = shutil.copytree(until_step4, tmp_path / "crashed")
     state = folder / "resume" / "step4.pt"
-    if lost == "truncated state":
-        state.write_bytes(state.read_bytes()[:1000])
-    elif lost == "older state":
+    if lost == "older state":
         shutil.copy(state, folder / "resume" / ".step5.pt.123.part")
         (folder / "resume" / "step3.pt").write_bytes(b"")
     elif lost == "leftovers":

@@ -40,6 +40,7 @@ LARGEST_VALUE = 2**20  # characters of JSON that one call may return
 STATUSES = {Fault.UNDEFINED: "nan", Fault.MEMORY: "oom"}  #: of a failed item; others: error
 
 _LONGEST_NAME = 60
+_ITEM = inspect.Parameter("item", inspect.Parameter.POSITIONAL_ONLY)
 
 
 @dataclass(frozen=True)
@@ -183,19 +184,29 @@ def prepare(function: Callable[..., object], version: str | None = None) -> Prep
         raise ConfigError(
             f"{name} carries {len(payload) / 2**20:.0f} MiB to every batch: read a file instead."
         )
-    parameters: list[inspect.Parameter] = []
+    signature = inspect.Signature([_ITEM])
     with suppress(TypeError, ValueError):  # some built-in functions have no signature
-        parameters += inspect.signature(function).parameters.values()
+        signature = inspect.signature(function)
     # the first positional one receives the item
+    parameters = list(signature.parameters.values())
     accepted = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
     accepted += [p.name for p in parameters[1:] if p.kind is p.POSITIONAL_OR_KEYWORD]
-    return PreparedFunction(
+    prepared = PreparedFunction(
         name,
         version or version_of(function),
         frozenset(accepted),
         payload,
         stated=version is not None,
     )
+    try:
+        signature.bind(None, **prepared.keywords(seed=0, batch_size=1))
+    except TypeError as error:
+        raise ConfigError(
+            f"{name}{signature} cannot be called with an item: {error}. Take the item as the first"
+            " argument, and give the others a default or bind them with functools.partial; only"
+            " `seed` and `batch_size` are passed by name."
+        ) from None
+    return prepared
 
 
 def name_of(function: Any) -> str:

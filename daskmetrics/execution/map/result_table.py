@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
 
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.failures import cause
 from daskmetrics.core.files import atomic_file
 from daskmetrics.core.serialization import as_json, plain
 from daskmetrics.core.table import Table, spreadsheet_frame
@@ -23,7 +27,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SUFFIXES = (".parquet", ".csv", ".jsonl", ".json")
+STATISTICS = ("count", "mean", "std", "min", "median", "p95", "max")
 SHOWN_ITEMS = 8  # of each cause of failure
+Columns: TypeAlias = dict[str, list[Any]]
 _ATTRIBUTES = ("status", "reason", "attempts", "seconds", "worker", "key")
 _INDEX = attrgetter("index")
 
@@ -46,13 +52,32 @@ def _row(result: ItemResult) -> dict[str, Any]:
             item = json.dumps(result.item)
     row = {"index": result.index, "item": item}
     row |= {name: getattr(result, name) for name in _ATTRIBUTES}
-    for name, value in dict(flatten(result.value)).items():
+    return row | _fields(result)
+
+
+def _fields(result: ItemResult) -> dict[str, Any]:
+    fields = {}
+    for name, value in flatten(result.value):
         if name in ("index", "item", *_ATTRIBUTES):
             name = f"value.{name}"
         if isinstance(value, list):
             value = json.dumps(value)
-        row[name] = value
-    return row
+        fields[name] = value
+    return fields
+
+
+def add_rows(columns: Columns, results: Iterable[ItemResult]) -> Columns:
+    """Add the position, the duration and the fields of each item to the columns, None where it has
+    no such field.
+    """
+    for result in results:
+        row = {"index": result.index, "seconds": result.seconds, **_fields(result)}
+        length = len(columns.get("index", ()))
+        for name in [name for name in row if name not in columns]:
+            columns[name] = [None] * length
+        for name, column in columns.items():
+            column.append(row.get(name))
+    return columns
 
 
 def flatten(value: object, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -126,7 +151,7 @@ def write(results: Sequence[ItemResult], path: str | Path) -> Path:
 def _write(results: Sequence[ItemResult], path: Path) -> None:
     if path.suffix in (".parquet", ".csv"):
         table = frame(results)
-        if names := _beyond_64_bits(table):
+        if names := _beyond_64_bits(add_rows({}, results)):
             raise OverflowError(f"integers of more than 64 bits in {listed(names)}")
     else:
         rows = [vars(result) for result in sorted(results, key=_INDEX)]
@@ -142,14 +167,17 @@ def _write(results: Sequence[ItemResult], path: Path) -> None:
             file.writelines(json.dumps(plain(row)).encode() + b"\n" for row in rows)
 
 
-def _beyond_64_bits(table: pd.DataFrame) -> list[str]:
+def _beyond_64_bits(columns: Columns) -> list[str]:
     """The columns with integers that no column of 64 bits holds."""
-
-    def is_larger(value: object) -> bool:
-        return isinstance(value, int) and not -(2**63) <= value < 2**63
-
-    objects = [name for name in table if table[name].dtype == object]
-    return [str(name) for name in objects if table[name].map(is_larger).any()]
+    whole = {
+        name: [value for value in column if isinstance(value, int)]
+        for name, column in columns.items()
+    }
+    return [
+        name
+        for name, values in whole.items()
+        if values and not -(2**63) <= min(values) <= max(values) < 2**63
+    ]
 
 
 def aggregates(results: Sequence[ItemResult]) -> pd.DataFrame:
@@ -162,23 +190,35 @@ def aggregates(results: Sequence[ItemResult]) -> pd.DataFrame:
     >>> aggregates(done).loc["value", "p95"]
     np.float64(3.8)
     """
-    return _statistics(frame([result for result in results if result.ok]))
+    import pandas as pd
+
+    succeeded = sorted((result for result in results if result.ok), key=_INDEX)
+    rows = _statistics(add_rows({}, succeeded))
+    return pd.DataFrame.from_dict(rows, orient="index", columns=STATISTICS)
 
 
-def _statistics(table: pd.DataFrame) -> pd.DataFrame:
-    if table.empty:
-        return table
-    table = table.drop(columns=["index", "item", "attempts"], errors="ignore")
-    table["seconds per item"] = table.pop("seconds")  # behind the fields
-    numbers = table.convert_dtypes().select_dtypes(["number", "boolean"]).astype(float)
-    numbers = numbers.dropna(axis="columns", how="all")
-    statistics = numbers.describe(percentiles=[0.5, 0.95]).T
-    return statistics.rename(columns={"50%": "median", "95%": "p95"})
+def _statistics(columns: Columns) -> dict[str, Sequence[float]]:
+    """The `STATISTICS` of each column of numbers."""
+    statistics: dict[str, Sequence[float]] = {}
+    for name, column in columns.items():
+        values = [value for value in column if value is not None]
+        if values and {bool, int, float}.issuperset(map(type, values)):
+            # sorted: a sum is rounded by its order
+            numbers = np.sort(np.array(values, float))
+            spread = math.nan
+            if len(numbers) > 1:
+                spread = numbers.std(ddof=1)
+            quantiles = np.quantile(numbers, [0, 0.5, 0.95, 1])
+            statistics[name] = (len(numbers), numbers.mean(), spread, *quantiles)
+    statistics.pop("index", None)
+    if "seconds" in statistics:
+        statistics["seconds per item"] = statistics.pop("seconds")  # behind the fields
+    return statistics
 
 
 def causes(results: Iterable[ItemResult]) -> pd.DataFrame:
     """Causes of failure, the most frequent one before the others: the status, the reason and the
-    names of the items. Reasons that differ only in numbers are the same.
+    names of the items. Reasons that differ only in numbers and quoted names are the same.
 
     Examples
     --------
@@ -189,45 +229,46 @@ def causes(results: Iterable[ItemResult]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    failed = pd.DataFrame(
-        [(result.status, result.reason or "", result.name) for result in results if not result.ok],
-        columns=["status", "reason", "items"],
-        dtype=object,
-    )
-    alike = failed["reason"].str.replace(r"\d+", "#", regex=True)
-    groups = failed.groupby(["status", alike], sort=False)
-    table = groups.agg(
-        status=("status", "first"), reason=("reason", "first"), items=("items", list)
-    )
-    return table.sort_values(
-        "items", key=lambda items: -items.map(len), kind="stable", ignore_index=True
-    )
+    return pd.DataFrame(_causes(results), columns=["status", "reason", "items"])
+
+
+def _causes(results: Iterable[ItemResult]) -> list[tuple[str, str, list[str]]]:
+    groups: dict[tuple[str, str], tuple[str, str, list[str]]] = {}
+    for result in results:
+        if not result.ok:
+            reason = result.reason or ""
+            group = groups.setdefault((result.status, cause(reason)), (result.status, reason, []))
+            group[-1].append(result.name)
+    return sorted(groups.values(), key=lambda group: -len(group[-1]))
 
 
 def summary_text(results: Sequence[ItemResult], total: int) -> str:
     """Aggregates, counts and causes of failure, the same in a terminal and in a log."""
-    succeeded = [result for result in results if result.ok]
+    succeeded = sorted((result for result in results if result.ok), key=_INDEX)
     failed = [result for result in results if not result.ok]
-    return text_of(frame(succeeded), failed, total)
+    return text_of(add_rows({}, succeeded), failed, total)
 
 
-def text_of(table: pd.DataFrame, failed: Sequence[ItemResult], total: int) -> str:
-    """The same from the `frame` of the items that are ok and the results of the others."""
-    counts = f"{total} items: {len(table)} ok, {len(failed)} failed"
-    if open_items := total - len(table) - len(failed):
+def text_of(columns: Columns, failed: Sequence[ItemResult], total: int) -> str:
+    """The same from the columns of the items that are ok and the results of the others."""
+    succeeded = len(columns.get("index", ()))
+    counts = f"{total} items: {succeeded} ok, {len(failed)} failed"
+    if open_items := total - succeeded - len(failed):
         counts += f", {open_items} to do"
     lines = [f"{counts}."]
-    if names := _beyond_64_bits(table):
-        lines.append(f"  no statistics of {listed(names)}: integers of more than 64 bits")
-    for status, reason, names in causes(failed).to_numpy():
+    too_large = _beyond_64_bits(columns)
+    if too_large:
+        lines.append(f"  no statistics of {listed(too_large)}: integers of more than 64 bits")
+    for status, reason, names in _causes(failed):
         lines.append(f"  {len(names)} x {status}: {reason}")
         lines.append(f"      items {', '.join(names[:SHOWN_ITEMS])}")
         if len(names) > SHOWN_ITEMS:
             lines[-1] += ", ..."
-    statistics = _statistics(table)
-    if statistics.empty:
+    shown = {name: column for name, column in columns.items() if name not in too_large}
+    rows = [
+        (name, str(count), *(f"{value:.4g}".replace("nan", "") for value in values))
+        for name, (count, *values) in _statistics(shown).items()
+    ]
+    if not rows:
         return "\n".join(lines)
-    shown = statistics.map("{:.4g}".format).replace("nan", "")
-    shown["count"] = statistics["count"].map("{:.0f}".format)
-    rows = tuple((str(field), *numbers) for field, *numbers in shown.itertuples())
-    return Table(("field", *statistics.columns), rows, notes=tuple(lines)).as_text()
+    return Table(("field", *STATISTICS), rows, notes=tuple(lines)).as_text()

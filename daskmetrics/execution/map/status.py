@@ -26,12 +26,11 @@ from daskmetrics.core.machine import environment
 from daskmetrics.core.serialization import build, parse
 from daskmetrics.execution.journal import Contents, no_collection, scan
 from daskmetrics.execution.map.folder import started
-from daskmetrics.execution.map.result_table import frame, text_of
+from daskmetrics.execution.map.result_table import add_rows, text_of
 from daskmetrics.execution.map.source import ItemTracker
 
 WORTH_KEEPING = 1.05  # growth of a journal since the summary of a map, before there is a new one
 STARTS_AGAIN = (MapStarted, ItemsRetried, UnitsRetried)
-NO_VALUES = ["item", "status", "reason", "attempts", "worker", "key"]  # columns of no statistics
 
 
 @dataclass(frozen=True)
@@ -62,42 +61,34 @@ class _Summary:
     digest: str = ""  # of these bytes, the items, and the version of this package
     length: int = 0
     checksum: int = 0
-    succeeded: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # a table by columns
+    succeeded: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # its columns
     # those of all entries that say more: the start, and the batches with another item
     entries: Sequence[Mapping[str, Any]] = ()
 
 
 def _map_status(folder: RunFolder) -> MapStatus:
-    import pandas
-
     kept, contents, digest = _read_on(folder)
     entries = [*map(from_json, kept.entries), *contents.entries]
-    header, items = started(folder.path, entries, set(kept.succeeded.get("index", ())))
-    table = pandas.DataFrame(dict(kept.succeeded))
+    columns = {name: list(column) for name, column in kept.succeeded.items()}
+    header, items = started(folder.path, entries, set(columns.get("index", ())))
     tracker = ItemTracker(items, header.retries, entries)
-    added = frame([result for result in tracker.results() if result.ok])
-    table = pandas.concat([table, added.drop(columns=NO_VALUES, errors="ignore")])
-    if len(table):
-        table = table.sort_values("index", ignore_index=True)
-        # as `frame` has them: a field follows those that an earlier item has
-        first_items = table.notna().idxmax().sort_values(kind="stable")
-        table = table[first_items.index]
+    add_rows(columns, (result for result in tracker.results() if result.ok))
     failed = tracker.failed()
     if contents.length > kept.length * WORTH_KEEPING:
         summary = _Summary(
             digest,
             contents.length,
             contents.checksum,
-            {str(name): column.tolist() for name, column in table.items()},
+            columns,
             _without_successes(entries, tracker),
         )
         # it is of another user, or the disk is full
         with suppress(OSError):
             atomic_write(folder.summary, json.dumps(vars(summary)))
-    counts = Counter(["ok"] * len(table))
+    counts = Counter(ok=len(columns.get("index", ())))
     counts.update(result.status for result in failed)
     is_finished = counts.total() == header.items
-    text = text_of(table, failed, header.items)
+    text = text_of(columns, failed, header.items)
     return MapStatus(header.items, is_finished, dict(counts), text)
 
 

@@ -17,7 +17,7 @@ from dask.utils import parse_bytes
 
 from daskmetrics.cluster.slurm.partitions import Partition, parse_gpus, requested
 from daskmetrics.core.errors import unknown
-from daskmetrics.core.events import AttemptFailed, WorkerJoined
+from daskmetrics.core.events import AttemptFailed
 from daskmetrics.core.machine import VISIBLE, split_gpus
 from daskmetrics.core.text import (
     duration,
@@ -359,34 +359,6 @@ def _infiniband(facts: Facts, ports: Mapping[str, str]) -> Findings:
         )
 
 
-@check("python", "here")
-def _python(facts: Facts, machine: MachineFacts) -> Findings:
-    """The required packages are installed."""
-    missing = [name for name, version in machine.versions.items() if version == "none"]
-    if missing:
-        remedy = "pip install daskmetrics in this environment"
-        yield failure(f"not installed: {', '.join(missing)}", remedy)
-
-
-@check("same-versions", "history")
-def _same_versions(facts: Facts, history: RunHistory) -> Findings:
-    """The workers of a run have the versions of this machine; patch releases of Python and builds
-    of a package count as the same.
-    """
-    local_versions = facts.here.versions
-    for worker in history.entries:
-        if not isinstance(worker, WorkerJoined):
-            continue
-        differing = [
-            f"{name} {version} there, {local_versions[name]} here"
-            for name, version in worker.versions.items()
-            if version != local_versions.get(name, version)
-        ]
-        if differing:
-            remedy = "start workers from this environment, or from one with the same packages"
-            yield failure(f"worker {worker.name}: {'; '.join(differing)}", remedy)
-
-
 @check("threads", "here", lambda facts: facts.profile.kind == "local")
 def _threads(facts: Facts, machine: MachineFacts) -> Findings:
     """Local workers together have no more threads than the machine has CPUs."""
@@ -490,14 +462,6 @@ def _checkpoints(facts: Facts, models: ModelFacts) -> Findings:
     warnings = "; ".join(chain.from_iterable(suite.warnings for suite in models.located))
     if warnings:
         yield warning(warnings, "check that these revisions hold the weights of their steps")
-
-
-@check("driver", "history")
-def _driven(facts: Facts, history: RunHistory) -> Findings:
-    """The run is finished, or a process drives it."""
-    if history.finished or history.driver:
-        return
-    yield failure("unfinished, and no process drives it", "run the same command again: it resumes")
 
 
 @check("failed-units", "history")

@@ -36,14 +36,12 @@ from daskmetrics.core.events import (
     Event,
     Record,
     WorkerJoined,
-    is_finished,
     measures_nothing,
     records,
 )
 from daskmetrics.core.files import RUNS, RunFolder, cache_folder, require_regular, run_names
 from daskmetrics.core.machine import gpu_models, infiniband_ports, interfaces
-from daskmetrics.execution import handshake
-from daskmetrics.execution.journal import holder, read
+from daskmetrics.execution.journal import read
 
 COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol")
 VARIABLES = ("NCCL_", "GLOO_", "CUDA_VISIBLE", "SLURM_")  # their beginnings
@@ -58,7 +56,6 @@ class MachineFacts:
     """This machine, as seen by one of its processes."""
 
     host: str
-    versions: Mapping[str, str]  # as workers state them; ``none`` for a package that is missing
     # IPv4 addresses by interface; an interface that is down has none
     interfaces: Mapping[str, tuple[str, ...]]
     cpus: int  # CPUs that the process may use
@@ -87,7 +84,6 @@ def this_machine() -> MachineFacts:
         torch = version("torch")
     return MachineFacts(
         host=socket.gethostname(),
-        versions=handshake.versions(),
         torch=torch,
         interfaces=interfaces(),
         cpus=len(os.sched_getaffinity(0)),
@@ -235,13 +231,11 @@ def models(config: Config) -> ModelFacts:
 
 @dataclass(frozen=True)
 class RunHistory:
-    """The journal of a run, and the process that drives it."""
+    """The journal of a run."""
 
     folder: Path
     entries: tuple[Event, ...]
     records: tuple[Record, ...]
-    finished: bool
-    driver: str | None
 
     @property
     def paces(self) -> dict[str, float]:
@@ -285,7 +279,7 @@ def history(run: RunFolder) -> RunHistory:
     """The journal of a run."""
     entries = tuple(read(run.journal))
     computed = tuple(record for record in records(entries) if not measures_nothing(record))
-    return RunHistory(run.path, entries, computed, is_finished(entries), holder(run.lock))
+    return RunHistory(run.path, entries, computed)
 
 
 @dataclass(frozen=True)

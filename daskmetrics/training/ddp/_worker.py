@@ -27,7 +27,7 @@ from distributed.comm import get_address_host
 from daskmetrics.core.events import TRAIN
 from daskmetrics.core.machine import VISIBLE, gpu_models, visible_gpus
 from daskmetrics.core.telemetry import RANK
-from daskmetrics.training.ddp.ranks import Cause, RankHost, RankSpec
+from daskmetrics.training.ddp.ranks import Cause, RankHost, RankSpec, gpu_of
 from daskmetrics.training.progress import PIPE, printed
 
 POLL = 0.2  # seconds between two looks at a rank and what it prints
@@ -174,23 +174,21 @@ class _Rank:
         code = self.process.poll()
         stopped = time.monotonic() - self.alive
         since = time.time()
-        step = self.latest.get("step", 0)
+        cause = Cause.ENDED
+        reason = "its worker ended it"
         if code == 0:
             cause = Cause.DONE
             reason = ""
-        elif code is not None and code < 0:
-            cause = Cause.KILLED
-            reason = f"its process was ended by signal {-code}"
         elif code is not None:
             cause = Cause.KILLED
             reason = f"its process ended with exit code {code}"
+            if code < 0:
+                reason = f"its process was ended by signal {-code}"
         elif stopped >= min(STOPPED, self.spec.program.timeout):
             cause = Cause.STOPPED
             since -= stopped
+            step = self.latest.get("step", 0)
             reason = f"it stopped reporting at step {step}, {stopped:.0f} s ago"
-        else:
-            cause = Cause.ENDED
-            reason = "its worker ended it"
         judged = {"cause": int(cause), "reason": reason, "since": since}
         return {"rank": self.spec.rank, **judged, **self.reported}
 
@@ -262,14 +260,14 @@ class _Rank:
             "step": step,
             "loss": numbers.get("loss"),
             # each rank gets an equal share of the total speed
-            "tokens_per_second": tokens and tokens / len(self.spec.placements),
+            "tokens_per_second": tokens and tokens / len(self.spec.hosts),
         }
         self.worker.log_event(TRAIN, event)
 
 
 def _environment(spec: RankSpec, store: tuple[str, int]) -> dict[str, str]:
     """The rank's environment variables: this worker's, then its own."""
-    address = get_address_host(spec.placement.host.address)
+    address = get_address_host(spec.hosts[spec.rank].address)
     variables = spec.variables(store)
     interface = spec.program.interface
     for name, addresses in psutil.net_if_addrs().items():
@@ -284,7 +282,7 @@ def _environment(spec: RankSpec, store: tuple[str, int]) -> dict[str, str]:
     if interface:
         for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
             environment.setdefault(name, interface)
-    gpu = spec.placement.gpu
+    gpu = gpu_of(spec.hosts, spec.rank)
     if gpu is not None and variables["LOCAL_WORLD_SIZE"] == "1":
         environment[VISIBLE] = gpu
     return environment

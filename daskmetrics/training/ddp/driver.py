@@ -7,6 +7,7 @@ from __future__ import annotations
 import queue
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import Any, Protocol
 from distributed import Client, Future, fire_and_forget
 
 from daskmetrics.core.errors import ClusterLostError, ConfigError, DaskmetricsError
-from daskmetrics.core.machine import kill_worker, workers
+from daskmetrics.core.machine import replace_worker, workers
 from daskmetrics.core.telemetry import PROCESS_GROUP, TelemetryFile
 from daskmetrics.training.ddp import _worker as worker
 from daskmetrics.training.ddp.ranks import (
@@ -25,9 +26,9 @@ from daskmetrics.training.ddp.ranks import (
     Progress,
     RankEnding,
     RankHost,
-    RankPlacement,
     RankSpec,
     first_failure,
+    gpu_of,
     place_ranks,
     rank_table,
 )
@@ -94,6 +95,7 @@ class _Launcher:
     topic: str  # of the reports of the ranks
     reports: queue.SimpleQueue[Mapping[str, Any]] = field(default_factory=queue.SimpleQueue)
     furthest: tuple[float, int] = (0.0, 0)  # epoch and step that the program has reported
+    failures: int = 0  # since then
     excluded: set[str] = field(default_factory=set)  # workers that hung, or did not end their ranks
     workers_checked: float = 0.0
     seen: dict[str, float] = field(default_factory=dict)  # last heartbeats of workers
@@ -101,7 +103,7 @@ class _Launcher:
     telemetry: TelemetryFile | None = None
     # the latest process group
     attempt: int = 0
-    placements: tuple[RankPlacement, ...] = ()
+    hosts: tuple[RankHost, ...] = ()  # by rank
     begun: set[int] = field(default_factory=set)  # ranks
     endings: dict[int, RankEnding] = field(default_factory=dict)  # by rank
     futures: list[Future] = field(default_factory=list)
@@ -109,35 +111,33 @@ class _Launcher:
     def drive(self) -> Mapping[str, Any]:
         program = self.program
         message = self.observer.message
-        self.placements = self._wait_for_workers()
-        if len(self.placements) < program.ranks:
+        self.hosts = self._wait_for_workers()
+        if len(self.hosts) < program.ranks:
             message(
-                f"{len(self.placements)} of {program.ranks} ranks share each step: there are no "
-                "more workers."
+                f"{len(self.hosts)} of {program.ranks} ranks share each step: there are no more "
+                "workers."
             )
         self._require_memory()
-        failures = 0
-        furthest = self.furthest
         while (failure := self._run_group()) is not None:
-            if self.furthest > furthest:
-                failures = 0
-                furthest = self.furthest
-            failures += 1
+            self.failures += 1
             message(f"Rank {failure.rank} failed first: {failure.reason}")
             for line in failure.lines:
                 message(f"  {line}")
             alike = [each for each in self.endings.values() if each.cause == failure.cause]
-            if any(each.permanent for each in alike) or failures > program.restarts:
+            if any(each.permanent for each in alike) or self.failures > program.restarts:
+                host = self.hosts[failure.rank]
+                gpu = gpu_of(self.hosts, failure.rank) or "none"
                 raise ProcessGroupError(
-                    f"Training '{program.name}' failed: {self.placements[failure.rank]}: "
-                    f"{failure.reason}. The output of the ranks is in '{program.folder / 'logs'}'. "
-                    "What was saved is kept: run the same command again to resume from it."
+                    f"Training '{program.name}' failed: rank {failure.rank}: node {host.node}, GPU "
+                    f"{gpu}, worker {host.name}: {failure.reason}. The output of the ranks is in "
+                    f"'{program.folder / 'logs'}'. What was saved is kept: run the same command "
+                    "again to resume from it."
                 )
-            self.placements = self._wait_for_workers()
-            message(f"Starting again with {len(self.placements)} of {program.ranks} ranks.")
+            self.hosts = self._wait_for_workers()
+            message(f"Starting again with {len(self.hosts)} of {program.ranks} ranks.")
         return self.endings[0].measured
 
-    def _wait_for_workers(self) -> tuple[RankPlacement, ...]:
+    def _wait_for_workers(self) -> tuple[RankHost, ...]:
         """Workers for all ranks, or for as many as may go on and have arrived in time."""
         planned = self.program.ranks
         expected = min(planned, self.program.workers or planned)
@@ -168,15 +168,14 @@ class _Launcher:
 
     def _require_memory(self) -> None:
         """Check that each machine has the memory for its ranks; ranks on a GPU are not checked."""
-        for placement in self.placements:
-            host = placement.host
-            needed = placement.neighbours * self.program.memory
-            if placement.gpu is None and needed > host.available:
+        ranks = Counter(host.node for host in self.hosts)
+        for host in self.hosts:
+            needed = ranks[host.node] * self.program.memory
+            if not host.gpus and needed > host.available:
                 raise ConfigError(
-                    f"{placement.neighbours} ranks on {host.node} need about "
-                    f"{needed / 2**30:.1f} GiB, {host.available / 2**30:.1f} GiB are free. Lower "
-                    "'batch' (and raise 'accumulate'), set activation_checkpointing, or use fewer "
-                    "ranks per node."
+                    f"{ranks[host.node]} ranks on {host.node} need about {needed / 2**30:.1f} GiB, "
+                    f"{host.available / 2**30:.1f} GiB are free. Lower 'batch' (and raise "
+                    "'accumulate'), set activation_checkpointing, or use fewer ranks per node."
                 )
 
     def _run_group(self) -> RankEnding | None:
@@ -184,12 +183,12 @@ class _Launcher:
         succeeded.
         """
         self.attempt += 1
-        self.observer.message(rank_table(self.placements).as_text())
+        self.observer.message(rank_table(self.hosts).as_text())
         self.begun = set()
         self.endings = {}
         self.excluded = set()
         name = f"{self.topic}-{self.attempt}"  # ranks of an earlier attempt must not meet them
-        address = self.placements[0].host.address
+        address = self.hosts[0].address
         on_leader: dict[str, Any] = {"workers": [address], "pure": False, "priority": 1}
         store = self.client.submit(
             worker.open_store, name, address, self.program.timeout, **on_leader
@@ -206,17 +205,15 @@ class _Launcher:
     def _start(self, store: Future) -> None:
         directory = str(Path.cwd())
         self.futures = []
-        for rank, placement in enumerate(self.placements):
-            spec = RankSpec(
-                self.program, self.placements, rank, self.topic, self.attempt, directory
-            )
+        for rank, host in enumerate(self.hosts):
+            spec = RankSpec(self.program, self.hosts, rank, self.topic, self.attempt, directory)
             future = self.client.submit(
                 worker.run_rank,
                 spec,
                 store,
                 key=spec.key,
-                workers=[placement.host.address],
-                resources={"GPU": 1} if placement.host.offers_gpu else None,
+                workers=[host.address],
+                resources={"GPU": 1} if host.offers_gpu else None,
                 priority=1,  # before units that wait for this worker
                 pure=False,
             )
@@ -233,7 +230,7 @@ class _Launcher:
                 return
 
     def _running(self) -> set[int]:
-        return set(range(len(self.placements))) - self.endings.keys()
+        return set(range(len(self.hosts))) - self.endings.keys()
 
     def _stop(self) -> None:
         """End all ranks; replace the workers that hang or do not confirm it."""
@@ -241,7 +238,7 @@ class _Launcher:
         deadline = time.monotonic() + STOP
         while (unanswered := self._running() & self.begun) and time.monotonic() < deadline:
             self._update(POLL)
-        self.excluded |= {self.placements[rank].host.address for rank in unanswered}
+        self.excluded |= {self.hosts[rank].address for rank in unanswered}
         for rank in self._running():
             reason = "it did not start"
             if rank in unanswered:
@@ -249,14 +246,7 @@ class _Launcher:
             self.endings[rank] = RankEnding(rank, Cause.MISSING, reason)
         for address in self.excluded & workers(self.client).keys():
             # not awaited: a node that is gone does not answer
-            self.client.loop.add_callback(
-                self.client.run,
-                kill_worker,
-                workers=[address],
-                nanny=True,
-                on_error="ignore",
-                asynchronous=True,
-            )
+            self.client.loop.add_callback(replace_worker, self.client, address)
 
     def _update(self, seconds: float) -> None:
         """Handle the reports of the next seconds, then check the workers of the ranks."""
@@ -272,10 +262,10 @@ class _Launcher:
         present = self._present()
         if self.telemetry:
             metrics = {str(info["name"]): info["metrics"] for info in present.values()}
-            doing = {self.placements[rank].host.name: PROCESS_GROUP for rank in running}
+            doing = {self.hosts[rank].name: PROCESS_GROUP for rank in running}
             self.telemetry.add(time.time(), metrics, doing)
         for rank in running:
-            address = self.placements[rank].host.address
+            address = self.hosts[rank].address
             if address not in present:
                 reason = "its worker was lost"
             elif rank in failed:
@@ -312,6 +302,8 @@ class _Launcher:
         else:
             progress = Progress(**report["progress"])
             # a bar of each epoch begins again
-            epoch = progress.numbers.get("epoch", 0.0)
-            self.furthest = max(self.furthest, (epoch, progress.step))
+            reached = progress.numbers.get("epoch", 0.0), progress.step
+            if reached > self.furthest:
+                self.furthest = reached
+                self.failures = 0
             self.observer.progressed(self.program, progress)

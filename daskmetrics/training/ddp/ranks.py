@@ -4,6 +4,7 @@ which one failed first.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -33,6 +34,9 @@ class Program:
     telemetry: Path | None = None  # file for what the workers use meanwhile
 
 
+_RATES = {"step": "{:.3g} it/s", "samples": "{:,.0f} samples/s", "tokens": "{:,.0f} tokens/s"}
+
+
 @dataclass(frozen=True)
 class Progress:
     """How far a program is: its step, and what it reports with it."""
@@ -53,10 +57,9 @@ class Progress:
         words = []
         if "loss" in self.numbers:
             words.append(f"loss {self.numbers['loss']:.3f}")
-        if "step" in self.rates:
-            words.append(f"{self.rates['step']:.3g} it/s")
-        shown = [name for name in ("samples", "tokens") if name in self.rates]
-        words += [f"{self.rates[name]:,.0f} {name}/s" for name in shown]
+        for name, rate in _RATES.items():
+            if name in self.rates:
+                words.append(rate.format(self.rates[name]))
         return "  ".join(words)
 
 
@@ -74,78 +77,64 @@ class RankHost:
     offers_gpu: bool = False  # as a resource of Dask; workers that only score do not
 
 
-@dataclass(frozen=True)
-class RankPlacement:
-    """Where a rank runs: its worker, its number on that machine, and how many ranks the machine
-    has.
-    """
-
-    host: RankHost
-    rank: int
-    local: int
-    neighbours: int
-
-    @property
-    def gpu(self) -> str | None:
-        """That of those which the worker sees; the ranks of a machine take different ones."""
-        if self.host.gpus:
-            return self.host.gpus[self.local % len(self.host.gpus)]
-        return None
-
-    def __str__(self) -> str:
-        host = self.host
-        return f"rank {self.rank}: node {host.node}, GPU {self.gpu or 'none'}, worker {host.name}"
-
-
-def place_ranks(hosts: Iterable[RankHost], ranks: int) -> tuple[RankPlacement, ...]:
-    """At most ``ranks`` ranks, one per worker; ranks of a machine have neighbouring numbers to keep
-    traffic local.
+def place_ranks(hosts: Iterable[RankHost], ranks: int) -> tuple[RankHost, ...]:
+    """The workers of at most ``ranks`` ranks, in the order of these, one for each; ranks of a
+    machine have neighbouring numbers to keep traffic local.
 
     >>> hosts = [RankHost(f"tcp://{node}:{i}", str(i), node, (0,), 0) for i, node in enumerate("abab")]
-    >>> [(rank.rank, rank.host.node, rank.local, rank.neighbours) for rank in place_ranks(hosts, 3)]
-    [(0, 'a', 0, 2), (1, 'a', 1, 2), (2, 'b', 0, 1)]
+    >>> [host.address for host in place_ranks(hosts, 3)]
+    ['tcp://a:0', 'tcp://a:2', 'tcp://b:1']
     """
-    chosen = sorted(hosts, key=lambda host: (host.node, host.name))[:ranks]
-    nodes = [host.node for host in chosen]
-    return tuple(
-        RankPlacement(host, rank, nodes[:rank].count(host.node), nodes.count(host.node))
-        for rank, host in enumerate(chosen)
-    )
+    return tuple(sorted(hosts, key=lambda host: (host.node, host.name))[:ranks])
 
 
-def rank_table(placements: Sequence[RankPlacement]) -> Table:
+def local_rank(hosts: Sequence[RankHost], rank: int) -> int:
+    """The number of a rank on its machine."""
+    return [host.node for host in hosts[:rank]].count(hosts[rank].node)
+
+
+def gpu_of(hosts: Sequence[RankHost], rank: int) -> str | None:
+    """A GPU of those that its worker sees; the ranks of a machine take different ones."""
+    gpus = hosts[rank].gpus
+    if gpus:
+        return gpus[local_rank(hosts, rank) % len(gpus)]
+    return None
+
+
+def rank_table(hosts: Sequence[RankHost]) -> Table:
     """What every rank has, and what they have together; the ranks of a machine share its free
     memory.
 
     >>> host = RankHost("tcp://10.0.0.1:1", "w0", "node0", (0, 1), 2**34, ("0",), ("L40S",))
-    >>> print(rank_table(place_ranks([host], 1)).as_text())
+    >>> print(rank_table([host]).as_text())
     rank  node   worker  GPU     CPU cores  free memory
     ───────────────────────────────────────────────────
     0     node0  w0      0 L40S  2          16.0 GiB
     <BLANKLINE>
     1 rank on 1 node: 1 GPU, 2 CPU cores, 16.0 GiB of free memory
     """
-    hosts = {placement.host.node: placement.host for placement in placements}
+    memory = {}  # GiB, by node
     cpus = set()
     gpus = set()
     rows = []
-    for placement in placements:
-        host = placement.host
+    for rank, host in enumerate(hosts):
+        memory[host.node] = host.available / 2**30
         cpus |= {(host.node, cpu) for cpu in host.cpus}
-        gpu = "none"
-        if placement.gpu is not None:
-            gpus.add((host.node, placement.gpu))
-            gpu = " ".join([placement.gpu, *host.models[:1]])
-        free = f"{host.available / 2**30:.1f} GiB"
-        rows.append((str(placement.rank), host.node, host.name, gpu, str(len(host.cpus)), free))
-    memory = sum(host.available for host in hosts.values()) / 2**30
+        words = ["none"]
+        gpu = gpu_of(hosts, rank)
+        if gpu is not None:
+            gpus.add((host.node, gpu))
+            words = [gpu, *host.models[:1]]
+        free = f"{memory[host.node]:.1f} GiB"
+        row = (str(rank), host.node, host.name, " ".join(words), str(len(host.cpus)), free)
+        rows.append(row)
     notes = [
-        f"{plural(len(placements), 'rank')} on {plural(len(hosts), 'node')}: "
+        f"{plural(len(hosts), 'rank')} on {plural(len(memory), 'node')}: "
         f"{plural(len(gpus), 'GPU')}, {plural(len(cpus), 'CPU core')}, "
-        f"{memory:.1f} GiB of free memory"
+        f"{sum(memory.values()):.1f} GiB of free memory"
     ]
-    kinds = {(len(host.cpus), host.models) for host in hosts.values()}
-    if len(kinds) > 1:
+    kinds = {host.node: (len(host.cpus), host.models) for host in hosts}
+    if len(set(kinds.values())) > 1:
         notes.append("The nodes are not alike: the slowest rank sets the pace of all.")
     header = ("rank", "node", "worker", "GPU", "CPU cores", "free memory")
     return Table(header, tuple(rows), notes=tuple(notes))
@@ -156,15 +145,11 @@ class RankSpec:
     """Everything that a worker needs to know to start a rank."""
 
     program: Program
-    placements: tuple[RankPlacement, ...]  # of all ranks
+    hosts: tuple[RankHost, ...]  # of all ranks
     rank: int
     topic: str  # Dask topic of the program; topic and attempt name the process group
     attempt: int
     directory: str  # in which the rank works
-
-    @property
-    def placement(self) -> RankPlacement:
-        return self.placements[self.rank]
 
     @property
     def key(self) -> str:
@@ -183,18 +168,19 @@ class RankSpec:
         A worker that sees fewer GPUs than its machine has ranks is a machine of its own for its
         rank, since the program takes the GPU with the number of its ``LOCAL_RANK``.
         """
-        size = len(self.placements)
-        local = self.placement.local
-        neighbours = self.placement.neighbours
-        nodes = list(dict.fromkeys(rank.host.node for rank in self.placements))
-        group = nodes.index(self.placement.host.node)
+        host = self.hosts[self.rank]
+        size = len(self.hosts)
+        nodes = Counter(each.node for each in self.hosts)
+        local = local_rank(self.hosts, self.rank)
+        neighbours = nodes[host.node]
+        group = list(nodes).index(host.node)
         groups = len(nodes)
-        if self.placement.gpu is not None and len(self.placement.host.gpus) < neighbours:
+        if 0 < len(host.gpus) < neighbours:
             local = 0
             neighbours = 1
             group = self.rank
             groups = size
-        numbers = {
+        variables: dict[str, object] = {
             "RANK": self.rank,
             "WORLD_SIZE": size,
             "LOCAL_RANK": local,
@@ -203,19 +189,17 @@ class RankSpec:
             "GROUP_WORLD_SIZE": groups,
             "ROLE_RANK": self.rank,
             "ROLE_WORLD_SIZE": size,
+            "ROLE_NAME": "default",
+            "MASTER_ADDR": store[0],
             "MASTER_PORT": store[1],
             "TORCHELASTIC_RESTART_COUNT": self.attempt - 1,
             "TORCHELASTIC_MAX_RESTARTS": self.program.restarts,
-        }
-        return {
-            **{name: str(number) for name, number in numbers.items()},
-            "ROLE_NAME": "default",
-            "MASTER_ADDR": store[0],
             "TORCHELASTIC_RUN_ID": self.topic,
             # the store is open on the worker of rank 0, on a port that no other can take meanwhile
-            "TORCHELASTIC_USE_AGENT_STORE": "True",
-            "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+            "TORCHELASTIC_USE_AGENT_STORE": True,
+            "TORCH_NCCL_ASYNC_ERROR_HANDLING": 1,
         }
+        return {name: str(value) for name, value in variables.items()}
 
 
 class Cause(IntEnum):

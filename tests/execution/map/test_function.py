@@ -209,6 +209,9 @@ def test_a_function_that_cannot_be_sent_is_refused():
     lock, big = threading.Lock(), bytes(33 * 2**20)
     for function, message in (
         (lambda item: lock, "cannot be sent to workers"),
+        (lambda: 1, r"too many positional arguments"),
+        (lambda item, rate: 1, r"missing a required argument: .rate"),
+        (lambda *, seed: 1, r"too many positional arguments"),
         (lambda item: big, "carries 33 MiB"),
         (3, "needs a function"),
     ):

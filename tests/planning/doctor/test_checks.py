@@ -26,7 +26,6 @@ from daskmetrics.planning.doctor.facts import (
 from daskmetrics.planning.doctor.facts import history as journal_of
 from tests.events import attempt_failed, joined, started
 
-VERSIONS = {"python": "3.12", "daskmetrics": "0.1.0", "torch": "2.6.0"}
 PROFILE = {
     "kind": "slurm",
     "workers": 8,
@@ -40,7 +39,6 @@ PROFILE = {
 }
 HERE = MachineFacts(
     "login1",
-    VERSIONS,
     {"lo": ("127.0.0.1",), "ib0": ("10.0.0.1",), "usb0": ()},
     cpus=16,
     files=4096,
@@ -59,14 +57,12 @@ FOLDERS = tuple(
     for what in ("run", "cache", "logs", "scratch")
 )
 LOCATED = LocatedSuite(Suite("m", ("step1", "step2"), (0, 1), 1), (), 8)
-WORKERS = tuple(joined(f"w{i}", f"n{i}", **VERSIONS) for i in (0, 1))
+WORKERS = tuple(joined(f"w{i}", f"n{i}") for i in (0, 1))
 RECORDS = tuple(
     Record(f"k{i}", f"m@step{i}", "measure", "ok", {}, seconds=10.0, worker=f"w{i % 2}")
     for i in range(12)
 )
-HISTORY = RunHistory(
-    Path("runs/x"), (started(), *WORKERS, RunFinished("k", 70.0)), RECORDS, True, None
-)
+HISTORY = RunHistory(Path("runs/x"), (started(), *WORKERS, RunFinished("k", 70.0)), RECORDS)
 SOUND = Facts(
     profile=Cluster(**PROFILE),
     here=HERE,
@@ -130,14 +126,11 @@ FAILURES = [
     ("rehearsal", wrong("slurm", refusal="Requested time limit is invalid"), "--dry-run"),
     ("interface", profile(interface="ib1"), "cluster.interface=ib0"),
     ("nccl-interface", variables(NCCL_SOCKET_IFNAME="eth7"), "unset NCCL_SOCKET_IFNAME"),
-    ("python", wrong("here", versions={**VERSIONS, "torch": "none"}), "pip install"),
-    ("same-versions", wrong("here", versions={**VERSIONS, "torch": "2.5.0"}), "same packages"),
     ("gpu-driver", wrong("here", gpu_driver="470.82"), "newer driver"),
     ("folders", folder("logs", problem="read-only"), "cluster.logs"),
     ("disk-room", folder("run", free=10**6), "free some"),
     ("hub-cache", wrong("models", **MISSING, offline=True), "hf download org/m --revision step1"),
     ("checkpoints", wrong("models", problems=("Model 'm': no folder 'x'",)), "correct 'models:'"),
-    ("driver", wrong("history", finished=False), "resumes"),
     ("failed-units", lost("error"), "daskmetrics runs logs"),
 ]
 WARNINGS = [
@@ -204,10 +197,10 @@ def test_the_ports_of_infiniband_are_read(tmp_path):
     assert infiniband_ports(tmp_path) == HERE.infiniband
 
 
-def test_a_run_with_failures_taken_back_is_not_finished_and_has_no_failed_record(tmp_path):
+def test_a_run_with_failures_taken_back_has_no_failed_record(tmp_path):
     folder = RunFolder(tmp_path)
     failed = Record("a", "a", "demo", "oom")
     with Journal(folder.journal, folder.lock) as journal:
         for entry in (started(), failed, RunFinished("k", 1.0), UnitsRetried(["a"])):
             journal.append(entry)
-    assert not journal_of(folder).finished and journal_of(folder).records == ()
+    assert journal_of(folder).records == ()

@@ -14,11 +14,7 @@ import yaml
 from click.testing import CliRunner
 
 from daskmetrics.cli import main
-from daskmetrics.core.events import RunFinished
-from daskmetrics.execution import Journal
-from daskmetrics.execution import handshake as handshake
 from daskmetrics.planning.doctor import collect, examine
-from tests.events import joined, started
 from tests.slurm.site import needs_slurm, profile
 
 
@@ -75,16 +71,6 @@ def test_a_missing_model_in_an_offline_cache_is_a_failure(tmp_path):
     Path("x.yaml").write_text(yaml.safe_dump({"name": "x", "models": [model]}))
     findings, code = doctor("x.yaml", HF_HOME=str(tmp_path / "hub"), HF_HUB_OFFLINE="1")
     assert failures(findings) == {"hub-cache"} and code == 1
-
-
-def test_other_versions_on_the_workers_of_a_run_are_reported():
-    worker = joined("w0", **{**handshake.versions(), "torch": "1.13.1"})
-    with Journal(Path("journal.jsonl"), Path("lock")) as journal:
-        for entry in (started(), worker, RunFinished("k", 1.0)):
-            journal.append(entry)
-    findings, code = doctor(".")
-    assert failures(findings) == {"same-versions"} and code == 1
-    assert "torch 1.13.1 there" in findings["same-versions"]["message"]
 
 
 def test_an_unknown_subject_is_refused():

@@ -51,6 +51,7 @@ class Recorder:
     def progressed(self, program: Program, progress: Progress) -> None:
         self.progress.append(progress)
         if progress.step >= self.interrupted_at:
+            self.interrupted_at = float("inf")  # once
             raise KeyboardInterrupt
         if not self.faults or progress.step < self.faults[0].step:
             return
