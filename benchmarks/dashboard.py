@@ -171,7 +171,7 @@ async def measure(seconds: float, rate: float) -> dict[str, float]:
         async with Scheduler(
             dashboard_address="127.0.0.1:0", port=0, host="127.0.0.1"
         ) as scheduler:
-            plugin = scheduler.extensions["daskmetrics"]
+            plugin = scheduler.plugins["daskmetrics"]
             idle = await _cpu(seconds / 2, lambda: None)
             replayed = _timed(
                 lambda: plugin.receive(map(to_json, [*history.opening(), *history.measured()]))

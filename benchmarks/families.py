@@ -252,10 +252,10 @@ def signs(every: Sequence[Model]) -> Table:
 
     every = [model for model in every if model.metrics]
     names = sorted(set(every[0].metrics).intersection(*(m.metrics for m in every)))
-    rows = [
-        (name, *(f"{rank_correlation(m.metrics[name], m.score):+.2f}" for m in every))
-        for name in names
-    ]
+    rows = []
+    for name in names:
+        paired = (zip(model.metrics[name], model.score, strict=True) for model in every)
+        rows.append((name, *(f"{rank_correlation(pairs):+.2f}" for pairs in paired)))
     return Table(
         ("metric", *(m.name for m in every)),
         tuple(rows),

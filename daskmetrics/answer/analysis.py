@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import fsum
 from typing import TYPE_CHECKING
-
-from numpy.typing import ArrayLike
 
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.core.events import (
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 
 ALL_TASKS = "all tasks"
-FEWEST = 5  #: arms that a rank correlation needs
+FEWEST = 5  #: pairs that a rank correlation needs
 
 
 @dataclass(frozen=True)
@@ -96,13 +95,13 @@ def correlations(run: RecordedRun) -> pandas.DataFrame:
     rows = []
     for name, values in metrics(run).items():
         for task, kind in run.kinds.items():
-            arms = [arm for arm, row in at_layer.items() if task in row and arm in values]
-            rho = math.nan
-            if len(arms) >= FEWEST:
-                scores = [at_layer[arm][task].score for arm in arms]
-                of_metric = [values[arm][0] for arm in arms]
-                rho = rank_correlation(of_metric, scores)
-            count = len(arms)
+            pairs = [
+                (values[arm][0], row[task].score)
+                for arm, row in at_layer.items()
+                if task in row and arm in values
+            ]
+            rho = rank_correlation(pairs)
+            count = len(pairs)
             if math.isnan(rho):
                 count = 0
             for group in (ALL_TASKS, kind.replace("_", " ")):
@@ -117,11 +116,15 @@ def correlations(run: RecordedRun) -> pandas.DataFrame:
     return sums.loc[closest_first]
 
 
-def leader(run: RecordedRun) -> tuple[Arm, tuple[float, float]] | None:
+def leader(run: RecordedRun) -> dict[str, Arm | float] | None:
     """The arm with the greatest mean score so far, among those that were scored on every task, with
-    this mean and its standard error.
+    this mean as ``score`` and its standard error; None if there is none.
     """
-    return max(run.means.items(), key=lambda item: item[1][0], default=None)
+    means = run.means.items()
+    if not means:
+        return None
+    arm, (score, stderr) = max(means, key=lambda item: item[1][0])
+    return {"arm": arm, "score": score, "stderr": stderr}
 
 
 def metrics(run: RecordedRun) -> dict[str, dict[Arm, tuple[float, float]]]:
@@ -162,48 +165,51 @@ def suites(run: RecordedRun) -> tuple[Suite, ...]:
     readouts = {}
     if plan := latest(run.entries, StorePlan):
         readouts = {suite.model: suite.readouts for suite in plan.template.suites}
-    by_model: dict[str, dict[str, Record]] = {}
+    revisions = defaultdict[str, list[str]](list)
+    layers = defaultdict[str, set[int]](set)
     for record in run.records:
         if record.kind == "measure":
             checkpoint = Checkpoint.parse(record.name)
-            by_revision = by_model.setdefault(checkpoint.model, {})
-            by_revision[checkpoint.revision] = record
-    measured_suites = []
-    for model in run.models:
-        records = by_model.get(model, {})
-        layers: set[int] = set()
-        for _, result in measured(records.values()):
-            layers.update(result.layers)
-        if layers:
-            suite = Suite(
-                model=model,
-                revisions=training_order(records),
-                layers=tuple(sorted(layers)),
-                depth=max(layers),
-                readouts=readouts.get(model, ("",)),
-            )
-            measured_suites.append(suite)
-    return tuple(measured_suites)
+            revisions[checkpoint.model].append(checkpoint.revision)
+            if isinstance(record.value, Measured):
+                layers[checkpoint.model].update(record.value.layers)
+    return tuple(
+        Suite(
+            model=model,
+            revisions=training_order(revisions[model]),
+            layers=tuple(sorted(layers[model])),
+            depth=max(layers[model]),
+            readouts=readouts.get(model, ("",)),
+        )
+        for model in run.models
+        if layers[model]
+    )
 
 
 def spending(run: RecordedRun) -> dict[str, float]:
     """Measured seconds on the workers, by kind of work; an encoding that several layers share
     counts once.
     """
+    records = computed(run.records)
     encode_seconds = {}
-    for record, result in with_results(run.records, Scored):
+    for record, result in with_results(records, Scored):
         cell = Cell.parse(record.name)
         encode_seconds[record.kind, cell.arm.checkpoint, cell.task] = result.encode_seconds
     return {
-        "train": _seconds(run, Trained),
-        "measure": _seconds(run, Measured),
+        "train": _seconds(records, Trained),
+        "measure": _seconds(records, Measured),
         "encode": fsum(encode_seconds.values()),
-        "score": _seconds(run, Scored),
+        "score": _seconds(records, Scored),
     }
 
 
-def _seconds(run: RecordedRun, result: type) -> float:
-    return fsum(record.seconds for record, _ in with_results(run.records, result))
+def computed(records: Iterable[Record]) -> list[Record]:
+    """The records of work that the run did: imported scores took the time of another program."""
+    return [record for record in records if record.worker != "imported"]
+
+
+def _seconds(records: Iterable[Record], result: type) -> float:
+    return fsum(record.seconds for record, _ in with_results(records, result))
 
 
 def failures(run: RecordedRun) -> tuple[Failure, ...]:
@@ -237,16 +243,16 @@ def units(run: RecordedRun) -> defaultdict[str, str]:
     return by_name
 
 
-def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
-    """Spearman's rho: Pearson's correlation of the ranks, ties sharing their mean rank; NaN if a
-    side is constant.
+def rank_correlation(pairs: Iterable[tuple[float, float]]) -> float:
+    """Spearman's rho of pairs: Pearson's correlation of the ranks, ties sharing their mean rank;
+    NaN if a side is constant, and for fewer than `FEWEST` pairs.
 
-    >>> round(rank_correlation([1, 2, 3, 4], [10, 20, 40, 30]), 3)
-    0.8
+    >>> round(rank_correlation([(1, 10), (2, 20), (3, 40), (4, 30), (5, 50)]), 3)
+    0.9
     """
     import pandas
 
     # as scipy.stats does, whose import takes half a second
-    frame = pandas.DataFrame({"a": a, "b": b})
-    matrix = frame.corr("spearman").to_numpy()
+    frame = pandas.DataFrame(pairs, columns=["one", "other"])
+    matrix = frame.corr("spearman", min_periods=FEWEST).to_numpy()
     return float(matrix[0, 1])

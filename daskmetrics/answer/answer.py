@@ -5,9 +5,9 @@ task.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -325,12 +325,11 @@ def _standing(
     means = tested.means
     equal = sorted((tested.arms[i] for i in tested.equal), key=evidence.simplicity)
     simpler = []
-    if best in equal:
-        for arm in equal[: equal.index(best)]:
-            i = tested.arms.index(arm)
-            loss = means.difference(tested.best, i)
-            most_lost = means.most_lost(i, tested.equal, tested.critical)
-            simpler.append(CheaperArm(arm, loss, most_lost))
+    for arm in takewhile(lambda arm: arm != best, equal):
+        i = tested.arms.index(arm)
+        loss = means.difference(tested.best, i)
+        most_lost = means.most_lost(i, tested.equal, tested.critical)
+        simpler.append(CheaperArm(arm, loss, most_lost))
     next_best = lead = None
     others = [i for i in range(len(tested.arms)) if i != tested.best]
     if others:
@@ -403,24 +402,20 @@ class RankedArm:
 def ranked_arms(
     recorded: Mapping[Arm, Scores],
     weights: Mapping[str, float],
-    tied: Collection[Arm] | None = None,
-    best: Arm | None = None,
+    tied: Collection[Arm] | None,
+    best: Arm | None,
 ) -> tuple[RankedArm, ...]:
     """Recorded scores in the order of their means; those that lack a task come last.
 
-    ``tied`` are the arms within the error of the best; by default they are tested by raw scores.
-    Of equal means ``best`` comes first.
+    ``tied`` are the arms within the error of the best; None: they are tested by raw scores. Of
+    equal means ``best`` comes first.
     """
     counted = {task: weight for task, weight in weights.items() if weight}
     means = means_of(recorded, counted)
     if tied is None and means:
         tasks = tuple(counted)
-        total = math.fsum(counted.values())
-        shares = np.array(list(counted.values())) / total
-        tested = ScoreMatrix(recorded, tasks).tested(tasks, shares, LEVEL)
-        tied = ()
-        if tested:
-            tied = tested.tied
+        tested = ScoreMatrix(recorded, tasks).tested(tasks, np.array([*counted.values()]), LEVEL)
+        tied = tested.tied if tested else ()
     complete = sorted(means, key=lambda arm: (-round(means[arm][0], 9), arm != best, arm))
     partial = list(recorded.keys() - means.keys())
     partial.sort(key=lambda arm: (-len(recorded[arm]), arm))

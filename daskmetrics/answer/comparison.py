@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from daskmetrics.answer.analysis import FEWEST, rank_correlation
+from daskmetrics.answer.analysis import rank_correlation
 from daskmetrics.answer.posterior import arm_named
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.status import RunStatus, status_of
@@ -45,7 +46,7 @@ class Agreement:
     mean: float | None = None
     greatest: float | None = None
     at: Cell | None = None  # where the difference is the greatest
-    rho: float | None = None  # Spearman's; None for few cells
+    rho: float | None = None  # Spearman's; None for few or equal scores
 
 
 @dataclass(frozen=True)
@@ -218,13 +219,11 @@ def _agreement(
             left_out.append(f"{cell}: the score of {name} {error}")
     if not pairs:
         return Agreement(0), left_out
-    mine, theirs = zip(*pairs.values(), strict=True)
     gaps = {cell: other - own for cell, (own, other) in sorted(pairs.items())}
     at = max(gaps, key=lambda cell: abs(gaps[cell]))
-    rho = None
-    if len(pairs) >= FEWEST:
-        rho = rank_correlation(mine, theirs)
-    return Agreement(len(pairs), fmean(gaps.values()), gaps[at], at, rho), left_out
+    rho = rank_correlation(pairs.values())
+    known_rho = None if math.isnan(rho) else rho
+    return Agreement(len(pairs), fmean(gaps.values()), gaps[at], at, known_rho), left_out
 
 
 def _plain(cell: Cell) -> tuple[str, str, int, str, str]:

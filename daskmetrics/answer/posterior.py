@@ -55,13 +55,6 @@ class RunPosterior:
         pairs = zip(means, deviations, strict=True)
         return dict(zip(self.problem.arms, pairs, strict=True))
 
-    def index(self, name: str) -> int:
-        """Index of an arm by its name; `ConfigError` with the nearest names if no such arm was
-        measured.
-        """
-        arm = arm_named(name, self.problem.arms, "candidate")
-        return self.problem.arm_index[arm]
-
     def rank(self, arm: int) -> int:
         """Rank of an arm by its expected objective; 1 is the best."""
         mean = self.posterior.mean

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from daskmetrics.core.events import (
     RunStarted,
     UsageMeasured,
     WorkerJoined,
+    with_results,
 )
 from daskmetrics.core.failures import Failure
 from daskmetrics.core.names import Arm
@@ -56,7 +56,6 @@ def status_of(run: RecordedRun) -> RunStatus:
     counts: dict[str, dict[str, int]] = {}
     for (kind, status), count in run.counts.items():
         counts.setdefault(kind, {})[status] = count
-    leader = analysis.leader(run)
     return RunStatus(
         name=run.start.name,
         folder=run.folder.path,
@@ -71,7 +70,7 @@ def status_of(run: RecordedRun) -> RunStatus:
             "open": run.cells_open,
             "looks": run.counts["look", "ok"],
         },
-        leader=leader and {"arm": leader[0], "score": leader[1][0], "stderr": leader[1][1]},
+        leader=analysis.leader(run),
         best=run.result.best_arm if run.result else None,
         cost=analysis.cost_of(run),
         seconds=analysis.spending(run),
@@ -100,28 +99,22 @@ def worker_use(entries: Sequence[Event], records: Sequence[Record]) -> pandas.Da
     length = math.nan  # unknown, unless the run was started once
     if len(started) == len(ended) == 1 and ended > started:
         length = ended[0] - started[0]
-    units: Counter[str] = Counter()
-    seconds = defaultdict[str, float](float)
-    encodings = set()  # which scores share
-    for record in records:
-        if record.worker is None:  # imported
-            continue
-        units[record.worker] += 1
-        seconds[record.worker] += record.seconds
-        if isinstance(record.value, Scored):
-            score = record.value
-            encodings.add((score.encoded_on or record.worker, score.encode_seconds))
-    for worker, encode_seconds in encodings:
-        seconds[worker] += encode_seconds
-    workers = sorted(seconds)
-    uses = pandas.DataFrame(usage, ["cpu_seconds", "memory", "gpu_memory"], workers).T
+    done = [record for record in analysis.computed(records) if record.worker]
+    encodings = {  # which scores share
+        (score.encoded_on or record.worker, score.encode_seconds)
+        for record, score in with_results(done, Scored)
+    }
+    work = [(record.worker, record.seconds, 1) for record in done]
+    work += [(worker, seconds, 0) for worker, seconds in encodings]
+    spent = pandas.DataFrame(work, columns=["worker", "seconds", "units"])
+    spent = spent.groupby("worker").sum()
+    uses = pandas.DataFrame(usage, ["cpu_seconds", "memory", "gpu_memory"], spent.index).T
     return pandas.DataFrame(
         {
-            "host": [hosts.get(worker, "") for worker in workers],
-            "units": [units[worker] for worker in workers],
-            "busy": [min(seconds[worker] / length, 1.0) for worker in workers],
+            "host": [hosts.get(worker, "") for worker in spent.index],
+            "units": spent["units"],
+            "busy": (spent["seconds"] / length).clip(upper=1.0),
             "cpu": uses.pop("cpu_seconds") / length,
             **uses,
-        },
-        workers,
+        }
     )

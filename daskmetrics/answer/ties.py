@@ -247,9 +247,9 @@ class ScoreMatrix:
         return {arm: row for row, arm in enumerate(sorted(self.recorded))}
 
     @cached_property
-    def _values(self) -> tuple[Floats, Floats]:
-        """Scores in units of the reward (A, T), NaN where there is none; and one unit of each
-        task's score in these units (T,).
+    def _arrays(self) -> tuple[Floats, Floats, Floats]:
+        """Scores and their errors in units of the reward (A, T), NaN where there is none; and one
+        unit of each task's score in these units (T,).
         """
         columns = {task: column for column, task in enumerate(self.tasks)}
         cells = []
@@ -259,10 +259,10 @@ class ScoreMatrix:
                     cells.append((row, columns[task], scored.score, scored.stderr))
         seen = Observations.of(cells).by_cell()
         scale = reward_scale(self.reward, len(self.tasks), seen)
-        shape = len(self._rows), len(self.tasks)
-        values = np.full(shape, math.nan)
+        values, errors = np.full((2, len(self._rows), len(self.tasks)), math.nan)
         values[seen.arm, seen.task] = scale.values(seen)
-        return values, 1 / scale.spread
+        errors[seen.arm, seen.task] = scale.errors(seen)
+        return values, errors, 1 / scale.spread
 
     def complete(self, tasks: Iterable[str]) -> list[Arm]:
         """The arms that were scored on all of these tasks, sorted."""
@@ -271,9 +271,12 @@ class ScoreMatrix:
 
     def values(self, arms: Iterable[Arm], tasks: Iterable[str]) -> Floats:
         """Scores in units of the reward (arms, tasks); every arm was scored on every task."""
+        return self._arrays[0][self._places(arms, tasks)]
+
+    def _places(self, arms: Iterable[Arm], tasks: Iterable[str]) -> tuple[Ints, ...]:
         rows = [self._rows[arm] for arm in arms]
         columns = [self.tasks.index(task) for task in tasks]
-        return self._values[0].take(rows, axis=0).take(columns, axis=1)
+        return np.ix_(rows, columns)
 
     def tested(
         self, tasks: Sequence[str], shares: Floats, level: float, chosen: Arm | None = None
@@ -289,12 +292,13 @@ class ScoreMatrix:
         leading = np.sort(order[:MOST])
         others = np.sort(order[MOST:])
         arms = [complete[i] for i in leading]
-        units = [self._values[1][self.tasks.index(task)] for task in tasks]
-        errors = []
-        for unit, task in zip(units, tasks, strict=True):
+        _, errors, units = self._arrays
+        joint_errors = []
+        for task in tasks:
             error = joint_error([self.recorded[arm][task] for arm in arms])
-            errors.append(replace(error, covariance=error.covariance * (unit * unit)))
-        means = MeanScores.of(values[leading], shares, errors)
+            unit = units[self.tasks.index(task)]
+            joint_errors.append(replace(error, covariance=error.covariance * (unit * unit)))
+        means = MeanScores.of(values[leading], shares, joint_errors)
         best = int(means.mean.argmax())
         if chosen in arms:
             row = arms.index(chosen)
@@ -302,11 +306,8 @@ class ScoreMatrix:
                 best = row
         # the others are compared with the best alone
         compared = [leading[best], *others]
-        variance = np.zeros(len(compared))
-        for share, unit, task in zip(shares, units, tasks, strict=True):
-            scores = [self.recorded[complete[i]][task] for i in compared]
-            stderr = np.array([score.stderr for score in scores])
-            variance += (share * unit * stderr) ** 2
+        stderr = errors[self._places(complete, tasks)][compared]
+        variance = ((shares * stderr) ** 2).sum(axis=1)
         is_as_good = _not_worse(values[compared] @ shares, variance, level)
         equal, critical = means.tied(level)
         return TestedArms(

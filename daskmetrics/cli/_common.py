@@ -34,7 +34,6 @@ from daskmetrics.core.table import Table, printable
 
 if TYPE_CHECKING:
     from daskmetrics.config import Config
-    from daskmetrics.report import Run
 
 T = TypeVar("T")
 
@@ -88,9 +87,11 @@ def text_option(name: str, metavar: str | None, help: str, **settings: Any) -> D
     return click.option(name, metavar=metavar, help=help, **settings)
 
 
-def number_option(name: str, help: str, least: int = 1, **settings: Any) -> Decorator:
-    """An option with an integer that is not below the least."""
-    return click.option(name, type=click.IntRange(least), metavar="N", help=help, **settings)
+def number_option(
+    name: str, help: str, least: int = 1, most: int | None = None, **settings: Any
+) -> Decorator:
+    """An option with an integer in a range."""
+    return click.option(name, type=click.IntRange(least, most), metavar="N", help=help, **settings)
 
 
 def parsed_by(parse: Callable[[str], object], wanted: str) -> Callable[[str], object]:
@@ -189,13 +190,6 @@ def configuration(config: Path | None, settings: Sequence[str]) -> Config:
     from daskmetrics.config import load
 
     return load(path_of(config), settings)
-
-
-def show_summary(run: Run) -> None:
-    """Print what a run found, and where its files are."""
-    from daskmetrics import report
-
-    say(report.best_text(run, in_short=True))
 
 
 def friendly(command: Callable[..., T]) -> Callable[..., T]:

@@ -97,11 +97,12 @@ def layers(
         require_new(save)  # not only after all is scored
     options = {"text": text, "label": label, "drop": "rare" if drop_rare else None}
     columns = {name: value for name, value in options.items() if value}
+    parts: dict[str, list[int | str]] = {}
+    for name, values in readouts:
+        parts[name] = [*parts.get(name, []), *values]
     with noted_warnings(), experiment.Display() as display:
         scored = list(task) or data
-        layer_scores = score_layers(
-            model, scored, columns, layers, None, seed, {}, dict(readouts), display
-        )
+        layer_scores = score_layers(model, scored, columns, layers, None, seed, {}, parts, display)
     board = Leaderboard.of_layers(layer_scores)
     hint = "To save the best for sentence-transformers, add: --save my-encoder"
     if save:

@@ -4,6 +4,7 @@ needs.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from itertools import chain, count, pairwise
@@ -68,7 +69,10 @@ def _sizes(text: str) -> list[float | None]:
 
 def _price(text: str) -> tuple[str, float]:
     device, _, number = text.rpartition("=")
-    return device, float(number)
+    price = float(number)
+    if not 0 <= price < math.inf:
+        raise ValueError
+    return device, price
 
 
 NUMBERS = parsed_by(_increasing, "a list of increasing numbers, for instance 1,2,4,8")

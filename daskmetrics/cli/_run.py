@@ -21,7 +21,6 @@ from daskmetrics.cli._common import (
     folder_option,
     say,
     settings_option,
-    show_summary,
     text_option,
     workers_option,
 )
@@ -121,7 +120,7 @@ def run(
     is_current = page.is_file() and page.stat().st_mtime > run_folder.journal.stat().st_mtime
     if ran or not is_current:
         report.write(finished)
-    show_summary(finished)
+    say(report.best_text(finished, in_short=True))
 
 
 def _show_programs(config: Config) -> None:
@@ -147,7 +146,7 @@ def _follow(config: Config, folder: RunFolder, trains: bool = False) -> None:
             on_round=lambda: report.write(report.Run(folder.path)),
             trains=trains,
         )
-    show_summary(report.Run(folder.path))
+    say(report.best_text(report.Run(folder.path), in_short=True))
 
 
 def _on_allocation(config: Config, workers: int | None) -> Config:

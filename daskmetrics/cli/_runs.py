@@ -56,7 +56,9 @@ def runs() -> None:
 
 @runs.command(epilog=example("daskmetrics runs serve runs/"))
 @click.argument("folder", type=PATH, default=RUNS)
-@number_option("--port", "On the loopback interface.  [default: any that is free]", least=0)
+@number_option(
+    "--port", "On the loopback interface.  [default: any that is free]", least=0, most=65_535
+)
 def serve(folder: Path, port: int | None) -> None:
     """Show all runs in FOLDER in a browser: their progress and answers, side by side, as they
     change.

@@ -30,10 +30,9 @@ if TYPE_CHECKING:
     from daskmetrics.core.names import Cell
     from daskmetrics.core.table import Table
     from daskmetrics.experiment.score_tables import KnownScore
-    from daskmetrics.report import TradeOffs
 
 WIDTH, TABLE_WIDTH = 100, 132  # columns of tables; a row of trade-offs has nine cells
-FORMATS = ("html", "csv", "parquet", "netcdf")
+FORMATS = ("html", "csv", "parquet")
 #: the environment variable with the folder of the published table
 DATA = "DASKMETRICS_PUBLISHED_DATA"
 
@@ -95,14 +94,15 @@ def report(run: Path, kind: str, output: Path | None, svg: bool, open_page: bool
         return
     loaded = reports.Run(run)
     if kind != "html":
-        if open_page:
+        if open_page or svg:
             raise ConfigError(
-                f"--open shows the page, but --format {kind} writes numbers: omit one of them."
+                f"--open and --svg are of the page, but --format {kind} writes numbers: omit one of"
+                " them."
             )
         say(reports.export(loaded, kind, output))  # type: ignore[arg-type]  # click has checked it
         return
     if output:
-        raise ConfigError("--output is a file of numbers: add --format csv, parquet or netcdf.")
+        raise ConfigError("--output is a file of numbers: add --format csv or parquet.")
     page = reports.write(loaded, svg)
     say(reports.best_text(loaded, in_short=True))
     if open_page:
@@ -140,7 +140,6 @@ def _share(text: str) -> float:
     ),
 )
 @flag_option("--pareto", "Show the candidates that no other beats in both score and cost.")
-@path_option("--output", "Draw scores against costs; with --pareto.", metavar="FILE.png")
 @click.option(
     "--arm",
     metavar="MODEL@REVISION/LAYER",
@@ -156,15 +155,12 @@ def best(
     run: Path,
     within: float | None,
     pareto: bool,
-    output: Path | None,
     arm: str | None,
     save: Path | None,
 ) -> Output:
     """Print the best candidate of RUN: what it gains, how sure that is, what it cost."""
     from daskmetrics import report
 
-    if output and not pareto:
-        raise ConfigError("--output draws scores against costs: add --pareto.")
     if sum(map(bool, (within, pareto, arm, save))) > 1:
         raise ConfigError("--within, --pareto, --arm and --save exclude each other: choose one.")
     loaded = report.Run(run)
@@ -175,29 +171,12 @@ def best(
         return Output(None, [_text(report.explain_tables(loaded, arm))])
     if pareto:
         compared = loaded.trade_offs()
-        drawn = [_draw(compared, output)] if output else []
         front = report.trade_offs_table(compared).as_text(TABLE_WIDTH)
-        shown = "\n\n".join([front, *map(str, drawn)])
-        return Output(lambda: {**vars(compared), "files": drawn}, [shown])
+        return Output(lambda: compared, [front])
     if within:
         document = {"within": within, "cheaper": loaded.verdict.cheaper(within)}
         return Output(lambda: document, [_text([report.within_table(loaded, within)])])
     return Output(lambda: loaded.answer, [report.best_text(loaded)])
-
-
-def _draw(compared: TradeOffs, output: Path) -> Path:
-    """Draw scores against costs into a file."""
-    if output.suffix.lower() != ".png" or not output.parent.is_dir():
-        raise ConfigError(
-            f"--output '{output}' is not a file such as tradeoffs.png in a folder that exists."
-        )
-    from daskmetrics import report
-    from daskmetrics.core.files import atomic_write
-
-    report.need_matplotlib()
-    from daskmetrics.report.figures import image, trade_offs
-
-    return atomic_write(output, image(trade_offs(compared)))
 
 
 @click.command(
@@ -230,6 +209,8 @@ def compare(
     from daskmetrics import report
     from daskmetrics.answer.comparison import compare_named, compare_published, compare_runs
 
+    if arms and published:
+        raise ConfigError("--arms and --published exclude each other: choose one.")
     loaded = report.Run(run)
     beside = None if other is None else report.Run(other)
     documents: dict[str, object] = {}

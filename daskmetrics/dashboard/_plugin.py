@@ -47,16 +47,6 @@ class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         self.training = TrainingCurves()
         self.cluster = ""  # the latest message of the topic `CLUSTER` about queue and machines
         self.items: Mapping[str, Any] = {}  # the latest message of the topic `MAP`
-        self.closed = False
-
-    def open(self) -> None:
-        """Register the plugin and its message handler with the scheduler."""
-        self.scheduler.handlers["daskmetrics_receive"] = self.receive
-        self.scheduler.add_plugin(self)
-
-    async def close(self) -> None:
-        """Called by Dask when the scheduler ends."""
-        self.closed = True
 
     def receive(self, news: Iterable[Mapping[str, Any]]) -> None:
         """Receive entries of a journal and other messages of the driver, in order."""
@@ -87,7 +77,4 @@ def plugin_of(scheduler: Scheduler) -> DashboardPlugin:
     """The plugin of a scheduler; a new one if another scheduler of this process has added the
     pages.
     """
-    plugin = scheduler.extensions.get(NAME)
-    if isinstance(plugin, DashboardPlugin):
-        return plugin
-    return DashboardPlugin(scheduler)
+    return scheduler.plugins.get(NAME) or DashboardPlugin(scheduler)

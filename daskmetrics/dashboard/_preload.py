@@ -38,12 +38,12 @@ def dask_setup(scheduler: Scheduler) -> None:
     """Called by Dask with the new scheduler."""
 
     def add_plugin() -> None:
-        from daskmetrics.dashboard._plugin import NAME, DashboardPlugin
+        from daskmetrics.dashboard._plugin import DashboardPlugin
         from daskmetrics.dashboard._prometheus import COLLECTOR
 
         plugin = DashboardPlugin(scheduler)
-        scheduler.extensions[NAME] = plugin
-        plugin.open()
+        scheduler.handlers["daskmetrics_receive"] = plugin.receive
+        scheduler.add_plugin(plugin)
         COLLECTOR.plugins.append(plugin)
 
     _attempt(add_plugin)

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 
+from distributed import Status
 from prometheus_client import REGISTRY
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -27,7 +28,8 @@ class PrometheusCollector(Collector):
 
     def collect(self) -> Iterator[MetricFamily]:
         """Called by prometheus_client for each scrape."""
-        self.plugins = [plugin for plugin in self.plugins if not plugin.closed]
+        running = (plugin for plugin in self.plugins if plugin.scheduler.status is Status.running)
+        self.plugins = list(running)
         for plugin in self.plugins[-1:]:
             yield _gauge("workers", "Workers of the scheduler", len(plugin.scheduler.workers))
             used = plugin.readings().items()

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
         explain_tables,
         status_text,
         trade_offs_table,
-        whereabouts,
         within_table,
     )
     from daskmetrics.report.figures import Plots
@@ -81,7 +80,6 @@ __all__ = [
     "status_rows",
     "status_text",
     "trade_offs_table",
-    "whereabouts",
     "within_table",
     "write",
 ]
@@ -108,7 +106,6 @@ _PLACES = {
     "TradeOff": "daskmetrics.answer:TradeOff",
     "TradeOffs": "daskmetrics.answer:TradeOffs",
     "Verdict": "daskmetrics.answer:Verdict",
-    "whereabouts": "daskmetrics.report._sections:whereabouts",
     "within_table": "daskmetrics.report._sections:within_table",
     "Worth": "daskmetrics.answer:Worth",
     "write": "daskmetrics.report.page:write",

@@ -13,12 +13,12 @@ from daskmetrics.core.files import RunFolder
 from daskmetrics.execution.display import Display, NotebookCell
 from daskmetrics.execution.stopping import stop_thread
 from daskmetrics.report._run import Run
-from daskmetrics.report.templates import Card
+from daskmetrics.report.templates import card
 
 POLL = 0.2  # seconds between two attempts to stop
 
 
-class BackgroundRun(Card):
+class BackgroundRun:
     """A run that goes on in a background thread; made by `daskmetrics.run` with
     ``background=True``.
 
@@ -111,11 +111,11 @@ class BackgroundRun(Card):
     def __repr__(self) -> str:
         return f"<BackgroundRun {self.folder}: {self.state}>"
 
-    def _card(self) -> tuple[str, dict[str, str]]:
+    def _repr_html_(self) -> str:
         rows = {"state": self.state, **self.progress}
         if messages := self._display.messages:
             rows["message"] = messages[-1]
-        return self.folder.name, {**rows, "folder": str(self.folder)}
+        return card(self.folder.name, {**rows, "folder": str(self.folder)})
 
     def _ipython_display_(self) -> None:
         cell = NotebookCell(self._repr_html_)

@@ -1,4 +1,4 @@
-"""All numbers of a run in one file for other programs: CSV, Parquet or netCDF."""
+"""All numbers of a run in one file for other programs: CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from daskmetrics.report._run import Run
 
 if TYPE_CHECKING:
     import pandas
-    import xarray
 
-Format = Literal["csv", "parquet", "netcdf"]
+Format = Literal["csv", "parquet"]
 COLUMNS = (
     "model",
     "revision",
@@ -29,7 +28,6 @@ COLUMNS = (
     "status",
     "units",
 )
-SUFFIX: dict[str, str] = {"csv": ".csv", "parquet": ".parquet", "netcdf": ".nc"}
 
 
 def frame(run: Run) -> pandas.DataFrame:
@@ -58,7 +56,7 @@ def frame(run: Run) -> pandas.DataFrame:
             units = arrays[name].attrs["units"]
             flat = flat.assign(what=kind, name=name, units=units, status=labels)
             if len(flat):
-                filled.append(flat[[name for name in COLUMNS if name in flat]])
+                filled.append(flat)
     if not filled:
         raise DataError(f"The run in '{run.folder.path}' has no numbers yet.")
     joined = pandas.concat(filled, ignore_index=True)
@@ -71,7 +69,7 @@ def export(run: Run, kind: Format, path: Path | None = None) -> Path:
     Parameters
     ----------
     run : Run
-    kind : {"csv", "parquet", "netcdf"}
+    kind : {"csv", "parquet"}
     path : Path, optional
         The file; by default in the folder of the report.
 
@@ -84,12 +82,10 @@ def export(run: Run, kind: Format, path: Path | None = None) -> Path:
     DiskFullError
         If the disk is full.
     """
-    path = path or run.folder.report / f"{run.folder.path.name}{SUFFIX[kind]}"
+    path = path or run.folder.report / f"{run.folder.path.name}.{kind}"
     path.parent.mkdir(parents=True, exist_ok=True)
     with room_for(f"'{path}'"):
-        if kind == "netcdf":
-            _dataset(run).to_netcdf(path, engine="h5netcdf" if find_spec("h5netcdf") else "scipy")
-        elif kind == "parquet":
+        if kind == "parquet":
             if not find_spec("pyarrow"):
                 raise ConfigError(
                     "Parquet needs pyarrow: pip install 'daskmetrics[table]'. CSV needs no extra."
@@ -98,25 +94,3 @@ def export(run: Run, kind: Format, path: Path | None = None) -> Path:
         else:
             spreadsheet_frame(frame(run)).to_csv(path, index=False)
     return path
-
-
-def _dataset(run: Run) -> xarray.Dataset:
-    """Metrics and scores as one dataset with the names and attributes that netCDF allows."""
-    import json
-
-    import xarray
-
-    renamed = []
-    for kind, arrays in (("metric", run.metrics), ("score", run.scores)):
-        # netCDF allows no slash, and a name may be that of a metric and of a score
-        names = {str(name): f"{kind}_{str(name).replace('/', '_')}" for name in arrays}
-        renamed.append(arrays.rename(names))
-    merged = xarray.merge(renamed, compat="no_conflicts", combine_attrs="override")
-    if not merged:
-        raise DataError(f"The run in '{run.folder.path}' has no numbers yet.")
-    for key, value in merged.attrs.items():
-        if not isinstance(value, str | int | float):
-            merged.attrs[key] = json.dumps(value)
-    for name in {"model", "checkpoint", "readout"} & merged.coords.keys():
-        merged[name] = merged[name].astype(object).astype(str)
-    return merged

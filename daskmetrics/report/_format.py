@@ -11,10 +11,6 @@ from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import Difference
 from daskmetrics.core.table import printable
 
-NO_PICTURES = (
-    "No PNG or SVG files of the figures were written: they need matplotlib. Run pip install "
-    "'daskmetrics[plot]', then daskmetrics report again."
-)
 WIDTH = 100  #: columns of a text for a terminal
 LABEL = 12  #: columns of the labels on the left
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from daskmetrics.answer.answer import RankedArm, ranked_arms
 from daskmetrics.answer.ties import Scores
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.core.names import Arm, Checkpoint
+from daskmetrics.core.names import Arm
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import listed
 from daskmetrics.report._format import need_matplotlib, number
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from daskmetrics.experiment.direct import LayerScores
 
 COLUMNS = ("rank", "model", "checkpoint", "layer", "readout", "mean", "stderr", "tied")
-TEXT_ROWS, TEXT_TASKS = 20, 4  # of the table as text; `Leaderboard.to_frame` has all of them
 MOST_LINES = 8  # of the figure
 
 
@@ -133,14 +132,6 @@ class Leaderboard:
     def _several_readouts(self) -> bool:
         return len({row.arm.readout for row in self.arms}) > 1
 
-    @property
-    def _checkpoint(self) -> Checkpoint | None:
-        """The only checkpoint of the arms; None if there are several."""
-        checkpoints = {row.arm.checkpoint for row in self.arms}
-        if len(checkpoints) == 1:
-            return checkpoints.pop()
-        return None
-
     def cells(self, row: RankedArm) -> list[tuple[float | None, float | None]]:
         """The mean of a row and its scores by task, each with its error."""
         scores = [row.scores.get(task, (None, None)) for task in self.weights]
@@ -151,20 +142,13 @@ class Leaderboard:
         names of arms.
         """
         title = "Leaderboard"
-        if self._checkpoint:
-            title = f"Layers of {self._checkpoint}"
-        tasks = list(self.weights)[:TEXT_TASKS]
-        if len(self.weights) == 1:
-            tasks = []
+        checkpoints = {row.arm.checkpoint for row in self.arms}
+        is_single = len(checkpoints) == 1
+        if is_single:
+            title = f"Layers of {checkpoints.pop()}"
+        has_readouts = self._several_readouts
         return table_of(
-            "leaderboard",
-            title,
-            board=self,
-            tasks=tasks,
-            most=TEXT_ROWS,
-            most_tasks=TEXT_TASKS,
-            is_single=self._checkpoint is not None,
-            has_readouts=self._several_readouts,
+            "leaderboard", title, board=self, is_single=is_single, has_readouts=has_readouts
         )
 
     def plot(self, ax: Axes | None = None) -> Axes:

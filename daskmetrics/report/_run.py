@@ -17,7 +17,7 @@ from daskmetrics.core.events import scored as scored_units
 from daskmetrics.core.names import Arm
 from daskmetrics.report._format import need_matplotlib
 from daskmetrics.report._leaderboard import Leaderboard
-from daskmetrics.report.templates import Card, answer_rows, rows_of, template
+from daskmetrics.report.templates import answer_rows, card, rows_of, template
 
 if TYPE_CHECKING:
     import pandas
@@ -58,7 +58,7 @@ DOOR = [
 
 
 @dataclass(frozen=True)
-class Best(Card):
+class Best:
     """The recommended arm: the best of those scored on every task or, without any, of those with a
     score.
 
@@ -147,12 +147,12 @@ class Best(Card):
         rows = answer_rows(self.answer)
         return f"{rows['Use']}\n{rows['Gain']}"
 
-    def _card(self) -> tuple[str, dict[str, str]]:
+    def _repr_html_(self) -> str:
         rows = answer_rows(self.answer)
-        return f"Use {rows.pop('Use')}", rows
+        return card(f"Use {rows.pop('Use')}", rows)
 
 
-class Run(RecordedRun, Card):
+class Run(RecordedRun):
     """A run's configuration, results and answer.
 
     Parameters
@@ -183,11 +183,11 @@ class Run(RecordedRun, Card):
             text = rows["best"]
         return f"<Run {self.folder.path}: {text}>"
 
-    def _card(self) -> tuple[str, dict[str, str]]:
+    def _repr_html_(self) -> str:
         rows = {"folder": str(self.folder.path), **dict(status_rows(self))}
         if self.result:
             rows = {"state": rows["state"], "folder": rows["folder"], **answer_rows(self.answer)}
-        return self.start.name, rows
+        return card(self.start.name, rows)
 
     @property
     def state(self) -> str:
@@ -357,7 +357,6 @@ def status_rows(run: Run, problems: bool = False) -> list[tuple[str, str]]:
         "status",
         run=run,
         status=status,
-        failed=sum(record.kind == "score" for record in run.failed),
         answer=run.result and answer_rows(run.answer)["Use"],
         problems=problems,
         survived=analysis.survived(run),

@@ -4,6 +4,7 @@ candidate, candidates and runs side by side. Texts are at most 100 columns wide,
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -18,17 +19,17 @@ from daskmetrics.answer.comparison import (
     compare_best,
     different_settings,
 )
-from daskmetrics.answer.posterior import posterior_of
+from daskmetrics.answer.posterior import arm_named, posterior_of
 from daskmetrics.answer.recorded import RecordedRun, cell_of
 from daskmetrics.answer.status import worker_use
 from daskmetrics.answer.trade_offs import TradeOffs, trade_offs_of
 from daskmetrics.core.files import RunFolder
+from daskmetrics.core.names import Arm
 from daskmetrics.core.table import Table
-from daskmetrics.report._format import LABEL, WIDTH, apart, fact, number
+from daskmetrics.report._format import WIDTH, apart, fact
 from daskmetrics.report._run import Run, status_rows
-from daskmetrics.report.templates import answer_rows, rows_of, table_of
+from daskmetrics.report.templates import answer_rows, rows_of, table_of, text_of
 
-SHOWN = 6  #: decisions that are listed
 MOST_ROWS = 8  #: of the table by task, beside the answer
 
 
@@ -47,15 +48,7 @@ def tables(answer: Answer) -> list[Table]:
 
 def tasks_table(answer: Answer, most: int | None = None) -> Table:
     """The best candidate over all tasks, by kind and by task."""
-    standings = (answer.verdict.overall, *answer.verdict.parts)
-    return table_of(
-        "tasks",
-        "By task",
-        standings=standings[:most],
-        hidden=len(standings) - len(standings[:most]),
-        default=answer.default.arm,
-        folder=answer.folder,
-    )
+    return table_of("tasks", "By task", answer=answer, most=most)
 
 
 def trade_offs_table(compared: TradeOffs) -> Table:
@@ -101,22 +94,17 @@ def best_text(run: Run, in_short: bool = False) -> str:
 
 
 def whereabouts(folder: RunFolder) -> str:
-    """The page as a link, which terminals open; the folder of a run; and where more is said."""
-    rows = {"files": folder.path, "more": "daskmetrics best --help"}
-    page = folder.report / "index.html"
-    if page.exists():
-        rows = {"page": page.resolve().as_uri(), **rows}
-    return "\n".join(f"{label:<{LABEL}}{text}" for label, text in rows.items())
+    """The link of the page of a run, and its folder."""
+    return text_of("files", page=folder.report / "index.html", folder=folder.path)
 
 
 def explain_tables(run: Run, name: str) -> list[Table]:
     """Rank, decisions, scores and metrics of an arm such as ``tiny@step8/3``."""
     posterior = posterior_of(run)
-    for alias, kept in run.measured_as.items():
-        if name.startswith(f"{alias}/"):
-            name = kept + name.removeprefix(alias)
-    index = posterior.index(name)
-    arm = posterior.problem.arms[index]
+    checkpoint = name.rpartition("/")[0]
+    name = run.measured_as.get(checkpoint, checkpoint) + name.removeprefix(checkpoint)
+    arm = arm_named(name, posterior.problem.arms, "candidate")
+    index = posterior.problem.arm_index[arm]
     leader = posterior.problem.arms[posterior.leader]
     picks = [(pick, cell_of(pick)) for pick in run.picks]
     rows = rows_of(
@@ -127,25 +115,17 @@ def explain_tables(run: Run, name: str) -> list[Table]:
         leader=leader if arm != leader else None,
         lead=posterior.lead(index),
         picks=[(pick, cell.task) for pick, cell in picks if cell.arm == arm],
-        most=SHOWN,
     )
-    scores = []
-    for task in run.tasks:
-        by_arm = {
-            other: by_task[task].score for other, by_task in run.recorded.items() if task in by_task
-        }
-        best = max(by_arm.values(), default=None)
-        shown_scores = (by_arm.get(arm), by_arm.get(leader), best)
-        scores.append((task, *map(number, shown_scores)))
+    by_task = defaultdict[str, dict[Arm, float]](dict)
+    for scored, recorded in run.recorded.items():
+        for task, score in recorded.items():
+            by_task[task][scored] = score.score
+    scores = table_of("explain_scores", tasks=run.tasks, by_task=by_task, arm=arm, leader=leader)
     layer = analysis.layer_of(arm)
     metrics = table_of(
         "metrics", metrics=analysis.metrics(run), layer=layer, units=analysis.units(run)
     )
-    shown = [
-        Table((), rows, str(arm)),
-        Table(("task", "this one", "leader", "best score"), scores),
-        metrics,
-    ]
+    shown = [Table((), rows, str(arm)), scores, metrics]
     return [part for part in shown if part.rows]
 
 

@@ -468,7 +468,6 @@ def pictures(run: RecordedRun) -> dict[str, Figure]:
     return drawn
 
 
-@rc_context(STYLE)
 def heat_maps(fields: Sequence[Field], suite: Suite, marks: Marks) -> Figure:
     """Maps of some quantities of a model."""
     figure = blank(1.9 * len(fields))
@@ -480,7 +479,6 @@ def heat_maps(fields: Sequence[Field], suite: Suite, marks: Marks) -> Figure:
     return figure
 
 
-@rc_context(STYLE)
 def trade_offs(compared: TradeOffs) -> Figure:
     """Score against each cost that differs between arms."""
     names = differing_costs([arm.cost for arm in compared.arms]) or {"layers"}
@@ -553,7 +551,7 @@ def telemetry(samples: Sequence[TelemetrySample]) -> Figure:
     return figure
 
 
-def write_pictures(run: RecordedRun, vectors: bool = False) -> dict[str, Figure]:
+def write_pictures(run: RecordedRun, vectors: bool) -> dict[str, Figure]:
     """Write all figures into the folder of the report as PNG, with ``vectors`` as SVG, too, and
     return them by name.
     """

@@ -28,7 +28,6 @@ FIRST_LINE = 2  #: of the journal that holds an entry; the first holds its forma
 
 Numbered = tuple[int, events.Event]
 NAMED = events.UnitAsked | events.Record | events.AttemptFailed | events.InputRecovered
-OF_UNITS = NAMED | events.UnitsRetried
 
 
 def journal_lines(
@@ -69,7 +68,7 @@ def log_text(folder: RunFolder, query: str) -> str:
 
     ``query`` is the key or name of a unit, or the beginning of one, such as ``tiny@step8``.
     """
-    entries = list(enumerate(read(folder.must_exist().journal), FIRST_LINE))
+    entries = journal_lines(folder)
     named = [entry for _, entry in entries if isinstance(entry, NAMED)]
     lines = []
     units = find(query, {entry.key: entry.name for entry in named})
@@ -78,7 +77,7 @@ def log_text(folder: RunFolder, query: str) -> str:
         workers: dict[str, None] = {}
         for number, entry in entries:
             keys = [getattr(entry, "key", None), *getattr(entry, "keys", ())]
-            if key not in keys or not isinstance(entry, OF_UNITS):
+            if key not in keys:
                 continue
             lines.append(journal_text([(number, entry)]))
             details: Iterable[str] = ()

@@ -25,7 +25,6 @@ from daskmetrics.core.errors import room_for
 from daskmetrics.core.failures import failures_table
 from daskmetrics.core.files import atomic_write, private
 from daskmetrics.core.serialization import as_json
-from daskmetrics.report._format import NO_PICTURES
 from daskmetrics.report._quantities import (
     LINES,
     METRICS,
@@ -41,33 +40,11 @@ if TYPE_CHECKING:
     from bokeh.plotting import figure
 
 GENERATOR = f"daskmetrics {version('daskmetrics')}"
-MOST_ROWS = 200  # of the leaderboard: the page of thousands of candidates stays small
 POLICY = (
     "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; style-src"
     " 'unsafe-inline'"
 )
 MANY = 2000  # arms from which on errors of metrics are left out, for the size of the page
-CAPTIONS = {
-    "map": (
-        "Training steps from left to right, layers from below (0 is the embedding). Star: the best;"
-        " circle: the last layer; grey: no value."
-    ),
-    "lines": (
-        "Along the layers, with standard errors: a line for each task of a single checkpoint, for"
-        " each of several models, or for a few checkpoints of a model, later ones lighter."
-    ),
-    "comparison": (
-        "Each point is a candidate: does one quantity say what the other is? A metric that predicts"
-        " the score would show a line. Selected ones are selected in every figure."
-    ),
-    "search": (
-        "The greatest mean score among the candidates scored on every task so far, and "
-        "every decision at the score that its candidate is expected to have by now."
-    ),
-    "losses": "Mean loss on one batch that is the same for all checkpoints of a model.",
-}
-OF_ARMS = {"map", "lines", "comparison"}
-BEST_READOUT = " Each layer is shown with its best readout, by the mean score."
 
 
 def write(run: Run, vectors: bool = False) -> Path:
@@ -132,23 +109,21 @@ def page(run: Run, pictures: Collection[str]) -> str:
         missing=sum(failure.count for failure in failures),
         failures=failures_table(failures),
         board=run.leaderboard() if run.recorded else None,
-        most_rows=MOST_ROWS,
         status=dict(status_rows(run)),
         figures=drawn,
         data=data,
         scripts=scripts,
         policy=f"{POLICY}; script-src {named}",
         pictures=pictures,
-        no_pictures=NO_PICTURES,
         about=yaml.safe_dump(settings, sort_keys=False, allow_unicode=True),
         generator=GENERATOR,
     )
 
 
 def figures(run: Run) -> Mapping[str, Any]:
-    """The interactive figures of a page, empty if the run has no data: their captions by name, the
-    quantities and models to choose from, those that are shown first, and the data that its script
-    needs to draw and to change them.
+    """The interactive figures of a page, empty if the run has no data: their names, the quantities
+    and models to choose from, those that are shown first, and the data that its script needs to
+    draw and to change them.
     """
     from bokeh.document import Document
 
@@ -160,9 +135,8 @@ def figures(run: Run) -> Mapping[str, Any]:
     quantities = []
     if suites:
         quantities = fields(run, arms, posterior)
-    # a metric or, without metrics, another quantity is compared with the one that is shown first
+    # a metric or, without metrics, a cost is compared with the quantity that is shown first
     others = [quantity for quantity in quantities[1:] if quantity.group != SCORES]
-    others.sort(key=lambda quantity: quantity.group != METRICS)
     drawn: list[figure] = []
     if quantities:
         columns = {}
@@ -187,12 +161,9 @@ def figures(run: Run) -> Mapping[str, Any]:
     for fig in drawn:
         document.add_root(fig)
     roots = {fig.id: f"figure-{fig.name}" for fig in drawn}
-    captions = {fig.name: CAPTIONS[fig.name] for fig in drawn}
-    if any(len(suite.readouts) > 1 for suite in suites):
-        for name in captions.keys() & OF_ARMS:
-            captions[name] += BEST_READOUT
     return {
-        "captions": captions,
+        "names": [fig.name for fig in drawn],
+        "has_readouts": any(len(suite.readouts) > 1 for suite in suites),
         "shown": quantities[0].name if quantities else "",
         "against": others[0].name if others else "",
         "data": {

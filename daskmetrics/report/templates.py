@@ -96,14 +96,8 @@ def answer_rows(answer: Answer) -> dict[str, str]:
     return dict(rows_of("answer", answer=answer))
 
 
-class Card:
+def card(title: str, rows: Mapping[str, str]) -> str:
     """What a notebook shows as a small table, in the colours of its theme: a title, and texts by
     label.
     """
-
-    def _card(self) -> tuple[str, Mapping[str, str]]:
-        raise NotImplementedError
-
-    def _repr_html_(self) -> str:
-        title, rows = self._card()
-        return template("card.html").render(title=title, rows=rows)
+    return template("card.html").render(title=title, rows=rows)

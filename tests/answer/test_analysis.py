@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
@@ -53,17 +55,19 @@ def test_an_encoding_counts_once_where_it_ran(finished):
 
     def scored_on(worker: str, seconds: float, encoded_on: str | None, encoding: float) -> Record:
         value = Scored(0.5, 0.1, encode_seconds=encoding, encoded_on=encoded_on)
-        return Record("k", "n", "score", "ok", value, seconds=seconds, worker=worker)
+        return Record("k", "m@main/0:t", "score", "ok", value, seconds=seconds, worker=worker)
 
     records = [
         scored_on("cpu", 1.0, "gpu", 40.0),
         scored_on("cpu", 2.0, "gpu", 40.0),
         scored_on("old", 1.0, None, 30.0),
+        scored_on("imported", 500.0, None, 0.0),  # took this time elsewhere
     ]
     begun = started()
     uses = worker_use([begun, RunFinished(begun.key, begun.at + 100)], records)
     assert uses.index.tolist() == ["cpu", "gpu", "old"] and uses["units"].tolist() == [2, 0, 1]
     assert uses["busy"].tolist() == [0.03, 0.4, 0.31] and uses["cpu"].isna().all()
+    assert analysis.spending(SimpleNamespace(records=records))["score"] == 4.0
     cells = [finished.cells[r.key] for r in finished.records if r.kind == "score" and r.ok]
     spent = analysis.spending(finished)
     assert spent["encode"] == 2.0 * len({(cell.arm.checkpoint, cell.task) for cell in cells})
@@ -82,7 +86,8 @@ def test_the_table_of_correlations_is_spearmans_by_kind_of_task(finished):
     rho, count = table.loc[("curvature", "retrieval"), ["rho", "count"]]
     assert count == len(pairs) and rho == pytest.approx(spearmanr(pairs).statistic)
     assert set(table.loc["curvature"].index) == {"all tasks", "classification", "retrieval"}
-    assert np.isnan(analysis.rank_correlation([1, 1, 1], [1, 2, 3]))
+    for pairs in ([(1.0, i) for i in range(9)], [(i, i) for i in range(analysis.FEWEST - 1)], []):
+        assert np.isnan(analysis.rank_correlation(pairs))
 
 
 def test_the_posterior_equals_the_one_that_the_search_ended_with(finished):

@@ -96,6 +96,8 @@ def test_published_scores_are_matched_whatever_the_case_of_the_model(finished):
     foreign = {Cell(Arm("else", "main", 0), "t"): KnownScore(0.5)}
     with pytest.raises(DataError, match="share no score"):
         compare_published(finished, foreign, "table.csv")
+    words = ("--arms", "tiny@step8/1", "tiny@step8/2", "--published", "table.csv")
+    assert "exclude each other" in invoke("compare", finished.folder.path, *words).output
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +144,7 @@ def test_a_published_score_of_other_subsets_or_another_split_is_refused(
     done = invoke("compare", run.folder.path, "--published", table)
     assert done.exit_code == (1 if reason else 0)
     assert str(len(known_scores(run))) in done.output
+    assert "nan" not in done.output  # equal scores have no rank correlation
     assert (reason or "in common") in " ".join(done.output.split())
 
 

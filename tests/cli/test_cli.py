@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from daskmetrics.core.errors import ConfigError
 from tests.cli.calling import call
 
 GRID = Path(__file__).parents[2] / "configs" / "pythia.yaml"
@@ -47,6 +48,17 @@ def test_a_dry_run_counts_and_starts_nothing(place, line, facts):
     shown = " ".join(done.stdout.split())
     assert [fact for fact in facts if fact not in shown] == [], shown
     assert not (place / "runs").exists() and not (place / "suites").exists()
+
+
+def test_the_values_of_a_part_of_the_readouts_may_be_given_one_by_one(place, monkeypatch):
+    def show(*arguments):
+        raise ConfigError(str(arguments[7]))
+
+    monkeypatch.setattr("daskmetrics.experiment.direct.score_layers", show)
+    parts = ("pooling=mean", "dimensions=64", "pooling=last,cls")
+    options = " ".join(f"--readouts {part}" for part in parts)
+    done = call(place, f"layers m --task stdlib:order {options}")
+    assert "{'pooling': ['mean', 'last', 'cls'], 'dimensions': [64]}" in done.stderr
 
 
 def test_dask_has_the_commands(tmp_path):

@@ -73,11 +73,6 @@ def test_help_has_an_example_that_parses(path, tmp_path, monkeypatch):
         assert parse(main, "daskmetrics", shlex.split(line)[1:]).startswith(path)
 
 
-def test_an_example_with_an_unknown_option_does_not_parse():
-    with pytest.raises(click.NoSuchOption):
-        parse(main, "daskmetrics", ["status", "demo", "--nothing"])
-
-
 def test_at_most_16_commands_are_at_the_top():
     assert len(main.commands) <= 16
 

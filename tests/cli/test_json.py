@@ -124,11 +124,6 @@ def test_status_shows_a_driver_that_died_and_the_workers_of_one_that_lives(here)
     assert "workers     2 known: 1 busy, 2." in shown
 
 
-def test_an_error_within_a_command_leaves_standard_output_empty(here):
-    done = call(here, "best killed --json")
-    assert done.exit_code == 1 and done.stdout == "" and done.stderr.startswith("Error: ")
-
-
 def test_what_is_not_a_number_is_null():
     assert plain({"nan": math.nan, "inf": [-math.inf]}) == {"nan": None, "inf": [None]}
     with pytest.raises(TypeError, match="Cannot write object as JSON"):

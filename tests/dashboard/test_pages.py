@@ -39,7 +39,7 @@ def prefix(client):
 
 @pytest.fixture
 def plugin(client):
-    return client.cluster.scheduler.extensions[NAME]
+    return client.cluster.scheduler.plugins[NAME]
 
 
 @pytest.fixture

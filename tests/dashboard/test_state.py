@@ -18,8 +18,9 @@ from daskmetrics.core.events import (
     UnitsRetried,
 )
 from daskmetrics.core.names import Arm, Suite
-from daskmetrics.core.results import Measured, Scored, Trained
+from daskmetrics.core.results import Measured, Outcomes, Scored, Trained, result_as_json
 from daskmetrics.dashboard._pages import current_quantity
+from daskmetrics.dashboard._publisher import _shown
 from daskmetrics.dashboard._state import (
     LATEST,
     MEAN,
@@ -66,6 +67,13 @@ def ask(index, arm, task, search="s"):
     cell = {"arm": asdict(Arm.parse(arm)), "task": task}
     pick = {"index": index, "cell": cell, "stage": "search", "cost": COST}
     return UnitAsked(f"score-{arm}:{task}", f"{arm}:{task}", {"search": search, "pick": pick})
+
+
+def test_the_pages_are_not_sent_what_they_do_not_show():
+    value = Scored(0.5, 0.1, outcomes=Outcomes("k", 1, bits="gA=="), detail={"f1": 0.4})
+    record = Record("key", "tiny@step1/0:task", "score", "ok", value)
+    assert _shown(record)["value"] == result_as_json(Scored(0.5, 0.1))
+    assert record.value == value
 
 
 def test_metrics_are_at_their_layer_and_checkpoint_and_an_undefined_one_is_nan(live, history):

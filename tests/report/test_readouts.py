@@ -10,7 +10,7 @@ import pytest
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Arm, Suite
-from daskmetrics.report import best_text, export, frame
+from daskmetrics.report import best_text, frame
 from daskmetrics.report._sections import tables
 from daskmetrics.report.page import page
 from tests.report.conftest import TASKS, Story, invoke, make_run, mean_scores
@@ -67,11 +67,13 @@ def test_tables_have_a_column_and_arrays_a_dimension(read_out):
         for task, value in by_task.items():
             expected[arm.layer, arm.readout, task] = value.score
     assert scored == expected and exported == pytest.approx(expected) and len(expected) == 40
+    assert rows.kind.tolist() == [read_out.kinds[task] for task in rows.task]
+    assert set(rows.stderr) == {0.01} and (rows.seconds > 0).all()
+    assert set(flat.revision) == {"main"}
     arrays = read_out.scores
     stored = {key: arrays[key[2]].sel(layer=key[0], readout=key[1]).item() for key in expected}
     assert stored == pytest.approx(expected)
     assert read_out.leaderboard().to_frame().readout[0] == BEST.readout
-    assert export(read_out, "netcdf").stat().st_size > 1000
     missing = arrays[f"{TASKS[0]}_status"].sel(layer=0, readout="mean,mean1-3")
     assert (missing == 0).all()
     assert set(read_out.metrics["curvature"].dims) == {"model", "checkpoint", "layer"}

@@ -173,7 +173,8 @@ def test_the_page_is_a_link_and_opens_in_the_browser(a_run, monkeypatch):
     monkeypatch.setattr("webbrowser.open", lambda link: opened.append(link))
     output = invoke("report", folder.path, "--open").output
     assert "No browser could be started" in output and opened == [link]
-    assert invoke("report", folder.path, "--open", "--format", "csv").exit_code == 2
+    for option in ("--open", "--svg"):
+        assert invoke("report", folder.path, option, "--format", "csv").exit_code == 2
     of_numbers = invoke("report", folder.path, "--output", folder.path / "x.csv")
     assert of_numbers.exit_code == 2 and "add --format csv" in of_numbers.output
 
@@ -184,13 +185,14 @@ def test_a_candidate_is_explained_by_its_rank_its_decisions_its_scores_and_its_m
     rows = dict(about.rows)
     assert rows["rank"].startswith(f"1 of {len(arms)} ") and " decisions: " in rows["chosen"]
     assert [row[0] for row in scores.rows] == list(TASKS)
+    assert all(row[1] == row[2] <= row[3] for row in scores.rows)  # the best one is the leader
     assert "curvature" in [row[0] for row in metrics.rows]
     paid = {cell.arm for cell in finished.cells.values()}
     never = next(arm for arm in arms if arm not in paid)
     about, scores, _ = explain_tables(finished, str(never))
     rows = dict(about.rows)
     assert rows["chosen"].startswith("never") and str(finished.best().arm) in rows["leader"]
-    assert {row[1] for row in scores.rows} == {"not measured"}
+    assert {row[1] for row in scores.rows} == {"not measured"} != {row[2] for row in scores.rows}
     with pytest.raises(ConfigError, match=r"Did you mean 'small@step8/\d'"):
         explain_tables(finished, "small@step8/9")
 
