@@ -80,7 +80,7 @@ class Best(Card):
 
     @property
     def score(self) -> float | None:
-        """Mean raw score over the tasks of the objective that both arms were scored on."""
+        """Mean raw score over the tasks of the objective; None if it lacks one of them."""
         return self.answer.best.score
 
     @property
