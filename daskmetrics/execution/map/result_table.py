@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SUFFIXES = (".parquet", ".csv", ".jsonl", ".json")
+EXACT = 2**53  #: integers up to this are floats without rounding
 SHOWN_ITEMS = 8  # of each cause of failure
 _ATTRIBUTES = ("status", "reason", "attempts", "seconds", "worker", "key")
 _INDEX = attrgetter("index")
@@ -35,7 +36,13 @@ def frame(results: Sequence[ItemResult]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    return pd.DataFrame([_row(result) for result in sorted(results, key=_INDEX)])
+    rows = [_row(result) for result in sorted(results, key=_INDEX)]
+    table = pd.DataFrame(rows)
+    for name in table.select_dtypes("float"):
+        # where items lack a field, its integers become floats, which round large ones
+        if table[name].abs().max() > EXACT:
+            table[name] = pd.Series([row.get(name) for row in rows], dtype=object)
+    return table
 
 
 def _row(result: ItemResult) -> dict[str, Any]:
