@@ -342,7 +342,9 @@ class ModelProtocol:
             if shipped.similarity != "cosine":
                 modules.append(f"compared by {shipped.similarity} in tasks of mteb")
             pooling = f"as shipped ({', '.join(modules)})"
-        return f"{pooling}, at most {self.base.max_length:,} tokens, prompts: {self.prompts.summary}"
+        return (
+            f"{pooling}, at most {self.base.max_length:,} tokens, prompts: {self.prompts.summary}"
+        )
 
 
 def protocol_of(
