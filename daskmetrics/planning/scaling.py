@@ -35,7 +35,7 @@ from daskmetrics.planning.options import (
 if TYPE_CHECKING:
     from daskmetrics.planning.estimate import Sample
 
-WORTH = 0.5  # efficiency at the knee: below it, an added worker counts as wasted
+WORTH = 0.5  # efficiency at the knee
 VERDICTS = {0.8: "good", WORTH: "acceptable", -math.inf: "wasteful"}  # by efficiency
 
 
@@ -317,7 +317,7 @@ def law_text(law: Phase | None) -> str:
 
     >>> seconds = Estimate(Interval.exactly(100.0))
     >>> law_text(Phase("bench", 1, seconds, together=True, serial=Interval(0.08, 0.1, 0.12)))
-    'serial share 10 % (8 % to 12 %); beyond 11 workers, less than half of an added worker is used'
+    'serial share 10 % (8 % to 12 %); beyond 11 workers, less than half of their time is used'
     """
     if law is None:
         return "serial share: unknown, since it takes two numbers of workers to fit it"
@@ -326,4 +326,4 @@ def law_text(law: Phase | None) -> str:
     most = knee(law.serial.value)
     if most is None:
         return f"{share}; no knee was found"
-    return f"{share}; beyond {plural(most)}, less than half of an added worker is used"
+    return f"{share}; beyond {plural(most)}, less than half of their time is used"
