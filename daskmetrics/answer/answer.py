@@ -54,7 +54,8 @@ class Standing:
     Attributes
     ----------
     what : str
-        ``all tasks``, a kind of task, or a task.
+        ``all tasks``, or ``the objective`` if it does not have all of them, a kind of task, or a
+        task.
     tasks : tuple of str
         The tasks; over all, those of the objective.
     weights : tuple of float
@@ -266,6 +267,8 @@ def verdict_of(run: RecordedRun) -> Verdict:
     credible = {Arm(**plain) for plain in ended.credible}
     compared = {overall.arm, *overall.tied, *overall.worse}
     overall = replace(overall, open=len(credible - compared))
+    if len(evidence.weights) < len(run.kinds):
+        overall = replace(overall, what="the objective")
     chosen = {choice["kind"]: Arm(**choice["arm"]) for choice in ended.kinds}
     groups = _groups(evidence)
     standings = []

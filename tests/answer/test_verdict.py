@@ -194,6 +194,6 @@ def test_the_score_of_the_answer_is_over_all_tasks_of_the_objective(a_run):
     (row,) = RunCollection(run.folder.path.parent).rows()
     assert row["score"].startswith(f"{mean:.3f}")
     answer = a_run(objective="retrieval").answer
-    assert len(answer.best.scores) == 3
+    assert len(answer.best.scores) == 3 and answer.verdict.overall.what == "the objective"
     assert answer.best.score == answer.best.scores[TASKS[2]].score
     assert answer.difference.value == pytest.approx(answer.best.score - answer.default.score)
