@@ -41,7 +41,7 @@ def frame(results: Sequence[ItemResult]) -> pd.DataFrame:
     for name in table.select_dtypes("float"):
         # where items lack a field, its integers become floats, which round large ones
         if table[name].abs().max() > EXACT:
-            table[name] = pd.Series([row.get(name) for row in rows], dtype=object)
+            table[name] = pd.Series([row.get(str(name)) for row in rows], dtype=object)
     return table
 
 
