@@ -106,7 +106,7 @@ class Leaderboard:
         Returns
         -------
         pandas.DataFrame
-            Columns: rank, model, checkpoint, layer, readout (if there are several), mean, stderr,
+            Columns: rank, model, checkpoint, layer, readout (if one was chosen), mean, stderr,
             tied (with the best), and the raw score on each task under its name. An arm that lacks
             tasks has missing values.
 
@@ -125,13 +125,13 @@ class Leaderboard:
         kinds = {"rank": "Int64", "tied": "boolean"}
         numbers = dict.fromkeys(["mean", "stderr", *tasks], float)
         frame = frame.astype({**numbers, **kinds})
-        if not self._several_readouts:
+        if not self._has_readouts:
             frame = frame.drop(columns="readout")
         return frame
 
     @property
-    def _several_readouts(self) -> bool:
-        return len({row.arm.readout for row in self.arms}) > 1
+    def _has_readouts(self) -> bool:
+        return any(row.arm.readout for row in self.arms)
 
     @property
     def _checkpoint(self) -> Checkpoint | None:
@@ -164,7 +164,7 @@ class Leaderboard:
             most=TEXT_ROWS,
             most_tasks=TEXT_TASKS,
             is_single=self._checkpoint is not None,
-            has_readouts=self._several_readouts,
+            has_readouts=self._has_readouts,
         )
 
     def plot(self, ax: Axes | None = None) -> Axes:
