@@ -139,10 +139,10 @@ class ModelStanding:
     """
 
     model: str
-    depth: int  # number of its blocks, which is its last layer
     best: Arm | None
     score: tuple[float, float] | None  # mean raw score and standard error
     last: Arm  # the last of the run's layers of the last checkpoint
+    is_last: bool  # whether that is the last layer of the model, alone
     last_score: tuple[float, float] | None
     gain: Difference | None  # of the best over the last layer, if both were scored on all tasks
     behind: Difference | None  # the same of the best arm over all models
@@ -376,8 +376,18 @@ def _model_standing(evidence: Evidence, model: str, overall_best: Arm) -> ModelS
         if last_layer in complete:
             gain = gain_over(run, best, last_layer, tasks)
             behind = gain_over(run, overall_best, last_layer, tasks)
-    depth = evidence.depths.get(model, last_layer.layer)
-    return ModelStanding(model, depth, best, score, last_layer, last_score, gain, behind, scores)
+    is_alone = not Readout.parse(last_layer.readout).layers
+    return ModelStanding(
+        model=model,
+        best=best,
+        score=score,
+        last=last_layer,
+        is_last=is_alone and last_layer.layer == evidence.depths.get(model, last_layer.layer),
+        last_score=last_score,
+        gain=gain,
+        behind=behind,
+        scores=scores,
+    )
 
 
 @dataclass(frozen=True)
