@@ -54,7 +54,8 @@ class Standing:
     Attributes
     ----------
     what : str
-        ``all tasks``, a kind of task, or a task.
+        ``all tasks``, or ``the objective`` if it does not have all of them, a kind of task, or a
+        task.
     tasks : tuple of str
         The tasks; over all, those of the objective.
     weights : tuple of float
@@ -140,7 +141,8 @@ class ModelStanding:
     model: str
     best: Arm | None
     score: tuple[float, float] | None  # mean raw score and standard error
-    last: Arm  # the last layer of the last checkpoint
+    last: Arm  # the last of the run's layers of the last checkpoint
+    is_last: bool  # whether that is the last layer of the model, alone
     last_score: tuple[float, float] | None
     gain: Difference | None  # of the best over the last layer, if both were scored on all tasks
     behind: Difference | None  # the same of the best arm over all models
@@ -230,9 +232,10 @@ class Evidence:
         arms = [arm for arm in grid(suites) if arm.checkpoint in checkpoints]
         #: all that were measured, and those with scores
         self.arms = [*arms, *compared]
+        self.depths = {suite.model: suite.depth for suite in suites}
         self.sizes = {  # of models, in any unit
-            suite.model: run.start.widths.get(suite.model, 0) ** 2.0 * suite.depth
-            for suite in suites
+            model: run.start.widths.get(model, 0) ** 2.0 * depth
+            for model, depth in self.depths.items()
         }
         revisions = training_order({arm.revision for arm in self.arms})
         self._order = {name: i for i, name in enumerate(revisions)}
@@ -264,6 +267,8 @@ def verdict_of(run: RecordedRun) -> Verdict:
     credible = {Arm(**plain) for plain in ended.credible}
     compared = {overall.arm, *overall.tied, *overall.worse}
     overall = replace(overall, open=len(credible - compared))
+    if len(evidence.weights) < len(run.kinds):
+        overall = replace(overall, what="the objective")
     chosen = {choice["kind"]: Arm(**choice["arm"]) for choice in ended.kinds}
     groups = _groups(evidence)
     standings = []
@@ -370,7 +375,18 @@ def _model_standing(evidence: Evidence, model: str, overall_best: Arm) -> ModelS
         if last_layer in complete:
             gain = gain_over(run, best, last_layer, tasks)
             behind = gain_over(run, overall_best, last_layer, tasks)
-    return ModelStanding(model, best, score, last_layer, last_score, gain, behind, scores)
+    is_alone = not Readout.parse(last_layer.readout).layers
+    return ModelStanding(
+        model=model,
+        best=best,
+        score=score,
+        last=last_layer,
+        is_last=is_alone and last_layer.layer == evidence.depths.get(model, last_layer.layer),
+        last_score=last_score,
+        gain=gain,
+        behind=behind,
+        scores=scores,
+    )
 
 
 @dataclass(frozen=True)
@@ -434,7 +450,7 @@ def ranked_arms(
 
 @dataclass(frozen=True)
 class Candidate:
-    """An arm with its mean raw score over the tasks on which it and the other one were scored."""
+    """An arm with its mean raw score over the tasks of the objective; None while it lacks one."""
 
     arm: Arm
     score: float | None
@@ -550,8 +566,8 @@ def answer_of(run: RecordedRun) -> Answer:
         name=run.start.name,
         folder=run.folder.path,
         candidates=run.start.arms,
-        best=_candidate(result.best_arm, result.best),
-        default=_candidate(result.default_arm, result.default),
+        best=_candidate(run, result.best_arm, result.best),
+        default=_candidate(run, result.default_arm, result.default),
         difference=gain_over(run, result.best_arm, result.default_arm, run.weights),
         relation=relation,
         differences=differences,
@@ -576,10 +592,10 @@ def answer_of(run: RecordedRun) -> Answer:
     )
 
 
-def _candidate(arm: Arm, recorded: Mapping[str, Any]) -> Candidate:
-    mean = recorded["mean"] or {"score": None, "stderr": None}
-    scores = {task: ScoreEstimate(**score) for task, score in recorded["scores"].items()}
-    return Candidate(arm, mean["score"], mean["stderr"], scores)
+def _candidate(run: RecordedRun, arm: Arm, concluded: Mapping[str, Any]) -> Candidate:
+    score, stderr = run.means.get(arm, (None, None))
+    scores = {task: ScoreEstimate(**score) for task, score in concluded["scores"].items()}
+    return Candidate(arm, score, stderr, scores)
 
 
 def _sureness(verdict: Verdict, probability: float) -> Sureness | None:

@@ -184,9 +184,16 @@ class RecordedRun:
 
     @cached_property
     def cells(self) -> dict[str, Cell]:
-        """The cell of each score unit, by the key of the unit."""
-        events = (entry for entry in self.entries if isinstance(entry, UnitAsked))
-        return {event.key: cell_of(event.pick) for event in events if event.pick}
+        """The cell of each score unit, by the key of the unit; also of imported scores that no
+        search has asked for.
+        """
+        cells = {}
+        for entry in self.entries:
+            if isinstance(entry, UnitAsked) and entry.pick:
+                cells[entry.key] = cell_of(entry.pick)
+            elif isinstance(entry, Record) and entry.kind == "score" and entry.key not in cells:
+                cells[entry.key] = Cell.parse(entry.name)
+        return cells
 
     @cached_property
     def recorded(self) -> dict[Arm, dict[str, Scored]]:

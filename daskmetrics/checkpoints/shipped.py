@@ -324,7 +324,11 @@ class ModelProtocol:
 
     @property
     def summary(self) -> str:
-        """In a few words, such as ``as shipped (mean, normalize), 256 tokens, prompts: none``."""
+        """In a few words; the network or its tokenizer may read less than these tokens.
+
+        >>> ModelProtocol(Protocol(pooling="mean")).summary
+        'mean, at most 256 tokens, prompts: none'
+        """
         pooling: str = self.base.pooling
         if shipped := self.shipped:
             modules = ["+".join(shipped.pooling)]
@@ -337,7 +341,9 @@ class ModelProtocol:
             if shipped.similarity != "cosine":
                 modules.append(f"compared by {shipped.similarity} in tasks of mteb")
             pooling = f"as shipped ({', '.join(modules)})"
-        return f"{pooling}, {self.base.max_length:,} tokens, prompts: {self.prompts.summary}"
+        return (
+            f"{pooling}, at most {self.base.max_length:,} tokens, prompts: {self.prompts.summary}"
+        )
 
 
 def protocol_of(

@@ -74,8 +74,9 @@ def pack(outcomes: ArrayLike, score: float, items: Key) -> Outcomes:
     """Outcomes (n,) packed: bits for right or wrong, else compressed float16.
 
     ``items`` names the items and their order: only outcomes of the same items can be paired. If the
-    outcomes exceed `MOST_BYTES`, means of random groups of items are kept instead; they have the
-    same mean and the same standard error of the mean.
+    outcomes exceed `MOST_BYTES`, random groups of items are kept instead: of each the sum of its
+    deviations from the mean, scaled so that the mean and its standard error stay the same, whatever
+    the sizes of the groups.
 
     >>> pack([True, False, True, True], 0.75, "task")
     Outcomes(items='task', n=4, bits='sA==', float16=None)
@@ -99,14 +100,14 @@ def pack(outcomes: ArrayLike, score: float, items: Key) -> Outcomes:
     if groups < len(kept):
         # random groups that depend on the number of values alone
         group = np.random.default_rng(0).permutation(len(kept)) % groups
-        sizes = np.bincount(group, minlength=groups)
-        kept = np.bincount(group, kept, groups) / sizes
+        mean = kept.mean()
+        kept = mean + np.bincount(group, kept - mean, groups) * groups / len(kept)
     content = zlib.compress(kept.astype("<f2").tobytes(), 9)
     return Outcomes(items, groups, float16=base64.b64encode(content).decode())
 
 
 def unpack(packed: Outcomes) -> NDArray[np.float64]:
-    """The outcomes, or the means of groups, that `pack` kept."""
+    """The outcomes, or those of groups, that `pack` kept."""
     if packed.bits is not None:
         bits = np.frombuffer(base64.b64decode(packed.bits), np.uint8)
         return np.unpackbits(bits, count=packed.n).astype(np.float64)

@@ -128,7 +128,12 @@ def spreadsheet_cell(value: T) -> T | str:
 
 def spreadsheet_frame(table: pandas.DataFrame) -> pandas.DataFrame:
     """The table with names and cells that a CSV file may hold (`spreadsheet_cell`)."""
-    return table.rename(columns=spreadsheet_cell).map(spreadsheet_cell)
+    import pandas
+
+    # `DataFrame.map` would turn integers beside missing values to floats
+    rows = [list(map(spreadsheet_cell, row)) for row in table.astype(object).to_numpy()]
+    names = list(map(spreadsheet_cell, table.columns))
+    return pandas.DataFrame(rows, columns=names, dtype=object)
 
 
 def _elements(tag: str, texts: Iterable[str]) -> str:

@@ -185,18 +185,21 @@ class LayerScores:
     corpus: tuple[str, ...]
 
     def last_layer(self, arm: Arm) -> Arm:
-        """The last layer of an arm's checkpoint, read in the same way."""
+        """The last scored layer of an arm's checkpoint, alone and otherwise read in the same
+        way.
+        """
+        alone = str(replace(Readout.parse(arm.readout), layers=""))
         layers = [
             other.layer
             for other in self.recorded
-            if (other.checkpoint, other.readout) == (arm.checkpoint, arm.readout)
+            if (other.checkpoint, other.readout) == (arm.checkpoint, alone)
         ]
-        return replace(arm, layer=max(layers))
+        return replace(arm, layer=max(layers, default=arm.layer), readout=alone)
 
     def gain(self, arm: Arm) -> Difference | None:
         """What an arm gains over its `last_layer` on the tasks that both have scores of, if any."""
         scores = self.recorded[arm]
-        others = self.recorded[self.last_layer(arm)]
+        others = self.recorded.get(self.last_layer(arm), {})
         return mean_difference(
             [difference(scores[task], others[task]) for task in scores if task in others]
         )

@@ -82,6 +82,8 @@ def watch(
     checkpoint, and stays. ``on_round`` is called after each round, for instance to write the
     report. After a `ClusterLostError` the same call goes on.
     """
+    if trains:
+        training.programs(config)  # one that cannot be started is an error now
     follower = Follower(config.models, SETTLE)
     if not trains:  # otherwise the folders are made when the training begins
         follower.look(time.monotonic())  # an id of the hub is an error now

@@ -36,7 +36,7 @@ from daskmetrics.report.templates import table_of
 if TYPE_CHECKING:
     from daskmetrics.planning.estimate import Sample
 
-WORTH = 0.5  # efficiency at the knee: below it, an added worker counts as wasted
+WORTH = 0.5  # efficiency at the knee
 VERDICTS = {0.8: "good", WORTH: "acceptable", -math.inf: "wasteful"}  # by efficiency
 
 

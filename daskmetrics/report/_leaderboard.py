@@ -105,7 +105,7 @@ class Leaderboard:
         Returns
         -------
         pandas.DataFrame
-            Columns: rank, model, checkpoint, layer, readout (if there are several), mean, stderr,
+            Columns: rank, model, checkpoint, layer, readout (if one was chosen), mean, stderr,
             tied (with the best), and the raw score on each task under its name. An arm that lacks
             tasks has missing values.
 
@@ -124,13 +124,13 @@ class Leaderboard:
         kinds = {"rank": "Int64", "tied": "boolean"}
         numbers = dict.fromkeys(["mean", "stderr", *tasks], float)
         frame = frame.astype({**numbers, **kinds})
-        if not self._several_readouts:
+        if not self._has_readouts:
             frame = frame.drop(columns="readout")
         return frame
 
     @property
-    def _several_readouts(self) -> bool:
-        return len({row.arm.readout for row in self.arms}) > 1
+    def _has_readouts(self) -> bool:
+        return any(row.arm.readout for row in self.arms)
 
     def cells(self, row: RankedArm) -> list[tuple[float | None, float | None]]:
         """The mean of a row and its scores by task, each with its error."""
@@ -146,7 +146,7 @@ class Leaderboard:
         is_single = len(checkpoints) == 1
         if is_single:
             title = f"Layers of {checkpoints.pop()}"
-        has_readouts = self._several_readouts
+        has_readouts = self._has_readouts
         return table_of(
             "leaderboard", title, board=self, is_single=is_single, has_readouts=has_readouts
         )

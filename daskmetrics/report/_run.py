@@ -80,7 +80,7 @@ class Best:
 
     @property
     def score(self) -> float | None:
-        """Mean raw score over the tasks of the objective that both arms were scored on."""
+        """Mean raw score over the tasks of the objective; None if it lacks one of them."""
         return self.answer.best.score
 
     @property
@@ -327,7 +327,7 @@ class Run(RecordedRun):
         Returns
         -------
         pandas.DataFrame
-            Columns: model, checkpoint, layer, readout (if there are several), task, kind (of the
+            Columns: model, checkpoint, layer, readout (if one was chosen), task, kind (of the
             task), score (raw), stderr (its standard error) and seconds (of scoring, on the worker),
             in the order of the journal.
 
@@ -343,9 +343,9 @@ class Run(RecordedRun):
             named = (*astuple(cell.arm), cell.task, self.kinds[cell.task])
             rows.append((*named, result.score, result.stderr, record.seconds))
         frame = pandas.DataFrame(rows, columns=FRAME_COLUMNS)
-        if frame["readout"].nunique() <= 1:
-            return frame.drop(columns="readout")
-        return frame
+        if frame["readout"].any():
+            return frame
+        return frame.drop(columns="readout")
 
 
 def status_rows(run: Run, problems: bool = False) -> list[tuple[str, str]]:

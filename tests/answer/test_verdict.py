@@ -11,6 +11,7 @@ from daskmetrics.answer.answer import Evidence, Verdict, answer_of, verdict_of
 from daskmetrics.core.names import Arm, Suite
 from daskmetrics.core.outcomes import Difference, mean_difference, means_of
 from daskmetrics.report import Run
+from daskmetrics.report.server import RunCollection
 from tests.report.conftest import TASKS, Story, make_run, mean_scores, scores_of
 
 MODEL = Suite("minilm", ("main",), tuple(range(7)), 6)
@@ -184,11 +185,15 @@ def test_every_model_has_its_best_arm_and_its_last_layer_and_one_without_a_score
 def test_the_score_of_the_answer_is_over_all_tasks_of_the_objective(a_run):
     """Also where the default lacks some."""
     failing = ("tiny@step0", "small@step8/1:stdlib:package", "small@step8/3:stdlib:order")
-    answer = a_run(failing=failing, outcomes=True).answer
+    run = a_run(failing=failing, outcomes=True)
+    answer = run.answer
     assert answer.confirmed and answer.best.scores.keys() != answer.default.scores.keys()
     mean = np.mean([score.score for score in answer.best.scores.values()])
-    assert answer.verdict.overall.score == pytest.approx(mean)
+    assert [answer.verdict.overall.score, answer.best.score] == pytest.approx([mean, mean])
+    assert answer.default.score is None
+    (row,) = RunCollection(run.folder.path.parent).rows()
+    assert row["score"].startswith(f"{mean:.3f}")
     answer = a_run(objective="retrieval").answer
-    assert len(answer.best.scores) == 3
+    assert len(answer.best.scores) == 3 and answer.verdict.overall.what == "the objective"
     assert answer.best.score == answer.best.scores[TASKS[2]].score
     assert answer.difference.value == pytest.approx(answer.best.score - answer.default.score)

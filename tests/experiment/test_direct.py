@@ -224,6 +224,8 @@ def test_the_command_prints_the_layers_and_gives_json(small, minilm: Path) -> No
     readouts = {"pooling": ["mean", "last"], "layers": ["each", "concat(0, 6)"]}
     same = dm.layers(minilm, data, "body", "stars", layers=[0, 6], readouts=readouts)
     assert str(same) in shown and "last,concat0+6" in shown and "Layers of model@main" in shown
+    joined = next(row.arm for row in same.arms if row.arm.readout == "last,concat0+6")
+    assert same.found.last_layer(joined) == replace(joined, readout="last")
     wrong = CliRunner().invoke(main, [*words, "--readouts", "poolling=mean"])
     assert wrong.exit_code == 2 and "pooling" in wrong.output
     nothing = CliRunner().invoke(main, ["layers", str(minilm)])
@@ -249,7 +251,7 @@ def test_the_best_layer_is_saved(small, tmp_path: Path, minilm: Path) -> None:
     saved = SentenceTransformer(str(board.save(tmp_path / "saved")), device="cpu")
     vectors = dm.embed(minilm, TEXTS, [best]).values[:, 0]
     np.testing.assert_allclose(saved.encode(TEXTS), vectors, atol=1e-5)
-    assert "chance: " in str(board) and "last layer" in str(board)
+    assert "chance: " in str(board) and "the last layer" in str(board)
     with pytest.raises(ConfigError, match=r"run\.best"):
         replace(board, found=None).save(tmp_path / "other")
 

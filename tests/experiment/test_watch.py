@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,9 +19,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
 import daskmetrics as dm
 from daskmetrics.checkpoints.arrivals import FINISHED, Arrivals, Follower
+from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.events import Record
 from daskmetrics.execution.journal import read
@@ -308,7 +311,10 @@ def test_a_run_trains_by_a_program_and_measures_each_checkpoint_beside_it(
 def test_a_program_that_cannot_be_started_is_an_error_before_anything_starts(
     tmp_path, change, text
 ):
-    models = [{"name": "mine", "train": {**SCRIPT, **change}}]
+    wanted = {**GIVEN, "models": [{"name": "mine", "train": {**SCRIPT, **change}}]}
     with pytest.raises(ConfigError, match=text):
-        dm.run({**GIVEN, "models": models}, folder=tmp_path / "run")
+        dm.run(wanted, folder=tmp_path / "run")
+    (tmp_path / "mine.yaml").write_text(json.dumps(wanted))
+    words = ["run", str(tmp_path / "mine.yaml"), "--folder", str(tmp_path / "run")]
+    assert re.search(text, CliRunner().invoke(main, words).output)
     assert not (tmp_path / "run").exists()

@@ -22,6 +22,12 @@ def arms(*layers: int, revision: str = "main") -> list[Arm]:
     return [Arm("m", revision, layer) for layer in layers]
 
 
+def test_a_layer_that_is_read_in_one_way_alone_is_shown_with_it():
+    """Of layers 5 and 6 read together the score is not that of layer 6."""
+    board = Leaderboard.of({Arm("m", "main", 6, "mean5+6"): {"a": score(0.6)}}, {"a": 1.0})
+    assert "mean5+6" in str(board) and board.to_frame()["readout"].tolist() == ["mean5+6"]
+
+
 def board_of(*means: float, stderr: float = 0.01, **options) -> Leaderboard:
     """The leaderboard of layers with these scores on one task."""
     layers = arms(*range(len(means)))

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".parquet", ".csv", ".jsonl", ".json")
 STATISTICS = ("count", "mean", "std", "min", "median", "p95", "max")
+EXACT = 2**53  #: integers up to this are floats without rounding
 SHOWN_ITEMS = 8  # of each cause of failure
 Columns: TypeAlias = dict[str, list[Any]]
 _ATTRIBUTES = ("status", "reason", "attempts", "seconds", "worker", "key")
@@ -41,7 +42,13 @@ def frame(results: Sequence[ItemResult]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    return pd.DataFrame([_row(result) for result in sorted(results, key=_INDEX)])
+    rows = [_row(result) for result in sorted(results, key=_INDEX)]
+    table = pd.DataFrame(rows)
+    for name in table.select_dtypes("float"):
+        # where items lack a field, its integers become floats, which round large ones
+        if table[name].abs().max() > EXACT:
+            table[name] = pd.Series([row.get(str(name)) for row in rows], dtype=object)
+    return table
 
 
 def _row(result: ItemResult) -> dict[str, Any]:

@@ -46,7 +46,9 @@ def test_an_output_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".json", ".jsonl"])
-@pytest.mark.parametrize("values", [(1, "a"), (2**70, 1), ("\ud800", "b")], ids=str)
+@pytest.mark.parametrize(
+    "values", [(1, "a"), (2**70, 1), ("\ud800", "b"), (2**60 + 1, None), (2**70, None)], ids=str
+)
 def test_no_value_is_lost_to_a_format(tmp_path, suffix, values):
     path = tmp_path / f"results{suffix}"
     with warnings.catch_warnings(record=True) as caught:
@@ -61,9 +63,11 @@ def test_no_value_is_lost_to_a_format(tmp_path, suffix, values):
         case ".jsonl":
             read = [json.loads(line)["value"] for line in written.read_text().splitlines()]
         case ".parquet":
-            read = list(pd.read_parquet(written)["value"])
+            read = pd.read_parquet(written, dtype_backend="numpy_nullable")["value"]
+            read = [None if pd.isna(value) else value for value in read]
         case _:
-            assert len(pd.read_csv(written)) == len(values)
+            table = pd.read_csv(written, dtype=str, keep_default_na=False)
+            assert list(table["value"]) == ["" if value is None else str(value) for value in values]
             return
     assert read == list(values)
 
