@@ -7,6 +7,7 @@ import pytest
 
 from daskmetrics.answer import analysis
 from daskmetrics.answer.comparison import known_scores
+from daskmetrics.answer.posterior import posterior_of
 from daskmetrics.answer.status import status_of
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.events import Record, StorePlan, UnitAsked, is_finished
