@@ -48,7 +48,7 @@ def cost_of(run: RecordedRun) -> Cost:
     if result is None:
         spent = sum(pick["cost"] for pick in run.picks)
         return Cost(spent, None, None)
-    share = result.spent / result.exhaustive
+    share = min(1.0, result.spent / result.exhaustive)  # sums are rounded
     return Cost(result.spent, result.exhaustive, share)
 
 

@@ -10,7 +10,7 @@ fast.
 `_train`   train suites
 `_map`     run any function over any items
 `_show`    status and results of a run; `_status`: how far it is
-`_list`    tasks, metrics and profiles
+`_list`    tasks, metrics, policies and profiles
 `_runs`    pages of all runs; logs, verify, repair, retry, unlock, prefetch, export, import, replay
 `_common`  what commands share; help in sections, with examples
 ========== ======================================================

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from daskmetrics.cli._common import Output, Sections, answering, example, say
+from daskmetrics.core.table import Table
 
 if TYPE_CHECKING:
     from daskmetrics.tasks import Task
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.group("list", cls=Sections, epilog=example("daskmetrics list tasks"))
 def list_() -> None:
-    """List the tasks, metrics or cluster profiles that a configuration can name."""
+    """List the tasks, metrics, policies or cluster profiles that a configuration can name."""
 
 
 @list_.command(epilog=example("daskmetrics list metrics"))
@@ -74,6 +76,19 @@ def _listed(task: Task) -> dict[str, Any]:
         "is_local": task.is_local,
         "description": task.description,
     }
+
+
+@list_.command(epilog=example("daskmetrics list policies"))
+def policies() -> None:
+    """List the policies of a search: built-in ones, and those of installed packages."""
+    from daskmetrics.bandit import installed_policies
+
+    rows = []
+    for name, policy in installed_policies().items():
+        summary, _, _ = (inspect.getdoc(policy) or "").partition("\n\n")
+        rows.append((name, " ".join(summary.split())))
+    note = "Your own: --policy package.module:function. See docs/search.md."
+    Table(("policy", "what it pays for next"), rows, notes=(note,)).show()
 
 
 @list_.command(epilog=example("daskmetrics list profiles"))
