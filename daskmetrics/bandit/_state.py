@@ -31,6 +31,7 @@ from daskmetrics.core.names import seed_of
 
 #: probability of being as good as another arm below which an arm with all scores is not reported
 DISBELIEVED = 0.01
+OVERDRAFT = 0.01  #: by how much the scores of the `finalist` may exceed the budget, as a share of it
 CONFIRM = 0.1  #: share of the budget that may be reserved for measuring the leader on all tasks
 
 Why = Mapping[str, float | str]
@@ -199,8 +200,10 @@ class State:
 
     @cached_property
     def is_confirmable(self) -> Bools:
-        """Arms that the remaining budget can score on every task (A,)."""
-        return self.affordable(self.confirming_cost, self.remaining)
+        """Arms that the remaining budget can score on every task (A,), with a little more: otherwise
+        a worse arm would be, whose scores cost less.
+        """
+        return self.affordable(self.confirming_cost, self.remaining + OVERDRAFT * self.budget)
 
     @cached_property
     def finalist(self) -> int:
