@@ -78,6 +78,9 @@ def run(
     """
     entries = list(read(folder.journal))
     if is_finished(entries, experiment.key):
+        start = latest(entries, RunStarted)
+        if start and start.config and any(maintain.check_files(folder, entries)):
+            maintain.write_files(folder, start.config, experiment.prompts)
         return 0
     require_inputs(experiment)
     require_trackers(experiment.config.log_to)

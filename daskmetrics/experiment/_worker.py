@@ -508,7 +508,7 @@ def _scoring_versions() -> dict[str, str]:
 
 
 def record_text(record: Record) -> str:
-    """A record in a few words: its name and its value."""
+    """A record in a few words: its name and its first values."""
     if not record.ok:
         return f"{record.name}  {record.status}"
     match record.value:
@@ -516,4 +516,8 @@ def record_text(record: Record) -> str:
             return f"{record.name}  loss {loss:.2f}"
         case Scored(score=score):
             return f"{record.name}  {score:.3f}"
+        case Measured(names=names, values=(*_, deepest)):
+            metrics = zip(names[:2], deepest, strict=False)
+            shown = (f"  {name} {number:.3g}" for name, number in metrics if number is not None)
+            return record.name + "".join(shown)
     return record.name

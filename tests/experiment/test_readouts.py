@@ -8,6 +8,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 import daskmetrics as dm
 from daskmetrics import store
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.events import StorePlan, to_json
 from daskmetrics.core.names import Arm, Suite, seed_of
 from daskmetrics.experiment import search as search
 from daskmetrics.store import Axis, Template
@@ -25,7 +26,8 @@ def test_keys_of_default_arms_and_stores_are_those_from_before_there_were_readou
     score_key = store.score_key(3, "encode", Arm("m", "main", 1), 0, "corpus")
     assert score_key == "195d53d59fa760e677de5359e6b9715a"
     assert template.key == "098355ecc7359808f3f8e4c9ac5f029a"
-    assert "readouts" not in str(template.as_json())
+    plan = StorePlan(template, 1, 0, {}, {}, {})
+    assert "readouts" not in str(to_json(plan))
 
 
 def test_readouts_change_the_run_and_not_the_scores_that_it_had(prepared):

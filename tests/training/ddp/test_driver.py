@@ -128,6 +128,7 @@ def test_a_training_continues_with_fewer_ranks_where_a_node_is_gone(
     training = Training.of(corpus, tmp_path / "suite")
     observer = Recorder([Fault(60, 0, "its worker is stopped")])
     launch(client, training.program(timeout=15.0, patience=0.0), observer)
+    stopped = list(ranks_alive().values())
     observer.workers[0].kill()  # else the cluster waits for it
     (failed,) = observer.failures()
     # the other rank gives up its partner after as long: then the worker is asked to end its rank
@@ -136,7 +137,7 @@ def test_a_training_continues_with_fewer_ranks_where_a_node_is_gone(
     assert (training.folder / "progress.jsonl").read_text().count('{"step": 1,') == 1
     assert training.weights == undisturbed.weights
     # the rank of the worker that was killed ends with it, a moment later
-    assert not psutil.wait_procs(ranks_alive().values(), timeout=20)[1]
+    assert not psutil.wait_procs(stopped, timeout=20)[1]
     # one that is stopped while it saves keeps its lock; what it leaves the next training removes
     remove_partial(training.folder / "resume")
     assert not [path for path in training.folder.rglob("*") if path.name.startswith(".")]
