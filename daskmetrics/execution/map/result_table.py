@@ -179,11 +179,12 @@ def _beyond_64_bits(columns: Columns) -> list[str]:
     whole = {
         name: [value for value in column if isinstance(value, int)]
         for name, column in columns.items()
+        if int in map(type, column)
     }
     return [
         name
         for name, values in whole.items()
-        if values and not -(2**63) <= min(values) <= max(values) < 2**63
+        if not -(2**63) <= min(values) <= max(values) < 2**63
     ]
 
 
