@@ -130,9 +130,9 @@ def test_a_training_continues_with_fewer_ranks_where_a_node_is_gone(
     launch(client, training.program(timeout=15.0, patience=0.0), observer)
     stopped = list(ranks_alive().values())
     observer.workers[0].kill()  # else the cluster waits for it
-    (failed,) = observer.failures()
     # the other rank gives up its partner after as long: then the worker is asked to end its rank
-    assert re.match(r"Rank 0 failed first: its worker (stopped reporting 1|did not answer)", failed)
+    failure = re.compile(r"Rank 0 failed first: its worker (stopped reporting 1|did not answer)")
+    assert any(map(failure.match, observer.failures()))
     assert "Starting again with 1 of 2 ranks." in observer.lines
     assert (training.folder / "progress.jsonl").read_text().count('{"step": 1,') == 1
     assert training.weights == undisturbed.weights
