@@ -182,9 +182,7 @@ def _beyond_64_bits(columns: Columns) -> list[str]:
         if int in map(type, column)
     }
     return [
-        name
-        for name, values in whole.items()
-        if not -(2**63) <= min(values) <= max(values) < 2**63
+        name for name, values in whole.items() if not -(2**63) <= min(values) <= max(values) < 2**63
     ]
 
 
