@@ -31,9 +31,8 @@ from daskmetrics.core.names import seed_of
 
 #: probability of being as good as another arm below which an arm with all scores is not reported
 DISBELIEVED = 0.01
-OVERDRAFT = (
-    0.01  #: by how much the scores of the `finalist` may exceed the budget, as a share of it
-)
+#: by how much the scores of the `finalist` may exceed the budget, as a share of it
+OVERDRAFT = 0.01
 CONFIRM = 0.1  #: share of the budget that may be reserved for measuring the leader on all tasks
 
 Why = Mapping[str, float | str]

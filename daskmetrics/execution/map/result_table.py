@@ -158,7 +158,8 @@ def write(results: Sequence[ItemResult], path: str | Path) -> Path:
 def _write(results: Sequence[ItemResult], path: Path) -> None:
     if path.suffix in (".parquet", ".csv"):
         table = frame(results)
-        if names := _beyond_64_bits(add_rows({}, results)):
+        objects = {str(name): list(table[name]) for name in table if table[name].dtype == object}
+        if names := _beyond_64_bits(objects):
             raise OverflowError(f"integers of more than 64 bits in {listed(names)}")
     else:
         rows = [vars(result) for result in sorted(results, key=_INDEX)]
@@ -207,6 +208,8 @@ def _statistics(columns: Columns) -> dict[str, Sequence[float]]:
     """The `STATISTICS` of each column of numbers."""
     statistics: dict[str, Sequence[float]] = {}
     for name, column in columns.items():
+        if name == "index":
+            continue
         values = [value for value in column if value is not None]
         if values and {bool, int, float}.issuperset(map(type, values)):
             # sorted: a sum is rounded by its order
@@ -216,7 +219,6 @@ def _statistics(columns: Columns) -> dict[str, Sequence[float]]:
                 spread = numbers.std(ddof=1)
             quantiles = np.quantile(numbers, [0, 0.5, 0.95, 1])
             statistics[name] = (len(numbers), numbers.mean(), spread, *quantiles)
-    statistics.pop("index", None)
     if "seconds" in statistics:
         statistics["seconds per item"] = statistics.pop("seconds")  # behind the fields
     return statistics
