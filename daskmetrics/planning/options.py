@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -426,6 +426,17 @@ class Offer:
 
 
 @dataclass(frozen=True)
+class TrainingPace:
+    """How an option trains: its ranks, the samples of a step of all of them where they are known,
+    and the seconds of a step, an epoch and a sample, those which are known.
+    """
+
+    ranks: int
+    batch: float | None
+    seconds: Mapping[str, Interval]
+
+
+@dataclass(frozen=True)
 class Option:
     """An offer for one workload, with its times and costs.
 
@@ -477,14 +488,11 @@ class Option:
         return self.worker_hours * self.offer.price
 
     @cached_property
-    def pace(self) -> dict[str, Any]:
-        """How its longest training proceeds: its ``ranks``, the samples of a step of all of them as
-        ``batch``, and the ``seconds`` of a step, an epoch and a sample, as far as they are known;
-        empty if nothing is trained.
-        """
+    def pace(self) -> TrainingPace | None:
+        """That of its longest training."""
         trainings = [phase for phase in self.workload.phases if phase.steps]
         if not trainings:
-            return {}
+            return None
         phase = max(trainings, key=lambda phase: phase.units * phase.seconds.value)
         workers = self.offer.workers
         ranks = min(workers, phase.chains or workers)
@@ -494,7 +502,7 @@ class Option:
         batch = None
         if "step" in seconds and "sample" in seconds:
             batch = seconds["step"].value / seconds["sample"].value
-        return {"ranks": ranks, "batch": batch, "seconds": seconds}
+        return TrainingPace(ranks, batch, seconds)
 
     @property
     def efficiency(self) -> float:
@@ -800,7 +808,7 @@ def proposal_document(proposal: Proposal) -> dict[str, object]:
         record = option.offer.success
         document = {name: getattr(option.offer, name) for name in OFFER_KEYS}
         document |= {name: getattr(option, name) for name in OPTION_KEYS}
-        document["training"] = option.pace or None
+        document["training"] = option.pace
         document["success"] = record and {**vars(record), "chance": record.chance}
         document["command"] = None
         if option.possible:
