@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -82,6 +83,7 @@ def arm_named(name: str, arms: Iterable[Arm], kind: str) -> Arm:
     return by_name[name]
 
 
+@lru_cache(maxsize=1)  # the page of a run and its pictures show the same one
 def posterior_of(run: RecordedRun) -> RunPosterior:
     """The posterior of a run's latest search; `DataError` if the search has no score yet."""
     problem = _problem(run)
