@@ -707,8 +707,7 @@ class Proposal:
     @property
     def reason(self) -> str:
         """Why the recommended option is recommended, in a sentence."""
-        text = text_of("recommended", proposal=self, numbers=numbers_of, spent=spent)
-        return " ".join(text.split()).replace(" ;", ";").removesuffix(" .")
+        return text_of("recommended", proposal=self, numbers=numbers_of, spent=spent)
 
     def option(self, number: int) -> Option:
         """The option with a number; ConfigError if it does not exist or cannot be used."""
