@@ -68,9 +68,11 @@ def status(run: Path) -> Output:
 
 def _run_lines(run: report.Run, job: str | None, workers: Workers | None) -> Shown:
     """The progress of an experiment, and what drives it."""
+    from daskmetrics.report import sections
+
     if job:
         yield job
-    yield report.status_text(run)
+    yield sections.status_text(run)
     yield from _driver_lines(run.folder, workers, run.finished)
     if run.driver and run.config["cluster"]["kind"] == "slurm":
         from daskmetrics.cluster.slurm.commands import queue_text
@@ -120,6 +122,7 @@ def follow(run: Path) -> Shown:
     The process ends with exit code 1 if the driver ended before the run was finished.
     """
     from daskmetrics.cluster.slurm import driver_job
+    from daskmetrics.report import sections
 
     job = driver_job.submitted(RunFolder(run).driver)
     if job is None:
@@ -138,7 +141,7 @@ def follow(run: Path) -> Shown:
     if isinstance(loaded, MapStatus):
         yield loaded.text
     else:
-        yield report.best_text(loaded, in_short=True)
+        yield sections.best_text(loaded, in_short=True)
 
 
 def _show_progress(run: Path, job: Submitted | None) -> None:
