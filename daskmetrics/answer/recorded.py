@@ -423,7 +423,8 @@ class RecordedRun:
 
 def shares_of(run: RecordedRun, tasks: Sequence[str]) -> Floats:
     """Weights of tasks in the objective, with the sum 1; tasks outside of it count equally."""
-    weights = np.array([run.weights.get(task, 0.0) for task in tasks])
+    objective = run.weights
+    weights = np.array([objective.get(task, 0.0) for task in tasks])
     if not weights.any():
         return np.full(len(tasks), 1 / len(tasks))
     return np.asarray(weights / weights.sum())

@@ -826,8 +826,9 @@ def proposal_document(proposal: Proposal) -> dict[str, object]:
 
 def without_empty_columns(table: Table) -> Table:
     """The table without the columns of which no row has a cell."""
-    kept = [i for i, cells in enumerate(zip(*table.rows, strict=True)) if any(cells)]
-    header, *rows = [[row[i] for i in kept] for row in (table.header, *table.rows)]
+    columns = zip(table.header, *table.rows, strict=True)
+    filled = [column for column in columns if any(column[1:])]
+    header, *rows = zip(*filled, strict=True)
     return replace(table, header=header, rows=rows)
 
 

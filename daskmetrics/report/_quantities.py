@@ -162,5 +162,8 @@ def fields(
 
 def differing_costs(costs: Collection[ArmCost]) -> dict[str, str]:
     """The costs of `COST_NAMES` that differ between arms."""
-    values = {name: set(map(attrgetter(name), costs)) for name in COST_NAMES}
-    return {name: label for name, label in COST_NAMES.items() if len(values[name]) > 1}
+    return {
+        name: label
+        for name, label in COST_NAMES.items()
+        if len(set(map(attrgetter(name), costs))) > 1
+    }
