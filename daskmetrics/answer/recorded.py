@@ -448,7 +448,10 @@ def cell_of(pick: Mapping[str, Any]) -> Cell:
 
 
 def _dataset(
-    tree: xarray.DataTree, models: Sequence[str], quantity: str, dimension: str
+    tree: xarray.DataTree,
+    models: Sequence[str],
+    quantity: str,
+    dimension: str,
 ) -> xarray.Dataset:
     """Metrics or scores of all models, (model, checkpoint, layer), with the models in the given
     order.

@@ -70,7 +70,13 @@ def status(run: Path, follows: bool) -> Output:
 @path_option("--output", "File for the numbers.  [default: in RUN/report]")
 @flag_option("--svg", "Write each figure as SVG, too.")
 @click.option("--open", "open_page", is_flag=True, help="Open the page in the browser.")
-def report(run: Path, kind: str, output: Path | None, svg: bool, open_page: bool) -> None:
+def report(
+    run: Path,
+    kind: str,
+    output: Path | None,
+    svg: bool,
+    open_page: bool,
+) -> None:
     """Write the HTML report and the figures of RUN, or all its numbers for other programs."""
     from daskmetrics import report as reports
     from daskmetrics.execution.map.folder import is_map
@@ -201,7 +207,10 @@ def best(
 )
 @answering
 def compare(
-    run: Path, other: Path | None, published: Path | None, arms: tuple[str, str] | None
+    run: Path,
+    other: Path | None,
+    published: Path | None,
+    arms: tuple[str, str] | None,
 ) -> Output:
     """Compare two runs, a run with published scores of its models, or two candidates.
 

@@ -91,7 +91,10 @@ def new_folder() -> Iterator[Path]:
 
 
 def run_trial(
-    runner: Runner, root: Path, profile: Cluster, on_start: Callable[[], None] | None
+    runner: Runner,
+    root: Path,
+    profile: Cluster,
+    on_start: Callable[[], None] | None,
 ) -> BenchTrial:
     """The work once, on workers of its own."""
     began = time.perf_counter()
@@ -370,7 +373,10 @@ def map_runner(spec: MapSpec) -> Runner:
 
 
 def probe(
-    config: Config, workload: str, workers: int, show: Callable[[str], None]
+    config: Config,
+    workload: str,
+    workers: int,
+    show: Callable[[str], None],
 ) -> tuple[list[Table], Calibration | None]:
     """Measure with this number of workers on the largest model that the configuration trains;
     returns tables of what the ranks measured, and the calibration that `plan` uses.

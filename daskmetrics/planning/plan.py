@@ -126,7 +126,10 @@ def local_offers(name: str, profile: Cluster, counts: Sequence[int]) -> Iterator
 
 
 def slurm_offers(
-    name: str, profile: Cluster, counts: Sequence[int], partitions: Sequence[Partition]
+    name: str,
+    profile: Cluster,
+    counts: Sequence[int],
+    partitions: Sequence[Partition],
 ) -> Iterator[Offer]:
     """One offer for each partition and number of workers; one that the partition cannot give states
     its problem.

@@ -46,7 +46,12 @@ class Field:
 
     @classmethod
     def of(
-        cls, name: str, group: str, units: str, arms: Sequence[Arm], known: Mapping[Arm, Estimate]
+        cls,
+        name: str,
+        group: str,
+        units: str,
+        arms: Sequence[Arm],
+        known: Mapping[Arm, Estimate],
     ) -> Field:
         """The field of arms, from the values and errors that are known of some arms."""
         estimates = [known.get(arm, NO_VALUE) for arm in arms]

@@ -33,7 +33,13 @@ class Submitted:
     since: str  # when it was submitted, local time with the offset from UTC
 
 
-def script(profile: Cluster, job: str, folder: Path, command: Iterable[str], comment: str) -> str:
+def script(
+    profile: Cluster,
+    job: str,
+    folder: Path,
+    command: Iterable[str],
+    comment: str,
+) -> str:
     """The script of a driver's job of this name, exactly as ``sbatch`` gets it; the profile's
     account also applies to the driver.
     """
