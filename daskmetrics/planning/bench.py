@@ -250,14 +250,10 @@ class Meter:
         for (_, before), (_, after) in pairwise(self.reports):
             steps += after.step
             # a bar of each epoch begins again, also where each shows its last step alone
-            if before.step <= after.step and not begins_epoch(before, after):
+            is_same = before.numbers.get("epoch") == after.numbers.get("epoch")
+            if before.step <= after.step and (is_same or not after.is_of_epoch):
                 steps -= before.step
         return steps
-
-
-def begins_epoch(before: Progress, progress: Progress) -> bool:
-    """Whether the bar of another epoch is shown."""
-    return progress.is_of_epoch and progress.numbers.get("epoch") != before.numbers.get("epoch")
 
 
 def epochs_done(progress: Progress) -> float:

@@ -167,11 +167,10 @@ class Supervisor:
         self._reported_reasons = ""
         self._is_silent = False
 
-    def scale(self, minimum: int, maximum: int) -> None:
-        """Set the number of workers of the main pool; between the two it follows the work."""
+    def scale(self, workers: int) -> None:
+        """Set the number of workers of the main pool."""
         main = next(iter(self.pools.values()))
-        main.minimum = minimum
-        main.maximum = maximum
+        main.minimum = main.maximum = workers
 
     async def run(self) -> None:
         """Manage the pools; if jobs keep failing, set `problem` and close the scheduler."""
@@ -212,10 +211,8 @@ class Supervisor:
                 with suppress(SlurmError):
                     await asyncio.to_thread(commands.cancel, [job.id for job in decision.cancel])
             if decision.stop:
-                reason = decision.stop.reason
-                self.problem = ClusterLostError(
-                    f"{reason[:1].upper()}{reason[1:]}{self._end_of_log(decision.stop.job)}"
-                )
+                log = self._end_of_log(decision.stop.job)
+                self.problem = ClusterLostError(f"{decision.stop.reason}{log}")
             # a submission that hangs holds up neither the other pool nor the reading of the queue
             if state.submission is None or state.submission.done():
                 if state.submission:
@@ -450,14 +447,7 @@ class SlurmCluster(PrivateCluster):
     def scale(self, n: int) -> None:
         """Set the number of workers of the main pool."""
         if self._supervision is not None:  # Dask scales a cluster that it closes to zero
-            self.supervisor.scale(n, n)
-
-    def adapt(self, minimum: int = 0, maximum: int = 1, **_: object) -> None:
-        """Let the number of workers of the main pool follow the work between two limits; the lower
-        is at least 1.
-        """
-        least = max(1, minimum)
-        self.supervisor.scale(least, max(least, maximum))
+            self.supervisor.scale(n)
 
     async def _start(self) -> None:
         await super()._start()
