@@ -111,7 +111,8 @@ def _problem(run: RecordedRun) -> Problem:
     arms = grid(suites)
     kinds = run.kinds
     asked = {cell_of(pick).task for pick in run.picks}
-    kinds |= {look: kinds[task] for look, task in run.looks.items() if look in asked}
+    looks = run.start.looks
+    kinds |= {look: kinds[task] for look, task in looks.items() if look in asked}
     ones = np.ones((len(arms), len(kinds)))
     weights = run.weights
     return Problem(
@@ -123,7 +124,7 @@ def _problem(run: RecordedRun) -> Problem:
         reward=run.config["search"]["reward"],
         weights=tuple(weights.get(task, 0.0) for task in kinds),
         kinds=tuple(kinds.values()),
-        looks=tuple(task in run.looks for task in kinds),
+        looks=tuple(task in looks for task in kinds),
     )
 
 

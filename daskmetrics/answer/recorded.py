@@ -161,13 +161,6 @@ class RecordedRun:
         return self.start.tasks
 
     @property
-    def looks(self) -> Mapping[str, str]:
-        """The task that each look is at, by the name of the look: a score of a share of its items,
-        which only the search uses.
-        """
-        return self.start.looks
-
-    @property
     def kinds(self) -> dict[str, str]:
         """Kind of each task, by name."""
         return {name: task["kind"] for name, task in self.tasks.items()}
@@ -204,7 +197,9 @@ class RecordedRun:
 
     @cached_property
     def looked(self) -> dict[Arm, dict[str, Scored]]:
-        """The same for looks, by arm and name of the look."""
+        """The same for looks, by arm and name of the look: scores of a share of a task's items, which
+        only the search uses.
+        """
         return self._scores("look")
 
     @cached_property

@@ -62,7 +62,7 @@ def bench(
     counts: Sequence[int],
     repeats: int,
     *,
-    on_start: Callable[[], None] | None = None,
+    on_start: Callable[[], None] | None,
     progress: Callable[[str], None],
 ) -> Bench:
     """Do the same work with each number of workers, in interleaved rounds: every other one runs in

@@ -62,7 +62,7 @@ def wait_until(true, seconds: float = 60.0) -> None:
 @contextmanager
 def publishing(client, plugin, entries):
     """A publisher of a journal with these entries, once they have arrived."""
-    with Publisher(client, entries) as publisher:
+    with Publisher(client, entries, dict.fromkeys(TASKS, 1.0)) as publisher:
         wait_until(lambda: plugin.live is not None and plugin.live.name == "made-up")
         yield publisher
 
@@ -79,7 +79,7 @@ def test_nothing_is_sent_to_a_scheduler_without_the_pages(client, plugin, histor
     handlers = client.cluster.scheduler.handlers
     receive = handlers.pop("daskmetrics_receive")
     try:
-        with Publisher(client, history.opening()) as publisher:
+        with Publisher(client, history.opening(), {}) as publisher:
             wait_until(lambda: publisher._task.done())
             publisher.send_computed(lambda: pytest.fail("no handler"))
     finally:
