@@ -78,9 +78,10 @@ def propose(request: PlanRequest, loaded: Config | None = None) -> Proposal:
         raise ConfigError("--times is that of a training program, such as train.py.")
     else:
         prepared = prepare(config)
-        calibrations = measurements(prepared, folder)
-        work_on = partial(workload, prepared, folder, calibrations)
-        finished = is_finished(read(folder.journal), prepared.key)
+        entries = tuple(read(folder.journal))
+        calibrations = measurements(prepared, folder, entries)
+        work_on = partial(workload, prepared, folder, entries, calibrations)
+        finished = is_finished(entries, prepared.key)
     gpus = [measured.device for measured in calibrations if measured.device != "cpu"]
 
     @cache
