@@ -73,8 +73,6 @@ class Interval:
         """
         from scipy.stats import sem, t
 
-        if not samples or min(samples) <= 0:
-            raise ValueError(f"An interval needs positive samples, got {list(samples)}.")
         if len(samples) == 1:
             return cls.around(samples[0], ONE_SAMPLE)
         logs = np.log(samples)
