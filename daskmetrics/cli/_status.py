@@ -111,7 +111,7 @@ def _driver_job(run: Path) -> str | None:
     if job is None:
         return None
     try:
-        return text_of("driver_job", **_job_facts(job, _job_state(job)))
+        return text_of("driver_job", job=job, state=_job_state(job))
     except ConfigError as error:
         return f"Job {job.job} was submitted to drive the run. Its state is unknown: {error}"
 
@@ -155,7 +155,7 @@ def _show_progress(run: Path, job: Submitted | None) -> None:
         while True:
             state = _job_state(job)
             if job:
-                new_description = text_of("driver_job", **_job_facts(job, state))
+                new_description = text_of("driver_job", job=job, state=state)
                 if new_description != description:
                     description = new_description
                     console.print(description, highlight=False, markup=False, soft_wrap=True)
@@ -213,17 +213,9 @@ def _load(run: Path) -> report.Run | MapStatus | None:
     return None
 
 
-def _job_facts(job: Submitted | None, state: QueuedJob | None) -> dict[str, object]:
-    """What templates say of the job that drives a run."""
-    from daskmetrics.cluster.slurm import driver_job
-
-    is_out_of_time = state is not None and driver_job.out_of_time(state)
-    return {"job": job, "state": state, "is_out_of_time": is_out_of_time}
-
-
 def _report_failure(job: Submitted | None, state: QueuedJob | None) -> None:
     """Say how the driver ended, with the end of its log."""
     lines = None
     if job and Path(job.log).is_file():
         lines = Path(job.log).read_text(errors="replace").splitlines()[-TAIL:]
-    note(text_of("driver_ended", **_job_facts(job, state), lines=lines))
+    note(text_of("driver_ended", job=job, state=state, lines=lines))

@@ -32,6 +32,15 @@ class Submitted:
     log: str  # the file of its output
     since: str  # when it was submitted, local time with the offset from UTC
 
+    def is_out_of_time(self, state: QueuedJob) -> bool:
+        """Whether it has ended, in this state, because its walltime did: Slurm stops the driver
+        before.
+        """
+        if state.state == "TIMEOUT":
+            return True
+        stopped = state.ended and state.exit.partition(":")[0] == STOPPED
+        return stopped and state.left is not None and state.left <= WARNING + EARLIER
+
 
 def script(
     profile: Cluster,
@@ -106,11 +115,3 @@ def submitted(folder: Path) -> Submitted | None:
     if not file.is_file():
         return None
     return Submitted(**json.loads(file.read_text(encoding="utf-8")))
-
-
-def out_of_time(state: QueuedJob) -> bool:
-    """Whether a driver's job has ended because its walltime did: Slurm stops the driver before."""
-    if state.state == "TIMEOUT":
-        return True
-    stopped = state.ended and state.exit.partition(":")[0] == STOPPED
-    return stopped and state.left is not None and state.left <= WARNING + EARLIER
