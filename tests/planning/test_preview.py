@@ -29,8 +29,9 @@ def shown(prepared_experiment, folder) -> dict[str, str]:
     return dict(preview(prepared_experiment, folder).rows)
 
 
-def work_left(prepared_experiment, folder, device="cpu"):
-    return workload(prepared_experiment, folder, tuple(read(folder.journal)), (), device)
+def work_left(prepared_experiment, folder, device="cpu", calibrations=()):
+    entries = tuple(read(folder.journal))
+    return workload(prepared_experiment, folder, entries, calibrations, device)
 
 
 def write(folder, *entries) -> None:

@@ -167,10 +167,11 @@ class Supervisor:
         self._reported_reasons = ""
         self._is_silent = False
 
-    def scale(self, workers: int) -> None:
-        """Set the number of workers of the main pool."""
+    def scale(self, minimum: int, maximum: int) -> None:
+        """Set the number of workers of the main pool; between the two it follows the work."""
         main = next(iter(self.pools.values()))
-        main.minimum = main.maximum = workers
+        main.minimum = minimum
+        main.maximum = maximum
 
     async def run(self) -> None:
         """Manage the pools; if jobs keep failing, set `problem` and close the scheduler."""
@@ -447,7 +448,14 @@ class SlurmCluster(PrivateCluster):
     def scale(self, n: int) -> None:
         """Set the number of workers of the main pool."""
         if self._supervision is not None:  # Dask scales a cluster that it closes to zero
-            self.supervisor.scale(n)
+            self.supervisor.scale(n, n)
+
+    def adapt(self, minimum: int = 0, maximum: int = 1, **_: object) -> None:
+        """Let the number of workers of the main pool follow the work between two limits; the lower
+        is at least 1.
+        """
+        least = max(1, minimum)
+        self.supervisor.scale(least, max(least, maximum))
 
     async def _start(self) -> None:
         await super()._start()
