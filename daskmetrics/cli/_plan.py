@@ -260,7 +260,12 @@ def _runner(config: Config, options: dict[str, Any]) -> tuple[str, Runner]:
 @folder_option
 @click.option("--submit", type=click.IntRange(1), metavar="NUMBER", help="Run this option.")
 @answering
-def plan(config: Path | None, args: tuple[str, ...], submit: int | None, **options: Any) -> Output:
+def plan(
+    config: Path | None,
+    args: tuple[str, ...],
+    submit: int | None,
+    **options: Any,
+) -> Output:
     """Compare what CONFIG can run on: when each option would finish, and at what cost.
 
     Nothing is submitted. Numbers that were not measured are marked as estimated; measure them with

@@ -58,7 +58,11 @@ if TYPE_CHECKING:
 )
 @flag_option("--dry-run", "Show what would be done, and start nothing.")
 def train(
-    program: Path, args: tuple[str, ...], settings: tuple[str, ...], dry_run: bool, **options: Any
+    program: Path,
+    args: tuple[str, ...],
+    settings: tuple[str, ...],
+    dry_run: bool,
+    **options: Any,
 ) -> None:
     """Train the models of CONFIG that have a `train` section, or by a PROGRAM of your own.
 
@@ -113,7 +117,10 @@ def train(
 
 
 def script_config(
-    program: Path, args: Sequence[str], settings: Sequence[str], options: Mapping[str, Any]
+    program: Path,
+    args: Sequence[str],
+    settings: Sequence[str],
+    options: Mapping[str, Any],
 ) -> Config:
     """A configuration that trains by a program, by default with a worker for each rank."""
     from daskmetrics.config import load

@@ -49,7 +49,6 @@ from daskmetrics.core.names import Cell, Checkpoint, step_of
 from daskmetrics.core.results import Scored
 from daskmetrics.core.text import duration, plural, size_text
 from daskmetrics.execution import WorkUnit
-from daskmetrics.execution.journal import read
 from daskmetrics.experiment import Experiment, measure, search
 from daskmetrics.planning.options import (
     USUAL_START,
@@ -160,14 +159,17 @@ def calibrated(
 
 
 def workload(
-    experiment: Experiment, folder: RunFolder, calibrations: Sequence[Calibration], device: str
+    experiment: Experiment,
+    folder: RunFolder,
+    entries: Sequence[Event],
+    calibrations: Sequence[Calibration],
+    device: str,
 ) -> Workload:
     """The remaining work of an experiment, as phases with seconds on a device: ``cpu``, or a kind
     of GPU.
 
-    What the journal in the run's folder holds already is not counted.
+    What the entries of the journal in the run's folder hold already is not counted.
     """
-    entries = tuple(read(folder.journal))
     of_device = [measured for measured in calibrations if measured.device == device]
     costs = CostModel(device)
     units = _by_suite(experiment, measure.units_left(experiment, folder, entries))
@@ -504,10 +506,11 @@ def _gpu_gib(experiment: Experiment) -> float:
     return CUDA_GIB + _weights_gib(experiment, size) + states
 
 
-def measurements(experiment: Experiment, folder: RunFolder) -> list[Calibration]:
+def measurements(
+    experiment: Experiment, folder: RunFolder, entries: Sequence[Event]
+) -> list[Calibration]:
     """All kept calibrations, and what the run in a folder has recorded, the latest one last."""
     calibrations = list(known())
-    entries = tuple(read(folder.journal))
     start = latest(entries, RunStarted)
     if not (start and start.config):
         return calibrations
