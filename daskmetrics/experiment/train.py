@@ -41,6 +41,7 @@ class TrainedSuite:
     recipe: Recipe
     folder: Path
     key: Key
+    epochs: float = 0.0  # that were asked for in place of steps
 
     @property
     def is_done(self) -> bool:
@@ -87,7 +88,7 @@ def suites_to_train(config: Config) -> dict[str, TrainedSuite]:
                     " or model name, or remove it."
                 )
             folder = folder.resolve()
-        suites[model.name] = TrainedSuite(recipe, folder, key)
+        suites[model.name] = TrainedSuite(recipe, folder, key, model.recipe.epochs or 0.0)
     return suites
 
 

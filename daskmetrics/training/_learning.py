@@ -71,13 +71,6 @@ class World:
             dist.all_gather_object(values, value)
         return values
 
-    def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
-        """The same model with gradients that are means over the ranks."""
-        if self.size == 1:
-            return model
-        # no buffer changes in training
-        return DistributedDataParallel(model, gradient_as_bucket_view=True, broadcast_buffers=False)
-
 
 SINGLE = World()
 
@@ -242,7 +235,13 @@ def new(recipe: Recipe, world: World = SINGLE, saved: Path | None = None) -> Tra
     schedule = get_cosine_with_min_lr_schedule_with_warmup(
         optimizer, warm_up, recipe.steps, min_lr_rate=FLOOR, last_epoch=step
     )
-    return TrainingState(recipe, world, model, world.wrap(model), optimizer, schedule)
+    wrapped = model
+    if world.size > 1:
+        # no buffer changes in training
+        wrapped = DistributedDataParallel(
+            model, gradient_as_bucket_view=True, broadcast_buffers=False
+        )
+    return TrainingState(recipe, world, model, wrapped, optimizer, schedule)
 
 
 @dataclass(frozen=True)

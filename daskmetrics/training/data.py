@@ -24,7 +24,6 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import atomic_folder, private
 from daskmetrics.core.names import Key, content_key, seed_of
 from daskmetrics.core.rows import READERS, format_of, read_lines, read_rows
-from daskmetrics.core.text import size_text
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -130,8 +129,7 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path, max_length: int) -> None:
         "model_max_length": max_length,
         **dict.fromkeys(("bos_token", "eos_token", "pad_token", "unk_token"), END),
     }
-    text = json.dumps(config, indent=2)
-    (folder / TOKENIZER[1]).write_text(f"{text}\n", encoding="utf-8")
+    (folder / TOKENIZER[1]).write_text(json.dumps(config), encoding="utf-8")
 
 
 def tokenize(recipe: Recipe) -> tuple[Tokenizer, Tokens]:
@@ -215,18 +213,21 @@ def staged(corpus: Path, stage: str | None, wait: Callable[[], object]) -> Itera
         yield corpus
         return
     folder = Path(os.path.expandvars(stage)).expanduser()
-    if "$" in str(folder):
-        raise ConfigError(
-            f"ddp.stage: a variable of '{stage}' is not set on {os.uname().nodename}. Name a "
-            "folder, or leave it out."
-        )
     written = (corpus / "tokens.npy").stat().st_mtime_ns
     key = content_key("stage", str(corpus.resolve()), written)
     copy = folder / f"daskmetrics-{os.getuid()}-{key}"
-    if os.environ.get("LOCAL_RANK", "0") == "0":
-        _copy(corpus, copy)
-    wait()
-    _copy(corpus, copy)  # jobs on one node may have folders of their own
+    try:
+        if "$" in str(folder):
+            raise OSError("a variable is not set")
+        if os.environ.get("LOCAL_RANK", "0") == "0":
+            _copy(corpus, copy)
+        wait()
+        _copy(corpus, copy)  # jobs on one node may have folders of their own
+    except OSError as error:
+        raise ConfigError(
+            f"ddp.stage: '{stage}' on {os.uname().nodename} cannot hold the copy ({error}). "
+            "Name another folder."
+        ) from None
     try:
         yield copy
     finally:  # other ranks keep what they have mapped
@@ -235,19 +236,9 @@ def staged(corpus: Path, stage: str | None, wait: Callable[[], object]) -> Itera
 
 def _copy(corpus: Path, copy: Path) -> None:
     """Copy a folder, completely or not at all, unless it is there and the user's own."""
-    try:
-        if not copy.is_dir():
-            with private(), atomic_folder(copy) as partial:
-                size = sum(path.stat().st_size for path in corpus.iterdir())
-                free = shutil.disk_usage(partial).free
-                if size > free:  # others work on this disk, too
-                    raise OSError(f"the corpus has {size_text(size)}, {size_text(free)} are free")
-                for path in corpus.iterdir():
-                    shutil.copyfile(path, partial / path.name)
-        if copy.stat().st_uid != os.getuid():
-            raise PermissionError("it belongs to another user")
-    except OSError as error:
-        raise ConfigError(
-            f"ddp.stage: '{copy.parent}' on {os.uname().nodename} cannot hold the copy ({error}). "
-            "Name another folder."
-        ) from None
+    if not copy.is_dir():
+        with private(), atomic_folder(copy) as partial:
+            for path in corpus.iterdir():
+                shutil.copyfile(path, partial / path.name)
+    if copy.stat().st_uid != os.getuid():
+        raise PermissionError("it belongs to another user")

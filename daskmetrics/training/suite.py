@@ -78,17 +78,14 @@ def recipe_key(recipe: Recipe) -> Key:
     return content_key("suite", VERSION, {**keys, **FORMER}, data.key(recipe), None, None)
 
 
-def epoch(recipe: Recipe, cache: Path, count: bool = False) -> int | None:
+def epoch(recipe: Recipe, cache: Path) -> int:
     """The sequences of an epoch: the tokens of the corpus, divided by the context.
 
-    They are kept in the cache folder. Without ``count`` the result is None for a corpus that was
-    not counted before; with it, the corpus is tokenized to count it.
+    A corpus is tokenized once to count it; the count is kept in the cache folder.
     """
     corpus_settings = (recipe.text, recipe.context, recipe.vocabulary)
     kept = cache / "epochs" / content_key("epoch", data.key(recipe), *corpus_settings)
     if not kept.is_file():
-        if not count:
-            return None
         _, tokens = data.tokenize(recipe)
         kept.parent.mkdir(parents=True, exist_ok=True)
         files.atomic_write(kept, str(len(tokens) // recipe.context))
@@ -99,7 +96,7 @@ def with_steps(recipe: Recipe, cache: Path) -> Recipe:
     """The recipe with the steps of its epochs."""
     if recipe.epochs is None:
         return recipe
-    sequences = recipe.epochs * (epoch(recipe, cache, count=True) or 0)
+    sequences = recipe.epochs * epoch(recipe, cache)
     steps = max(1, math.ceil(sequences / effective(recipe)))
     return Recipe.model_validate({**recipe.model_dump(exclude={"epochs"}), "steps": steps})
 

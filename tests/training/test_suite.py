@@ -159,7 +159,6 @@ def test_unusable_requests_are_errors(recipe, tmp_path):
 
 def test_epochs_become_steps_by_counting_the_corpus(recipe, tmp_path, chain):
     base = {**recipe.model_dump(exclude={"steps", "epochs"}), "batch": 4}
-    assert suite.epoch(recipe, tmp_path / "cache") is None
     counted = suite.with_steps(Recipe(epochs=0.5, **base), tmp_path / "cache")
     sequences = suite.epoch(recipe, tmp_path / "cache")
     assert sequences == len(np.load(chain / "corpus" / "tokens.npy")) // 16

@@ -133,7 +133,7 @@ def test_a_training_continues_with_fewer_ranks_where_a_node_is_gone(
     # the other rank gives up its partner after as long: then the worker is asked to end its rank
     failure = re.compile(r"Rank 0 failed first: its worker (stopped reporting 1|did not answer)")
     assert any(map(failure.match, observer.failures()))
-    assert "Starting again with 1 of 2 ranks." in observer.lines
+    assert "Starting with 1 of 2 ranks." in observer.lines
     assert (training.folder / "progress.jsonl").read_text().count('{"step": 1,') == 1
     assert training.weights == undisturbed.weights
     # the rank of the worker that was killed ends with it, a moment later
