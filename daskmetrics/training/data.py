@@ -5,7 +5,6 @@ on disk that every rank memory-maps, and which windows of tokens make up a step.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -95,19 +94,13 @@ def fit_tokenizer(texts: Sequence[str], vocabulary: int) -> Tokenizer:
     >>> tokenizer.decode(tokenizer.encode("not to be, Zoë").ids)
     'not to be, Zoë'
     """
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from tokenizers import ByteLevelBPETokenizer, Tokenizer
 
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary,
-        special_tokens=[END],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
+    fitted = ByteLevelBPETokenizer()
+    fitted.train_from_iterator(
+        texts, vocabulary, min_frequency=0, show_progress=False, special_tokens=[END]
     )
-    tokenizer.train_from_iterator(texts, trainer)
-    return tokenizer
+    return Tokenizer.from_str(fitted.to_str())
 
 
 def pack(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokens:
@@ -123,13 +116,12 @@ def pack(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokens:
 
 def save_tokenizer(tokenizer: Tokenizer, folder: Path, max_length: int) -> None:
     """Write `TOKENIZER`, as `transformers.AutoTokenizer` reads them."""
-    tokenizer.save(str(folder / TOKENIZER[0]))
-    config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": max_length,
-        **dict.fromkeys(("bos_token", "eos_token", "pad_token", "unk_token"), END),
-    }
-    (folder / TOKENIZER[1]).write_text(json.dumps(config), encoding="utf-8")
+    from transformers import PreTrainedTokenizerFast
+
+    special = dict.fromkeys(("bos_token", "eos_token", "pad_token", "unk_token"), END)
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, model_max_length=max_length, **special
+    ).save_pretrained(folder)
 
 
 def tokenize(recipe: Recipe) -> tuple[Tokenizer, Tokens]:
