@@ -165,9 +165,9 @@ class TrainingState:
         summary.
         """
         result = {
-            "loss": round(loss, 6),
-            "tokens": float(self.step * effective(self.recipe) * self.recipe.context),
-            "seconds": round(seconds, 3),
+            "loss": loss,
+            "tokens": self.step * effective(self.recipe) * self.recipe.context,
+            "seconds": seconds,
         }
         self.save(folder)
         with files.atomic_folder(folder / f"step{self.step}") as partial:
@@ -209,13 +209,6 @@ def new(recipe: Recipe, world: World = SINGLE, saved: Path | None = None) -> Tra
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of("weights", recipe.seed))
         model = GPTNeoXForCausalLM(config)
-    if recipe.activation_checkpointing:
-        # transformers 5.10 renamed the method
-        enable = (
-            getattr(model, "activation_checkpointing_enable", None)
-            or model.gradient_checkpointing_enable
-        )
-        enable({"use_reentrant": False})
     model.train().to(world.device)
     optimizer = torch.optim.AdamW(
         model.parameters(),
@@ -279,15 +272,6 @@ def read_steps(steps: RankSteps, numbers: range, loaders: int) -> Iterator[list[
     return iter(loader)
 
 
-def is_readable(path: Path) -> bool:
-    """Whether a resume state can be read; a disk may have damaged it."""
-    try:
-        torch.load(path, weights_only=True, mmap=True, map_location="meta")
-    except (OSError, EOFError, RuntimeError, KeyError, ValueError):
-        return False
-    return True
-
-
 def train(
     recipe: Recipe,
     folder: Path,
@@ -307,7 +291,7 @@ def train(
         files.remove_partial(folder)
         files.remove_partial(folder / "resume")
         # an older one leads to the same weights
-        states = list(filter(is_readable, suite.resume_states(folder, until=min(ends, default=0))))
+        states = suite.resume_states(folder, until=min(ends, default=0))
     # rank 0 may have written another one before the others look
     ends, states = world.gather((ends, states))[0]
     learner = new(recipe, world, *states[:1])

@@ -169,22 +169,17 @@ def precision(recipe: Recipe, tokens: Tokens, world: World) -> ProbeTables:
     """Seconds of a step and peak memory of the ways to save memory, each on a new model with the
     same examples.
     """
-    plain = {"precision": "float32", "activation_checkpointing": False}
-    bfloat16 = {"precision": "bfloat16"}
-    recomputed = {"activation_checkpointing": True}
     half = {"batch": recipe.batch // 2, "accumulate": 2 * recipe.accumulate}
     variants: Mapping[str, Mapping[str, object]] = {
         "": {},  # what libraries keep for good would count for the first one, which is left out
-        "float32": {},
-        "bfloat16": bfloat16,
+        "float32": {"precision": "float32"},
+        "bfloat16": {"precision": "bfloat16"},
         "half the batch, twice the passes": half,
-        "activation checkpointing": recomputed,
-        "bfloat16, activation checkpointing": {**bfloat16, **recomputed},
     }
     samples = effective(recipe)
     rows = []
     for name, changes in variants.items():
-        variant = recipe.model_copy(update={**plain, **changes})
+        variant = recipe.model_copy(update=changes)
         if effective(variant) < samples:  # an odd batch has no half
             continue
         try:

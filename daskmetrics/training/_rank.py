@@ -14,7 +14,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -71,14 +70,12 @@ def _report(error: BaseException) -> None:
     reason = " ".join(f"{type(error).__name__}: {error}".split())[:500]
     misunderstood = isinstance(error, SystemExit) and error.code == _USAGE
     permanent = misunderstood or isinstance(error, PERMANENT)
-    with suppress(OSError):  # the parent has closed the pipe
-        report(cause=cause, reason=reason, permanent=permanent, since=time.time())
+    report(cause=cause, reason=reason, permanent=permanent, since=time.time())
 
 
 def _die_with_parent() -> None:
     """Ask the kernel to kill this process when its worker ends, even if this process is stopped."""
-    with suppress(AttributeError, OSError):  # not Linux
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() == 1:
         os._exit(1)
 

@@ -5,6 +5,7 @@ on disk that every rank memory-maps, and which windows of tokens make up a step.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from daskmetrics.config import Recipe
 from daskmetrics.core import corpus as stdlib
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.files import atomic_folder, private
+from daskmetrics.core.files import atomic_folder, atomic_write, private
 from daskmetrics.core.names import Key, content_key, seed_of
 from daskmetrics.core.rows import READERS, format_of, read_lines, read_rows
 
@@ -163,6 +164,29 @@ def effective(recipe: Recipe) -> int:
     64
     """
     return recipe.batch * recipe.accumulate * recipe.ranks
+
+
+def epoch(recipe: Recipe, cache: Path) -> int:
+    """The sequences of an epoch: the tokens of the corpus, divided by the context.
+
+    A corpus is tokenized once to count it; the count is kept in the cache folder.
+    """
+    corpus_settings = (recipe.text, recipe.context, recipe.vocabulary)
+    kept = cache / "epochs" / content_key("epoch", key(recipe), *corpus_settings)
+    if not kept.is_file():
+        _, tokens = tokenize(recipe)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(kept, str(len(tokens) // recipe.context))
+    return int(kept.read_text(encoding="utf-8"))
+
+
+def with_steps(recipe: Recipe, cache: Path) -> Recipe:
+    """The recipe with the steps of its epochs."""
+    if recipe.epochs is None:
+        return recipe
+    sequences = recipe.epochs * epoch(recipe, cache)
+    steps = max(1, math.ceil(sequences / effective(recipe)))
+    return Recipe.model_validate({**recipe.model_dump(exclude={"epochs"}), "steps": steps})
 
 
 def examples(recipe: Recipe, count: int, step: int) -> NDArray[np.int64]:

@@ -44,15 +44,15 @@ def progress(step: int, total: int | None = None, **numbers: float) -> None:
     >>> for step in range(1, 4):
     ...     daskmetrics.progress(step, 3, loss=1 / step, samples=32 * step)
     """
-    floats = {name: float(value) for name, value in numbers.items()}
-    report(step=int(step), total=total, at=time.monotonic(), **floats)
+    report(step=int(step), total=total, at=time.monotonic(), **numbers)
 
 
 def report(**facts: object) -> None:
     """Send facts about this rank to the worker that started it."""
     pipe = os.environ.get(PIPE)
     if pipe:
-        os.write(int(pipe), f"{json.dumps(facts)}\n".encode())
+        # numbers may be those of numpy or torch
+        os.write(int(pipe), f"{json.dumps(facts, default=float)}\n".encode())
 
 
 class ProgressCallback:

@@ -53,7 +53,6 @@ def program(name: str, recipe: Recipe, folder: Path, ddp: DDP, probe: str | None
         least=1,
         timeout=ddp.timeout,
         patience=ddp.patience,
-        memory=suite.memory(recipe),
     )
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import queue
 import secrets
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import Any, Protocol
 
 from distributed import Client, Future
 
-from daskmetrics.core.errors import ClusterLostError, ConfigError, DaskmetricsError
+from daskmetrics.core.errors import ClusterLostError, DaskmetricsError
 from daskmetrics.core.machine import replace_worker, workers
 from daskmetrics.core.telemetry import PROCESS_GROUP, TelemetryFile
 from daskmetrics.training.ddp import _worker as worker
@@ -101,7 +100,6 @@ class _Launcher:
             if self.attempt > 1 or len(hosts) < program.ranks:
                 message(f"Starting with {len(hosts)} of {program.ranks} ranks.")
             message(rank_table(hosts).as_text())
-            self._require_memory()
             failure = self._run_group()
             if failure is None or self.stopping():
                 return
@@ -147,18 +145,6 @@ class _Launcher:
                 )
             time.sleep(POLL)
         return ()
-
-    def _require_memory(self) -> None:
-        """Check that each machine has the memory for its ranks; ranks on a GPU are not checked."""
-        ranks = Counter(host.node for host in self.hosts)
-        for host in self.hosts:
-            needed = ranks[host.node] * self.program.memory
-            if not host.gpus and needed > host.available:
-                raise ConfigError(
-                    f"{ranks[host.node]} ranks on {host.node} need about {needed / 2**30:.1f} GiB, "
-                    f"{host.available / 2**30:.1f} GiB are free. Lower 'batch' (and raise "
-                    "'accumulate'), set activation_checkpointing, or use fewer ranks per node."
-                )
 
     def _run_group(self) -> RankEnding | None:
         """Run one process group to its end; return the rank that failed first, None if it

@@ -30,7 +30,6 @@ class Program:
     restarts: int = 3  # failures in a row, without a further step, after which it starts again
     interface: str | None = None  # network interface between ranks
     workers: int | None = None  # largest number; further ranks are not waited for
-    memory: float = 0.0  # bytes that a rank without a GPU is known to need
     telemetry: Path | None = None  # file for what the workers use meanwhile
 
 
