@@ -59,11 +59,6 @@ class World:
         """Whether this rank is the one that writes."""
         return self.rank == 0
 
-    @property
-    def on_gpu(self) -> bool:
-        """Whether the ranks compute on GPUs."""
-        return self.device != "cpu"
-
     def gather(self, value: T) -> list[T]:
         """The values of all ranks, at every rank, once all have come here."""
         values = [value] * self.size
@@ -284,7 +279,7 @@ def train(
     """Train those of the requested revisions, oldest first, that are missing, as one rank of a
     process group.
     """
-    missing = [revision for revision in requested if not suite.is_complete(folder, revision)]
+    missing = (revision for revision in requested if not suite.is_complete(folder, revision))
     ends = [step_of(revision) or 0 for revision in missing]
     states: list[Path] = []
     if world.is_leader:
@@ -299,7 +294,7 @@ def train(
     stream = read_steps(RankSteps(recipe, tokens, world), numbers, ddp.loaders)
     for end in ends:
         began = time.perf_counter()
-        for passes in islice(stream, max(0, end - learner.step)):
+        for passes in islice(stream, end - learner.step):
             loss_of_rank = learner.take_step(passes)
             step = learner.step
             if step % max(1, recipe.steps // MAX_REPORTS) == 0 or step == end:

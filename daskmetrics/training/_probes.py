@@ -27,10 +27,8 @@ from daskmetrics.training.data import Tokens, effective
 from daskmetrics.training.suite import parameters
 
 SIZES = tuple(4**power for power in range(5, 14))  # bytes of the measured messages: 1 KiB to 64 MiB
-ROUNDS = 24  # repetitions
+ROUNDS = 12  # repetitions
 SKIPPED = 2  # that warm up: DDP rearranges its buckets after the first exchange
-LEAST = 3  # others
-LONGEST = 10.0  # seconds for all; then the least number is enough
 # share of a pass that is its backward pass, during which a GPU can exchange gradients
 BACKWARD = 2 / 3
 LOADERS = (0, 1, 2, 4, 8)
@@ -63,7 +61,7 @@ def allreduce(recipe: Recipe, tokens: Tokens, world: World) -> ProbeTables:
     added = tuple(np.subtract(together, alone).tolist())
     gradient = 4 * parameters(recipe)
     computing = median(alone)
-    predicted = exposed(seconds, gradient, computing, overlaps=world.on_gpu)
+    predicted = exposed(seconds, gradient, computing, overlaps=world.device != "cpu")
     measured = max(0.0, median(added))
     counted = 2 * (world.size - 1) / world.size
     by_size = Table(
@@ -97,17 +95,13 @@ def _typical(world: World, *actions: Callable[[], object]) -> list[list[float]]:
     other work on a machine adds to some of them; several actions take turns.
     """
     rounds: list[list[float]] = []
-    started = time.perf_counter()
-    for number in range(ROUNDS):
-        is_late = time.perf_counter() - started > LONGEST
-        if number >= SKIPPED + LEAST and any(world.gather(is_late)):
-            break
+    for _ in range(ROUNDS):
         seconds = []
         for action in actions:
             world.gather(None)  # all are ready
             began = time.perf_counter()
             action()
-            if world.on_gpu:
+            if world.device != "cpu":
                 torch.cuda.synchronize(world.device)
             seconds.append(time.perf_counter() - began)
         rounds.append(seconds)
@@ -200,7 +194,7 @@ def precision(recipe: Recipe, tokens: Tokens, world: World) -> ProbeTables:
 def _cost(recipe: Recipe, tokens: Tokens, world: World) -> tuple[float, float]:
     """Seconds of a step of a new model, and bytes of memory that it takes at most."""
     gc.collect()
-    if world.on_gpu:
+    if world.device != "cpu":
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
     else:
@@ -211,7 +205,7 @@ def _cost(recipe: Recipe, tokens: Tokens, world: World) -> tuple[float, float]:
     learner = learning.new(recipe, world)
     step = partial(learner.take_step, RankSteps(recipe, tokens, world)[1])
     ((seconds,),) = _typical(world, step)
-    if world.on_gpu:
+    if world.device != "cpu":
         peak = torch.cuda.max_memory_allocated()
     else:
         status = Path("/proc/self/status").read_text()

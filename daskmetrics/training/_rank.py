@@ -23,7 +23,7 @@ from daskmetrics.training.progress import report
 
 # the same error would occur again
 PERMANENT = (DaskmetricsError, SyntaxError, ImportError)
-_USAGE = 2  # exit code of a program that does not understand its arguments
+USAGE = "SystemExit: 2"  # of a program that does not understand its arguments
 _PR_SET_PDEATHSIG = 1
 
 
@@ -68,8 +68,7 @@ def _report(error: BaseException) -> None:
     if type(error).__name__.startswith("Dist") or "gloo" in str(error):
         cause = Cause.PARTNER
     reason = " ".join(f"{type(error).__name__}: {error}".split())[:500]
-    misunderstood = isinstance(error, SystemExit) and error.code == _USAGE
-    permanent = misunderstood or isinstance(error, PERMANENT)
+    permanent = isinstance(error, PERMANENT) or reason == USAGE
     report(cause=cause, reason=reason, permanent=permanent, since=time.time())
 
 

@@ -37,9 +37,7 @@ Tokens = NDArray[np.int32]  # (tokens,): all texts of a corpus
 
 
 def files(source: str) -> tuple[Path, ...]:
-    """The files of a corpus, at least one; empty for ``stdlib``."""
-    if source == "stdlib":
-        return ()
+    """The files of a corpus, at least one."""
     path = Path(source).expanduser()
     if path.is_file():
         return (path,)
@@ -104,17 +102,6 @@ def fit_tokenizer(texts: Sequence[str], vocabulary: int) -> Tokenizer:
     return Tokenizer.from_str(fitted.to_str())
 
 
-def pack(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokens:
-    """All texts as one array of token ids, shape (tokens,), with the end token after each text.
-
-    >>> pack(fit_tokenizer(["ab"], vocabulary=300), ["ab", "ab"]).tolist().count(END_ID)
-    2
-    """
-    encoded = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-    tokens = chain.from_iterable((*text.ids, END_ID) for text in encoded)
-    return np.fromiter(tokens, dtype=np.int32)
-
-
 def save_tokenizer(tokenizer: Tokenizer, folder: Path, max_length: int) -> None:
     """Write `TOKENIZER`, as `transformers.AutoTokenizer` reads them."""
     from transformers import PreTrainedTokenizerFast
@@ -126,12 +113,14 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path, max_length: int) -> None:
 
 
 def tokenize(recipe: Recipe) -> tuple[Tokenizer, Tokens]:
-    """The tokenizer that is fitted to a recipe's corpus, and the tokens; a corpus that is too short
-    for the context is an error.
+    """The tokenizer that is fitted to a recipe's corpus, and the tokens, with the end token after
+    each text; a corpus that is too short for the context is an error.
     """
     corpus = texts(recipe)
     tokenizer = fit_tokenizer(corpus, recipe.vocabulary)
-    tokens = pack(tokenizer, corpus)
+    encoded = tokenizer.encode_batch_fast(list(corpus), add_special_tokens=False)
+    ids = chain.from_iterable((*text.ids, END_ID) for text in encoded)
+    tokens = np.fromiter(ids, dtype=np.int32)
     if len(tokens) <= recipe.context:
         raise ConfigError(
             f"Corpus '{recipe.corpus}' has {len(tokens)} tokens, but a context of {recipe.context} "
@@ -230,8 +219,8 @@ def staged(corpus: Path, stage: str | None, wait: Callable[[], object]) -> Itera
         return
     folder = Path(os.path.expandvars(stage)).expanduser()
     written = (corpus / "tokens.npy").stat().st_mtime_ns
-    key = content_key("stage", str(corpus.resolve()), written)
-    copy = folder / f"daskmetrics-{os.getuid()}-{key}"
+    key = content_key(os.getuid(), str(corpus.resolve()), written)
+    copy = folder / f"daskmetrics-{key}"
     try:
         if "$" in str(folder):
             raise OSError("a variable is not set")

@@ -43,8 +43,8 @@ def program(name: str, recipe: Recipe, folder: Path, ddp: DDP, probe: str | None
     suite's folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    request = Request(recipe=recipe, ddp=ddp, probe=probe)
-    atomic_write(folder / REQUEST, request.model_dump_json(indent=2))
+    request = Request(recipe=recipe, ddp=ddp, probe=probe).model_dump_json(indent=2)
+    atomic_write(folder / REQUEST, request)
     return Program(
         name,
         ("-m", "daskmetrics.training.recipe", str(folder.absolute())),

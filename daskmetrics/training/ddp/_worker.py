@@ -5,7 +5,6 @@ ended, and ends it.
 from __future__ import annotations
 
 import json
-import math
 import os
 import signal
 import socket
@@ -15,9 +14,7 @@ import time
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
 from io import FileIO
-from pathlib import Path
 from typing import IO, Any
 
 import psutil
@@ -32,7 +29,6 @@ from daskmetrics.training.progress import PIPE, printed
 
 POLL = 0.1  # seconds between two looks at a rank, its reports and what it prints
 STOPPED = 5.0  # seconds after which a rank that is stopped counts as failed, if others fail
-GRACE = 1.0  # seconds in which a rank that has reported an error prints it and ends
 LINES = 15  # of what a rank has printed last
 TAIL = 8192  # bytes, in which they are
 # TCPStores of the latest process groups: one outlives its ranks, and is closed by later ones
@@ -54,7 +50,7 @@ def inventory(dask_worker: Worker) -> RankHost:
     )
 
 
-def open_store(address: str, timeout: float) -> tuple[str, int]:
+def open_store(address: str) -> tuple[str, int]:
     """Open the TCPStore where ranks meet, on a free port of this worker's Dask address; its host
     and port.
     """
@@ -69,7 +65,6 @@ def open_store(address: str, timeout: float) -> tuple[str, int]:
         port,
         is_master=True,
         wait_for_workers=False,
-        timeout=timedelta(seconds=timeout),
         master_listen_fd=listening.detach(),  # without it the store listens on all interfaces
     )
     _STORES.append(store)
@@ -112,14 +107,10 @@ def run_rank(spec: RankSpec, store: tuple[str, int]) -> None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             worker.loop.add_callback(worker.metrics.pop, RANK, None)
-            rank.send(ending={"rank": spec.rank, "lines": _last_lines(spec.log), **ending})
-
-
-def _last_lines(log: Path) -> list[str]:
-    """The end of what a rank has printed."""
-    with log.open(errors="replace") as file:
-        file.seek(max(0, log.stat().st_size - TAIL))  # a long training prints gigabytes
-        return file.read().splitlines()[-LINES:]
+            # a long training prints gigabytes
+            printed_lines.seek(max(0, spec.log.stat().st_size - TAIL))
+            lines = printed_lines.read().decode(errors="replace").splitlines()[-LINES:]
+            rank.send(ending={"rank": spec.rank, "lines": lines, **ending})
 
 
 @dataclass
@@ -135,7 +126,6 @@ class _Rank:
     reports_itself: bool = False  # so that what it prints is not read
     alive: float = field(default_factory=time.monotonic)  # when it was not stopped
     family: dict[int, psutil.Process] = field(default_factory=dict)  # it and its loaders
-    deadline: float = math.inf  # for its end after an error
     failure: dict[str, object] = field(default_factory=dict)  # as it reports it
     latest: dict[str, Any] = field(default_factory=dict)  # progress
 
@@ -143,22 +133,19 @@ class _Rank:
         """Pass on its progress until it ends, has failed, or its task is cancelled."""
         while self._goes_on():
             time.sleep(POLL)
-            with suppress(psutil.Error):  # it ends meanwhile
-                if self.process.status() != psutil.STATUS_STOPPED:
-                    self.alive = time.monotonic()
+            if self.process.status() != psutil.STATUS_STOPPED:
+                self.alive = time.monotonic()
             self._read()
         self._read()  # its last words
 
     def _goes_on(self) -> bool:
         # the event loop changes them meanwhile
         task = self.worker.state.tasks.get(self.spec.key)
-        now = time.monotonic()
         return (
             task is not None
             and task.state == "executing"
             and self.process.poll() is None
-            and now < self.deadline
-            and now - self.alive < self.spec.program.timeout
+            and time.monotonic() - self.alive < self.spec.program.timeout
         )
 
     def ending(self) -> dict[str, object]:
@@ -191,13 +178,12 @@ class _Rank:
         """CPU in per cent of one, and memory in bytes, of the rank and its loaders."""
         cpu = 0.0
         memory = 0
-        with suppress(psutil.Error):  # it has ended
+        with suppress(psutil.Error):  # it, or a loader, has ended
             for process in (self.process, *self.process.children(recursive=True)):
                 # what it counts is since the last call of the same object
                 process = self.family.setdefault(process.pid, process)
-                with suppress(psutil.Error):  # a loader that has just ended
-                    cpu += process.cpu_percent()
-                    memory += process.memory_info().rss
+                cpu += process.cpu_percent()
+                memory += process.memory_info().rss
         return {"cpu": cpu, "memory": memory}
 
     def _read(self) -> None:
@@ -212,7 +198,6 @@ class _Rank:
                 progress = facts
             else:
                 self.failure = facts
-                self.deadline = time.monotonic() + GRACE
         if self.spec.rank == 0 and not self.reports_itself:
             shown = printed(self.log.read(1 << 20).decode(errors="replace"))
             if shown:  # a line with its loss may have no bar
@@ -252,13 +237,13 @@ class _Rank:
 def _environment(spec: RankSpec, store: tuple[str, int]) -> dict[str, str]:
     """The rank's environment variables: this worker's, then its own."""
     address = get_address_host(spec.hosts[spec.rank].address)
-    of_address = [name for name, addresses in interfaces().items() if address in addresses]
-    network: dict[str, str] = {}
-    for interface in filter(None, (spec.program.interface, *of_address)):
-        network.setdefault("GLOO_SOCKET_IFNAME", interface)
-        network.setdefault("NCCL_SOCKET_IFNAME", interface)
+    interface = spec.program.interface
+    for name, addresses in interfaces().items():
+        if address in addresses:
+            interface = interface or name
+    network = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
     return {
-        **network,
+        **{name: interface for name in network if interface},
         **os.environ,
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",  # what was printed last is what explains an error

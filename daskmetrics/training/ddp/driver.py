@@ -158,7 +158,11 @@ class _Launcher:
         self.client.subscribe_topic(topic, lambda event: reports.put(event[1]))
         try:
             self._start(topic)
-            self._wait()
+            while self._running() and not self.stopping():
+                self._update(POLL)
+                if first_failure(self.endings.values()):
+                    self._update(GRACE)
+                    break
         finally:
             self._stop()
             self.client.unsubscribe_topic(topic)
@@ -168,12 +172,7 @@ class _Launcher:
         directory = str(Path.cwd())
         address = self.hosts[0].address
         store = self.client.submit(
-            worker.open_store,
-            address,
-            self.program.timeout,
-            workers=[address],
-            priority=1,
-            pure=False,
+            worker.open_store, address, workers=[address], priority=1, pure=False
         )
         self.futures = []
         for rank, host in enumerate(self.hosts):
@@ -189,14 +188,6 @@ class _Launcher:
                 pure=False,
             )
             self.futures.append(future)
-
-    def _wait(self) -> None:
-        """Wait until all ranks have ended, or one has failed."""
-        while self._running() and not self.stopping():
-            self._update(POLL)
-            if first_failure(self.endings.values()):
-                self._update(GRACE)
-                return
 
     def _running(self) -> set[int]:
         return set(range(len(self.hosts))) - self.endings.keys()

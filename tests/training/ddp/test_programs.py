@@ -144,7 +144,7 @@ def test_an_error_names_its_rank_with_its_last_lines_after_the_restarts(client, 
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        ("raise SystemExit(2)", "exit code 2"),  # of a program that does not know its arguments
+        ("raise SystemExit(2)", "SystemExit: 2"),  # of a program that does not know its arguments
         ("import gone", "No module named 'gone'"),
         (REFUSED, r"(?s)wrong recipe.*logs.*run the same command again"),
     ],
