@@ -34,7 +34,7 @@ def environment(
 ) -> dict[str, str]:
     """That of the last rank, in the second attempt."""
     program = Program("t", ("t.py",), tmp_path, 4, least=1, interface=interface)
-    spec = RankSpec(program, place_ranks(hosts, 4), len(hosts) - 1, "t", 2, str(tmp_path))
+    spec = RankSpec(program, place_ranks(hosts, 4), len(hosts) - 1, "t-2", 2, str(tmp_path))
     return worker._environment(spec, ("10.0.0.0", 5))
 
 
@@ -51,6 +51,7 @@ def test_a_rank_gets_the_configured_network_and_the_variables_of_its_worker(tmp_
         "LOCAL_WORLD_SIZE": "2",
         "GROUP_RANK": "1",
         "TORCHELASTIC_RESTART_COUNT": "1",
+        "TORCHELASTIC_RUN_ID": "t",
     }
     assert {name: variables[name] for name in expected} == expected
     # by default the interface is that of the worker's address

@@ -63,7 +63,8 @@ def launch(
     or one that would occur again, raise `ProcessGroupError`. The ranks end once ``stopping`` says
     so.
     """
-    _Launcher(client, program, observer, stopping).drive()
+    run_id = f"train-{program.name}-{secrets.token_hex(4)}"
+    _Launcher(client, program, observer, stopping, run_id).drive()
 
 
 @dataclass
@@ -74,6 +75,7 @@ class _Launcher:
     program: Program
     observer: TrainingObserver
     stopping: Callable[[], bool]
+    run_id: str
     furthest: tuple[float, int] = (0.0, 0)  # epoch and step that the program has reported
     failures: int = 0  # since then
     excluded: set[str] = field(default_factory=set)  # workers that hung, or did not end their ranks
@@ -154,7 +156,7 @@ class _Launcher:
         self.endings = {}
         self.excluded = set()
         reports = self.reports = queue.SimpleQueue()
-        topic = f"train-{self.program.name}-{secrets.token_hex(4)}"
+        topic = f"{self.run_id}-{self.attempt}"
         self.client.subscribe_topic(topic, lambda event: reports.put(event[1]))
         try:
             self._start(topic)

@@ -184,7 +184,7 @@ class RankSpec:
             "MASTER_PORT": store[1],
             "TORCHELASTIC_RESTART_COUNT": self.attempt - 1,
             "TORCHELASTIC_MAX_RESTARTS": self.program.restarts,
-            "TORCHELASTIC_RUN_ID": self.topic,
+            "TORCHELASTIC_RUN_ID": self.topic.rpartition("-")[0],  # that of all attempts
             # the store is open on the worker of rank 0, on a port that no other can take meanwhile
             "TORCHELASTIC_USE_AGENT_STORE": True,
             "TORCH_NCCL_ASYNC_ERROR_HANDLING": 1,
