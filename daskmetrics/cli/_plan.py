@@ -101,7 +101,7 @@ PRICE = parsed_by(_price, "a number, or DEVICE=NUMBER such as l40s=1.2")
         "Which part of the experiment to run: `all` measures and searches, `train` trains. The others"
         " measure on the largest model that CONFIG trains: `allreduce` how fast ranks exchange gradients,"
         " `loader` how fast they read their examples, `precision` time and memory of number"
-        " formats, accumulation and activation checkpointing."
+        " formats and accumulation."
     ),
 )
 @text_option("--function", "FUNCTION", "Bench a map of module.py:function instead of CONFIG.")

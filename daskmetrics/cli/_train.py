@@ -139,7 +139,7 @@ def script_config(
 
 def _preview(suites: Mapping[str, TrainedSuite]) -> None:
     from daskmetrics.training.data import effective
-    from daskmetrics.training.suite import disk, memory, parameters, revisions
+    from daskmetrics.training.suite import disk, parameters, revisions
 
     for name, suite in suites.items():
         recipe = suite.recipe
@@ -155,10 +155,6 @@ def _preview(suites: Mapping[str, TrainedSuite]) -> None:
                 f"{recipe.ranks} ranks",
             ),
             ("steps", f"{recipe.steps:,}, at most {tokens:,} tokens"),
-            (
-                "memory per rank",
-                f"{memory(recipe) / 2**30:.2f} GiB (estimated, {recipe.precision})",
-            ),
             ("disk", f"{saved} in '{suite.folder}'"),
         ]
         Table((), rows).show()

@@ -7,6 +7,7 @@ The work is a part of an experiment, a training program, or a map, from the begi
 from __future__ import annotations
 
 import io
+import json
 import shutil
 import tempfile
 import time
@@ -48,6 +49,7 @@ from daskmetrics.planning.scaling import Bench, BenchTrial, fit
 from daskmetrics.training.data import effective, write_corpus
 from daskmetrics.training.ddp.driver import launch
 from daskmetrics.training.ddp.ranks import Program, Progress
+from daskmetrics.training.recipe import MEASURED
 from daskmetrics.training.recipe import program as recipe_program
 
 Runner = Callable[[Client, Path], BenchTrial]
@@ -396,9 +398,11 @@ def probe(
         recipe_program(name, recipe, suite.folder, config.ddp, workload),
         interface=profile.interface,
         workers=ranks,
+        restarts=0,
     )
     with connect(profile) as client:
-        measured = launch(client, measuring, Meter(show))
+        launch(client, measuring, Meter(show))
+    measured = json.loads((suite.folder / MEASURED).read_text(encoding="utf-8"))
     tables = [
         Table(**{**table, "title": f"{name}: {table['title']}"}) for table in measured["tables"]
     ]

@@ -53,7 +53,7 @@ def test_two_ranks_measure_their_link_and_the_plan_uses_it(small):
     ("workload", "rows"),
     [
         ("loader", ("0", "1", "2", "4", "8")),
-        ("precision", ("float32", "bfloat16", "half the batch", "activation checkpointing")),
+        ("precision", ("float32", "bfloat16", "half the batch")),
     ],
 )
 def test_ways_to_read_data_and_to_save_memory_are_compared(small, workload, rows):
