@@ -88,21 +88,6 @@ def test_metrics_are_those_of_the_store_of_a_run(finished, minilm: Path) -> None
     assert measured.curvature.attrs == stored.curvature.attrs
 
 
-def test_scores_are_those_of_a_run_on_the_same_file(finished, minilm: Path) -> None:
-    run, data = finished
-    board = dm.layers(minilm, data, "body", "stars", seed=SEED)
-    (task,) = run.tasks
-    assert list(board.weights) == [task]
-    scores = {row.arm.layer: row.scores[task] for row in board.arms}
-    assert len(scores) == 7 and len(set(scores.values())) > 1
-    for arm, recorded in run.recorded.items():
-        one = recorded[task]
-        assert scores[arm.layer] == pytest.approx((one.score, one.stderr), abs=1e-9)
-    best = run.verdict.overall
-    tied = {row.arm.layer for row in board.arms if row.tied}
-    assert tied == {arm.layer for arm in (*best.tied, best.arm)}
-
-
 def test_the_best_arm_is_loaded_and_saved_as_a_smaller_model(
     finished, minilm: Path, tmp_path: Path
 ) -> None:
@@ -229,10 +214,3 @@ def test_the_best_layer_is_saved(small, tmp_path: Path, minilm: Path) -> None:
     assert "chance: " in str(board) and "the last layer" in str(board)
     with pytest.raises(ConfigError, match=r"run\.best"):
         replace(board, found=None).save(tmp_path / "other")
-
-
-def test_columns_without_a_usual_name_are_proposed(tmp_path: Path, minilm: Path) -> None:
-    data = tmp_path / "own.csv"
-    data.write_text("x,y\n" + "".join(f"a rather long text {i},{i % 3}\n" for i in range(30)))
-    with pytest.raises(ConfigError, match="text=x, label=y"):
-        dm.layers(minilm, data)
