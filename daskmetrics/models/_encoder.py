@@ -272,9 +272,10 @@ def _checked(texts: Sequence[str], fewest: int) -> Sequence[str]:
         raise DataError(
             f"A list of texts is needed, got one text: {texts[:50]!r}. Write it as [text]."
         )
-    if len(texts) < fewest:
-        raise DataError(f"Got {plural(len(texts), 'text')}; {fewest} or more are needed.")
-    for index, item in enumerate(texts):
+    items = list(texts)
+    if len(items) < fewest:
+        raise DataError(f"Got {plural(len(items), 'text')}; {fewest} or more are needed.")
+    for index, item in enumerate(items):
         if not isinstance(item, str):
             raise DataError(f"Item {index} is a {type(item).__name__}; a text is needed.")
-    return list(texts)
+    return items
