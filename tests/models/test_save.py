@@ -26,11 +26,6 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def e5(tmp_path_factory) -> Path:
-    return embedders.build("e5", tmp_path_factory.mktemp("e5"))
-
-
 def encoder_of(folder: Path, layer: int, readout: str = "", **protocol: str) -> Encoder:
     read = protocol_of(Protocol(**protocol), Model(name="m", source=str(folder)), folder)
     return Encoder.load(str(folder), None, layer, read.as_dict(), readout=readout)

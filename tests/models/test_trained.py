@@ -20,17 +20,6 @@ from tests.models.architectures import SMALL
 TEXTS = ["one text", "another text, a longer one", "the third"]
 
 
-def encoders(folder):
-    model = Model(name="m", source=str(folder))
-    located = checkpoints.locate(model)
-    assert located.suite.revisions == ("checkpoint-2", "checkpoint-4") and located.warnings == ()
-    for location in located.locations:
-        read = protocol_of(Protocol(), model, checkpoints.folder_of(location))
-        model_there = LoadedModel(location, read.base, "cpu")
-        with Encoder(model_there, read, located.suite.layers) as encoder:
-            yield location.path, encoder
-
-
 @pytest.mark.filterwarnings("ignore")  # of the trainer
 def test_checkpoints_of_transformers_without_a_tokenizer_have_that_of_their_suite(tmp_path, minilm):
     out = tmp_path / "out"
@@ -52,14 +41,20 @@ def test_checkpoints_of_transformers_without_a_tokenizer_have_that_of_their_suit
     assert not list((out / "checkpoint-2").glob("tokenizer*"))
     tokenizer.save_pretrained(out)
     vectors = []
-    for path, encoder in encoders(out):
+    model = Model(name="m", source=str(out))
+    located = checkpoints.locate(model)
+    assert located.suite.revisions == ("checkpoint-2", "checkpoint-4") and located.warnings == ()
+    for location in located.locations:
+        path = location.path
+        read = protocol_of(Protocol(), model, checkpoints.folder_of(location))
         reference = AutoModelForCausalLM.from_pretrained(path).base_model.eval()
         with torch.inference_mode():
             states = [
                 reference(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0)
                 for text in TEXTS
             ]
-        vectors.append(encoder.encode(TEXTS))
+        with Encoder(LoadedModel(location, read.base, "cpu"), read, [2]) as encoder:
+            vectors.append(encoder.encode(TEXTS))
         np.testing.assert_allclose(vectors[-1], torch.stack(states), atol=1e-5)
         assert checkpoints.recorded(Location(path, None, ""))["tokenizer"] == str(out)
     assert abs(vectors[0] - vectors[1]).max() > 1e-4
