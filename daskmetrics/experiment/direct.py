@@ -373,7 +373,8 @@ def _opened(
             yield encoder, checkpoint
         return
     libraries = {kind.__module__.partition(".")[0] for kind in type(model).__mro__}
-    if libraries.isdisjoint(["transformers", "sentence_transformers"]):
+    is_known = not libraries.isdisjoint(["transformers", "sentence_transformers"])
+    if not is_known or not hasattr(model, "modules"):
         raise ConfigError(
             f"A {type(model).__name__} is no model: give a folder, a hub id such as"
             " EleutherAI/pythia-14m, or a model of transformers or sentence-transformers. Metrics"
