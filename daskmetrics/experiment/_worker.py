@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import secrets
 import shutil
@@ -10,8 +9,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
-from itertools import chain, product
+from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,12 +27,11 @@ from daskmetrics.config.prompts import Prompts
 from daskmetrics.core.corpus import digest
 from daskmetrics.core.errors import DataError, UndefinedError, room_for
 from daskmetrics.core.events import TRAIN
-from daskmetrics.core.files import atomic_write
-from daskmetrics.core.fitted import Fitted, fit, joined
 from daskmetrics.core.names import Checkpoint, Key, content_key, step_of
 from daskmetrics.core.outcomes import pack
 from daskmetrics.core.readouts import Readout
 from daskmetrics.core.results import EQUAL, Measured, NetworkSize, Reading, Row, Scored, Trained
+from daskmetrics.core.vectors import read_out
 from daskmetrics.execution import Record
 
 if TYPE_CHECKING:
@@ -82,7 +80,6 @@ class EncodeSpec:
     layers: tuple[int, ...]
     scratch: str  # folder that all workers share, for embeddings that are too large for memory
     poolings: tuple[str, ...] = ("",)
-    corpus: tuple[str, ...] = ()  # texts on which readouts are fitted, if there are such readouts
     sized: bool = False  # whether scores record the size of the network, since no measuring does
     memory: int = MEMORY  # bytes; embeddings that are larger are in files
 
@@ -152,31 +149,27 @@ def joined_results(
     >>> joined_results([one], ("k",), (0,)) == one
     True
     """
-    if not metrics:
-        empty = ((),) * len(layers)
-        return Measured(layers, (), empty, empty, empty)
-    columns: dict[Key, tuple[Any, ...]] = {}
+    columns: dict[Key, tuple[Measured, int]] = {}
     for result in results:
-        of_result = zip(
-            result.metrics,
-            result.names,
-            zip(*result.values, strict=True),
-            zip(*result.stderr, strict=True),
-            zip(*result.status, strict=True),
-            strict=True,
-        )
-        for key, name, *numbers in of_result:
-            reasons = [reason for reason in result.reasons if reason[1] == name]
-            columns.setdefault(key, (name, reasons, *numbers))
-    chosen = map(columns.__getitem__, metrics)
-    names, all_reasons, values, stderr, status = zip(*chosen, strict=True)
+        for column, key in enumerate(result.metrics):
+            columns.setdefault(key, (result, column))
+    chosen = [columns[key] for key in metrics]
+
+    def rows(name: str) -> tuple[tuple[Any, ...], ...]:
+        of_metrics = [np.array(getattr(result, name), object)[:, i] for result, i in chosen]
+        return tuple(zip(*of_metrics, strict=True)) or ((),) * len(layers)
+
+    names = tuple(result.names[column] for result, column in chosen)
+    reasons: list[tuple[int, str, str]] = []
+    for (result, _), name in zip(chosen, names, strict=True):
+        reasons += (reason for reason in result.reasons if reason[1] == name)
     return Measured(
         layers=layers,
         names=names,
-        values=tuple(zip(*values, strict=True)),
-        stderr=tuple(zip(*stderr, strict=True)),
-        status=tuple(zip(*status, strict=True)),
-        reasons=tuple(sorted(chain.from_iterable(all_reasons))),
+        values=rows("values"),
+        stderr=rows("stderr"),
+        status=rows("status"),
+        reasons=tuple(sorted(reasons)),
         metrics=metrics,
     )
 
@@ -246,10 +239,7 @@ class LayerEmbeddings:
         self.worker: str | None = None
         self.tokens: float | None = None  # read per text of the task, in the mean
         self.size: NetworkSize | None = None  # of the network
-        # of the task's texts among these, if some share a vector
-        self.places: NDArray[np.intp] | None = None
-        # file of the corpus's vectors, if readouts are fitted on them
-        self.corpus: Path | None = None
+        self.places = np.arange(texts)  # of the task's texts, some of which may share a vector
         self._rows = np.arange(texts)
         self._vectors: dict[str, NDArray[np.float32]] | None = None  # by pooling
         self._folder = folder / f"{key}-{secrets.token_hex(4)}"
@@ -295,10 +285,7 @@ class LayerEmbeddings:
                 vectors = np.fromfile(path, dtype=np.float32).reshape(-1, self.widths[pooling])
             except OSError as error:
                 raise DataError(f"Cannot read the embeddings in '{path}': {error}") from None
-            vectors = vectors[self._rows]
-        if self.places is not None:
-            vectors = vectors[self.places]
-        return vectors
+        return vectors[self._rows[self.places]]
 
     def _file(self, layer: int, pooling: str) -> Path:
         return self._folder / f"{layer}{pooling}.f32"
@@ -322,8 +309,8 @@ def encode(spec: EncodeSpec) -> LayerEmbeddings:
         started = time.perf_counter()  # without the wait for a download
         with LoadedModel(spec.location, spec.protocol.base) as model:
             embeddings = encode_task(Encoder(model, spec.protocol, spec.layers), spec)
-            if spec.sized:
-                embeddings.size = model.size(spec.layers)
+            if spec.sized and (size := model.size(spec.layers)):
+                embeddings.size = replace(size, layers=spec.layers)
     embeddings.seconds = time.perf_counter() - started
     with suppress(ValueError):  # outside a cluster
         embeddings.worker = str(get_worker().name)
@@ -337,7 +324,8 @@ def encode_task(encoder: Encoder, spec: EncodeSpec) -> LayerEmbeddings:
     from daskmetrics.models import Pooler
 
     prompts, texts, places = _distinct(spec.task, encoder.protocol.prompts)
-    pooler = Pooler(encoder.model, encoder.protocol, texts, prompts, _poolings(spec))
+    poolings = [name or spec.task.pooling or "" for name in spec.poolings]  # a task's own, if any
+    pooler = Pooler(encoder.model, encoder.protocol, texts, prompts, poolings)
     widths = dict(zip(spec.poolings, pooler.widths, strict=True))
     embeddings = LayerEmbeddings(
         encoder.layers, len(texts), widths, Path(spec.scratch), spec.key, spec.memory
@@ -354,73 +342,14 @@ def encode_task(encoder: Encoder, spec: EncodeSpec) -> LayerEmbeddings:
     started = time.perf_counter()
     pooler.read(encoder.layers, keep)
     embeddings.read_seconds = time.perf_counter() - started
-    if places is not None:
-        tokens = tokens[places]
-    embeddings.tokens = float(tokens.mean())
-    if spec.corpus:
-        embeddings.corpus = _keep_corpus(encoder, spec)
+    embeddings.tokens = float(tokens[places].mean())
     return embeddings
-
-
-def _poolings(spec: EncodeSpec) -> list[str]:
-    """Poolings with the task's own in place of the default."""
-    return [name or spec.task.pooling or "" for name in spec.poolings]
-
-
-def _keep_corpus(encoder: Encoder, spec: EncodeSpec) -> Path:
-    """Write the corpus's vectors of all layers to a file, by pooling; readouts are fitted on these.
-
-    One task after the other needs the same file, which is then there.
-    """
-    from daskmetrics.models import Pooler
-
-    poolings = _poolings(spec)
-    texts = spec.corpus
-    identity = content_key(
-        spec.location.identity, spec.protocol.key, spec.layers, spec.poolings, poolings, texts
-    )
-    path = Path(spec.scratch) / f"corpus-{identity}.npz"
-    if path.exists():
-        return path
-    prompt = encoder.protocol.prompts.of(None)
-    pooler = Pooler(encoder.model, encoder.protocol, texts, prompt, poolings)
-    names = (f"{layer}{name}" for name, layer in product(spec.poolings, encoder.layers))
-    vectors = chain.from_iterable(pooler.vectors(encoder.layers))
-    blocks = dict(zip(names, vectors, strict=True))
-    content = io.BytesIO()
-    np.savez(content, allow_pickle=False, **blocks)
-    with room_for(f"the corpus's vectors in '{path}'"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return atomic_write(path, content.getvalue())
-
-
-def read_out(embeddings: LayerEmbeddings, layer: int, name: str) -> NDArray[np.float32]:
-    """What a task sees of its texts (texts, dimensions), with this layer and readout."""
-    readout = Readout.parse(name)
-    layers = readout.layers_of(layer)
-    pooled = {number: embeddings.at(number, readout.pooling) for number in layers}
-    fitted = _fitted(embeddings.corpus, layer, name) if readout.principal else fit(readout)
-    return fitted(joined(readout, pooled, layer))
-
-
-@lru_cache(maxsize=32)  # a readout serves one task after the other
-def _fitted(corpus: Path | None, layer: int, name: str) -> Fitted:
-    readout = Readout.parse(name)
-    assert corpus is not None
-    try:
-        with np.load(corpus) as kept:
-            layers = readout.layers_of(layer)
-            pooled = {number: kept[f"{number}{readout.pooling}"] for number in layers}
-    except (OSError, KeyError, ValueError) as error:
-        raise DataError(f"Cannot read the vectors of the corpus in '{corpus}': {error}") from None
-    return fit(readout, joined(readout, pooled, layer))
 
 
 def _distinct(
     task: Task, prompts: Prompts
-) -> tuple[Sequence[str], Sequence[str], NDArray[np.intp] | None]:
-    """Prompts and texts of a task, each pair once, and the place of each of its texts among them;
-    None if all differ.
+) -> tuple[Sequence[str], Sequence[str], NDArray[np.intp]]:
+    """Prompts and texts of a task, each pair once, and the place of each of its texts among them.
 
     A text that is both a query and a document is read twice only if its prompts differ.
     """
@@ -433,9 +362,7 @@ def _distinct(
         for role, text in zip(roles_of(task), texts, strict=True)
     ]
     index = {pair: i for i, pair in enumerate(dict.fromkeys(pairs))}
-    places = None
-    if len(index) < len(pairs):
-        places = np.array([index[pair] for pair in pairs])
+    places = np.array([index[pair] for pair in pairs])
     return [prompt for prompt, _ in index], [text for _, text in index], places
 
 
@@ -447,7 +374,9 @@ def score(
 
     Raises `UndefinedError` if there is no score.
     """
-    vectors = read_out(embeddings, layer, readout)
+    parsed = Readout.parse(readout)
+    read = {number: embeddings.at(number, parsed.pooling) for number in parsed.layers_of(layer)}
+    vectors = read_out(parsed, read, layer)
     if not np.isfinite(vectors).all():
         raise UndefinedError(f"The embeddings of layer {layer} are not finite.")
     if len(vectors) > 1 and np.ptp(vectors, axis=0).max() <= EQUAL * np.abs(vectors).max():
@@ -474,24 +403,9 @@ def score(
         reading=Reading(embeddings.texts, max(embeddings.layers), embeddings.read_seconds),
         protocol=protocol,
         versions=_scoring_versions(),
-        size=_size_for(layer, embeddings),
+        size=embeddings.size,
         detail=result.detail or None,
         outcomes=outcomes,
-    )
-
-
-def _size_for(layer: int, embeddings: LayerEmbeddings) -> NetworkSize | None:
-    """The size of the network, and what this layer and the deepest one that was read take of it."""
-    size = embeddings.size
-    if size is None:
-        return None
-    layers = sorted({layer, max(embeddings.layers)})
-    rows = list(map(embeddings.layers.index, layers))
-    return replace(
-        size,
-        parameters=tuple(map(size.parameters.__getitem__, rows)),
-        computed=tuple(map(size.computed.__getitem__, rows)),
-        layers=tuple(layers),
     )
 
 

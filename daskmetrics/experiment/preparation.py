@@ -175,9 +175,7 @@ class Experiment:
         )
 
     def score_key(self, arm: Arm, task: Task) -> Key:
-        return score_key(
-            VERSION, self.encode_key(arm.checkpoint, task), arm, self.config.seed, self.prompts_key
-        )
+        return score_key(VERSION, self.encode_key(arm.checkpoint, task), arm, self.config.seed)
 
     def score_seed(self, task: Task) -> int:
         """Seed of folds, draws and starting points: of the task and the run, so that equal vectors
@@ -230,7 +228,9 @@ def prepare(
         looks += filter(None, (task.look() for task in own))
     trainings = train.suites_to_train(config)
     located = _located(config, trainings, on_message)
-    prompts = draw_prompts(config)
+    prompts: tuple[str, ...] = ()
+    if config.metrics:
+        prompts = prompts_of(config.corpus, config.seed)
     suites: list[Suite] = []
     locations: dict[Checkpoint, Location] = {}
     protocols: dict[Checkpoint, ModelProtocol] = {}
@@ -244,7 +244,7 @@ def prepare(
             protocols[checkpoint] = protocol_of(config.protocol, model, folder)
         warnings += located_suite.warnings
         readouts = model.readouts or config.readouts
-        suites.append(_with_readouts(located_suite, readouts, protocols, len(prompts)))
+        suites.append(_with_readouts(located_suite, readouts, protocols))
         check_names(
             model.prompts or {},
             [getattr(task, "benchmark_name", task.name) for task in chosen_tasks],
@@ -295,9 +295,8 @@ def _with_readouts(
     located: LocatedSuite,
     readouts: Readouts,
     protocols: Mapping[Checkpoint, ModelProtocol],
-    corpus: int,
 ) -> Suite:
-    """The suite with these readouts, which must be possible for the model and the corpus."""
+    """The suite with these readouts, which must be possible for the model."""
     suite = located.suite
     try:
         suite = replace(suite, readouts=readouts.names(suite.depth))
@@ -305,14 +304,12 @@ def _with_readouts(
         raise ConfigError(f"Model '{suite.model}': {error}") from None
     if suite.has_readouts:
         for checkpoint in suite.checkpoints():
-            check_readouts(suite, protocols[checkpoint], located.width, corpus)
+            check_readouts(suite, protocols[checkpoint], located.width)
     return suite
 
 
-def check_readouts(suite: Suite, protocol: ModelProtocol, hidden: int, corpus: int) -> None:
-    """Check that the readouts of a suite fit its protocol, its hidden size and a corpus of so many
-    texts.
-    """
+def check_readouts(suite: Suite, protocol: ModelProtocol, hidden: int) -> None:
+    """Check that the readouts of a suite fit its protocol and its hidden size."""
     for readout in suite.reads:
         if readout.pooling == "as_shipped" and not protocol.shipped:
             raise ConfigError(
@@ -325,19 +322,9 @@ def check_readouts(suite: Suite, protocol: ModelProtocol, hidden: int, corpus: i
         try:
             if protocol.shipped and readout.pooling in ("", "as_shipped"):
                 width = protocol.shipped.width(hidden)
-            readout.check(width, corpus)
+            readout.check(width)
         except ConfigError as error:
             raise ConfigError(f"Model '{suite.model}': {error}") from None
-
-
-def draw_prompts(config: Config) -> tuple[str, ...]:
-    """The texts that are measured, or on which readouts are fitted; none if the configuration needs
-    none.
-    """
-    readouts = [model.readouts or config.readouts for model in config.models]
-    if not config.metrics and not any(section.is_fitted for section in readouts):
-        return ()
-    return prompts_of(config.corpus, config.seed)
 
 
 def prompts_of(section: Corpus, seed: int) -> tuple[str, ...]:
