@@ -32,7 +32,7 @@ from daskmetrics.report import Run
 
 READOUTS = {
     "pooling": ["mean", "last", "cls", "max"],
-    "dimensions": ["all", 128],
+    "dimensions": ["all", 128, "pca128"],
 }
 FEWER = {"pooling": ["mean", "last"], "dimensions": ["all", 8]}
 WITHIN = 0.01  # share of the best score

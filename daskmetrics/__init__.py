@@ -309,7 +309,7 @@ def layers(
     readouts : mapping, optional
         Keys of the section ``readouts`` of a configuration: which poolings, layers together
         and dimensions to compare at every layer, such as ``{"pooling": ["mean", "last"],
-        "dimensions": ["all", 256]}``.
+        "dimensions": ["all", 256]}``. What is fitted on a corpus is fitted on the default one.
     seed : int
         Of folds, draws and starting points; that of a run is its ``seed``.
     **protocol

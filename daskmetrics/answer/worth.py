@@ -31,6 +31,7 @@ _ORDER: Mapping[str, Callable[[Readout], Any]] = {
     "layers": lambda readout: (len(readout.together), readout.layers),
     "dimensions": lambda readout: (
         readout.kept is not None,
+        readout.principal,
         -(readout.kept or 0),
     ),
 }

@@ -157,6 +157,7 @@ PRIOR_SD = (1.0, 1.0, 1.0, 1.0, 2.0, 1.0, 3.0, 2.0)
 POOLING = 0.5  #: distance of readouts with different poolings
 JOIN = 0.2  #: ... of which one reads layers together, or reads them together in another way
 HALVING = 0.1  #: ... of which one keeps half the dimensions of the other
+PRINCIPAL = 0.1  #: ... of which one keeps principal components
 TRIALS = 6  #: hyperparameters tried at a time
 FEWEST = 16  #: with fewer scores the hyperparameters keep their defaults
 LOOKS = 3  #: scores from which on the spread of a task counts as known ...
@@ -250,6 +251,7 @@ def readout_distances(names: tuple[str, ...]) -> Floats:
     labels = (
         (POOLING, [readout.pooling for readout in readouts]),
         (JOIN, [readout.join for readout in readouts]),
+        (PRINCIPAL, [readout.principal for readout in readouts]),
     )
     dimensions = np.log2([readout.kept or all_dimensions for readout in readouts])
     total = np.zeros((len(readouts), len(readouts)))

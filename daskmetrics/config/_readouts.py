@@ -23,7 +23,9 @@ Joined = Annotated[
         "'each', or layers that are read together: 'mean(-4:)', 'concat(3, 7)'",
     ),
 ]
-All = Annotated[str, matching("all", "'all', or a number such as 256")]
+Components = Annotated[
+    str, matching(r"all|pca[1-9]\d*", "'all', a number such as 256, or components such as pca128")
+]
 Count = Annotated[int, Field(ge=1, strict=True)]
 
 
@@ -56,12 +58,20 @@ class Readouts(Section):
         ),
         examples=[[EACH, "mean(-4:)", "concat(3, 7)"]],
     )
-    dimensions: Annotated[tuple[Count | All, ...], AS_LIST] = Field(
+    dimensions: Annotated[tuple[Count | Components, ...], AS_LIST] = Field(
         ("all",),
         min_length=1,
-        description="Which dimensions are kept: `all`, or the first so many.",
-        examples=[["all", 256]],
+        description=(
+            "Which dimensions are kept: `all`, the first so many, or so many principal "
+            "components, `pca128`, fitted on the corpus."
+        ),
+        examples=[["all", 256, "pca128"]],
     )
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether a readout is fitted on the corpus: principal components."""
+        return any(str(kept).startswith("pca") for kept in self.dimensions)
 
     def names(self, depth: int) -> tuple[str, ...]:
         """Names of the readouts of a model with this many blocks; the first listed value of each

@@ -8,7 +8,7 @@ and numpy.
 `corpus`        the prompts that are measured
 `rows`          the rows of a user's table, and the lines of a text file
 `readouts`      how an arm's vector is read: pooling, layers together, dimensions
-`vectors`       readouts applied to pooled vectors
+`fitted`        readouts applied to pooled vectors
 `text`          durations, counts, lists and steps as text, and durations read from text
 `serialization` results as one JSON document
 `table`         tables for a terminal, a spreadsheet and a page

@@ -251,6 +251,11 @@ class Suite:
         """The poolings of the readouts; an empty one is the task's or the protocol's."""
         return tuple(dict.fromkeys(readout.pooling for readout in self.reads))
 
+    @property
+    def is_fitted(self) -> bool:
+        """Whether a readout is fitted on the corpus."""
+        return any(readout.principal for readout in self.reads)
+
     @cached_property
     def layers_read(self) -> tuple[int, ...]:
         """The layers that arms read, alone or together with others."""

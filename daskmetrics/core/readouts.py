@@ -2,7 +2,7 @@
 read.
 
 A readout has three parts: the pooling of a text's tokens, the layers that are read together, and
-the dimensions that are kept. They are applied in this order; `vectors` does it.
+the dimensions that are kept. They are applied in this order; `fitted` does it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from daskmetrics.core.errors import ConfigError, unknown
 
 POOLINGS = ("as_shipped", "mean", "last", "cls", "weighted", "max")
 
-_DIMENSIONS = r"[1-9]\d*"
+_DIMENSIONS = r"(?:pca)?[1-9]\d*"
 # of three parts, of which each may be missing; `Readout.parse` compares the commas between them
 _NAME = re.compile(
     rf"(?P<pooling>{'|'.join(POOLINGS)})?,?(?P<layers>(?:mean|concat)\d+(?:[-+]\d+)+)?,?"
-    rf"(?:(?P<dimensions>{_DIMENSIONS})d)?"
+    rf"(?:(?P<dimensions>{_DIMENSIONS})d?)?"
 )
 
 
@@ -31,8 +31,8 @@ class Readout:
 
     >>> str(Readout("last", dimensions="256"))
     'last,256d'
-    >>> Readout.parse("mean3-6,64d")
-    Readout(pooling='', layers='mean3-6', dimensions='64')
+    >>> Readout.parse("mean3-6,pca64")
+    Readout(pooling='', layers='mean3-6', dimensions='pca64')
     >>> Readout.parse("") == Readout()
     True
     """
@@ -41,13 +41,17 @@ class Readout:
     # read together: ``mean3-6`` is the mean of the vectors of layers 3 to 6, ``concat3+7`` those of
     # layers 3 and 7 one after the other; empty: the arm's layer alone
     layers: str = ""
-    dimensions: str = ""  # ``256`` keeps the first 256; empty: all
+    # ``256`` keeps the first 256, ``pca128`` the first 128 principal components of the corpus;
+    # empty: all
+    dimensions: str = ""
 
     def __post_init__(self) -> None:
         if self.pooling and self.pooling not in POOLINGS:
             raise unknown("pooling", self.pooling, POOLINGS)
         if self.dimensions and not re.fullmatch(_DIMENSIONS, self.dimensions):
-            raise ConfigError(f"Got dimensions '{self.dimensions}'. Write a number such as 256.")
+            raise ConfigError(
+                f"Got dimensions '{self.dimensions}'. Write a number such as 256, or pca128."
+            )
         if self.layers and self.layers != joined_name(self.join, self.together):
             raise ConfigError(
                 f"Got layers '{self.layers}'. Write two or more layers in ascending order: "
@@ -58,7 +62,9 @@ class Readout:
         """The canonical name, empty for the default; it needs no quotes in a shell or a file
         name.
         """
-        kept = f"{self.dimensions}d" if self.dimensions else ""
+        kept = self.dimensions
+        if kept.isdecimal():
+            kept += "d"
         return ",".join(filter(None, (self.pooling, self.layers, kept)))
 
     @classmethod
@@ -71,7 +77,8 @@ class Readout:
         if match is None:
             raise ConfigError(
                 f"'{name}' is not a readout. Write parts in this order: pooling "
-                f"({', '.join(POOLINGS)}), layers (mean3-6, concat3+7), and dimensions (256d)."
+                f"({', '.join(POOLINGS)}), layers (mean3-6, concat3+7), and dimensions (256d, "
+                "pca128)."
             )
         readout = cls(**match.groupdict(default=""))
         if str(readout) != name:
@@ -101,8 +108,13 @@ class Readout:
     def kept(self) -> int | None:
         """Number of dimensions that are kept; None for all."""
         if self.dimensions:
-            return int(self.dimensions)
+            return int(self.dimensions.removeprefix("pca"))
         return None
+
+    @property
+    def principal(self) -> bool:
+        """Whether the dimensions are principal components, which are fitted on the corpus."""
+        return self.dimensions.startswith("pca")
 
     def joined_width(self, width: int) -> int:
         """Dimensions before any are left out, of pooled vectors with this many."""
@@ -112,14 +124,22 @@ class Readout:
         """Dimensions of the arm's vectors, of pooled vectors with this many."""
         return self.kept or self.joined_width(width)
 
-    def check(self, width: int) -> None:
-        """Check that this is possible for pooled vectors of this width."""
+    def check(self, width: int, corpus: int) -> None:
+        """Check that this is possible for pooled vectors of this width and a corpus of this many
+        texts.
+        """
         kept = self.width(width)
         available = self.joined_width(width)
         if kept > available:
             raise ConfigError(
                 f"Readout '{self}' keeps {kept:,} dimensions, but vectors have {available:,}: keep "
                 "fewer."
+            )
+        if self.principal and kept >= corpus:
+            raise ConfigError(
+                f"Readout '{self}' needs {kept:,} principal components of a corpus of {corpus:,} "
+                "texts: more texts than dimensions are needed. Set corpus.prompts to "
+                f"{kept + 1:,} or more."
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import secrets
 import shutil
@@ -9,8 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
-from itertools import chain
+from functools import cache, lru_cache
+from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,11 +28,12 @@ from daskmetrics.config.prompts import Prompts
 from daskmetrics.core.corpus import digest
 from daskmetrics.core.errors import DataError, UndefinedError, room_for
 from daskmetrics.core.events import TRAIN
+from daskmetrics.core.files import atomic_write
+from daskmetrics.core.fitted import Fitted, fit, joined
 from daskmetrics.core.names import Checkpoint, Key, content_key, step_of
 from daskmetrics.core.outcomes import pack
 from daskmetrics.core.readouts import Readout
 from daskmetrics.core.results import EQUAL, Measured, NetworkSize, Reading, Row, Scored, Trained
-from daskmetrics.core.vectors import read_out
 from daskmetrics.execution import Record
 
 if TYPE_CHECKING:
@@ -80,6 +82,7 @@ class EncodeSpec:
     layers: tuple[int, ...]
     scratch: str  # folder that all workers share, for embeddings that are too large for memory
     poolings: tuple[str, ...] = ("",)
+    corpus: tuple[str, ...] = ()  # texts on which readouts are fitted, if there are such readouts
     sized: bool = False  # whether scores record the size of the network, since no measuring does
     memory: int = MEMORY  # bytes; embeddings that are larger are in files
 
@@ -240,6 +243,8 @@ class LayerEmbeddings:
         self.tokens: float | None = None  # read per text of the task, in the mean
         self.size: NetworkSize | None = None  # of the network
         self.places = np.arange(texts)  # of the task's texts, some of which may share a vector
+        # file of the corpus's vectors, if readouts are fitted on them
+        self.corpus: Path | None = None
         self._rows = np.arange(texts)
         self._vectors: dict[str, NDArray[np.float32]] | None = None  # by pooling
         self._folder = folder / f"{key}-{secrets.token_hex(4)}"
@@ -324,8 +329,7 @@ def encode_task(encoder: Encoder, spec: EncodeSpec) -> LayerEmbeddings:
     from daskmetrics.models import Pooler
 
     prompts, texts, places = _distinct(spec.task, encoder.protocol.prompts)
-    poolings = [name or spec.task.pooling or "" for name in spec.poolings]  # a task's own, if any
-    pooler = Pooler(encoder.model, encoder.protocol, texts, prompts, poolings)
+    pooler = Pooler(encoder.model, encoder.protocol, texts, prompts, _poolings(spec))
     widths = dict(zip(spec.poolings, pooler.widths, strict=True))
     embeddings = LayerEmbeddings(
         encoder.layers, len(texts), widths, Path(spec.scratch), spec.key, spec.memory
@@ -343,7 +347,63 @@ def encode_task(encoder: Encoder, spec: EncodeSpec) -> LayerEmbeddings:
     pooler.read(encoder.layers, keep)
     embeddings.read_seconds = time.perf_counter() - started
     embeddings.tokens = float(tokens[places].mean())
+    if spec.corpus:
+        embeddings.corpus = _keep_corpus(encoder, spec)
     return embeddings
+
+
+def _poolings(spec: EncodeSpec) -> list[str]:
+    """Poolings with the task's own in place of the default."""
+    return [name or spec.task.pooling or "" for name in spec.poolings]
+
+
+def _keep_corpus(encoder: Encoder, spec: EncodeSpec) -> Path:
+    """Write the corpus's vectors of all layers to a file, by pooling; readouts are fitted on these.
+
+    One task after the other needs the same file, which is then there.
+    """
+    from daskmetrics.models import Pooler
+
+    poolings = _poolings(spec)
+    texts = spec.corpus
+    identity = content_key(
+        spec.location.identity, spec.protocol.key, spec.layers, spec.poolings, poolings, texts
+    )
+    path = Path(spec.scratch) / f"corpus-{identity}.npz"
+    if path.exists():
+        return path
+    prompt = encoder.protocol.prompts.of(None)
+    pooler = Pooler(encoder.model, encoder.protocol, texts, prompt, poolings)
+    names = (f"{layer}{name}" for name, layer in product(spec.poolings, encoder.layers))
+    vectors = chain.from_iterable(pooler.vectors(encoder.layers))
+    blocks = dict(zip(names, vectors, strict=True))
+    content = io.BytesIO()
+    np.savez(content, allow_pickle=False, **blocks)
+    with room_for(f"the corpus's vectors in '{path}'"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return atomic_write(path, content.getvalue())
+
+
+def read_out(embeddings: LayerEmbeddings, layer: int, name: str) -> NDArray[np.float32]:
+    """What a task sees of its texts (texts, dimensions), with this layer and readout."""
+    readout = Readout.parse(name)
+    layers = readout.layers_of(layer)
+    pooled = {number: embeddings.at(number, readout.pooling) for number in layers}
+    fitted = _fitted(embeddings.corpus, layer, name) if readout.principal else fit(readout)
+    return fitted(joined(readout, pooled, layer))
+
+
+@lru_cache(maxsize=32)  # a readout serves one task after the other
+def _fitted(corpus: Path | None, layer: int, name: str) -> Fitted:
+    readout = Readout.parse(name)
+    assert corpus is not None
+    try:
+        with np.load(corpus) as kept:
+            layers = readout.layers_of(layer)
+            pooled = {number: kept[f"{number}{readout.pooling}"] for number in layers}
+    except (OSError, KeyError, ValueError) as error:
+        raise DataError(f"Cannot read the vectors of the corpus in '{corpus}': {error}") from None
+    return fit(readout, joined(readout, pooled, layer))
 
 
 def _distinct(
@@ -374,9 +434,7 @@ def score(
 
     Raises `UndefinedError` if there is no score.
     """
-    parsed = Readout.parse(readout)
-    read = {number: embeddings.at(number, parsed.pooling) for number in parsed.layers_of(layer)}
-    vectors = read_out(parsed, read, layer)
+    vectors = read_out(embeddings, layer, readout)
     if not np.isfinite(vectors).all():
         raise UndefinedError(f"The embeddings of layer {layer} are not finite.")
     if len(vectors) > 1 and np.ptp(vectors, axis=0).max() <= EQUAL * np.abs(vectors).max():

@@ -24,6 +24,7 @@ from daskmetrics.checkpoints.shipped import Shipped, protocol_of
 from daskmetrics.checkpoints.shipped import read as read_shipped
 from daskmetrics.config import Config
 from daskmetrics.config.schema import name_of
+from daskmetrics.core.corpus import prompts
 from daskmetrics.core.errors import ConfigError, DataError, UndefinedError
 from daskmetrics.core.names import (
     Arm,
@@ -165,12 +166,15 @@ class LayerScores:
         What the user called the model, by checkpoint.
     protocol : mapping
         How the models were read.
+    corpus : tuple of str
+        The texts on which readouts were fitted; empty if none was.
     """
 
     tasks: tuple[Task, ...]
     recorded: Mapping[Arm, Mapping[str, Scored]]
     sources: Mapping[Checkpoint, object]
     protocol: Mapping[str, object]
+    corpus: tuple[str, ...]
 
     def last_layer(self, arm: Arm) -> Arm:
         """The last scored layer of an arm's checkpoint, alone and otherwise read in the same
@@ -202,7 +206,9 @@ class LayerScores:
             _,
         ):
             layers = readout.layers_of(arm.layer)
-            read_out = Encoder(encoder.model, encoder.protocol, layers, readout)
+            read_out = Encoder(
+                encoder.model, encoder.protocol, layers, readout=readout, corpus=self.corpus
+            )
             return read_out.save(folder, card)
 
 
@@ -224,6 +230,7 @@ def score_layers(
             warnings.warn(f"{task.name}: {text}", stacklevel=3)
     recorded: dict[Arm, dict[str, Scored]] = {}
     source_of: dict[Checkpoint, object] = {}
+    corpus: tuple[str, ...] = ()
     sources = _sources(models)
     display.phase("layers", 100, unit="%")
     for number, source in enumerate(sources):
@@ -236,7 +243,7 @@ def score_layers(
                     f"Two models are called '{checkpoint.model}'. Rename the folder of one of them."
                 )
             source_of[checkpoint] = source
-            suite = _suite(encoder, checkpoint, readouts)
+            suite, corpus = _suite(encoder, checkpoint, readouts, seed)
             arms = suite.arms()
             recorded |= {arm: {} for arm in arms}
             steps = len(chosen) * (len(arms) + 1)
@@ -252,6 +259,7 @@ def score_layers(
                     layers=encoder.layers,
                     scratch=scratch,
                     poolings=suite.poolings,
+                    corpus=corpus,
                 )
                 for arm, value in _scores(encoder, spec, seed, arms):
                     recorded[arm][task.name] = value
@@ -259,7 +267,7 @@ def score_layers(
                     display.advance("layers", latest, next(percents))
                 worker.remove(Path(scratch), spec.key)
     display.advance("layers", "", 100)
-    return LayerScores(chosen, recorded, source_of, protocol)
+    return LayerScores(chosen, recorded, source_of, protocol, corpus)
 
 
 def _sources(models: object) -> list[object]:
@@ -275,8 +283,12 @@ def _sources(models: object) -> list[object]:
     return sources
 
 
-def _suite(encoder: Encoder, checkpoint: Checkpoint, readouts: Mapping[str, object]) -> Suite:
-    """The checkpoint as a suite with these readouts."""
+def _suite(
+    encoder: Encoder, checkpoint: Checkpoint, readouts: Mapping[str, object], seed: int
+) -> tuple[Suite, tuple[str, ...]]:
+    """The checkpoint as a suite with these readouts, and the texts on which they are fitted, if any
+    is.
+    """
     model = {"name": checkpoint.model, "source": "."}
     settings = config.parse(
         {"name": "direct", "models": [model], "readouts": dict(readouts)}, where="arguments"
@@ -284,8 +296,12 @@ def _suite(encoder: Encoder, checkpoint: Checkpoint, readouts: Mapping[str, obje
     depth = encoder.model.depth
     names = settings.readouts.names(depth)
     suite = Suite(checkpoint.model, (checkpoint.revision,), encoder.layers, depth, names)
-    check_readouts(suite, encoder.protocol, encoder.model.width)
-    return suite
+    corpus = settings.corpus
+    texts: tuple[str, ...] = ()
+    if suite.is_fitted:
+        texts = prompts(corpus.source, corpus.prompts, seed)
+    check_readouts(suite, encoder.protocol, encoder.model.width, corpus.prompts)
+    return suite, texts
 
 
 def _scores(

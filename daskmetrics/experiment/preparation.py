@@ -175,7 +175,9 @@ class Experiment:
         )
 
     def score_key(self, arm: Arm, task: Task) -> Key:
-        return score_key(VERSION, self.encode_key(arm.checkpoint, task), arm, self.config.seed)
+        return score_key(
+            VERSION, self.encode_key(arm.checkpoint, task), arm, self.config.seed, self.prompts_key
+        )
 
     def score_seed(self, task: Task) -> int:
         """Seed of folds, draws and starting points: of the task and the run, so that equal vectors
@@ -228,9 +230,7 @@ def prepare(
         looks += filter(None, (task.look() for task in own))
     trainings = train.suites_to_train(config)
     located = _located(config, trainings, on_message)
-    prompts: tuple[str, ...] = ()
-    if config.metrics:
-        prompts = prompts_of(config.corpus, config.seed)
+    prompts = draw_prompts(config)
     suites: list[Suite] = []
     locations: dict[Checkpoint, Location] = {}
     protocols: dict[Checkpoint, ModelProtocol] = {}
@@ -244,7 +244,7 @@ def prepare(
             protocols[checkpoint] = protocol_of(config.protocol, model, folder)
         warnings += located_suite.warnings
         readouts = model.readouts or config.readouts
-        suites.append(_with_readouts(located_suite, readouts, protocols))
+        suites.append(_with_readouts(located_suite, readouts, protocols, len(prompts)))
         check_names(
             model.prompts or {},
             [getattr(task, "benchmark_name", task.name) for task in chosen_tasks],
@@ -295,8 +295,9 @@ def _with_readouts(
     located: LocatedSuite,
     readouts: Readouts,
     protocols: Mapping[Checkpoint, ModelProtocol],
+    corpus: int,
 ) -> Suite:
-    """The suite with these readouts, which must be possible for the model."""
+    """The suite with these readouts, which must be possible for the model and the corpus."""
     suite = located.suite
     try:
         suite = replace(suite, readouts=readouts.names(suite.depth))
@@ -304,12 +305,14 @@ def _with_readouts(
         raise ConfigError(f"Model '{suite.model}': {error}") from None
     if suite.has_readouts:
         for checkpoint in suite.checkpoints():
-            check_readouts(suite, protocols[checkpoint], located.width)
+            check_readouts(suite, protocols[checkpoint], located.width, corpus)
     return suite
 
 
-def check_readouts(suite: Suite, protocol: ModelProtocol, hidden: int) -> None:
-    """Check that the readouts of a suite fit its protocol and its hidden size."""
+def check_readouts(suite: Suite, protocol: ModelProtocol, hidden: int, corpus: int) -> None:
+    """Check that the readouts of a suite fit its protocol, its hidden size and a corpus of so many
+    texts.
+    """
     for readout in suite.reads:
         if readout.pooling == "as_shipped" and not protocol.shipped:
             raise ConfigError(
@@ -322,9 +325,19 @@ def check_readouts(suite: Suite, protocol: ModelProtocol, hidden: int) -> None:
         try:
             if protocol.shipped and readout.pooling in ("", "as_shipped"):
                 width = protocol.shipped.width(hidden)
-            readout.check(width)
+            readout.check(width, corpus)
         except ConfigError as error:
             raise ConfigError(f"Model '{suite.model}': {error}") from None
+
+
+def draw_prompts(config: Config) -> tuple[str, ...]:
+    """The texts that are measured, or on which readouts are fitted; none if the configuration needs
+    none.
+    """
+    readouts = [model.readouts or config.readouts for model in config.models]
+    if not config.metrics and not any(section.is_fitted for section in readouts):
+        return ()
+    return prompts_of(config.corpus, config.seed)
 
 
 def prompts_of(section: Corpus, seed: int) -> tuple[str, ...]:

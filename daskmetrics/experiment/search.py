@@ -173,6 +173,7 @@ def score_unit(
         layers=suite.layers_read,
         scratch=str(scratch),
         poolings=suite.poolings,
+        corpus=experiment.prompts if suite.is_fitted else (),
         sized=not experiment.metrics,
     )
     encode = WorkUnit(

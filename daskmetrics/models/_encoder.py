@@ -4,8 +4,10 @@ that ends at one.
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,10 +22,10 @@ from daskmetrics.checkpoints.shipped import ModelProtocol
 from daskmetrics.config import Protocol
 from daskmetrics.config.prompts import NO_PROMPTS, Prompts
 from daskmetrics.core.errors import DataError, unknown
+from daskmetrics.core.fitted import Fitted, fit, joined
 from daskmetrics.core.names import seed_of
 from daskmetrics.core.readouts import Readout
 from daskmetrics.core.text import plural
-from daskmetrics.core.vectors import read_out
 from daskmetrics.metrics import Metric, views
 from daskmetrics.metrics.engine import Reducer
 from daskmetrics.models._model import LoadedModel
@@ -65,11 +67,13 @@ class Encoder:
         protocol: ModelProtocol,
         layers: Sequence[int],
         readout: Readout = DEFAULT,
+        corpus: Sequence[str] = (),
     ) -> None:
         self.model = model
         self.protocol = protocol
         self.layers = tuple(layers)
         self.readout = readout
+        self._corpus = corpus
 
     @classmethod
     def load(
@@ -80,14 +84,17 @@ class Encoder:
         protocol: Mapping[str, Any],
         pickled: bool = False,
         readout: str = "",
+        corpus: Path | None = None,
         base: Mapping[str, Any] | None = None,
     ) -> Encoder:
         """Load the arm that a run recorded: a layer of a folder or hub id, with the protocol as it
         was done then.
 
         The weights of a LoRA adapter are added to the model whose ``path`` and ``revision`` are its
-        ``base``. It is a `DataError` if the weights cannot be loaded, or the folder says something
-        else than when the run began.
+        ``base``. On the prompts that the run measured (``corpus``), a readout with principal
+        components is fitted again. It is a `DataError` if the weights cannot be
+        loaded, the folder says something else than when the run began, or the prompts are needed
+        and missing.
         """
         # the network of another time may have had other weights, so the location is one of its own
         identity = uuid.uuid4().hex
@@ -110,7 +117,21 @@ class Encoder:
                 " run began. Restore the folder, or run again."
             )
         parsed = Readout.parse(readout)
-        return cls(LoadedModel(location, read_by), read, parsed.layers_of(layer), parsed)
+        texts: Sequence[str] = ()
+        if parsed.principal:
+            if corpus is None or not corpus.is_file():
+                raise DataError(
+                    f"Readout '{parsed}' is fitted on the prompts of the run, but there is no file"
+                    f" of them ({corpus}). Run again."
+                )
+            texts = json.loads(corpus.read_text(encoding="utf-8"))
+        return cls(
+            LoadedModel(location, read_by),
+            read,
+            parsed.layers_of(layer),
+            readout=parsed,
+            corpus=texts,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -147,9 +168,24 @@ class Encoder:
         >>> encoder.encode(["one text", "another"]).shape  # doctest: +SKIP
         (2, 384)
         """
+        return self.fitted(self._joined(texts, self._prompt(prompt)))
+
+    @cached_property
+    def fitted(self) -> Fitted:
+        """The readout with what it takes from the prompts of the run, such as principal
+        components.
+        """
+        vectors = None
+        if self.readout.principal:
+            vectors = self._joined(self._corpus, self.protocol.prompts.of(None))
+        return fit(self.readout, vectors)
+
+    def _joined(self, texts: Sequence[str], before: str) -> NDArray[np.float32]:
+        """The vectors of the deepest layer, or of the layers that are read together."""
         layers = self.readout.layers_of(self.layers[-1])
-        pooled = self._vectors(texts, layers, self._prompt(prompt), self.readout.pooling)
-        return read_out(self.readout, dict(zip(layers, pooled, strict=True)), layers[-1])
+        pooled = self._vectors(texts, layers, before, self.readout.pooling)
+        by_layer = dict(zip(layers, pooled, strict=True))
+        return joined(self.readout, by_layer, layers[-1])
 
     def embed(self, texts: Sequence[str], prompt: str | None = None) -> xarray.DataArray:
         """Vectors of all layers, (text, layer, dimension); see `daskmetrics.embed`."""
@@ -247,7 +283,7 @@ class Encoder:
         --------
         >>> encoder.save("my-model")  # doctest: +SKIP
         """
-        return save(self.model, self.protocol, self.layers[-1], Path(folder), card, self.readout)
+        return save(self.model, self.protocol, self.layers[-1], Path(folder), card, self.fitted)
 
     def _vectors(
         self, texts: Sequence[str], layers: Sequence[int], before: str, pooling: str = ""

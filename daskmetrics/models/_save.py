@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from daskmetrics.checkpoints.locations import Location
 from daskmetrics.checkpoints.shipped import NORMALIZE, Dense, ModelProtocol
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.files import atomic_folder, require_new
+from daskmetrics.core.fitted import Fitted
 from daskmetrics.core.readouts import Readout
 from daskmetrics.models._model import LoadedModel
 from daskmetrics.models._networks import load_module
@@ -26,6 +28,8 @@ PROBE = (
     "Which layer is best?",
     "A longer text, of which the model reads every token until its end or its limit.",
 )
+PLAIN = Fitted(Readout())
+IDENTITY = Dense("", "", "Identity", residual=False)
 _OF_ALL_BLOCKS = "contact_head"  # ESM's, which no layer reads, of the size of all blocks together
 _LIBRARY = "sentence_transformers.models."  # the names that all versions of the library read
 
@@ -36,15 +40,15 @@ def save(
     layer: int,
     folder: Path,
     card: str,
-    readout: Readout,
+    fitted: Fitted = PLAIN,
 ) -> Path:
     """Save the network up to a layer, and what makes vectors of its states; a `DataError` if
     sentence-transformers cannot give the same vectors.
     """
     require_new(folder)
-    if readout.together:
+    if fitted.readout.together:
         raise DataError(
-            f"Readout '{readout}' reads several layers together, which a model of"
+            f"Readout '{fitted.readout}' reads several layers together, which a model of"
             " sentence-transformers cannot. Use `run.best().load()`, or save a candidate of one"
             " layer."
         )
@@ -63,11 +67,11 @@ def save(
         tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token or tokenizer.bos_token
         tokenizer.model_max_length = model.max_length
         tokenizer.save_pretrained(building)
-        _save_modules(model, protocol, readout, building)
+        _save_modules(model, protocol, fitted, building)
         (building / "README.md").write_text(
-            _card(model, protocol, layer, card, readout), encoding="utf-8"
+            _card(model, protocol, layer, card, fitted), encoding="utf-8"
         )
-        _check_equal(model, protocol, layer, building, readout.pooling)
+        _check_equal(model, protocol, layer, building, fitted.readout.pooling)
     return folder
 
 
@@ -93,29 +97,29 @@ def _cut(module: Any, layer: int, depth: int) -> Any:
 
 
 def _save_modules(
-    model: LoadedModel, protocol: ModelProtocol, readout: Readout, folder: Path
+    model: LoadedModel, protocol: ModelProtocol, fitted: Fitted, folder: Path
 ) -> None:
     """What sentence-transformers does before and after the network."""
     lower = bool(protocol.shipped and protocol.shipped.lower_case)
     prompts = protocol.prompts
     # what follows its pooling
     shipped = None
-    if readout.pooling in ("", "as_shipped"):
+    if fitted.readout.pooling in ("", "as_shipped"):
         shipped = protocol.shipped
     settings: dict[str, object] = {
         "prompts": dict(prompts.texts),
         "default_prompt_name": prompts.default,
         "similarity_fn_name": shipped.similarity if shipped else "cosine",
     }
-    dimensions = readout.kept or (shipped and shipped.dimensions)
-    if dimensions:
+    dimensions = fitted.readout.kept or (shipped and shipped.dimensions)
+    if dimensions and fitted.basis is None:
         settings["truncate_dim"] = dimensions
     _write(
         folder / "sentence_bert_config.json",
         {"max_seq_length": model.max_length, "do_lower_case": lower},
     )
     _write(folder / "config_sentence_transformers.json", settings)
-    pooling = readout.pooling or protocol.base.pooling
+    pooling = fitted.readout.pooling or protocol.base.pooling
     modes = shipped.pooling if shipped else (MODES[pooling],)
     pooled = {
         "word_embedding_dimension": model.width,
@@ -123,14 +127,21 @@ def _save_modules(
         "include_prompt": shipped is None or shipped.include_prompt,
     }
     _write(folder / "1_Pooling" / "config.json", pooled)
+    steps = []
+    if shipped:
+        steps = list(shipped.steps)
+    weights = [load_dense(step) if isinstance(step, Dense) else {} for step in steps]
+    if fitted.basis is not None:
+        steps.append(IDENTITY)
+        weights.append(_projection(fitted, _whole_width(model, protocol, pooling)))
     modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
-    for number, step in enumerate(shipped.steps if shipped else (), start=2):
+    for number, (step, tensors) in enumerate(zip(steps, weights, strict=True), start=2):
         kind = "Normalize" if step == NORMALIZE else "Dense"
         modules.append((f"{number}_{kind}", kind))
         module_folder = folder / f"{number}_{kind}"
         module_folder.mkdir()
         if isinstance(step, Dense):
-            _save_dense(step, module_folder)
+            _save_dense(step, tensors, module_folder)
     entries = [
         {"idx": number, "name": str(number), "path": path, "type": _LIBRARY + kind}
         for number, (path, kind) in enumerate(modules)
@@ -138,10 +149,29 @@ def _save_modules(
     _write(folder / MODULES, entries)
 
 
-def _save_dense(step: Dense, folder: Path) -> None:
+def _whole_width(model: LoadedModel, protocol: ModelProtocol, pooling: str) -> int:
+    """Numbers of a vector before any are left out, which sentence-transformers does last."""
+    if protocol.shipped:
+        protocol = replace(protocol, shipped=replace(protocol.shipped, dimensions=None))
+    return Pooler(model, protocol, [], "", [pooling]).widths[0]
+
+
+def _projection(fitted: Fitted, width: int) -> dict[str, torch.Tensor]:
+    """The projection to principal components as a linear layer of vectors with this width."""
+    assert fitted.mean is not None and fitted.basis is not None
+    mean = fitted.mean.astype(np.float64)
+    basis = fitted.basis.astype(np.float64)
+    weight = np.zeros((basis.shape[1], width))
+    weight[:, : len(basis)] = basis.T
+    return {
+        "linear.weight": torch.tensor(weight, dtype=torch.float32),
+        "linear.bias": torch.tensor(-(mean @ basis), dtype=torch.float32),
+    }
+
+
+def _save_dense(step: Dense, weights: dict[str, torch.Tensor], folder: Path) -> None:
     from safetensors.torch import save_file
 
-    weights = load_dense(step)
     out_features, in_features = weights["linear.weight"].shape
     config = {
         "in_features": in_features,
@@ -187,10 +217,11 @@ def _check_equal(
 
 
 def _card(
-    model: LoadedModel, protocol: ModelProtocol, layer: int, text: str, readout: Readout
+    model: LoadedModel, protocol: ModelProtocol, layer: int, text: str, fitted: Fitted
 ) -> str:
     source = model.network.location
     origin = source.path if isinstance(source, Location) else source.name
+    readout = str(fitted.readout) or "the layer"
     revision = ""
     if isinstance(source, Location) and source.revision:
         revision = f" (revision {source.revision})"
@@ -204,7 +235,7 @@ tags:
 
 # {Path(origin).name}, cut after layer {layer}
 
-The first {layer} of {model.depth} blocks of `{origin}`{revision}. Texts are read as: {protocol.summary}; readout: {str(readout) or "the layer"}.
+The first {layer} of {model.depth} blocks of `{origin}`{revision}. Texts are read as: {protocol.summary}; readout: {readout}.
 
 ```python
 from sentence_transformers import SentenceTransformer

@@ -242,6 +242,7 @@ class Run(RecordedRun):
         source |= {
             "protocol": location.get("protocol", self.config["protocol"]),
             "pickled": bool(model.get("pickled")),
+            "corpus": self.folder.corpus,
         }
         return Best(self.answer, source)
 

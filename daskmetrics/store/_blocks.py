@@ -10,6 +10,7 @@ import numpy as np
 
 from daskmetrics.core.events import Record, StorePlan
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Key, content_key, grid
+from daskmetrics.core.readouts import Readout
 from daskmetrics.core.results import Measured, Scored, Status
 
 
@@ -107,11 +108,17 @@ def key_of(plan: StorePlan, cell: Cell) -> Key | None:
     if encodings is None or cell.task not in tasks:
         return None
     encode = encodings[tasks.index(cell.task)]
-    return score_key(plan.version, encode, cell.arm, plan.seed)
+    corpus = plan.template.attributes.get("corpus", {}).get("key", "")
+    return score_key(plan.version, encode, cell.arm, plan.seed, corpus)
 
 
-def score_key(version: int, encode: Key, arm: Arm, seed: int) -> Key:
+def score_key(version: int, encode: Key, arm: Arm, seed: int, corpus: Key = "") -> Key:
     """Names everything that decides the score of an arm, given what encodes its checkpoint for the
     task.
+
+    The corpus is part of it only if the arm's readout is fitted on it.
     """
-    return content_key("score", version, encode, str(arm), arm.layer, seed)
+    fitted = []
+    if Readout.parse(arm.readout).principal:
+        fitted = [corpus]
+    return content_key("score", version, encode, str(arm), arm.layer, seed, *fitted)

@@ -57,7 +57,7 @@ def test_a_broken_cell_changes_robust_values_little():
     assert np.abs(after[:-1] - before).max() < 0.6
 
 
-PARTS = ("", "last", "max"), ("", "mean1-3", "concat1+3"), ("", "256d", "64d", "32d")
+PARTS = ("", "last", "max"), ("", "mean1-3", "concat1+3"), ("", "256d", "64d", "pca64")
 NAMES = tuple(",".join(filter(None, parts)) for parts in product(*PARTS))
 
 

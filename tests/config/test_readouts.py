@@ -19,8 +19,8 @@ def parsed(**readouts):
         ({}, ("",)),
         ({"pooling": "last", "dimensions": 64}, ("last,64d",)),
         (
-            {"pooling": ["mean", "last"], "dimensions": ["all", 128, 32]},
-            ("mean", "mean,128d", "mean,32d", "last", "last,128d", "last,32d"),
+            {"pooling": ["mean", "last"], "dimensions": ["all", 128, "pca32"]},
+            ("mean", "mean,128d", "mean,pca32", "last", "last,128d", "last,pca32"),
         ),
     ],
 )
@@ -56,7 +56,7 @@ def test_layers_that_do_not_exist_are_refused_with_those_that_do(text):
         ("pooling", ["men"], "readouts.pooling"),
         ("layers", ["middle"], "'each', or layers that are read together"),
         ("layers", ["mean(-:3)"], "'each', or layers that are read together"),
-        ("dimensions", ["pca128"], "'all', or a number such as 256"),
+        ("dimensions", ["pca"], "components such as pca128"),
         ("dimensions", [0], "readouts.dimensions"),
         ("dimensions", [], "readouts.dimensions"),
         ("poling", ["mean"], "Did you mean 'pooling'"),

@@ -13,7 +13,7 @@ readouts = st.builds(
     Readout,
     pooling=st.sampled_from(["", *POOLINGS]),
     layers=st.just("") | st.builds(joined_name, st.sampled_from(["mean", "concat"]), layers),
-    dimensions=st.sampled_from(["", "1", "256"]),
+    dimensions=st.sampled_from(["", "1", "256", "pca1", "pca128"]),
 )
 
 
@@ -42,8 +42,7 @@ def test_layers_that_are_read_together_are_named_and_found_again(join, chosen):
         "mean6-3",
         "mean3-4",
         "concat3+3",
-        "pca8",
-        "0d",
+        "pca0",
         "x",
         "last,",
     ],
@@ -60,13 +59,21 @@ def test_a_wrong_part_is_answered_with_the_nearest_right_one():
 
 @pytest.mark.parametrize(
     ("name", "width"),
-    [("", 384), ("256d", 256), ("concat3+7", 768), ("mean3-6", 384)],
+    [("", 384), ("256d", 256), ("pca100", 100), ("concat3+7", 768), ("mean3-6", 384)],
 )
 def test_dimensions_of_a_vector(name, width):
     assert Readout.parse(name).width(384) == width
 
 
-def test_more_dimensions_than_vectors_have_are_refused():
-    with pytest.raises(ConfigError, match="keeps 512 dimensions, but vectors have 384"):
-        Readout.parse("512d").check(384)
-    Readout(dimensions="512", layers="concat3+7").check(384)
+@pytest.mark.parametrize(
+    ("name", "corpus", "message"),
+    [
+        ("512d", 1000, "keeps 512 dimensions, but vectors have 384"),
+        ("pca256", 256, r"Set corpus.prompts to 257 or more"),
+    ],
+)
+def test_more_dimensions_than_vectors_or_texts_have_are_refused(name, corpus, message):
+    with pytest.raises(ConfigError, match=message):
+        Readout.parse(name).check(384, corpus=corpus)
+    Readout(dimensions="512", layers="concat3+7").check(384, corpus=10)
+    Readout.parse("pca256").check(384, corpus=257)

@@ -23,7 +23,7 @@ MODEL = {"name": "a", "train": {"width": 16, "depth": 2, "steps": 4}}
 def test_keys_of_default_arms_and_stores_are_those_from_before_there_were_readouts():
     axis = Axis(("a",), ("",), ("",))
     template = Template((Suite("m", ("main",), (0, 1), 1),), axis, axis, "meaning", {})
-    score_key = store.score_key(3, "encode", Arm("m", "main", 1), 0)
+    score_key = store.score_key(3, "encode", Arm("m", "main", 1), 0, "corpus")
     assert score_key == "195d53d59fa760e677de5359e6b9715a"
     assert template.key == "098355ecc7359808f3f8e4c9ac5f029a"
     plan = StorePlan(template, 1, 0, {}, {}, {})
@@ -39,10 +39,19 @@ def test_readouts_change_the_run_and_not_the_scores_that_it_had(prepared):
     assert len(more.arms) == 2 * len(plain.arms)
 
 
+def test_only_a_readout_that_is_fitted_depends_on_the_corpus(prepared):
+    parts = {"dimensions": ["all", 8, "pca8"]}
+    one, other = prepared(readouts=parts), prepared(readouts=parts, corpus={"prompts": 12})
+    task = one.tasks[0]
+    same = [one.score_key(arm, task) == other.score_key(arm, task) for arm in one.arms]
+    assert same == [arm.readout != "pca8" for arm in one.arms]
+
+
 @pytest.mark.parametrize(
     ("readouts", "message"),
     [
         ({"dimensions": [17]}, "'a': Readout '17d' keeps 17 dimensions, but vectors have 16"),
+        ({"dimensions": ["pca16"]}, "a corpus of 16 texts.*Set corpus.prompts to 17 or more"),
         ({"pooling": ["as_shipped"]}, "'a' is to be read with 'pooling: as_shipped', but it ships"),
         ({"layers": ["concat(0, 2)"]}, "'b'.*is not two or more different layers of 0...1"),
         ({"layers": ["mean(:)"]}, r"'mean0\+1' of model 'b' reads layers \[0\], which are not"),

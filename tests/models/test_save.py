@@ -24,11 +24,26 @@ TEXTS = [
     "two words",
     "three little words",
 ]
+CORPUS = [
+    f"{word} layers of network {number}"
+    for number in range(10)
+    for word in ("one", "two", "all", "these")
+]
 
 
-def encoder_of(folder: Path, layer: int, readout: str = "", **protocol: str) -> Encoder:
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    """The prompts of a run, as its folder holds them."""
+    path = tmp_path_factory.mktemp("run") / "corpus.json"
+    path.write_text(json.dumps(CORPUS))
+    return path
+
+
+def encoder_of(
+    folder: Path, layer: int, readout: str = "", corpus: Path | None = None, **protocol: str
+) -> Encoder:
     read = protocol_of(Protocol(**protocol), Model(name="m", source=str(folder)), folder)
-    return Encoder.load(str(folder), None, layer, read.as_dict(), readout=readout)
+    return Encoder.load(str(folder), None, layer, read.as_dict(), readout=readout, corpus=corpus)
 
 
 def saved_by(encoder: Encoder, folder: Path, card: str = "") -> SentenceTransformer:
@@ -75,16 +90,18 @@ def test_prompts_and_dense_modules_are_saved(tmp_path, kind):
         ("neox", 2, "cls", "", 32, False),
         ("neox", 1, "mean", "weighted", 32, False),
         ("neox", 1, "mean", "cls,16d", 16, False),
+        ("neox", 1, "mean", "mean,pca8", 8, False),
         # what a model ships comes before the rest of a readout
         ("e5", 1, "as_shipped", "20d", 20, True),
+        ("e5", 1, "as_shipped", "as_shipped,pca16", 16, True),
         ("e5", 1, "as_shipped", "max", 32, False),
     ],
 )
 def test_a_saved_layer_gives_the_vectors_of_the_arm(
-    request, tmp_path, model, layer, pooling, readout, width, normalised
+    request, corpus, tmp_path, model, layer, pooling, readout, width, normalised
 ):
     folder = request.getfixturevalue(model)
-    encoder = encoder_of(folder, layer, readout, pooling=pooling)
+    encoder = encoder_of(folder, layer, readout, corpus, pooling=pooling)
     vectors, saved = encoder.encode(TEXTS), saved_by(encoder, tmp_path)
     assert vectors.shape == (4, width)
     np.testing.assert_allclose(saved.encode(TEXTS), vectors, atol=1e-5 * np.abs(vectors).max())
@@ -108,9 +125,11 @@ def test_what_no_saved_model_can_give_is_refused(
     assert not any(tmp_path.iterdir())
 
 
-def test_a_readout_needs_the_pooling_that_it_names(neox):
+def test_a_readout_needs_the_pooling_or_the_prompts_that_it_names(neox, tmp_path):
     with pytest.raises(DataError, match="ships no pooling"):
         encoder_of(neox, 2, "as_shipped").encode(TEXTS)
+    with pytest.raises(DataError, match=r"'mean,pca8' is fitted .* there is no file"):
+        encoder_of(neox, 2, "mean,pca8", tmp_path / "corpus.json")
 
 
 def test_a_folder_that_ships_something_else_than_in_the_run_is_refused(tmp_path):
