@@ -502,6 +502,8 @@ class _RunDriver:
         finalists: tuple[Arm, ...] = ()
         if experiment.fresh:
             finalists = self._score_fresh(learner, best)
+            cost = search.fresh_cost(experiment, finalists)
+            best = replace(best, spent=best.spent + cost, exhaustive=best.exhaustive + cost)
         self._conclude(learner, best, finalists)
 
     def _score_fresh(self, learner: Learner, best: Recommendation) -> tuple[Arm, ...]:

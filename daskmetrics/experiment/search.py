@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import count, product, takewhile
 from pathlib import Path
@@ -30,7 +31,7 @@ from daskmetrics.bandit import (
     arm_features,
     least_budget,
 )
-from daskmetrics.bandit.costs import useful_workers
+from daskmetrics.bandit.costs import PaidCosts, useful_workers
 from daskmetrics.bandit.problem import with_checkpoints
 from daskmetrics.checkpoints.rolling import Downloads, Rolling
 from daskmetrics.config import Protocol
@@ -519,3 +520,12 @@ def fresh_units(experiment: Experiment, arms: Sequence[Arm], scratch: Path) -> I
         if experiment.task_weights[task.name]:
             for arm in sorted(arms):
                 yield score_unit(experiment, arm, task, scratch, "fresh", {"fresh": str(arm)})
+
+
+def fresh_cost(experiment: Experiment, arms: Sequence[Arm]) -> float:
+    """The assumed cost of scoring the finalists."""
+    problem = build_problem(replace(experiment, tasks=experiment.fresh, fresh=(), looks=()))
+    costs = PaidCosts(problem)
+    for arm, task in product(arms, np.flatnonzero(problem.in_objective)):
+        costs.charge(problem.arm_index[arm], int(task))
+    return costs.spent

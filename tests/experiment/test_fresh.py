@@ -103,7 +103,12 @@ def test_a_run_reports_its_finalists_on_fresh_items_and_resumes_with_nothing_to_
     assert found.finalists[0].arm == run.best().arm == Arm.parse(run.result.fresh[0])
     assert {record.value.n for record in run.records if record.kind == "fresh"} == {150, 144}
     assert {record.value.n for record in run.records if record.kind == "score"} == {350, 336}
-    # the finalists come on top of the budget
-    assert run.result.spent == pytest.approx(run.result.exhaustive) == run.result.budget
+    # the finalists come on top of the budget, which pays for every score here
+    arms = [Arm.parse(name) for name in run.result.fresh]
+    cost = search.fresh_cost(whole, arms)
+    of_fresh = search.build_problem(replace(whole, tasks=whole.fresh, fresh=()))
+    assert len(arms) * of_fresh.score_cost.min() < cost < of_fresh.exhaustive_cost
+    assert run.result.spent == pytest.approx(run.result.exhaustive)
+    assert run.result.spent == pytest.approx(run.result.budget + cost)
     assert all(finalist.lead and finalist.lead.paired for finalist in found.finalists[1:])
     assert experiment.run(whole, folder, Display()) == 0
