@@ -215,39 +215,46 @@ def name_of(function: Any) -> str:
         function = function.func
     if not hasattr(function, "__qualname__"):
         function = type(function)
-    return f"{function.__module__}:{function.__qualname__}"
+    module = getattr(function, "__module__", None) or "builtins"
+    return f"{module}:{function.__qualname__}"
 
 
-def version_of(function: Callable[..., object]) -> Key:
+def version_of(function: Callable[..., object], within: frozenset[int] = frozenset()) -> Key:
     """A hash of a function's source, its defaults, what it captures and what a partial binds.
 
     The functions that it calls are not included; give an explicit version if they change a result.
+    ``within`` holds the ids of the functions that capture this one.
     """
+    within |= {id(function)}
     if isinstance(function, functools.partial):
-        return content_key(
-            version_of(function.func), _captured(function.args), _captured(function.keywords)
-        )
+        bound = _captured(function.args, within), _captured(function.keywords, within)
+        return content_key(version_of(function.func, within), *bound)
     if isinstance(function, type):
         return content_key(_source(function))
     if not hasattr(function, "__code__"):  # a callable object
-        return content_key(_source(type(function)), _captured(getattr(function, "__dict__", None)))
+        captured = [getattr(function, "__dict__", None)]
+        with suppress(TypeError):  # how it is pickled: slots, what a built-in method is bound to
+            captured.append(function.__reduce_ex__(4)[1:])
+        return content_key(_source(type(function)), _captured(captured, within))
     names = ("__defaults__", "__kwdefaults__", "__self__", "__closure__")
-    captured = [_captured(getattr(function, name, None)) for name in names]
+    captured = [_captured(getattr(function, name, None), within) for name in names]
     return content_key(_source(function), captured)
 
 
-def _captured(value: object) -> Key:
+def _captured(value: object, within: frozenset[int]) -> Key:
     """A hash of a value that a function carries, or the name of its type if its content is not
     reproducible.
     """
     if isinstance(value, list | tuple):
-        return content_key(list(map(_captured, value)))
+        return content_key([_captured(content, within) for content in value])
     if isinstance(value, Mapping):
-        return content_key({str(name): _captured(content) for name, content in value.items()})
+        return content_key(
+            {str(name): _captured(content, within) for name, content in value.items()}
+        )
     if isinstance(value, CellType):
-        return _captured(value.cell_contents)
-    if inspect.isfunction(value):
-        return content_key(_source(value))  # not what it captures: that may be the function itself
+        return _captured(value.cell_contents, within)
+    if callable(value) and id(value) not in within:  # a function can capture itself
+        return version_of(value, within)
     try:
         return content_hash(value)
     except ConfigError:
@@ -256,11 +263,16 @@ def _captured(value: object) -> Key:
 
 def _source(function: Any) -> str:
     try:
-        return textwrap.dedent(inspect.getsource(function))
+        source = textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError):
-        if code := getattr(function, "__code__", None):
-            return _bytecode(code)
-        return repr(getattr(function, "__qualname__", type(function)))
+        source = ""
+    code = getattr(function, "__code__", None)
+    if code and (not source or function.__name__ == "<lambda>"):
+        return source + _bytecode(code)  # a line can hold several lambdas
+    if isinstance(function, type) and not source:  # that of a notebook's class cannot be found
+        methods = filter(inspect.isfunction, vars(function).values())
+        source = "".join(map(_source, methods))
+    return source or repr(getattr(function, "__qualname__", type(function)))
 
 
 def _bytecode(code: object) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import json
+import operator
 import subprocess
 import sys
 import threading
@@ -163,11 +164,37 @@ class Model:
         return self.weight * item + seed
 
 
+class Slotted:
+    __slots__ = ("weight",)
+
+    def __init__(self, weight):
+        self.weight = weight
+
+    def __call__(self, item):
+        return self.weight * item
+
+
+def calls(weight):
+    captured = scaled(weight)
+    return lambda item: captured(item)
+
+
+def one_line(weight):
+    by_weight = {2: lambda item: 2 * item, 3: lambda item: 3 * item}
+    return by_weight[weight]
+
+
 def typed(body):
     """A function without source, as one that was typed into an interpreter."""
     space: dict = {}
     exec(f"def typed(item): return {body}", space)
     return space["typed"]
+
+
+def typed_class(body):
+    space: dict = {}
+    exec(f"class Typed:\n    def __call__(self, item): return {body}", space)
+    return space["Typed"]()
 
 
 @pytest.mark.parametrize(
@@ -177,9 +204,26 @@ def typed(body):
         (lambda exponent: functools.partial(power, exponent=exponent), 3, 4),
         (Model, 1, 2),
         (lambda weight: Model(weight).method, 1, 2),
+        (Slotted, 1, 2),
+        (calls, 1, 2),
+        (one_line, 2, 3),
+        (operator.itemgetter, 0, 1),
+        (lambda text: text.join, ",", ";"),
         (typed, "item + 1", "item + 2"),
+        (typed_class, "item + 1", "item + 2"),
     ],
-    ids=["captured", "bound", "object", "method", "no source"],
+    ids=[
+        *(
+            "captured",
+            "bound",
+            "object",
+            "method",
+            "slots",
+            "captured by a captured one",
+            "lambdas",
+        ),
+        *("getter", "built-in method", "no source", "class without source"),
+    ],
 )
 def test_the_version_depends_on_source_and_captured_values(make, one, other):
     assert version_of(make(one)) == version_of(make(one)) != version_of(make(other))
@@ -203,6 +247,7 @@ def test_name_and_keywords_are_detected():
     assert not prepare(len).accepted
     assert name_of(functools.partial(power)).endswith(":power")
     assert name_of(Model(1)).endswith(":Model")
+    assert name_of(str.upper) == "builtins:str.upper"
 
 
 def test_a_function_that_cannot_be_sent_is_refused():
