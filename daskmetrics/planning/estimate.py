@@ -117,6 +117,11 @@ class Calibration:
     start: float = 0.0  # seconds until workers were ready
     overhead: float = 0.0  # time of a run beyond its units, as a share of the units' time
 
+    @property
+    def is_of_experiment(self) -> bool:
+        """Whether its workers started those of an experiment; those of a map import less."""
+        return {"map", "program"}.isdisjoint(sample.kind for sample in self.samples)
+
 
 _JSON = TypeAdapter(Calibration)
 
@@ -199,7 +204,7 @@ def workload(
     missing: tuple[str, ...] = ()
     download = None
     if phases:
-        start = _start(of_device)
+        start = _start([measured for measured in of_device if measured.is_of_experiment])
         missing, download = _downloads(experiment)
     return Workload(
         tuple(phases),

@@ -18,7 +18,14 @@ from daskmetrics.experiment.measure import units_left
 from daskmetrics.experiment.search import cells_left
 from daskmetrics.metrics import resolve
 from daskmetrics.metrics.registry import operations
-from daskmetrics.planning.estimate import assumed_seconds, samples, workload
+from daskmetrics.planning.estimate import (
+    Calibration,
+    Sample,
+    assumed_seconds,
+    samples,
+    workload,
+)
+from daskmetrics.planning.options import NO_WAIT, USUAL_START, Offer, Option, bounded
 from daskmetrics.planning.preview import preview
 from tests.events import started
 
@@ -69,6 +76,21 @@ def test_a_finished_run_has_nothing_left_to_do(prepared, tmp_path):
     assert rows["measuring"].endswith(" units, 0 to do") and rows["state"].startswith("finished")
     work = workload(small, folder, (), "cpu")
     assert (work.units, work.start.value, work.on(2, "cpu").value) == (0, 0.0, 0.0)
+
+
+def test_the_time_includes_the_start_of_workers_of_an_experiment(prepared, tmp_path):
+    small, folder = prepared(), RunFolder(tmp_path / "run").create()
+    samples = Sample("map", "step", (1.0,), 1.0), Sample("measure", "a", (1.0,), 1.0)
+    of_map, of_experiment = (
+        Calibration("cpu", at=at, samples=(sample,), start=10.0 * at)
+        for at, sample in zip((2.0, 1.0), samples, strict=True)
+    )
+    assert workload(small, folder, [of_map], "cpu").start == USUAL_START
+    assert workload(small, folder, [of_experiment, of_map], "cpu").start.value == 10.0
+    work, workers = workload(small, folder, (), "cpu"), small.config.cluster.workers
+    option = Option(1, Offer("", "cpu", 1, workers, NO_WAIT), work)
+    assert f"about {bounded(option.total)}:" in shown(small, folder)["time"]
+    assert option.total.value == work.on(workers, "cpu").value + USUAL_START.value
 
 
 def test_a_run_whose_tasks_were_removed_is_still_estimated(prepared, tmp_path):
