@@ -149,7 +149,7 @@ class PreparedFunction:
     name: str
     version: str  # a hash of the source, or the version given by the user
     accepted: frozenset[str]  # keywords beside the item; `seed` and `batch_size` have a meaning
-    # pickled, by value where workers could not import the function
+    # pickled with its bytecode, by value where workers could not import the function
     payload: bytes = field(repr=False)
     stated: bool = False  # the user gave the version
 
@@ -174,7 +174,7 @@ def prepare(function: Callable[..., object], version: str | None = None) -> Prep
         raise ConfigError(f"map needs a function to call with each item, but got {function!r}.")
     name = name_of(function)
     try:
-        payload = pickled(function)
+        payload = pickled((function, code_of(function)))
     except pickle.PicklingError as error:
         raise ConfigError(
             f"{name} cannot be sent to workers: {error}. Create open files, locks and connections "
@@ -287,6 +287,16 @@ def _bytecode(code: object) -> str:
     return hashlib.sha256(code.co_code).hexdigest() + repr([code.co_names, constants])
 
 
+def code_of(function: Any) -> str:
+    """The bytecode of a function: two processes may have imported it before and after an edit."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    if not hasattr(function, "__code__"):  # a callable object
+        function = type(function).__call__
+    return _bytecode(getattr(function, "__code__", None))
+
+
 def load(reference: str) -> Callable[..., object]:
     """The function that ``module.py:function`` or ``package.module:function`` refers to; raises
     ConfigError if the file, the module or the function does not exist.
@@ -359,9 +369,15 @@ def run_batch(
 @functools.lru_cache(maxsize=4)
 def load_function(payload: bytes) -> Callable[..., object]:
     """The function, unpickled once per worker: what its module caches (a model) is kept between
-    batches.
+    batches. ConfigError if this process has imported other code of it.
     """
-    function: Callable[..., object] = pickle.loads(payload)
+    function: Callable[..., object]
+    function, code = pickle.loads(payload)
+    if code_of(function) != code:
+        raise ConfigError(
+            f"A worker has imported other code of {name_of(function)} than this process: restart the"
+            " workers."
+        )
     return function
 
 

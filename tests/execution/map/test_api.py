@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -150,6 +152,23 @@ def test_a_module_missing_on_the_workers_is_reported_at_once(client, tmp_path, m
     message = r"cannot load only_on_the_client:step: ModuleNotFoundError.*Install"
     with pytest.raises(ConfigError, match=message):
         list(dm.map(only_on_the_client.step, range(3), client=client, journal=tmp_path / "run"))
+
+
+def test_workers_that_have_imported_other_code_are_refused(client, tmp_path, monkeypatch):
+    path = tmp_path / "edited_later.py"
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # an edit within a second
+    path.write_text("def step(item): return item\n")
+    client.run(exec, f"import sys; sys.path.insert(0, {str(tmp_path)!r})")
+    module = importlib.import_module("edited_later")
+    folder = tmp_path / "run"
+    assert [r.value for r in dm.map(module.step, [7], client=client, journal=folder)] == [7]
+    client.run(importlib.import_module, "edited_later")  # also where no item ran
+    path.write_text("def step(item): return 100 * item\n")
+    importlib.reload(module)
+    with pytest.raises(ConfigError, match=r"imported other code of edited_later:step .* restart"):
+        list(dm.map(module.step, [7], client=client, journal=folder))
+    client.run(exec, f"import sys; sys.path.remove({str(tmp_path)!r})")
 
 
 def test_a_module_that_kills_its_worker_is_reported(client, tmp_path, monkeypatch):

@@ -280,7 +280,7 @@ def test_a_module_given_as_a_file_is_sent_with_the_modules_beside_it(tmp_path):
     assert load(f"{path}:step") is load(f"{path}:step")
     packed = tmp_path / "packed"
     packed.write_bytes(ready.payload)
-    code = f"import pickle; print(pickle.load(open({str(packed)!r}, 'rb'))(2))"
+    code = f"import pickle; print(pickle.load(open({str(packed)!r}, 'rb'))[0](2))"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
     assert done.stdout == "42\n", done.stderr
@@ -386,7 +386,7 @@ def test_reason_and_traceback_are_bounded():
 
 
 def test_a_failing_item_does_not_affect_its_neighbours_and_keywords_are_passed():
-    payload = cloudpickle.dumps(lambda item, seed, batch_size: seed + batch_size / item)
+    payload = prepare(lambda item, seed, batch_size: seed + batch_size / item).payload
     keywords = {"seed": 10, "batch_size": 3}
     calls = cloudpickle.dumps(tuple(("k", i, keywords) for i in (1, 0, 2)))
     outcomes = [(outcome.status, outcome.value) for outcome in run_batch(payload, calls).items]
