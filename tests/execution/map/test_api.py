@@ -205,7 +205,7 @@ def test_workers_that_are_threads_of_the_caller_are_refused(tmp_path, protocol):
 
 
 def test_a_wrong_journal_or_option_is_refused_before_anything_starts(client, tmp_path):
-    for wrong in ({"batch_size": 0}, {"timeout": "soon"}, {"retries": -1}):
+    for wrong in ({"batch_size": 0}, {"batch_size": "2"}, {"timeout": "soon"}, {"retries": -1}):
         with pytest.raises(ConfigError):
             dm.map(twice, range(3), client=client, journal=tmp_path / "run", **wrong)
     assert not (tmp_path / "run").exists()
