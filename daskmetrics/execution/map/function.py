@@ -174,7 +174,10 @@ def prepare(function: Callable[..., object], version: str | None = None) -> Prep
         raise ConfigError(f"map needs a function to call with each item, but got {function!r}.")
     name = name_of(function)
     try:
-        payload = pickled((function, code_of(function)))
+        code = code_of(function)
+        if version:  # whose code may differ, such as that of a module that an import hook changes
+            code = ""
+        payload = pickled((function, code))
     except pickle.PicklingError as error:
         raise ConfigError(
             f"{name} cannot be sent to workers: {error}. Create open files, locks and connections "
@@ -373,10 +376,10 @@ def load_function(payload: bytes) -> Callable[..., object]:
     """
     function: Callable[..., object]
     function, code = pickle.loads(payload)
-    if code_of(function) != code:
+    if code and code_of(function) != code:
         raise ConfigError(
             f"A worker has imported other code of {name_of(function)} than this process: restart the"
-            " workers."
+            " workers, or give a version."
         )
     return function
 

@@ -168,6 +168,7 @@ def test_workers_that_have_imported_other_code_are_refused(client, tmp_path, mon
     importlib.reload(module)
     with pytest.raises(ConfigError, match=r"imported other code of edited_later:step .* restart"):
         list(dm.map(module.step, [7], client=client, journal=folder))
+    assert list(dm.map(module.step, [7], client=client, journal=folder, version="mine"))
     client.run(exec, f"import sys; sys.path.remove({str(tmp_path)!r})")
 
 
