@@ -90,9 +90,9 @@ def test_the_time_includes_the_start_of_workers_of_an_experiment(prepared, tmp_p
         Calibration("cpu", at=at, samples=(sample,), start=10.0 * at)
         for at, sample in zip((2.0, 1.0), samples, strict=True)
     )
-    assert workload(small, folder, [of_map], "cpu").start == USUAL_START
-    assert workload(small, folder, [of_experiment, of_map], "cpu").start.value == 10.0
-    work, workers = workload(small, folder, (), "cpu"), small.config.cluster.workers
+    assert work_left(small, folder, "cpu", [of_map]).start == USUAL_START
+    assert work_left(small, folder, "cpu", [of_experiment, of_map]).start.value == 10.0
+    work, workers = work_left(small, folder), small.config.cluster.workers
     option = Option(1, Offer("", "cpu", 1, workers, NO_WAIT), work)
     assert f"about {bounded(option.total)}:" in shown(small, folder)["time"]
     assert option.total.value == work.on(workers, "cpu").value + USUAL_START.value
