@@ -89,8 +89,9 @@ def content_hash(value: object) -> Key:
     """
     if is_json(value):
         return content_key(value)
-    from dask.base import tokenize
+    from dask.base import normalize_token, tokenize
 
+    normalize_token.register_lazy("torch", _register_tensors)
     try:
         return str(tokenize(value, ensure_deterministic=True))
     except (RuntimeError, TypeError, ValueError, AttributeError, LookupError) as error:
@@ -99,6 +100,19 @@ def content_hash(value: object) -> Key:
             f" resumed run could not recognize it: {error}. Map over numbers, text, lists, dicts,"
             " arrays or dataclasses."
         ) from None
+
+
+def _register_tensors() -> None:
+    """Let Dask hash the numbers of tensors: their pickled form differs between processes."""
+    from dask.base import normalize_token
+
+    torch = sys.modules["torch"]  # there is a tensor
+
+    def content(tensor: Any) -> tuple[object, ...]:
+        numbers = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        return "tensor", str(tensor.dtype), tuple(tensor.shape), normalize_token(numbers)
+
+    normalize_token.register(torch.Tensor, content)
 
 
 def is_json(value: object) -> bool:

@@ -17,6 +17,7 @@ import cloudpickle
 import numpy as np
 import pandas
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -56,13 +57,16 @@ def test_a_key_depends_on_everything_that_a_result_depends_on():
 def test_keys_are_the_same_in_another_process():
     code = f"""
 import numpy as np
+import torch
 from daskmetrics.execution.map.function import content_hash, make_items
 nan = float("nan")
 print([item.key for item in make_items({VALUES}, "m:f", "v")])
-print(content_hash(np.arange(5)))
+print(content_hash(np.arange(5)), content_hash([torch.arange(5)]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == f"{keys(VALUES)}\n{content_hash(np.arange(5))}\n"
+    hashes = [content_hash(np.arange(5)), content_hash([torch.arange(5)])]
+    assert done.stdout == f"{keys(VALUES)}\n{' '.join(hashes)}\n"
+    assert content_hash(torch.arange(5)) != content_hash(torch.arange(5.0))
 
 
 def test_equal_items_are_numbered_and_their_keys_do_not_depend_on_the_order():
