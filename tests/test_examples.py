@@ -124,7 +124,7 @@ def names(
     made = {"dm": dm, "bokeh": bokeh, "run": run, "client": client, "Arm": Arm, "step": step}
     made["board"], made["texts"] = run.leaderboard(), ["one text", "another", "a third"]
     example = request.node.callspec.params["name"]
-    if example.endswith((".close", ".scale", ".adapt", "pin_workers")):
+    if example.endswith((".close", ".scale", "pin_workers")):
         cluster = request.getfixturevalue("cluster")
         made |= {"cluster": cluster, "client": cluster.client}
     if "Encoder." in example:

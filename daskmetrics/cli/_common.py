@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import math
 import os
 import signal
 import sys
@@ -108,6 +109,17 @@ def parsed_by(parse: Callable[[str], object], wanted: str) -> Callable[[str], ob
             raise click.BadParameter(f"'{text}' is not {wanted}.") from None
 
     return value
+
+
+def amount(text: str) -> float:
+    """A finite number of at least 0."""
+    number = float(text)
+    if not 0 <= number < math.inf:
+        raise ValueError
+    return number
+
+
+AMOUNT = parsed_by(amount, "a number from 0")
 
 
 def path_option(name: str, help: str, **settings: Any) -> Decorator:

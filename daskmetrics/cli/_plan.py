@@ -4,7 +4,6 @@ needs.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from itertools import chain, count, pairwise
@@ -14,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from daskmetrics.cli._common import (
+    AMOUNT,
     RUN,
     Output,
     Shown,
     all_settings,
+    amount,
     answering,
     cluster_option,
     config_or_program,
@@ -67,17 +68,14 @@ def _sizes(text: str) -> list[float | None]:
     return list(sizes)
 
 
-def _price(text: str) -> tuple[str, float]:
+def _device_price(text: str) -> tuple[str, float]:
     device, _, number = text.rpartition("=")
-    price = float(number)
-    if not 0 <= price < math.inf:
-        raise ValueError
-    return device, price
+    return device, amount(number)
 
 
 NUMBERS = parsed_by(_increasing, "a list of increasing numbers, for instance 1,2,4,8")
 SIZES = parsed_by(_sizes, "a list of sizes, for instance 8GiB,32GiB")
-PRICE = parsed_by(_price, "a number, or DEVICE=NUMBER such as l40s=1.2")
+DEVICE_PRICE = parsed_by(_device_price, "a number, or DEVICE=NUMBER such as l40s=1.2")
 
 
 @click.command(
@@ -107,7 +105,7 @@ PRICE = parsed_by(_price, "a number, or DEVICE=NUMBER such as l40s=1.2")
 @text_option("--function", "FUNCTION", "Bench a map of module.py:function instead of CONFIG.")
 @number_option("--iterations", "Items of the map.", default=100)
 @number_option("--batch-size", "Items per unit of the map.", default=1)
-@click.option("--price", type=click.FloatRange(0), help="Of one worker (GPU) for an hour.")
+@text_option("--price", "PRICE", "Of one worker (GPU) for an hour.", type=AMOUNT)
 @number_option("--simulate", "Also simulate up to N workers.", least=2)
 @text_option(
     "--cores", "N,N,...", "With --simulate: also workers with so many cores.", type=NUMBERS
@@ -255,7 +253,11 @@ def _runner(config: Config, options: dict[str, Any]) -> tuple[str, Runner]:
 )
 @text_option("--deadline", "TIME", "From now, waiting included: 8h, 90min, 2d.")
 @text_option(
-    "--price", "[DEVICE=]PRICE", "Of a worker-hour; may be repeated.", type=PRICE, multiple=True
+    "--price",
+    "[DEVICE=]PRICE",
+    "Of a worker-hour; may be repeated.",
+    type=DEVICE_PRICE,
+    multiple=True,
 )
 @folder_option
 @click.option("--submit", type=click.IntRange(1), metavar="NUMBER", help="Run this option.")

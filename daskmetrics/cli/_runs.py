@@ -16,6 +16,7 @@ import click
 
 from daskmetrics import experiment
 from daskmetrics.cli._common import (
+    AMOUNT,
     PATH,
     RUN,
     Output,
@@ -163,7 +164,7 @@ def retry(run: Path, only: str | None) -> None:
     "--tolerance",
     "SHARE",
     "Relative difference that these items may have.",
-    type=float,
+    type=AMOUNT,
     default=0.0,
 )
 @answering

@@ -116,11 +116,13 @@ def run_trial(
 
 def warm() -> None:
     """Import what the units of an experiment need, so that no unit's time includes it."""
+    import sklearn.linear_model
     import torch
     import transformers
 
     torch.zeros(1)
-    assert transformers
+    # transformers and scikit-learn import their parts when they are used
+    assert transformers.PreTrainedModel and sklearn.linear_model.Ridge
 
 
 def calibration_of(bench: Bench, device: str) -> Calibration:

@@ -99,7 +99,8 @@ class Sample:
         """
         error = Interval.of([max(seconds, 1e-6) for seconds in self.seconds])
         mean = max(sum(self.seconds) / len(self.seconds), 1e-6)
-        factor = (error.high / error.low) ** 0.5
+        # a few very different ones say no less than an assumption
+        factor = min(ASSUMED, (error.high / error.low) ** 0.5)
         return Interval.around(mean / self.assumed, max(1.05, factor))
 
 
@@ -116,6 +117,11 @@ class Calibration:
     serial: tuple[float, float, float] = (0.0, 0.0, 0.0)  # the serial share: low, value, high
     start: float = 0.0  # seconds until workers were ready
     overhead: float = 0.0  # time of a run beyond its units, as a share of the units' time
+
+    @property
+    def is_of_experiment(self) -> bool:
+        """Whether its workers started those of an experiment; those of a map import less."""
+        return {"map", "program"}.isdisjoint(sample.kind for sample in self.samples)
 
 
 _JSON = TypeAdapter(Calibration)
@@ -202,7 +208,7 @@ def workload(
     missing: tuple[str, ...] = ()
     download = None
     if phases:
-        start = _start(of_device)
+        start = _start([measured for measured in of_device if measured.is_of_experiment])
         missing, download = _downloads(experiment)
     return Workload(
         tuple(phases),
@@ -539,19 +545,17 @@ def samples(
         assumed = _mean_seconds(experiment, kind, [record.name for record in units], costs)
         seconds = tuple(record.seconds for record in units)
         result.append(Sample(kind, model, seconds, assumed, ranks))
-    # of a score the mean, with its share of the encodings
     picks = {
         entry.key: entry.pick for entry in entries if isinstance(entry, UnitAsked) and entry.pick
     }
     scores = [record for record, _ in scored(finished) if record.key in picks]
     spent = fsum(picks[record.key]["cost"] for record in scores)
     if spent and experiment.tasks:  # which may all be removed since
-        measured = fsum(unit_seconds(scores)) / len(scores)
         # a search pays in assumed seconds of the device that its configuration names
         on_device = search.build_problem(experiment, costs=costs)
         paid_in = search.build_problem(experiment)
         assumed = spent / len(scores) * on_device.exhaustive_cost / paid_in.exhaustive_cost
-        result.append(Sample("search", "cells", (measured,), assumed))
+        result.append(Sample("search", "cells", tuple(unit_seconds(scores)), assumed))
     return tuple(result)
 
 

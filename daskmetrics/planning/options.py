@@ -340,6 +340,11 @@ class Workload:
         total = sum(seconds, Interval.exactly(0.0))
         return Estimate(total, source, measured, min(ages, default=None))
 
+    def run(self, workers: int, device: str) -> Estimate:
+        """The same with the start of the workers."""
+        work = self.on(workers, device)
+        return replace(work, interval=work.interval + self.start.interval)
+
 
 # between the upper bound of the run time and the requested walltime, so that no job is cut off
 MARGIN = 1.2
@@ -465,8 +470,7 @@ class Option:
     @cached_property
     def run(self) -> Estimate:
         """Seconds from the start of the jobs to the last result."""
-        work = self.workload.on(self.offer.workers, self.offer.device)
-        return replace(work, interval=work.interval + self.workload.start.interval)
+        return self.workload.run(self.offer.workers, self.offer.device)
 
     @property
     def total(self) -> Interval:

@@ -51,7 +51,7 @@ def preview(experiment: Experiment, folder: RunFolder) -> Table:
         units=len(measure.planned_units(experiment, folder, records(entries))),
         units_left=len(measure.units_left(experiment, folder, entries)),
         work=work,
-        total=work.on(config.cluster.workers, device),
+        total=work.run(config.cluster.workers, device),
         free=free_space(folder.path.resolve()),
         bounded=bounded,
         size_text=size_text,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,21 @@ def test_a_map_is_benched_and_simulated(tmp_path, monkeypatch):
     [kept] = calibration.known()
     assert (kept.device, kept.workers, kept.samples[0].kind) == ("cpu", 2, "map")
     assert kept.versions["distributed"] and not list(tmp_path.glob("daskmetrics-bench-*"))
+
+
+def test_the_first_unit_of_a_bench_imports_no_library():
+    code = """
+import sys
+from daskmetrics.planning.bench import warm
+warm()
+before = len(sys.modules)
+from sklearn.model_selection import KFold
+from transformers import AutoModel, GPTNeoXForCausalLM
+print(len(sys.modules) - before)
+"""
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 100  # 2,000 otherwise
 
 
 def test_a_failing_function_is_not_benched(tmp_path, monkeypatch):

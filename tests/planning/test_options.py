@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskmetrics.planning.estimate import Calibration, Sample, calibrated
+from daskmetrics.planning.estimate import ASSUMED, Calibration, Sample, calibrated
 from daskmetrics.planning.options import (
     DEVICES,
     NO_WAIT,
@@ -137,6 +137,13 @@ def test_the_newest_calibration_of_the_model_counts():
     other = calibrated("measure", "b", 10.0, tuple(known))
     assert not other.measured and other.interval.high > 40.0
     assert calibrated("search", "b", 10.0, tuple(known)).source == "estimated"
+
+
+def test_a_few_very_different_times_say_no_less_than_an_assumption():
+    unlike = 8.0, 0.1
+    assert Sample("search", "cells", unlike, 1.0).ratio == Interval.around(4.05, ASSUMED)
+    many = Sample("search", "cells", 50 * unlike, 1.0).ratio
+    assert many.value == pytest.approx(4.05) and 1.25 < many.high / many.value < 2.0
 
 
 def proposal(options, purpose=None):

@@ -18,7 +18,14 @@ from daskmetrics.experiment.measure import units_left
 from daskmetrics.experiment.search import cells_left
 from daskmetrics.metrics import resolve
 from daskmetrics.metrics.registry import operations
-from daskmetrics.planning.estimate import assumed_seconds, samples, workload
+from daskmetrics.planning.estimate import (
+    Calibration,
+    Sample,
+    assumed_seconds,
+    samples,
+    workload,
+)
+from daskmetrics.planning.options import NO_WAIT, USUAL_START, Offer, Option, bounded
 from daskmetrics.planning.preview import preview
 from tests.events import started
 
@@ -76,16 +83,32 @@ def test_a_finished_run_has_nothing_left_to_do(prepared, tmp_path):
     assert (work.units, work.start.value, work.on(2, "cpu").value) == (0, 0.0, 0.0)
 
 
+def test_the_time_includes_the_start_of_workers_of_an_experiment(prepared, tmp_path):
+    small, folder = prepared(), RunFolder(tmp_path / "run").create()
+    samples = Sample("map", "step", (1.0,), 1.0), Sample("measure", "a", (1.0,), 1.0)
+    of_map, of_experiment = (
+        Calibration("cpu", at=at, samples=(sample,), start=10.0 * at)
+        for at, sample in zip((2.0, 1.0), samples, strict=True)
+    )
+    assert work_left(small, folder, "cpu", [of_map]).start == USUAL_START
+    assert work_left(small, folder, "cpu", [of_experiment, of_map]).start.value == 10.0
+    work, workers = work_left(small, folder), small.config.cluster.workers
+    option = Option(1, Offer("", "cpu", 1, workers, NO_WAIT), work)
+    assert f"about {bounded(option.total)}:" in shown(small, folder)["time"]
+    assert option.total.value == work.on(workers, "cpu").value + USUAL_START.value
+
+
 def test_a_run_whose_tasks_were_removed_is_still_estimated(prepared, tmp_path):
     small, folder = prepared(), RunFolder(tmp_path / "run").create()
-    *_, last = finish(small, folder, cells=1)
+    scores = finish(small, folder, cells=3)[-3:]
     entries = [
-        replace(entry, value=Scored(0.5, 0.1)) if entry == last else entry
+        replace(entry, value=Scored(0.5, 0.1)) if entry in scores else entry
         for entry in read(folder.journal)
     ]
     before = samples(small, entries, small.config.cluster)
     without = samples(prepared(tasks=[]), entries, small.config.cluster)
-    assert [sample.kind for sample in before if sample not in without] == ["search"]
+    [search] = [sample for sample in before if sample not in without]
+    assert (search.kind, len(search.seconds)) == ("search", 3)
 
 
 @pytest.mark.parametrize(

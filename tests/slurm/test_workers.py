@@ -88,13 +88,17 @@ def test_no_gpu_or_cpu_unit_runs_on_the_wrong_worker(slurm, tmp_path):
     assert no_job_is_left()
 
 
-def test_an_adaptive_pool_follows_the_work(slurm, tmp_path):
-    cluster = config.cluster(profile(slurm, fewest=1, workers=3))
+@pytest.mark.parametrize("settings", [{"fewest": 1, "workers": 3}, {"workers": 1}])
+def test_an_adaptive_pool_follows_the_work(slurm, tmp_path, settings):
+    """By its profile, or by the method of Dask's clusters."""
+    cluster = config.cluster(profile(slurm, **settings))
     with (
         connect(cluster, "adaptive") as client,
         Journal(tmp_path / "journal.jsonl", tmp_path / "lock") as journal,
     ):
         assert len(jobs()) == 1
+        if "fewest" not in settings:
+            client.cluster.adapt(minimum=0, maximum=3)
         run(Sweep(naps(tmp_path, 1.0, 24)), client, journal, Settings(slots=6))
         records = list(journal.records())
         assert len(records) == 24 and all(record.ok for record in records)

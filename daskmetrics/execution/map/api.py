@@ -276,6 +276,8 @@ def _check_function(spec: MapSpec, client: Client) -> None:
         # a killed worker is a coincidence, or the module ends its process: try again
         if not isinstance(error, KilledWorker):
             break
+    if isinstance(error, ConfigError):  # other code
+        raise error
     if error is not None:
         raise ConfigError(
             f"The workers cannot load {name}: {describe(error)}. Install '{name.partition(':')[0]}'"

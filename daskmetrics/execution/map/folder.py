@@ -389,7 +389,8 @@ def _read_table(path: Path) -> pd.DataFrame:
             if path.suffix == ".parquet":
                 table = pd.read_parquet(path)
             elif path.suffix == ".csv":
-                table = pd.read_csv(path)
+                # as texts: numbers would be rounded, and 'NA' would be missing
+                table = pd.read_csv(path, dtype=str, keep_default_na=False)
             else:
                 text = path.read_text("utf-8")
                 if path.suffix == ".jsonl":

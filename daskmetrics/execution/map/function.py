@@ -89,8 +89,9 @@ def content_hash(value: object) -> Key:
     """
     if is_json(value):
         return content_key(value)
-    from dask.base import tokenize
+    from dask.base import normalize_token, tokenize
 
+    normalize_token.register_lazy("torch", _register_tensors)
     try:
         return str(tokenize(value, ensure_deterministic=True))
     except (RuntimeError, TypeError, ValueError, AttributeError, LookupError) as error:
@@ -99,6 +100,19 @@ def content_hash(value: object) -> Key:
             f" resumed run could not recognize it: {error}. Map over numbers, text, lists, dicts,"
             " arrays or dataclasses."
         ) from None
+
+
+def _register_tensors() -> None:
+    """Let Dask hash the numbers of tensors: their pickled form differs between processes."""
+    from dask.base import normalize_token
+
+    torch = sys.modules["torch"]  # there is a tensor
+
+    def content(tensor: Any) -> tuple[object, ...]:
+        numbers = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        return "tensor", str(tensor.dtype), tuple(tensor.shape), normalize_token(numbers)
+
+    normalize_token.register(torch.Tensor, content)
 
 
 def is_json(value: object) -> bool:
@@ -149,7 +163,7 @@ class PreparedFunction:
     name: str
     version: str  # a hash of the source, or the version given by the user
     accepted: frozenset[str]  # keywords beside the item; `seed` and `batch_size` have a meaning
-    # pickled, by value where workers could not import the function
+    # pickled with its bytecode, by value where workers could not import the function
     payload: bytes = field(repr=False)
     stated: bool = False  # the user gave the version
 
@@ -174,7 +188,10 @@ def prepare(function: Callable[..., object], version: str | None = None) -> Prep
         raise ConfigError(f"map needs a function to call with each item, but got {function!r}.")
     name = name_of(function)
     try:
-        payload = pickled(function)
+        code = code_of(function)
+        if version:  # whose code may differ, such as that of a module that an import hook changes
+            code = ""
+        payload = pickled((function, code))
     except pickle.PicklingError as error:
         raise ConfigError(
             f"{name} cannot be sent to workers: {error}. Create open files, locks and connections "
@@ -215,39 +232,46 @@ def name_of(function: Any) -> str:
         function = function.func
     if not hasattr(function, "__qualname__"):
         function = type(function)
-    return f"{function.__module__}:{function.__qualname__}"
+    module = getattr(function, "__module__", None) or "builtins"
+    return f"{module}:{function.__qualname__}"
 
 
-def version_of(function: Callable[..., object]) -> Key:
+def version_of(function: Callable[..., object], within: frozenset[int] = frozenset()) -> Key:
     """A hash of a function's source, its defaults, what it captures and what a partial binds.
 
     The functions that it calls are not included; give an explicit version if they change a result.
+    ``within`` holds the ids of the functions that capture this one.
     """
+    within |= {id(function)}
     if isinstance(function, functools.partial):
-        return content_key(
-            version_of(function.func), _captured(function.args), _captured(function.keywords)
-        )
+        bound = _captured(function.args, within), _captured(function.keywords, within)
+        return content_key(version_of(function.func, within), *bound)
     if isinstance(function, type):
         return content_key(_source(function))
     if not hasattr(function, "__code__"):  # a callable object
-        return content_key(_source(type(function)), _captured(getattr(function, "__dict__", None)))
+        captured = [getattr(function, "__dict__", None)]
+        with suppress(TypeError):  # how it is pickled: slots, what a built-in method is bound to
+            captured.append(function.__reduce_ex__(4)[1:])
+        return content_key(_source(type(function)), _captured(captured, within))
     names = ("__defaults__", "__kwdefaults__", "__self__", "__closure__")
-    captured = [_captured(getattr(function, name, None)) for name in names]
+    captured = [_captured(getattr(function, name, None), within) for name in names]
     return content_key(_source(function), captured)
 
 
-def _captured(value: object) -> Key:
+def _captured(value: object, within: frozenset[int]) -> Key:
     """A hash of a value that a function carries, or the name of its type if its content is not
     reproducible.
     """
     if isinstance(value, list | tuple):
-        return content_key(list(map(_captured, value)))
+        return content_key([_captured(content, within) for content in value])
     if isinstance(value, Mapping):
-        return content_key({str(name): _captured(content) for name, content in value.items()})
+        return content_key(
+            {str(name): _captured(content, within) for name, content in value.items()}
+        )
     if isinstance(value, CellType):
-        return _captured(value.cell_contents)
-    if inspect.isfunction(value):
-        return content_key(_source(value))  # not what it captures: that may be the function itself
+        return _captured(value.cell_contents, within)
+    if callable(value) and id(value) not in within:  # a function can capture itself
+        return version_of(value, within)
     try:
         return content_hash(value)
     except ConfigError:
@@ -256,11 +280,16 @@ def _captured(value: object) -> Key:
 
 def _source(function: Any) -> str:
     try:
-        return textwrap.dedent(inspect.getsource(function))
+        source = textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError):
-        if code := getattr(function, "__code__", None):
-            return _bytecode(code)
-        return repr(getattr(function, "__qualname__", type(function)))
+        source = ""
+    code = getattr(function, "__code__", None)
+    if code and (not source or function.__name__ == "<lambda>"):
+        return source + _bytecode(code)  # a line can hold several lambdas
+    if isinstance(function, type) and not source:  # that of a notebook's class cannot be found
+        methods = filter(inspect.isfunction, vars(function).values())
+        source = "".join(map(_source, methods))
+    return source or repr(getattr(function, "__qualname__", type(function)))
 
 
 def _bytecode(code: object) -> str:
@@ -273,6 +302,16 @@ def _bytecode(code: object) -> str:
         return repr(code)
     constants = list(map(_bytecode, code.co_consts))
     return hashlib.sha256(code.co_code).hexdigest() + repr([code.co_names, constants])
+
+
+def code_of(function: Any) -> str:
+    """The bytecode of a function: two processes may have imported it before and after an edit."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    if not hasattr(function, "__code__"):  # a callable object
+        function = type(function).__call__
+    return _bytecode(getattr(function, "__code__", None))
 
 
 def load(reference: str) -> Callable[..., object]:
@@ -347,9 +386,15 @@ def run_batch(
 @functools.lru_cache(maxsize=4)
 def load_function(payload: bytes) -> Callable[..., object]:
     """The function, unpickled once per worker: what its module caches (a model) is kept between
-    batches.
+    batches. ConfigError if this process has imported other code of it.
     """
-    function: Callable[..., object] = pickle.loads(payload)
+    function: Callable[..., object]
+    function, code = pickle.loads(payload)
+    if code and code_of(function) != code:
+        raise ConfigError(
+            f"A worker has imported other code of {name_of(function)} than this process: restart the"
+            " workers, or give a version."
+        )
     return function
 
 

@@ -48,10 +48,9 @@ class MapOptions:
 
     def __post_init__(self) -> None:
         for name, minimum in {"batch_size": 1, "retries": 0, "checkpoint_interval": 1}.items():
-            if getattr(self, name) < minimum:
-                raise ConfigError(
-                    f"{name} is {getattr(self, name)}, but must be at least {minimum}."
-                )
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < minimum:
+                raise ConfigError(f"{name} is {value!r}, but must be a number from {minimum}.")
         parse_duration(self.timeout)
 
     @property

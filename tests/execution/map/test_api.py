@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -152,6 +154,24 @@ def test_a_module_missing_on_the_workers_is_reported_at_once(client, tmp_path, m
         list(dm.map(only_on_the_client.step, range(3), client=client, journal=tmp_path / "run"))
 
 
+def test_workers_that_have_imported_other_code_are_refused(client, tmp_path, monkeypatch):
+    path = tmp_path / "edited_later.py"
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # an edit within a second
+    path.write_text("def step(item): return item\n")
+    client.run(exec, f"import sys; sys.path.insert(0, {str(tmp_path)!r})")
+    module = importlib.import_module("edited_later")
+    folder = tmp_path / "run"
+    assert [r.value for r in dm.map(module.step, [7], client=client, journal=folder)] == [7]
+    client.run(importlib.import_module, "edited_later")  # also where no item ran
+    path.write_text("def step(item): return 100 * item\n")
+    importlib.reload(module)
+    with pytest.raises(ConfigError, match=r"imported other code of edited_later:step .* restart"):
+        list(dm.map(module.step, [7], client=client, journal=folder))
+    assert list(dm.map(module.step, [7], client=client, journal=folder, version="mine"))
+    client.run(exec, f"import sys; sys.path.remove({str(tmp_path)!r})")
+
+
 def test_a_module_that_kills_its_worker_is_reported(client, tmp_path, monkeypatch):
     path = tmp_path / "ends_its_worker.py"
     path.write_text(
@@ -186,7 +206,7 @@ def test_workers_that_are_threads_of_the_caller_are_refused(tmp_path, protocol):
 
 
 def test_a_wrong_journal_or_option_is_refused_before_anything_starts(client, tmp_path):
-    for wrong in ({"batch_size": 0}, {"timeout": "soon"}, {"retries": -1}):
+    for wrong in ({"batch_size": 0}, {"batch_size": "2"}, {"timeout": "soon"}, {"retries": -1}):
         with pytest.raises(ConfigError):
             dm.map(twice, range(3), client=client, journal=tmp_path / "run", **wrong)
     assert not (tmp_path / "run").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import json
+import operator
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ import cloudpickle
 import numpy as np
 import pandas
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -55,13 +57,16 @@ def test_a_key_depends_on_everything_that_a_result_depends_on():
 def test_keys_are_the_same_in_another_process():
     code = f"""
 import numpy as np
+import torch
 from daskmetrics.execution.map.function import content_hash, make_items
 nan = float("nan")
 print([item.key for item in make_items({VALUES}, "m:f", "v")])
-print(content_hash(np.arange(5)))
+print(content_hash(np.arange(5)), content_hash([torch.arange(5)]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == f"{keys(VALUES)}\n{content_hash(np.arange(5))}\n"
+    hashes = [content_hash(np.arange(5)), content_hash([torch.arange(5)])]
+    assert done.stdout == f"{keys(VALUES)}\n{' '.join(hashes)}\n"
+    assert content_hash(torch.arange(5)) != content_hash(torch.arange(5.0))
 
 
 def test_equal_items_are_numbered_and_their_keys_do_not_depend_on_the_order():
@@ -163,11 +168,37 @@ class Model:
         return self.weight * item + seed
 
 
+class Slotted:
+    __slots__ = ("weight",)
+
+    def __init__(self, weight):
+        self.weight = weight
+
+    def __call__(self, item):
+        return self.weight * item
+
+
+def calls(weight):
+    captured = scaled(weight)
+    return lambda item: captured(item)
+
+
+def one_line(weight):
+    by_weight = {2: lambda item: 2 * item, 3: lambda item: 3 * item}
+    return by_weight[weight]
+
+
 def typed(body):
     """A function without source, as one that was typed into an interpreter."""
     space: dict = {}
     exec(f"def typed(item): return {body}", space)
     return space["typed"]
+
+
+def typed_class(body):
+    space: dict = {}
+    exec(f"class Typed:\n    def __call__(self, item): return {body}", space)
+    return space["Typed"]()
 
 
 @pytest.mark.parametrize(
@@ -177,9 +208,26 @@ def typed(body):
         (lambda exponent: functools.partial(power, exponent=exponent), 3, 4),
         (Model, 1, 2),
         (lambda weight: Model(weight).method, 1, 2),
+        (Slotted, 1, 2),
+        (calls, 1, 2),
+        (one_line, 2, 3),
+        (operator.itemgetter, 0, 1),
+        (lambda text: text.join, ",", ";"),
         (typed, "item + 1", "item + 2"),
+        (typed_class, "item + 1", "item + 2"),
     ],
-    ids=["captured", "bound", "object", "method", "no source"],
+    ids=[
+        *(
+            "captured",
+            "bound",
+            "object",
+            "method",
+            "slots",
+            "captured by a captured one",
+            "lambdas",
+        ),
+        *("getter", "built-in method", "no source", "class without source"),
+    ],
 )
 def test_the_version_depends_on_source_and_captured_values(make, one, other):
     assert version_of(make(one)) == version_of(make(one)) != version_of(make(other))
@@ -203,6 +251,7 @@ def test_name_and_keywords_are_detected():
     assert not prepare(len).accepted
     assert name_of(functools.partial(power)).endswith(":power")
     assert name_of(Model(1)).endswith(":Model")
+    assert name_of(str.upper) == "builtins:str.upper"
 
 
 def test_a_function_that_cannot_be_sent_is_refused():
@@ -235,7 +284,7 @@ def test_a_module_given_as_a_file_is_sent_with_the_modules_beside_it(tmp_path):
     assert load(f"{path}:step") is load(f"{path}:step")
     packed = tmp_path / "packed"
     packed.write_bytes(ready.payload)
-    code = f"import pickle; print(pickle.load(open({str(packed)!r}, 'rb'))(2))"
+    code = f"import pickle; print(pickle.load(open({str(packed)!r}, 'rb'))[0](2))"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
     assert done.stdout == "42\n", done.stderr
@@ -341,7 +390,7 @@ def test_reason_and_traceback_are_bounded():
 
 
 def test_a_failing_item_does_not_affect_its_neighbours_and_keywords_are_passed():
-    payload = cloudpickle.dumps(lambda item, seed, batch_size: seed + batch_size / item)
+    payload = prepare(lambda item, seed, batch_size: seed + batch_size / item).payload
     keywords = {"seed": 10, "batch_size": 3}
     calls = cloudpickle.dumps(tuple(("k", i, keywords) for i in (1, 0, 2)))
     outcomes = [(outcome.status, outcome.value) for outcome in run_batch(payload, calls).items]

@@ -129,7 +129,8 @@ def test_a_results_file_agrees_with_the_journal_until_a_digit_changes(failing, t
     else:
         path.write_text(path.read_text().replace(repr(5 / 3), repr(changed)))
     (difference,) = compare(path, failing)
-    assert (difference.item, difference.recorded, difference.again) == ("5", changed, 5 / 3)
+    numbers = float(difference.recorded), float(difference.again)
+    assert (difference.item, *numbers) == ("5", changed, 5 / 3)
     assert difference.field in ("third", "value.third")
 
 
@@ -148,9 +149,17 @@ def test_missing_and_duplicate_rows_and_columns_are_found(failing, tmp_path):
     found = compare(path, failing)
     assert {(d.field, d.recorded, d.again) for d in found if d.item == "2"} == {
         ("word", "absent", "w2"),
-        ("more", 1, "absent"),
+        ("more", "1", "absent"),
     }
     assert {d.item for d in found} == set("01234567")
+
+
+def test_a_text_that_looks_missing_is_compared(tmp_path):
+    path = tmp_path / "results.csv"
+    mapped(tmp_path / "run", lambda item: "NA", range(2))
+    write(results(tmp_path / "run"), path)
+    path.write_text(path.read_text().replace("NA", ""))
+    assert [d.again for d in compare(path, tmp_path / "run")] == ["NA", "NA"]
 
 
 def test_a_file_without_results_is_refused(failing, tmp_path):
