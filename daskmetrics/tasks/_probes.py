@@ -89,17 +89,18 @@ def _inflation(accuracy: float, classes: int, texts: int, width: int) -> tuple[f
     Texts of different folds train each other's probes, so that their outcomes are correlated: the
     variance of a mean over folds exceeds that of independent outcomes (Nadeau and Bengio 2003,
     section 3). How much cannot be estimated from one cross-validation without bias (Bengio and
-    Grandvalet 2004), so it is derived for a simple case: a probe that is the difference of the means
-    of two Gaussian classes whose variance is equal in all dimensions. Nothing is fitted. If a text
-    is right when a normal margin is positive, small correlations of margins become correlations of
-    outcomes in proportion to ``density^2 / (accuracy (1 - accuracy))``, with the normal density at
-    the margin of that accuracy. The difference of means consists of that of the classes, which has
-    the share ``true`` of its squared length, as the accuracy shows, and of chance in the texts. The
-    correlations of a text with all others add up to ``1 - true`` by the chance that two texts have
-    in common when each trains the probe of the other, and to ``true (1 - true) (3 - true)`` by what
-    a text changes in the direction of the classes. With more classes, most pairs of texts do not
-    concern each other. Half of it cancels in a difference. ``benchmarks/errors.py`` compares the
-    errors with other probes on other populations.
+    Grandvalet 2004), so it is derived for a simple case: a probe that is the difference of the
+    means of two Gaussian classes whose variance is equal in all dimensions. Nothing is fitted. If a
+    text is right when a normal margin is positive, small correlations of margins become
+    correlations of outcomes in proportion to ``density^2 / (accuracy (1 - accuracy))``, with the
+    normal density at the margin of that accuracy. The difference of means consists of that of the
+    classes, which has the share ``true`` of its squared length, as the accuracy above that of
+    guessing shows, and of chance in the texts of the two classes. The correlations of a text with
+    all others add up to ``1 - true`` by the chance that two texts have in common when each trains
+    the probe of the other, and to ``true*(1-true)*(3-true)`` by what a text changes in the
+    direction of the classes. With more classes, most pairs of texts do not concern each other. Half
+    of it cancels in a difference. ``benchmarks/errors.py`` compares the errors with other probes on
+    other populations.
 
     >>> [round(factor, 2) for factor in _inflation(0.9, classes=2, texts=200, width=384)]
     [1.38, 1.19]
@@ -109,8 +110,10 @@ def _inflation(accuracy: float, classes: int, texts: int, width: int) -> tuple[f
     normal = NormalDist()
     margin = normal.inv_cdf(accuracy)
     of_outcomes = normal.pdf(margin) ** 2 / (accuracy * (1 - accuracy))
-    chance = width / (texts * (1 - 1 / FOLDS))
-    classes_apart = margin**2 / 2 + math.sqrt(margin**4 / 4 + margin**2 * chance)
+    learned = max(0.0, margin - normal.inv_cdf(1 / max(2, classes))) ** 2
+    texts_of_two = texts * (1 - 1 / FOLDS) * 2 / classes  # in a training set
+    chance = width / texts_of_two
+    classes_apart = learned / 2 + math.sqrt(learned**2 / 4 + learned * chance)
     true = classes_apart / (classes_apart + chance)
     of_margins = (1 - true) * (1 + true * (3 - true))
     concerned = classes / (2 * max(1, classes - 1))
