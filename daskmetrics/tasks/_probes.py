@@ -154,7 +154,7 @@ def rank_labels(
 
     ``known`` (n, K) is 1 for the labels of a text, and ``rarest`` (n,) the rarest of each: folds
     have equal shares of these. The score is a mean over texts, which are the outcomes, spread as
-    those of `classify` for as many classes as there are labels.
+    those of `classify` for the two classes that each probe tells apart.
 
     >>> known = np.eye(3, dtype=int)[np.arange(60) % 3] | np.eye(3, dtype=int)[np.arange(60) % 2]
     >>> rank_labels(known * 9.0, known, np.arange(60) % 3, seed=0).value > 0.98
@@ -181,7 +181,7 @@ def rank_labels(
     score = mean(np.array(precisions))
     if fitted:
         return score
-    return _inflated(score, _inflation(score.value, known.shape[1], n, embeddings.shape[1]))
+    return _inflated(score, _inflation(score.value, 2, n, embeddings.shape[1]))
 
 
 def _predicted(
