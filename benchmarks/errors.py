@@ -9,9 +9,11 @@ python benchmarks/errors.py --small           little of both measures, as a test
 Two arms are scored on each data set: their scores give the columns `single`, their differences
 `paired`. A ratio is the root mean square of the stated errors over the standard deviation of the
 scores (1 is true); beside it the share of scores that are more than 1.96 stated errors from their
-mean. The factors in `daskmetrics.tasks` were fitted to other populations: one Gaussian for each
-class. Here a class has two, or heavy tails, and classes differ in size. That of a regression was
-fitted to five populations of linear grades in Gaussian vectors; those here have other sizes.
+mean. The error of a probe is derived for two Gaussian classes, and the factors of `v_measure` were
+measured on such classes. Here a class has two components, or heavy tails, and one is larger. A data
+set has labels of its own, so that the numbers of texts of each class vary. The factor of a
+regression was fitted to five populations of linear grades in Gaussian vectors; those here have
+other sizes.
 """
 
 from __future__ import annotations
@@ -57,8 +59,11 @@ class Mixture:
         centres = np.random.default_rng(self.width).normal(size=(self.classes, 2, self.width))
         centres *= self.distance / math.sqrt(self.width)
         generator = np.random.default_rng([number, self.texts])
-        labels = np.arange(self.texts) % self.classes
-        labels[: self.texts // 6] = 0  # one class is larger
+        shares = np.full(self.classes, 5 / 6 / self.classes)
+        shares[0] += 1 / 6  # one class is larger
+        labels = generator.choice(self.classes, self.texts, p=shares)
+        folds = 3 * self.classes
+        labels[:folds] = np.arange(folds) % self.classes  # each class is in every fold
         component = generator.integers(2, size=self.texts)
         noise = generator.normal(size=(self.texts, self.width))
         noise /= np.sqrt(generator.chisquare(self.degrees, (self.texts, 1)) / self.degrees)

@@ -25,7 +25,8 @@ Judgements = Sequence[Judgement]
 
 CUT = 10  # ranks that count in `ndcg`
 _HALVES = 8  # draws of `v_measure`
-_CENTRES, _SHARED = 1.45, 0.8  # times the variance by influences: of its score, of a difference
+# times the variance by influences that draws share: of a score, of a difference
+_CENTRES, _SHARED = 5.0, 2.0
 _BLOCKS = 20  # of a jackknife
 _RANK_BLOCKS = 100  # of one on ranks, which costs little; its error is known to 1 / sqrt(2 blocks)
 _TOLERANCE = 1e-9  # equal vectors must tie in any order of summation
@@ -35,13 +36,14 @@ def v_measure(embeddings: EmbeddingArray, labels: Labels, seed: int) -> Score:
     """V-measure (Rosenberg and Hirschberg 2007) of k-means with as many clusters as there are
     labels: the mean over eight draws of half the texts, which depend on the seed alone.
 
-    Its variance is that of the mean over draws, plus that of the texts: the sum of squares of each
-    text's influence on the score, given the clusters (Efron 1982, chapter 6). The outcomes are the
-    influences of the texts and the deviations of the draws, scaled so that their spread is the
-    error. What the texts do to the centres of clusters is not in the influences; it adds about a
-    half to the variance of a score, and cancels in a difference, where the influences themselves
-    are noisy: both factors were measured by ``benchmarks/errors.py``. The error of a perfect score
-    is what it loses if one text has a cluster of its own.
+    Its variance is that of the mean over draws, plus what draws have in common: the sum of squares
+    of each text's influence on the score, given the clusters (Efron 1982, chapter 6), without the
+    share that each draw has by itself, which is all of it if the clusters have nothing to do with
+    the labels. The outcomes are the influences of the texts and the deviations of the draws, scaled
+    so that their spread is the error of a difference. What the texts do to the centres of clusters
+    is not in the influences; the factors for it were measured on Gaussian classes, and
+    ``benchmarks/errors.py`` compares them on others. The error of a perfect score is what it loses
+    if one text has a cluster of its own.
 
     >>> labels = np.arange(60) % 3
     >>> round(v_measure(9 * np.eye(3)[labels], labels, seed=0).value, 6)
@@ -54,7 +56,7 @@ def v_measure(embeddings: EmbeddingArray, labels: Labels, seed: int) -> Score:
     rows = np.asarray(embeddings, dtype=np.float64)
     n = len(rows)
     values = []
-    influence, times_drawn = np.zeros((2, n))
+    influence, squares, times_drawn = np.zeros((3, n))
     for _ in range(_HALVES):
         drawn = generator.permutation(n)[: max(2, n // 2)]
         drawn_rows = rows[drawn]
@@ -64,10 +66,16 @@ def v_measure(embeddings: EmbeddingArray, labels: Labels, seed: int) -> Score:
         start = int(generator.integers(2**32))
         assigned = KMeans(clusters, n_init=1, random_state=start).fit_predict(drawn_rows)
         values.append(v_measure_score(drawn_labels, assigned))
-        influence[drawn] += _influence(drawn_labels, assigned)
+        in_draw = _influence(drawn_labels, assigned)
+        influence[drawn] += in_draw
+        squares[drawn] += in_draw**2
         times_drawn[drawn] += 1
-    influence /= n * np.maximum(times_drawn, 1)
+    scale = n * np.maximum(times_drawn, 1)
+    influence /= scale
     influence -= influence.mean()
+    of_single_draws = (squares / scale**2).sum()
+    shared = 1 - of_single_draws / max(_TOLERANCE, (influence**2).sum())
+    influence *= math.sqrt(max(0.0, shared))
     value = float(np.mean(values))
     deviations = np.array(values) - value
     draws = deviations / math.sqrt(_HALVES * (_HALVES - 1))

@@ -89,25 +89,33 @@ def _inflation(accuracy: float, classes: int, texts: int, width: int) -> tuple[f
     Texts of different folds train each other's probes, so that their outcomes are correlated: the
     variance of a mean over folds exceeds that of independent outcomes (Nadeau and Bengio 2003,
     section 3). How much cannot be estimated from one cross-validation without bias (Bengio and
-    Grandvalet 2004), so it is taken from a model of it. If a text is right when a normal margin is
-    positive, small correlations of margins become correlations of outcomes in proportion to
-    ``density^2 / (accuracy (1 - accuracy))``, with the normal density at the margin of that
-    accuracy. The correlations of a text with all others add up to 1 where vectors of two classes
-    are all noise, to about 1.6 where their dimensions are many for so few texts, and to little
-    where they are few; with more classes, most pairs of texts do not concern each other. Half of it
-    cancels in a difference. The two coefficients were fitted to Gaussian classes;
-    ``benchmarks/errors.py`` compares them on others.
+    Grandvalet 2004), so it is derived for a simple case: a probe that is the difference of the
+    means of two Gaussian classes whose variance is equal in all dimensions. Nothing is fitted. If a
+    text is right when a normal margin is positive, small correlations of margins become
+    correlations of outcomes in proportion to ``density^2 / (accuracy (1 - accuracy))``, with the
+    normal density at the margin of that accuracy. The difference of means consists of that of the
+    classes, which has the share ``true`` of its squared length, as the accuracy above that of
+    guessing shows, and of chance in the texts of the two classes. The correlations of a text with
+    all others add up to ``1 - true`` by the chance that two texts have in common when each trains
+    the probe of the other, and to ``true*(1-true)*(3-true)`` by what a text changes in the
+    direction of the classes. With more classes, most pairs of texts do not concern each other. Half
+    of it cancels in a difference. ``benchmarks/errors.py`` compares the errors with other probes on
+    other populations.
 
     >>> [round(factor, 2) for factor in _inflation(0.9, classes=2, texts=200, width=384)]
-    [1.52, 1.26]
+    [1.38, 1.19]
     """
     if not 0 < accuracy < 1:
         return 1.0, 1.0
-    margin = NormalDist()
-    density = margin.pdf(margin.inv_cdf(accuracy))
-    of_outcomes = density**2 / (accuracy * (1 - accuracy))
-    dimensions_of_text = width / texts
-    of_margins = 1.6 * dimensions_of_text / (dimensions_of_text + 0.1)
+    normal = NormalDist()
+    margin = normal.inv_cdf(accuracy)
+    of_outcomes = normal.pdf(margin) ** 2 / (accuracy * (1 - accuracy))
+    learned = max(0.0, margin - normal.inv_cdf(1 / max(2, classes))) ** 2
+    texts_of_two = texts * (1 - 1 / FOLDS) * 2 / classes  # in a training set
+    chance = width / texts_of_two
+    classes_apart = learned / 2 + math.sqrt(learned**2 / 4 + learned * chance)
+    true = classes_apart / (classes_apart + chance)
+    of_margins = (1 - true) * (1 + true * (3 - true))
     concerned = classes / (2 * max(1, classes - 1))
     excess = of_outcomes * of_margins * concerned
     return 1 + excess, 1 + excess / 2
@@ -146,7 +154,7 @@ def rank_labels(
 
     ``known`` (n, K) is 1 for the labels of a text, and ``rarest`` (n,) the rarest of each: folds
     have equal shares of these. The score is a mean over texts, which are the outcomes, spread as
-    those of `classify` for as many classes as there are labels.
+    those of `classify` for the two classes that each probe tells apart.
 
     >>> known = np.eye(3, dtype=int)[np.arange(60) % 3] | np.eye(3, dtype=int)[np.arange(60) % 2]
     >>> rank_labels(known * 9.0, known, np.arange(60) % 3, seed=0).value > 0.98
@@ -173,7 +181,7 @@ def rank_labels(
     score = mean(np.array(precisions))
     if fitted:
         return score
-    return _inflated(score, _inflation(score.value, known.shape[1], n, embeddings.shape[1]))
+    return _inflated(score, _inflation(score.value, 2, n, embeddings.shape[1]))
 
 
 def _predicted(

@@ -88,6 +88,16 @@ def test_the_error_of_a_perfect_score_has_the_size_of_the_spread(measure):
     assert 0.5 < perfect[0].stderr / np.std([score.value for score in scores]) < 2
 
 
+def test_the_error_of_clusters_without_structure_is_the_spread_over_data_sets():
+    """It was twice the spread when each draw's own chance counted as the texts' influence."""
+    labels = np.arange(100) % 2
+    rows = [np.random.default_rng(seed).normal(size=(100, 96)) for seed in range(60)]
+    scores = [measures.v_measure(noise, labels, seed=0) for noise in rows]
+    spread = np.std([score.value for score in scores])
+    stated = np.sqrt(np.mean([score.stderr**2 for score in scores]))
+    assert 0.7 < stated / spread < 1.5
+
+
 def test_errors_and_paired_errors_have_the_size_of_the_differences_between_draws():
     """Over many data sets of one kind, scores of an arm and differences of two arms spread as their
     errors say, within a factor of two.
