@@ -289,7 +289,7 @@ def draw_curves(fig: figure, points: pandas.DataFrame, least: float = 0.0) -> No
     columns = ["label", "x", "y", "at", "error"]
     points = points.reindex(columns=columns).dropna(subset=["y"])
     of_label = points.groupby("label", sort=False)
-    looks = dict(zip(of_label.groups, product(DASHES, COLOURS)))
+    looks = dict(zip(of_label.groups, cycle(product(DASHES, COLOURS))))
     points = points.assign(
         size=5,
         at=points["at"].fillna(points["x"]),

@@ -323,8 +323,8 @@ def layer_lines(ax: Axes, points: pandas.DataFrame) -> None:
     if "are_checkpoints" in points.attrs:  # the later the lighter
         ends = np.linspace(0, 0.92, points["label"].nunique())
         shades = matplotlib.colormaps["cividis"](ends).tolist()
-    looks = product(DASHES, shades)
-    for (dash, shade), (name, line) in zip(looks, points.groupby("label", sort=False)):
+    by_label = points.groupby("label", sort=False)
+    for (dash, shade), (name, line) in zip(cycle(product(DASHES, shades)), by_label):
         missing = line["layer"][line["value"].isna()].tolist()
         if missing:
             name = f"{name} (no layer {', '.join(map(str, missing))})"
