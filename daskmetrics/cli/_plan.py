@@ -67,16 +67,21 @@ def _sizes(text: str) -> list[float | None]:
     return list(sizes)
 
 
+def _amount(text: str) -> float:
+    amount = float(text)
+    if not 0 <= amount < math.inf:
+        raise ValueError
+    return amount
+
+
 def _price(text: str) -> tuple[str, float]:
     device, _, number = text.rpartition("=")
-    price = float(number)
-    if not 0 <= price < math.inf:
-        raise ValueError
-    return device, price
+    return device, _amount(number)
 
 
 NUMBERS = parsed_by(_increasing, "a list of increasing numbers, for instance 1,2,4,8")
 SIZES = parsed_by(_sizes, "a list of sizes, for instance 8GiB,32GiB")
+AMOUNT = parsed_by(_amount, "a number that is not negative")
 PRICE = parsed_by(_price, "a number, or DEVICE=NUMBER such as l40s=1.2")
 
 
@@ -107,7 +112,7 @@ PRICE = parsed_by(_price, "a number, or DEVICE=NUMBER such as l40s=1.2")
 @text_option("--function", "FUNCTION", "Bench a map of module.py:function instead of CONFIG.")
 @number_option("--iterations", "Items of the map.", default=100)
 @number_option("--batch-size", "Items per unit of the map.", default=1)
-@click.option("--price", type=click.FloatRange(0), help="Of one worker (GPU) for an hour.")
+@text_option("--price", "PRICE", "Of one worker (GPU) for an hour.", type=AMOUNT)
 @number_option("--simulate", "Also simulate up to N workers.", least=2)
 @text_option(
     "--cores", "N,N,...", "With --simulate: also workers with so many cores.", type=NUMBERS

@@ -141,7 +141,8 @@ class Plots:
         shown = self._shown(what, suites, readout)
         ax = axes_for(ax)
         layer_lines(ax, layer_points(shown, drawn_arms(self._run, suites, readout)))
-        ax.set_title(f"{shown[0].name}, {', '.join(suite.model for suite in suites)}")
+        named = [shown[0].name, *(suite.model for suite in suites), *filter(None, [readout])]
+        ax.set_title(", ".join(named))
         ax.legend(**BESIDE)
         return ax
 

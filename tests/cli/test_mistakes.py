@@ -25,6 +25,8 @@ MISTAKES = [
     ("list tasks stdlib:ordr --json", "Did you mean 'stdlib:order'?"),
     ("plan --json --submit 1", "omit --json"),
     ("plan config.yaml --price nan", "'nan' is not a number, or DEVICE=NUMBER"),
+    ("bench config.yaml --price nan", "'nan' is not a number that is not negative"),
+    ("run config.yaml --folder config.yaml", "'config.yaml' is a file"),
     ("plan config.yaml --price l40s=-1", "'l40s=-1' is not a number, or DEVICE=NUMBER"),
     ("runs serve empty --port 99999", "99999 is not in the range 0<=x<=65535"),
     ("cluster script local", "is of kind 'local', which has no jobs"),
