@@ -265,14 +265,15 @@ class _Watcher:
     def _announce(self, revisions: Mapping[str, tuple[str, ...]]) -> None:
         """Say which checkpoints are new, and which were deleted or are written again."""
         for model in self.config.models:
-            for name in revisions[model.name]:
+            present = revisions.get(model.name, ())
+            for name in present:
                 checkpoint = Checkpoint(model.name, name)
                 if self.log.write("checkpoint", checkpoint=str(checkpoint), step=checkpoint.step):
                     self.display.say(f"{checkpoint} is complete")
             folder = Path(model.source or "").expanduser()
             for checkpoint in self.log.complete():
                 name = checkpoint.revision
-                if checkpoint.model != model.name or name in revisions[model.name]:
+                if checkpoint.model != model.name or name in present:
                     continue
                 if not (folder / name).is_dir():
                     self.log.write("gone", checkpoint=str(checkpoint))
