@@ -25,6 +25,7 @@ SCHEMA = ROOT / "configs" / "daskmetrics.schema.json"
 PUBLIC = (
     "daskmetrics",
     "daskmetrics.report",
+    "daskmetrics.answer",
     "daskmetrics.config",
     "daskmetrics.metrics",
     "daskmetrics.tasks",
@@ -35,7 +36,6 @@ PUBLIC = (
     "daskmetrics.cluster",
     "daskmetrics.store",
     "daskmetrics.training",
-    "daskmetrics.planning",
     "daskmetrics.core.names",
     "daskmetrics.core.errors",
 )

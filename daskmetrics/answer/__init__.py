@@ -22,10 +22,12 @@ from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.status import RunStatus, status_of
 from daskmetrics.answer.trade_offs import ArmCost, TradeOff, TradeOffs
 from daskmetrics.answer.worth import Worth
+from daskmetrics.core.outcomes import Difference
 
 __all__ = [
     "Answer",
     "ArmCost",
+    "Difference",
     "RankedArm",
     "RecordedRun",
     "RunStatus",

@@ -311,7 +311,11 @@ def _groups(evidence: Evidence) -> dict[str, tuple[str, ...]]:
 
 
 def _standing(
-    evidence: Evidence, name: str, tasks: tuple[str, ...], level: float, chosen: Arm | None
+    evidence: Evidence,
+    name: str,
+    tasks: tuple[str, ...],
+    level: float,
+    chosen: Arm | None,
 ) -> Standing:
     """How the arms stand on some tasks; ``chosen`` is the search's choice, which counts where no
     arm has all scores, or none that it believes in.

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -82,6 +83,7 @@ def arm_named(name: str, arms: Iterable[Arm], kind: str) -> Arm:
     return by_name[name]
 
 
+@lru_cache(maxsize=1)  # the page of a run and its pictures show the same one
 def posterior_of(run: RecordedRun) -> RunPosterior:
     """The posterior of a run's latest search; `DataError` if the search has no score yet."""
     problem = _problem(run)
@@ -109,7 +111,8 @@ def _problem(run: RecordedRun) -> Problem:
     arms = grid(suites)
     kinds = run.kinds
     asked = {cell_of(pick).task for pick in run.picks}
-    kinds |= {look: kinds[task] for look, task in run.looks.items() if look in asked}
+    looks = run.start.looks
+    kinds |= {look: kinds[task] for look, task in looks.items() if look in asked}
     ones = np.ones((len(arms), len(kinds)))
     weights = run.weights
     return Problem(
@@ -121,7 +124,7 @@ def _problem(run: RecordedRun) -> Problem:
         reward=run.config["search"]["reward"],
         weights=tuple(weights.get(task, 0.0) for task in kinds),
         kinds=tuple(kinds.values()),
-        looks=tuple(task in run.looks for task in kinds),
+        looks=tuple(task in looks for task in kinds),
     )
 
 

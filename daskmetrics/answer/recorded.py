@@ -161,13 +161,6 @@ class RecordedRun:
         return self.start.tasks
 
     @property
-    def looks(self) -> Mapping[str, str]:
-        """The task that each look is at, by the name of the look: a score of a share of its items,
-        which only the search uses.
-        """
-        return self.start.looks
-
-    @property
     def kinds(self) -> dict[str, str]:
         """Kind of each task, by name."""
         return {name: task["kind"] for name, task in self.tasks.items()}
@@ -204,7 +197,9 @@ class RecordedRun:
 
     @cached_property
     def looked(self) -> dict[Arm, dict[str, Scored]]:
-        """The same for looks, by arm and name of the look."""
+        """The same for looks, by arm and name of the look: scores of a share of a task's items, which
+        only the search uses.
+        """
         return self._scores("look")
 
     @cached_property
@@ -423,7 +418,8 @@ class RecordedRun:
 
 def shares_of(run: RecordedRun, tasks: Sequence[str]) -> Floats:
     """Weights of tasks in the objective, with the sum 1; tasks outside of it count equally."""
-    weights = np.array([run.weights.get(task, 0.0) for task in tasks])
+    objective = run.weights
+    weights = np.array([objective.get(task, 0.0) for task in tasks])
     if not weights.any():
         return np.full(len(tasks), 1 / len(tasks))
     return np.asarray(weights / weights.sum())
@@ -447,7 +443,10 @@ def cell_of(pick: Mapping[str, Any]) -> Cell:
 
 
 def _dataset(
-    tree: xarray.DataTree, models: Sequence[str], quantity: str, dimension: str
+    tree: xarray.DataTree,
+    models: Sequence[str],
+    quantity: str,
+    dimension: str,
 ) -> xarray.Dataset:
     """Metrics or scores of all models, (model, checkpoint, layer), with the models in the given
     order.

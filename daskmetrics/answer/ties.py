@@ -278,7 +278,11 @@ class ScoreMatrix:
         return np.ix_(rows, columns)
 
     def tested(
-        self, tasks: Sequence[str], shares: Floats, level: float, chosen: Arm | None = None
+        self,
+        tasks: Sequence[str],
+        shares: Floats,
+        level: float,
+        chosen: Arm | None = None,
     ) -> TestedArms | None:
         """The arms that were scored on all of these tasks, by their weighted means; None if there
         are none. Of equal means, but for `ORDER`, ``chosen`` is the best.

@@ -88,7 +88,11 @@ def text_option(name: str, metavar: str | None, help: str, **settings: Any) -> D
 
 
 def number_option(
-    name: str, help: str, least: int = 1, most: int | None = None, **settings: Any
+    name: str,
+    help: str,
+    least: int = 1,
+    most: int | None = None,
+    **settings: Any,
 ) -> Decorator:
     """An option with an integer in a range."""
     return click.option(name, type=click.IntRange(least, most), metavar="N", help=help, **settings)

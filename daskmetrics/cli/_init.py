@@ -114,7 +114,11 @@ def init(
 
 
 def _tasks(
-    ask: Ask, data: Path | None, text: str | None, label: str | None, tasks: str | None
+    ask: Ask,
+    data: Path | None,
+    text: str | None,
+    label: str | None,
+    tasks: str | None,
 ) -> list[str]:
     """The names of the tasks, each of which is resolved: a file is read and checked."""
     from daskmetrics.tasks import resolve

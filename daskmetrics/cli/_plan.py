@@ -106,7 +106,7 @@ PRICE = parsed_by(_price, "a number, or DEVICE=NUMBER such as l40s=1.2")
         "Which part of the experiment to run: `all` measures and searches, `train` trains. The others"
         " measure on the largest model that CONFIG trains: `allreduce` how fast ranks exchange gradients,"
         " `loader` how fast they read their examples, `precision` time and memory of number"
-        " formats, accumulation and activation checkpointing."
+        " formats and accumulation."
     ),
 )
 @text_option("--function", "FUNCTION", "Bench a map of module.py:function instead of CONFIG.")
@@ -265,7 +265,12 @@ def _runner(config: Config, options: dict[str, Any]) -> tuple[str, Runner]:
 @folder_option
 @click.option("--submit", type=click.IntRange(1), metavar="NUMBER", help="Run this option.")
 @answering
-def plan(config: Path | None, args: tuple[str, ...], submit: int | None, **options: Any) -> Output:
+def plan(
+    config: Path | None,
+    args: tuple[str, ...],
+    submit: int | None,
+    **options: Any,
+) -> Output:
     """Compare what CONFIG can run on: when each option would finish, and at what cost.
 
     Nothing is submitted. Numbers that were not measured are marked as estimated; measure them with

@@ -113,6 +113,7 @@ def run(
     if not ran:
         say(NOTHING_TO_DO.format(run_folder.path))
     from daskmetrics import report
+    from daskmetrics.report import sections
 
     finished = report.Run(run_folder.path)
     page = run_folder.report / "index.html"
@@ -120,7 +121,7 @@ def run(
     is_current = page.is_file() and page.stat().st_mtime > run_folder.journal.stat().st_mtime
     if ran or not is_current:
         report.write(finished)
-    say(report.best_text(finished, in_short=True))
+    say(sections.best_text(finished, in_short=True))
 
 
 def _show_programs(config: Config) -> None:
@@ -136,6 +137,7 @@ def _follow(config: Config, folder: RunFolder, trains: bool = False) -> None:
     """Measure and score each checkpoint as it appears; ``trains`` by the programs of the models."""
     from daskmetrics import report
     from daskmetrics.experiment.watch import watch as follow
+    from daskmetrics.report import sections
 
     end_as_by_ctrl_c()
     with experiment.Display() as display:
@@ -146,7 +148,7 @@ def _follow(config: Config, folder: RunFolder, trains: bool = False) -> None:
             on_round=lambda: report.write(report.Run(folder.path)),
             trains=trains,
         )
-    say(report.best_text(report.Run(folder.path), in_short=True))
+    say(sections.best_text(report.Run(folder.path), in_short=True))
 
 
 def _on_allocation(config: Config, workers: int | None) -> Config:

@@ -101,7 +101,12 @@ def worker(run: Path, workers: int, memory: str | None) -> None:
 @text_option("--type", "TYPE", "Only entries of this type, such as record.", multiple=True)
 @number_option("--tail", "Only the last N entries.")
 @as_json_option
-def journal(run: Path, type: tuple[str, ...], tail: int | None, as_json: bool) -> None:
+def journal(
+    run: Path,
+    type: tuple[str, ...],
+    tail: int | None,
+    as_json: bool,
+) -> None:
     """Print the journal of RUN, entry by entry; with --json one JSON object per line."""
     from daskmetrics.report import log
 
@@ -237,7 +242,10 @@ def unlock(run: Path) -> None:
 @text_option("--task", "NAME", "Only the data of this task; may be repeated.", multiple=True)
 @flag_option("--dry-run", "Show what is missing and its size, and download nothing.")
 def prefetch(
-    config: Path | None, settings: tuple[str, ...], task: tuple[str, ...], dry_run: bool
+    config: Path | None,
+    settings: tuple[str, ...],
+    task: tuple[str, ...],
+    dry_run: bool,
 ) -> None:
     """Download the models and data sets that CONFIG needs.
 
@@ -314,7 +322,10 @@ def export(run: Path, output: Path | None) -> None:
 @settings_option
 @folder_option
 def import_results(
-    results: Path, config: Path | None, settings: tuple[str, ...], folder: Path | None
+    results: Path,
+    config: Path | None,
+    settings: tuple[str, ...],
+    folder: Path | None,
 ) -> None:
     """Import scores of mteb into the run of CONFIG, at no cost.
 

@@ -70,10 +70,17 @@ def status(run: Path, follows: bool) -> Output:
 @path_option("--output", "File for the numbers.  [default: in RUN/report]")
 @flag_option("--svg", "Write each figure as SVG, too.")
 @click.option("--open", "open_page", is_flag=True, help="Open the page in the browser.")
-def report(run: Path, kind: str, output: Path | None, svg: bool, open_page: bool) -> None:
+def report(
+    run: Path,
+    kind: str,
+    output: Path | None,
+    svg: bool,
+    open_page: bool,
+) -> None:
     """Write the HTML report and the figures of RUN, or all its numbers for other programs."""
     from daskmetrics import report as reports
     from daskmetrics.execution.map.folder import is_map
+    from daskmetrics.report import sections
 
     if is_map(run):
         if kind != "html" or svg or open_page:
@@ -104,7 +111,7 @@ def report(run: Path, kind: str, output: Path | None, svg: bool, open_page: bool
     if output:
         raise ConfigError("--output is a file of numbers: add --format csv or parquet.")
     page = reports.write(loaded, svg)
-    say(reports.best_text(loaded, in_short=True))
+    say(sections.best_text(loaded, in_short=True))
     if open_page:
         import webbrowser
 
@@ -160,6 +167,7 @@ def best(
 ) -> Output:
     """Print the best candidate of RUN: what it gains, how sure that is, what it cost."""
     from daskmetrics import report
+    from daskmetrics.report import sections
 
     if sum(map(bool, (within, pareto, arm, save))) > 1:
         raise ConfigError("--within, --pareto, --arm and --save exclude each other: choose one.")
@@ -168,15 +176,15 @@ def best(
         saved = loaded.best().save(save)
         return Output(lambda: {"saved": saved}, [f"Saved in '{saved}'."])
     if arm:
-        return Output(None, [_text(report.explain_tables(loaded, arm))])
+        return Output(None, [_text(sections.explain_tables(loaded, arm))])
     if pareto:
         compared = loaded.trade_offs()
-        front = report.trade_offs_table(compared).as_text(TABLE_WIDTH)
+        front = sections.trade_offs_table(compared).as_text(TABLE_WIDTH)
         return Output(lambda: compared, [front])
     if within:
         document = {"within": within, "cheaper": loaded.verdict.cheaper(within)}
-        return Output(lambda: document, [_text([report.within_table(loaded, within)])])
-    return Output(lambda: loaded.answer, [report.best_text(loaded)])
+        return Output(lambda: document, [_text([sections.within_table(loaded, within)])])
+    return Output(lambda: loaded.answer, [sections.best_text(loaded)])
 
 
 @click.command(
@@ -199,7 +207,10 @@ def best(
 )
 @answering
 def compare(
-    run: Path, other: Path | None, published: Path | None, arms: tuple[str, str] | None
+    run: Path,
+    other: Path | None,
+    published: Path | None,
+    arms: tuple[str, str] | None,
 ) -> Output:
     """Compare two runs, a run with published scores of its models, or two candidates.
 
@@ -208,6 +219,7 @@ def compare(
     """
     from daskmetrics import report
     from daskmetrics.answer.comparison import compare_named, compare_published, compare_runs
+    from daskmetrics.report import sections
 
     if arms and published:
         raise ConfigError("--arms and --published exclude each other: choose one.")
@@ -226,7 +238,7 @@ def compare(
         documents["published"] = with_published
         comparisons.append(with_published)
     second = beside or loaded
-    tables = (report.compare_tables(loaded, second, compared) for compared in comparisons)
+    tables = (sections.compare_tables(loaded, second, compared) for compared in comparisons)
     return Output(lambda: documents, [_text(chain.from_iterable(tables))])
 
 

@@ -68,9 +68,11 @@ def status(run: Path) -> Output:
 
 def _run_lines(run: report.Run, job: str | None, workers: Workers | None) -> Shown:
     """The progress of an experiment, and what drives it."""
+    from daskmetrics.report import sections
+
     if job:
         yield job
-    yield report.status_text(run)
+    yield sections.status_text(run)
     yield from _driver_lines(run.folder, workers, run.finished)
     if run.driver and run.config["cluster"]["kind"] == "slurm":
         from daskmetrics.cluster.slurm.commands import queue_text
@@ -109,7 +111,7 @@ def _driver_job(run: Path) -> str | None:
     if job is None:
         return None
     try:
-        return text_of("driver_job", **_job_facts(job, _job_state(job)))
+        return text_of("driver_job", job=job, state=_job_state(job))
     except ConfigError as error:
         return f"Job {job.job} was submitted to drive the run. Its state is unknown: {error}"
 
@@ -120,6 +122,7 @@ def follow(run: Path) -> Shown:
     The process ends with exit code 1 if the driver ended before the run was finished.
     """
     from daskmetrics.cluster.slurm import driver_job
+    from daskmetrics.report import sections
 
     job = driver_job.submitted(RunFolder(run).driver)
     if job is None:
@@ -138,7 +141,7 @@ def follow(run: Path) -> Shown:
     if isinstance(loaded, MapStatus):
         yield loaded.text
     else:
-        yield report.best_text(loaded, in_short=True)
+        yield sections.best_text(loaded, in_short=True)
 
 
 def _show_progress(run: Path, job: Submitted | None) -> None:
@@ -152,7 +155,7 @@ def _show_progress(run: Path, job: Submitted | None) -> None:
         while True:
             state = _job_state(job)
             if job:
-                new_description = text_of("driver_job", **_job_facts(job, state))
+                new_description = text_of("driver_job", job=job, state=state)
                 if new_description != description:
                     description = new_description
                     console.print(description, highlight=False, markup=False, soft_wrap=True)
@@ -210,17 +213,9 @@ def _load(run: Path) -> report.Run | MapStatus | None:
     return None
 
 
-def _job_facts(job: Submitted | None, state: QueuedJob | None) -> dict[str, object]:
-    """What templates say of the job that drives a run."""
-    from daskmetrics.cluster.slurm import driver_job
-
-    is_out_of_time = state is not None and driver_job.out_of_time(state)
-    return {"job": job, "state": state, "is_out_of_time": is_out_of_time}
-
-
 def _report_failure(job: Submitted | None, state: QueuedJob | None) -> None:
     """Say how the driver ended, with the end of its log."""
     lines = None
     if job and Path(job.log).is_file():
         lines = Path(job.log).read_text(errors="replace").splitlines()[-TAIL:]
-    note(text_of("driver_ended", **_job_facts(job, state), lines=lines))
+    note(text_of("driver_ended", job=job, state=state, lines=lines))

@@ -58,7 +58,11 @@ if TYPE_CHECKING:
 )
 @flag_option("--dry-run", "Show what would be done, and start nothing.")
 def train(
-    program: Path, args: tuple[str, ...], settings: tuple[str, ...], dry_run: bool, **options: Any
+    program: Path,
+    args: tuple[str, ...],
+    settings: tuple[str, ...],
+    dry_run: bool,
+    **options: Any,
 ) -> None:
     """Train the models of CONFIG that have a `train` section, or by a PROGRAM of your own.
 
@@ -113,7 +117,10 @@ def train(
 
 
 def script_config(
-    program: Path, args: Sequence[str], settings: Sequence[str], options: Mapping[str, Any]
+    program: Path,
+    args: Sequence[str],
+    settings: Sequence[str],
+    options: Mapping[str, Any],
 ) -> Config:
     """A configuration that trains by a program, by default with a worker for each rank."""
     from daskmetrics.config import load
@@ -132,7 +139,7 @@ def script_config(
 
 def _preview(suites: Mapping[str, TrainedSuite]) -> None:
     from daskmetrics.training.data import effective
-    from daskmetrics.training.suite import disk, memory, parameters, revisions
+    from daskmetrics.training.suite import disk, parameters, revisions
 
     for name, suite in suites.items():
         recipe = suite.recipe
@@ -148,10 +155,6 @@ def _preview(suites: Mapping[str, TrainedSuite]) -> None:
                 f"{recipe.ranks} ranks",
             ),
             ("steps", f"{recipe.steps:,}, at most {tokens:,} tokens"),
-            (
-                "memory per rank",
-                f"{memory(recipe) / 2**30:.2f} GiB (estimated, {recipe.precision})",
-            ),
             ("disk", f"{saved} in '{suite.folder}'"),
         ]
         Table((), rows).show()

@@ -147,7 +147,12 @@ def cpus_near(gpu: str, root: Path = Path("/")) -> set[str]:
     return cpus
 
 
-def claim(kind: str, offered: Sequence[str], count: int, folder: Path | None = None) -> list[str]:
+def claim(
+    kind: str,
+    offered: Sequence[str],
+    count: int,
+    folder: Path | None = None,
+) -> list[str]:
     """Claim a number of the CPUs or GPUs that are offered on this node; ConfigError if too few are
     free.
 

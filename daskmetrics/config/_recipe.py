@@ -33,6 +33,7 @@ class Recipe(Section):
     """
 
     removed: ClassVar[RemovedKeys] = {
+        "activation_checkpointing": (False, _OWN_PROGRAM),
         "clip": (1.0, _OWN_PROGRAM),
         "compile": (False, _OWN_PROGRAM),
         "init_from": (None, _OWN_PROGRAM),
@@ -97,9 +98,6 @@ class Recipe(Section):
     learning_rate: float = Field(1e-2, gt=0, description="Peak learning rate.")
     precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="Number format of the forward and backward pass."
-    )
-    activation_checkpointing: bool = Field(
-        False, description="Compute activations again in the backward pass, which saves memory."
     )
     threads: int = Field(
         1,

@@ -317,8 +317,8 @@ class Search(Section):
         "leader",
         description=(
             "What checks the choice: `leader` scores the leading candidate on its "
-            "missing tasks; `fresh` also keeps "
-            "back items of every task from the search, and scores the finalists on them."
+            "missing tasks; `fresh` also keeps back items of every task from the search, and scores"
+            " up to five finalists on them, beyond its budget."
         ),
     )
     items: Literal["whole", "adaptive"] = Field(

@@ -45,15 +45,15 @@ class Publisher:
     client : distributed.Client
     entries : sequence of Event
         The journal's entries; it may grow meanwhile.
-    weights : mapping, optional
-        Weights of the tasks in the objective; by default all count equally.
+    weights : mapping
+        Weights of the tasks in the objective.
     """
 
     def __init__(
         self,
         client: Client,
         entries: Sequence[events.Event],
-        weights: Mapping[str, float] | None = None,
+        weights: Mapping[str, float],
     ) -> None:
         self._client = client
         self._entries = entries
@@ -94,10 +94,8 @@ class Publisher:
             if not await self._client.run_on_scheduler(_has_plugin):
                 return
             plans = [entry for entry in self._entries if isinstance(entry, events.StorePlan)]
-            objective = []
-            if self._weights:
-                objective = [events.ObjectiveSet(self._weights)]
-            await self._call([*plans[-1:], *objective])  # before all records
+            objective = events.ObjectiveSet(self._weights)
+            await self._call([*plans[-1:], objective])  # before all records
             await self._send()
             self.send(events.HistorySent())
             while not self._ended.is_set():

@@ -39,7 +39,13 @@ ZOOM = "pan,box_zoom,wheel_zoom,reset,save"
 TIPS = (("", "@name"), ("value", "@value{0.[0000]a} ± @error{0.[0000]}"))
 
 
-def blank(x_label: str, y_label: str, height: int, tools: str = ZOOM, **options: Any) -> figure:
+def blank(
+    x_label: str,
+    y_label: str,
+    height: int,
+    tools: str = ZOOM,
+    **options: Any,
+) -> figure:
     """An empty figure; a transparent one, since a page is light or dark."""
     fig = figure(
         height=height,

@@ -198,7 +198,7 @@ def _first_unseen(marker: Path, text: str, paths: Sequence[str]) -> str | None:
 
 def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
     """Write configuration, prompts and start into the run, and create the store with all recorded
-    metrics.
+    values.
     """
     config = experiment.config.as_dict()
     maintain.write_files(folder, config, experiment.prompts)
@@ -230,7 +230,7 @@ def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
 
 
 def _lay_out(planned: StorePlan, folder: RunFolder, journal: Journal) -> None:
-    """Create the store of this plan with all recorded metrics.
+    """Create the store of this plan with all recorded values.
 
     An existing store of the same plan is kept unless its metadata is damaged; the journal records a
     new store.
@@ -244,7 +244,14 @@ def _lay_out(planned: StorePlan, folder: RunFolder, journal: Journal) -> None:
     if not is_kept:
         store.create(folder.store, planned.template)
         journal.append(replace(planned, files=store.files_of(folder.store)))
-    store.restore(folder.store, "metrics", store.metric_blocks(planned, journal.records()))
+    _restore(folder, planned, list(journal.records()))
+
+
+def _restore(folder: RunFolder, plan: StorePlan, records: Sequence[Record]) -> None:
+    """Make the store equal to the records."""
+    with room_for(f"the store '{folder.store}'"):
+        store.restore(folder.store, "metrics", store.metric_blocks(plan, records))
+        store.restore(folder.store, "scores", store.score_blocks(plan, records))
 
 
 def _plan(experiment: Experiment) -> StorePlan:
@@ -322,8 +329,6 @@ def _scores_written(
     store is made equal to the journal.
     """
     blocks = store.score_blocks(plan, records)
-    with room_for(f"the store '{path}'"):  # what a killed driver did not write
-        store.restore(path, "scores", blocks)
     waiting: queue.SimpleQueue[Record] = queue.SimpleQueue()
 
     def write() -> None:
@@ -392,13 +397,7 @@ class _RunDriver:
             if self.experiment.tasks:
                 self._search(publisher)
             self.journal.append(usage(client))
-        # make the store equal to the journal
-        records = list(self.journal.records())
-        planned = self.plan
-        with room_for(f"the store '{self.folder.store}'"):
-            store.restore(self.folder.store, "metrics", store.metric_blocks(planned, records))
-            if self.experiment.tasks:
-                store.restore(self.folder.store, "scores", store.score_blocks(planned, records))
+        _restore(self.folder, self.plan, list(self.journal.records()))
         return self.ran
 
     def _files(self) -> list[str]:
@@ -467,10 +466,6 @@ class _RunDriver:
         if config.budget == "auto":
             _, allowed = search.automatic_budget(problem)
             self.display.say(f"Budget {allowed}.")
-        allotted = None
-        if experiment.fresh:
-            allotted = search.allotment_of(experiment, problem.exhaustive_cost)
-            limits = replace(limits, share=None, cost=allotted.search)
         decided = search.decided(self.journal.entries, key)
         if self.grows:
             decided = search.carried_on(experiment, problem, decided, self.journal.records())
@@ -505,18 +500,15 @@ class _RunDriver:
         learner.rebuild_posterior()  # the live posterior depends on the clock
         best = learner.recommendation()
         finalists: tuple[Arm, ...] = ()
-        if allotted:
-            finalists, best = self._score_fresh(learner, best, allotted)
+        if experiment.fresh:
+            finalists = self._score_fresh(learner, best)
+            cost = search.fresh_cost(experiment, finalists)
+            best = replace(best, spent=best.spent + cost, exhaustive=best.exhaustive + cost)
         self._conclude(learner, best, finalists)
 
-    def _score_fresh(
-        self, learner: Learner, best: Recommendation, allotted: search.Allotment
-    ) -> tuple[tuple[Arm, ...], Recommendation]:
-        """Score the finalists on the items kept back; returns them, and the recommendation with the
-        whole cost.
-        """
+    def _score_fresh(self, learner: Learner, best: Recommendation) -> tuple[Arm, ...]:
+        """Score the finalists on the items kept back, and return them."""
         experiment = self.experiment
-        problem = search.fresh_problem(experiment)
         cells = {
             experiment.score_key(pick.cell.arm, experiment.by_task[pick.cell.task]): pick.cell
             for pick in learner.picks
@@ -526,20 +518,13 @@ class _RunDriver:
         for record, result in scored(self.journal.records()):
             if cell := cells.get(record.key):
                 scores.setdefault(cell.arm, {})[cell.task] = result
-        arms, cost = search.finalists(best, scores, problem, allotted.total - best.spent)
-        units = list(
-            search.fresh_units(experiment, arms, problem, self.folder.embeddings.resolve())
-        )
+        arms = search.finalists(experiment, best, scores)
+        units = list(search.fresh_units(experiment, arms, self.folder.embeddings.resolve()))
         recorded = self._recorded()
         done = sum(unit.key in recorded for unit in units)
         self.display.phase("fresh", len(units), done)
         self._compute(Sweep(units), self._show)
-        return arms, replace(
-            best,
-            spent=best.spent + cost,
-            budget=allotted.total,
-            exhaustive=allotted.exhaustive,
-        )
+        return arms
 
     def _conclude(self, learner: Learner, best: Recommendation, finalists: Sequence[Arm]) -> None:
         """Record the recommendation, with where the arm's weights are, for readers of the run."""

@@ -152,31 +152,27 @@ def joined_results(
     >>> joined_results([one], ("k",), (0,)) == one
     True
     """
-    if not metrics:
-        empty = ((),) * len(layers)
-        return Measured(layers, (), empty, empty, empty)
-    columns: dict[Key, tuple[Any, ...]] = {}
+    columns: dict[Key, tuple[Measured, int]] = {}
     for result in results:
-        of_result = zip(
-            result.metrics,
-            result.names,
-            zip(*result.values, strict=True),
-            zip(*result.stderr, strict=True),
-            zip(*result.status, strict=True),
-            strict=True,
-        )
-        for key, name, *numbers in of_result:
-            reasons = [reason for reason in result.reasons if reason[1] == name]
-            columns.setdefault(key, (name, reasons, *numbers))
-    chosen = map(columns.__getitem__, metrics)
-    names, all_reasons, values, stderr, status = zip(*chosen, strict=True)
+        for column, key in enumerate(result.metrics):
+            columns.setdefault(key, (result, column))
+    chosen = [columns[key] for key in metrics]
+
+    def rows(name: str) -> tuple[tuple[Any, ...], ...]:
+        of_metrics = [np.array(getattr(result, name), object)[:, i] for result, i in chosen]
+        return tuple(zip(*of_metrics, strict=True)) or ((),) * len(layers)
+
+    names = tuple(result.names[column] for result, column in chosen)
+    reasons: list[tuple[int, str, str]] = []
+    for (result, _), name in zip(chosen, names, strict=True):
+        reasons += (reason for reason in result.reasons if reason[1] == name)
     return Measured(
         layers=layers,
         names=names,
-        values=tuple(zip(*values, strict=True)),
-        stderr=tuple(zip(*stderr, strict=True)),
-        status=tuple(zip(*status, strict=True)),
-        reasons=tuple(sorted(chain.from_iterable(all_reasons))),
+        values=rows("values"),
+        stderr=rows("stderr"),
+        status=rows("status"),
+        reasons=tuple(sorted(reasons)),
         metrics=metrics,
     )
 
@@ -246,8 +242,7 @@ class LayerEmbeddings:
         self.worker: str | None = None
         self.tokens: float | None = None  # read per text of the task, in the mean
         self.size: NetworkSize | None = None  # of the network
-        # of the task's texts among these, if some share a vector
-        self.places: NDArray[np.intp] | None = None
+        self.places = np.arange(texts)  # of the task's texts, some of which may share a vector
         # file of the corpus's vectors, if readouts are fitted on them
         self.corpus: Path | None = None
         self._rows = np.arange(texts)
@@ -295,10 +290,7 @@ class LayerEmbeddings:
                 vectors = np.fromfile(path, dtype=np.float32).reshape(-1, self.widths[pooling])
             except OSError as error:
                 raise DataError(f"Cannot read the embeddings in '{path}': {error}") from None
-            vectors = vectors[self._rows]
-        if self.places is not None:
-            vectors = vectors[self.places]
-        return vectors
+        return vectors[self._rows[self.places]]
 
     def _file(self, layer: int, pooling: str) -> Path:
         return self._folder / f"{layer}{pooling}.f32"
@@ -322,8 +314,8 @@ def encode(spec: EncodeSpec) -> LayerEmbeddings:
         started = time.perf_counter()  # without the wait for a download
         with LoadedModel(spec.location, spec.protocol.base) as model:
             embeddings = encode_task(Encoder(model, spec.protocol, spec.layers), spec)
-            if spec.sized:
-                embeddings.size = model.size(spec.layers)
+            if spec.sized and (size := model.size(spec.layers)):
+                embeddings.size = replace(size, layers=spec.layers)
     embeddings.seconds = time.perf_counter() - started
     with suppress(ValueError):  # outside a cluster
         embeddings.worker = str(get_worker().name)
@@ -354,9 +346,7 @@ def encode_task(encoder: Encoder, spec: EncodeSpec) -> LayerEmbeddings:
     started = time.perf_counter()
     pooler.read(encoder.layers, keep)
     embeddings.read_seconds = time.perf_counter() - started
-    if places is not None:
-        tokens = tokens[places]
-    embeddings.tokens = float(tokens.mean())
+    embeddings.tokens = float(tokens[places].mean())
     if spec.corpus:
         embeddings.corpus = _keep_corpus(encoder, spec)
     return embeddings
@@ -418,9 +408,8 @@ def _fitted(corpus: Path | None, layer: int, name: str) -> Fitted:
 
 def _distinct(
     task: Task, prompts: Prompts
-) -> tuple[Sequence[str], Sequence[str], NDArray[np.intp] | None]:
-    """Prompts and texts of a task, each pair once, and the place of each of its texts among them;
-    None if all differ.
+) -> tuple[Sequence[str], Sequence[str], NDArray[np.intp]]:
+    """Prompts and texts of a task, each pair once, and the place of each of its texts among them.
 
     A text that is both a query and a document is read twice only if its prompts differ.
     """
@@ -433,9 +422,7 @@ def _distinct(
         for role, text in zip(roles_of(task), texts, strict=True)
     ]
     index = {pair: i for i, pair in enumerate(dict.fromkeys(pairs))}
-    places = None
-    if len(index) < len(pairs):
-        places = np.array([index[pair] for pair in pairs])
+    places = np.array([index[pair] for pair in pairs])
     return [prompt for prompt, _ in index], [text for _, text in index], places
 
 
@@ -474,24 +461,9 @@ def score(
         reading=Reading(embeddings.texts, max(embeddings.layers), embeddings.read_seconds),
         protocol=protocol,
         versions=_scoring_versions(),
-        size=_size_for(layer, embeddings),
+        size=embeddings.size,
         detail=result.detail or None,
         outcomes=outcomes,
-    )
-
-
-def _size_for(layer: int, embeddings: LayerEmbeddings) -> NetworkSize | None:
-    """The size of the network, and what this layer and the deepest one that was read take of it."""
-    size = embeddings.size
-    if size is None:
-        return None
-    layers = sorted({layer, max(embeddings.layers)})
-    rows = list(map(embeddings.layers.index, layers))
-    return replace(
-        size,
-        parameters=tuple(map(size.parameters.__getitem__, rows)),
-        computed=tuple(map(size.computed.__getitem__, rows)),
-        layers=tuple(layers),
     )
 
 

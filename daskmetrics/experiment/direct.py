@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,12 +20,12 @@ from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.checkpoints.folders import MODULES, is_model, revision_folders
 from daskmetrics.checkpoints.hub import require_answer
 from daskmetrics.checkpoints.locations import Location
-from daskmetrics.checkpoints.shipped import ModelProtocol, Shipped, protocol_of
+from daskmetrics.checkpoints.shipped import Shipped, protocol_of
 from daskmetrics.checkpoints.shipped import read as read_shipped
 from daskmetrics.config import Config
 from daskmetrics.config.schema import name_of
 from daskmetrics.core.corpus import prompts
-from daskmetrics.core.errors import ConfigError, DataError, UndefinedError, unknown
+from daskmetrics.core.errors import ConfigError, DataError, UndefinedError
 from daskmetrics.core.names import (
     Arm,
     Checkpoint,
@@ -54,16 +53,15 @@ if TYPE_CHECKING:
 
     from daskmetrics.models import Encoder
 
-# keys that a model sets for itself, which also replace what its folder ships; those that hold for
-# a network that is read by hooks
+# keys that a model sets for itself, which also replace what its folder ships
 _MODEL_KEYS = ("pooling", "max_length")
 _MAIN = "main"
 
 
 def embed(
     model: str | Path | nn.Module,
-    texts: Sequence[object],
-    layers: str | Sequence[int] | Mapping[str, nn.Module] = "all",
+    texts: Sequence[str],
+    layers: str | Sequence[int] = "all",
     *,
     tokenizer: object = None,
     **protocol: object,
@@ -73,19 +71,14 @@ def embed(
 
     Parameters
     ----------
-    model : str, Path, SentenceTransformer, PreTrainedModel or torch.nn.Module
+    model : str, Path, SentenceTransformer or PreTrainedModel
         A folder, a hub id (``ID@REVISION`` for another revision than ``main``), or a model in
         memory.
     texts : sequence of str
-    layers : "all", "blocks", sequence of int, or mapping of str to torch.nn.Module
-        Layer 0 is the embedding output. Of any torch module, name the modules whose outputs are the
-        layers, such as ``{"first": model.blocks[0]}``. They must return (items, tokens, dimensions)
-        or (items, dimensions).
+    layers : "all", "blocks", or sequence of int
+        Layer 0 is the embedding output.
     tokenizer : optional
-        Of a model in memory, by default the one of the folder or hub id that it came from. With a
-        mapping of layers, any callable from a list of items to what the module is called with: a
-        tensor, a tuple of arguments, or a mapping of keywords, whose ``attention_mask`` says which
-        tokens count. Without one, the items are tensors of one shape, which are stacked.
+        Of a model in memory, by default the one of the folder or hub id that it came from.
     **protocol
         Keys of the section ``protocol`` of a configuration: ``pooling``, ``padding``,
         ``max_length``, ``state_norm``, ``dtype``, ``batch_tokens``, ``preset``. A model in memory
@@ -116,9 +109,9 @@ def embed(
 
 def measure(
     model: str | Path | nn.Module,
-    texts: Sequence[object],
+    texts: Sequence[str],
     metrics: str | Metric | Sequence[str | Metric] = "all",
-    layers: str | Sequence[int] | Mapping[str, nn.Module] = "all",
+    layers: str | Sequence[int] = "all",
     *,
     tokenizer: object = None,
     seed: int = 0,
@@ -133,8 +126,7 @@ def measure(
     model, texts, layers, tokenizer, **protocol
         As in `embed`.
     metrics : str, Metric, or a sequence of them
-        Names of metrics, of their families, or ``all``; see ``daskmetrics list metrics``. Metrics
-        that compare views of a text need texts.
+        Names of metrics, of their families, or ``all``; see ``daskmetrics list metrics``.
     seed : int
         Of the views; that of a run is its ``seed``.
 
@@ -232,10 +224,6 @@ def score_layers(
     display: Display,
 ) -> LayerScores:
     """The recorded values of every layer and readout of checkpoints on every task of the data."""
-    if isinstance(layers, Mapping):
-        raise ConfigError(
-            "Layers are scored by number; to read modules of any network, use daskmetrics.embed."
-        )
     chosen = tasks_of(data, columns)
     for task in chosen:
         for text in getattr(task, "warnings", ()):
@@ -301,13 +289,10 @@ def _suite(
     """The checkpoint as a suite with these readouts, and the texts on which they are fitted, if any
     is.
     """
-    from daskmetrics.models import LoadedModel
-
     model = {"name": checkpoint.model, "source": "."}
     settings = config.parse(
         {"name": "direct", "models": [model], "readouts": dict(readouts)}, where="arguments"
     )
-    assert isinstance(encoder.model, LoadedModel)  # layers of others have no number
     depth = encoder.model.depth
     names = settings.readouts.names(depth)
     suite = Suite(checkpoint.model, (checkpoint.revision,), encoder.layers, depth, names)
@@ -386,8 +371,8 @@ def tasks_of(data: object, columns: Mapping[str, str]) -> tuple[Task, ...]:
 
 @contextmanager
 def _opened(
-    model: object,
-    layers: str | Sequence[int] | Mapping[str, nn.Module],
+    model: Any,
+    layers: str | Sequence[int],
     tokenizer: object,
     protocol: Mapping[str, object],
 ) -> Iterator[tuple[Encoder, Checkpoint]]:
@@ -396,40 +381,32 @@ def _opened(
     A model in memory is in evaluation mode within the block, and each of its modules in training
     again after it.
     """
-    if isinstance(model, (str, Path)) and not isinstance(layers, Mapping):
+    if isinstance(model, (str, Path)):
         if tokenizer is not None:
             raise ConfigError("A folder or a hub id has its own tokenizer; leave out 'tokenizer'.")
         encoder, checkpoint = _from_source(str(model), layers, protocol)
         with encoder:
             yield encoder, checkpoint
         return
-    import torch
-
-    if not isinstance(model, torch.nn.Module):
+    libraries = {kind.__module__.partition(".")[0] for kind in type(model).__mro__}
+    is_known = not libraries.isdisjoint(["transformers", "sentence_transformers"])
+    if not is_known or not hasattr(model, "modules"):
         raise ConfigError(
             f"A {type(model).__name__} is no model: give a folder, a hub id such as"
-            " EleutherAI/pythia-14m, or a model of transformers, sentence-transformers or torch."
+            " EleutherAI/pythia-14m, or a model of transformers or sentence-transformers. Metrics"
+            " of states that you have are functions: see docs/metric_functions.md."
         )
-    libraries = {kind.__module__.partition(".")[0] for kind in type(model).__mro__}
     training = [module for module in model.modules() if module.training]
     for module in training:
         module.training = False
     try:
         with TemporaryDirectory() as folder:  # of what a SentenceTransformer would save
-            if isinstance(layers, Mapping):
-                encoder, checkpoint = _from_modules(model, layers, tokenizer, protocol)
-            elif "sentence_transformers" in libraries:
+            network: nn.Module = model
+            shipped = None
+            if "sentence_transformers" in libraries:
                 network, shipped = _shipped_by(model, Path(folder))
-                encoder, checkpoint = _from_transformers(
-                    network, layers, tokenizer or model.tokenizer, protocol, shipped
-                )
-            elif "transformers" in libraries:
-                encoder, checkpoint = _from_transformers(model, layers, tokenizer, protocol)
-            else:
-                raise ConfigError(
-                    f"The layers of a {type(model).__name__} are not known. Name the modules whose"
-                    " outputs are the layers, such as layers={'first': model.blocks[0]}."
-                )
+                tokenizer = tokenizer or model.tokenizer
+            encoder, checkpoint = _from_transformers(network, layers, tokenizer, protocol, shipped)
             with encoder:
                 yield encoder, checkpoint
     finally:
@@ -445,9 +422,10 @@ def _settings(
     protocol: Mapping[str, object],
 ) -> Config:
     """These arguments as a configuration of one model, which checks them."""
-    chosen = layers if isinstance(layers, str) else [int(layer) for layer in layers]
     model: dict[str, object] = {"name": name, "source": source}
-    model |= {"revisions": revision, "layers": chosen}
+    model |= {"revisions": revision, "layers": layers}
+    if isinstance(layers, Sequence) and not isinstance(layers, str):
+        model["layers"] = list(map(int, layers))
     model |= {key: protocol[key] for key in _MODEL_KEYS if key in protocol}
     return config.parse(
         {"name": "direct", "models": [model], "protocol": dict(protocol)}, where="arguments"
@@ -501,7 +479,7 @@ def _from_transformers(
     layers: str | Sequence[int],
     tokenizer: object,
     protocol: Mapping[str, object],
-    shipped: Shipped | None = None,
+    shipped: Shipped | None,
 ) -> tuple[Encoder, Checkpoint]:
     """The encoder of a model of transformers in memory, without its head."""
     from daskmetrics.models import Encoder, InMemory, LoadedModel
@@ -569,46 +547,3 @@ def _shipped_by(model: Any, folder: Path) -> tuple[Any, Shipped | None]:
     shipped = read_shipped(folder)
     assert shipped is not None
     return network, replace(shipped, max_length=model.max_seq_length)
-
-
-def _from_modules(
-    model: nn.Module,
-    layers: Mapping[str, nn.Module],
-    tokenizer: Any,
-    protocol: Mapping[str, object],
-) -> tuple[Encoder, Checkpoint]:
-    """The encoder of any network whose layers are modules of it."""
-    from daskmetrics.models import Encoder, HookedModel
-
-    for key in protocol:
-        if key not in _MODEL_KEYS:
-            raise unknown("argument for layers that are modules", key, _MODEL_KEYS)
-    kind = type(model).__name__
-    modules = set(model.modules())
-    if not layers or not all(layers):
-        raise ConfigError(
-            "No layers: name at least one module, such as layers={'first': model.blocks[0]}; a name"
-            " must not be empty."
-        )
-    for name, module in layers.items():
-        if module not in modules:
-            raise ConfigError(f"Layer '{name}' is not a module of this {kind}.")
-    name = name_of(kind)
-    base = _settings(name, f"./{name}", _MAIN, "all", {"pooling": "mean", **protocol}).protocol
-    if base.pooling == "as_shipped":
-        raise ConfigError(
-            "A network that is read by its modules ships no pooling: choose 'mean', 'last' or"
-            " 'cls'."
-        )
-    prepare = tokenizer
-    if hasattr(tokenizer, "model_max_length"):
-        prepare = partial(
-            tokenizer,
-            padding=True,
-            truncation=True,
-            max_length=base.max_length,
-            return_tensors="pt",
-        )
-    hooked = HookedModel(model, layers, prepare)
-    encoder = Encoder(hooked, ModelProtocol(base), range(len(layers)), list(layers))
-    return encoder, Checkpoint(name, _MAIN)

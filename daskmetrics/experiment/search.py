@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import count, product, takewhile
 from pathlib import Path
@@ -37,7 +37,7 @@ from daskmetrics.checkpoints.rolling import Downloads, Rolling
 from daskmetrics.config import Protocol
 from daskmetrics.core import events
 from daskmetrics.core.costs import CHARACTERS_PER_TOKEN, UNKNOWN_TASK, CostModel, TextSize
-from daskmetrics.core.errors import ConfigError, DaskmetricsError
+from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.core.events import (
     Event,
     PosteriorUpdated,
@@ -70,9 +70,9 @@ SMALL_COST = 300.0  # assumed seconds of all scores, below which the same holds
 USUAL_SHARE = 0.3  # of the cost of every score that `budget: auto` allows elsewhere
 NORMAL_95 = 1.645  # one-sided 95 % quantile of the normal distribution
 
-#: arms that are scored at most: the leader, arms that are within its error, and the default arm
+#: arms that are scored at most on fresh items: the leader, arms that are within its error, and the
+#: default arm
 FINALISTS = 5
-RESERVED = 0.25  #: share of the budget that is reserved for them, unless two arms cost more
 #: standard errors of a paired difference, within which an arm counts as good as the leader
 TIED = 2.0
 
@@ -220,10 +220,7 @@ def check(experiment: Experiment) -> None:
         Learner(
             preview, experiment.policy, budget=1.0, window=decisions, seed=experiment.config.seed
         ).ask(decisions)
-    if experiment.fresh:
-        allotment_of(experiment)
-    else:
-        budget(experiment.config.search, preview).require_cover(preview)
+    budget(experiment.config.search, preview).require_cover(preview)
 
 
 def automatic_budget(problem: Problem) -> tuple[float, str]:
@@ -455,139 +452,56 @@ def task_size(task: Task, protocol: Protocol, read: bool) -> TextSize:
 
 
 def cells_left(experiment: Experiment, entries: Sequence[Event], problem: Problem) -> int:
-    """The scores that the search will still pay for: what its budget allows, less those that this
-    run has.
-
-    The budget for the finalists on fresh items is counted as so many scores of the search.
+    """The scores that the run will still pay for: what the budget of its search allows, and those of
+    the finalists on fresh items, less those that it has.
     """
     if not experiment.tasks or is_finished(entries, experiment.key):
         return 0
     arms = set(experiment.arms)
     recorded = [entry for entry in events.records(entries) if entry.kind in ("score", "fresh")]
 
-    def is_of_grid(key: Key, name: str) -> bool:
-        cell = Cell.parse(name)
+    def is_of_grid(entry: Record | UnitAsked) -> bool:
+        cell = Cell.parse(entry.name)
         both = (task for task in (*experiment.tasks, *experiment.fresh) if task.name == cell.task)
         return cell.arm in arms and any(
-            experiment.score_key(cell.arm, task) == key for task in both
+            experiment.score_key(cell.arm, task) == entry.key for task in both
         )
 
     if any(isinstance(entry, SearchEnded) and entry.key == experiment.key for entry in entries):
         # `retry` took results back: the search makes its decisions again
-        names = {
-            entry.key: entry.name
+        picked = {
+            entry.key: entry
             for entry in standing(entries)
             if isinstance(entry, UnitAsked) and entry.pick
         }
         done = {record.key for record in recorded}
-        return sum(is_of_grid(key, name) for key, name in names.items() if key not in done)
+        return sum(is_of_grid(entry) for key, entry in picked.items() if key not in done)
     exhaustive = problem.exhaustive_cost
     limits = budget(experiment.config.search, problem)
-    total = limits.within(exhaustive)
-    if experiment.fresh:
-        total = allotment_of(experiment, exhaustive).total
-    share_of_cells = total / exhaustive * len(experiment.arms) * len(experiment.tasks)
-    allowed = min(share_of_cells, limits.cells or math.inf)
-    scored = sum(is_of_grid(record.key, record.name) for record in recorded)
-    return max(0, round(allowed) - scored)
+    share = limits.within(exhaustive) / exhaustive
+    allowed = min(share * len(arms) * len(experiment.tasks), limits.cells or math.inf)
+    allowed += min(FINALISTS, len(arms)) * len(experiment.fresh)
+    return max(0, round(allowed) - sum(map(is_of_grid, recorded)))
 
 
 # the finalists on fresh items
 
 
-@dataclass(frozen=True)
-class Allotment:
-    """How a budget is divided between the search and the fresh items, in units of cost."""
-
-    exhaustive: float  # all cells of the search, and `FINALISTS` arms on fresh items
-    total: float  # what the search and the finalists may cost together
-    reserved: float  # the part that the search leaves for the finalists
-
-    @property
-    def search(self) -> float:
-        """What the search may cost; rounding takes nothing from an exhaustive one."""
-        return (self.total - self.reserved) * (1 + 1e-12)
-
-
-def allotment(limits: Budget, exhaustive: float, few: float, most: float) -> Allotment:
-    """Divide a budget, given the costs of all cells of the search, and of two and of `FINALISTS`
-    arms on fresh items.
-
-    It is a `ConfigError` if two arms on fresh items would leave less than half of the budget for
-    the search.
-
-    >>> allotment(Budget(share=0.5), exhaustive=100.0, few=4.0, most=10.0)
-    Allotment(exhaustive=110.0, total=55.0, reserved=10.0)
-    """
-    with_finalists = exhaustive + most
-    total = limits.within(with_finalists)
-    reserved = min(most, max(few, RESERVED * total))
-    if total - reserved < min(exhaustive, total / 2) * (1 - 1e-9):
-        needed = min(2 * few, exhaustive + few)
-        raise ConfigError(
-            "'search.confirm: fresh' scores at least two candidates on fresh items, which takes up"
-            f" to {duration(few)} (estimated), but the search may spend only {duration(total)} in"
-            f" all and needs half of it. Allow at least {duration(needed)}, for instance with"
-            f" search.budget={min(1.0, np.ceil(100 * needed / with_finalists) / 100):g}, or remove"
-            " 'search.confirm'."
-        )
-    return Allotment(with_finalists, total, reserved)
-
-
-def allotment_of(experiment: Experiment, exhaustive: float | None = None) -> Allotment:
-    """The division of an experiment's budget, for a search whose cells cost ``exhaustive`` on some
-    device.
-    """
-    preview = build_problem(experiment)
-    assumed = preview.exhaustive_cost
-    scale = 1.0 if exhaustive is None else exhaustive / assumed
-    fresh = fresh_problem(experiment)
-    divided = allotment(
-        budget(experiment.config.search, preview),
-        scale * assumed,
-        few=scale * _highest_cost(fresh, 2),
-        most=scale * _highest_cost(fresh, FINALISTS),
-    )
-    Budget(cost=divided.search / scale).require_cover(preview)
-    return divided
-
-
-def fresh_problem(experiment: Experiment) -> Problem:
-    """All arms and tasks with the costs of fresh items."""
-    of_fresh = replace(experiment, tasks=experiment.fresh, fresh=(), looks=())
-    return build_problem(of_fresh)
-
-
-def _highest_cost(fresh: Problem, arms: int) -> float:
-    """Cost of the most expensive arms on the objective, of different checkpoints as far as there
-    are so many.
-    """
-    checkpoints = np.unique(fresh.first_of_checkpoint)
-    encode = (fresh.encode_cost + fresh.load_costs[:, None])[checkpoints]
-    by_kind = [costs[:, fresh.in_objective].sum(axis=1) for costs in (encode, fresh.score_cost)]
-    return float(sum(np.sort(costs)[::-1][:arms].sum() for costs in by_kind))
-
-
 def finalists(
-    best: Recommendation,
-    scores: Mapping[Arm, Mapping[str, Scored]],
-    fresh: Problem,
-    remaining: float,
-) -> tuple[tuple[Arm, ...], float]:
-    """The arms to score on fresh items, the recommended one first, and what they cost.
+    experiment: Experiment, best: Recommendation, scores: Mapping[Arm, Mapping[str, Scored]]
+) -> tuple[Arm, ...]:
+    """The arms to score on fresh items, the recommended one first, at most `FINALISTS`.
 
     ``scores`` are the recorded ones by arm and task. The others are the arms that the posterior
     cannot tell from it, most likely first; those that paired differences of the scores cannot tell
-    from it; the runner-up if there are none; and the default arm. At least two arms are chosen, and
-    as many others as the remaining cost allows.
+    from it; the runner-up if there are none; and the default arm.
     """
-    tasks = np.flatnonzero(fresh.in_objective)
-    named = [fresh.tasks[task] for task in tasks]
+    tasks = [task for task, weight in experiment.task_weights.items() if weight]
     leader = scores.get(best.arm, {})
     behind: dict[Arm, float] = {}  # arms within `TIED` standard errors of the leader
     for arm, by_task in scores.items():
-        if leader.keys() & by_task.keys() >= set(named):
-            gaps = [difference(leader[task], by_task[task]) for task in named]
+        if leader.keys() & by_task.keys() >= set(tasks):
+            gaps = [difference(leader[task], by_task[task]) for task in tasks]
             mean = mean_difference(gaps)
             if mean and mean.value <= TIED * mean.stderr:
                 behind[arm] = mean.value
@@ -595,27 +509,23 @@ def finalists(
     tied = [arm for arm in ranked_arms if arm != best.arm]
     tied = tied or [summary.arm for summary in best.top if summary.arm != best.arm][:1]
     ranked = dict.fromkeys([best.arm, *tied[:1], best.default.arm, *tied])
-    costs = PaidCosts(fresh)
-    chosen: list[Arm] = []
-    for arm in ranked:
-        row = fresh.arm_index[arm]
-        cost = costs.cost()[row, tasks].sum()
-        affordable = costs.spent + cost <= remaining * (1 + 1e-9)
-        if len(chosen) < FINALISTS and (affordable or len(chosen) < 2):
-            chosen.append(arm)
-            for task in tasks:
-                costs.charge(row, int(task))
-    return tuple(chosen), costs.spent
+    return tuple(ranked)[:FINALISTS]
 
 
-def fresh_units(
-    experiment: Experiment, arms: tuple[Arm, ...], fresh: Problem, scratch: Path
-) -> Iterator[WorkUnit]:
+def fresh_units(experiment: Experiment, arms: Sequence[Arm], scratch: Path) -> Iterator[WorkUnit]:
     """The units that score the finalists; arms of one checkpoint follow each other, since they
     share encodings.
     """
-    for task, needed in zip(experiment.fresh, fresh.in_objective, strict=True):
-        if not needed:
-            continue
-        for arm in sorted(arms):
-            yield score_unit(experiment, arm, task, scratch, "fresh", {"fresh": str(arm)})
+    for task in experiment.fresh:
+        if experiment.task_weights[task.name]:
+            for arm in sorted(arms):
+                yield score_unit(experiment, arm, task, scratch, "fresh", {"fresh": str(arm)})
+
+
+def fresh_cost(experiment: Experiment, arms: Sequence[Arm]) -> float:
+    """The assumed cost of scoring the finalists."""
+    problem = build_problem(replace(experiment, tasks=experiment.fresh, fresh=(), looks=()))
+    costs = PaidCosts(problem)
+    for arm, task in product(arms, np.flatnonzero(problem.in_objective)):
+        costs.charge(problem.arm_index[arm], int(task))
+    return costs.spent

@@ -25,10 +25,11 @@ from daskmetrics.core.names import Key, Suite, content_key
 from daskmetrics.core.results import Trained
 from daskmetrics.execution import Record
 from daskmetrics.execution.display import Display
+from daskmetrics.training.data import with_steps
 from daskmetrics.training.ddp.driver import launch
 from daskmetrics.training.ddp.ranks import Program, Progress
 from daskmetrics.training.recipe import program as recipe_program
-from daskmetrics.training.suite import parameters, with_steps
+from daskmetrics.training.suite import parameters
 
 OWNER = "suite.key"  # file in a named folder that holds the key of its suite
 TELEMETRY = "telemetry.jsonl"  # in the folder of a suite that the command `train` trained
@@ -41,6 +42,7 @@ class TrainedSuite:
     recipe: Recipe
     folder: Path
     key: Key
+    epochs: float = 0.0  # that were asked for in place of steps
 
     @property
     def is_done(self) -> bool:
@@ -87,7 +89,7 @@ def suites_to_train(config: Config) -> dict[str, TrainedSuite]:
                     " or model name, or remove it."
                 )
             folder = folder.resolve()
-        suites[model.name] = TrainedSuite(recipe, folder, key)
+        suites[model.name] = TrainedSuite(recipe, folder, key, model.recipe.epochs or 0.0)
     return suites
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +37,7 @@ from daskmetrics.core.events import (
 )
 from daskmetrics.core.files import RunFolder, private
 from daskmetrics.core.machine import workers
-from daskmetrics.core.names import Arm, Cell, Checkpoint, training_order
+from daskmetrics.core.names import Arm, Cell, Checkpoint, content_key, training_order
 from daskmetrics.core.text import duration, parse_duration, plural
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.display import Display
@@ -109,9 +108,8 @@ def watch(
             stack.enter_context(stop_signals(stop))
         for notice in journal.notices:
             display.say(notice)
-        if config.log_to and "tracked" not in log.latest:
-            log.write("tracked", run=secrets.token_hex(8))
-        identity = log.latest.get("tracked", {}).get("run", "")  # always the same of each library
+        log.write("started", pid=os.getpid(), name=config.name)
+        identity = content_key("tracked", log.begun)  # the same when the watch goes on
         track = stack.enter_context(
             trackers(config.log_to, config.name, identity, folder.path, display.say)
         )
@@ -176,7 +174,6 @@ class _Watcher:
 
     def follow(self, on_round: Callable[[], object], stopped: threading.Event) -> None:
         """Look, and begin a round where something is new, until there is a reason to end."""
-        self.log.write("started", pid=os.getpid(), name=self.config.name)
         sources = ", ".join(f"'{model.source}'" for model in self.config.models)
         self.display.say(f"Watching {sources}. Ctrl-C ends it; the same command goes on.")
         while True:
@@ -383,8 +380,8 @@ class WatchLog:
         self._of_checkpoints = {
             event["checkpoint"]: event["event"] for event in events if "checkpoint" in event
         }
-        # of each kind
-        self.latest: dict[str, dict[str, Any]] = {event["event"]: event for event in events}
+        # when the first event was written, in seconds since 1970
+        self.begun: float = next((event["at"] for event in events), 0.0)
 
     def write(self, event: str, **fields: object) -> bool:
         """Append an event with the present time, unless the file has it; returns whether it was
@@ -392,16 +389,15 @@ class WatchLog:
         """
         if self.has(event, **fields):
             return False
-        line = json.dumps(
-            {"event": event, "at": round(time.time(), 3), **fields}, separators=(",", ":")
-        )
+        at = round(time.time(), 3)
+        self.begun = self.begun or at
+        line = json.dumps({"event": event, "at": at, **fields}, separators=(",", ":"))
         # without a buffer, so that a line is one write
         with room_for(f"the events '{self.path}'"), self.path.open("ab", buffering=0) as file:
             file.write(f"{line}\n".encode())
         self._written.add(_content({"event": event, **fields}))
         if "checkpoint" in fields:
             self._of_checkpoints[fields["checkpoint"]] = event
-        self.latest[event] = {"event": event, **fields}
         return True
 
     def has(self, event: str, **fields: object) -> bool:

@@ -7,7 +7,6 @@ In the order of the way there:
 `_adapters` what a LoRA adapter makes of the weights of its base
 `_parts`    blocks, final norm and positions of a network; a pass that hands out each layer's states
 `_model`    a loaded checkpoint that reads texts, in batches
-`_hooks`    any network, read by forward hooks
 `_pooler`   states as vectors: pooling, prompts, and the modules of a sentence-transformers folder
 `_encoder`  vectors and metrics of layers, as runs compute them; what `daskmetrics.embed` uses
 `_save`     a model cut after a layer, in the format of sentence-transformers
@@ -18,7 +17,6 @@ All of it is internal; runs use it through `daskmetrics.run`.
 from __future__ import annotations
 
 from daskmetrics.models._encoder import Encoder
-from daskmetrics.models._hooks import HookedModel
 from daskmetrics.models._model import LoadedModel, plan_batches
 from daskmetrics.models._parts import pad_batch
 from daskmetrics.models._pooler import Pooler, pool
@@ -26,7 +24,6 @@ from daskmetrics.models._tokens import InMemory
 
 __all__ = [
     "Encoder",
-    "HookedModel",
     "InMemory",
     "LoadedModel",
     "Pooler",

@@ -28,7 +28,6 @@ from daskmetrics.core.readouts import Readout
 from daskmetrics.core.text import plural
 from daskmetrics.metrics import Metric, views
 from daskmetrics.metrics.engine import Reducer
-from daskmetrics.models._hooks import HookedModel
 from daskmetrics.models._model import LoadedModel
 from daskmetrics.models._pooler import Pooler
 from daskmetrics.models._save import save
@@ -52,8 +51,6 @@ class Encoder:
         How texts become vectors.
     layers : tuple of int
         In ascending order; 0 is the embedding output.
-    names : tuple of int or str
-        What the layers are called: their numbers, or the names of modules.
     readout : Readout
         What is made of the vectors of the layers, and what an index stores of it.
 
@@ -66,17 +63,15 @@ class Encoder:
 
     def __init__(
         self,
-        model: LoadedModel | HookedModel,
+        model: LoadedModel,
         protocol: ModelProtocol,
         layers: Sequence[int],
-        names: Sequence[str] = (),
         readout: Readout = DEFAULT,
         corpus: Sequence[str] = (),
     ) -> None:
         self.model = model
         self.protocol = protocol
         self.layers = tuple(layers)
-        self.names: tuple[int | str, ...] = tuple(names) or self.layers
         self.readout = readout
         self._corpus = corpus
 
@@ -146,10 +141,9 @@ class Encoder:
 
     def close(self) -> None:
         """Free the model; the encoder cannot be used afterwards."""
-        if isinstance(self.model, LoadedModel):
-            self.model.__exit__(None, None, None)
+        self.model.__exit__(None, None, None)
 
-    def encode(self, texts: Sequence[object], prompt: str | None = None) -> NDArray[np.float32]:
+    def encode(self, texts: Sequence[str], prompt: str | None = None) -> NDArray[np.float32]:
         """Vectors of the deepest layer, or of the readout of an arm, (texts, dimensions).
 
         Parameters
@@ -186,14 +180,14 @@ class Encoder:
             vectors = self._joined(self._corpus, self.protocol.prompts.of(None))
         return fit(self.readout, vectors)
 
-    def _joined(self, texts: Sequence[object], before: str) -> NDArray[np.float32]:
+    def _joined(self, texts: Sequence[str], before: str) -> NDArray[np.float32]:
         """The vectors of the deepest layer, or of the layers that are read together."""
         layers = self.readout.layers_of(self.layers[-1])
         pooled = self._vectors(texts, layers, before, self.readout.pooling)
         by_layer = dict(zip(layers, pooled, strict=True))
         return joined(self.readout, by_layer, layers[-1])
 
-    def embed(self, texts: Sequence[object], prompt: str | None = None) -> xarray.DataArray:
+    def embed(self, texts: Sequence[str], prompt: str | None = None) -> xarray.DataArray:
         """Vectors of all layers, (text, layer, dimension); see `daskmetrics.embed`."""
         import xarray
 
@@ -201,25 +195,18 @@ class Encoder:
         return xarray.DataArray(
             vectors,
             dims=("text", "layer", "dimension"),
-            coords={"layer": list(self.names)},
+            coords={"layer": list(self.layers)},
             name="vectors",
             attrs={"protocol": self.protocol.summary},
         )
 
     def measure(
-        self, texts: Sequence[object], metrics: Sequence[Metric], seed: int = 0
+        self, texts: Sequence[str], metrics: Sequence[Metric], seed: int = 0
     ) -> xarray.Dataset:
         """Metrics of all layers, with dimension layer; see `daskmetrics.measure`."""
         import xarray
 
         texts = _checked(texts, fewest=2)
-        compared = [metric.name for metric in metrics if metric.views > 1]
-        if compared and not isinstance(texts[0], str):
-            raise DataError(
-                f"{', '.join(compared)} compare views of a text, but the items are of type"
-                f" {type(texts[0]).__name__}. Choose other metrics, such as metrics=['tokens',"
-                " 'spectral', 'geometry', 'layers']."
-            )
         reducer = Reducer(metrics, self.layers, len(texts))
         self.reduce(texts, reducer, seed)
         reduced = reducer.finish()
@@ -227,8 +214,8 @@ class Encoder:
         for column, metric in enumerate(metrics):
             name = metric.name
             reasons = [
-                f"layer {called}: {reduced.reasons[layer, name]}"
-                for layer, called in zip(self.layers, self.names, strict=True)
+                f"layer {layer}: {reduced.reasons[layer, name]}"
+                for layer in self.layers
                 if (layer, name) in reduced.reasons
             ]
             stderr_attrs = {"units": metric.units, "description": metric.description}
@@ -239,10 +226,10 @@ class Encoder:
             variables[f"{name}_stderr"] = ("layer", reduced.stderr[:, column], stderr_attrs)
             variables[f"{name}_status"] = ("layer", reduced.status[:, column])
         return xarray.Dataset(
-            variables, {"layer": list(self.names)}, {"protocol": self.protocol.summary}
+            variables, {"layer": list(self.layers)}, {"protocol": self.protocol.summary}
         )
 
-    def reduce(self, texts: Sequence[Any], reducer: Reducer, seed: int) -> None:
+    def reduce(self, texts: Sequence[str], reducer: Reducer, seed: int) -> None:
         """Add the states of all layers to a reducer, in one forward pass over each view of the
         texts.
         """
@@ -257,7 +244,7 @@ class Encoder:
                     break
             self._reduce_view(seen, reducer, number)
 
-    def _reduce_view(self, texts: Sequence[Any], reducer: Reducer, number: int) -> None:
+    def _reduce_view(self, texts: Sequence[str], reducer: Reducer, number: int) -> None:
         pooler = Pooler(self.model, self.protocol, texts, self.protocol.prompts.of(None))
 
         def take(layer: int, rows: Tensor, states: Tensor, mask: Tensor) -> None:
@@ -296,15 +283,10 @@ class Encoder:
         --------
         >>> encoder.save("my-model")  # doctest: +SKIP
         """
-        if not isinstance(self.model, LoadedModel):
-            raise DataError(
-                "Only models of transformers can be saved; this network is read by hooks on its"
-                " modules."
-            )
         return save(self.model, self.protocol, self.layers[-1], Path(folder), card, self.fitted)
 
     def _vectors(
-        self, texts: Sequence[Any], layers: Sequence[int], before: str, pooling: str = ""
+        self, texts: Sequence[str], layers: Sequence[int], before: str, pooling: str = ""
     ) -> NDArray[np.float32]:
         """Vectors (L, texts, D) of these layers."""
         texts = _checked(texts, fewest=1)
@@ -320,8 +302,8 @@ class Encoder:
         return prompts.texts[name]
 
 
-def _checked(texts: Sequence[object], fewest: int) -> Sequence[Any]:
-    """The items as a list; a `DataError` if there are too few, or a single text is given."""
+def _checked(texts: Sequence[str], fewest: int) -> Sequence[str]:
+    """The texts as a list; a `DataError` if there are too few, or they are no texts."""
     if isinstance(texts, str):
         raise DataError(
             f"A list of texts is needed, got one text: {texts[:50]!r}. Write it as [text]."
@@ -330,8 +312,6 @@ def _checked(texts: Sequence[object], fewest: int) -> Sequence[Any]:
     if len(items) < fewest:
         raise DataError(f"Got {plural(len(items), 'text')}; {fewest} or more are needed.")
     for index, item in enumerate(items):
-        if isinstance(item, str) != isinstance(items[0], str):
-            raise DataError(
-                f"Item {index} is a {type(item).__name__}, item 0 is a {type(items[0]).__name__}."
-            )
+        if not isinstance(item, str):
+            raise DataError(f"Item {index} is a {type(item).__name__}; a text is needed.")
     return items

@@ -14,8 +14,6 @@ from torch.nn import functional
 
 from daskmetrics.checkpoints.shipped import Dense, ModelProtocol
 from daskmetrics.core.errors import DataError, foreign_errors
-from daskmetrics.core.text import listed
-from daskmetrics.models._hooks import HookedModel
 from daskmetrics.models._model import LoadedModel
 
 OnVectors = Callable[[NDArray[np.intp], Sequence[NDArray[np.float32]], NDArray[np.int64]], None]
@@ -32,7 +30,7 @@ class Pooler:
 
     def __init__(
         self,
-        model: LoadedModel | HookedModel,
+        model: LoadedModel,
         protocol: ModelProtocol,
         texts: Sequence[str],
         prompts: str | Sequence[str],  # what is put before the texts: one for all, or one for each
@@ -46,10 +44,7 @@ class Pooler:
             texts = list(map(lower, texts))
         self.model = model
         # with their prompts, for the model's `read`
-        # items that are no text have no prompt
-        self.texts = [
-            prompt + text if prompt else text for prompt, text in zip(prompts, texts, strict=True)
-        ]
+        self.texts = [prompt + text for prompt, text in zip(prompts, texts, strict=True)]
         self._poolings = tuple(name or protocol.base.pooling for name in poolings)
         if "as_shipped" in self._poolings and shipped is None:
             raise DataError(
@@ -62,18 +57,13 @@ class Pooler:
         if shipped and "as_shipped" in self._poolings:
             self._steps = [_step(step, model.device) for step in shipped.steps]
             if not shipped.include_prompt:
-                # a network that is read by hooks ships nothing
-                assert isinstance(model, LoadedModel)
                 lengths = {prompt: model.tokenizer.prompt_length(prompt) for prompt in set(prompts)}
                 skipped = [lengths[prompt] for prompt in prompts]
                 self._skipped = torch.tensor(skipped, device=model.device)
 
     @property
     def widths(self) -> list[int]:
-        """Numbers of a loaded model's vector, by pooling; modules that are read by hooks have
-        widths of their own.
-        """
-        assert isinstance(self.model, LoadedModel)
+        """Numbers of a vector, by pooling."""
         none = torch.zeros(0, 1, self.model.width, device=self.model.device)
         rows = torch.zeros(0, dtype=torch.long, device=self.model.device)
         mask = none[..., 0].bool()
@@ -91,13 +81,6 @@ class Pooler:
                     vectors.clear()  # a batch that did not fit into memory is repeated
                 vectors.append(self(rows, states, mask, name))
             if layer == layers[-1]:  # one transfer from the device per batch, not per layer
-                widths = {states.shape[1] for states in batch[0]}
-                if len(widths) > 1:
-                    raise DataError(
-                        f"The vectors of these {len(layers)} layers have different numbers of"
-                        f" dimensions: {listed([*map(str, sorted(widths))])}. Embed layers of one"
-                        " width at a time."
-                    )
                 pooled = [torch.stack(vectors).cpu().numpy() for vectors in batch]
                 tokens = mask.sum(1).cpu().numpy()
                 on_vectors(rows.cpu().numpy(), pooled, tokens)

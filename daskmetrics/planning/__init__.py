@@ -14,24 +14,4 @@
 All assumed costs are those of `daskmetrics.core.costs`, which the search uses as well.
 """
 
-from daskmetrics.planning.options import (
-    Estimate,
-    Interval,
-    Offer,
-    Option,
-    Phase,
-    Suggestion,
-    Workload,
-    suggestions,
-)
-
-__all__ = [
-    "Estimate",
-    "Interval",
-    "Offer",
-    "Option",
-    "Phase",
-    "Suggestion",
-    "Workload",
-    "suggestions",
-]
+__all__: list[str] = []

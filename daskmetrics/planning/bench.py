@@ -7,6 +7,7 @@ The work is a part of an experiment, a training program, or a map, from the begi
 from __future__ import annotations
 
 import io
+import json
 import shutil
 import tempfile
 import time
@@ -48,10 +49,12 @@ from daskmetrics.planning.scaling import Bench, BenchTrial, fit
 from daskmetrics.training.data import effective, write_corpus
 from daskmetrics.training.ddp.driver import launch
 from daskmetrics.training.ddp.ranks import Program, Progress
+from daskmetrics.training.recipe import MEASURED
 from daskmetrics.training.recipe import program as recipe_program
 
 Runner = Callable[[Client, Path], BenchTrial]
-"""Does the whole work again on a client's workers, with its files in the folder of the bench."""
+"""Does the whole work again on a client's workers, with its files in a new folder, in that of the
+bench."""
 
 
 def bench(
@@ -61,7 +64,7 @@ def bench(
     counts: Sequence[int],
     repeats: int,
     *,
-    on_start: Callable[[], None] | None = None,
+    on_start: Callable[[], None] | None,
     progress: Callable[[str], None],
 ) -> Bench:
     """Do the same work with each number of workers, in interleaved rounds: every other one runs in
@@ -90,7 +93,10 @@ def new_folder() -> Iterator[Path]:
 
 
 def run_trial(
-    runner: Runner, root: Path, profile: Cluster, on_start: Callable[[], None] | None
+    runner: Runner,
+    root: Path,
+    profile: Cluster,
+    on_start: Callable[[], None] | None,
 ) -> BenchTrial:
     """The work once, on workers of its own."""
     began = time.perf_counter()
@@ -98,7 +104,7 @@ def run_trial(
         if on_start is not None:
             client.run(on_start)
         start = time.perf_counter() - began
-        trial = runner(client, root)
+        trial = runner(client, Path(tempfile.mkdtemp(dir=root)))
         peaks = [used["memory"] for used in usage(client).workers.values()]
     if not trial.units:
         raise DaskmetricsError(
@@ -163,9 +169,9 @@ def experiment_runner(config: Config) -> Runner:
         with connect(config.cluster) as client, new_folder() as root:
             _run_quietly(only_training, client, root, ())
 
-    def runner(client: Client, root: Path) -> BenchTrial:
+    def runner(client: Client, folder: Path) -> BenchTrial:
         prepared = prepare(_with_workers(config, client))
-        return _run_quietly(prepared, client, root, ("measure", "score", "search"))
+        return _run_quietly(prepared, client, folder, ("measure", "score", "search"))
 
     return runner
 
@@ -177,14 +183,14 @@ def training_runner(config: Config) -> Runner:
     ddp = config.ddp.model_copy(update={"folder": None})
     only_training = config.model_copy(update={"tasks": (), "metrics": (), "ddp": ddp})
 
-    def runner(client: Client, root: Path) -> BenchTrial:
-        with variable("DASKMETRICS_CACHE", str(root / "cache")):
+    def runner(client: Client, folder: Path) -> BenchTrial:
+        with variable("DASKMETRICS_CACHE", str(folder.parent / "cache")):
             sequences = 0.0
             for suite in training.suites_to_train(only_training).values():
                 _remove_trained(suite)
                 sequences += suite.recipe.steps * effective(suite.recipe)
             prepared = prepare(_with_workers(only_training, client))
-            trial = _run_quietly(prepared, client, root, ("train",))
+            trial = _run_quietly(prepared, client, folder, ("train",))
         if not ranks_share(config, "train"):
             return trial
         # the processes of ranks start before their clock does
@@ -195,14 +201,14 @@ def training_runner(config: Config) -> Runner:
 
 
 def _run_quietly(
-    prepared: Experiment, client: Client, root: Path, kinds: Sequence[str]
+    prepared: Experiment, client: Client, folder: Path, kinds: Sequence[str]
 ) -> BenchTrial:
-    """Run an experiment in a new folder without output; the trial has its units of these kinds."""
-    folder = RunFolder(Path(tempfile.mkdtemp(dir=root)))
+    """Run an experiment in a folder without output; the trial has its units of these kinds."""
+    run_folder = RunFolder(folder)
     began = time.perf_counter()
-    run(prepared, folder, Display(Console(file=io.StringIO())), client)
+    run(prepared, run_folder, Display(Console(file=io.StringIO())), client)
     seconds = time.perf_counter() - began
-    entries = tuple(read(folder.journal))
+    entries = tuple(read(run_folder.journal))
     units = [record for record in records(entries) if record.ok and record.kind in kinds]
     profile = prepared.config.cluster
     measured = samples(prepared, entries, profile)
@@ -246,14 +252,10 @@ class Meter:
         for (_, before), (_, after) in pairwise(self.reports):
             steps += after.step
             # a bar of each epoch begins again, also where each shows its last step alone
-            if before.step <= after.step and not begins_epoch(before, after):
+            is_same = before.numbers.get("epoch") == after.numbers.get("epoch")
+            if before.step <= after.step and (is_same or not after.is_of_epoch):
                 steps -= before.step
         return steps
-
-
-def begins_epoch(before: Progress, progress: Progress) -> bool:
-    """Whether the bar of another epoch is shown."""
-    return progress.is_of_epoch and progress.numbers.get("epoch") != before.numbers.get("epoch")
 
 
 def epochs_done(progress: Progress) -> float:
@@ -279,8 +281,7 @@ def program_runner(model: Model, config: Config) -> Runner:
     assert script is not None
     work: list[float] = []  # samples of the first call
 
-    def runner(client: Client, root: Path) -> BenchTrial:
-        folder = Path(tempfile.mkdtemp(dir=root))
+    def runner(client: Client, folder: Path) -> BenchTrial:
         args = tuple(arg.replace(TRIAL, str(folder)) for arg in script.args)
         changes = {"args": args, "ranks": len(workers(client)), "max_restarts": 0}
         changed = model.model_copy(update={"train": script.model_copy(update=changes)})
@@ -348,9 +349,9 @@ def _chains(units: Sequence[Record]) -> tuple[tuple[float, ...], ...]:
 def map_runner(spec: MapSpec) -> Runner:
     """The runner of a map: all items again at each call."""
 
-    def runner(client: Client, root: Path) -> BenchTrial:
-        folder = RunFolder(Path(tempfile.mkdtemp(dir=root)))
-        with Journal(folder.journal, folder.lock) as journal:
+    def runner(client: Client, folder: Path) -> BenchTrial:
+        run_folder = RunFolder(folder)
+        with Journal(run_folder.journal, run_folder.lock) as journal:
             began = time.perf_counter()
             results = run_map(spec, client, journal)
             seconds = time.perf_counter() - began
@@ -370,7 +371,10 @@ def map_runner(spec: MapSpec) -> Runner:
 
 
 def probe(
-    config: Config, workload: str, workers: int, show: Callable[[str], None]
+    config: Config,
+    workload: str,
+    workers: int,
+    show: Callable[[str], None],
 ) -> tuple[list[Table], Calibration | None]:
     """Measure with this number of workers on the largest model that the configuration trains;
     returns tables of what the ranks measured, and the calibration that `plan` uses.
@@ -394,9 +398,11 @@ def probe(
         recipe_program(name, recipe, suite.folder, config.ddp, workload),
         interface=profile.interface,
         workers=ranks,
+        restarts=0,
     )
     with connect(profile) as client:
-        measured = launch(client, measuring, Meter(show))
+        launch(client, measuring, Meter(show))
+    measured = json.loads((suite.folder / MEASURED).read_text(encoding="utf-8"))
     tables = [
         Table(**{**table, "title": f"{name}: {table['title']}"}) for table in measured["tables"]
     ]

@@ -49,8 +49,8 @@ from daskmetrics.core.names import Cell, Checkpoint, step_of
 from daskmetrics.core.results import Scored
 from daskmetrics.core.text import duration, plural, size_text
 from daskmetrics.execution import WorkUnit
-from daskmetrics.execution.journal import read
 from daskmetrics.experiment import Experiment, measure, search
+from daskmetrics.experiment.train import TrainedSuite
 from daskmetrics.planning.options import (
     USUAL_START,
     Estimate,
@@ -61,7 +61,7 @@ from daskmetrics.planning.options import (
 )
 from daskmetrics.training import is_complete, revisions
 from daskmetrics.training.data import effective
-from daskmetrics.training.suite import epoch, parameters
+from daskmetrics.training.suite import parameters
 
 # factors, up and down
 ASSUMED = 4.0  # by which an assumed time may be wrong
@@ -160,14 +160,17 @@ def calibrated(
 
 
 def workload(
-    experiment: Experiment, folder: RunFolder, calibrations: Sequence[Calibration], device: str
+    experiment: Experiment,
+    folder: RunFolder,
+    entries: Sequence[Event],
+    calibrations: Sequence[Calibration],
+    device: str,
 ) -> Workload:
     """The remaining work of an experiment, as phases with seconds on a device: ``cpu``, or a kind
     of GPU.
 
-    What the journal in the run's folder holds already is not counted.
+    What the entries of the journal in the run's folder hold already is not counted.
     """
-    entries = tuple(read(folder.journal))
     of_device = [measured for measured in calibrations if measured.device == device]
     costs = CostModel(device)
     units = _by_suite(experiment, measure.units_left(experiment, folder, entries))
@@ -188,10 +191,10 @@ def workload(
         if kind == "measure":
             phase = _with_bench(phase, kind, of_device)
         else:
-            recipe = experiment.trainings[model].recipe
-            steps = sum(steps_to(recipe, Checkpoint.parse(name).revision) for name in names)
+            suite = experiment.trainings[model]
+            steps = sum(steps_to(suite.recipe, Checkpoint.parse(name).revision) for name in names)
             steps_each = max(1, steps) / len(names)
-            phase = _training(phase, model, recipe, steps_each, of_device)
+            phase = _training(phase, model, suite, steps_each, of_device)
         phases.append(phase)
     if search_left := search_phase(experiment, entries, of_device, costs):
         phases.append(search_left)
@@ -323,21 +326,20 @@ def _with_bench(phase: Phase, kind: str, calibrations: Sequence[Calibration]) ->
 def _training(
     phase: Phase,
     model: str,
-    recipe: Recipe,
+    suite: TrainedSuite,
     steps: float,
     calibrations: Sequence[Calibration],
 ) -> Phase:
     """A training of so many steps in a unit, whose ranks share each step, and each step follows the
     one before; the exchange of gradients is its serial share.
     """
-    samples = steps * effective(recipe)
-    in_epoch = epoch(recipe, cache_folder())
+    recipe = suite.recipe
     phase = replace(
         phase,
         chains=recipe.ranks,
         steps={1: steps, recipe.ranks: steps},
-        samples=samples,
-        epochs=samples / in_epoch if in_epoch else 0.0,
+        samples=steps * effective(recipe),
+        epochs=suite.epochs * steps / recipe.steps,
     )
     if recipe.ranks == 1:
         return phase
@@ -504,10 +506,11 @@ def _gpu_gib(experiment: Experiment) -> float:
     return CUDA_GIB + _weights_gib(experiment, size) + states
 
 
-def measurements(experiment: Experiment, folder: RunFolder) -> list[Calibration]:
+def measurements(
+    experiment: Experiment, folder: RunFolder, entries: Sequence[Event]
+) -> list[Calibration]:
     """All kept calibrations, and what the run in a folder has recorded, the latest one last."""
     calibrations = list(known())
-    entries = tuple(read(folder.journal))
     start = latest(entries, RunStarted)
     if not (start and start.config):
         return calibrations

@@ -73,8 +73,6 @@ class Interval:
         """
         from scipy.stats import sem, t
 
-        if not samples or min(samples) <= 0:
-            raise ValueError(f"An interval needs positive samples, got {list(samples)}.")
         if len(samples) == 1:
             return cls.around(samples[0], ONE_SAMPLE)
         logs = np.log(samples)
@@ -707,8 +705,7 @@ class Proposal:
     @property
     def reason(self) -> str:
         """Why the recommended option is recommended, in a sentence."""
-        text = text_of("recommended", proposal=self, numbers=numbers_of, spent=spent)
-        return " ".join(text.split()).replace(" ;", ";").removesuffix(" .")
+        return text_of("recommended", proposal=self, numbers=numbers_of, spent=spent)
 
     def option(self, number: int) -> Option:
         """The option with a number; ConfigError if it does not exist or cannot be used."""
@@ -827,8 +824,9 @@ def proposal_document(proposal: Proposal) -> dict[str, object]:
 
 def without_empty_columns(table: Table) -> Table:
     """The table without the columns of which no row has a cell."""
-    kept = [i for i, cells in enumerate(zip(*table.rows, strict=True)) if any(cells)]
-    header, *rows = [[row[i] for i in kept] for row in (table.header, *table.rows)]
+    columns = zip(table.header, *table.rows, strict=True)
+    filled = [column for column in columns if any(column[1:])]
+    header, *rows = zip(*filled, strict=True)
     return replace(table, header=header, rows=rows)
 
 

@@ -78,9 +78,10 @@ def propose(request: PlanRequest, loaded: Config | None = None) -> Proposal:
         raise ConfigError("--times is that of a training program, such as train.py.")
     else:
         prepared = prepare(config)
-        calibrations = measurements(prepared, folder)
-        work_on = partial(workload, prepared, folder, calibrations)
-        finished = is_finished(read(folder.journal), prepared.key)
+        entries = tuple(read(folder.journal))
+        calibrations = measurements(prepared, folder, entries)
+        work_on = partial(workload, prepared, folder, entries, calibrations)
+        finished = is_finished(entries, prepared.key)
     gpus = [measured.device for measured in calibrations if measured.device != "cpu"]
 
     @cache
@@ -126,7 +127,10 @@ def local_offers(name: str, profile: Cluster, counts: Sequence[int]) -> Iterator
 
 
 def slurm_offers(
-    name: str, profile: Cluster, counts: Sequence[int], partitions: Sequence[Partition]
+    name: str,
+    profile: Cluster,
+    counts: Sequence[int],
+    partitions: Sequence[Partition],
 ) -> Iterator[Offer]:
     """One offer for each partition and number of workers; one that the partition cannot give states
     its problem.

@@ -37,7 +37,8 @@ def preview(experiment: Experiment, folder: RunFolder) -> Table:
         if config.search.budget == "auto":
             _, allowed = search.automatic_budget(problem)
     device = config.cluster.device
-    work = workload(experiment, folder, measurements(experiment, folder), device)
+    calibrations = measurements(experiment, folder, entries)
+    work = workload(experiment, folder, entries, calibrations, device)
     rows = rows_of(
         "preview",
         experiment=experiment,

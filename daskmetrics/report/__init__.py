@@ -4,7 +4,7 @@
 `_run`         `Run`: a run with its answer; `Best`: the recommended candidate, and its model
 `_background`  `BackgroundRun`: a run that goes on in a thread
 `_leaderboard` `Leaderboard`: candidates by their mean score, as table, frame and figure
-`_sections`    an answer, its run, one candidate, and runs side by side as tables and texts
+`sections`     an answer, its run, one candidate, and runs side by side as tables and texts
 `_format`      numbers, candidates and labelled rows as text
 `templates`    texts and tables by the templates in `tables/`; cards for notebooks
 `log`          the journal line by line, and the history of one work unit
@@ -24,90 +24,42 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daskmetrics.core import on_first_use
-from daskmetrics.core.outcomes import Difference
 from daskmetrics.report._format import fact, need_matplotlib
 
 if TYPE_CHECKING:
-    from daskmetrics.answer import (
-        Answer,
-        ArmCost,
-        RankedArm,
-        Standing,
-        TradeOff,
-        TradeOffs,
-        Verdict,
-        Worth,
-    )
     from daskmetrics.experiment.score_tables import read as read_scores
     from daskmetrics.report._background import BackgroundRun
     from daskmetrics.report._export import export, frame
     from daskmetrics.report._leaderboard import Leaderboard
     from daskmetrics.report._run import Best, Run, status_rows
-    from daskmetrics.report._sections import (
-        best_text,
-        compare_tables,
-        explain_tables,
-        status_text,
-        trade_offs_table,
-        within_table,
-    )
     from daskmetrics.report.figures import Plots
     from daskmetrics.report.page import write
 
 __all__ = [
-    "Answer",
-    "ArmCost",
     "BackgroundRun",
     "Best",
-    "Difference",
     "Leaderboard",
     "Plots",
-    "RankedArm",
     "Run",
-    "Standing",
-    "TradeOff",
-    "TradeOffs",
-    "Verdict",
-    "Worth",
-    "best_text",
-    "compare_tables",
-    "explain_tables",
     "export",
     "fact",
     "frame",
     "need_matplotlib",
     "read_scores",
     "status_rows",
-    "status_text",
-    "trade_offs_table",
-    "within_table",
     "write",
 ]
 
 _PLACES = {
-    "Answer": "daskmetrics.answer:Answer",
-    "ArmCost": "daskmetrics.answer:ArmCost",
     "BackgroundRun": "daskmetrics.report._background:BackgroundRun",
     "Best": "daskmetrics.report._run:Best",
-    "best_text": "daskmetrics.report._sections:best_text",
-    "compare_tables": "daskmetrics.report._sections:compare_tables",
-    "explain_tables": "daskmetrics.report._sections:explain_tables",
     "export": "daskmetrics.report._export:export",
     "frame": "daskmetrics.report._export:frame",
     "Leaderboard": "daskmetrics.report._leaderboard:Leaderboard",
     "Plots": "daskmetrics.report.figures:Plots",
-    "RankedArm": "daskmetrics.answer:RankedArm",
     "read_scores": "daskmetrics.experiment.score_tables:read",
     "Run": "daskmetrics.report._run:Run",
-    "Standing": "daskmetrics.answer:Standing",
     "status_rows": "daskmetrics.report._run:status_rows",
-    "status_text": "daskmetrics.report._sections:status_text",
-    "trade_offs_table": "daskmetrics.report._sections:trade_offs_table",
-    "TradeOff": "daskmetrics.answer:TradeOff",
-    "TradeOffs": "daskmetrics.answer:TradeOffs",
-    "Verdict": "daskmetrics.answer:Verdict",
-    "within_table": "daskmetrics.report._sections:within_table",
-    "Worth": "daskmetrics.answer:Worth",
     "write": "daskmetrics.report.page:write",
 }
 # commands that only render a template need neither pandas nor an answer

@@ -45,7 +45,10 @@ class BackgroundRun:
     """
 
     def __init__(
-        self, drive: Callable[[Display], object], folder: RunFolder, given: object = None
+        self,
+        drive: Callable[[Display], object],
+        folder: RunFolder,
+        given: object = None,
     ) -> None:
         self._folder = folder
         self._drive = drive

@@ -132,11 +132,6 @@ class Leaderboard:
     def _has_readouts(self) -> bool:
         return any(row.arm.readout for row in self.arms)
 
-    def cells(self, row: RankedArm) -> list[tuple[float | None, float | None]]:
-        """The mean of a row and its scores by task, each with its error."""
-        scores = [row.scores.get(task, (None, None)) for task in self.weights]
-        return [(row.mean, row.stderr), *scores]
-
     def table(self) -> Table:
         """The best arms as a table of text: for a single checkpoint layers and readouts, else whole
         names of arms.

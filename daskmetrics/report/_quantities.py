@@ -46,7 +46,12 @@ class Field:
 
     @classmethod
     def of(
-        cls, name: str, group: str, units: str, arms: Sequence[Arm], known: Mapping[Arm, Estimate]
+        cls,
+        name: str,
+        group: str,
+        units: str,
+        arms: Sequence[Arm],
+        known: Mapping[Arm, Estimate],
     ) -> Field:
         """The field of arms, from the values and errors that are known of some arms."""
         estimates = [known.get(arm, NO_VALUE) for arm in arms]
@@ -161,5 +166,8 @@ def fields(
 
 def differing_costs(costs: Collection[ArmCost]) -> dict[str, str]:
     """The costs of `COST_NAMES` that differ between arms."""
-    values = {name: set(map(attrgetter(name), costs)) for name in COST_NAMES}
-    return {name: label for name, label in COST_NAMES.items() if len(values[name]) > 1}
+    return {
+        name: label
+        for name, label in COST_NAMES.items()
+        if len(set(map(attrgetter(name), costs))) > 1
+    }

@@ -33,7 +33,7 @@ from daskmetrics.report._quantities import (
     fields,
 )
 from daskmetrics.report._run import Run, status_rows
-from daskmetrics.report._sections import folded_tables, tables
+from daskmetrics.report.sections import folded_tables, tables
 from daskmetrics.report.templates import template
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from daskmetrics.core.failures import failures_table
 from daskmetrics.core.files import RunFolder
 from daskmetrics.execution.journal import holder
 from daskmetrics.execution.map.folder import is_map
-from daskmetrics.report import _sections as sections
+from daskmetrics.report import sections
 from daskmetrics.report._run import Run, status_rows
 from daskmetrics.report.templates import rows_of, template
 

@@ -55,8 +55,11 @@ def rows_of(name: str, **values: object) -> list[tuple[str, str]]:
     begin with a blank; a row without both separates blocks.
     """
     text = text_of(name, **values).strip()
-    lines = re.sub(r"\n +", " ", text).split("\n")
-    return [(label, text) for label, _, text in (line.partition(": ") for line in lines)]
+    rows = []
+    for line in re.sub(r"\n +", " ", text).split("\n"):
+        label, _, content = line.partition(": ")
+        rows.append((label, content))
+    return rows
 
 
 def cell(value: object) -> object:
@@ -83,10 +86,11 @@ def table_of(name: str, title: str = "", **values: object) -> Table:
     """
     text = template(f"tables/{name}.txt", cell).render(values).strip()
     head, _, notes = re.sub(r"\n +", " ", text).partition("\n\n")
-    header, *rows = [
-        [part.strip().replace(_BAR, "|") for part in line.split("|")] for line in head.split("\n")
-    ]
-    return Table(header, rows, title, notes.replace(_BAR, "|").splitlines())
+    rows = []
+    for line in head.split("\n"):
+        parts = map(str.strip, line.split("|"))
+        rows.append([part.replace(_BAR, "|") for part in parts])
+    return Table(rows[0], rows[1:], title, notes.replace(_BAR, "|").splitlines())
 
 
 def answer_rows(answer: Answer) -> dict[str, str]:

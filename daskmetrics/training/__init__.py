@@ -3,9 +3,9 @@ transformers loads, by one process or a process group.
 
 | file | what it holds |
 |---|---|
-| `data` | the corpus, its tokenizer, its tokens as a memory-mapped array, the windows of a step |
+| `data` | the corpus, its tokenizer, its tokens as a memory-mapped array, the windows of a step, epochs |
 | `_learning` | the model, the ranks that share a step, the loop over the steps, checkpoints |
-| `suite` | the folder of a suite: its complete revisions, its resume state; what a recipe needs |
+| `suite` | the folder of a suite: its complete revisions, its resume state; its size |
 | `_probes` | short measurements by the ranks: exchange of gradients, loaders, precision |
 | `recipe` | the built-in recipe as a training program of several ranks |
 | `progress` | how far a program is, as it reports or prints it |

@@ -59,24 +59,12 @@ class World:
         """Whether this rank is the one that writes."""
         return self.rank == 0
 
-    @property
-    def on_gpu(self) -> bool:
-        """Whether the ranks compute on GPUs."""
-        return self.device != "cpu"
-
     def gather(self, value: T) -> list[T]:
         """The values of all ranks, at every rank, once all have come here."""
         values = [value] * self.size
         if self.size > 1:
             dist.all_gather_object(values, value)
         return values
-
-    def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
-        """The same model with gradients that are means over the ranks."""
-        if self.size == 1:
-            return model
-        # no buffer changes in training
-        return DistributedDataParallel(model, gradient_as_bucket_view=True, broadcast_buffers=False)
 
 
 SINGLE = World()
@@ -172,9 +160,9 @@ class TrainingState:
         summary.
         """
         result = {
-            "loss": round(loss, 6),
-            "tokens": float(self.step * effective(self.recipe) * self.recipe.context),
-            "seconds": round(seconds, 3),
+            "loss": loss,
+            "tokens": self.step * effective(self.recipe) * self.recipe.context,
+            "seconds": seconds,
         }
         self.save(folder)
         with files.atomic_folder(folder / f"step{self.step}") as partial:
@@ -216,13 +204,6 @@ def new(recipe: Recipe, world: World = SINGLE, saved: Path | None = None) -> Tra
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of("weights", recipe.seed))
         model = GPTNeoXForCausalLM(config)
-    if recipe.activation_checkpointing:
-        # transformers 5.10 renamed the method
-        enable = (
-            getattr(model, "activation_checkpointing_enable", None)
-            or model.gradient_checkpointing_enable
-        )
-        enable({"use_reentrant": False})
     model.train().to(world.device)
     optimizer = torch.optim.AdamW(
         model.parameters(),
@@ -242,7 +223,13 @@ def new(recipe: Recipe, world: World = SINGLE, saved: Path | None = None) -> Tra
     schedule = get_cosine_with_min_lr_schedule_with_warmup(
         optimizer, warm_up, recipe.steps, min_lr_rate=FLOOR, last_epoch=step
     )
-    return TrainingState(recipe, world, model, world.wrap(model), optimizer, schedule)
+    wrapped = model
+    if world.size > 1:
+        # no buffer changes in training
+        wrapped = DistributedDataParallel(
+            model, gradient_as_bucket_view=True, broadcast_buffers=False
+        )
+    return TrainingState(recipe, world, model, wrapped, optimizer, schedule)
 
 
 @dataclass(frozen=True)
@@ -280,15 +267,6 @@ def read_steps(steps: RankSteps, numbers: range, loaders: int) -> Iterator[list[
     return iter(loader)
 
 
-def is_readable(path: Path) -> bool:
-    """Whether a resume state can be read; a disk may have damaged it."""
-    try:
-        torch.load(path, weights_only=True, mmap=True, map_location="meta")
-    except (OSError, EOFError, RuntimeError, KeyError, ValueError):
-        return False
-    return True
-
-
 def train(
     recipe: Recipe,
     folder: Path,
@@ -301,14 +279,14 @@ def train(
     """Train those of the requested revisions, oldest first, that are missing, as one rank of a
     process group.
     """
-    missing = [revision for revision in requested if not suite.is_complete(folder, revision)]
+    missing = (revision for revision in requested if not suite.is_complete(folder, revision))
     ends = [step_of(revision) or 0 for revision in missing]
     states: list[Path] = []
     if world.is_leader:
         files.remove_partial(folder)
         files.remove_partial(folder / "resume")
         # an older one leads to the same weights
-        states = list(filter(is_readable, suite.resume_states(folder, until=min(ends, default=0))))
+        states = suite.resume_states(folder, until=min(ends, default=0))
     # rank 0 may have written another one before the others look
     ends, states = world.gather((ends, states))[0]
     learner = new(recipe, world, *states[:1])
@@ -316,7 +294,7 @@ def train(
     stream = read_steps(RankSteps(recipe, tokens, world), numbers, ddp.loaders)
     for end in ends:
         began = time.perf_counter()
-        for passes in islice(stream, max(0, end - learner.step)):
+        for passes in islice(stream, end - learner.step):
             loss_of_rank = learner.take_step(passes)
             step = learner.step
             if step % max(1, recipe.steps // MAX_REPORTS) == 0 or step == end:

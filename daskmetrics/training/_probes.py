@@ -6,11 +6,8 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import os
-import socket
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,19 +24,16 @@ from daskmetrics.core.text import plural, size_text
 from daskmetrics.training import _learning as learning
 from daskmetrics.training._learning import RankSteps, World
 from daskmetrics.training.data import Tokens, effective
+from daskmetrics.training.suite import parameters
 
 SIZES = tuple(4**power for power in range(5, 14))  # bytes of the measured messages: 1 KiB to 64 MiB
-ROUNDS = 24  # repetitions
+ROUNDS = 12  # repetitions
 SKIPPED = 2  # that warm up: DDP rearranges its buckets after the first exchange
-LEAST = 3  # others
-LONGEST = 0.3  # seconds for the repetitions of one message; then the least number is enough
-PATIENCE = 30.0  # and for those of steps
-FIRST, BUCKET = 2**20, 25 * 2**20  # bytes of DDP's first bucket, and of the others
-# share of a pass that is its backward pass, during which a GPU can exchange buckets
+# share of a pass that is its backward pass, during which a GPU can exchange gradients
 BACKWARD = 2 / 3
 LOADERS = (0, 1, 2, 4, 8)
-READING = 1.0  # seconds for each number of loaders
-TOLERATED = 0.05  # share of a step's time that reading may take without loaders
+TRAINING = 3.0  # seconds for each number of loaders
+ENOUGH = 0.95  # share of the highest speed at which fewer loaders are preferred
 
 
 @dataclass(frozen=True)
@@ -59,17 +53,15 @@ def allreduce(recipe: Recipe, tokens: Tokens, world: World) -> ProbeTables:
     seconds = {}
     for size in SIZES:
         message = torch.zeros(size // 4, device=world.device)
-        (of_rank,) = _typical(world, partial(dist.all_reduce, message), longest=LONGEST)
-        seconds[size] = max(world.gather(of_rank))
+        (by_rank,) = _typical(world, partial(dist.all_reduce, message))
+        seconds[size] = max(by_rank)
     learner = learning.new(recipe, world)
     step = partial(learner.take_step, RankSteps(recipe, tokens, world)[1])
     together, alone = _typical(world, step, partial(step, exchange=False))
-    computed = world.gather(alone)
-    added = world.gather(together - alone)
-    nodes = world.gather(socket.gethostname())
-    gradient = sum(p.numel() * p.element_size() for p in learner.model.parameters())
-    computing = median(computed)
-    predicted = exposed(seconds, gradient, computing, overlaps=world.on_gpu)
+    added = tuple(np.subtract(together, alone).tolist())
+    gradient = 4 * parameters(recipe)
+    computing = median(alone)
+    predicted = exposed(seconds, gradient, computing, overlaps=world.device != "cpu")
     measured = max(0.0, median(added))
     counted = 2 * (world.size - 1) / world.size
     by_size = Table(
@@ -78,15 +70,10 @@ def allreduce(recipe: Recipe, tokens: Tokens, world: World) -> ProbeTables:
             (f"{size // 1024:,} KiB", _ms(took), f"{size_text(counted * size / took)}/s")
             for size, took in seconds.items()
         ],
-        f"all-reduce of {plural(world.size, 'rank')} on {plural(len(set(nodes)), 'node')}, "
-        f"{dist.get_backend()}, measured",
-        (
-            "bandwidth is 2 (n - 1) / n x bytes / time, which does not depend on the number n of"
-            " ranks",
-        ),
+        f"all-reduce of {plural(world.size, 'rank')}, {dist.get_backend()}, measured",
+        ("bandwidth is 2 (n - 1) / n x bytes / time for n ranks",),
     )
     shares = (f"{exchange / (exchange + computing):.1%}" for exchange in (predicted, measured))
-    slowest = computed.index(max(computed))
     of_step = Table(
         ("", "predicted", "measured"),
         (
@@ -95,184 +82,135 @@ def allreduce(recipe: Recipe, tokens: Tokens, world: World) -> ProbeTables:
             ("share of a step", *shares),
         ),
         f"gradients of {size_text(gradient)}",
-        (f"slowest: rank {slowest} on {nodes[slowest]}, {_ms(computed[slowest])} of its own work",),
     )
-    return ProbeTables((by_size, of_step), tuple(added))
+    return ProbeTables((by_size, of_step), added)
 
 
 def _ms(seconds: float) -> str:
     return f"{1000 * seconds:,.2f} ms"
 
 
-def _typical_step(recipe: Recipe, tokens: Tokens, world: World) -> float:
-    """The typical seconds of a step of a new model."""
-    learner = learning.new(recipe, world)
-    passes = RankSteps(recipe, tokens, world)[1]
-    (seconds,) = _typical(world, partial(learner.take_step, passes))
-    return seconds
-
-
-def _typical(
-    world: World, *actions: Callable[[], object], longest: float = PATIENCE
-) -> list[float]:
-    """The lower quartile of the seconds of what all ranks do together, since other work on a
-    machine adds to some of them; several actions take turns.
-
-    All ranks stop together.
+def _typical(world: World, *actions: Callable[[], object]) -> list[list[float]]:
+    """The seconds of what all ranks do together, by action and rank: the lower quartile, since
+    other work on a machine adds to some of them; several actions take turns.
     """
     rounds: list[list[float]] = []
-    started = time.perf_counter()
-    while len(rounds) < ROUNDS:
-        is_late = len(rounds) >= SKIPPED + LEAST and time.perf_counter() - started > longest
-        if any(world.gather(is_late)):
-            break
-        rounds.append([_seconds(world, action) for action in actions])
-    quartiles: list[float] = np.quantile(rounds[SKIPPED:], 0.25, axis=0, method="lower").tolist()
-    return quartiles
-
-
-def _seconds(world: World, action: Callable[[], object]) -> float:
-    """The seconds of an action, from when all ranks are ready."""
-    world.gather(None)
-    began = time.perf_counter()
-    action()
-    if world.on_gpu:
-        torch.cuda.synchronize(world.device)
-    return time.perf_counter() - began
+    for _ in range(ROUNDS):
+        seconds = []
+        for action in actions:
+            world.gather(None)  # all are ready
+            began = time.perf_counter()
+            action()
+            if world.device != "cpu":
+                torch.cuda.synchronize(world.device)
+            seconds.append(time.perf_counter() - began)
+        rounds.append(seconds)
+    quartiles = np.quantile(rounds[SKIPPED:], 0.25, axis=0, method="lower")
+    by_action: list[list[float]] = np.transpose(world.gather(quartiles)).tolist()
+    return by_action
 
 
 def exposed(
     seconds: Mapping[int, float], gradient: float, computing: float, overlaps: bool
 ) -> float:
     """Seconds that the exchange of gradients of so many bytes adds to a step that computes for
-    ``computing`` seconds, from the seconds of messages by their bytes; DDP exchanges buckets.
+    ``computing`` seconds, from the seconds of messages by their bytes.
 
-    On a GPU, buckets travel during the backward pass, and only what is left after it counts, at
-    least the last bucket. CPU ranks exchange with the cores on which they compute, so that nothing
-    is gained by exchanging at the same time.
+    On a GPU it takes place during the backward pass, and only what is left after it counts. CPU
+    ranks exchange with the cores on which they compute, so that nothing is gained by exchanging at
+    the same time.
 
     >>> link = {1024: 0.0, 64 * 2**20: 0.064}
-    >>> [round(exposed(link, 26 * 2**20, 0.03, overlaps), 3) for overlaps in (False, True)]
-    [0.026, 0.025]
+    >>> [round(exposed(link, 128 * 2**20, 0.03, overlaps), 3) for overlaps in (False, True)]
+    [0.128, 0.108]
     """
-    buckets = np.diff([0.0, *np.arange(FIRST, gradient, BUCKET), gradient])
-    times = np.interp(buckets, list(seconds), list(seconds.values()))
+    whole = np.interp(gradient, list(seconds), list(seconds.values()))
+    whole *= max(1.0, gradient / max(seconds))
     hidden = 0.0
     if overlaps:
         hidden = BACKWARD * computing
-    return float(max(times[-1], times.sum() - hidden))
+    return float(max(0.0, whole - hidden))
 
 
 def loader(recipe: Recipe, tokens: Tokens, world: World) -> ProbeTables:
-    """Samples per second that the slowest rank reads, by number of loaders, and that it
-    computes.
-    """
+    """Samples per second that the ranks learn from, by the number of loaders of each."""
+    learner = learning.new(recipe, world)
     steps = RankSteps(recipe, tokens, world)
-    size = effective(recipe) // world.size
-    computing = max(world.gather(size / _typical_step(recipe, tokens, world)))
-    resident = float(psutil.Process().memory_info().rss)
-    ranks = int(os.environ["LOCAL_WORLD_SIZE"])
-    # a fifth of the memory stays free, and each rank has a core beside its loaders
-    by_memory = int(0.8 * psutil.virtual_memory().available / (ranks * resident))
-    by_cores = len(os.sched_getaffinity(0)) // ranks - 1
-    tried = min(world.gather(by_memory))
-    most_loaders = max(0, min(tried, *world.gather(by_cores)))
     rates = {}
     for loaders in LOADERS:
-        if loaders <= tried:
-            world.gather(None)  # all ranks read at once, as in a training
-            stream = learning.read_steps(steps, range(10**9), loaders)
-            next(stream)
-            count = 0
-            began = time.perf_counter()
-            while (seconds := time.perf_counter() - began) < READING:
-                next(stream)
-                count += 1
-            rates[loaders] = min(world.gather(count * size / seconds))
-    notes = (
-        f"a rank computes {computing:,.0f} samples/s",
-        f"a loader takes up to {size_text(resident)}; cores and memory are enough for "
-        f"{plural(most_loaders, 'loader')} per rank",
-        f"recommended: ddp.loaders: {advised(rates, computing, most_loaders)}",
+        stream = learning.read_steps(steps, range(10**9), loaders)
+        learner.take_step(next(stream))  # the loaders start
+        began = time.perf_counter()
+        elapsed = 0.0
+        count = 0
+        while not any(world.gather(elapsed > TRAINING)):
+            float(learner.take_step(next(stream)))  # waits for a GPU
+            count += 1
+            elapsed = time.perf_counter() - began
+        rates[loaders] = count * effective(recipe) / elapsed
+    enough = ENOUGH * max(rates.values())
+    recommended = next(loaders for loaders, rate in rates.items() if rate >= enough)
+    table = Table(
+        ("loaders", "samples/s"),
+        [(str(loaders), f"{rate:,.0f}") for loaders, rate in rates.items()],
+        f"samples per second that {plural(world.size, 'rank')} learn from",
+        (f"recommended: ddp.loaders: {recommended}",),
     )
-    rows = [(str(loaders), f"{rate:,.0f}") for loaders, rate in rates.items()]
-    title = f"samples per second read by each of {plural(world.size, 'rank')}"
-    return ProbeTables((Table(("loaders", "samples/s"), rows, title, notes),))
-
-
-def advised(rates: Mapping[int, float], computing: float, most: int) -> int:
-    """The fewest loaders, at most ``most``, that keep up with a rank, from samples per second by
-    their number; or the fastest number of those, if none does.
-
-    0 is the rank itself, whose reading delays each step.
-
-    >>> rates = {0: 900.0, 1: 600.0, 2: 1100.0, 4: 1900.0, 8: 2000.0}
-    >>> [advised(rates, computing, most=4) for computing in (10.0, 1000.0, 5000.0)]
-    [0, 2, 4]
-    """
-    usable = {count: rate for count, rate in rates.items() if count <= most}
-    for count, rate in usable.items():
-        if rate * (1 if count else TOLERATED) >= computing:
-            return count
-    return max(usable, key=lambda count: usable[count])
+    return ProbeTables((table,))
 
 
 def precision(recipe: Recipe, tokens: Tokens, world: World) -> ProbeTables:
     """Seconds of a step and peak memory of the ways to save memory, each on a new model with the
     same examples.
     """
-    plain = {"precision": "float32", "activation_checkpointing": False}
-    bfloat16 = {"precision": "bfloat16"}
-    recomputed = {"activation_checkpointing": True}
     half = {"batch": recipe.batch // 2, "accumulate": 2 * recipe.accumulate}
     variants: Mapping[str, Mapping[str, object]] = {
         "": {},  # what libraries keep for good would count for the first one, which is left out
-        "float32": {},
-        "bfloat16": bfloat16,
+        "float32": {"precision": "float32"},
+        "bfloat16": {"precision": "bfloat16"},
         "half the batch, twice the passes": half,
-        "activation checkpointing": recomputed,
-        "bfloat16, activation checkpointing": {**bfloat16, **recomputed},
     }
+    samples = effective(recipe)
     rows = []
     for name, changes in variants.items():
-        variant = recipe.model_copy(update={**plain, **changes})
-        if effective(variant) < effective(recipe):  # an odd batch has no half
+        variant = recipe.model_copy(update=changes)
+        if effective(variant) < samples:  # an odd batch has no half
             continue
         try:
             seconds, peak = _cost(variant, tokens, world)
         except torch.OutOfMemoryError:
             rows.append((name, "out of memory", "", ""))
         else:
-            rows.append((name, _ms(seconds), f"{effective(recipe) / seconds:,.0f}", peak))
-    header = ("", "time of a step", "samples/s", "peak memory")
-    note = (
-        "peak memory beyond that of the process without a model: weights, gradients, optimizer, "
-        "activations"
+            rows.append((name, _ms(seconds), f"{samples / seconds:,.0f}", size_text(peak)))
+    table = Table(
+        ("", "time of a step", "samples/s", "peak memory"),
+        rows[1:],
+        f"steps of {plural(samples, 'sequence')} of {recipe.context} tokens on one rank",
+        ("peak memory is that of weights, gradients, optimizer and activations",),
     )
-    sequences = f"{plural(effective(recipe), 'sequence')} of {recipe.context} tokens"
-    title = f"steps of {sequences} on one rank, {world.device.partition(':')[0]}"
-    return ProbeTables((Table(header, rows[1:], title, (note,)),))
+    return ProbeTables((table,))
 
 
-def _cost(recipe: Recipe, tokens: Tokens, world: World) -> tuple[float, str]:
-    """Seconds of a step, and the peak of its memory, ``?`` where the system cannot reset it."""
+def _cost(recipe: Recipe, tokens: Tokens, world: World) -> tuple[float, float]:
+    """Seconds of a step of a new model, and bytes of memory that it takes at most."""
     gc.collect()
-    if world.on_gpu:
-        torch.cuda.empty_cache()
+    if world.device != "cpu":
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
-        seconds = _typical_step(recipe, tokens, world)
-        return seconds, size_text(torch.cuda.max_memory_allocated() - before)
-    with suppress(OSError, AttributeError):  # not Linux with glibc
-        # else the next model would use memory that the last one left
+    else:
+        # else it would use memory that the last model left
         ctypes.CDLL(None).malloc_trim(0)
         Path("/proc/self/clear_refs").write_text("5")
         before = psutil.Process().memory_info().rss
-        seconds = _typical_step(recipe, tokens, world)
+    learner = learning.new(recipe, world)
+    step = partial(learner.take_step, RankSteps(recipe, tokens, world)[1])
+    ((seconds,),) = _typical(world, step)
+    if world.device != "cpu":
+        peak = torch.cuda.max_memory_allocated()
+    else:
         status = Path("/proc/self/status").read_text()
         peak = 1024 * int(status.partition("VmHWM:")[2].split()[0])
-        return seconds, size_text(max(0, peak - before))
-    return _typical_step(recipe, tokens, world), "?"
+    return seconds, peak - before
 
 
 PROBES = {probe.__name__: probe for probe in (allreduce, loader, precision)}

@@ -13,8 +13,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from daskmetrics.core.errors import DaskmetricsError
@@ -23,7 +23,7 @@ from daskmetrics.training.progress import report
 
 # the same error would occur again
 PERMANENT = (DaskmetricsError, SyntaxError, ImportError)
-_USAGE = 2  # exit code of a program that does not understand its arguments
+USAGE = "SystemExit: 2"  # of a program that does not understand its arguments
 _PR_SET_PDEATHSIG = 1
 
 
@@ -39,13 +39,10 @@ def main(words: Sequence[str]) -> None:
         os.execvp(words[0], list(words))
     try:
         _run(words)
-    except SystemExit as ending:
-        if ending.code:
-            _failed(ending, f"exit code {ending.code}", ending.code == _USAGE)
-        raise
     except BaseException as error:
-        text = " ".join(f"{type(error).__name__}: {error}".split())[:500]
-        _failed(error, text, isinstance(error, PERMANENT))
+        if isinstance(error, SystemExit) and not error.code:
+            raise
+        _report(error)
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)  # threads that wait for the other ranks would keep the process alive
@@ -53,29 +50,31 @@ def main(words: Sequence[str]) -> None:
 
 def _run(words: Sequence[str]) -> None:
     """Run a file or a module as Python itself would."""
+    run: Callable[..., object] = runpy.run_path
+    folder = Path(words[0]).resolve().parent
     if words[0] == "-m":
-        sys.argv = [*words[1:]]
-        sys.path.insert(0, str(Path.cwd()))
-        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
-    else:
-        sys.argv = [*words]
-        sys.path.insert(0, str(Path(words[0]).resolve().parent))
-        runpy.run_path(words[0], run_name="__main__")
+        words = words[1:]
+        run = partial(runpy.run_module, alter_sys=True)
+        folder = Path.cwd()
+    sys.argv = list(words)
+    sys.path.insert(0, str(folder))
+    run(words[0], run_name="__main__")
 
 
-def _failed(error: BaseException, text: str, permanent: bool) -> None:
+def _report(error: BaseException) -> None:
+    """Report the error for which the program ends."""
     cause = Cause.ERROR
     # torch's own errors of a connection, and gloo's, follow from what happened to another rank
     if type(error).__name__.startswith("Dist") or "gloo" in str(error):
         cause = Cause.PARTNER
-    with suppress(OSError):  # the parent has closed the pipe
-        report(cause=cause, reason=text, permanent=permanent, since=time.time())
+    reason = " ".join(f"{type(error).__name__}: {error}".split())[:500]
+    permanent = isinstance(error, PERMANENT) or reason == USAGE
+    report(cause=cause, reason=reason, permanent=permanent, since=time.time())
 
 
 def _die_with_parent() -> None:
     """Ask the kernel to kill this process when its worker ends, even if this process is stopped."""
-    with suppress(AttributeError, OSError):  # not Linux
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() == 1:
         os._exit(1)
 

@@ -5,7 +5,7 @@ on disk that every rank memory-maps, and which windows of tokens make up a step.
 from __future__ import annotations
 
 import hashlib
-import json
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 from daskmetrics.config import Recipe
 from daskmetrics.core import corpus as stdlib
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.files import atomic_folder, private
+from daskmetrics.core.files import atomic_folder, atomic_write, private
 from daskmetrics.core.names import Key, content_key, seed_of
 from daskmetrics.core.rows import READERS, format_of, read_lines, read_rows
-from daskmetrics.core.text import size_text
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -38,9 +37,7 @@ Tokens = NDArray[np.int32]  # (tokens,): all texts of a corpus
 
 
 def files(source: str) -> tuple[Path, ...]:
-    """The files of a corpus, at least one; empty for ``stdlib``."""
-    if source == "stdlib":
-        return ()
+    """The files of a corpus, at least one."""
     path = Path(source).expanduser()
     if path.is_file():
         return (path,)
@@ -96,51 +93,34 @@ def fit_tokenizer(texts: Sequence[str], vocabulary: int) -> Tokenizer:
     >>> tokenizer.decode(tokenizer.encode("not to be, Zoë").ids)
     'not to be, Zoë'
     """
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from tokenizers import ByteLevelBPETokenizer, Tokenizer
 
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary,
-        special_tokens=[END],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
+    fitted = ByteLevelBPETokenizer()
+    fitted.train_from_iterator(
+        texts, vocabulary, min_frequency=0, show_progress=False, special_tokens=[END]
     )
-    tokenizer.train_from_iterator(texts, trainer)
-    return tokenizer
-
-
-def pack(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokens:
-    """All texts as one array of token ids, shape (tokens,), with the end token after each text.
-
-    >>> pack(fit_tokenizer(["ab"], vocabulary=300), ["ab", "ab"]).tolist().count(END_ID)
-    2
-    """
-    encoded = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-    tokens = chain.from_iterable((*text.ids, END_ID) for text in encoded)
-    return np.fromiter(tokens, dtype=np.int32)
+    return Tokenizer.from_str(fitted.to_str())
 
 
 def save_tokenizer(tokenizer: Tokenizer, folder: Path, max_length: int) -> None:
     """Write `TOKENIZER`, as `transformers.AutoTokenizer` reads them."""
-    tokenizer.save(str(folder / TOKENIZER[0]))
-    config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": max_length,
-        **dict.fromkeys(("bos_token", "eos_token", "pad_token", "unk_token"), END),
-    }
-    text = json.dumps(config, indent=2)
-    (folder / TOKENIZER[1]).write_text(f"{text}\n", encoding="utf-8")
+    from transformers import PreTrainedTokenizerFast
+
+    special = dict.fromkeys(("bos_token", "eos_token", "pad_token", "unk_token"), END)
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, model_max_length=max_length, **special
+    ).save_pretrained(folder)
 
 
 def tokenize(recipe: Recipe) -> tuple[Tokenizer, Tokens]:
-    """The tokenizer that is fitted to a recipe's corpus, and the tokens; a corpus that is too short
-    for the context is an error.
+    """The tokenizer that is fitted to a recipe's corpus, and the tokens, with the end token after
+    each text; a corpus that is too short for the context is an error.
     """
     corpus = texts(recipe)
     tokenizer = fit_tokenizer(corpus, recipe.vocabulary)
-    tokens = pack(tokenizer, corpus)
+    encoded = tokenizer.encode_batch_fast(list(corpus), add_special_tokens=False)
+    ids = chain.from_iterable((*text.ids, END_ID) for text in encoded)
+    tokens = np.fromiter(ids, dtype=np.int32)
     if len(tokens) <= recipe.context:
         raise ConfigError(
             f"Corpus '{recipe.corpus}' has {len(tokens)} tokens, but a context of {recipe.context} "
@@ -173,6 +153,29 @@ def effective(recipe: Recipe) -> int:
     64
     """
     return recipe.batch * recipe.accumulate * recipe.ranks
+
+
+def epoch(recipe: Recipe, cache: Path) -> int:
+    """The sequences of an epoch: the tokens of the corpus, divided by the context.
+
+    A corpus is tokenized once to count it; the count is kept in the cache folder.
+    """
+    corpus_settings = (recipe.text, recipe.context, recipe.vocabulary)
+    kept = cache / "epochs" / content_key("epoch", key(recipe), *corpus_settings)
+    if not kept.is_file():
+        _, tokens = tokenize(recipe)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(kept, str(len(tokens) // recipe.context))
+    return int(kept.read_text(encoding="utf-8"))
+
+
+def with_steps(recipe: Recipe, cache: Path) -> Recipe:
+    """The recipe with the steps of its epochs."""
+    if recipe.epochs is None:
+        return recipe
+    sequences = recipe.epochs * epoch(recipe, cache)
+    steps = max(1, math.ceil(sequences / effective(recipe)))
+    return Recipe.model_validate({**recipe.model_dump(exclude={"epochs"}), "steps": steps})
 
 
 def examples(recipe: Recipe, count: int, step: int) -> NDArray[np.int64]:
@@ -215,18 +218,21 @@ def staged(corpus: Path, stage: str | None, wait: Callable[[], object]) -> Itera
         yield corpus
         return
     folder = Path(os.path.expandvars(stage)).expanduser()
-    if "$" in str(folder):
-        raise ConfigError(
-            f"ddp.stage: a variable of '{stage}' is not set on {os.uname().nodename}. Name a "
-            "folder, or leave it out."
-        )
     written = (corpus / "tokens.npy").stat().st_mtime_ns
-    key = content_key("stage", str(corpus.resolve()), written)
-    copy = folder / f"daskmetrics-{os.getuid()}-{key}"
-    if os.environ.get("LOCAL_RANK", "0") == "0":
-        _copy(corpus, copy)
-    wait()
-    _copy(corpus, copy)  # jobs on one node may have folders of their own
+    key = content_key(os.getuid(), str(corpus.resolve()), written)
+    copy = folder / f"daskmetrics-{key}"
+    try:
+        if "$" in str(folder):
+            raise OSError("a variable is not set")
+        if os.environ.get("LOCAL_RANK", "0") == "0":
+            _copy(corpus, copy)
+        wait()
+        _copy(corpus, copy)  # jobs on one node may have folders of their own
+    except OSError as error:
+        raise ConfigError(
+            f"ddp.stage: '{stage}' on {os.uname().nodename} cannot hold the copy ({error}). "
+            "Name another folder."
+        ) from None
     try:
         yield copy
     finally:  # other ranks keep what they have mapped
@@ -235,19 +241,9 @@ def staged(corpus: Path, stage: str | None, wait: Callable[[], object]) -> Itera
 
 def _copy(corpus: Path, copy: Path) -> None:
     """Copy a folder, completely or not at all, unless it is there and the user's own."""
-    try:
-        if not copy.is_dir():
-            with private(), atomic_folder(copy) as partial:
-                size = sum(path.stat().st_size for path in corpus.iterdir())
-                free = shutil.disk_usage(partial).free
-                if size > free:  # others work on this disk, too
-                    raise OSError(f"the corpus has {size_text(size)}, {size_text(free)} are free")
-                for path in corpus.iterdir():
-                    shutil.copyfile(path, partial / path.name)
-        if copy.stat().st_uid != os.getuid():
-            raise PermissionError("it belongs to another user")
-    except OSError as error:
-        raise ConfigError(
-            f"ddp.stage: '{copy.parent}' on {os.uname().nodename} cannot hold the copy ({error}). "
-            "Name another folder."
-        ) from None
+    if not copy.is_dir():
+        with private(), atomic_folder(copy) as partial:
+            for path in corpus.iterdir():
+                shutil.copyfile(path, partial / path.name)
+    if copy.stat().st_uid != os.getuid():
+        raise PermissionError("it belongs to another user")

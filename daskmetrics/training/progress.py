@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any
 
 PIPE = "DASKMETRICS_PROGRESS"  # variable with the number of the file that takes the reports
-INTERVAL = 0.1  # seconds between two reports of a program that takes many steps
 # a bar of tqdm, or one of rich, with what stands before it and its steps
 _BAR = re.compile(
     r"(?:(?P<text>[^\r\n|%━]*?):?\s+)?(?:\d+%\|[^|]*\||[━╸╺]+)\s*(?P<step>\d+)/(?P<total>\d+)\s"
@@ -21,14 +20,13 @@ _LOSS = re.compile(r"loss\w*['\"]?\s*[:=]\s*['\"]?(?P<loss>\d+(?:\.\d+)?(?:e[+-]
 # other bars are those of downloads, data and weights
 _TRAINS = re.compile(r"|.*(epoch|train|step|iter).*", re.I)
 _EPOCH = re.compile(r"epoch\s*:?\s*(?P<epoch>\d+)", re.I)
-_latest = 0.0  # time of the latest report
 
 
 def progress(step: int, total: int | None = None, **numbers: float) -> None:
     """Report how far a training is, to the worker that started this program.
 
     Nothing happens in a program that was started otherwise. Of many calls in a tenth of a second,
-    the first one counts, and always the last step.
+    the last one counts.
 
     Parameters
     ----------
@@ -46,20 +44,15 @@ def progress(step: int, total: int | None = None, **numbers: float) -> None:
     >>> for step in range(1, 4):
     ...     daskmetrics.progress(step, 3, loss=1 / step, samples=32 * step)
     """
-    global _latest
-    clock = time.monotonic()
-    if clock - _latest < INTERVAL and step != total:
-        return
-    _latest = clock
-    floats = {name: float(value) for name, value in numbers.items()}
-    report(step=int(step), total=total, **floats)
+    report(step=int(step), total=total, at=time.monotonic(), **numbers)
 
 
 def report(**facts: object) -> None:
     """Send facts about this rank to the worker that started it."""
     pipe = os.environ.get(PIPE)
     if pipe:
-        os.write(int(pipe), f"{json.dumps(facts)}\n".encode())
+        # numbers may be those of numpy or torch
+        os.write(int(pipe), f"{json.dumps(facts, default=float)}\n".encode())
 
 
 class ProgressCallback:

@@ -22,10 +22,11 @@ from daskmetrics.training import data as data
 from daskmetrics.training import suite as suite
 from daskmetrics.training.data import effective, staged
 from daskmetrics.training.ddp.ranks import Program
-from daskmetrics.training.progress import progress, report
+from daskmetrics.training.progress import progress
 
 REQUEST = "recipe.json"  # in the suite's folder: what is to be trained
 PROGRESS = "progress.jsonl"  # there: the loss by step; a step that was repeated has two lines
+MEASURED = "measured.json"  # there: what ranks that measure have found
 POLL = 0.1  # seconds between two looks for the corpus
 
 
@@ -42,8 +43,8 @@ def program(name: str, recipe: Recipe, folder: Path, ddp: DDP, probe: str | None
     suite's folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    request = Request(recipe=recipe, ddp=ddp, probe=probe)
-    atomic_write(folder / REQUEST, request.model_dump_json(indent=2))
+    request = Request(recipe=recipe, ddp=ddp, probe=probe).model_dump_json(indent=2)
+    atomic_write(folder / REQUEST, request)
     return Program(
         name,
         ("-m", "daskmetrics.training.recipe", str(folder.absolute())),
@@ -52,8 +53,6 @@ def program(name: str, recipe: Recipe, folder: Path, ddp: DDP, probe: str | None
         least=1,
         timeout=ddp.timeout,
         patience=ddp.patience,
-        restarts=0 if probe else Program.restarts,
-        memory=suite.memory(recipe),
     )
 
 
@@ -85,7 +84,9 @@ def main(folder: Path) -> None:
                     file.write("\n" + json.dumps({"step": step, "loss": loss}))
 
         if request.probe:
-            report(measured=asdict(PROBES[request.probe](recipe, tokens, world)))
+            measured = PROBES[request.probe](recipe, tokens, world)
+            if world.is_leader:
+                atomic_write(folder / MEASURED, json.dumps(asdict(measured)))
         else:
             train(recipe, folder, suite.revisions(recipe), tokens, ddp, world, show)
 

@@ -1,5 +1,5 @@
 """The folder of a suite, one sub-folder per revision; a revision is complete or absent. And what a
-recipe needs: parameters, memory, disk space.
+recipe needs: parameters, disk space.
 
 ::
 
@@ -24,15 +24,14 @@ from pathlib import Path
 from typing import Any
 
 from daskmetrics.config import Recipe
-from daskmetrics.core import files as files
 from daskmetrics.core.names import Key, content_key, log_steps, step_of
 from daskmetrics.training import data as data
-from daskmetrics.training.data import effective
 
 VERSION = 2  # of the code: raise it when equal recipes no longer give equal weights
 SUMMARY = "training.json"  # what train_to returned; its presence marks a revision as complete
 # what earlier recipes could set is part of the key, so that their suites keep theirs
 FORMER = {
+    "activation_checkpointing": False,
     "clip": 1.0,
     "compile": False,
     "label": "label",
@@ -40,9 +39,6 @@ FORMER = {
     "schedule": "cosine",
     "warmup": 1 / 16,
 }
-# bytes of a process that has loaded torch and transformers; measured on Linux, without CUDA
-PROCESS = 0.4e9
-_STATE = 16  # bytes per parameter: weight, gradient, and two moments of AdamW
 _SAVED = 12  # bytes per parameter in a resume state
 
 
@@ -78,32 +74,6 @@ def recipe_key(recipe: Recipe) -> Key:
     return content_key("suite", VERSION, {**keys, **FORMER}, data.key(recipe), None, None)
 
 
-def epoch(recipe: Recipe, cache: Path, count: bool = False) -> int | None:
-    """The sequences of an epoch: the tokens of the corpus, divided by the context.
-
-    They are kept in the cache folder. Without ``count`` the result is None for a corpus that was
-    not counted before; with it, the corpus is tokenized to count it.
-    """
-    corpus_settings = (recipe.text, recipe.context, recipe.vocabulary)
-    kept = cache / "epochs" / content_key("epoch", data.key(recipe), *corpus_settings)
-    if not kept.is_file():
-        if not count:
-            return None
-        _, tokens = data.tokenize(recipe)
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        files.atomic_write(kept, str(len(tokens) // recipe.context))
-    return int(kept.read_text(encoding="utf-8"))
-
-
-def with_steps(recipe: Recipe, cache: Path) -> Recipe:
-    """The recipe with the steps of its epochs."""
-    if recipe.epochs is None:
-        return recipe
-    sequences = recipe.epochs * (epoch(recipe, cache, count=True) or 0)
-    steps = max(1, math.ceil(sequences / effective(recipe)))
-    return Recipe.model_validate({**recipe.model_dump(exclude={"epochs"}), "steps": steps})
-
-
 def is_complete(folder: Path, revision: str) -> bool:
     """Whether the suite's folder holds the complete revision; its files are not read."""
     return (folder / revision / SUMMARY).is_file()
@@ -131,24 +101,6 @@ def parameters(recipe: Recipe) -> int:
     width = recipe.width
     block = 12 * width**2 + 13 * width
     return 2 * recipe.vocabulary * width + recipe.depth * block + 2 * width
-
-
-def memory(recipe: Recipe) -> float:
-    """Assumed bytes of a rank: weights and optimizer, activations of one pass, logits, and the
-    process.
-
-    Activations follow Korthikanti et al. (2022, equation 2) in the recipe's precision; with
-    activation checkpointing they are the inputs of all blocks and the activations of one block.
-    """
-    tokens = recipe.batch * recipe.context
-    half = 1 if recipe.precision == "float32" else 0.5
-    per_token = 34 * recipe.width + 5 * recipe.heads * recipe.context
-    block = 2 * half * tokens * per_token
-    activations = recipe.depth * block
-    if recipe.activation_checkpointing:
-        activations = block + recipe.depth * 4 * half * tokens * recipe.width
-    copies = _STATE + (4 if recipe.ranks > 1 else 0)  # the buckets in which gradients travel
-    return PROCESS + copies * parameters(recipe) + activations + 12.0 * tokens * recipe.vocabulary
 
 
 def disk(recipe: Recipe) -> float:

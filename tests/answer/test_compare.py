@@ -17,7 +17,7 @@ from daskmetrics.answer.comparison import (
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Cell, Suite
 from daskmetrics.experiment.score_tables import KnownScore
-from daskmetrics.report import best_text, compare_tables
+from daskmetrics.report.sections import best_text, compare_tables
 from tests.report.conftest import Story, invoke, make_run
 
 LANGUAGES = "mteb:STS17"

@@ -12,8 +12,7 @@ import pytest
 from daskmetrics.answer.trade_offs import ArmCost, _front
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm
-from daskmetrics.report import trade_offs_table
-from daskmetrics.report._sections import folded_tables
+from daskmetrics.report.sections import folded_tables, trade_offs_table
 from tests.report.conftest import Story, invoke, make_run
 
 

@@ -38,7 +38,7 @@ GRID = Path(__file__).parents[2] / "configs" / "pythia.yaml"
         ),
         (
             "train config.yaml --dry-run --set models.0.train.accumulate=4 --folder suites",
-            ("32 sequences = 8 per pass x 4 passes", "steps 2", "memory per rank", "suites"),
+            ("32 sequences = 8 per pass x 4 passes", "steps 2", "suites"),
         ),
     ],
 )

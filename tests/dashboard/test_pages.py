@@ -25,6 +25,7 @@ from daskmetrics.dashboard._plugin import NAME
 from daskmetrics.dashboard._state import TrainingCurves
 from daskmetrics.experiment._worker import train_to
 from tests.browser import chromium, complaints
+from tests.slurm.site import comes_true
 
 STEPS = tuple(f"step{2**i}" for i in range(8))
 SUITES = (Suite("tiny", STEPS, (0, 1, 2), 2), Suite("small", STEPS, tuple(range(7)), 6))
@@ -52,18 +53,11 @@ def get(url: str) -> str:
         return answer.read().decode()
 
 
-def wait_until(true, seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "It did not happen in time."
-        time.sleep(0.1)
-
-
 @contextmanager
 def publishing(client, plugin, entries):
     """A publisher of a journal with these entries, once they have arrived."""
-    with Publisher(client, entries) as publisher:
-        wait_until(lambda: plugin.live is not None and plugin.live.name == "made-up")
+    with Publisher(client, entries, dict.fromkeys(TASKS, 1.0)) as publisher:
+        assert comes_true(lambda: plugin.live is not None and plugin.live.name == "made-up")
         yield publisher
 
 
@@ -79,8 +73,8 @@ def test_nothing_is_sent_to_a_scheduler_without_the_pages(client, plugin, histor
     handlers = client.cluster.scheduler.handlers
     receive = handlers.pop("daskmetrics_receive")
     try:
-        with Publisher(client, history.opening()) as publisher:
-            wait_until(lambda: publisher._task.done())
+        with Publisher(client, history.opening(), {}) as publisher:
+            assert comes_true(lambda: publisher._task.done())
             publisher.send_computed(lambda: pytest.fail("no handler"))
     finally:
         handlers["daskmetrics_receive"] = receive
@@ -91,12 +85,12 @@ def test_a_publisher_sends_old_and_new_entries_and_prometheus_reads_the_metrics(
 ):
     entries = [*history.opening(), *list(history.measured())[:9]]
     with publishing(client, plugin, entries) as publisher:
-        wait_until(lambda: plugin.live.done("measure") == 9)
+        assert comes_true(lambda: plugin.live.done("measure") == 9)
         searched = list(history.searched())[:60]
         scored = sum(getattr(entry, "kind", None) == "score" for entry in searched)
         entries += [*list(history.measured())[9:], *searched]
         publisher.send_computed(lambda: history.posterior(10))
-        wait_until(lambda: plugin.live.done("score") == scored and plugin.live.leader)
+        assert comes_true(lambda: plugin.live.done("score") == scored and plugin.live.leader)
         text = get(f"{prefix}/metrics")
         entries.append(RunFinished("made-up", 1.0))
     assert plugin.live.phase == "finished"  # sent on exit
@@ -144,7 +138,9 @@ def test_trainings_by_one_process_and_by_ranks_and_the_cluster_are_received(
     client.submit(train_to, recipe, str(tmp_path / "suite"), "step8", "mine", pure=False).result()
     client.submit(report_training, 3, pure=False).result()
     client.log_event("daskmetrics-cluster", {"text": "30 jobs run, 2 wait (Priority)"})
-    wait_until(lambda: plugin.cluster and {"mine", "rank 2"} <= plugin.training.points.keys())
+    assert comes_true(
+        lambda: plugin.cluster and {"mine", "rank 2"} <= plugin.training.points.keys()
+    )
     points = plugin.training.points["mine"]
     assert points[-1].step == 8 and all(0 < point.loss < 10 for point in points)
     assert plugin.training.points["rank 2"][-1][:3] == (19, pytest.approx(0.55), 902.0)
@@ -261,7 +257,7 @@ def test_without_a_run_the_page_draws_the_training_of_every_rank(
     plugin.training, plugin.live = TrainingCurves(), None
     plugin.items = {"items": 3, "counts": {"ok": 3}}  # of a map before
     client.submit(report_training, 4, has_tokens, pure=False).result()
-    wait_until(lambda: "rank 3" in plugin.training.points)
+    assert comes_true(lambda: "rank 3" in plugin.training.points)
     with opened() as page:
         page.get_by_text(text, exact=True).wait_for()
         page.locator(".bk-Figure:visible").nth(drawn - 1).wait_for()

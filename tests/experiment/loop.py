@@ -10,27 +10,20 @@ from contextlib import suppress
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedTokenizerFast
 
 from daskmetrics.checkpoints.arrivals import FINISHED
 from daskmetrics.checkpoints.folders import Incomplete, require_complete
 from daskmetrics.core import corpus as corpus
+from daskmetrics.training.data import END, fit_tokenizer
 
 TEXTS = corpus.prompts("stdlib", 200, 0)
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
     """A byte-level tokenizer of 400 tokens, trained on the texts."""
-    trained = Tokenizer(models.BPE())
-    trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trained.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=400, special_tokens=["<pad>"], initial_alphabet=alphabet, show_progress=False
-    )
-    trained.train_from_iterator(TEXTS, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=trained, pad_token="<pad>")
+    trained = fit_tokenizer(TEXTS, vocabulary=400)
+    return PreTrainedTokenizerFast(tokenizer_object=trained, pad_token=END)
 
 
 def network(width: int = 16) -> GPTNeoXForCausalLM:

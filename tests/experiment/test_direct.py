@@ -88,21 +88,6 @@ def test_metrics_are_those_of_the_store_of_a_run(finished, minilm: Path) -> None
     assert measured.curvature.attrs == stored.curvature.attrs
 
 
-def test_scores_are_those_of_a_run_on_the_same_file(finished, minilm: Path) -> None:
-    run, data = finished
-    board = dm.layers(minilm, data, "body", "stars", seed=SEED)
-    (task,) = run.tasks
-    assert list(board.weights) == [task]
-    scores = {row.arm.layer: row.scores[task] for row in board.arms}
-    assert len(scores) == 7 and len(set(scores.values())) > 1
-    for arm, recorded in run.recorded.items():
-        one = recorded[task]
-        assert scores[arm.layer] == pytest.approx((one.score, one.stderr), abs=1e-9)
-    best = run.verdict.overall
-    tied = {row.arm.layer for row in board.arms if row.tied}
-    assert tied == {arm.layer for arm in (*best.tied, best.arm)}
-
-
 def test_the_best_arm_is_loaded_and_saved_as_a_smaller_model(
     finished, minilm: Path, tmp_path: Path
 ) -> None:
@@ -123,8 +108,8 @@ def test_the_best_arm_is_loaded_and_saved_as_a_smaller_model(
 
 
 def test_models_in_memory_give_the_vectors_of_their_folder(minilm: Path) -> None:
-    def same(model: object, expected: np.ndarray, *layers: Any, **options: Any) -> None:
-        vectors = dm.embed(model, TEXTS, *layers, **options).values
+    def same(model: object, expected: np.ndarray, **options: Any) -> None:
+        vectors = dm.embed(model, TEXTS, **options).values
         np.testing.assert_allclose(vectors, expected, atol=1e-6)
 
     shipped = SentenceTransformer(str(minilm), device="cpu")
@@ -139,34 +124,8 @@ def test_models_in_memory_give_the_vectors_of_their_folder(minilm: Path) -> None
     with_head.base_model.load_state_dict(network.state_dict(), strict=False)
     tokenizer = AutoTokenizer.from_pretrained(minilm)
     same(with_head, mean, tokenizer=tokenizer)
-    modules = {"embeddings": network.embeddings, "last": network.encoder.layer[5]}
-    same(network, mean[:, [0, 6]], modules, tokenizer=tokenizer)
     shorter = dm.embed(minilm, TEXTS, [6], max_length=16).values
     assert np.abs(shorter - expected[:, [6]]).max(axis=(1, 2))[1] > 1e-3
-
-
-def test_any_network_is_read_at_the_modules_that_are_named() -> None:
-    network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
-    items = list(torch.randn(40, 4))
-    vectors = dm.embed(network, items, {"hidden": network[1]})
-    expected = network[1](network[0](torch.stack(items))).detach().numpy()
-    np.testing.assert_allclose(vectors.sel(layer="hidden").values, expected, atol=1e-6)
-    both = {"hidden": network[1], "out": network[2]}
-    measured = dm.measure(network, items, ["spectral"], both)
-    assert measured.effective_rank.sel(layer="out") < 3.001
-    assert measured.effective_rank.sel(layer="hidden") < 8.001
-    with pytest.raises(DataError, match=r"infonce.* compare views of a text, but the items are"):
-        dm.measure(network, items, "infonce", {"hidden": network[1]})
-    layers: Any
-    for layers, wrong, message in (
-        (both, items, "different numbers of dimensions: 3 and 8"),
-        ("all", items, "The layers of a Sequential are not known"),
-        ({"elsewhere": torch.nn.Linear(2, 2)}, items, "'elsewhere' is not a module"),
-        ({"": network[1]}, items, "a name must not be empty"),
-        ({"hidden": network[1]}, ["a text"], "be stacked into one tensor.*Give `tokenizer=`"),
-    ):
-        with pytest.raises((ConfigError, DataError), match=message):
-            dm.embed(network, wrong, layers)
 
 
 def test_a_table_in_memory_gives_the_scores_of_its_file(small, minilm: Path) -> None:
@@ -195,7 +154,9 @@ def test_a_table_in_memory_gives_the_scores_of_its_file(small, minilm: Path) -> 
         (lambda m: dm.embed(m, []), "Got 0 texts; 1 or more are needed"),
         (lambda m: dm.embed(m, ["x"], pool="mean"), "Unknown key 'pool'.*Did you mean 'pooling'"),
         (lambda m: dm.embed(m, ["x"], [9]), r"layers 0\.\.\.6, but not \[9\]"),
-        (lambda m: dm.embed(3, ["x"]), "A int is no model"),
+        (lambda m: dm.embed(m, ["x", 1]), "Item 1 is a int; a text is needed"),
+        (lambda m: dm.embed(torch.nn.Linear(2, 2), ["x"]), "A Linear is no model"),
+        (lambda m: dm.embed(AutoTokenizer.from_pretrained(m), ["x"]), r"A \w+ is no model"),
         (lambda m: dm.measure(m, TEXTS, "efective_rank"), "Did you mean 'effective_rank'"),
         (lambda m: dm.layers(m, 3), "Data of type int cannot be read"),
         (lambda m: dm.layers(m, ["stdlib:ordr"]), "Did you mean 'stdlib:order'"),
@@ -254,10 +215,3 @@ def test_the_best_layer_is_saved(small, tmp_path: Path, minilm: Path) -> None:
     assert "chance: " in str(board) and "the last layer" in str(board)
     with pytest.raises(ConfigError, match=r"run\.best"):
         replace(board, found=None).save(tmp_path / "other")
-
-
-def test_columns_without_a_usual_name_are_proposed(tmp_path: Path, minilm: Path) -> None:
-    data = tmp_path / "own.csv"
-    data.write_text("x,y\n" + "".join(f"a rather long text {i},{i % 3}\n" for i in range(30)))
-    with pytest.raises(ConfigError, match="text=x, label=y"):
-        dm.layers(minilm, data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -92,7 +93,8 @@ def test_a_search_that_grows_goes_on_from_looks_only_where_it_looks(prepared):
 def test_the_finalists_are_scored_on_fresh_items_of_whole_tasks(prepared):
     kept = prepared(search={**LOOKS, "confirm": "fresh"})
     assert len(columns(kept)) == 4
-    assert search.fresh_problem(kept).tasks == WHOLE
+    units = search.fresh_units(kept, kept.arms[:1], Path())
+    assert [unit.name.partition(":")[2] for unit in units] == list(WHOLE)
 
 
 @pytest.fixture(scope="module")

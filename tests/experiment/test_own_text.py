@@ -7,7 +7,8 @@ from daskmetrics.core.files import RunFolder
 from daskmetrics.experiment import Display
 from daskmetrics.experiment import maintenance as maintain
 from daskmetrics.planning.preview import preview
-from daskmetrics.report import Run, explain_tables, status_text, write
+from daskmetrics.report import Run, write
+from daskmetrics.report.sections import explain_tables, status_text
 from tests.experiment.test_direct import reviews
 from tests.report.conftest import text_of
 

@@ -108,6 +108,9 @@ def test_a_run_scores_what_each_readout_gives_and_the_same_as_here_and_now(tmp_p
     board = dm.layers(folder, data, "body", "stars", readouts=readouts)
     means = {str(row.arm).partition("/")[2]: row.mean for row in board.arms}
     assert means == {str(arm).partition("/")[2]: score for arm, score in scored.items()}
+    verdict = run.verdict.overall
+    tied = {(row.arm.layer, row.arm.readout) for row in board.arms if row.tied}
+    assert tied == {(arm.layer, arm.readout) for arm in (*verdict.tied, verdict.arm)}
     widths = {arm.readout: values[task].dimensions for arm, values in run.recorded.items()}
     assert (widths["last"], widths["8d"], widths["concat1+3"]) == (32, 8, 64)
     block = read_block(run.folder.store, "scores", next(iter(scored)).checkpoint)

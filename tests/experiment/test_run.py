@@ -77,8 +77,8 @@ def test_scores_are_in_the_store_while_the_run_goes_on_and_after_a_kill(prepared
         records = list(journal.records())
         laid_out = latest(journal.entries, StorePlan)
         assert not store.verify(folder.store, laid_out, records, finished=False)
-        with run._scores_written(folder.store, plan, records):
-            assert stored().equals(store.score_blocks(plan, records)[checkpoint])
+        run._lay_out(plan, folder, journal)
+        assert stored().equals(store.score_blocks(plan, records)[checkpoint])
         # a score that is recorded and written while the store is compared is no damage
         (found,) = store.verify(folder.store, laid_out, records[:-1], finished=False)
         assert found.kind is store.DamageKind.UNVOUCHED

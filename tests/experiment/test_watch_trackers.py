@@ -12,10 +12,11 @@ import pytest
 import daskmetrics as dm
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.events import SearchEnded
-from daskmetrics.core.names import Arm, Checkpoint
+from daskmetrics.core.names import Arm, Checkpoint, content_key
 from daskmetrics.core.results import Scored
 from daskmetrics.experiment import _trackers
 from daskmetrics.experiment._trackers import log_search, trackers
+from daskmetrics.experiment.watch import WatchLog
 
 
 @pytest.fixture
@@ -37,7 +38,10 @@ def logged(tmp_path, monkeypatch):
 def test_a_watch_that_goes_on_adds_to_the_same_run_of_mlflow(tmp_path, logged):
     messages = []
     for steps in ((8, 16), (12,)):  # as if the first watch had been killed
-        with trackers(["mlflow"], "mine", "abc123", tmp_path, messages.append) as log:
+        events = WatchLog(tmp_path / "events.jsonl")
+        events.write("started", pid=steps[0])
+        identity = content_key("tracked", events.begun)
+        with trackers(["mlflow"], "mine", identity, tmp_path, messages.append) as log:
             for step in steps:
                 log(step, {"best_score": step / 100})
     run, history = logged()

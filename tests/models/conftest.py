@@ -8,6 +8,7 @@ import pytest
 
 from daskmetrics.models import _networks as networks
 from daskmetrics.models import _tokens as tokens
+from tests import embedders
 from tests.models.architectures import build
 
 
@@ -24,6 +25,12 @@ def neox_pair(tmp_path_factory, minilm) -> tuple[Path, Path]:
 @pytest.fixture(scope="session")
 def neox(neox_pair) -> Path:
     return neox_pair[0]
+
+
+@pytest.fixture(scope="session")
+def e5(tmp_path_factory) -> Path:
+    """A folder of sentence-transformers that is read as shipped."""
+    return embedders.build("e5", tmp_path_factory.mktemp("e5"))
 
 
 @pytest.fixture

@@ -1,6 +1,4 @@
-"""Every architecture against transformers, one text at a time; the table of the docs has the same
-numbers.
-"""
+"""Every architecture against transformers, one text at a time."""
 
 from __future__ import annotations
 
@@ -76,22 +74,22 @@ def test_vectors_in_batches_are_those_of_transformers_one_text_at_a_time(tmp_pat
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in modules)
 
 
-@pytest.mark.parametrize("groups", [1, 2, 3])
-def test_blocks_that_are_called_again_and_again_are_as_many_layers(groups):
-    network = network_of("albert", embedding_size=16, num_hidden_groups=groups)
+@pytest.mark.parametrize(
+    ("kind", "changes", "blocks"),
+    [
+        *(("albert", {"embedding_size": 16, "num_hidden_groups": n}, n) for n in (1, 2, 3)),
+        # it has a convolution after its first block
+        ("deberta-v2", {"conv_kernel_size": 3, "conv_act": "gelu"}, 0),
+    ],
+)
+def test_blocks_that_run_again_are_as_many_layers_and_those_that_do_not_chain_are_none(
+    kind, changes, blocks
+):
+    network = network_of(kind, **changes)
     parts, ids = parts_of(network), torch.arange(8)[None]
     hidden = network(ids, output_hidden_states=True).hidden_states
-    assert len(parts.blocks) == DEPTH and len(set(parts.blocks)) == groups
-    for layer, states in states_of(parts, range(DEPTH + 1)).items():
-        assert torch.equal(states, hidden[layer])
-
-
-def test_blocks_that_do_not_chain_are_read_from_the_hidden_states():
-    """This DeBERTa has a convolution after its first block."""
-    network = network_of("deberta-v2", conv_kernel_size=3, conv_act="gelu")
-    parts, ids = parts_of(network), torch.arange(8)[None]
-    assert (parts.blocks, parts.final_norm, parts.problem) == ((), None, "")
-    hidden = network(ids, output_hidden_states=True).hidden_states
+    assert len(parts.blocks) == (DEPTH if blocks else 0) and len(set(parts.blocks)) == blocks
+    assert (parts.final_norm, parts.problem) == (None, "")
     for layer, states in states_of(parts, range(DEPTH + 1)).items():
         assert torch.equal(states, hidden[layer])
 
@@ -117,13 +115,6 @@ def test_a_norm_that_is_the_identity_at_first_is_found():
     assert parts_of(network).final_norm is network.final_layer_norm
 
 
-def test_hidden_states_that_are_missing_are_counted():
-    network = network_of("gpt_neox")
-    network.config.num_hidden_layers = 4
-    with pytest.raises(DataError, match=r"gpt_neox of 4 blocks .* returns 4 hidden states, not 5"):
-        parts_of(network)
-
-
 @pytest.mark.parametrize(
     ("kind", "changes", "message"),
     [
@@ -133,13 +124,17 @@ def test_hidden_states_that_are_missing_are_counted():
             {"attention_hidden_size": 32, "rescale_every": 2},
             "are not what the blocks are given and return",
         ),
+        ("gpt_neox", {}, r"gpt_neox of 4 blocks .* returns 4 hidden states, not 5"),
         ("vit", {}, "cannot be read as a model of text"),
         ("wav2vec2", {}, "cannot be read as a model of text"),
     ],
 )
 def test_a_network_whose_states_are_not_those_of_texts_is_refused(kind, changes, message):
+    network = network_of(kind, **changes)
+    if kind == "gpt_neox":
+        network.config.num_hidden_layers = 4
     with pytest.raises(DataError, match=message):
-        parts_of(network_of(kind, **changes))
+        parts_of(network)
 
 
 def test_a_t5_that_was_saved_as_an_encoder_is_read_as_one(tmp_path, minilm):

@@ -163,7 +163,7 @@ def test_broken_weights_after_good_ones_are_named(pair):
         borrowed_in_turn(NetworkPool(), pair)
 
 
-def test_no_more_than_one_checkpoint_is_read_ahead(neox_pair):
+def test_one_checkpoint_at_most_is_read_ahead_and_none_that_cannot_be_read(neox_pair, tmp_path):
     first, second = map(at, neox_pair)
     prefetch = Prefetch()
     prefetch.begin(first)
@@ -176,10 +176,6 @@ def test_no_more_than_one_checkpoint_is_read_ahead(neox_pair):
     prefetch.begin(second)
     assert prefetch.take(second).keys() == open_weights(second).keys()
     assert prefetch._weights is None
-
-
-def test_files_that_cannot_be_read_yet_are_not_an_error(tmp_path):
-    prefetch = Prefetch()
     prefetch.begin(at(tmp_path / "not trained yet"))
     assert prefetch.take(at(tmp_path / "not trained yet")) is None
     (tmp_path / "model.safetensors").write_bytes(b"nonsense")

@@ -121,11 +121,6 @@ def test_any_pooling_and_modules_are_those_of_sentence_transformers(
         np.testing.assert_allclose(vectors, expected, atol=1e-5 * max(1.0, abs(expected).max()))
 
 
-@pytest.fixture(scope="module")
-def e5(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build("e5", tmp_path_factory.mktemp("e5"))
-
-
 def test_prompts_and_length_of_a_model_replace_those_that_are_shipped(e5):
     model = SentenceTransformer(str(e5), device="cpu", prompts={"query": "Q "})
     model.max_seq_length = 16

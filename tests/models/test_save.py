@@ -39,11 +39,6 @@ def corpus(tmp_path_factory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def e5(tmp_path_factory) -> Path:
-    return embedders.build("e5", tmp_path_factory.mktemp("e5"))
-
-
 def encoder_of(
     folder: Path, layer: int, readout: str = "", corpus: Path | None = None, **protocol: str
 ) -> Encoder:
@@ -56,15 +51,9 @@ def saved_by(encoder: Encoder, folder: Path, card: str = "") -> SentenceTransfor
 
 
 def parameters(network: torch.nn.Module) -> int:
-    return sum(weights.numel() for weights in network.parameters())
-
-
-@pytest.mark.parametrize(("layer", "pooling"), [(0, "mean"), (1, "last"), (2, "cls")])
-def test_a_cut_decoder_gives_the_vectors_of_its_last_layer(neox, tmp_path, layer, pooling):
-    encoder = encoder_of(neox, layer, pooling=pooling)
-    saved = saved_by(encoder, tmp_path)
-    np.testing.assert_allclose(saved.encode(TEXTS), encoder.encode(TEXTS), atol=1e-5)
-    assert parameters(saved) == encoder.model.size([layer]).parameters[0]
+    """Numbers of weights, without a pooler, which no layer reads."""
+    named = network.named_parameters()
+    return sum(weights.numel() for name, weights in named if "pooler" not in name)
 
 
 @pytest.mark.parametrize("layer", [0, 6])
@@ -94,25 +83,30 @@ def test_prompts_and_dense_modules_are_saved(tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    ("model", "readout", "width", "normalised"),
+    ("model", "layer", "pooling", "readout", "width", "normalised"),
     [
-        ("neox", "weighted", 32, False),
-        ("neox", "cls,16d", 16, False),
-        ("neox", "mean,pca8", 8, False),
+        ("neox", 0, "mean", "", 32, False),
+        ("neox", 1, "last", "", 32, False),
+        ("neox", 2, "cls", "", 32, False),
+        ("neox", 1, "mean", "weighted", 32, False),
+        ("neox", 1, "mean", "cls,16d", 16, False),
+        ("neox", 1, "mean", "mean,pca8", 8, False),
         # what a model ships comes before the rest of a readout
-        ("e5", "20d", 20, True),
-        ("e5", "as_shipped,pca16", 16, True),
-        ("e5", "max", 32, False),
+        ("e5", 1, "as_shipped", "20d", 20, True),
+        ("e5", 1, "as_shipped", "as_shipped,pca16", 16, True),
+        ("e5", 1, "as_shipped", "max", 32, False),
     ],
 )
-def test_a_saved_readout_gives_the_vectors_of_the_arm(
-    request, corpus, tmp_path, model, readout, width, normalised
+def test_a_saved_layer_gives_the_vectors_of_the_arm(
+    request, corpus, tmp_path, model, layer, pooling, readout, width, normalised
 ):
-    encoder = encoder_of(request.getfixturevalue(model), 1, readout, corpus)
+    folder = request.getfixturevalue(model)
+    encoder = encoder_of(folder, layer, readout, corpus, pooling=pooling)
     vectors, saved = encoder.encode(TEXTS), saved_by(encoder, tmp_path)
     assert vectors.shape == (4, width)
     np.testing.assert_allclose(saved.encode(TEXTS), vectors, atol=1e-5 * np.abs(vectors).max())
     assert (np.linalg.norm(vectors, axis=1) < 1.001).all() == normalised
+    assert parameters(saved[0]) == encoder.model.size([layer]).parameters[0]
     assert readout in (tmp_path / "saved" / "README.md").read_text()
 
 

@@ -1,4 +1,4 @@
-"""What the trainers of transformers and sentence-transformers write is read as they would read it."""
+"""What the trainer of transformers writes is read as it would read it."""
 
 from __future__ import annotations
 
@@ -15,35 +15,9 @@ from daskmetrics.checkpoints.locations import Location
 from daskmetrics.checkpoints.shipped import protocol_of
 from daskmetrics.config import Model, Protocol
 from daskmetrics.models import Encoder, LoadedModel
-from tests.embedders import build
 from tests.models.architectures import SMALL
 
 TEXTS = ["one text", "another text, a longer one", "the third"]
-
-
-def arguments(kind, folder):
-    """Of a trainer that saves two checkpoints."""
-    return kind(
-        output_dir=str(folder),
-        max_steps=4,
-        save_steps=2,
-        learning_rate=1e-3,
-        per_device_train_batch_size=2,
-        use_cpu=True,
-        report_to=[],
-        disable_tqdm=True,
-    )
-
-
-def encoders(folder):
-    model = Model(name="m", source=str(folder))
-    located = checkpoints.locate(model)
-    assert located.suite.revisions == ("checkpoint-2", "checkpoint-4") and located.warnings == ()
-    for location in located.locations:
-        read = protocol_of(Protocol(), model, checkpoints.folder_of(location))
-        model_there = LoadedModel(location, read.base, "cpu")
-        with Encoder(model_there, read, located.suite.layers) as encoder:
-            yield location.path, encoder
 
 
 @pytest.mark.filterwarnings("ignore")  # of the trainer
@@ -53,37 +27,37 @@ def test_checkpoints_of_transformers_without_a_tokenizer_have_that_of_their_suit
     sizes = {**SMALL, "vocab_size": len(tokenizer), "num_hidden_layers": 2}
     network = AutoModelForCausalLM.from_config(AutoConfig.for_model("gpt_neox", **sizes))
     rows = [{"input_ids": row, "labels": row} for row in torch.randint(1000, 2000, (8, 6))]
-    Trainer(network, arguments(TrainingArguments, out), train_dataset=rows).train()
+    arguments = TrainingArguments(
+        output_dir=str(out),
+        max_steps=4,
+        save_steps=2,
+        learning_rate=1e-3,
+        per_device_train_batch_size=2,
+        use_cpu=True,
+        report_to=[],
+        disable_tqdm=True,
+    )
+    Trainer(network, arguments, train_dataset=rows).train()
     assert not list((out / "checkpoint-2").glob("tokenizer*"))
     tokenizer.save_pretrained(out)
     vectors = []
-    for path, encoder in encoders(out):
+    model = Model(name="m", source=str(out))
+    located = checkpoints.locate(model)
+    assert located.suite.revisions == ("checkpoint-2", "checkpoint-4") and located.warnings == ()
+    for location in located.locations:
+        path = location.path
+        read = protocol_of(Protocol(), model, checkpoints.folder_of(location))
         reference = AutoModelForCausalLM.from_pretrained(path).base_model.eval()
         with torch.inference_mode():
             states = [
                 reference(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0)
                 for text in TEXTS
             ]
-        vectors.append(encoder.encode(TEXTS))
+        with Encoder(LoadedModel(location, read.base, "cpu"), read, [2]) as encoder:
+            vectors.append(encoder.encode(TEXTS))
         np.testing.assert_allclose(vectors[-1], torch.stack(states), atol=1e-5)
         assert checkpoints.recorded(Location(path, None, ""))["tokenizer"] == str(out)
     assert abs(vectors[0] - vectors[1]).max() > 1e-4
     for file in (out / "checkpoint-4").glob("*.*"):
         shutil.copy(file, out)  # as the trainer saves the model with which it ends
     np.testing.assert_allclose(dm.embed(out, TEXTS)[:, -1], vectors[-1], atol=1e-6)
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_checkpoints_of_sentence_transformers_are_read_as_shipped(tmp_path):
-    library = pytest.importorskip("sentence_transformers", reason="needs the extra 'mteb'")
-    datasets = pytest.importorskip("datasets", reason="needs the extra 'mteb'")
-    losses = pytest.importorskip("sentence_transformers.losses")
-    model = library.SentenceTransformer(str(build("e5", tmp_path / "e5")), device="cpu")
-    data = datasets.Dataset.from_dict({"a": TEXTS, "b": TEXTS[::-1], "label": [0.1, 1.0, 0.1]})
-    given = arguments(library.SentenceTransformerTrainingArguments, tmp_path / "out")
-    loss = losses.CosineSimilarityLoss(model)
-    library.SentenceTransformerTrainer(model, given, train_dataset=data, loss=loss).train()
-    for path, encoder in encoders(tmp_path / "out"):
-        assert encoder.protocol.summary.startswith("as shipped (mean, normalize)")
-        wanted = library.SentenceTransformer(path, device="cpu").encode(TEXTS)
-        np.testing.assert_allclose(encoder.encode(TEXTS), wanted, atol=1e-5)

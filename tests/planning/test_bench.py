@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from click.testing import CliRunner
 
 from daskmetrics.answer.status import worker_use
-from daskmetrics.cli import main
 from daskmetrics.planning import estimate as calibration
 from daskmetrics.report import Run
+from tests.report.conftest import invoke
 
 NAPS = Path(__file__).parent / "naps.py"
 SMALL = {
@@ -28,10 +27,6 @@ SMALL = {
     "search": {"budget": 1.0},
     "cluster": {"kind": "local", "workers": 1},
 }
-
-
-def daskmetrics(*words):
-    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
 
 
 def rows(text):
@@ -55,7 +50,7 @@ def test_a_map_is_benched_and_simulated(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ("--function", f"{NAPS}:nap", "--iterations", 12, "--workers", "1,2", "--repeats", 1)
     sizes = ("--simulate", 256, "--cores", "1,4", "--memory", "1MiB,1TiB", "--price", 2)
-    done = daskmetrics("bench", *words, *sizes, "--output", "out")
+    done = invoke("bench", *words, *sizes, "--output", "out")
     assert done.exit_code == 0, done.output
     assert "SIMULATED, not measured" in done.stdout and done.stdout.count("serial share") == 2
     measured, simulated, larger = map(table, ("bench", "simulated", "sizes"))
@@ -70,7 +65,7 @@ def test_a_map_is_benched_and_simulated(tmp_path, monkeypatch):
 def test_a_failing_function_is_not_benched(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ("--function", f"{NAPS}:fail", "--iterations", 2, "--workers", "1", "--repeats", 1)
-    done = daskmetrics("bench", *words)
+    done = invoke("bench", *words)
     assert done.exit_code == 2 and "as planned" in done.stderr and calibration.known() == ()
 
 
@@ -87,7 +82,7 @@ def test_a_failing_function_is_not_benched(tmp_path, monkeypatch):
     ],
 )
 def test_invalid_options_are_refused(small, words, message):
-    done = daskmetrics(*words)
+    done = invoke(*words)
     assert done.exit_code == 2 and message in done.stderr
 
 
@@ -98,12 +93,12 @@ def sources(text):
 
 def test_a_plan_is_assumed_then_measured_then_run(small, tmp_path, monkeypatch):
     """Plan, bench, plan again, run the option: on this machine."""
-    before = daskmetrics("plan", small)
+    before = invoke("plan", small)
     assert before.exit_code == 0 and sources(before.stdout)["run"] == ["1", "estimated"]
     assert {"batch", "time per step", "a worker hour buys"} <= set(rows(before.stdout)[2])
-    benched = daskmetrics("bench", small, "--workers", "1", "--repeats", 1)
+    benched = invoke("bench", small, "--workers", "1", "--repeats", 1)
     assert benched.exit_code == 0, benched.output
-    planned = daskmetrics("plan", small, "--submit", 1)
+    planned = invoke("plan", small, "--submit", 1)
     assert planned.exit_code == 0, planned.output
     assert "measured on" in planned.stdout and sources(planned.stdout)["wait"][1] == "free now"
     assert "daskmetrics run small.yaml --set cluster.workers=1" in planned.stdout
@@ -112,20 +107,20 @@ def test_a_plan_is_assumed_then_measured_then_run(small, tmp_path, monkeypatch):
     (share,) = worker_use(run.entries, run.records).itertuples()
     assert share.units == sum(run.counts.values()) and 0 < share.busy <= 1 and share.memory > 2**20
     assert "<summary>Workers</summary>" in (run.folder.report / "index.html").read_text()
-    again = daskmetrics("plan", small)
+    again = invoke("plan", small)
     assert rows(again.stdout)[2] == ["state", "finished: nothing is left to do"]
     # without a bench, what the run has measured counts
     monkeypatch.setenv("DASKMETRICS_CACHE", str(tmp_path / "new"))
     train = "models.0.train"
     more = ("--set", f"{train}.steps=4", "--set", f"{train}.checkpoints=[0,2,4]")
-    planned = daskmetrics("plan", small, *more)
+    planned = invoke("plan", small, *more)
     assert planned.exit_code == 0, planned.output
     assert "x measure a measured on the workers of runs/small" in planned.stdout
 
 
 def test_a_purpose_chooses_an_option(small):
     words = ("--purpose", "cheapest", "--set", "cluster.workers=2")
-    document = json.loads(daskmetrics("plan", small, *words, "--json").stdout)
+    document = json.loads(invoke("plan", small, *words, "--json").stdout)
     assert [option["workers"] for option in document["options"]] == [1, 2]
     assert document["chosen"] == 1
     command = document["options"][0]["command"]

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from click.testing import CliRunner
 
-from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.report import Run
 from tests.planning.test_bench import SMALL
+from tests.report.conftest import invoke
 from tests.slurm.site import comes_true, command, jobs, needs_slurm, profile
 
 pytestmark = needs_slurm
@@ -46,10 +45,10 @@ def is_finished() -> bool:
 
 
 def test_the_chosen_option_of_three_runs(busy):
-    benched = CliRunner().invoke(main, ["bench", "small.yaml", "--workers", "1", "--repeats", "1"])
+    benched = invoke("bench", "small.yaml", "--workers", 1, "--repeats", 1)
     assert benched.exit_code == 0, benched.output
-    words = ["plan", "small.yaml", "--profiles", "two.yaml,all.yaml,cpu.yaml"]
-    done = CliRunner().invoke(main, [*words, "--submit", "1"])
+    profiles = "two.yaml,all.yaml,cpu.yaml"
+    done = invoke("plan", "small.yaml", "--profiles", profiles, "--submit", 1)
     assert done.exit_code == 0, done.output
     assert re.search(r"run +1 and 2 .* x measure a measured on", done.stdout)
     two, all_, cpu = (

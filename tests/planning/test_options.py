@@ -7,18 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskmetrics.planning import Offer, Option, Phase, Workload, suggestions
 from daskmetrics.planning.estimate import Calibration, Sample, calibrated
 from daskmetrics.planning.options import (
     DEVICES,
     NO_WAIT,
     Estimate,
     Interval,
+    Offer,
+    Option,
+    Phase,
     PlanRequest,
     Proposal,
     TrackRecord,
+    Workload,
     proposal_tables,
     speed,
+    suggestions,
 )
 
 HOUR = 3600.0

@@ -29,6 +29,11 @@ def shown(prepared_experiment, folder) -> dict[str, str]:
     return dict(preview(prepared_experiment, folder).rows)
 
 
+def work_left(prepared_experiment, folder, device="cpu", calibrations=()):
+    entries = tuple(read(folder.journal))
+    return workload(prepared_experiment, folder, entries, calibrations, device)
+
+
 def write(folder, *entries) -> None:
     with Journal(folder.journal, folder.lock) as journal:
         for entry in entries:
@@ -62,12 +67,12 @@ def test_a_failure_that_was_taken_back_is_still_to_do(prepared, tmp_path):
 
 def test_a_finished_run_has_nothing_left_to_do(prepared, tmp_path):
     small, folder = prepared(), RunFolder(tmp_path / "run").create()
-    new = workload(small, folder, (), "cpu")
+    new = work_left(small, folder)
     assert new.on(2, "cpu").value > 0 and new.units > len(small.checkpoints)
     finish(small, folder, cells=3)
     rows = shown(small, folder)
     assert rows["measuring"].endswith(" units, 0 to do") and rows["state"].startswith("finished")
-    work = workload(small, folder, (), "cpu")
+    work = work_left(small, folder)
     assert (work.units, work.start.value, work.on(2, "cpu").value) == (0, 0.0, 0.0)
 
 
@@ -91,7 +96,7 @@ def test_the_time_of_a_search_falls_up_to_the_workers_that_it_can_use(
     prepared, tmp_path, search, most
 ):
     experiment, folder = prepared(search=search), RunFolder(tmp_path / "run").create()
-    phases = {phase.name: phase for phase in workload(experiment, folder, (), "cpu").phases}
+    phases = {phase.name: phase for phase in work_left(experiment, folder).phases}
     phase = phases["search"]
     assert phase.chains == most
     many = replace(phase, units=30_000)
@@ -141,7 +146,7 @@ def test_loading_and_downloads_are_in_the_estimate(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     grid = experiment.prepare(config.load(PYTHIA, ["tasks=[]"]))
     folder = RunFolder(tmp_path / "run")
-    planned = workload(grid, folder, (), "l40s")
+    planned = work_left(grid, folder, "l40s")
     size = 144 * (15 + 89 + 707) * 1e6  # 117 GB
     assert planned.missing == ("432 checkpoints",)
     assert planned.download.value == pytest.approx(size / 50e6, rel=0.01)
@@ -156,7 +161,7 @@ def test_weights_on_this_machine_count_with_their_own_bytes(minilm, tmp_path):
     model = {"name": "minilm", "source": str(minilm)}
     one = experiment.prepare(config.parse({"name": "x", "models": [model]}))
     size = sum(path.stat().st_size for path in minilm.glob("*.safetensors"))
-    work = workload(one, RunFolder(tmp_path), (), "cpu")
+    work = work_left(one, RunFolder(tmp_path))
     unit = measure.units(one, RunFolder(tmp_path), ())[0]
     seconds = assumed_seconds(one, "measure", unit.name, CostModel("cpu"))
     assert [phase.seconds.value for phase in work.phases] == [seconds]

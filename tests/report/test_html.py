@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from daskmetrics.bandit.model import IncrementalPosterior
 from daskmetrics.core.names import Suite
 from daskmetrics.report import write
 from daskmetrics.report.figures import NAMES
@@ -117,6 +118,19 @@ def test_a_run_without_an_answer_has_a_page(a_run, story, has, lacks):
     rest = re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)
     assert Checker(text) and has in rest and lacks not in rest
     assert len(scripts(text)) == 1 + ("<figure" in rest)  # no library without figures
+
+
+def test_page_and_pictures_compute_one_posterior(a_run, monkeypatch):
+    run, computed = a_run(), []
+    compute = IncrementalPosterior.posterior
+
+    def counted(*arguments):
+        computed.append(arguments)
+        return compute(*arguments)
+
+    monkeypatch.setattr(IncrementalPosterior, "posterior", counted)
+    write(run)
+    assert len(computed) == 1
 
 
 def test_without_matplotlib_the_page_is_whole_and_says_what_is_not_written(a_run, monkeypatch):

@@ -12,7 +12,7 @@ from daskmetrics.execution.journal import mark_of
 
 HEAVY = {"torch", "transformers", "sklearn"}
 ARRAYS = {"xarray", "zarr", "matplotlib", "distributed", "pandas"}
-TEXTS = "report.status_text(run), report.best_text(run, in_short=True), report.best_text(run)"
+TEXTS = "from daskmetrics.report.sections import *; status_text(run); best_text(run, in_short=True); best_text(run)"
 PAGE = "from daskmetrics.report.page import page; page(run, []); run.metrics; run.scores"
 
 

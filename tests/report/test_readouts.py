@@ -10,9 +10,9 @@ import pytest
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Arm, Suite
-from daskmetrics.report import best_text, frame
-from daskmetrics.report._sections import tables
+from daskmetrics.report import frame
 from daskmetrics.report.page import page
+from daskmetrics.report.sections import best_text, tables
 from tests.report.conftest import TASKS, Story, invoke, make_run, mean_scores
 
 BEST = Arm("encoder", "main", 2, "mean")

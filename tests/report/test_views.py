@@ -15,17 +15,19 @@ from daskmetrics.core.failures import Failure
 from daskmetrics.core.names import Arm
 from daskmetrics.core.serialization import as_json
 from daskmetrics.execution import Journal
-from daskmetrics.report import (
-    Run,
+from daskmetrics.report import Run, status_rows
+from daskmetrics.report._format import apart, candidate
+from daskmetrics.report.page import page
+from daskmetrics.report.sections import (
+    MOST_ROWS,
+    answers,
     best_text,
     explain_tables,
-    status_rows,
     status_text,
+    tables,
+    tasks_table,
     within_table,
 )
-from daskmetrics.report._format import apart, candidate
-from daskmetrics.report._sections import MOST_ROWS, answers, tables, tasks_table
-from daskmetrics.report.page import page
 from daskmetrics.report.server import RunCollection
 from daskmetrics.report.templates import answer_rows
 from tests.report.conftest import SMALL, SUITES, TASKS, Story, invoke, make_run, mean_scores

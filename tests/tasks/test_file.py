@@ -238,7 +238,11 @@ REFUSED = [
     (LABELLED.encode("utf-16-be"), "", "is UTF-16 text"),
     ("text,Text,label\na,b,c\n", "", "the columns 'text' and 'Text', which differ"),
     ("text,text,label\na,b,c\n", "", "has a column twice"),
-    ("one,two\na,1\n", "", "has the columns one, two, which fit no kind of task"),
+    (
+        lines("one,two", 9, "long text {0},{abc}"),
+        "",
+        "for instance: file:own.csv(text=one, label=two)",
+    ),
     (LABELLED + "one, two,a\n", "", "line 32 has 3 fields, but the header has 2"),
     (LABELLED + '"open,a\n', "", "Is a closing double quote missing?"),
     (LABELLED + " ,a\n", "", "line 32, column 'text': got ' ', not a text"),
@@ -275,38 +279,37 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("content", "options", "message"), REFUSED, ids=[message for *_, message in REFUSED]
-)
-def test_each_broken_table_and_option_has_its_own_error(own, content, options, message):
-    with pytest.raises(ConfigError) as caught:
-        own(content, options)
-    assert message in str(caught.value)
-    assert options or "own.csv" in str(caught.value)
-
-
 def more_labels(label: object) -> str:
     """Texts with several labels, and one with this list of labels on line 41."""
     rows = [{"text": f"text number {i}", "label": TAGS[i % 4]} for i in range(40)]
     return json_lines([*rows, {"text": "other", "label": label}])
 
 
+REFUSED_LINES = [
+    ('{"text": "a", "label": 1}\n{"text": \n', "", "line 2 is not JSON"),
+    ('["a", 1]\n', "", "line 1 is a list, not an object"),
+    ('{"text": "a", "label": {"a": 1}}\n', "", "got {'a': 1}, not a label"),
+    (f'{{"text": "a", "score": {10**400}}}\n', "", "not a finite number"),
+    ('{"one": "a b", "two": null}\n{"two": 1}\n', "", "(text=one, label=COLUMN)"),
+    (more_labels(["a", None]), SEVERAL, "line 41, column 'label': got 'a;NA', not a label"),
+    (more_labels([{"name": "a"}, "b"]), SEVERAL, "line 41, column 'label': got {'name': 'a'}"),
+]
+
+
 @pytest.mark.parametrize(
-    ("content", "options", "message"),
+    ("name", "table"),
     [
-        ('{"text": "a", "label": 1}\n{"text": \n', "", "line 2 is not JSON"),
-        ('["a", 1]\n', "", "line 1 is a list, not an object"),
-        ('{"text": "a", "label": {"a": 1}}\n', "", "got {'a': 1}, not a label"),
-        (f'{{"text": "a", "score": {10**400}}}\n', "", "not a finite number"),
-        ('{"one": "a b", "two": null}\n{"two": 1}\n', "", "(text=one, label=COLUMN)"),
-        (more_labels(["a", None]), SEVERAL, "line 41, column 'label': got 'a;NA', not a label"),
-        (more_labels([{"name": "a"}, "b"]), SEVERAL, "line 41, column 'label': got {'name': 'a'}"),
+        *(("own.csv", table) for table in REFUSED),
+        *(("own.jsonl", table) for table in REFUSED_LINES),
     ],
+    ids=lambda value: value if isinstance(value, str) else value[-1],
 )
-def test_each_broken_file_of_json_lines_has_its_own_error(own, content, options, message):
+def test_each_broken_table_and_option_has_its_own_error(own, name, table):
+    content, options, message = table
     with pytest.raises(ConfigError) as caught:
-        own(content, options, "own.jsonl")
+        own(content, options, name)
     assert message in str(caught.value)
+    assert options or name in str(caught.value)
 
 
 def test_files_that_are_no_tables_are_an_error(written, tmp_path):

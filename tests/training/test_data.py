@@ -159,7 +159,8 @@ def test_a_changed_corpus_is_copied_again(corpus, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("place", "message"), [("$NO_SUCH/x", "is not set"), ("/dev/null/x", "cannot hold the copy")]
+    ("place", "message"),
+    [("$NO_SUCH/x", "variable is not set"), ("/dev/null/x", "cannot hold the copy")],
 )
 def test_a_folder_that_cannot_be_used_is_refused(corpus, place, message):
     with pytest.raises(ConfigError, match=message), staged(corpus, place, lambda: None):

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
-import json
+import io
 import os
 from collections.abc import Sequence
+from io import FileIO
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from daskmetrics.core.events import TRAIN
 from daskmetrics.training.ddp import _worker as worker
 from daskmetrics.training.ddp.ranks import (
     Cause,
@@ -15,15 +19,12 @@ from daskmetrics.training.ddp.ranks import (
     RankHost,
     RankSpec,
     first_failure,
-    gpu_of,
     place_ranks,
 )
 from daskmetrics.training.progress import PIPE, progress
 
 HOSTS = [
-    RankHost(
-        f"tcp://10.0.0.{i}:1", f"w{i}", f"node{i // 2}", range(8), 0, ("0", "1"), ("L40S",) * 2
-    )
+    RankHost(f"tcp://10.0.0.{i}:1", f"w{i}", f"node{i // 2}", range(8), 0, ("0", "1"), "L40S")
     for i in range(4)
 ]
 
@@ -33,7 +34,7 @@ def environment(
 ) -> dict[str, str]:
     """That of the last rank, in the second attempt."""
     program = Program("t", ("t.py",), tmp_path, 4, least=1, interface=interface)
-    spec = RankSpec(program, place_ranks(hosts, 4), len(hosts) - 1, "t", 2, str(tmp_path))
+    spec = RankSpec(program, place_ranks(hosts, 4), len(hosts) - 1, "t-2", 2, str(tmp_path))
     return worker._environment(spec, ("10.0.0.0", 5))
 
 
@@ -50,6 +51,7 @@ def test_a_rank_gets_the_configured_network_and_the_variables_of_its_worker(tmp_
         "LOCAL_WORLD_SIZE": "2",
         "GROUP_RANK": "1",
         "TORCHELASTIC_RESTART_COUNT": "1",
+        "TORCHELASTIC_RUN_ID": "t",
     }
     assert {name: variables[name] for name in expected} == expected
     # by default the interface is that of the worker's address
@@ -63,23 +65,35 @@ def test_a_rank_gets_the_configured_network_and_the_variables_of_its_worker(tmp_
     ids=["both GPUs visible", "a GPU for each worker"],
 )
 def test_a_rank_takes_the_gpu_with_the_number_of_its_local_rank(tmp_path, gpus, expected):
-    hosts = [RankHost(f"tcp://a:{i}", f"w{i}", "a", (0,), 0, gpus, ("L40S",)) for i in range(2)]
+    hosts = [RankHost(f"tcp://a:{i}", f"w{i}", "a", (0,), 0, gpus, "L40S") for i in range(2)]
     variables = environment(tmp_path, hosts)
     names = ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
     assert tuple(variables[name] for name in names) == expected
-    assert gpu_of(hosts, 1) == gpus[-1]
+    assert place_ranks(hosts, 2)[1].gpu == gpus[-1]
 
 
-def test_the_last_step_is_always_reported(monkeypatch):
-    ends = os.pipe()
-    monkeypatch.setenv(PIPE, str(ends[1]))
-    for step in range(1, 1001):
-        progress(step, 1000, loss=0.5)
-    lines = os.read(ends[0], 1 << 16).splitlines()
-    assert json.loads(lines[-1]) == {"step": 1000, "total": 1000, "loss": 0.5}
-    assert len(lines) < 500
-    for end in ends:
-        os.close(end)
+def test_the_latest_step_is_passed_on_with_its_rates(tmp_path, monkeypatch):
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    monkeypatch.setenv(PIPE, str(writing))
+    spec = RankSpec(Program("t", (), tmp_path, 1, least=1), place_ranks(HOSTS, 1), 0, "t", 1, "")
+    events: list[tuple[str, dict[str, Any]]] = []
+    observed = SimpleNamespace(log_event=lambda *event: events.append(event))
+    with FileIO(reading) as reports:
+        rank = worker._Rank(None, io.BytesIO(), reports, spec, observed)
+        for last in (100, 1000):
+            for step in range(last - 99, last + 1):
+                progress(step, 1000, loss=0.5, samples=8 * step)
+            os.write(writing, b'{"step": ')  # a line that is not whole yet
+            rank._read()
+            os.write(writing, b"1}\n")
+    os.close(writing)
+    (_, first), _, (_, second), (topic, shown) = events
+    assert first["progress"]["rates"] == {} and topic == TRAIN
+    progressed = second["progress"]
+    assert progressed["step"] == shown["step"] == progressed["total"] == 1000
+    assert progressed["numbers"]["loss"] == shown["loss"] == 0.5
+    assert progressed["rates"]["samples"] == pytest.approx(8 * progressed["rates"]["step"])
 
 
 PARTNER = RankEnding(0, Cause.PARTNER, "closed", since=50.0)

@@ -15,6 +15,7 @@ from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 
 from daskmetrics.config import Recipe
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.training import data as data
 from daskmetrics.training import is_complete, recipe_key, revisions, train_to
 from daskmetrics.training import suite as suite
 from tests.training.conftest import train_all
@@ -60,17 +61,13 @@ def until_step4(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return folder
 
 
-@pytest.mark.parametrize(
-    "lost", ["resume", "corpus", "step4", "truncated state", "older state", "leftovers"]
-)
+@pytest.mark.parametrize("lost", ["resume", "corpus", "step4", "older state", "leftovers"])
 def test_the_remains_of_a_crash_do_not_change_the_weights(
     recipe, tmp_path, until_step4, chain, lost
 ):
     folder = shutil.copytree(until_step4, tmp_path / "crashed")
     state = folder / "resume" / "step4.pt"
-    if lost == "truncated state":
-        state.write_bytes(state.read_bytes()[:1000])
-    elif lost == "older state":
+    if lost == "older state":
         shutil.copy(state, folder / "resume" / ".step5.pt.123.part")
         (folder / "resume" / "step3.pt").write_bytes(b"")
     elif lost == "leftovers":
@@ -159,9 +156,8 @@ def test_unusable_requests_are_errors(recipe, tmp_path):
 
 def test_epochs_become_steps_by_counting_the_corpus(recipe, tmp_path, chain):
     base = {**recipe.model_dump(exclude={"steps", "epochs"}), "batch": 4}
-    assert suite.epoch(recipe, tmp_path / "cache") is None
-    counted = suite.with_steps(Recipe(epochs=0.5, **base), tmp_path / "cache")
-    sequences = suite.epoch(recipe, tmp_path / "cache")
+    counted = data.with_steps(Recipe(epochs=0.5, **base), tmp_path / "cache")
+    sequences = data.epoch(recipe, tmp_path / "cache")
     assert sequences == len(np.load(chain / "corpus" / "tokens.npy")) // 16
     assert counted.epochs is None and counted.steps == math.ceil(0.5 * sequences / 4)
     # equal steps give equal suites
@@ -174,10 +170,3 @@ def test_disk_is_what_training_leaves(recipe, chain):
     saved = sum(path.stat().st_size for path in chain.rglob("*.safetensors"))
     state = next((chain / "resume").iterdir()).stat().st_size
     assert suite.disk(recipe) == pytest.approx(saved + 2 * state, rel=0.2)
-
-
-def test_memory_falls_with_the_pass_and_with_checkpointing():
-    large = Recipe(width=1024, depth=24, heads=16, context=2048, batch=16, vocabulary=50304)
-    needed = suite.memory(large)
-    for change in ({"batch": 4}, {"activation_checkpointing": True}, {"precision": "bfloat16"}):
-        assert suite.memory(large.model_copy(update=change)) < 0.8 * needed

@@ -212,10 +212,8 @@ class Supervisor:
                 with suppress(SlurmError):
                     await asyncio.to_thread(commands.cancel, [job.id for job in decision.cancel])
             if decision.stop:
-                reason = decision.stop.reason
-                self.problem = ClusterLostError(
-                    f"{reason[:1].upper()}{reason[1:]}{self._end_of_log(decision.stop.job)}"
-                )
+                log = self._end_of_log(decision.stop.job)
+                self.problem = ClusterLostError(f"{decision.stop.reason}{log}")
             # a submission that hangs holds up neither the other pool nor the reading of the queue
             if state.submission is None or state.submission.done():
                 if state.submission:

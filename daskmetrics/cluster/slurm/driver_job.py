@@ -32,8 +32,23 @@ class Submitted:
     log: str  # the file of its output
     since: str  # when it was submitted, local time with the offset from UTC
 
+    def is_out_of_time(self, state: QueuedJob) -> bool:
+        """Whether it has ended, in this state, because its walltime did: Slurm stops the driver
+        before.
+        """
+        if state.state == "TIMEOUT":
+            return True
+        stopped = state.ended and state.exit.partition(":")[0] == STOPPED
+        return stopped and state.left is not None and state.left <= WARNING + EARLIER
 
-def script(profile: Cluster, job: str, folder: Path, command: Iterable[str], comment: str) -> str:
+
+def script(
+    profile: Cluster,
+    job: str,
+    folder: Path,
+    command: Iterable[str],
+    comment: str,
+) -> str:
     """The script of a driver's job of this name, exactly as ``sbatch`` gets it; the profile's
     account also applies to the driver.
     """
@@ -100,11 +115,3 @@ def submitted(folder: Path) -> Submitted | None:
     if not file.is_file():
         return None
     return Submitted(**json.loads(file.read_text(encoding="utf-8")))
-
-
-def out_of_time(state: QueuedJob) -> bool:
-    """Whether a driver's job has ended because its walltime did: Slurm stops the driver before."""
-    if state.state == "TIMEOUT":
-        return True
-    stopped = state.ended and state.exit.partition(":")[0] == STOPPED
-    return stopped and state.left is not None and state.left <= WARNING + EARLIER

@@ -177,14 +177,16 @@ def _write(results: Sequence[ItemResult], path: Path) -> None:
 
 def _beyond_64_bits(columns: Columns) -> list[str]:
     """The columns with integers that no column of 64 bits holds."""
-    whole = {
-        name: [value for value in column if isinstance(value, int)]
-        for name, column in columns.items()
-        if int in map(type, column)
-    }
-    return [
-        name for name, values in whole.items() if not -(2**63) <= min(values) <= max(values) < 2**63
-    ]
+    names = []
+    for name, column in columns.items():
+        kinds = set(map(type, column))
+        if int in kinds:
+            integers = column
+            if kinds != {int}:
+                integers = [value for value in column if isinstance(value, int)]
+            if not -(2**63) <= min(integers) <= max(integers) < 2**63:
+                names.append(name)
+    return names
 
 
 def aggregates(results: Sequence[ItemResult]) -> pd.DataFrame:

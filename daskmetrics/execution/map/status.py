@@ -23,7 +23,7 @@ from daskmetrics.core.events import (
 )
 from daskmetrics.core.files import RunFolder, atomic_write
 from daskmetrics.core.machine import environment
-from daskmetrics.core.serialization import build, parse
+from daskmetrics.core.serialization import build
 from daskmetrics.execution.journal import Contents, no_collection, scan
 from daskmetrics.execution.map.folder import started
 from daskmetrics.execution.map.result_table import add_rows, text_of
@@ -96,6 +96,8 @@ def _read_on(folder: RunFolder) -> tuple[_Summary, Contents, str]:
     """The summary, the entries after it, and the digest of all that was read; without a summary that
     still holds, an empty one and all entries.
     """
+    from pydantic_core import from_json as parse  # three times as fast as json
+
     with suppress(OSError, ValueError, TypeError, DataError):
         kept = build(_Summary, parse(folder.summary.read_bytes()))
         digest = _digest(folder, kept.length)

@@ -280,7 +280,7 @@ def _rehearsal(facts: Facts, _: object) -> Findings:
     """Slurm would accept the profile's jobs (``sbatch --test-only``)."""
     if facts.slurm and facts.slurm.refusal:
         remedy = "see the other failures, or: daskmetrics run --dry-run"
-        yield failure(f"sbatch refuses: {facts.slurm.refusal}", remedy)
+        yield failure(facts.slurm.refusal, remedy)
 
 
 @check("interface", "here", lambda facts: facts.profile.interface or facts.slurm)

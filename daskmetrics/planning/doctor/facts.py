@@ -27,9 +27,9 @@ import yaml
 from daskmetrics import config as configuration
 from daskmetrics.checkpoints.locations import LocatedSuite, locate
 from daskmetrics.cluster.slurm import partitions
-from daskmetrics.cluster.slurm.commands import SlurmRefusal, rehearse, require
+from daskmetrics.cluster.slurm.commands import require
 from daskmetrics.cluster.slurm.partitions import Partition
-from daskmetrics.cluster.slurm.script import pools, script
+from daskmetrics.cluster.slurm.script import LaunchInfo, rehearse_workers
 from daskmetrics.config import Cluster, Config
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, did_you_mean
 from daskmetrics.core.events import (
@@ -112,16 +112,16 @@ class SlurmFacts:
 
 def slurm_facts(profile: Cluster) -> SlurmFacts:
     """The answers of Slurm about a profile."""
-    site: tuple[Partition, ...] | None = None
     refusal = None
     try:
         for name in COMMANDS:
             require(name)
         site = partitions.read_partitions()
-        rehearse(script(pools(profile)[0]))
     except DaskmetricsError as error:
-        if site is None or not isinstance(error, SlurmRefusal):
-            return SlurmFacts(str(error))
+        return SlurmFacts(str(error))
+    try:
+        rehearse_workers(profile, LaunchInfo())
+    except ConfigError as error:
         refusal = str(error)
     chosen = [*filter(None, partitions.requested(profile, site).values())]
     nodes = chain.from_iterable(partition.nodes for partition in chosen or site)

@@ -7,16 +7,15 @@ from __future__ import annotations
 import queue
 import secrets
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from distributed import Client, Future, fire_and_forget
+from distributed import Client, Future
 
-from daskmetrics.core.errors import ClusterLostError, ConfigError, DaskmetricsError
+from daskmetrics.core.errors import ClusterLostError, DaskmetricsError
 from daskmetrics.core.machine import replace_worker, workers
 from daskmetrics.core.telemetry import PROCESS_GROUP, TelemetryFile
 from daskmetrics.training.ddp import _worker as worker
@@ -28,13 +27,11 @@ from daskmetrics.training.ddp.ranks import (
     RankHost,
     RankSpec,
     first_failure,
-    gpu_of,
     place_ranks,
     rank_table,
 )
 
-POLL = 0.25  # seconds between two checks of the reports
-CHECK_WORKERS = 1.0  # seconds between two requests for the list of workers
+POLL = 1.0  # seconds between two requests for the list of workers
 GRACE = 1.0  # seconds to receive the errors of other ranks before the failed rank is named
 STOP = 15.0  # seconds in which a worker must end its rank; a worker that does not is excluded
 
@@ -53,35 +50,21 @@ class ProcessGroupError(DaskmetricsError):
     """A process group failed more often than it may start again; what the program saved is kept."""
 
 
-class _Stopped(Exception):
-    """The launcher was asked to end the ranks."""
-
-
 def launch(
     client: Client,
     program: Program,
     observer: TrainingObserver,
     stopping: Callable[[], bool] = lambda: False,
-) -> Mapping[str, Any]:
-    """Run a program with one rank per worker to its end; return what rank 0 has measured, if it
-    measures.
+) -> None:
+    """Run a program with one rank per worker to its end.
 
     Any failure of a rank ends the process group. It starts again, with as many ranks as there are
     workers at that time, from what the program has saved. Repeated failures without a further step,
     or one that would occur again, raise `ProcessGroupError`. The ranks end once ``stopping`` says
     so.
     """
-    topic = f"train-{program.name}-{secrets.token_hex(4)}"
-    launcher = _Launcher(client, program, observer, stopping, topic)
-    if program.telemetry:
-        launcher.telemetry = TelemetryFile(program.telemetry)
-    client.subscribe_topic(topic, lambda event: launcher.reports.put(event[1]))
-    try:
-        return launcher.drive()
-    except _Stopped:
-        return {}
-    finally:
-        client.unsubscribe_topic(topic)
+    run_id = f"train-{program.name}-{secrets.token_hex(4)}"
+    _Launcher(client, program, observer, stopping, run_id).drive()
 
 
 @dataclass
@@ -92,8 +75,7 @@ class _Launcher:
     program: Program
     observer: TrainingObserver
     stopping: Callable[[], bool]
-    topic: str  # of the reports of the ranks
-    reports: queue.SimpleQueue[Mapping[str, Any]] = field(default_factory=queue.SimpleQueue)
+    run_id: str
     furthest: tuple[float, int] = (0.0, 0)  # epoch and step that the program has reported
     failures: int = 0  # since then
     excluded: set[str] = field(default_factory=set)  # workers that hung, or did not end their ranks
@@ -101,48 +83,49 @@ class _Launcher:
     seen: dict[str, float] = field(default_factory=dict)  # last heartbeats of workers
     silent: dict[str, float] = field(default_factory=dict)  # seconds without another one
     telemetry: TelemetryFile | None = None
-    # the latest process group
     attempt: int = 0
+    # the latest process group
+    reports: queue.SimpleQueue[Mapping[str, Any]] = field(default_factory=queue.SimpleQueue)
     hosts: tuple[RankHost, ...] = ()  # by rank
     begun: set[int] = field(default_factory=set)  # ranks
     endings: dict[int, RankEnding] = field(default_factory=dict)  # by rank
     futures: list[Future] = field(default_factory=list)
 
-    def drive(self) -> Mapping[str, Any]:
+    def drive(self) -> None:
         program = self.program
         message = self.observer.message
-        self.hosts = self._wait_for_workers()
-        if len(self.hosts) < program.ranks:
-            message(
-                f"{len(self.hosts)} of {program.ranks} ranks share each step: there are no more "
-                "workers."
-            )
-        self._require_memory()
-        while (failure := self._run_group()) is not None:
+        if program.telemetry:
+            self.telemetry = TelemetryFile(program.telemetry)
+        while hosts := self._wait_for_workers():
+            self.hosts = hosts
+            self.attempt += 1
+            if self.attempt > 1 or len(hosts) < program.ranks:
+                message(f"Starting with {len(hosts)} of {program.ranks} ranks.")
+            message(rank_table(hosts).as_text())
+            failure = self._run_group()
+            if failure is None or self.stopping():
+                return
             self.failures += 1
             message(f"Rank {failure.rank} failed first: {failure.reason}")
             for line in failure.lines:
                 message(f"  {line}")
-            alike = [each for each in self.endings.values() if each.cause == failure.cause]
-            if any(each.permanent for each in alike) or self.failures > program.restarts:
-                host = self.hosts[failure.rank]
-                gpu = gpu_of(self.hosts, failure.rank) or "none"
+            if failure.permanent or self.failures > program.restarts:
+                host = hosts[failure.rank]
                 raise ProcessGroupError(
                     f"Training '{program.name}' failed: rank {failure.rank}: node {host.node}, GPU "
-                    f"{gpu}, worker {host.name}: {failure.reason}. The output of the ranks is in "
-                    f"'{program.folder / 'logs'}'. What was saved is kept: run the same command "
+                    f"{host.gpu}, worker {host.name}: {failure.reason}. The output of the ranks is "
+                    f"in '{program.folder / 'logs'}'. What was saved is kept: run the same command "
                     "again to resume from it."
                 )
-            self.hosts = self._wait_for_workers()
-            message(f"Starting again with {len(self.hosts)} of {program.ranks} ranks.")
-        return self.endings[0].measured
 
     def _wait_for_workers(self) -> tuple[RankHost, ...]:
-        """Workers for all ranks, or for as many as may go on and have arrived in time."""
+        """Workers for all ranks, or for as many as may go on and have arrived in time; none once
+        the program is to end.
+        """
         planned = self.program.ranks
         expected = min(planned, self.program.workers or planned)
         deadline = time.monotonic() + self.program.patience
-        while True:
+        while not self.stopping():
             present = self._present()
             # ranks avoid the workers that only score, where there are others
             with_gpu = [each for each, info in present.items() if info["resources"].get("GPU")]
@@ -154,59 +137,48 @@ class _Launcher:
             ]
             replies = self.client.run(worker.inventory, workers=asked, on_error="ignore")
             hosts: list[RankHost] = list(replies.values())
-            is_late = time.monotonic() > deadline
-            if len(hosts) >= expected or (len(hosts) >= self.program.least and is_late):
+            late = time.monotonic() - deadline
+            if len(hosts) >= expected or (len(hosts) >= self.program.least and late > 0):
                 return place_ranks(hosts, planned)
-            if time.monotonic() > deadline + STOP:
+            if late > STOP:
                 raise ClusterLostError(
                     f"{len(hosts)} of {planned} workers are there to train '{self.program.name}' "
                     "on. Run the same command again to resume, with fewer ranks or more workers."
                 )
-            if self.stopping():
-                raise _Stopped
             time.sleep(POLL)
-
-    def _require_memory(self) -> None:
-        """Check that each machine has the memory for its ranks; ranks on a GPU are not checked."""
-        ranks = Counter(host.node for host in self.hosts)
-        for host in self.hosts:
-            needed = ranks[host.node] * self.program.memory
-            if not host.gpus and needed > host.available:
-                raise ConfigError(
-                    f"{ranks[host.node]} ranks on {host.node} need about {needed / 2**30:.1f} GiB, "
-                    f"{host.available / 2**30:.1f} GiB are free. Lower 'batch' (and raise "
-                    "'accumulate'), set activation_checkpointing, or use fewer ranks per node."
-                )
+        return ()
 
     def _run_group(self) -> RankEnding | None:
         """Run one process group to its end; return the rank that failed first, None if it
         succeeded.
         """
-        self.attempt += 1
-        self.observer.message(rank_table(self.hosts).as_text())
         self.begun = set()
         self.endings = {}
         self.excluded = set()
-        name = f"{self.topic}-{self.attempt}"  # ranks of an earlier attempt must not meet them
-        address = self.hosts[0].address
-        on_leader: dict[str, Any] = {"workers": [address], "pure": False, "priority": 1}
-        store = self.client.submit(
-            worker.open_store, name, address, self.program.timeout, **on_leader
-        )
+        reports = self.reports = queue.SimpleQueue()
+        topic = f"{self.run_id}-{self.attempt}"
+        self.client.subscribe_topic(topic, lambda event: reports.put(event[1]))
         try:
-            self._start(store)
-            self._wait()
+            self._start(topic)
+            while self._running() and not self.stopping():
+                self._update(POLL)
+                if first_failure(self.endings.values()):
+                    self._update(GRACE)
+                    break
         finally:
             self._stop()
-            if address in workers(self.client):
-                fire_and_forget(self.client.submit(worker.close_store, name, **on_leader))
+            self.client.unsubscribe_topic(topic)
         return first_failure(self.endings.values())
 
-    def _start(self, store: Future) -> None:
+    def _start(self, topic: str) -> None:
         directory = str(Path.cwd())
+        address = self.hosts[0].address
+        store = self.client.submit(
+            worker.open_store, address, workers=[address], priority=1, pure=False
+        )
         self.futures = []
         for rank, host in enumerate(self.hosts):
-            spec = RankSpec(self.program, self.hosts, rank, self.topic, self.attempt, directory)
+            spec = RankSpec(self.program, self.hosts, rank, topic, self.attempt, directory)
             future = self.client.submit(
                 worker.run_rank,
                 spec,
@@ -219,16 +191,6 @@ class _Launcher:
             )
             self.futures.append(future)
 
-    def _wait(self) -> None:
-        """Wait until all ranks have ended, or one has failed."""
-        while self._running():
-            self._update(POLL)
-            if self.stopping():
-                raise _Stopped
-            if first_failure(self.endings.values()):
-                self._update(GRACE)
-                return
-
     def _running(self) -> set[int]:
         return set(range(len(self.hosts))) - self.endings.keys()
 
@@ -240,10 +202,7 @@ class _Launcher:
             self._update(POLL)
         self.excluded |= {self.hosts[rank].address for rank in unanswered}
         for rank in self._running():
-            reason = "it did not start"
-            if rank in unanswered:
-                reason = f"its worker did not answer in {STOP:.0f} s"
-            self.endings[rank] = RankEnding(rank, Cause.MISSING, reason)
+            self.endings[rank] = RankEnding(rank, Cause.MISSING, "its worker did not answer")
         for address in self.excluded & workers(self.client).keys():
             # not awaited: a node that is gone does not answer
             self.client.loop.add_callback(replace_worker, self.client, address)
@@ -251,11 +210,9 @@ class _Launcher:
     def _update(self, seconds: float) -> None:
         """Handle the reports of the next seconds, then check the workers of the ranks."""
         deadline = time.monotonic() + seconds
-        while (remaining := deadline - time.monotonic()) > 0:
+        while self._running() and (remaining := deadline - time.monotonic()) > 0:
             with suppress(queue.Empty):
                 self._handle(self.reports.get(timeout=remaining))
-        if time.monotonic() - self.workers_checked < CHECK_WORKERS:
-            return
         running = self._running()
         # before the list of workers: the tasks of a lost one fail, too
         failed = {rank for rank in running if self.futures[rank].status == "error"}
@@ -281,7 +238,7 @@ class _Launcher:
         """The workers that the scheduler knows; for how long each is silent is noted."""
         now = time.monotonic()
         # a driver that was stopped itself has heard of none meanwhile
-        elapsed = min(now - self.workers_checked, 2 * CHECK_WORKERS)
+        elapsed = min(now - self.workers_checked, 2 * POLL)
         self.workers_checked = now
         present = workers(self.client)
         for address, info in present.items():
@@ -291,8 +248,6 @@ class _Launcher:
         return present
 
     def _handle(self, report: Mapping[str, Any]) -> None:
-        if report["attempt"] != self.attempt:
-            return
         if "ending" in report:
             ending = RankEnding(**report["ending"])
             # a worker that hung may report after it was given up

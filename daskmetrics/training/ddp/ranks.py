@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
 
+from daskmetrics.core.machine import VISIBLE
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import plural
 
@@ -30,7 +30,6 @@ class Program:
     restarts: int = 3  # failures in a row, without a further step, after which it starts again
     interface: str | None = None  # network interface between ranks
     workers: int | None = None  # largest number; further ranks are not waited for
-    memory: float = 0.0  # bytes that a rank without a GPU is known to need
     telemetry: Path | None = None  # file for what the workers use meanwhile
 
 
@@ -73,40 +72,37 @@ class RankHost:
     cpus: tuple[int, ...]  # that the worker may use
     available: int  # bytes of free memory on its machine
     gpus: tuple[str, ...] = ()  # that it sees, as CUDA_VISIBLE_DEVICES names them
-    models: tuple[str, ...] = ()  # of all GPUs of its machine
+    model: str = ""  # of the GPUs
     offers_gpu: bool = False  # as a resource of Dask; workers that only score do not
+    # once it has a rank
+    local_rank: int = 0  # the number of the rank on its machine
+    gpu: str = "none"  # that the rank takes
 
 
 def place_ranks(hosts: Iterable[RankHost], ranks: int) -> tuple[RankHost, ...]:
     """The workers of at most ``ranks`` ranks, in the order of these, one for each; ranks of a
-    machine have neighbouring numbers to keep traffic local.
+    machine have neighbouring numbers to keep traffic local, and take different GPUs.
 
     >>> hosts = [RankHost(f"tcp://{node}:{i}", str(i), node, (0,), 0) for i, node in enumerate("abab")]
-    >>> [host.address for host in place_ranks(hosts, 3)]
-    ['tcp://a:0', 'tcp://a:2', 'tcp://b:1']
+    >>> [(host.address, host.local_rank) for host in place_ranks(hosts, 3)]
+    [('tcp://a:0', 0), ('tcp://a:2', 1), ('tcp://b:1', 0)]
     """
-    return tuple(sorted(hosts, key=lambda host: (host.node, host.name))[:ranks])
-
-
-def local_rank(hosts: Sequence[RankHost], rank: int) -> int:
-    """The number of a rank on its machine."""
-    return [host.node for host in hosts[:rank]].count(hosts[rank].node)
-
-
-def gpu_of(hosts: Sequence[RankHost], rank: int) -> str | None:
-    """A GPU of those that its worker sees; the ranks of a machine take different ones."""
-    gpus = hosts[rank].gpus
-    if gpus:
-        return gpus[local_rank(hosts, rank) % len(gpus)]
-    return None
+    placed: list[RankHost] = []
+    for host in sorted(hosts, key=lambda host: (host.node, host.name))[:ranks]:
+        local_rank = [other.node for other in placed].count(host.node)
+        gpu = host.gpu
+        if host.gpus:
+            gpu = host.gpus[local_rank % len(host.gpus)]
+        placed.append(replace(host, local_rank=local_rank, gpu=gpu))
+    return tuple(placed)
 
 
 def rank_table(hosts: Sequence[RankHost]) -> Table:
     """What every rank has, and what they have together; the ranks of a machine share its free
     memory.
 
-    >>> host = RankHost("tcp://10.0.0.1:1", "w0", "node0", (0, 1), 2**34, ("0",), ("L40S",))
-    >>> print(rank_table([host]).as_text())
+    >>> host = RankHost("tcp://10.0.0.1:1", "w0", "node0", (0, 1), 2**34, ("0",), "L40S")
+    >>> print(rank_table(place_ranks([host], 1)).as_text())
     rank  node   worker  GPU     CPU cores  free memory
     ───────────────────────────────────────────────────
     0     node0  w0      0 L40S  2          16.0 GiB
@@ -120,24 +116,18 @@ def rank_table(hosts: Sequence[RankHost]) -> Table:
     for rank, host in enumerate(hosts):
         memory[host.node] = host.available / 2**30
         cpus |= {(host.node, cpu) for cpu in host.cpus}
-        words = ["none"]
-        gpu = gpu_of(hosts, rank)
-        if gpu is not None:
-            gpus.add((host.node, gpu))
-            words = [gpu, *host.models[:1]]
+        if host.gpus:
+            gpus.add((host.node, host.gpu))
         free = f"{memory[host.node]:.1f} GiB"
-        row = (str(rank), host.node, host.name, " ".join(words), str(len(host.cpus)), free)
-        rows.append(row)
-    notes = [
+        gpu = f"{host.gpu} {host.model}"
+        rows.append((str(rank), host.node, host.name, gpu, str(len(host.cpus)), free))
+    total = (
         f"{plural(len(hosts), 'rank')} on {plural(len(memory), 'node')}: "
         f"{plural(len(gpus), 'GPU')}, {plural(len(cpus), 'CPU core')}, "
         f"{sum(memory.values()):.1f} GiB of free memory"
-    ]
-    kinds = {host.node: (len(host.cpus), host.models) for host in hosts}
-    if len(set(kinds.values())) > 1:
-        notes.append("The nodes are not alike: the slowest rank sets the pace of all.")
+    )
     header = ("rank", "node", "worker", "GPU", "CPU cores", "free memory")
-    return Table(header, tuple(rows), notes=tuple(notes))
+    return Table(header, rows, notes=(total,))
 
 
 @dataclass(frozen=True)
@@ -147,14 +137,14 @@ class RankSpec:
     program: Program
     hosts: tuple[RankHost, ...]  # of all ranks
     rank: int
-    topic: str  # Dask topic of the program; topic and attempt name the process group
+    topic: str  # Dask topic of the process group
     attempt: int
     directory: str  # in which the rank works
 
     @property
     def key(self) -> str:
         """Key of the Dask task that runs the rank."""
-        return f"{self.topic}-{self.attempt}-rank{self.rank}"
+        return f"{self.topic}-rank{self.rank}"
 
     @property
     def log(self) -> Path:
@@ -171,7 +161,7 @@ class RankSpec:
         host = self.hosts[self.rank]
         size = len(self.hosts)
         nodes = Counter(each.node for each in self.hosts)
-        local = local_rank(self.hosts, self.rank)
+        local = host.local_rank
         neighbours = nodes[host.node]
         group = list(nodes).index(host.node)
         groups = len(nodes)
@@ -194,11 +184,13 @@ class RankSpec:
             "MASTER_PORT": store[1],
             "TORCHELASTIC_RESTART_COUNT": self.attempt - 1,
             "TORCHELASTIC_MAX_RESTARTS": self.program.restarts,
-            "TORCHELASTIC_RUN_ID": self.topic,
+            "TORCHELASTIC_RUN_ID": self.topic.rpartition("-")[0],  # that of all attempts
             # the store is open on the worker of rank 0, on a port that no other can take meanwhile
             "TORCHELASTIC_USE_AGENT_STORE": True,
             "TORCH_NCCL_ASYNC_ERROR_HANDLING": 1,
         }
+        if host.gpus and neighbours == 1:
+            variables[VISIBLE] = host.gpu
         return {name: str(value) for name, value in variables.items()}
 
 
@@ -227,7 +219,6 @@ class RankEnding:
     since: float = 0.0  # time of the failure, by the clock of its machine
     permanent: bool = False  # the same error would occur again
     lines: Sequence[str] = ()  # that it printed last
-    measured: Mapping[str, Any] = field(default_factory=dict)
 
 
 def first_failure(endings: Iterable[RankEnding]) -> RankEnding | None:

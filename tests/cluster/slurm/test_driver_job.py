@@ -10,7 +10,6 @@ from daskmetrics import config
 from daskmetrics.cluster.slurm.commands import QueuedJob, parse_job_state, parse_queue
 from daskmetrics.cluster.slurm.driver_job import (
     Submitted,
-    out_of_time,
     script,
     submit,
     submitted,
@@ -18,6 +17,7 @@ from daskmetrics.cluster.slurm.driver_job import (
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.report.templates import text_of
 
+JOB = Submitted("7", "7.log", "today")
 RECORDED = Path(__file__).parent / "recorded" / "driver.sbatch"
 SITE = {
     "kind": "slurm",
@@ -71,32 +71,28 @@ def test_the_state_of_a_job_is_parsed(printed, state):
     ],
 )
 def test_a_driver_that_ran_out_of_walltime_is_known(ended, is_out_of_time):
-    assert out_of_time(parse_job_state(ended)) == is_out_of_time
+    assert JOB.is_out_of_time(parse_job_state(ended)) == is_out_of_time
 
 
 @pytest.mark.parametrize(
-    ("printed", "is_out_of_time", "text"),
+    ("printed", "text"),
     [
-        (None, False, "Slurm has forgotten job 7, submitted today"),
+        (None, "Slurm has forgotten job 7, submitted today"),
         (
             "JobState=PENDING Reason=Priority StartTime=2030-01-01T14:05:00",
-            False,
             "Job 7 is pending: Priority, expected to start at 2030-01-01T14:05:00",
         ),
-        ("JobState=FAILED Reason=None ExitCode=2:0", False, "Job 7 is failed, exit code 2"),
+        ("JobState=FAILED Reason=None ExitCode=2:0", "Job 7 is failed, exit code 2"),
         (
             "JobState=TIMEOUT",
-            True,
             "Job 7 ran out of its walltime. Submit the same command again to resume; for more time,"
             " set cluster.driver_directives: ['--time=...']",
         ),
     ],
 )
-def test_a_drivers_job_is_described_in_one_sentence(printed, is_out_of_time, text):
+def test_a_drivers_job_is_described_in_one_sentence(printed, text):
     state = parse_job_state(printed) if printed else None
-    job = Submitted("7", "7.log", "today")
-    described = text_of("driver_job", job=job, state=state, is_out_of_time=is_out_of_time)
-    assert described == f"{text}. Its log: 7.log"
+    assert text_of("driver_job", job=JOB, state=state) == f"{text}. Its log: 7.log"
 
 
 def test_without_slurm_no_submission_is_recorded(tmp_path, monkeypatch):

@@ -89,6 +89,7 @@ class TestSlurm:
             ({"interface": "ib7"}, "interface", "cluster.interface=lo"),
             ({"walltime": "9-00:00:00"}, "walltime", "1-00:00:00"),
             ({"partition": "paid"}, "account", "cluster.account=abc123"),
+            ({"scoring": {"workers": 1, "memory": "9TiB"}}, "rehearsal", "other failures"),
         ],
     )
     def test_an_impossible_profile_is_reported(self, slurm, changes, name, remedy):
