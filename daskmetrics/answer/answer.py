@@ -18,6 +18,7 @@ from daskmetrics.answer.analysis import suites as suites_of
 from daskmetrics.answer.recorded import RecordedRun, gain_over, shares_of
 from daskmetrics.answer.ties import LEVEL, ScoreMatrix, Scores
 from daskmetrics.answer.worth import FreshItems, Worth, fresh_items, worths_of
+from daskmetrics.bandit.model import ORDER
 from daskmetrics.bandit.recommend import ScoreEstimate
 from daskmetrics.core.events import measured
 from daskmetrics.core.failures import Failure
@@ -114,7 +115,7 @@ class Standing:
         """How many times as many items would put the next best beyond the error, if their
         difference stayed; None if it is beyond the error already, or nothing can be said.
         """
-        if self.next not in self.tied or not self.lead or not self.lead.value:
+        if self.next not in self.tied or not self.lead or abs(self.lead.value) <= ORDER:
             return None
         return (self.critical * self.lead.stderr / self.lead.value) ** 2
 
@@ -144,7 +145,8 @@ class ModelStanding:
     last: Arm  # the last of the run's layers of the last checkpoint
     is_last: bool  # whether that is the last layer of the model, alone
     last_score: tuple[float, float] | None
-    gain: Difference | None  # of the best over the last layer, if both were scored on all tasks
+    # of the best over the last layer, if that was scored on all tasks; over those of the best
+    gain: Difference | None
     behind: Difference | None  # the same of the best arm over all models
     scores: int  # number of scores of the model
 

@@ -28,7 +28,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.bandit.model import reward_scale
+from daskmetrics.bandit.model import ORDER, reward_scale
 from daskmetrics.bandit.problem import Floats, Ints, Observations, Reward
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import Difference, JointError, joint_error
@@ -43,7 +43,6 @@ DRAWS = 8192
 EXACT = 1e-6
 MANY = 200.0  #: degrees of freedom with which an error counts as known
 LARGE = 1e9  #: in place of infinitely many
-ROUNDING = 1e-9  #: difference of means that counts as none
 Scores = Mapping[str, Scored]  # of an arm, by task
 
 
@@ -286,7 +285,7 @@ class ScoreMatrix:
         chosen: Arm | None = None,
     ) -> TestedArms | None:
         """The arms that were scored on all of these tasks, by their weighted means; None if there
-        are none. Of equal means ``chosen`` is the best.
+        are none. Of equal means, but for `ORDER`, ``chosen`` is the best.
         """
         complete = self.complete(tasks)
         if not complete:
@@ -306,7 +305,7 @@ class ScoreMatrix:
         best = int(means.mean.argmax())
         if chosen in arms:
             row = arms.index(chosen)
-            if means.mean[row] >= means.mean[best] - ROUNDING:
+            if means.mean[row] >= means.mean[best] - ORDER:
                 best = row
         # the others are compared with the best alone
         compared = [leading[best], *others]

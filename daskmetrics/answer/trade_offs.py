@@ -146,7 +146,7 @@ class TradeOffs:
         Those that no other arm beats in both score and cost, cheapest forward pass first: an arm is
         beaten by one with at least its score that needs no more bytes for a vector and no more time
         for a text. Where the run measured no times, it is one that needs no more bytes, layers,
-        parameters and operations.
+        parameters and operations. Of equal ones, the first is here.
     sizes : mapping
         What is known of the size of every model.
     tasks : tuple of str
@@ -166,13 +166,13 @@ def _front(arms: Sequence[TradeOff]) -> list[TradeOff]:
         compared = ["layers", "parameters", "flops", "bytes"]
     costs_of = attrgetter(*compared)
     points = np.array([(-row.score, *costs_of(row.cost)) for row in arms])
+    # of those with equal scores and costs the first
+    distinct, first = np.unique(points, axis=0, return_index=True)
     front = []
-    for row, point in zip(arms, points, strict=True):
+    for row, point in zip(first, distinct, strict=True):
         # another one takes at most as much of everything, and less of something (Pareto)
-        at_most_as_much = (points <= point).all(axis=1)
-        less_of_something = (points < point).any(axis=1)
-        if not (at_most_as_much & less_of_something).any():
-            front.append(row)
+        if (distinct <= point).all(axis=1).sum() == 1:
+            front.append(arms[row])
     return sorted(front, key=lambda row: (row.cost.flops, row.score))
 
 

@@ -9,8 +9,8 @@ over the tasks.
     leaderboards show it. The default. Tasks with a wide spread count more.
 ``robust``
     (score - median) / spread over the task's scores so far, with the spread from the median
-    absolute deviation, clipped at `CLIP`. Neither a broken cell nor one task on which an arm
-    excels can dominate the mean.
+    absolute deviation, clipped at `CLIP`, beyond which only the order counts. Neither a broken cell
+    nor one task on which an arm excels can dominate the mean.
 
 **The prior.** The standardised score of a cell is the sum ``common(arm) + of_kind(kind, arm) +
 of_task(task, arm) + level(task)``: a part that all tasks share, a deviation of the task's kind, one
@@ -68,7 +68,8 @@ from daskmetrics.core.readouts import Readout
 #: cent count as equal; dividing by a smaller number would let one such task decide the whole
 #: search.
 FLAT = 0.01
-CLIP = 3.0  #: largest absolute value of ``robust``
+CLIP = 3.0  #: largest absolute value of ``robust`` ...
+ORDER = 1e-6  #: ... but for less than this, so that the best of several beyond it is the best
 NORMAL = 1.4826  #: standard deviation of a normal distribution, in median absolute deviations
 
 
@@ -84,7 +85,9 @@ class RewardScale:
 
     def values(self, seen: Observations) -> Floats:
         values = (seen.score - self.centre[seen.task]) / self.spread[seen.task]
-        return np.clip(values, -self.limit, self.limit)
+        clipped = np.clip(values, -self.limit, self.limit)
+        beyond = values - clipped
+        return np.asarray(clipped + ORDER * beyond / (1 + np.abs(beyond)))
 
     def errors(self, seen: Observations) -> Floats:
         return np.asarray(seen.stderr / self.spread[seen.task])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from statistics import median_low
@@ -22,6 +22,7 @@ from daskmetrics.bandit.costs import AssumedWorkers, useful_workers
 from daskmetrics.bandit.model import measured_objectives
 from daskmetrics.bandit.policies import policy_named
 from daskmetrics.bandit.problem import (
+    ALL,
     Floats,
     Outcome,
     Problem,
@@ -80,6 +81,10 @@ class ScoreTable:
         NaN without a score.
     seconds, encode : ndarray (A, T)
         Seconds of a cell, and the part of them for encoding; NaN if unknown.
+    weights : mapping of str to float
+        Weights of some tasks; the default is 1.
+    objective, reward : str
+        Those of the run that the scores are from.
     """
 
     suites: tuple[Suite, ...]
@@ -87,6 +92,9 @@ class ScoreTable:
     scores: Floats
     seconds: Floats
     encode: Floats
+    weights: Mapping[str, float] = field(default_factory=dict)
+    objective: str = ALL
+    reward: Reward = "mean"
 
     @cached_property
     def arms(self) -> tuple[Arm, ...]:
@@ -114,8 +122,9 @@ class ScoreTable:
         chosen = set(chosen)
         columns = [i for i, task in enumerate(self.tasks) if task in chosen]
         kinds = {task: kind for task, kind in self.kinds.items() if task in chosen}
+        weights = {task: weight for task, weight in self.weights.items() if task in chosen}
         arrays = {name: getattr(self, name)[:, columns] for name in ARRAYS}
-        return replace(self, kinds=kinds, **arrays)
+        return replace(self, kinds=kinds, weights=weights, **arrays)
 
 
 def score_table(rows: Iterable[ScoreRow]) -> ScoreTable:
@@ -356,18 +365,15 @@ class Scenario:
         Seconds to load a checkpoint that no worker holds.
     subset : int or None
         Number of tasks that each seed draws.
-    reward : str
-        As in `daskmetrics.bandit.Problem`.
-    objective : str
-        ``all``, a kind of task or a task.
+    objective : str or None
+        ``all``, a kind of task or a task; None is that of the table.
     """
 
     costs: Costs | None = None
     overhead: float = 0.0
     load: float = 0.0
     subset: int | None = None
-    reward: Reward = "mean"
-    objective: str = "all"
+    objective: str | None = None
 
     def draw_tasks(self, table: ScoreTable, seed: int) -> ScoreTable:
         """The table with the tasks that a seed draws.
@@ -396,14 +402,15 @@ class Scenario:
             If the objective is unknown, or the table does not contain the requested costs.
         """
         encode, score = self._seconds(table)
+        objective = self.objective or table.objective
         return Problem(
             arms=table.arms,
             tasks=table.tasks,
             features=arm_features(table.suites),
             encode_cost=encode,
             score_cost=score,
-            reward=self.reward,
-            weights=tuple(task_weights(table.kinds, self.objective)),
+            reward=table.reward,
+            weights=tuple(task_weights(table.kinds, objective, table.weights)),
             load_cost=np.full(len(table.arms), self.load),
             kinds=tuple(table.kinds.values()),
         )

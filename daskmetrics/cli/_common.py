@@ -142,7 +142,11 @@ settings_option = click.option(
 )
 
 #: The option --folder.
-folder_option = path_option("--folder", "Folder of the run.  [default: runs/NAME]")
+folder_option = click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of the run.  [default: runs/NAME]",
+)
 
 #: The option --cluster, which changes CONFIG.
 cluster_option = text_option(

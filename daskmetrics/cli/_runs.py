@@ -354,7 +354,11 @@ def import_results(
     "Use only these models of the table; may be repeated.",
     multiple=True,
 )
-@text_option("--objective", "NAME", "All tasks, a kind of task, or one task.", default="all")
+@text_option(
+    "--objective",
+    "NAME",
+    "All tasks, a kind of task, or one task.  [default: that of the run, or all]",
+)
 @number_option("--subset", "Number of tasks that each seed draws.")
 @click.option(
     "--costs",

@@ -8,7 +8,7 @@ they show. So the content policy of a page can refuse every other script.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from itertools import cycle, islice
+from itertools import cycle, islice, product
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from daskmetrics.core.text import spread, step_label
 
 # those of Okabe and Ito (2008), of which the first is lighter, so that it is seen on dark pages
 COLOURS = ("#2b8cc4", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#7f7f7f")
+DASHES = ("solid", "dashed", "dotted")  # of curves of one colour
 MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "plus", "x")
 STAGES: Mapping[object, str] = {"cover": "#7f7f7f", "search": COLOURS[0], "confirm": COLOURS[4]}
 #: Marker and size of the arms that a map marks.
@@ -264,7 +265,7 @@ def curves(x_label: str, y_label: str, height: int, **options: Any) -> figure:
     )
     joined = models.ColumnDataSource(name="curves")
     points = models.ColumnDataSource(name="points")
-    style = {"line_color": "colour", "line_width": 2}
+    style = {"line_color": "colour", "line_dash": "dash", "line_width": 2}
     fig.multi_line(
         "xs",
         "ys",
@@ -294,11 +295,11 @@ def draw_curves(fig: figure, points: pandas.DataFrame, least: float = 0.0) -> No
     columns = ["label", "x", "y", "at", "error"]
     points = points.reindex(columns=columns).dropna(subset=["y"])
     of_label = points.groupby("label", sort=False)
-    colours = dict(zip(of_label.groups, cycle(COLOURS)))
+    looks = dict(zip(of_label.groups, cycle(product(DASHES, COLOURS))))
     points = points.assign(
         size=5,
         at=points["at"].fillna(points["x"]),
-        colour=points["label"].map(colours),
+        colour=[looks[label][1] for label in points["label"]],
         low=points["y"] - points["error"],
         high=points["y"] + points["error"],
     )
@@ -306,8 +307,9 @@ def draw_curves(fig: figure, points: pandas.DataFrame, least: float = 0.0) -> No
     fig.select_one({"name": "curves"}).data = {
         "xs": [curve.tolist() for _, curve in of_label["x"]],
         "ys": [curve.tolist() for _, curve in of_label["y"]],
-        "label": list(colours),
-        "colour": list(colours.values()),
+        "label": list(looks),
+        "colour": [colour for _, colour in looks.values()],
+        "dash": [dash for dash, _ in looks.values()],
     }
     error_span = np.nan_to_num(LEAST_ERRORS * points["error"].median())
     heights = points[["y", "low", "high"]].to_numpy(float)

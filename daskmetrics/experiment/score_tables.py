@@ -65,6 +65,9 @@ ALIASES = {
 }  #: in the published table
 
 
+COMPARED_BY = ("objective", "weights", "reward")  #: settings of a search that a table has
+
+
 @dataclass(frozen=True)
 class KnownScore:
     """A score of a run or a table, and what it is a mean of, as far as that is known.
@@ -134,16 +137,17 @@ def read(path: str | Path, models: Sequence[str] = ()) -> ScoreTable:
     DataError
         If a value cannot be read, or a cell has two different scores.
     """
-    rows = _source(Path(path))
+    rows, search = _source(Path(path))
     models_of_rows = dict.fromkeys(row.arm.model for row in rows)
     for model in models:
         if model not in models_of_rows:
             raise unknown("model", model, models_of_rows)
-    return score_table(row for row in rows if not models or row.arm.model in models)
+    table = score_table(row for row in rows if not models or row.arm.model in models)
+    return replace(table, **search).of_tasks(table.tasks)  # some weights may be of others
 
 
-def _source(path: Path) -> list[ScoreRow]:
-    """The scores of a path."""
+def _source(path: Path) -> tuple[list[ScoreRow], dict[str, Any]]:
+    """The scores of a path, and what the search of a run compares by, as a table has it."""
     if (path / "journal.jsonl").is_file():
         with readable("The scores of the run", path):
             return _from_run(RunFolder(path))
@@ -152,7 +156,7 @@ def _source(path: Path) -> list[ScoreRow]:
             f"No scores at '{path}': it is neither a table nor the folder of a run. Results of mteb"
             " are read into a run by: daskmetrics runs import-results"
         )
-    return [row for row, _ in _score_rows(path) if math.isfinite(row.score)]
+    return [row for row, _ in _score_rows(path) if math.isfinite(row.score)], {}
 
 
 def _score_rows(path: Path) -> Iterator[tuple[ScoreRow, KnownScore]]:
@@ -202,8 +206,11 @@ def _score_rows(path: Path) -> Iterator[tuple[ScoreRow, KnownScore]]:
         yield row, KnownScore(row.score, None, line.split, line.n_en or line.n_subsets)
 
 
-def _from_run(folder: RunFolder) -> list[ScoreRow]:
-    """Scores of a run, with the latest score of each cell and models in the order of the run."""
+def _from_run(folder: RunFolder) -> tuple[list[ScoreRow], dict[str, Any]]:
+    """Scores of a run, with the latest score of each cell and models in the order of the run; and
+    the objective, weights and reward of its search.
+    """
+    search: dict[str, Any] = {}
     kinds: dict[str, str] = {}
     models: list[str] = []
     rows: dict[str, ScoreRow] = {}
@@ -212,6 +219,8 @@ def _from_run(folder: RunFolder) -> list[ScoreRow]:
             case RunStarted():
                 kinds = {name: task["kind"] for name, task in entry.tasks.items()}
                 models = list(entry.widths)
+                settings = entry.config.get("search", {})
+                search = {name: settings[name] for name in COMPARED_BY if name in settings}
             case Record(kind="score", value=Scored() as scored):
                 cell = Cell.parse(entry.name)
                 rows[entry.name] = ScoreRow(
@@ -228,4 +237,4 @@ def _from_run(folder: RunFolder) -> list[ScoreRow]:
             " search.policy=sweep --set search.budget=1."
         )
     models += [row.arm.model for row in scores]  # those that the latest run does not name
-    return sorted(scores, key=lambda row: models.index(row.arm.model))
+    return sorted(scores, key=lambda row: models.index(row.arm.model)), search

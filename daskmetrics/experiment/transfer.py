@@ -137,12 +137,7 @@ def import_results(
 
 
 def _record(experiment: Experiment, result: BenchmarkResult, arm: Arm, task: MtebTask) -> Record:
-    texts = UNKNOWN_TASK.texts
-    if task.statistics:
-        texts = task.statistics.texts
-    elif task.is_local:
-        texts = len(task.texts())
-    score = results.score(result.content, task.kind, texts)
+    score = results.score(result.content, task.kind, _items(task))
     seconds = float(result.content.get("evaluation_time") or 0.0)
     value = Scored(
         score=score.value,
@@ -156,6 +151,22 @@ def _record(experiment: Experiment, result: BenchmarkResult, arm: Arm, task: Mte
     key = experiment.score_key(arm, task)
     name = str(Cell(arm, task.name))
     return Record(key, name, "score", "ok", value=value, seconds=seconds, worker="imported")
+
+
+def _items(task: MtebTask) -> int:
+    """The texts, pairs or queries that a score is over, as far as they are known without a run;
+    texts that a probe learns from are among them.
+    """
+    texts = UNKNOWN_TASK.texts
+    if task.is_local:
+        if queries := list(task.roles()).count("query"):
+            return queries
+        texts = len(task.texts())
+    elif task.statistics:
+        texts = task.statistics.texts
+    if task.kind in ("sts", "pair_classification"):
+        return texts // 2
+    return texts
 
 
 def _model_names(models: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -185,6 +185,7 @@ class _Watcher:
                 for name, reason in waiting.items():
                     if reason != AT_REST:
                         self._say_once(f"{model}@{name} cannot be read yet: {reason}")
+            self._announce(arrivals.revisions)
             if any(arrivals.revisions.values()) and arrivals.revisions != self.grid:
                 if self._round(arrivals.revisions):
                     on_round()
@@ -239,7 +240,6 @@ class _Watcher:
             return False
         for warning in experiment.warnings:
             self._say_once(warning)
-        self._announce(grid)
         # an interrupted watch may have finished this very round
         if not is_finished(self.journal.entries, experiment.key):
             require_inputs(experiment)
@@ -259,18 +259,29 @@ class _Watcher:
         self._conclude(experiment)
         return True
 
-    def _announce(self, grid: Mapping[str, tuple[str, ...]]) -> None:
-        """Say which checkpoints are new, and which were deleted."""
-        for model, names in grid.items():
-            for name in names:
-                checkpoint = Checkpoint(model, name)
+    def _announce(self, revisions: Mapping[str, tuple[str, ...]]) -> None:
+        """Say which checkpoints are new, and which were deleted or are written again."""
+        for model in self.config.models:
+            present = revisions.get(model.name, ())
+            for name in present:
+                checkpoint = Checkpoint(model.name, name)
                 if self.log.write("checkpoint", checkpoint=str(checkpoint), step=checkpoint.step):
                     self.display.say(f"{checkpoint} is complete")
-            for name in set(self.grid.get(model, ())) - set(names):
-                self.log.write("gone", checkpoint=f"{model}@{name}")
-                self.display.say(
-                    f"{model}@{name} was deleted: its scores stay, but it cannot be the best"
-                )
+            folder = Path(model.source or "").expanduser()
+            for checkpoint in self.log.complete():
+                name = checkpoint.revision
+                if checkpoint.model != model.name or name in present:
+                    continue
+                if not (folder / name).is_dir():
+                    self.log.write("gone", checkpoint=str(checkpoint))
+                    self.display.say(
+                        f"{checkpoint} was deleted: its scores stay, but it cannot be the best"
+                    )
+                elif name in self.grid.get(model.name, ()):
+                    self._say_once(
+                        f"{checkpoint} is written again: it counts when it is complete, with new"
+                        " scores"
+                    )
 
     def _conclude(self, experiment: Experiment) -> None:
         """Write what the round says."""
@@ -349,7 +360,8 @@ class WatchLog:
 
     An event is one write of one line, so that a reader never sees half of one that was committed.
     An event that the file has already, but for its time, is not written again: a watch that was
-    killed writes what is missing when it goes on.
+    killed writes what is missing when it goes on. Of a checkpoint, which may appear again, only its
+    latest event counts.
 
     >>> import tempfile
     >>> log = WatchLog(Path(tempfile.mkdtemp()) / "events.jsonl")
@@ -365,6 +377,9 @@ class WatchLog:
             os.truncate(path, len(complete) + bool(complete))
         events = [json.loads(line) for line in complete.splitlines()]
         self._written = set(map(_content, events))
+        self._of_checkpoints = {
+            event["checkpoint"]: event["event"] for event in events if "checkpoint" in event
+        }
         # when the first event was written, in seconds since 1970
         self.begun: float = next((event["at"] for event in events), 0.0)
 
@@ -381,11 +396,20 @@ class WatchLog:
         with room_for(f"the events '{self.path}'"), self.path.open("ab", buffering=0) as file:
             file.write(f"{line}\n".encode())
         self._written.add(_content({"event": event, **fields}))
+        if "checkpoint" in fields:
+            self._of_checkpoints[fields["checkpoint"]] = event
         return True
 
     def has(self, event: str, **fields: object) -> bool:
-        """Whether the file has this event, at any time."""
+        """Whether the file has this event, at any time; or that of a checkpoint, as its latest."""
+        if "checkpoint" in fields:
+            return self._of_checkpoints.get(fields["checkpoint"]) == event
         return _content({"event": event, **fields}) in self._written
+
+    def complete(self) -> list[Checkpoint]:
+        """The checkpoints that were complete and not gone since."""
+        events = self._of_checkpoints.items()
+        return [Checkpoint.parse(name) for name, event in events if event == "checkpoint"]
 
 
 def _content(event: Mapping[str, object]) -> str:

@@ -132,8 +132,7 @@ def shown_first(run: RecordedRun, suites: Sequence[Suite] = ()) -> list[Field]:
         return []
     fields_of = score_fields if run.recorded else metric_fields
     arms = drawn_arms(run, suites or [suite_of(run)])
-    shown = [field for field in fields_of(run, arms) if np.isfinite(field.values).any()]
-    return shown[: LINES + 1]
+    return [field for field in fields_of(run, arms) if np.isfinite(field.values).any()]
 
 
 def fields(

@@ -50,6 +50,7 @@ GAP = 4  # median intervals without a sample: the run was not running
 # of Okabe and Ito (2008), which can be distinguished without seeing all colours
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+DASHES = ("-", "--", ":")  # of lines of one colour
 Look = dict[str, Any]  # options of matplotlib, by name
 STYLE: Look = {
     "font.size": 8.5,
@@ -140,7 +141,8 @@ class Plots:
         shown = self._shown(what, suites, readout)
         ax = axes_for(ax)
         layer_lines(ax, layer_points(shown, drawn_arms(self._run, suites, readout)))
-        ax.set_title(f"{shown[0].name}, {', '.join(suite.model for suite in suites)}")
+        named = [shown[0].name, *(suite.model for suite in suites), *filter(None, [readout])]
+        ax.set_title(", ".join(named))
         ax.legend(**BESIDE)
         return ax
 
@@ -215,7 +217,7 @@ class Plots:
             shown = [field for field in shown if field.name == name]
         if not shown or np.isnan(shown[0].values).all():
             raise self._nothing(name)
-        return shown[: LINES + 1]
+        return shown
 
     def _nothing(self, what: str) -> DataError:
         return DataError(
@@ -284,26 +286,31 @@ def heat_map(ax: Axes, field: Field, suite: Suite, marks: Marks) -> None:
 
 
 def layer_points(fields: Sequence[Field], arms: Sequence[Arm]) -> pandas.DataFrame:
-    """What is drawn along the layers: all fields of a single checkpoint, or the first field of
-    several models, or of a few checkpoints of one: a row (label, layer, value, error) for each
-    point.
+    """What is drawn along the layers: the first `LINES` + 1 fields of a single checkpoint, or the
+    first field of several models, or of a few checkpoints of one: a row (label, layer, value,
+    error) for each point.
     """
     checkpoints = list(dict.fromkeys(arm.checkpoint for arm in arms))
     if len(checkpoints) > 1:
         fields = fields[:1]
+    drawn = fields[: LINES + 1]
     tables = []
-    for field in fields:
+    for field in drawn:
         table = pandas.DataFrame([vars(arm) for arm in arms])
         tables.append(table.assign(label=field.name, value=field.values, error=field.errors))
     points = pandas.concat(tables)
     points.attrs["label"] = fields[0].label if len(fields) == 1 else fields[0].group
+    if len(drawn) < len(fields):
+        points.attrs["note"] = f"{len(drawn)} of {len(fields)} are shown"
     if points["model"].nunique() > 1:
         return points.assign(label=points["model"])
     if len(checkpoints) > 1:
         measured = points.dropna(subset="value")["revision"].unique().tolist()
         points = points[points["revision"].isin(spread(measured, LINES))]
         points = points.assign(label=points["revision"].map(step_label))
-        points.attrs["unmeasured"] = len(checkpoints) - len(measured)
+        points.attrs["are_checkpoints"] = True
+        if unmeasured := len(checkpoints) - len(measured):
+            points.attrs["note"] = f"{unmeasured} other checkpoints have no value"
     return points
 
 
@@ -314,10 +321,11 @@ def layer_lines(ax: Axes, points: pandas.DataFrame) -> None:
     The axis spans some errors at least, so that it does not stretch what is smaller than the error.
     """
     shades: Sequence[object] = COLOURS
-    if "unmeasured" in points.attrs:  # checkpoints: the later the lighter
+    if "are_checkpoints" in points.attrs:  # the later the lighter
         ends = np.linspace(0, 0.92, points["label"].nunique())
         shades = matplotlib.colormaps["cividis"](ends).tolist()
-    for shade, (name, line) in zip(cycle(shades), points.groupby("label", sort=False)):
+    by_label = points.groupby("label", sort=False)
+    for (dash, shade), (name, line) in zip(cycle(product(DASHES, shades)), by_label):
         missing = line["layer"][line["value"].isna()].tolist()
         if missing:
             name = f"{name} (no layer {', '.join(map(str, missing))})"
@@ -327,6 +335,7 @@ def layer_lines(ax: Axes, points: pandas.DataFrame) -> None:
             *at,
             label=name,
             color=shade,
+            ls=dash,
             marker="o",
             ms=3,
             lw=1.5,
@@ -341,8 +350,8 @@ def layer_lines(ax: Axes, points: pandas.DataFrame) -> None:
     ax.set_xlim(layer.min() - 0.15, layer.max() + 0.15)
     ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     ax.set(xlabel=LAYER, ylabel=points.attrs["label"])
-    if unmeasured := points.attrs.get("unmeasured"):
-        ax.set_xlabel(f"{LAYER}\n{unmeasured} other checkpoints have no value")
+    if note := points.attrs.get("note"):
+        ax.set_xlabel(f"{LAYER}\n{note}")
 
 
 @rc_context(STYLE)
@@ -446,7 +455,7 @@ def pictures(run: RecordedRun) -> dict[str, Figure]:
     if shown := shown_first(run):
         suite = suite_of(run)
         if len(suite.revisions) > 1:  # the map of one checkpoint is a stripe
-            drawn["scores"] = heat_maps(shown, suite, analysis.marks(run))
+            drawn["scores"] = heat_maps(shown[: LINES + 1], suite, analysis.marks(run))
         suites = _lined_up(run)
         drawn["layers"] = blank(3.6)
         shown = shown_first(run, suites)

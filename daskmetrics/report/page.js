@@ -101,30 +101,39 @@ class Figures {
       ? this.tasks.map(name => [name, this.fields.get(name), checkpoints[0][0]])
       : checkpoints.map(([prefix, label]) => [label, field, prefix]);
     const points = { x: [], y: [], low: [], high: [], at: [], error: [], label: [], colour: [], size: [] };
-    const whole = { xs: [], ys: [], label: [], colour: [] };
+    const whole = { xs: [], ys: [], label: [], colour: [], dash: [] };
     drawn.forEach(([label, shown, prefix], i) => {
       const { value, error } = this.columns(shown), { layer } = this.source.data;
       const own = [...this.names.keys()].filter(at => this.names[at].startsWith(prefix) && !isNaN(value[at]));
       if (!own.length) return;
-      const colour = drawn.length > 1 && !together && palette
-        ? palette[75 + Math.trunc(160 * i / (drawn.length - 1))] : shades[i % shades.length];
+      const graded = drawn.length > 1 && !together && palette;
+      const colour = graded ? palette[75 + Math.trunc(160 * i / (drawn.length - 1))] : shades[i % shades.length];
       own.sort((a, b) => layer[a] - layer[b]);
       for (const at of own) {
         const row = { x: layer[at], y: value[at], low: value[at] - error[at], high: value[at] + error[at],
                       at: layer[at], error: error[at], label, colour, size: 5 };
         for (const [name, one] of Object.entries(row)) points[name].push(one);
       }
-      const line = { xs: own.map(at => layer[at]), ys: own.map(at => value[at]), label, colour };
+      const dash = graded || i < shades.length ? "solid" : "dashed";
+      const line = { xs: own.map(at => layer[at]), ys: own.map(at => value[at]), label, colour, dash };
       for (const [name, one] of Object.entries(line)) whole[name].push(one);
     });
     const figure = this.figure("lines"), [curves, bars] = figure.renderers;
     curves.data_source.data = whole;
     bars.data_source.data = points;
+    this.legend(figure, whole.label);
     this.label("lines", "left", together ? "score" : field.label);
     this.span(figure.x_range, points.x, 1, 0.03);
     const errors = points.error.filter(one => !isNaN(one)).sort((a, b) => a - b);
     // what is smaller than the error is not stretched
     this.span(figure.y_range, [...points.y, ...points.low, ...points.high], 8 * (errors[errors.length >> 1] ?? 0), 0.12);
+  }
+
+  legend(figure, labels) {  // in columns as wide as the longest label, below which the curves keep their room
+    const longest = Math.max(...labels.map(label => label.length));
+    const ncols = Math.min(3, Math.max(1, Math.trunc(60 / (longest + 4))));
+    figure.above.find(part => part.type === "Legend").ncols = ncols;
+    figure.height = 256 + 32 * Math.max(2, Math.ceil(labels.length / ncols));
   }
 
   span(range, values, least, margin) {

@@ -26,6 +26,7 @@ from daskmetrics.answer.trade_offs import TradeOffs, trade_offs_of
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm
 from daskmetrics.core.table import Table
+from daskmetrics.core.text import plural
 from daskmetrics.report._format import WIDTH, apart, fact
 from daskmetrics.report._run import Run, status_rows
 from daskmetrics.report.templates import answer_rows, rows_of, table_of, text_of
@@ -156,7 +157,7 @@ def compare_tables(
     runs = {"run": run, "other": other}
     shown = [answers(runs)]
     if compared.best_arms:
-        title = _mean(run, other, compared.best_arms)
+        title = _mean(other, run, compared.best_arms)
         shown.append(replace(scores(runs), title=title))
     shown.append(_agreement("Scores of both", compared.shared, compared.left_out))
     differing = settings(runs)
@@ -176,8 +177,8 @@ def _arms(run: Run, other: Run, compared: ArmComparison) -> Table:
 
 
 def _mean(run: Run, other: Run, compared: ArmComparison) -> str:
-    """The difference of the mean scores, in the words of the verdict if one of the two is its
-    best.
+    """The difference of the mean scores over the objective of the first candidate's run, in the
+    words of the verdict if one of the two is its best.
     """
     if compared.difference is None:
         return "No task of the objective was scored with both."
@@ -188,10 +189,14 @@ def _mean(run: Run, other: Run, compared: ArmComparison) -> str:
         if overall.arm in pair:
             pair.remove(overall.arm)
             relation = overall.relation(pair[0], compared.difference)
-    return (
+    text = (
         f"The mean score of {compared.arm} minus that of {compared.other} is"
-        f" {apart(compared.difference)}, {relation}."
+        f" {apart(compared.difference)}, {relation}"
     )
+    shared = len(run.weights.keys() & compared.tasks)
+    if shared < len(run.weights):
+        text += f" (on {shared} of {plural(len(run.weights), 'task')})"
+    return f"{text}."
 
 
 def _agreement(title: str, shared: Agreement, left_out: Sequence[str]) -> Table:

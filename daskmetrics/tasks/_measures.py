@@ -276,7 +276,7 @@ def _correlation(similarity: Floats, grades: Floats) -> float:
     """Spearman's correlation; 0 if a side is constant."""
     from scipy.stats import rankdata
 
-    ranks = rankdata(np.round([similarity, grades], 9), axis=1)
+    ranks = rankdata([np.round(similarity, 9), grades], axis=1)
     if len(grades) < 2 or not np.ptp(ranks, axis=1).all():
         return 0.0
     rho = np.corrcoef(ranks)[0, 1]

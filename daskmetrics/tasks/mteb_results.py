@@ -191,15 +191,15 @@ def score(content: Content, kind: str, n: int) -> Score:
     if len(runs) > 1:
         spread = stdev(runs)
     units = max(n, 4)
+    of_items = max(0.0, value * (1 - value)) / units
     if kind in ("sts", "summarization", "regression"):  # correlations
         error = correlation_error(value, units)
-    elif kind == "clustering":
+    elif kind == "clustering" and value == 1:
+        entropies = 2 * units * math.log(2)
+        error = (math.log(units / 2) + 1) / entropies
+    elif kind == "clustering" and len(runs) > 1:
         error = spread
-        if value == 1:
-            entropies = 2 * units * math.log(2)
-            error = (math.log(units / 2) + 1) / entropies
     else:
-        of_items = max(0.0, value * (1 - value)) / units
         error = math.sqrt(of_items + spread**2 / max(1, len(runs)))
     detail: dict[str, Any] = {name: content.get(name) for name in _ABOUT}
     detail["scores"] = {

@@ -46,7 +46,9 @@ def test_two_candidates_are_compared_by_task_and_by_a_mean_with_the_weights_of_t
     assert back.difference.stderr == pytest.approx(compared.difference.stderr)
     (table,) = compare_tables(paired, paired, compared)
     assert [row[0] for row in table.rows] == list(answer.differences)
-    assert answer.relation in table.title  # the words of the verdict
+    assert table.title.endswith(f"{answer.relation}.")  # the words of the verdict
+    partly = compare_arms(paired, best, default, left_out=["stdlib:order"])
+    assert compare_tables(paired, paired, partly)[0].title.endswith(" (on 2 of 3 tasks).")
     paired.config["search"] |= {"objective": "stdlib:order"}
     compared = compare_arms(paired, best, default)
     assert compared.difference.value == pytest.approx(compared.tasks["stdlib:order"].value)

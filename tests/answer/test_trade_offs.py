@@ -9,7 +9,7 @@ from operator import attrgetter
 
 import pytest
 
-from daskmetrics.answer.trade_offs import ArmCost
+from daskmetrics.answer.trade_offs import ArmCost, _front
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm
 from daskmetrics.report.sections import folded_tables, trade_offs_table
@@ -72,6 +72,13 @@ def test_the_gain_is_paired_with_the_row_before(run):
     for before, row in pairwise(front):
         assert row.gain.paired and row.gain.value == pytest.approx(row.score - before.score)
         assert row.gain.stderr < math.hypot(row.stderr, before.stderr) / 2
+
+
+def test_of_arms_with_equal_scores_and_costs_the_front_has_one(run):
+    row = run.trade_offs().front[0]
+    twin = replace(row, arm=replace(row.arm, revision="twin"))
+    worse = replace(row, score=row.score - 0.1)
+    assert _front([worse, row, twin]) == [row]
 
 
 def test_without_an_arm_scored_on_all_tasks_there_is_nothing_to_compare(a_run):

@@ -105,6 +105,8 @@ def test_tested_arms_stand_to_the_best_as_the_test_says_and_others_as_their_erro
         assert overall.relation(Arm("else", "main", 0), gain) == gain.relation
     tied = replace(overall, lead=Difference(0.01, 0.02, paired=True), critical=2.0)
     assert tied.items_to_decide == pytest.approx(16.0)
+    equal = replace(tied, lead=Difference(1e-7, 0.02, paired=True))  # but for their order
+    assert equal.items_to_decide is None
 
 
 def test_where_tasks_disagree_the_verdict_says_so(verdicts):

@@ -28,6 +28,7 @@ MISTAKES = [
     ("bench config.yaml --price nan", "'nan' is not a number from 0"),
     ("bench config.yaml --price=-1", "'-1' is not a number from 0"),
     ("runs verify none --tolerance=-1", "'-1' is not a number from 0"),
+    ("run config.yaml --folder config.yaml", "'config.yaml' is a file"),
     ("plan config.yaml --price l40s=-1", "'l40s=-1' is not a number, or DEVICE=NUMBER"),
     ("runs serve empty --port 99999", "99999 is not in the range 0<=x<=65535"),
     ("cluster script local", "is of kind 'local', which has no jobs"),

@@ -52,6 +52,7 @@ def test_ready_made_configurations_and_profiles_are_valid():
         (with_(cluster="l40"), "Did you mean 'l40s'?"),
         (with_(cluster={"walltime": 45000}), "quotes"),
         (with_(search={"budget": 1.5}), "at most 1, or 'auto'"),
+        (with_(search={"budget": 1e-9}), "'search.budget': got 1e-09; must be a share"),
         (with_(search={"budget": "much"}), "at most 1, or 'auto'"),
         (with_(protocol={"pooling": "max"}), "'mean', 'last' or 'cls'"),
         ({"name": "x"}, "'models' is missing."),

@@ -101,6 +101,9 @@ def test_results_are_exported_in_mtebs_layout_and_imported_again_at_no_cost(
     assert +counts == {"known": 2 * len(LAYERS)}
     for name, record in scores(second).items():
         assert record.value.score == pytest.approx(own[name].value.score, abs=1e-6)
+        assert (
+            0.95 < record.value.stderr / own[name].value.stderr < 1.25
+        )  # of the texts that differ
         assert record.worker == "imported"
     score_without_workers(both, second)
 

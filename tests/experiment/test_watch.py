@@ -163,7 +163,32 @@ def test_a_stopped_watch_goes_on_without_a_deleted_checkpoint(
     assert measured(run) == {"out@step0": 1, "out@step1": 1, "out@step2": 1}
     assert events(run)[-1]["reason"] == "no new checkpoint for 0.1 s"
     assert [event["checkpoints"] for event in events(run, "updated")] == [3, 2]
+    assert [event["checkpoint"] for event in events(run, "gone")] == ["out@step0"]
     assert dm.open(run).best().arm.revision != "step0"
+
+    shutil.copytree(out / "step1", out / "step0")  # it is complete once more
+    dm.watch(GIVEN, models=[out], folder=run, client=client, until_idle="100ms")
+    complete = Counter(event["checkpoint"] for event in events(run, "checkpoint"))
+    assert complete == {"out@step0": 2, "out@step1": 1, "out@step2": 1}
+    assert len(events(run, "gone")) == 1
+
+
+def test_a_checkpoint_that_is_written_again_was_not_deleted(tmp_path, client, often, capsys):
+    run, out = tmp_path / "run", tmp_path / "out"
+    for step in (0, 1):
+        loop.save(loop.network(), out / f"step{step}")
+
+    def write_again() -> None:
+        until(lambda: events(run, "updated"))
+        with (out / "step1" / "config.json").open("a") as file:
+            file.write(" ")
+
+    threading.Thread(target=write_again).start()
+    dm.watch(GIVEN, models=[out], folder=run, client=client, until_idle="2s")
+    assert measured(run)["out@step1"] == 2
+    assert not events(run, "gone")
+    output = capsys.readouterr()
+    assert "out@step1 is written again" in output.out + output.err
 
 
 def test_a_stop_signal_is_not_lost_in_a_callback_of_the_garbage_collector(

@@ -96,6 +96,16 @@ def test_what_has_no_value_is_named_and_noise_is_not_stretched():
     np.testing.assert_allclose(bars.get_segments()[0][:, 1], [0.49, 0.51])
 
 
+def test_many_tasks_have_lines_that_differ_and_those_left_out_are_counted():
+    arms = Suite("m", ("main",), (0, 1), 1).arms()
+    fields = [Field(f"t{i}", SCORES, "", np.ones(2), np.ones(2)) for i in range(12)]
+    ax = Figure().subplots()
+    layer_lines(ax, layer_points(fields, arms))
+    looks = {(line.get_color(), line.get_linestyle()) for line in ax.lines}
+    assert len(looks) == len(ax.containers) == 9
+    assert ax.get_xlabel().endswith("9 of 12 are shown")
+
+
 def test_telemetry_has_a_line_of_the_processors_and_the_gpu_of_each_worker():
     samples = [
         TelemetrySample(at, {"0": {"cpu": at, "gpu": 50.0}, "10": {"cpu": 1.0}, "9": {}}, {})

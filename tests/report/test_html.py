@@ -250,6 +250,16 @@ def test_a_reader_chooses_model_and_quantities_and_selections_are_linked(opened,
 
 
 @pytest.mark.browser
+def test_long_names_of_lines_stand_below_each_other(opened):
+    figure = "figures.figure('lines')"
+    columns = f"{figure}.above.find(part => part.type === 'Legend').ncols"
+    with opened() as view:
+        assert view.evaluate(f"[{columns}, {figure}.height]") == [3, 320]
+        view.evaluate(f"figures.legend({figure}, Array(8).fill('x'.repeat(50)))")
+        assert view.evaluate(f"[{columns}, {figure}.height]") == [1, 512]
+
+
+@pytest.mark.browser
 def test_the_page_has_the_colours_of_the_scheme_and_follows_a_change(opened):
     paper = "getComputedStyle(document.body).backgroundColor"
     colours = f"[{paper}, figures.figure('map').below[0].axis_label_text_color]"

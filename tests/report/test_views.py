@@ -161,6 +161,16 @@ def test_the_best_of_every_kind_and_task_is_in_a_table_of_at_most_eight_rows(fin
     assert len(tasks_table(answer, MOST_ROWS).rows) == 8 < len(tasks_table(answer).rows) == 17
 
 
+def test_a_gain_over_some_of_the_tasks_is_marked(finished):
+    answer = finished.answer
+    assert not any("†" in " ".join(row) for row in tasks_table(answer).rows)
+    scores = {TASKS[0]: answer.default.scores[TASKS[0]]}
+    table = tasks_table(replace(answer, default=replace(answer.default, scores=scores)))
+    marked = {row[0] for row in table.rows if row[3].endswith("†")}
+    assert {"all tasks", TASKS[1]} <= marked and TASKS[0] not in marked
+    assert table.notes[-2].startswith("†")
+
+
 def test_an_unfinished_run_names_the_leader_and_what_is_open(a_run):
     run = a_run(decisions=20)
     rows = dict(status_rows(run))

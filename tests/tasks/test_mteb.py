@@ -46,6 +46,8 @@ def test_a_perfect_score_of_a_result_file_has_an_error_as_one_that_was_computed(
     moved = np.append(labels[:-1], 2)
     of_clusters = mteb_results.score(content, "clustering", 40)
     assert of_clusters.stderr == pytest.approx(1 - v_measure_score(labels, moved), rel=0.1)
+    without_draws = {"scores": {"test": [{"main_score": 0.5}]}}
+    assert mteb_results.score(without_draws, "clustering", 100).stderr == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -48,6 +48,14 @@ def test_a_regression_learns_grades_and_no_noise():
     noise = probes.regress(rows, generator.normal(size=200), seed=0)
     assert abs(noise.value) < 4 * noise.stderr
     assert probes.regress(rows, rows[:, 0], seed=0, fitted=100).n == 100
+    assert probes.regress(rows, np.ones(200), seed=0).value == 0
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1e12])
+def test_a_regression_does_not_depend_on_the_unit_of_the_grades(unit):
+    rows = np.random.default_rng(0).normal(size=(200, 6))
+    score = probes.regress(rows, rows[:, 0] ** 3, seed=0)
+    assert probes.regress(rows, unit * rows[:, 0] ** 3, seed=0).value == pytest.approx(score.value)
 
 
 @pytest.mark.parametrize("fitted", [0, 120])
