@@ -96,8 +96,9 @@ def _comparable(state: State, candidates: Bools) -> Bools:
     """Of the candidates of each model, those that let it be compared with the others (A, T).
 
     These are the cells of the arms with the most scores, since only arms with a score on every task
-    are compared in the end; of these, the cells of tasks on which another model has a score, since
-    scores of different tasks say little of each other.
+    are compared in the end, and of the best of them: there may be no later score of the model. Of
+    these, they are the cells of tasks on which another model has a score, since scores of different
+    tasks say little of each other.
     """
     problem = state.problem
     has_score = state.paid & ~state.failed & ~problem.is_look
@@ -110,6 +111,9 @@ def _comparable(state: State, candidates: Bools) -> Bools:
             continue
         most_scores = scores_of_arm[cells.any(axis=1)].max()
         cells &= (scores_of_arm == most_scores)[:, None]
+        if most_scores:
+            mean = np.where(cells.any(axis=1), state.posterior.mean, -np.inf)
+            cells &= (mean == mean.max())[:, None]
         shared_cells = cells & (has_score & ~is_of_model).any(axis=0)
         if shared_cells.any():
             cells = shared_cells

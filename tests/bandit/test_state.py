@@ -144,3 +144,17 @@ def test_a_little_more_than_the_budget_is_spent_for_the_leader_in_place_of_a_wor
     state = replace(state_of(problem, seen), cost=costs, budget=10.0)
     finalists = [replace(state, remaining=remaining).finalist for remaining in (2.0, 1.95, 1.85)]
     assert finalists == [0, 0, 1]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_last_look_at_a_model_is_at_its_best_layer(seed):
+    """What is left pays for one encoding of the second task and no second score of it."""
+    suites = [Suite("a", ("main",), (1,), 1), Suite("b", ("main",), tuple(range(7)), 6)]
+    encode, score = [1.0, 50.0] * np.ones((8, 1)), [0.1, 3.0] * np.ones((8, 1))
+    problem = Problem(
+        grid(suites), ("s", "t"), arm_features(suites), encode, score, kinds=("p", "q")
+    )
+    first = np.array([0.2, 0.3, 0.35, 0.8, 0.5, 0.45, 0.4, 0.3])
+    world = World(problem, np.column_stack([first, first]))
+    learner = drive(make_learner(problem, budget=Budget(cost=109.3), seed=seed), world.outcome)
+    assert learner.recommendation().arm == problem.arms[3]
