@@ -249,13 +249,14 @@ def version_of(function: Callable[..., object], within: frozenset[int] = frozens
     if isinstance(function, type):
         return content_key(_source(function))
     if not hasattr(function, "__code__"):  # a callable object
-        captured = [getattr(function, "__dict__", None)]
-        with suppress(TypeError):  # how it is pickled: slots, what a built-in method is bound to
-            captured.append(function.__reduce_ex__(4)[1:])
+        try:  # how it is pickled: slots, what a built-in method is bound to
+            captured: object = function.__reduce_ex__(4)[1:]
+        except TypeError:
+            captured = getattr(function, "__dict__", None)
         return content_key(_source(type(function)), _captured(captured, within))
     names = ("__defaults__", "__kwdefaults__", "__self__", "__closure__")
-    captured = [_captured(getattr(function, name, None), within) for name in names]
-    return content_key(_source(function), captured)
+    attributes = [_captured(getattr(function, name, None), within) for name in names]
+    return content_key(_source(function), attributes)
 
 
 def _captured(value: object, within: frozenset[int]) -> Key:
