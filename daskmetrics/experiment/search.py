@@ -480,7 +480,7 @@ def cells_left(experiment: Experiment, entries: Sequence[Event], problem: Proble
     limits = budget(experiment.config.search, problem)
     share = limits.within(exhaustive) / exhaustive
     allowed = min(share * len(arms) * len(experiment.tasks), limits.cells or math.inf)
-    allowed += min(FINALISTS, len(arms)) * len(experiment.fresh)
+    allowed += min(FINALISTS, len(arms)) * len(fresh_tasks(experiment))
     return max(0, round(allowed) - sum(map(is_of_grid, recorded)))
 
 
@@ -512,14 +512,17 @@ def finalists(
     return tuple(ranked)[:FINALISTS]
 
 
+def fresh_tasks(experiment: Experiment) -> list[Task]:
+    """The tasks of the objective, with the items that are kept back."""
+    return [task for task in experiment.fresh if experiment.task_weights[task.name]]
+
+
 def fresh_units(experiment: Experiment, arms: Sequence[Arm], scratch: Path) -> Iterator[WorkUnit]:
     """The units that score the finalists; arms of one checkpoint follow each other, since they
     share encodings.
     """
-    for task in experiment.fresh:
-        if experiment.task_weights[task.name]:
-            for arm in sorted(arms):
-                yield score_unit(experiment, arm, task, scratch, "fresh", {"fresh": str(arm)})
+    for task, arm in product(fresh_tasks(experiment), sorted(arms)):
+        yield score_unit(experiment, arm, task, scratch, "fresh", {"fresh": str(arm)})
 
 
 def fresh_cost(experiment: Experiment, arms: Sequence[Arm]) -> float:
