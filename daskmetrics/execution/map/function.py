@@ -6,6 +6,7 @@ Each call is caught separately, so that a failing item does not affect its neigh
 
 from __future__ import annotations
 
+import dis
 import functools
 import gc
 import hashlib
@@ -18,11 +19,11 @@ import sys
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import CellType, CodeType, ModuleType
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import cloudpickle
@@ -237,26 +238,60 @@ def name_of(function: Any) -> str:
 
 
 def version_of(function: Callable[..., object], within: frozenset[int] = frozenset()) -> Key:
-    """A hash of a function's source, its defaults, what it captures and what a partial binds.
+    """A hash of a function's source and that of its helpers, its defaults, what it captures and what
+    a partial binds.
 
-    The functions that it calls are not included; give an explicit version if they change a result.
-    ``within`` holds the ids of the functions that capture this one.
+    Global variables and other modules are not included; give an explicit version if they change a
+    result. ``within`` holds the ids of the functions that capture this one.
     """
     within |= {id(function)}
     if isinstance(function, functools.partial):
         bound = _captured(function.args, within), _captured(function.keywords, within)
         return content_key(version_of(function.func, within), *bound)
     if isinstance(function, type):
-        return content_key(_source(function))
+        return content_key(_source(function), *map(_source, helpers(function)))
     if not hasattr(function, "__code__"):  # a callable object
         try:  # how it is pickled: slots, what a built-in method is bound to
             captured: object = function.__reduce_ex__(4)[1:]
         except TypeError:
             captured = getattr(function, "__dict__", None)
-        return content_key(_source(type(function)), _captured(captured, within))
+        return content_key(version_of(type(function)), _captured(captured, within))
     names = ("__defaults__", "__kwdefaults__", "__self__", "__closure__")
     attributes = [_captured(getattr(function, name, None), within) for name in names]
-    return content_key(_source(function), attributes)
+    return content_key(_source(function), attributes, *map(_source, helpers(function)))
+
+
+def helpers(function: Any) -> list[Any]:
+    """The functions and classes of its module that a function or a class uses by name, and those that
+    these use.
+    """
+    users = [function]
+    if inspect.ismethod(function):
+        users.append(type(function.__self__))
+    for user in users:
+        for used in _used(user):
+            if callable(used) and getattr(used, "__module__", None) == function.__module__:
+                used = inspect.unwrap(used)  # of a cache
+                if isinstance(used, FunctionType | type) and used not in users:
+                    users.append(used)
+    return sorted(users[1:], key=lambda user: user.__qualname__)
+
+
+def _used(user: Any) -> list[Any]:
+    if isinstance(user, type):
+        return [*user.__bases__, *filter(inspect.isfunction, vars(user).values())]
+    values = getattr(user, "__globals__", {})
+    return [values[name] for name in _names(getattr(user, "__code__", None)) if name in values]
+
+
+def _names(code: object) -> Iterator[str]:
+    """The global names that a code object and those within it read."""
+    if isinstance(code, CodeType):
+        for instruction in dis.get_instructions(code):
+            if instruction.opname == "LOAD_GLOBAL":
+                yield instruction.argval
+        for constant in code.co_consts:
+            yield from _names(constant)
 
 
 def _captured(value: object, within: frozenset[int]) -> Key:
@@ -306,13 +341,14 @@ def _bytecode(code: object) -> str:
 
 
 def code_of(function: Any) -> str:
-    """The bytecode of a function: two processes may have imported it before and after an edit."""
+    """The bytecode of a function and its helpers: two processes may have imported it before and after an edit."""
     while isinstance(function, functools.partial):
         function = function.func
     function = inspect.unwrap(function)
     if not hasattr(function, "__code__"):  # a callable object
         function = type(function).__call__
-    return _bytecode(getattr(function, "__code__", None))
+    readers = [function, *helpers(function)]
+    return "".join(_bytecode(getattr(reader, "__code__", None)) for reader in readers)
 
 
 def load(reference: str) -> Callable[..., object]:
