@@ -22,6 +22,7 @@ from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.files import atomic_write, cache_folder
 from daskmetrics.core.main_module import restore_state, state_with_main_object
 from daskmetrics.core.names import Key, content_key
+from daskmetrics.core.user_code import code_key
 from daskmetrics.tasks import mteb_results as results
 from daskmetrics.tasks import mteb_run as benchmark
 from daskmetrics.tasks.mteb_run import DataSource, Declaration, Selection, TextInRole, Vectors
@@ -136,9 +137,9 @@ class MtebTask:
 
     @cached_property
     def content(self) -> Key | None:
-        """Key of the data set of a custom task: other data make another task."""
+        """Key of the data set and the code of a custom task: others make another task."""
         if ":" in self.target:
-            return benchmark.content_of(self.target)
+            return content_key(benchmark.content_of(self.target), code_key(self.target))
         return None
 
     @property

@@ -6,24 +6,21 @@ Each call is caught separately, so that a failing item does not affect its neigh
 
 from __future__ import annotations
 
-import dis
 import functools
 import gc
-import hashlib
 import importlib
 import inspect
 import json
 import math
 import pickle
 import sys
-import textwrap
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import CellType, CodeType, FunctionType, ModuleType
+from types import CellType, ModuleType
 from typing import Any
 
 import cloudpickle
@@ -33,6 +30,7 @@ from daskmetrics.core.names import Key, content_key, seed_of
 from daskmetrics.core.results import ItemOutcome, Mapped
 from daskmetrics.core.retry import Fault
 from daskmetrics.core.rows import format_of, read_json_lines, read_lines, read_rows
+from daskmetrics.core.user_code import code_of, helpers, source_of
 from daskmetrics.execution._units import pickled
 from daskmetrics.execution._worker import blame, has_room, trace_of
 
@@ -249,7 +247,7 @@ def version_of(function: Callable[..., object], within: frozenset[int] = frozens
         bound = _captured(function.args, within), _captured(function.keywords, within)
         return content_key(version_of(function.func, within), *bound)
     if isinstance(function, type):
-        return content_key(_source(function), *map(_source, helpers(function)))
+        return content_key(source_of(function), *map(source_of, helpers(function)))
     if not hasattr(function, "__code__"):  # a callable object
         try:  # how it is pickled: slots, what a built-in method is bound to
             captured: object = function.__reduce_ex__(4)[1:]
@@ -258,40 +256,7 @@ def version_of(function: Callable[..., object], within: frozenset[int] = frozens
         return content_key(version_of(type(function)), _captured(captured, within))
     names = ("__defaults__", "__kwdefaults__", "__self__", "__closure__")
     attributes = [_captured(getattr(function, name, None), within) for name in names]
-    return content_key(_source(function), attributes, *map(_source, helpers(function)))
-
-
-def helpers(function: Any) -> list[Any]:
-    """The functions and classes of its module that a function or a class uses by name, and those that
-    these use.
-    """
-    users = [function]
-    if inspect.ismethod(function):
-        users.append(type(function.__self__))
-    for user in users:
-        for used in _used(user):
-            if callable(used) and getattr(used, "__module__", None) == function.__module__:
-                used = inspect.unwrap(used)  # of a cache
-                if isinstance(used, FunctionType | type) and used not in users:
-                    users.append(used)
-    return sorted(users[1:], key=lambda user: user.__qualname__)
-
-
-def _used(user: Any) -> list[Any]:
-    if isinstance(user, type):
-        return [*user.__bases__, *filter(inspect.isfunction, vars(user).values())]
-    values = getattr(user, "__globals__", {})
-    return [values[name] for name in _names(getattr(user, "__code__", None)) if name in values]
-
-
-def _names(code: object) -> Iterator[str]:
-    """The global names that a code object and those within it read."""
-    if isinstance(code, CodeType):
-        for instruction in dis.get_instructions(code):
-            if instruction.opname == "LOAD_GLOBAL":
-                yield instruction.argval
-        for constant in code.co_consts:
-            yield from _names(constant)
+    return content_key(source_of(function), attributes, *map(source_of, helpers(function)))
 
 
 def _captured(value: object, within: frozenset[int]) -> Key:
@@ -312,43 +277,6 @@ def _captured(value: object, within: frozenset[int]) -> Key:
         return content_hash(value)
     except ConfigError:
         return type(value).__qualname__
-
-
-def _source(function: Any) -> str:
-    try:
-        source = textwrap.dedent(inspect.getsource(function))
-    except (OSError, TypeError):
-        source = ""
-    code = getattr(function, "__code__", None)
-    if code and (not source or function.__name__ == "<lambda>"):
-        return source + _bytecode(code)  # a line can hold several lambdas
-    if isinstance(function, type) and not source:  # that of a notebook's class cannot be found
-        methods = filter(inspect.isfunction, vars(function).values())
-        source = "".join(map(_source, methods))
-    return source or repr(getattr(function, "__qualname__", type(function)))
-
-
-def _bytecode(code: object) -> str:
-    """Replaces the source of a function that was typed into an interpreter; ``code`` may be a
-    constant, also a set, which has no order.
-    """
-    if isinstance(code, frozenset):
-        return repr(sorted(map(repr, code)))
-    if not isinstance(code, CodeType):
-        return repr(code)
-    constants = list(map(_bytecode, code.co_consts))
-    return hashlib.sha256(code.co_code).hexdigest() + repr([code.co_names, constants])
-
-
-def code_of(function: Any) -> str:
-    """The bytecode of a function and its helpers: two processes may have imported it before and after an edit."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    function = inspect.unwrap(function)
-    if not hasattr(function, "__code__"):  # a callable object
-        function = type(function).__call__
-    readers = [function, *helpers(function)]
-    return "".join(_bytecode(getattr(reader, "__code__", None)) for reader in readers)
 
 
 def load(reference: str) -> Callable[..., object]:

@@ -24,8 +24,8 @@ from hypothesis import strategies as st
 
 from daskmetrics.core.errors import ConfigError, DataError, UndefinedError
 from daskmetrics.core.results import result_as_json
+from daskmetrics.core.user_code import code_of
 from daskmetrics.execution.map.function import (
-    code_of,
     content_hash,
     load,
     load_function,
