@@ -38,7 +38,8 @@ _INDEX = attrgetter("index")
 def frame(results: Sequence[ItemResult]) -> pd.DataFrame:
     """One row per item: its value, its status, and a column for each field of the returned values.
 
-    A field with the name of another column gets the prefix ``value.``; lists become JSON text.
+    A field with the name of another column gets the prefix ``value.``, also ``{"b": ...}`` of
+    ``a`` beside a field ``a.b``; lists become JSON text.
     """
     import pandas as pd
 
@@ -63,9 +64,9 @@ def _row(result: ItemResult) -> dict[str, Any]:
 
 
 def _fields(result: ItemResult) -> dict[str, Any]:
-    fields = {}
+    fields: dict[str, Any] = {}
     for name, value in flatten(result.value):
-        if name in ("index", "item", *_ATTRIBUTES):
+        while name in ("index", "item", *_ATTRIBUTES) or name in fields:
             name = f"value.{name}"
         if isinstance(value, list):
             value = json.dumps(value)
