@@ -53,11 +53,27 @@ def helpers(function: Any) -> list[Any]:
     return sorted(users[1:], key=lambda user: user.__qualname__)
 
 
+def constants(function: Any) -> dict[str, str]:
+    """The numbers and texts that a function and its helpers read as global variables, shortened."""
+    values: dict[str, object] = {}
+    function = _definition(function)
+    for user in (function, *helpers(function)):
+        values |= _globals(user)
+    plain = {name: value for name, value in values.items() if isinstance(value, int | float | str)}
+    return {name: f"{value!r:.100}" for name, value in sorted(plain.items())}
+
+
 def _used(user: Any) -> list[Any]:
     if isinstance(user, type):
         return [*user.__bases__, *filter(inspect.isfunction, vars(user).values())]
+    return list(_globals(user).values())
+
+
+def _globals(user: Any) -> dict[str, object]:
+    """The global variables that a function reads, by name."""
     values = getattr(user, "__globals__", {})
-    return [values[name] for name in _names(getattr(user, "__code__", None)) if name in values]
+    names = _names(getattr(user, "__code__", None))
+    return {name: values[name] for name in names if name in values}
 
 
 def _names(code: object) -> Iterator[str]:
@@ -101,10 +117,16 @@ def code_of(function: Any) -> str:
     """The bytecode of a function and its helpers: two processes may have imported it before and after
     an edit.
     """
+    function = _definition(function)
+    users = [function, *helpers(function)]
+    return "".join(_bytecode(getattr(user, "__code__", None)) for user in users)
+
+
+def _definition(function: Any) -> Any:
+    """The function or the class that a partial, a decorated function or an object calls."""
     while isinstance(function, functools.partial):
         function = function.func
     function = inspect.unwrap(function)
-    if not hasattr(function, "__code__"):  # a callable object
-        function = type(function).__call__
-    readers = [function, *helpers(function)]
-    return "".join(_bytecode(getattr(reader, "__code__", None)) for reader in readers)
+    if isinstance(function, type) or hasattr(function, "__code__"):
+        return function
+    return type(function)

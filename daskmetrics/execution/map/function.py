@@ -30,7 +30,7 @@ from daskmetrics.core.names import Key, content_key, seed_of
 from daskmetrics.core.results import ItemOutcome, Mapped
 from daskmetrics.core.retry import Fault
 from daskmetrics.core.rows import format_of, read_json_lines, read_lines, read_rows
-from daskmetrics.core.user_code import code_of, helpers, source_of
+from daskmetrics.core.user_code import code_of, constants, helpers, source_of
 from daskmetrics.execution._units import pickled
 from daskmetrics.execution._worker import blame, has_room, trace_of
 
@@ -165,6 +165,7 @@ class PreparedFunction:
     # pickled with its bytecode, by value where workers could not import the function
     payload: bytes = field(repr=False)
     stated: bool = False  # the user gave the version
+    constants: Mapping[str, str] = field(default_factory=dict)  # global variables that it reads
 
     def keywords(self, seed: int, batch_size: int) -> dict[str, int]:
         """The keyword arguments of one call, as far as the function accepts them."""
@@ -213,6 +214,7 @@ def prepare(function: Callable[..., object], version: str | None = None) -> Prep
         frozenset(accepted),
         payload,
         stated=version is not None,
+        constants=constants(function),
     )
     try:
         signature.bind(None, **prepared.keywords(seed=0, batch_size=1))
