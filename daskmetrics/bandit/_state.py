@@ -101,8 +101,8 @@ class State:
     def failed(self) -> Bools:
         """Cells that gave no score (A, T)."""
         failed = np.zeros_like(self.paid)
-        lost = self.finished.take(self.finished.failed)
-        failed[lost.arm, lost.task] = True
+        rows = self.finished.take(self.finished.failed)
+        failed[rows.arm, rows.task] = True
         return failed
 
     @cached_property
@@ -161,8 +161,9 @@ class State:
         if not self.scored.any():
             return first_max(self.posterior.mean, candidates)
         measured = first_max(self.measured, self.scored)
-        has_failed = (self.failed & self.problem.in_objective).any(axis=1)
-        expected = first_max(self.posterior.mean, (candidates & ~has_failed) | self.scored)
+        failed_cells = self.failed & self.problem.in_objective
+        candidates &= ~failed_cells.any(axis=1)
+        expected = first_max(self.posterior.mean, candidates | self.scored)
         if self.scored[expected] or _is_as_good(self.posterior, measured, expected):
             return measured
         return expected
@@ -184,8 +185,9 @@ class State:
         confirm nothing; so what the `finalist` lacks is reserved as long as it is affordable.
         """
         if self.problem.is_look.any():
-            missing = self.confirming_cost[self.finalist]
-            return float(self.remaining - missing * self.is_confirmable[self.finalist])
+            finalist = self.finalist
+            missing = self.confirming_cost[finalist] * self.is_confirmable[finalist]
+            return float(self.remaining - missing)
         share = CONFIRM * self.budget
         if self.remaining > 2 * share:  # far from the end the leader need not be computed
             return self.remaining - share
@@ -224,7 +226,7 @@ class State:
 
     def affordable(self, cost: Floats, budget: float) -> Bools:
         """Which costs a budget pays for; sums of costs are exact to rounding only."""
-        return np.asarray(cost <= budget + ROUNDING * self.problem.exhaustive_cost)
+        return cost <= budget + ROUNDING * self.problem.exhaustive_cost
 
     def random(self) -> np.random.Generator:
         """A generator for this decision alone; it is seeded by the search and the number of the

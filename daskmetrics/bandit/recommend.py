@@ -132,8 +132,8 @@ class Recommendation:
         plain = asdict(self, dict_factory=without_default)
         plain["top"] = list(plain["top"])
         plain["credible"] = list(plain["credible"])
-        for name, summary in (("best", self.best), ("default", self.default)):
-            plain[name]["interval"] = list(summary.interval)
+        plain["best"]["interval"] = list(self.best.interval)
+        plain["default"]["interval"] = list(self.default.interval)
         return plain
 
 
@@ -151,11 +151,12 @@ def recommend(state: State, budget: float, spent: float, within: float = WITHIN)
     posterior = state.posterior.without_pending()
     best = state.recommended
     default = int(problem.default_arms[best])
-    certainty = leader_confidence(state, within)
-    of_best = seen.task[seen.arm == best]
-    of_default = seen.task[seen.arm == default]
-    common = np.intersect1d(of_best, of_default)
+    tasks_of_best = seen.task[seen.arm == best]
+    tasks_of_default = seen.task[seen.arm == default]
+    common = np.intersect1d(tasks_of_best, tasks_of_default)
     common = common[problem.in_objective[common]]
+    certainty = leader_confidence(state, within)
+    top = [_summary(state, posterior, arm) for arm in _ranking(state)[:TOP].tolist()]
     return Recommendation(
         best=_summary(state, posterior, best, common),
         default=_summary(state, posterior, default, common),
@@ -166,7 +167,7 @@ def recommend(state: State, budget: float, spent: float, within: float = WITHIN)
         expected_loss=certainty.loss,
         score_unit=margin_of(posterior, best, seen, 1.0),
         credible=tuple(problem.arms[arm] for arm in certainty.credible),
-        top=tuple(_summary(state, posterior, int(arm)) for arm in _ranking(state)[:TOP]),
+        top=tuple(top),
         reward=problem.reward,
         cells=len(seen) - looks,
         failed=failed,
@@ -181,11 +182,14 @@ def _ranking(state: State) -> Ints:
     """All arms by their expected objectives, those with all scores among themselves by these; the
     recommended first.
     """
+    recommended = state.recommended
     order = np.argsort(-state.posterior.mean, kind="stable")
     ranks = np.flatnonzero(state.scored[order])
     scored = order[ranks]
-    order[ranks] = scored[np.argsort(-state.measured[scored], kind="stable")]
-    return np.append(state.recommended, order[order != state.recommended])
+    best_first = np.argsort(-state.measured[scored], kind="stable")
+    order[ranks] = scored[best_first]
+    others = order[order != recommended]
+    return np.append(recommended, others)
 
 
 def _summary(
@@ -194,19 +198,19 @@ def _summary(
     problem = state.problem
     seen = state.observations
     is_score = ~problem.is_look[seen.task]
-    rows = np.flatnonzero((seen.arm == arm) & is_score)
-    scores = {
-        problem.tasks[seen.task[i]]: ScoreEstimate(float(seen.score[i]), float(seen.stderr[i]))
-        for i in rows
-    }
+    of_arm = seen.take((seen.arm == arm) & is_score)
+    scores = {}
+    for task, score, stderr in zip(of_arm.task, of_arm.score, of_arm.stderr, strict=True):
+        scores[problem.tasks[task]] = ScoreEstimate(float(score), float(stderr))
     mean = None
     measured = None
-    shared = seen.take(rows[np.isin(seen.task[rows], common)])
+    shared = of_arm.take(np.isin(of_arm.task, common))
     if len(shared):
         weights = problem.objective_weights[shared.task]
         weights = weights / weights.sum()
+        score = weights @ shared.score
         stderr = np.linalg.norm(weights * shared.stderr)
-        mean = ScoreEstimate(float(weights @ shared.score), float(stderr))
+        mean = ScoreEstimate(float(score), float(stderr))
     if state.scored[arm]:
         measured = float(state.measured[arm])
     return ArmSummary(
@@ -312,9 +316,10 @@ def margin_of(posterior: Posterior, arm: int, seen: Observations, within: float)
     if posterior.problem.reward == "mean":
         return within * abs(float(posterior.mean[arm]))
     tasks = np.unique(seen.task)
-    best = np.array([seen.score[seen.task == task].max() for task in tasks])
-    slope = np.median(1 / posterior.model.scale.spread[tasks])
-    return within * float(np.abs(best).mean() * slope)
+    best_scores = [seen.score[seen.task == task].max() for task in tasks]
+    mean_score = np.abs(best_scores).mean()
+    slopes = 1 / posterior.model.scale.spread[tasks]
+    return within * float(mean_score * np.median(slopes))
 
 
 @lru_cache(maxsize=2)  # a search uses the same draws at every decision
@@ -365,10 +370,10 @@ def champions(state: State, kinds: Mapping[str, str]) -> tuple[Champion, ...]:
 def _champion(state: State, kinds: Mapping[str, str], kind: str) -> Champion:
     problem = state.problem
     seen = state.observations
-    of_kind = np.array([kinds.get(task) == kind for task in problem.tasks])
-    weights = of_kind * problem.objective_weights
+    is_of_kind = np.array([kinds.get(task) == kind for task in problem.tasks])
+    weights = is_of_kind * problem.objective_weights
     if not weights.any():
-        weights = of_kind.astype(float)
+        weights = is_of_kind.astype(float)
     weighted = replace(problem, weights=tuple(weights.tolist()))
     of_these_tasks = replace(state, problem=weighted, pending=NO_CELLS, cache=None)
     posterior = of_these_tasks.posterior
@@ -416,12 +421,12 @@ def next_steps(revisions: Iterable[str], count: int) -> tuple[int, ...]:
     >>> next_steps(["step0", "step100", "step200", "step300"], 2)
     (400, 500)
     """
-    steps = sorted({step for name in revisions if (step := step_of(name)) is not None})
+    steps = sorted({step for step in map(step_of, revisions) if step is not None})
     if len(steps) < 2:
         return ()
     latest_distances = np.diff(steps[-5:]).tolist()
     distance = round(median(latest_distances))
-    return tuple(steps[-1] + distance * (i + 1) for i in range(count))
+    return tuple(steps[-1] + distance * i for i in range(1, count + 1))
 
 
 def rise_forecast(
@@ -523,9 +528,10 @@ def _rises(posterior: Posterior, arms: Ints, seed: int) -> Floats:
     times, points = arms.shape
     flat = arms.ravel()
     average = np.repeat(np.eye(times), points, axis=1) / points
-    covariance = average @ posterior.covariance(flat, flat) @ average.T
-    root = np.linalg.cholesky(covariance + TINY * np.eye(times))
     mean = average @ posterior.mean[flat]
+    covariance = average @ posterior.covariance(flat, flat) @ average.T
+    covariance += TINY * np.eye(times)
+    root = np.linalg.cholesky(covariance)
     draws = normal_draws(seed, times) @ root.T + mean
     highest = draws[:, 1:].max(axis=1)
     return np.asarray(highest - draws[:, 0])

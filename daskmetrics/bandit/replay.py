@@ -50,8 +50,6 @@ __all__ = [
     "true_losses",
 ]
 
-ARRAYS = ("scores", "seconds", "encode")  #: of a table, each (A, T)
-
 
 @dataclass(frozen=True)
 class ScoreRow:
@@ -121,10 +119,14 @@ class ScoreTable:
         """The same arms on fewer tasks, in the table's order."""
         chosen = set(chosen)
         columns = [i for i, task in enumerate(self.tasks) if task in chosen]
-        kinds = {task: kind for task, kind in self.kinds.items() if task in chosen}
-        weights = {task: weight for task, weight in self.weights.items() if task in chosen}
-        arrays = {name: getattr(self, name)[:, columns] for name in ARRAYS}
-        return replace(self, kinds=kinds, weights=weights, **arrays)
+        return replace(
+            self,
+            kinds={task: kind for task, kind in self.kinds.items() if task in chosen},
+            weights={task: weight for task, weight in self.weights.items() if task in chosen},
+            scores=self.scores[:, columns],
+            seconds=self.seconds[:, columns],
+            encode=self.encode[:, columns],
+        )
 
 
 def score_table(rows: Iterable[ScoreRow]) -> ScoreTable:
@@ -460,7 +462,7 @@ def _encoding(table: ScoreTable, seconds: Floats) -> Floats:
     checkpoint = numbered([arm.checkpoint for arm in table.arms])
     shortest = np.full((checkpoint.max() + 1, encode.shape[1]), np.inf)
     np.minimum.at(shortest, checkpoint, encode)
-    return np.asarray(shortest[checkpoint])
+    return shortest[checkpoint]
 
 
 def true_losses(table: ScoreTable, problem: Problem) -> Floats:
