@@ -312,8 +312,8 @@ class CovarianceModel:
         """
         of_task = np.maximum(self.count - 1, 0)
         variance = self.weights**2
-        shares = variance**2 / (of_task + PRIOR_COUNT)
-        of_objective = variance.sum() ** 2 / shares.sum()
+        squares = variance**2 / (of_task + PRIOR_COUNT)
+        of_objective = variance.sum() ** 2 / squares.sum()
         # what all tasks share has no more than theirs together
         freedom = min(of_objective, of_task.sum())
         return float(max(freedom, 1.0))
@@ -375,6 +375,7 @@ class _TrainingScores:
         self.same_task = seen.task[:, None] == seen.task
         self.same_kind = kind[:, None] == kind
         self.count = np.bincount(seen.task, minlength=len(problem.tasks))  # of every task (T,)
+        self.freedom = np.maximum(self.count - 1, 0)  # left by the level of each task (T,)
         self.values = self.scale.values(seen)  # in units of the reward (n,)
         errors = self.scale.errors(seen)
         # variance of a task's values about the true values of their cells (T,); NaN without a score
@@ -383,6 +384,20 @@ class _TrainingScores:
             self.noise[task] = np.median(errors[seen.task == task]) ** 2
         self.of_task = np.eye(len(self.count))[seen.task]  # (n, T)
         self._kernels: dict[tuple[float, ...], Floats] = {}
+
+    @property
+    def variance(self) -> float:
+        """Variance of the values within tasks, whose levels say nothing of the differences of arms;
+        if that is 0, of all values; 1 for equal values, which any scale fits.
+        """
+        if not len(self.values) or np.ptp(self.values) == 0:
+            return 1.0
+        level = (self.values @ self.of_task) / np.maximum(self.count, 1)
+        deviations = self.values - level[self.seen.task]
+        squares = (deviations**2).sum()
+        if squares > 0:
+            return float(squares / self.freedom.sum())
+        return float(self.values.var())
 
     def covariance(self, h: Hyperparameters) -> Floats:
         """Prior covariance of the observed cells (n, n)."""
@@ -486,17 +501,10 @@ def _standardised(
     task = scores.seen.task
     values = scores.values
     count = scores.count
+    freedom = scores.freedom
+    overall = scores.variance
     no_error = scores.noise == 0  # of the tasks (T,)
     diagonal = np.arange(len(task))
-    freedom = np.maximum(count - 1, 0)
-    free = float(freedom.sum())
-    overall = 1.0  # any scale fits equal values
-    if len(values) and np.ptp(values) > 0:
-        overall = float(values.var())
-        mean = (values @ scores.of_task) / np.maximum(count, 1)
-        within = float(((values - mean[task]) ** 2).sum())
-        if within > 0:  # the levels of tasks say nothing of the differences of arms
-            overall = within / free
     noise = np.zeros((len(options), len(count)))
     # block diagonal: each task has a scale of its own
     of_cells = [h.total * scores.kernel(h) + h.alone * scores.same_arm for h in options]
@@ -515,7 +523,7 @@ def _standardised(
         whitened = np.einsum("hij,hj->hi", precision, residual)
         square = (residual * whitened) @ scores.of_task
         total = square.sum(axis=1, keepdims=True)
-        pooled = (total + overall) / (free + 1.0)
+        pooled = (total + overall) / (freedom.sum() + 1.0)
         variance = (square + PRIOR_COUNT * pooled) / (freedom + PRIOR_COUNT)
         spread = np.sqrt(variance)
         # an error that is not stated is taken to be as large as the deviations of single cells

@@ -7,6 +7,7 @@ Nothing here needs torch, a scheduler or a GPU.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -172,21 +173,21 @@ def score_table(rows: Iterable[ScoreRow]) -> ScoreTable:
 
 
 def _suites(arms: Iterable[Arm]) -> tuple[Suite, ...]:
-    revisions: dict[str, set[str]] = {}
-    layers: dict[str, set[int]] = {}
-    readouts: dict[str, set[str]] = {}
+    revisions = defaultdict[str, set[str]](set)
+    layers = defaultdict[str, set[int]](set)
+    readouts = defaultdict[str, set[str]](set)
     for arm in arms:
-        revisions.setdefault(arm.model, set()).add(arm.revision)
         readout = Readout.parse(arm.readout)
-        layers.setdefault(arm.model, set()).update(readout.layers_of(arm.layer))
-        readouts.setdefault(arm.model, set()).add(arm.readout)
+        revisions[arm.model].add(arm.revision)
+        layers[arm.model].update(readout.layers_of(arm.layer))
+        readouts[arm.model].add(arm.readout)
     return tuple(
         Suite(
-            model,
-            training_order(revisions[model]),
-            tuple(sorted(numbers)),
-            max(1, *numbers),
-            tuple(sorted(readouts[model])),
+            model=model,
+            revisions=training_order(revisions[model]),
+            layers=tuple(sorted(numbers)),
+            depth=max(1, *numbers),
+            readouts=tuple(sorted(readouts[model])),
         )
         for model, numbers in layers.items()
     )
@@ -440,7 +441,8 @@ class Scenario:
         if costs == "published":
             return np.zeros_like(seconds), seconds + self.overhead
         encode = _encoding(table, seconds)
-        return encode, np.maximum(seconds - encode, 0.0) + self.overhead
+        score = np.maximum(seconds - encode, 0.0)
+        return encode, score + self.overhead
 
 
 def _filled(seconds: Floats) -> Floats:
@@ -460,7 +462,8 @@ def _encoding(table: ScoreTable, seconds: Floats) -> Floats:
         given = np.where(table.encode > 0, table.encode, np.nan)
         encode = _filled(given)
     checkpoint = numbered([arm.checkpoint for arm in table.arms])
-    shortest = np.full((checkpoint.max() + 1, encode.shape[1]), np.inf)
+    # a row for each checkpoint, of which there are at most as many as arms
+    shortest = np.full_like(encode, np.inf)
     np.minimum.at(shortest, checkpoint, encode)
     return shortest[checkpoint]
 
