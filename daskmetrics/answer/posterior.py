@@ -65,11 +65,9 @@ class RunPosterior:
         """By how much the leader is expected to be better than an arm, in units of the reward."""
         leader = self.leader
         mean = self.posterior.mean
-        variance = self.posterior.variance
-        covariance = self.posterior.covariance(np.array([arm]), np.array([leader]))
         gap = mean[leader] - mean[arm]
-        gap_variance = variance[arm] + variance[leader] - 2 * covariance[0, 0]
-        stderr = math.sqrt(max(0.0, gap_variance))
+        (variance,) = self.posterior.difference_variance(np.array([arm]), leader)
+        stderr = math.sqrt(max(0.0, variance))
         return Difference(float(gap), stderr, paired=True)
 
 

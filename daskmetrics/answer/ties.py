@@ -26,10 +26,9 @@ from functools import cached_property, lru_cache
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
 from daskmetrics.bandit.model import ORDER, reward_scale
-from daskmetrics.bandit.problem import Floats, Ints, Observations, Reward
+from daskmetrics.bandit.problem import Bools, Floats, Ints, Observations, Reward, Singles
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import Difference, JointError, joint_error
 from daskmetrics.core.results import Scored
@@ -129,7 +128,7 @@ class MeanScores:
         return -float(stdtrit(freedom, level / pairs))
 
     @cached_property
-    def _draws(self) -> NDArray[np.float32]:
+    def _draws(self) -> Singles:
         """Errors drawn from their joint normal distribution (DRAWS, A)."""
         root = _root(self.covariance.sum(axis=0)).astype(np.float32)
         return _normal(len(self.mean)) @ root.T
@@ -171,7 +170,7 @@ class MeanScores:
         return np.divide(gaps, errors, out=ahead, where=errors > 0)
 
 
-def _not_worse(mean: Floats, variance: Floats, level: float) -> NDArray[np.bool_]:
+def _not_worse(mean: Floats, variance: Floats, level: float) -> Bools:
     """Which of the arms after the first a coarse test does not tell from it: unpaired, by
     Bonferroni over all pairs.
     """
@@ -183,13 +182,13 @@ def _not_worse(mean: Floats, variance: Floats, level: float) -> NDArray[np.bool_
 
 
 @lru_cache(maxsize=2)  # the parts of a verdict mostly compare equally many arms
-def _normal(arms: int) -> NDArray[np.float32]:
+def _normal(arms: int) -> Singles:
     """Standard normal variables (DRAWS, arms), with a fixed seed."""
     rng = np.random.default_rng(0)
     return rng.standard_normal((DRAWS, arms), dtype=np.float32)
 
 
-def _estimated(rng: np.random.Generator, freedom: Floats) -> NDArray[np.float32]:
+def _estimated(rng: np.random.Generator, freedom: Floats) -> Singles:
     """Estimates of a standard deviation of one (DRAWS, n), by the cube root of Wilson and Hilferty
     (1931).
     """

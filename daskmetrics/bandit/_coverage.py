@@ -248,8 +248,7 @@ def distances(state: State, posterior: Posterior) -> tuple[Ints, Floats, Floats]
     others = greatest(bound, BOUND)
     is_rival = usable[others] & (others != leader)
     others = others[is_rival]
-    with_leader = posterior.covariance(others, np.array([leader]))[:, 0]
-    variance = posterior.variance[others] + posterior.variance[leader] - 2 * with_leader
+    variance = posterior.difference_variance(others, leader)
     sd = np.sqrt(np.maximum(variance, LEAST_SD**2))
     gap = posterior.mean[leader] - posterior.mean[others]
     return others, sd, gap / sd

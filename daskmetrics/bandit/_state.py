@@ -91,6 +91,12 @@ class State:
         """The known scores, sorted by cell."""
         return self.finished.scores.by_cell()
 
+    @cached_property
+    def scores(self) -> Observations:
+        """Those of the known scores that are not of looks."""
+        is_look = self.problem.is_look[self.observations.task]
+        return self.observations.take(~is_look)
+
     @property
     def cells(self) -> Ints:
         """Arm and task of every chosen cell, those with an outcome first (n, 2)."""
@@ -149,12 +155,11 @@ class State:
         scored on every task. An arm without a score is never reported, whatever the posterior
         expects of it, nor one that failed on a task in place of one with all scores.
         """
-        seen = self.observations
         arms = np.arange(len(self.problem.arms))
-        is_score = ~self.problem.is_look[seen.task]
-        has_score = np.isin(arms, seen.arm[is_score])
-        if not has_score.any():  # while a search has only looked
-            has_score = np.isin(arms, seen.arm)
+        seen = self.scores
+        if not len(seen):  # while a search has only looked
+            seen = self.observations
+        has_score = np.isin(arms, seen.arm)
         candidates = has_score & self.usable
         if not candidates.any():
             candidates = has_score

@@ -374,7 +374,7 @@ class _TrainingScores:
         self.same_arm = seen.arm[:, None] == seen.arm  # (n, n)
         self.same_task = seen.task[:, None] == seen.task
         self.same_kind = kind[:, None] == kind
-        self.count = np.bincount(seen.task, minlength=len(problem.tasks))  # of every task (T,)
+        self.count = problem.cells_per_task(seen)
         self.freedom = np.maximum(self.count - 1, 0)  # left by the level of each task (T,)
         self.values = self.scale.values(seen)  # in units of the reward (n,)
         errors = self.scale.errors(seen)
@@ -465,7 +465,7 @@ def _with_new_spreads(model: CovarianceModel, seen: Observations) -> CovarianceM
     """The model with levels and spreads estimated again, from the first scores and from all those
     of tasks that have few of them.
     """
-    first_scores = np.bincount(seen.task[:REFIT], minlength=len(model.problem.tasks))
+    first_scores = model.problem.cells_per_task(seen.take(slice(REFIT)))
     has_few = first_scores < ENOUGH
     is_used = has_few[seen.task]
     is_used[:REFIT] = True
@@ -736,6 +736,12 @@ class Posterior:
         explained = self.cross[:, left].T @ self.cross[:, right]
         return prior - explained
 
+    def difference_variance(self, arms: Ints, other: int) -> Floats:
+        """Variance of the differences of some arms' objectives to that of another (a,)."""
+        covariance = self.covariance(arms, np.array([other]))[:, 0]
+        variances = self.variance[arms] + self.variance[other]
+        return np.asarray(variances - 2 * covariance)
+
     @cached_property
     def task_group(self) -> Ints:
         """The element of `whitened` that belongs to each task (T,): tasks without a row share that
@@ -1001,9 +1007,8 @@ class IncrementalPosterior:
         enough scores, or twice as many as before.
         """
         model = self._basis.model
-        tasks = len(self._problem.tasks)
-        early_scores = np.bincount(seen.task[:FEW], minlength=tasks)
-        scores = np.bincount(seen.task, minlength=tasks)
+        early_scores = self._problem.cells_per_task(seen.take(slice(FEW)))
+        scores = self._problem.cells_per_task(seen)
         needed = np.where(model.has_spread, 2 * model.count, LOOKS)
         is_outdated = (early_scores < LOOKS) & (model.count < ENOUGH) & (scores >= needed)
         if not is_outdated.any():

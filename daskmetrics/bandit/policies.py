@@ -299,9 +299,8 @@ def _shared_cost(state: State, arms: Ints) -> Floats:
 
 def _success_rate(state: State) -> Floats:
     """Probability that a cell of a task gives a score, from the outcomes so far (T,)."""
-    size = len(state.problem.tasks)
-    finished = np.bincount(state.finished.task, minlength=size)
-    scored = np.bincount(state.observations.task, minlength=size)
+    finished = state.problem.cells_per_task(state.finished)
+    scored = state.problem.cells_per_task(state.observations)
     return (scored + 1.0) / (finished + 1.0)
 
 

@@ -21,6 +21,7 @@ from daskmetrics.core.readouts import Readout
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 Bools = NDArray[np.bool_]
+Singles = NDArray[np.float32]
 ROUNDING = 1e-9  #: relative difference below which sums of costs count as equal
 
 Reward = Literal["mean", "robust"]
@@ -269,6 +270,10 @@ class Problem:
             for cell, outcome in outcomes
             if cell.arm in self.arm_index
         )
+
+    def cells_per_task(self, cells: Observations) -> Ints:
+        """Number of the cells of every task (T,)."""
+        return np.bincount(cells.task, minlength=len(self.tasks))
 
     def locate(self, cell: Cell) -> tuple[int, int]:
         """Indices (arm, task) of a cell; the inverse of `cell`."""

@@ -11,7 +11,6 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from daskmetrics.bandit._coverage import is_covered
 from daskmetrics.bandit._state import State
@@ -24,6 +23,7 @@ from daskmetrics.bandit.problem import (
     Outcome,
     Problem,
     Reward,
+    Singles,
     arm_features,
 )
 from daskmetrics.core.errors import UndefinedError
@@ -141,9 +141,9 @@ def recommend(state: State, budget: float, spent: float, within: float = WITHIN)
     """Recommend the best arm of a state; raises UndefinedError if no cell was measured."""
     problem = state.problem
     seen = state.observations
+    cells = len(state.scores)
     failed = len(state.finished) - len(seen)
-    looks = int(problem.is_look[seen.task].sum())
-    if len(seen) == looks:
+    if not cells:
         raise UndefinedError(
             f"No candidate can be recommended: no score is known and {failed} failed. See the"
             " journal for the reasons."
@@ -169,12 +169,12 @@ def recommend(state: State, budget: float, spent: float, within: float = WITHIN)
         credible=tuple(problem.arms[arm] for arm in certainty.credible),
         top=tuple(top),
         reward=problem.reward,
-        cells=len(seen) - looks,
+        cells=cells,
         failed=failed,
         spent=spent,
         budget=budget,
         exhaustive=problem.exhaustive_cost,
-        looks=looks,
+        looks=len(seen) - cells,
     )
 
 
@@ -196,9 +196,7 @@ def _summary(
     state: State, posterior: Posterior, arm: int, common: Ints | tuple[()] = ()
 ) -> ArmSummary:
     problem = state.problem
-    seen = state.observations
-    is_score = ~problem.is_look[seen.task]
-    of_arm = seen.take((seen.arm == arm) & is_score)
+    of_arm = state.scores.take(state.scores.arm == arm)
     scores = {}
     for task, score, stderr in zip(of_arm.task, of_arm.score, of_arm.stderr, strict=True):
         scores[problem.tasks[task]] = ScoreEstimate(float(score), float(stderr))
@@ -245,8 +243,7 @@ def leader_confidence(state: State, within: float) -> Confidence:
     margin = margin_of(posterior, leader, seen, within)
     stated = confidence(posterior, leader, margin, state.seed, state.usable)
     bound = 1.0 if is_covered(state) else UNCOVERED
-    is_score = ~state.problem.is_look[seen.task]
-    scored = len(np.unique(seen.arm[is_score]))
+    scored = len(np.unique(state.scores.arm))
     if scored < state.usable.sum():
         # Laplace's rule of succession: the next arm may be the first that no model of the others
         # would have foreseen
@@ -267,7 +264,7 @@ def confidence(
     # nothing
     covariance = posterior.covariance(arms, arms)
     root = np.linalg.cholesky(covariance).astype(np.float32)
-    draws: NDArray[np.float32] = normal_draws(seed, len(arms)) @ root.T
+    draws: Singles = normal_draws(seed, len(arms)) @ root.T
     lead = posterior.mean[arms] - posterior.mean[arm]
     # of normal draws, since the mean of a t distribution with one degree of freedom is infinite
     best_drawn = (draws + lead).max(axis=1)
@@ -323,7 +320,7 @@ def margin_of(posterior: Posterior, arm: int, seen: Observations, within: float)
 
 
 @lru_cache(maxsize=2)  # a search uses the same draws at every decision
-def normal_draws(seed: int, n: int) -> NDArray[np.float32]:
+def normal_draws(seed: int, n: int) -> Singles:
     """Standard normal variables (draws, n)."""
     rng = np.random.default_rng(seed_of("probability_best", seed))
     normal = rng.standard_normal((DRAWS, n), dtype=np.float32)
