@@ -100,7 +100,8 @@ class MeanScores:
         """
         gap = self.mean - self.mean[arm]
         bound = gap + critical * self._errors[arm]
-        return float(max(0.0, bound[tied].max()))
+        most = bound[tied].max()
+        return float(max(0.0, most))
 
     def _critical(self, arms: Ints, level: float) -> float:
         """A quantile of the greatest studentised difference of two of these arms, if all are

@@ -249,7 +249,8 @@ def _is_as_good(posterior: Posterior, arm: int, other: int) -> bool:
     variance = covariance.trace() - 2 * covariance[0, 1]
     gap = posterior.mean[other] - posterior.mean[arm]
     distance = gap / np.sqrt(max(variance, 1e-12))
-    return bool(stdtr(posterior.model.freedom, -distance) >= DISBELIEVED)
+    probability = stdtr(posterior.model.freedom, -distance)
+    return bool(probability >= DISBELIEVED)
 
 
 class Policy(Protocol):

@@ -190,8 +190,10 @@ class Hyperparameters:
         """
         cell_variance = self.cell_variance / (1 + self.kind_variance)
         common = near + self.arm_variance * same
-        of_task = self.task_variance * near + cell_variance * same
-        return common, self.kind_variance * of_task, of_task + LEVEL
+        deviation = self.task_variance * near + cell_variance * same
+        of_kind = self.kind_variance * deviation
+        of_task = deviation + LEVEL
+        return common, of_kind, of_task
 
     @property
     def of_arms(self) -> tuple[float, float, float, float]:
@@ -538,7 +540,15 @@ def _standardised(
         level[:] = 0.0
         noise[:] = 0.0
     return [
-        CovarianceModel(scores.problem, h, scores.scale, level[i], spread[i], noise[i], count)
+        CovarianceModel(
+            problem=scores.problem,
+            hyperparameters=h,
+            scale=scores.scale,
+            level=level[i],
+            spread=spread[i],
+            noise=noise[i],
+            count=count,
+        )
         for i, h in enumerate(options)
     ]
 
@@ -823,11 +833,13 @@ def _groups(seen: Observations, limit: int) -> Ints:
     arms, arm, count = np.unique(seen.arm, return_inverse=True, return_counts=True)
     fullest = np.argsort(-count, kind="stable")
     removable = np.cumsum(count[fullest] - 1)
-    needed = int(np.searchsorted(removable, len(seen) - limit)) + 1
+    excess = len(seen) - limit
+    needed = int(np.searchsorted(removable, excess)) + 1
     is_pooled = np.isin(arm, fullest[:needed])
     of_single = len(arms) + np.arange(len(seen))
     group = np.where(is_pooled, arm, of_single)
-    return np.unique(group, return_inverse=True)[1]
+    _, consecutive = np.unique(group, return_inverse=True)
+    return consecutive
 
 
 def _thinned(values: Floats, limit: int) -> Ints:
@@ -851,7 +863,8 @@ def first_max(values: Floats, among: Bools | None = None) -> int:
         values = np.where(among, values, -np.inf)
     best = float(values.max())
     rounding = 1e-9 * max(1.0, abs(best))
-    return int(np.argmax(values >= best - rounding))
+    is_best = values >= best - rounding
+    return int(is_best.argmax())
 
 
 def greatest(values: Floats, n: int) -> Ints:

@@ -224,9 +224,9 @@ def _value_per_cost(state: State, drawn: Rivals) -> Floats:
     # with (rival - leader)
     with_differences = with_objectives[..., :-1] - with_objectives[..., -1:]
     weight = drawn.loss / drawn.spread**2
-    noise = np.where(state.paid[arms], 0.0, state.posterior.model.noise + NOISE)
-    variance = variance + noise
+    is_paid = state.paid[arms]
     is_open = state.open[arms]
+    variance = variance + np.where(is_paid, 0.0, state.posterior.model.noise + NOISE)
     cost = _shared_cost(state, arms) + 1e-12 * state.problem.exhaustive_cost
 
     removed = (with_differences**2 @ weight) / np.maximum(variance, 1e-12)
@@ -238,7 +238,7 @@ def _value_per_cost(state: State, drawn: Rivals) -> Floats:
     removed = (with_differences**2 @ weight) / np.maximum(spread, 1e-9)
     unpaid = np.where(is_open, cost, 0.0)
     duel_cost = unpaid + unpaid[-1]
-    is_measurable = is_open | state.paid[arms]
+    is_measurable = is_open | is_paid
     is_possible = is_measurable & is_measurable[-1] & (duel_cost > 0)
     duel = np.where(is_possible, removed / np.maximum(duel_cost, 1e-300), 0.0)
     duel[-1] = 0.0

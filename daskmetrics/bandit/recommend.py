@@ -267,8 +267,7 @@ def confidence(
     draws: Singles = normal_draws(seed, len(arms)) @ root.T
     lead = posterior.mean[arms] - posterior.mean[arm]
     # of normal draws, since the mean of a t distribution with one degree of freedom is infinite
-    best_drawn = (draws + lead).max(axis=1)
-    loss = float((best_drawn - draws[:, -1]).mean())
+    loss = (draws + lead).max(axis=1) - draws[:, -1]
 
     freedom = posterior.model.freedom
     rng = np.random.default_rng(seed_of("scale", seed))
@@ -286,7 +285,7 @@ def confidence(
     return Confidence(
         best=float(share[-1]),
         within=float(is_within.mean()),
-        loss=loss,
+        loss=float(loss.mean()),
         credible=tuple(credible.tolist()),
     )
 
@@ -298,9 +297,10 @@ def _drawn_arms(posterior: Posterior, arm: int, usable: Bools | None) -> Ints:
     bound = posterior.mean + 3 * posterior.sd
     if usable is not None:
         bound = np.where(usable, bound, -np.inf)
-    count = int(np.isfinite(bound).sum())
-    rivals = greatest(bound, min(JOINT, count))
-    return np.append(rivals[rivals != arm], arm)
+    candidates = int(np.isfinite(bound).sum())
+    rivals = greatest(bound, min(JOINT, candidates))
+    others = rivals[rivals != arm]
+    return np.append(others, arm)
 
 
 def margin_of(posterior: Posterior, arm: int, seen: Observations, within: float) -> float:
@@ -516,8 +516,14 @@ def rise_forecast(
     future_index = np.arange(len(arms), len(problem.arms)).reshape(spans.shape)
     rise = _rises(posterior, future_index, seed)
     margin = margin_of(posterior, arms.index(best), seen, share)
-    probability = float((rise > margin).mean())
-    return RiseForecast(best, steps, share, probability, float(rise.mean()))
+    is_more = rise > margin
+    return RiseForecast(
+        arm=best,
+        steps=steps,
+        more_than=share,
+        probability=float(is_more.mean()),
+        expected=float(rise.mean()),
+    )
 
 
 def _rises(posterior: Posterior, arms: Ints, seed: int) -> Floats:

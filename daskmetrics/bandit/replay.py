@@ -292,7 +292,8 @@ def simulate(
             step = _with_confidence(step, learner.recommendation())
         path.append(step)
     result = learner.recommendation()
-    path.append(_with_confidence(_step(learner, pool.schedule.now, loss), result))
+    end = _step(learner, pool.schedule.now, loss)
+    path.append(_with_confidence(end, result))
     return SimulatedSearch(learner.picks, result, tuple(path))
 
 
@@ -451,7 +452,8 @@ def _filled(seconds: Floats) -> Floats:
     count = is_given.sum(axis=0)
     total = np.where(is_given, seconds, 0.0).sum(axis=0)
     mean = total / np.maximum(count, 1)
-    of_task = np.where(count > 0, mean, seconds[is_given].mean())
+    mean_of_all = seconds[is_given].mean()
+    of_task = np.where(count > 0, mean, mean_of_all)
     return np.where(is_given, seconds, of_task)
 
 
@@ -631,6 +633,11 @@ def curve(trials: Sequence[ReplayTrial], shares: Sequence[float]) -> list[CurveP
     for share in shares:
         steps = [trial.after(share) for trial in trials]
         losses = [step.loss if step else math.inf for step in steps]
-        near_best = sum(loss <= WITHIN for loss in losses)
-        points.append(CurvePoint(share, near_best, len(losses), median_low(losses)))
+        point = CurvePoint(
+            share=share,
+            found=sum(loss <= WITHIN for loss in losses),
+            searches=len(losses),
+            loss=median_low(losses),
+        )
+        points.append(point)
     return points

@@ -68,13 +68,10 @@ class TextSize:
         >>> TextSize.of([30, 60, 3000], max_length=100)
         TextSize(texts=3, tokens=130.0, length=43.333333333333336)
         """
-        tokens = 0.0
-        texts = 0
-        for count in characters:
-            length = max(1.0, count / CHARACTERS_PER_TOKEN)
-            tokens += min(length, float(max_length))
-            texts += 1
-        return cls(texts, tokens, tokens / max(1, texts))
+        tokens = [min(float(max_length), max(1.0, n / CHARACTERS_PER_TOKEN)) for n in characters]
+        texts = len(tokens)
+        total = sum(tokens)
+        return cls(texts, total, total / max(1, texts))
 
 
 UNKNOWN_TASK = TextSize(texts=5_000, tokens=250_000.0, length=50.0)
