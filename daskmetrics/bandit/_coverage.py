@@ -119,8 +119,8 @@ def _comparable(state: State, candidates: Bools) -> Bools:
             mean = np.where(arms, state.posterior.mean, -np.inf)
             arms &= mean == mean.max()
         cells &= arms[:, None]
-        other_models_score = has_score & ~is_of_model
-        shared_cells = cells & other_models_score.any(axis=0)
+        scores_of_others = has_score & ~is_of_model
+        shared_cells = cells & scores_of_others.any(axis=0)
         if shared_cells.any():
             cells = shared_cells
         comparable |= cells

@@ -161,10 +161,13 @@ ROUNDS = 6  #: estimates of the spreads where errors are stated; each uses the o
 STEP = 2.0  #: factor by which a hyperparameter changes at a time ...
 #: ... and the prior sd of the logarithm of each, in such steps
 PRIOR_SD = (1.0, 1.0, 1.0, 1.0, 2.0, 1.0, 3.0, 2.0)
-POOLING = 0.5  #: distance of readouts with different poolings
-JOIN = 0.2  #: ... of which one reads layers together, or reads them together in another way
-HALVING = 0.1  #: ... of which one keeps half the dimensions of the other
-PRINCIPAL = 0.1  #: ... of which one keeps principal components
+HALVING = 0.1  #: distance of readouts of which one keeps half the dimensions of the other
+#: ... and of those that differ in one of these parts
+PART_DISTANCES = {
+    "pooling": 0.5,
+    "join": 0.2,  # one reads layers together, or reads them together in another way
+    "principal": 0.1,  # one keeps principal components
+}
 TRIALS = 6  #: hyperparameters tried at a time
 FEWEST = 16  #: with fewer scores the hyperparameters keep their defaults
 LOOKS = 3  #: scores from which on the spread of a task counts as known ...
@@ -260,7 +263,7 @@ def readout_distances(names: tuple[str, ...]) -> Floats:
     """
     readouts = [Readout.parse(name) for name in names]
     total = np.zeros((len(readouts), len(readouts)))
-    for part, distance in (("pooling", POOLING), ("join", JOIN), ("principal", PRINCIPAL)):
+    for part, distance in PART_DISTANCES.items():
         labels = np.array([getattr(readout, part) for readout in readouts])
         total += distance * (labels[:, None] != labels)
     kept = [readout.kept for readout in readouts]
