@@ -317,9 +317,10 @@ def draw_curves(fig: figure, points: pandas.DataFrame, least: float = 0.0) -> No
     joined["colour"] = np.resize(COLOURS, len(joined))
     # the next dash, when all colours are used
     joined["dash"] = np.resize(np.repeat(DASHES, len(COLOURS)), len(joined))
-    points = points.merge(joined[["label", "colour"]])
+    colours = joined.set_index("label")["colour"]
     points = points.assign(
         size=5,
+        colour=points["label"].map(colours),
         at=points["at"].fillna(points["x"]),
         low=points["y"] - points["error"],
         high=points["y"] + points["error"],
