@@ -134,7 +134,12 @@ def best_sample(
     same_kind: list[tuple[Calibration, Sample]] = []
     for measured in calibrations:
         same_kind += [(measured, sample) for sample in measured.samples if sample.kind == kind]
-    return max(same_kind, key=lambda pair: (pair[1].group == group, pair[0].at), default=None)
+
+    def relevance(pair: tuple[Calibration, Sample]) -> tuple[bool, float]:
+        calibration, sample = pair
+        return sample.group == group, calibration.at
+
+    return max(same_kind, key=relevance, default=None)
 
 
 def calibrated(
@@ -465,7 +470,9 @@ def _downloads(experiment: Experiment) -> tuple[tuple[str, ...], Estimate | None
 
 def store_bytes(experiment: Experiment) -> float:
     """Assumed size of the arrays and the journal; weights are not counted."""
-    rows = sum(len(suite.revisions) * len(suite.layers) for suite in experiment.suites)
+    rows = 0
+    for suite in experiment.suites:
+        rows += len(suite.revisions) * len(suite.layers)
     cells = len(experiment.arms) * len(experiment.tasks)
     metrics = rows * len(experiment.metrics)
     # two doubles and a byte in the store, about 80 bytes of text in the journal; small files fill a

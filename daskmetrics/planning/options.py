@@ -77,8 +77,8 @@ class Interval:
             return cls.around(samples[0], ONE_SAMPLE)
         logs = np.log(samples)
         value = float(round(math.exp(logs.mean()), 12))
-        margin = t.ppf(0.95, len(samples) - 1) * sem(logs)
-        return cls.around(value, math.exp(margin))
+        quantile = t.ppf(0.95, len(samples) - 1)
+        return cls.around(value, math.exp(quantile * sem(logs)))
 
     @property
     def bounds(self) -> tuple[float, float, float]:
@@ -263,10 +263,10 @@ class Phase:
             seconds /= speed(str(device), self.device) or UNKNOWN_DEVICE
         if self.together:
             workers = min(workers, self.chains or workers)
-            shares = [
-                divided(serial, workers) / divided(serial, self.workers)
-                for serial in self.serial.bounds
-            ]
+            shares = []
+            for serial in self.serial.bounds:
+                alone = divided(serial, self.workers)
+                shares.append(divided(serial, workers) / alone)
             share = Interval(min(shares), shares[1], max(shares))
             return seconds * (share * self.units)
         # free workers take the next unit of any chain: equal units end in so many rounds
@@ -274,7 +274,8 @@ class Phase:
         # the serial share keeps its length, whatever the number of workers; in this form rounding
         # keeps the order of the bounds
         saved = self.units - rounds
-        return seconds * Interval(*(rounds + share * saved for share in self.serial.bounds))
+        units_one_by_one = [rounds + share * saved for share in self.serial.bounds]
+        return seconds * Interval(*units_one_by_one)
 
 
 @dataclass(frozen=True)
@@ -372,7 +373,8 @@ class TrackRecord:
         """
         from scipy.stats import beta
 
-        low, high = beta.ppf([0.05, 0.95], self.well + 0.5, self.ended - self.well + 0.5)
+        badly = self.ended - self.well
+        low, high = beta.ppf([0.05, 0.95], self.well + 0.5, badly + 0.5)
         share = self.well / self.ended
         return Interval(min(float(low), share), share, max(float(high), share))
 
@@ -628,8 +630,9 @@ def suggestions(all_options: Sequence[Option]) -> tuple[Suggestion, ...]:
             return number(option).value * tie_break**power, tie_break
 
         best = min(possible, key=rank)
-        ties = [o for o in possible if o is not best and is_within_error(o, best, number)]
-        choice = min((best, *ties), key=lambda o: other(o).value)
+        others = [option for option in possible if option is not best]
+        ties = [option for option in others if is_within_error(option, best, number)]
+        choice = min([best, *ties], key=lambda option: other(option).value)
         return Suggestion(label, best, tuple(ties), choice)
 
     return (
@@ -641,8 +644,16 @@ def suggestions(all_options: Sequence[Option]) -> tuple[Suggestion, ...]:
 
 OFFER_KEYS = ("profile", "device", "nodes", "workers", "partition", "free", "price", "wait")
 OPTION_KEYS = (
-    *("number", "run", "total", "worker_hours", "cost", "efficiency"),
-    *("walltime", "jobs", "possible", "problems"),
+    "number",
+    "run",
+    "total",
+    "worker_hours",
+    "cost",
+    "efficiency",
+    "walltime",
+    "jobs",
+    "possible",
+    "problems",
 )
 
 
@@ -775,7 +786,8 @@ def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
     # where the numbers come from, and when they were measured
     sources: dict[tuple[str, str, str], list[Option]] = defaultdict(list)
     for option in options:
-        for name, estimate in (("run", option.run), ("wait", option.offer.wait)):
+        estimates = {"run": option.run, "wait": option.offer.wait}
+        for name, estimate in estimates.items():
             age = ""
             if estimate.at is not None:
                 age = f"{duration(max(0.0, now - estimate.at))} ago"
@@ -786,7 +798,9 @@ def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
     yield Table(("number", "options", "from", "age"), sorted(origins))
     needs = {"work": options[0].workload, "request": proposal.request, "size_text": size_text}
     yield Table(("needs", ""), rows_of("plan_needs", **needs))
-    suggested = {option for best in proposal.suggestions for option in (best.option, best.choice)}
+    suggested = set()
+    for suggestion in proposal.suggestions:
+        suggested |= {suggestion.option, suggestion.choice}
     commands = [
         (str(option.number), proposal.command(option)) for option in options if option in suggested
     ]
