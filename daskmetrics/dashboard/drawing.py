@@ -356,12 +356,15 @@ def training_loss(losses: Mapping[str, Sequence[tuple[int, float]]]) -> figure:
     return fig
 
 
-def search_path(decisions: pandas.DataFrame, unit: str, default: float | None) -> figure:
+def search_path(decisions: pandas.DataFrame) -> figure:
     """The score of the best arm so far by cost, and every decision at the score that is expected of
     its arm.
 
-    The frame has a row for each decision: number, stage, arm, spent, expected and best.
+    The frame has a row for each decision: number, stage, arm, spent, expected and best; its ``attrs``
+    are the unit of the cost and the score of the default arm.
     """
+    unit = decisions.attrs["unit"]
+    default = decisions.attrs["default"]
     fig = blank(f"cost spent, {unit}", "mean score", 300, name="search")
     source = models.ColumnDataSource(decisions.to_dict("list"))
     dots = fig.scatter(

@@ -456,7 +456,8 @@ def _downloads(experiment: Experiment) -> tuple[tuple[str, ...], Estimate | None
         missing.append(f"the data of {plural(len(tasks), 'task')}")
     if not missing:
         return (), None
-    texts = [search.task_size(task, experiment.config.protocol, read=False) for task in tasks]
+    protocol = experiment.config.protocol
+    texts = [search.task_size(task, protocol, read=False) for task in tasks]
     size = sum(measure.bytes_of(experiment, checkpoint) for checkpoint in weights)
     size += sum(CHARACTERS_PER_TOKEN * text.tokens for text in texts)
     basis = "estimated: weights from their shapes, in half precision"
@@ -487,7 +488,8 @@ def text_counts(experiment: Experiment) -> dict[str, int]:
     tasks = experiment.tasks
     if not tasks:
         return {}
-    sizes = [search.task_size(task, experiment.config.protocol, read=False) for task in tasks]
+    protocol = experiment.config.protocol
+    sizes = [search.task_size(task, protocol, read=False) for task in tasks]
     assumed = sum(size is UNKNOWN_TASK for size in sizes)
     listed = sum(getattr(task, "statistics", None) is not None for task in tasks)
     return {

@@ -374,9 +374,9 @@ class TrackRecord:
         from scipy.stats import beta
 
         badly = self.ended - self.well
-        low, high = beta.ppf([0.05, 0.95], self.well + 0.5, badly + 0.5)
+        low, high = beta.ppf([0.05, 0.95], self.well + 0.5, badly + 0.5).tolist()
         share = self.well / self.ended
-        return Interval(min(float(low), share), share, max(float(high), share))
+        return Interval(min(low, share), share, max(high, share))
 
     def __str__(self) -> str:
         low, value, high = (f"{100 * share:.0f} %" for share in self.chance.bounds)
@@ -500,7 +500,8 @@ class Option:
         phase = max(trainings, key=lambda phase: phase.units * phase.seconds.value)
         workers = self.offer.workers
         ranks = min(workers, phase.chains or workers)
-        counts = {"step": phase.steps_on(ranks), "epoch": phase.epochs, "sample": phase.samples}
+        steps = phase.steps_on(ranks)
+        counts = {"step": steps, "epoch": phase.epochs, "sample": phase.samples}
         unit = replace(phase, units=1).on(workers, self.offer.device)
         seconds = {name: unit * (1 / count) for name, count in counts.items() if count}
         batch = None
@@ -607,7 +608,8 @@ def is_within_error(option: Option, other: Option, measure: Measure) -> bool:
         is_shared &= option.offer.wait.interval == other.offer.wait.interval
     if not is_shared:
         return interval.overlaps(of_other)
-    orders = {a < b for a, b in zip(interval.bounds, of_other.bounds, strict=True)}
+    bounds = zip(interval.bounds, of_other.bounds, strict=True)
+    orders = {bound < of_same_side for bound, of_same_side in bounds}
     return interval == of_other or len(orders) > 1
 
 
@@ -794,7 +796,10 @@ def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
             sources[name, estimate.source, age].append(option)
         if option.offer.success:
             sources["chance of success", str(option.offer.success), ""].append(option)
-    origins = [(name, numbers_of(of), source, age) for (name, source, age), of in sources.items()]
+    origins = []
+    for (name, source, age), of_source in sources.items():
+        numbers = numbers_of(of_source)
+        origins.append((name, numbers, source, age))
     yield Table(("number", "options", "from", "age"), sorted(origins))
     needs = {"work": options[0].workload, "request": proposal.request, "size_text": size_text}
     yield Table(("needs", ""), rows_of("plan_needs", **needs))

@@ -163,7 +163,7 @@ def figures(run: Run) -> Mapping[str, Any]:
             drawn.append(drawing.comparison(source, suites))
         path = path_of(run, posterior)
         if len(path):
-            drawn.append(drawing.search_path(path, path.attrs["unit"], path.attrs["default"]))
+            drawn.append(drawing.search_path(path))
     if losses := analysis.losses(run):
         drawn.append(drawing.training_loss(losses))
     if not drawn:
