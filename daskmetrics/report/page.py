@@ -88,6 +88,10 @@ def page(run: Run, pictures: Collection[str]) -> str:
         scripts.insert(0, library.js_raw[0])
         # no text of a run can end the element that holds it
         data = serialize_json(drawn["data"]).replace("<", "\\u003c")
+    named = []  # as a content policy names scripts
+    for script in scripts:
+        digest = hashlib.sha256(script.encode()).digest()
+        named.append(f"'sha256-{base64.b64encode(digest).decode()}'")
     failures = analysis.failures(run)
     of_answer = []
     if run.result:
@@ -104,20 +108,11 @@ def page(run: Run, pictures: Collection[str]) -> str:
         figures=drawn,
         data=data,
         scripts=scripts,
-        policy=policy(scripts),
+        policy=f"{POLICY}; script-src {' '.join(named)}",
         pictures=pictures,
         about=yaml.safe_dump(settings_of(run), sort_keys=False, allow_unicode=True),
         generator=GENERATOR,
     )
-
-
-def policy(scripts: Collection[str]) -> str:
-    """The content policy of a page, which names its scripts by their digests."""
-    named = []
-    for script in scripts:
-        digest = hashlib.sha256(script.encode()).digest()
-        named.append(f"'sha256-{base64.b64encode(digest).decode()}'")
-    return f"{POLICY}; script-src {' '.join(named)}"
 
 
 def settings_of(run: Run) -> dict[str, object]:

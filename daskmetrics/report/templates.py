@@ -96,12 +96,11 @@ def table_of(name: str, title: str = "", **values: object) -> Table:
     """
     text = template(f"tables/{name}.txt", cell).render(values).strip()
     head, _, notes = re.sub(r"\n +", " ", text).partition("\n\n")
-    header, *rows = [_cells(line) for line in head.split("\n")]
-    return Table(header, rows, title, notes.replace(_BAR, "|").splitlines())
-
-
-def _cells(line: str) -> list[str]:
-    return [part.strip().replace(_BAR, "|") for part in line.split("|")]
+    rows = []
+    for line in head.split("\n"):
+        parts = line.split("|")
+        rows.append([part.strip().replace(_BAR, "|") for part in parts])
+    return Table(rows[0], rows[1:], title, notes.replace(_BAR, "|").splitlines())
 
 
 def answer_rows(answer: Answer) -> dict[str, str]:
