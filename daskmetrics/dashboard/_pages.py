@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas
@@ -38,6 +39,7 @@ FOLLOW = "current phase"
 WIDE = {"sizing_mode": "stretch_width"}
 BESIDE = {**WIDE, "min_width": 340}
 WRAPPED = {**WIDE, "styles": {"flex-wrap": "wrap"}}  # a narrow window shows one below the other
+HIDDEN = {"visible": False}  # until there is something to show
 # smallest spans of axes and colours (of these a share): less is noise, not a finding
 LEAST_SCORE = 0.05
 LEAST_LOSS = 0.5
@@ -101,8 +103,12 @@ dark.addEventListener('change', paint)
 
 
 HTML = Environment(autoescape=True, trim_blocks=True)
-FILTERS = (duration, plural, shortened, format_bytes)
-HTML.filters |= {function.__name__: function for function in FILTERS}
+HTML.filters.update(
+    duration=duration,
+    plural=plural,
+    shortened=shortened,
+    format_bytes=format_bytes,
+)
 HEAD = HTML.from_string("""{% macro fact(value, label) %}
 <div><b>{{ value }}</b><span>{{ label }}</span></div>
 {% endmacro %}
@@ -210,28 +216,34 @@ class Page:
         for select in (self.model, self.quantity):
             select.on_change("value", self._on_select)
         legend = Div(text=LEGEND, **BESIDE)
-        self.choices = row(self.model, self.quantity, legend, **WRAPPED)
+        self.choices = row(self.model, self.quantity, legend, **WRAPPED, **HIDDEN)
         no_arms = drawing.arms_source(UNKNOWN.arms(), [UNKNOWN])
         self.map = drawing.heat_map(no_arms, {})
-        self.lines = drawing.layer_lines(title=" ")
-        beside = {"height": 230, "min_width": 340}
-        step = "training step"
-        speed = "tokens per second and rank"
-        self.cost = drawing.curves("", "mean score", title="Best so far", **beside)
-        self.loss = drawing.curves(step, "loss", title="Training loss", **beside)
-        self.speed = drawing.curves(step, speed, title="Training speed", **beside)
-        self.decisions = Div(stylesheets=[STYLE], **BESIDE)
-        self.failures = Div(stylesheets=[STYLE, BREAK], **BESIDE)
-        self.workers = Div(stylesheets=[STYLE], **BESIDE)
+        self.map.visible = False
         self.mapper = self.map.select_one({"name": "colours"})
         self.source = self.map.select_one({"name": "arms"})
-        figures = [self.choices, self.map, self.lines, self.cost]
-        training = [self.loss, self.speed]
-        lists = [self.decisions, self.failures]
-        for panel in (*figures, *training, *lists):
-            panel.visible = False
-        panels = [self.head, *figures, row(*training, **WRAPPED), self.workers]
-        self.root = column(*panels, row(*lists, **WRAPPED), margin=(0, 14, 14, 14), **WIDE)
+        self.lines = drawing.layer_lines(title=" ", **HIDDEN)
+        panel: dict[str, Any] = {"height": 230, "min_width": 340, "visible": False}
+        step = "training step"
+        speed = "tokens per second and rank"
+        self.cost = drawing.curves("", "mean score", title="Best so far", **panel)
+        self.loss = drawing.curves(step, "loss", title="Training loss", **panel)
+        self.speed = drawing.curves(step, speed, title="Training speed", **panel)
+        self.decisions = Div(stylesheets=[STYLE], **BESIDE, **HIDDEN)
+        self.failures = Div(stylesheets=[STYLE, BREAK], **BESIDE, **HIDDEN)
+        self.workers = Div(stylesheets=[STYLE], **BESIDE)
+        self.root = column(
+            self.head,
+            self.choices,
+            self.map,
+            self.lines,
+            self.cost,
+            row(self.loss, self.speed, **WRAPPED),
+            self.workers,
+            row(self.decisions, self.failures, **WRAPPED),
+            margin=(0, 14, 14, 14),
+            **WIDE,
+        )
 
     def update(self) -> None:
         """Show the latest state; called once a second."""
@@ -252,16 +264,21 @@ class Page:
             cluster=self.plugin.cluster,
         )
         if live is not self._live:
-            self._live = None  # while the choices change
-            self._version = -1
-            models = [suite.model for suite in live.suites]
-            self.model.update(options=[FOLLOW, *models], value=FOLLOW)
-            self.quantity.update(options={"": [FOLLOW], **live.names}, value=FOLLOW)
-            self.source.data = dict(drawing.arms_source(live.arms, live.suites).data)
-            self._live = live
+            self._begin(live)
         if live.version != self._version:
             self._version = live.version
             self._show(live)
+
+    def _begin(self, live: LiveState) -> None:
+        """Offer the models and quantities of another run."""
+        self._live = None  # while the choices change
+        self._version = -1
+        models = [suite.model for suite in live.suites]
+        self.model.update(options=[FOLLOW, *models], value=FOLLOW)
+        self.quantity.update(options={"": [FOLLOW], **live.names}, value=FOLLOW)
+        arms = drawing.arms_source(live.arms, live.suites)
+        self.source.data = dict(arms.data)
+        self._live = live
 
     def _on_select(self, attribute: str, old: str, new: str) -> None:
         if self._live is not None:
@@ -269,27 +286,20 @@ class Page:
 
     def _show(self, live: LiveState) -> None:
         """What is known so far; nothing is drawn of what has no value yet."""
-        suite = current_model(live)
+        suites = {suite.model: suite for suite in live.suites}
+        suite = suites.get(self.model.value, current_model(live))
         name = self.quantity.value
-        if self.model.value != FOLLOW:
-            suite = next(suite for suite in live.suites if suite.model == self.model.value)
         if name == FOLLOW:
             name = current_quantity(live)
-        values = live.values[name]
         of_model = np.array([arm.model == suite.model for arm in live.arms])
-        defined = np.isfinite(values[of_model])
+        defined = np.isfinite(live.values[name][of_model])
+        is_defined = bool(defined.any())
         is_map = len(suite.revisions) > 1  # of a single checkpoint it would be a stripe
-        self.map.visible = is_map and bool(defined.any())
-        self.lines.visible = not is_map and bool(defined.any())
+        self.map.visible = is_defined and is_map
+        self.lines.visible = is_defined and not is_map
         title = f"{suite.model}: {name}"
         if self.map.visible:
-            self.source.data.update({"value": values, "error": live.errors[name]})
-            finite = values[np.isfinite(values)]
-            smallest_span = LEAST_SHARE * float(np.abs(finite).max(initial=0.0))
-            low, high = drawing.span(finite, smallest_span, margin=0.0)
-            self.mapper.update(low=low, high=high)
-            marks = {"paid": live.paid, "best": [live.leader]}
-            self.map.select_one({"name": "marks"}).data = drawing.marked(self.source, marks)
+            self._show_map(live, name)
             drawing.show_model(self.map, suite)
             self.map.title.text = f"{title}, {defined.sum():,} of {defined.size:,}"
         elif self.lines.visible:
@@ -297,15 +307,29 @@ class Page:
             if self.quantity.value == FOLLOW and np.isfinite(live.scores).any():
                 names = live.tasks[: drawing.LINES]
                 title = f"{suite.model}: scores by task"
-            drawing.draw_curves(self.lines, layer_points(live, names, of_model))
+            points = layer_points(live, names, of_model)
+            drawing.draw_curves(self.lines, points)
             self.lines.title.text = title
         self.choices.visible = True
         self._show_cost(live)
-        failures = live.failures
-        self.decisions.visible = self.cost.visible = bool(live.latest)
-        self.failures.visible = bool(failures)
+        self.cost.visible = bool(live.latest)
+        self.decisions.visible = bool(live.latest)
         self.decisions.text = DECISIONS.render(latest=live.latest)
-        self.failures.text = FAILURES.format(failures_table(failures).as_html())
+        failures = failures_table(live.failures)
+        self.failures.visible = bool(failures.rows)
+        self.failures.text = FAILURES.format(failures.as_html())
+
+    def _show_map(self, live: LiveState, name: str) -> None:
+        """A quantity of all arms, of which the map shows those of its model."""
+        values = live.values[name]
+        self.source.data.update({"value": values, "error": live.errors[name]})
+        finite = values[np.isfinite(values)]
+        greatest = float(np.abs(finite).max())
+        low, high = drawing.span(finite, LEAST_SHARE * greatest, margin=0.0)
+        self.mapper.update(low=low, high=high)
+        arms = {"paid": live.paid, "best": [live.leader]}
+        marks = self.map.select_one({"name": "marks"})
+        marks.data = drawing.marked(self.source, arms)
 
     def _show_cost(self, live: LiveState) -> None:
         unit = 1.0
@@ -313,10 +337,13 @@ class Page:
         if not math.isnan(live.exhaustive):
             unit = live.exhaustive / 100
             label = "cost so far, % of scoring everything (estimated)"
-        cost, best = np.array([*live.curve, (live.spent, live.best)]).T
+        until_now = [*live.curve, (live.spent, live.best)]
+        cost, best = np.transpose(until_now)
         # a step: the best stays as it is until it rises
-        steps = {"x": np.repeat(cost / unit, 2)[1:], "y": np.repeat(best, 2)[:-1]}
-        points = pandas.DataFrame({"label": "best", **steps})
+        points = pandas.DataFrame()
+        points["x"] = np.repeat(cost / unit, 2)[1:]
+        points["y"] = np.repeat(best, 2)[:-1]
+        points["label"] = "best"
         drawing.draw_curves(self.cost, points, LEAST_SCORE)
         self.cost.xaxis.axis_label = label
         greatest = float(np.fmax(live.budget, live.spent))
@@ -324,9 +351,12 @@ class Page:
 
     def _show_training(self, training: TrainingCurves) -> None:
         """Loss and speed by model and rank."""
-        rows = [(name, *point) for name, points in training.points.items() for point in points]
+        rows = []
+        for name, of_name in training.points.items():
+            rows += [(name, *point) for point in of_name]
         points = pandas.DataFrame(rows, columns=["label", "x", "loss", "speed", "time"])
-        for fig, name in ((self.loss, "loss"), (self.speed, "speed")):
+        figures = {"loss": self.loss, "speed": self.speed}
+        for name, fig in figures.items():
             shown = points.rename(columns={name: "y"})
             drawing.draw_curves(fig, shown, least=LEAST_LOSS)
             fig.visible = bool(points[name].notna().any())  # a program may report no tokens
@@ -350,8 +380,8 @@ def layer_points(
     layers = np.array([arm.layer for arm in live.arms])
     tables = []
     for name in names:
-        values = {"y": live.values[name], "error": live.errors[name]}
-        table = pandas.DataFrame({"label": name, "x": layers, **values})
+        table = pandas.DataFrame({"x": layers, "y": live.values[name], "error": live.errors[name]})
+        table["label"] = name
         tables.append(table[chosen])
     points = pandas.concat(tables).sort_values("y")
     greatest = points.drop_duplicates(["label", "x"], keep="last")

@@ -59,18 +59,19 @@ class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
 
     def log_event(self, topic: str, msg: object) -> None:
         """Called by Dask for every logged event."""
-        if topic == TRAIN and isinstance(msg, dict):
+        if not isinstance(msg, dict):
+            return
+        if topic == TRAIN:
             self.training.receive(msg, time.time())
-        elif topic == MAP and isinstance(msg, dict):
+        elif topic == MAP:
             self.items = msg
-        elif topic == CLUSTER and isinstance(msg, dict):
+        elif topic == CLUSTER:
             self.cluster = str(msg.get("text", ""))
 
     def readings(self) -> dict[str, dict[str, float]]:
         """What each worker reported last, by its name."""
-        return {
-            str(worker.name): readings(worker.metrics) for worker in self.scheduler.workers.values()
-        }
+        workers = self.scheduler.workers.values()
+        return {str(worker.name): readings(worker.metrics) for worker in workers}
 
 
 def plugin_of(scheduler: Scheduler) -> DashboardPlugin:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from distributed import Status
 from prometheus_client import REGISTRY
@@ -12,9 +13,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from daskmetrics.dashboard._plugin import USED, DashboardPlugin
-from daskmetrics.dashboard._state import KINDS, LiveState
+from daskmetrics.dashboard._state import KINDS, LiveState, TrainingCurves
 
 MetricFamily = GaugeMetricFamily | CounterMetricFamily
+Values = float | Mapping[str, float] | Mapping[tuple[str, str], float]
 
 
 class PrometheusCollector(Collector):
@@ -28,25 +30,17 @@ class PrometheusCollector(Collector):
 
     def collect(self) -> Iterator[MetricFamily]:
         """Called by prometheus_client for each scrape."""
-        running = (plugin for plugin in self.plugins if plugin.scheduler.status is Status.running)
-        self.plugins = list(running)
-        for plugin in self.plugins[-1:]:
-            yield _gauge("workers", "Workers of the scheduler", len(plugin.scheduler.workers))
-            used = plugin.readings().items()
-            for quantity, (_, _, name, description) in USED.items():
-                values = {(worker,): row[quantity] for worker, row in used if quantity in row}
-                if values:
-                    yield _gauge(f"worker_{name}", f"{description} of a worker", values, "worker")
-            for quantity, (name, description) in TRAINING.items():
-                latest = plugin.training.last.items()
-                values = {(rank,): getattr(point, quantity) for rank, point in latest}
-                yield _gauge(f"training_{name}", description, values, "rank")
-            if plugin.items:
-                yield _gauge("items_planned", "Items of a map", plugin.items["items"])
-                values = {(status,): count for status, count in plugin.items["counts"].items()}
-                yield _gauge("items", "Items of a map that have a result", values, "status")
-            if plugin.live is not None:
-                yield from _run(plugin.live)
+        self.plugins = [
+            plugin for plugin in self.plugins if plugin.scheduler.status is Status.running
+        ]
+        if self.plugins:
+            latest = self.plugins[-1]
+            yield _gauge("workers", "Workers of the scheduler", len(latest.scheduler.workers))
+            yield from _workers(latest.readings())
+            yield from _training(latest.training)
+            yield from _map(latest.items)
+            if latest.live is not None:
+                yield from _run(latest.live)
 
 
 COLLECTOR = PrometheusCollector()
@@ -73,21 +67,39 @@ GAUGES = (
 )
 
 
+def _workers(readings: Mapping[str, Mapping[str, float]]) -> Iterator[MetricFamily]:
+    for quantity, (_, _, name, description) in USED.items():
+        by_worker = {worker: row[quantity] for worker, row in readings.items() if quantity in row}
+        if by_worker:
+            yield _gauge(f"worker_{name}", f"{description} of a worker", by_worker, "worker")
+
+
+def _training(training: TrainingCurves) -> Iterator[MetricFamily]:
+    for quantity, (name, description) in TRAINING.items():
+        by_rank = {rank: getattr(point, quantity) for rank, point in training.last.items()}
+        yield _gauge(f"training_{name}", description, by_rank, "rank")
+
+
+def _map(items: Mapping[str, Any]) -> Iterator[MetricFamily]:
+    if items:
+        yield _gauge("items_planned", "Items of a map", items["items"])
+        yield _gauge("items", "Items of a map that have a result", items["counts"], "status")
+
+
 def _run(live: LiveState) -> Iterator[MetricFamily]:
-    yield _gauge(
-        "run_info", "The run that the dashboard shows", {(live.name, live.phase): 1}, "run", "state"
-    )
+    shown = {(live.name, live.phase): 1}
+    yield _gauge("run_info", "The run that the dashboard shows", shown, "run", "state")
     units = {unit: count for unit, count in live.counts.items() if count}
     yield _gauge("units", "Recorded work units", units, "kind", "state")
-    planned = {(kind,): live.planned[kind] for kind in KINDS if kind in live.planned}
+    planned = {kind: live.planned[kind] for kind in KINDS if kind in live.planned}
     description = "Planned work units; for scores, those of scoring everything"
     yield _gauge("units_planned", description, planned, "kind")
     failures = CounterMetricFamily(
         "daskmetrics_failures", "Failed units, by cause", labels=["kind", "cause"]
     )
-    for labels, count in units.items():
-        if labels[1] != "ok":
-            failures.add_metric(labels, count)
+    for (kind, status), count in units.items():
+        if status != "ok":
+            failures.add_metric((kind, status), count)
     yield failures
     yield _gauge("cells_scored", "Scores that are known", live.counts["score", "ok"])
     for name, description, attribute in GAUGES:
@@ -103,12 +115,14 @@ def _run(live: LiveState) -> Iterator[MetricFamily]:
 def _gauge(
     name: str,
     about: str,
-    values: float | Mapping[tuple[str], float] | Mapping[tuple[str, str], float],
+    values: Values,
     *labels: str,
 ) -> MetricFamily:
-    """One number, or one for each combination of labels."""
+    """One number, or one for each value of a label or of two."""
     family = GaugeMetricFamily(f"daskmetrics_{name}", about, labels=labels)
-    by_labels = values if isinstance(values, Mapping) else {(): values}
-    for names, value in by_labels.items():
-        family.add_metric(names, value)
+    if not isinstance(values, Mapping):
+        family.add_metric((), values)
+        return family
+    for names, value in values.items():
+        family.add_metric([names] if isinstance(names, str) else names, value)
     return family

@@ -5,8 +5,8 @@ curves ready to draw.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from daskmetrics.core import events as events
 from daskmetrics.core.failures import Failure, grouped
-from daskmetrics.core.names import Arm, Cell, grid
+from daskmetrics.core.names import Cell, grid
 from daskmetrics.core.results import Measured, Scored
 
 LATEST = 60  # decisions that are listed
@@ -60,17 +60,20 @@ class LiveState:
         self.arms = grid(self.suites)
         self.index = {str(arm): i for i, arm in enumerate(self.arms)}
         # the arms of each layer of a checkpoint share its metrics
-        self._of_layer: dict[str, list[int]] = {}
+        self._of_layer: dict[str, list[int]] = defaultdict(list)
         for i, arm in enumerate(self.arms):
-            of_layer = self._of_layer.setdefault(f"{arm.checkpoint}/{arm.layer}", [])
-            of_layer.append(i)
+            self._of_layer[f"{arm.checkpoint}/{arm.layer}"].append(i)
         #: the names of what a map can show, by group, ...
-        self.names = {"Search": SEARCHED, "Scores": self.tasks} if self.tasks else {}
+        self.names: dict[str, list[str]] = {}
+        if self.tasks:
+            self.names["Search"] = SEARCHED
+            self.names["Scores"] = self.tasks
         if self.metrics:
             self.names["Metrics"] = self.metrics
         #: ... and its values and standard errors (A,); NaN: no value
         names = [*self.tasks, *SEARCHED, *self.metrics]
-        values = np.full((len(names), len(self.arms)), np.nan, np.float32)
+        shape = len(names), len(self.arms)
+        values = np.full(shape, np.nan, np.float32)
         self.values = dict(zip(names, values, strict=True))
         self.errors = dict(zip(names, values.copy(), strict=True))
         self.scores = values[: len(self.tasks)]  # (T, A)
@@ -84,8 +87,10 @@ class LiveState:
         self.paid: set[str] = set()  # arms that the search has paid for
         self.latest: dict[int, Decision] = {}
         self.curve: list[tuple[float, float]] = []  # cost spent and best mean score, where it rises
-        self.best = self.shortfall = math.nan
-        self.leader = self.recent = ""  # the leading arm, and the unit of the latest result
+        self.best = math.nan
+        self.shortfall = math.nan
+        self.leader = ""
+        self.recent = ""  # the unit of the latest result
         self.confirmed = False  # whether the recommended arm was scored on every task
         self.spent = 0.0
         self.budget = math.nan
@@ -95,7 +100,8 @@ class LiveState:
         self._searched: str | None = None
         self._asked = 0
         self._decisions: dict[str, Decision] = {}  # without a result, by the key of their unit
-        self._began = self._before = 0.0  # when the progress of the phase was first known
+        self._began = 0.0  # when the progress of the phase was first known
+        self._before = 0.0  # that progress
 
     def receive(self, messages: Iterable[events.LiveMessage], now: float) -> None:
         """Apply messages in order; ``now`` is in seconds of any steady clock."""
@@ -192,16 +198,14 @@ class LiveState:
             self.paid.clear()
             self.curve = [(0.0, self.best)]
         index = pick["index"] + 1
-        arm = str(Arm(**pick["cell"]["arm"]))
-        name = f"{arm}:{pick['cell']['task']}"
-        decision = Decision(name, pick["stage"], pick["cost"])
+        decision = Decision(ask.name, pick["stage"], pick["cost"])
         # one of an interrupted search is asked for again
         self._decisions[ask.key] = self.latest.get(index, decision)
         if index > self._asked:
             self._asked = index
             self.latest[index] = decision
             self.latest.pop(index - LATEST, None)
-            self.paid.add(arm)
+            self.paid.add(str(Cell.parse(ask.name).arm))
 
     def _record(self, record: events.Record) -> None:
         unit = record.kind, record.name
@@ -215,26 +219,31 @@ class LiveState:
         if decision:
             self.spent += decision.cost
         match record.value:
-            case Measured(layers=layers, names=names, values=rows):
-                for layer, row in zip(layers, rows, strict=True):
-                    arms = self._of_layer.get(f"{record.name}/{layer}", [])
-                    for name, value in zip(names, row, strict=True):
-                        if name in self.metrics and value is not None:
-                            self.values[name][arms] = value
-            case Scored(score=score, stderr=stderr) if record.kind in ("score", "look"):
-                self._score(Cell.parse(record.name), score, stderr)  # a look is at no task
+            case Measured():
+                self._measure(record.name, record.value)
+            case Scored() if record.kind in ("score", "look"):
+                self._score(record.name, record.value)
                 if decision:
-                    decision.score = score
+                    decision.score = record.value.score
 
-    def _score(self, cell: Cell, score: float, stderr: float) -> None:
+    def _measure(self, checkpoint: str, measured: Measured) -> None:
+        for layer, row in zip(measured.layers, measured.values, strict=True):
+            arms = self._of_layer.get(f"{checkpoint}/{layer}", [])
+            for name, value in zip(measured.names, row, strict=True):
+                if name in self.metrics and value is not None:
+                    self.values[name][arms] = value
+
+    def _score(self, name: str, scored: Scored) -> None:
+        cell = Cell.parse(name)
         arm = self.index.get(str(cell.arm))
-        if arm is None or cell.task not in self.tasks:
+        if arm is None or cell.task not in self.tasks:  # a look is at no task
             return
-        self.values[cell.task][arm] = score
-        self.errors[cell.task][arm] = stderr
-        self.values[SCORED][arm] = np.isfinite(self.scores[:, arm]).sum()
+        self.values[cell.task][arm] = scored.score
+        self.errors[cell.task][arm] = scored.stderr
+        scores = self.scores[:, arm]
+        self.values[SCORED][arm] = np.isfinite(scores).sum()
         counted = self.weights > 0
-        weighted = self.weights[counted] @ self.scores[counted, arm]
+        weighted = self.weights[counted] @ scores[counted]
         mean = float(weighted / self.weights.sum())
         self.values[MEAN][arm] = mean
         if not mean <= self.best and not math.isnan(mean):
@@ -270,7 +279,8 @@ class TrainingCurves:
     @property
     def speed(self) -> float:
         """Tokens per second of all that report now."""
-        return sum(p.tokens_per_second for p in self.last.values() if p.tokens_per_second > 0)
+        speeds = [point.tokens_per_second for point in self.last.values()]
+        return sum(speed for speed in speeds if speed > 0)  # a program may report none
 
     def receive(self, event: Mapping[str, object], now: float) -> None:
         """Add an event with ``step``, ``loss``, ``tokens_per_second``, and ``model``, ``rank`` or
@@ -284,22 +294,33 @@ class TrainingCurves:
         step = event.get("step")
         if not isinstance(step, int) or not name:
             return
-        numbers = [event.get("loss"), event.get("tokens_per_second")]
-        loss, speed = (x if isinstance(x, int | float) else math.nan for x in numbers)
+        loss = _number(event.get("loss"))
+        speed = _number(event.get("tokens_per_second"))
         point = RankPoint(step, loss, speed, now)
         self.last[name] = point
-        silent = [other for other, latest in self.last.items() if now - latest.time > RECENT]
-        for other in silent:
-            del self.last[other]
+        for other, latest in list(self.last.items()):
+            if now - latest.time > RECENT:
+                del self.last[other]
         points = self.points.setdefault(name, [])
         while points and points[-1].step > step:
             points.pop()  # it continues from an older state
         if not points or step > points[-1].step:
             points.append(point)
         if len(points) > MAX_POINTS:
-            # evenly spaced steps, or the beginning of a long training would be lost
-            steps = [kept.step for kept in points]
-            even_steps = np.linspace(steps[0], steps[-1], MAX_POINTS // 2)
-            nearest = np.unique(np.searchsorted(steps, even_steps))
-            points[:] = [points[i] for i in nearest]
+            self.points[name] = _thinned(points)
         self.version += 1
+
+
+def _thinned(points: Sequence[RankPoint]) -> list[RankPoint]:
+    """Half of the points, evenly spaced, or the beginning of a long training would be lost."""
+    steps = [point.step for point in points]
+    even_steps = np.linspace(steps[0], steps[-1], MAX_POINTS // 2)
+    nearest = np.searchsorted(steps, even_steps)
+    return [points[i] for i in np.unique(nearest)]
+
+
+def _number(reported: object) -> float:
+    """A reported number; NaN for everything else."""
+    if isinstance(reported, int | float):
+        return reported
+    return math.nan

@@ -7,8 +7,8 @@ they show. So the content policy of a page can refuse every other script.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from itertools import cycle, islice, product
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ MOST_STEPS, MOST_LAYERS = 14, 13  # labels along the two axes
 LAYER = "layer (0 is the embedding)"
 TOOLS = "pan,box_zoom,wheel_zoom,tap,lasso_select,reset,save"
 ZOOM = "pan,box_zoom,wheel_zoom,reset,save"
-TIPS = (("", "@name"), ("value", "@value{0.[0000]a} ± @error{0.[0000]}"))
+TIPS = [("", "@name"), ("value", "@value{0.[0000]a} ± @error{0.[0000]}")]
 
 
 def blank(
@@ -98,8 +98,9 @@ def span(values: NDArray[np.floating], least: float, margin: float = 0.12) -> tu
         return 0.0, 1.0
     low = float(finite.min())
     high = float(finite.max())
+    centre = (low + high) / 2
     half = max((0.5 + margin) * (high - low), least / 2) or 0.5  # equal values without an error
-    return (low + high) / 2 - half, (low + high) / 2 + half
+    return centre - half, centre + half
 
 
 # figures of arms
@@ -112,30 +113,38 @@ def arms_source(
     a layer above each other), given values, and what is shown of them, at first zeros: ``value``,
     ``error``, and what the value is compared ``against``.
     """
-    of_model = {suite.model: suite for suite in suites}
-    frame = pandas.DataFrame([vars(arm) for arm in arms])
-    frame["x"] = [of_model[arm.model].revisions.index(arm.revision) for arm in arms]
-    frame["y"] = [of_model[arm.model].layers.index(arm.layer) for arm in arms]
+    suite_of = {suite.model: suite for suite in suites}
+    rows = []
+    for arm in arms:
+        suite = suite_of[arm.model]
+        x = suite.revisions.index(arm.revision)
+        y = suite.layers.index(arm.layer)
+        rows.append((str(arm), arm.model, arm.layer, x, y))
+    frame = pandas.DataFrame(rows, columns=["name", "model", "layer", "x", "y"])
     of_layer = frame.groupby(["model", "x", "y"])
     frame["height"] = 1 / of_layer["layer"].transform("size")
-    frame["y"] += (of_layer.cumcount() + 0.5) * frame["height"] - 0.5
+    readouts_below = of_layer.cumcount()
+    frame["y"] += (readouts_below + 0.5) * frame["height"] - 0.5
     frame = frame.assign(**values, value=0.0, error=0.0, against=0.0)
-    shown = frame.drop(columns=["model", "revision", "readout"])
-    numbers = {name: column.to_numpy(np.float32) for name, column in shown.items()}
-    texts = {"name": list(map(str, arms)), "model": frame["model"].tolist()}
-    return models.ColumnDataSource(texts | numbers, name="arms")
+    columns = frame[["name", "model"]].to_dict("list")
+    for name in frame.columns.drop(["name", "model"]):
+        columns[name] = frame[name].to_numpy(np.float32)
+    return models.ColumnDataSource(columns, name="arms")
 
 
 def axes_of(suite: Suite) -> dict[str, list[Any]]:
     """Ranges and labels of a model's map, and the checkpoints that have lines."""
-    lines = [
-        (f"{suite.model}@{name}/", step_label(name)) for name in spread(suite.revisions, LINES)
-    ]
+    lines = []
+    for revision in spread(suite.revisions, LINES):
+        start = f"{suite.model}@{revision}/"  # of the names of its arms
+        lines.append((start, step_label(revision)))
+    steps = [step_label(revision) for revision in suite.revisions]
+    layers = [str(layer) for layer in suite.layers]
     return {
-        "x": [-0.5, len(suite.revisions) - 0.5],
-        "y": [-0.5, len(suite.layers) - 0.5],
-        "steps": labels(list(map(step_label, suite.revisions)), MOST_STEPS),
-        "layers": labels(list(map(str, suite.layers)), MOST_LAYERS),
+        "x": [-0.5, len(steps) - 0.5],
+        "y": [-0.5, len(layers) - 0.5],
+        "steps": labels(steps, MOST_STEPS),
+        "layers": labels(layers, MOST_LAYERS),
         "lines": lines,
     }
 
@@ -146,7 +155,8 @@ def labels(names: Sequence[str], most: int) -> list[tuple[int, str]]:
     >>> labels(["0", "1", "2", "4", "8"], most=3)
     [(0, '0'), (2, '2'), (4, '8')]
     """
-    return list(enumerate(names))[:: -(-len(names) // most)]
+    every = math.ceil(len(names) / most)
+    return list(enumerate(names))[::every]
 
 
 def heat_map(source: models.ColumnDataSource, marks: Mapping[str, Arm]) -> figure:
@@ -194,7 +204,7 @@ def heat_map(source: models.ColumnDataSource, marks: Mapping[str, Arm]) -> figur
         fill_color="white",  # seen on dark and on light colours
         line_color="#1c2128",
     )
-    fig.add_tools(models.HoverTool(renderers=[cells], tooltips=list(TIPS)))
+    fig.add_tools(models.HoverTool(renderers=[cells], tooltips=TIPS))
     return fig
 
 
@@ -202,7 +212,10 @@ def marked(
     source: models.ColumnDataSource, arms: Mapping[str, Iterable[str]]
 ) -> dict[Hashable, Any]:
     """The columns of the marks of a map, from the names of arms by their kind of `MARKS`."""
-    rows = [(name, *MARKS[kind]) for kind, names in arms.items() for name in names]
+    rows = []
+    for kind, names in arms.items():
+        marker, size = MARKS[kind]
+        rows += [(name, marker, size) for name in names]
     marks = pandas.DataFrame(rows, columns=["name", "marker", "size"])
     marks = marks.merge(pandas.DataFrame(source.data), on="name")
     return marks[["x", "y", "model", "marker", "size"]].to_dict("list")
@@ -214,31 +227,35 @@ def show_model(fig: figure, suite: Suite) -> None:
     fig.select_one({"name": "one"}).group = suite.model
     show_labels(fig.xaxis, axes["steps"])
     show_labels(fig.yaxis, axes["layers"])
-    show_range(fig, axes["x"], axes["y"])
+    show_range(fig.x_range, axes["x"])
+    show_range(fig.y_range, axes["y"])
 
 
 def show_labels(axis: models.Axis, names: Sequence[tuple[int, str]]) -> None:
     """Let an axis have these labels."""
-    axis.ticker = models.FixedTicker(ticks=[at for at, _ in names])
-    axis.major_label_overrides = dict(names)
+    label_at = dict(names)
+    axis.ticker = models.FixedTicker(ticks=list(label_at))
+    axis.major_label_overrides = label_at
 
 
-def show_range(fig: figure, x: Sequence[float], y: Sequence[float]) -> None:
-    """Let a figure show these ranges, also after a reset."""
-    for side, (start, end) in ((fig.x_range, x), (fig.y_range, y)):
-        side.update(start=start, end=end, reset_start=start, reset_end=end)
+def show_range(side: models.Range1d, ends: Sequence[float]) -> None:
+    """Let a side of a figure show this range, also after a reset."""
+    start, end = ends
+    side.update(start=start, end=end, reset_start=start, reset_end=end)
 
 
 def comparison(source: models.ColumnDataSource, suites: Sequence[Suite]) -> figure:
     """One quantity of the arms against another, whose names the script of the page shows."""
     fig = blank("", "", 340, TOOLS, name="comparison")
     names = [suite.model for suite in suites]
+    colours = np.resize(COLOURS, len(names)).tolist()
+    markers = np.resize(MARKERS, len(names)).tolist()
     dots = fig.scatter(
         "against",
         "value",
         source=source,
-        color=factor_cmap("model", [*islice(cycle(COLOURS), len(names))], names),
-        marker=factor_mark("model", [*islice(cycle(MARKERS), len(names))], names),
+        color=factor_cmap("model", colours, names),
+        marker=factor_mark("model", markers, names),
         legend_field="model",
         size=7,
         alpha=0.7,
@@ -265,13 +282,14 @@ def curves(x_label: str, y_label: str, height: int, **options: Any) -> figure:
     )
     joined = models.ColumnDataSource(name="curves")
     points = models.ColumnDataSource(name="points")
-    style = {"line_color": "colour", "line_dash": "dash", "line_width": 2}
     fig.multi_line(
         "xs",
         "ys",
         source=joined,
         legend_field="label",
-        **style,
+        line_color="colour",
+        line_dash="dash",
+        line_width=2,
     )
     fig.segment("x", "low", "x", "high", source=points, line_color="colour")
     dots = fig.scatter(
@@ -284,7 +302,7 @@ def curves(x_label: str, y_label: str, height: int, **options: Any) -> figure:
     tips = [("", "@label"), ("at", "@at"), ("value", "@y{0.[0000]a} ± @error{0.[0000]}")]
     fig.add_tools(models.HoverTool(renderers=[dots], tooltips=tips))
     legend_above(fig)
-    draw_curves(fig, pandas.DataFrame({"label": [], "x": [], "y": []}))
+    draw_curves(fig, pandas.DataFrame())
     return fig
 
 
@@ -294,28 +312,26 @@ def draw_curves(fig: figure, points: pandas.DataFrame, least: float = 0.0) -> No
     """
     columns = ["label", "x", "y", "at", "error"]
     points = points.reindex(columns=columns).dropna(subset=["y"])
-    of_label = points.groupby("label", sort=False)
-    looks = dict(zip(of_label.groups, cycle(product(DASHES, COLOURS))))
+    by_label = points.groupby("label", sort=False)
+    joined = by_label.agg(xs=("x", list), ys=("y", list)).reset_index()
+    joined["colour"] = np.resize(COLOURS, len(joined))
+    # the next dash, when all colours are used
+    joined["dash"] = np.resize(np.repeat(DASHES, len(COLOURS)), len(joined))
+    colours = joined.set_index("label")["colour"]
     points = points.assign(
         size=5,
+        colour=points["label"].map(colours),
         at=points["at"].fillna(points["x"]),
-        colour=[looks[label][1] for label in points["label"]],
         low=points["y"] - points["error"],
         high=points["y"] + points["error"],
     )
     fig.select_one({"name": "points"}).data = points.to_dict("list")
-    fig.select_one({"name": "curves"}).data = {
-        "xs": [curve.tolist() for _, curve in of_label["x"]],
-        "ys": [curve.tolist() for _, curve in of_label["y"]],
-        "label": list(looks),
-        "colour": [colour for _, colour in looks.values()],
-        "dash": [dash for dash, _ in looks.values()],
-    }
+    fig.select_one({"name": "curves"}).data = joined.to_dict("list")
     error_span = np.nan_to_num(LEAST_ERRORS * points["error"].median())
     heights = points[["y", "low", "high"]].to_numpy(float)
-    y = span(heights, max(least, error_span))
-    x = span(points["x"].to_numpy(float), 1.0, margin=0.03)
-    show_range(fig, x, y)
+    widths = points["x"].to_numpy(float)
+    show_range(fig.x_range, span(widths, 1.0, margin=0.03))
+    show_range(fig.y_range, span(heights, max(least, error_span)))
 
 
 def layer_lines(**options: Any) -> figure:
@@ -327,22 +343,28 @@ def layer_lines(**options: Any) -> figure:
 
 def training_loss(losses: Mapping[str, Sequence[tuple[int, float]]]) -> figure:
     """Loss by training step, a line for each model; the steps of all stand side by side."""
-    rows = [(model, step, loss) for model, points in losses.items() for step, loss in points]
+    rows = []
+    for model, of_model in losses.items():
+        rows += [(model, step, loss) for step, loss in of_model]
     points = pandas.DataFrame(rows, columns=["label", "at", "y"])
+    points["x"] = points["at"].rank(method="dense") - 1
     fig = curves("training step", "loss, nats per token", 260, name="losses")
-    draw_curves(fig, points.assign(x=points["at"].rank(method="dense") - 1))
+    draw_curves(fig, points)
     steps = sorted(points["at"].unique())
     names = [step_label(f"step{step}") for step in steps]
     show_labels(fig.xaxis, labels(names, MOST_STEPS))
     return fig
 
 
-def search_path(decisions: pandas.DataFrame, unit: str, default: float | None) -> figure:
+def search_path(decisions: pandas.DataFrame) -> figure:
     """The score of the best arm so far by cost, and every decision at the score that is expected of
     its arm.
 
-    The frame has a row for each decision: number, stage, arm, spent, expected and best.
+    The frame has a row for each decision: number, stage, arm, spent, expected and best; its ``attrs``
+    are the unit of the cost and the score of the default arm.
     """
+    unit = decisions.attrs["unit"]
+    default = decisions.attrs["default"]
     fig = blank(f"cost spent, {unit}", "mean score", 300, name="search")
     source = models.ColumnDataSource(decisions.to_dict("list"))
     dots = fig.scatter(

@@ -79,8 +79,8 @@ def bench(
         for repeat in range(repeats):
             for n in counts[:: -1 if repeat % 2 else 1]:
                 of_size = profile.model_copy(update={"workers": n})
-                trial = replace(run_trial(runner, root, of_size, on_start), repeat=repeat)
-                trials.append(trial)
+                trial = run_trial(runner, root, of_size, on_start)
+                trials.append(replace(trial, repeat=repeat))
                 progress(f"{n} workers, round {repeat + 1} of {repeats}: {trial.seconds:.1f} s")
     return Bench(name, tuple(trials), profile.threads)
 
@@ -136,7 +136,8 @@ def calibration_of(bench: Bench, device: str) -> Calibration:
     for sample in chain.from_iterable(trial.samples for trial in counted):
         kind = sample.kind, sample.group, sample.ranks
         if kind in merged:
-            sample = replace(sample, seconds=merged[kind].seconds + sample.seconds)
+            seconds = merged[kind].seconds + sample.seconds
+            sample = replace(sample, seconds=seconds)
         merged[kind] = sample
     law = fit(bench.trials)
     busy = fsum(fsum(map(fsum, trial.chains)) for trial in fewest)
@@ -157,9 +158,8 @@ TRIAL = "{trial}"  # in an argument of a program: a new folder for each trial
 
 def ranks_share(config: Config, phase: str) -> bool:
     """Whether all workers share each unit of a phase, as the ranks of a training do."""
-    return phase == "train" and any(
-        model.recipe and model.recipe.ranks > 1 for model in config.models
-    )
+    recipes = [model.recipe for model in config.models if model.recipe]
+    return phase == "train" and any(recipe.ranks > 1 for recipe in recipes)
 
 
 def experiment_runner(config: Config) -> Runner:
@@ -405,9 +405,10 @@ def probe(
     with connect(profile) as client:
         launch(client, measuring, Meter(show))
     measured = json.loads((suite.folder / MEASURED).read_text(encoding="utf-8"))
-    tables = [
-        Table(**{**table, "title": f"{name}: {table['title']}"}) for table in measured["tables"]
-    ]
+    tables = []
+    for table in measured["tables"]:
+        title = f"{name}: {table.pop('title')}"
+        tables.append(Table(**table, title=title))
     if not measured["exchange"]:
         return tables, None
     # an exchange takes (1 - 1/n) of what it takes among very many ranks

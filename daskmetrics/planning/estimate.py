@@ -134,7 +134,12 @@ def best_sample(
     same_kind: list[tuple[Calibration, Sample]] = []
     for measured in calibrations:
         same_kind += [(measured, sample) for sample in measured.samples if sample.kind == kind]
-    return max(same_kind, key=lambda pair: (pair[1].group == group, pair[0].at), default=None)
+
+    def relevance(pair: tuple[Calibration, Sample]) -> tuple[bool, float]:
+        calibration, sample = pair
+        return sample.group == group, calibration.at
+
+    return max(same_kind, key=relevance, default=None)
 
 
 def calibrated(
@@ -451,7 +456,8 @@ def _downloads(experiment: Experiment) -> tuple[tuple[str, ...], Estimate | None
         missing.append(f"the data of {plural(len(tasks), 'task')}")
     if not missing:
         return (), None
-    texts = [search.task_size(task, experiment.config.protocol, read=False) for task in tasks]
+    protocol = experiment.config.protocol
+    texts = [search.task_size(task, protocol, read=False) for task in tasks]
     size = sum(measure.bytes_of(experiment, checkpoint) for checkpoint in weights)
     size += sum(CHARACTERS_PER_TOKEN * text.tokens for text in texts)
     basis = "estimated: weights from their shapes, in half precision"
@@ -465,7 +471,9 @@ def _downloads(experiment: Experiment) -> tuple[tuple[str, ...], Estimate | None
 
 def store_bytes(experiment: Experiment) -> float:
     """Assumed size of the arrays and the journal; weights are not counted."""
-    rows = sum(len(suite.revisions) * len(suite.layers) for suite in experiment.suites)
+    rows = 0
+    for suite in experiment.suites:
+        rows += len(suite.revisions) * len(suite.layers)
     cells = len(experiment.arms) * len(experiment.tasks)
     metrics = rows * len(experiment.metrics)
     # two doubles and a byte in the store, about 80 bytes of text in the journal; small files fill a
@@ -480,7 +488,8 @@ def text_counts(experiment: Experiment) -> dict[str, int]:
     tasks = experiment.tasks
     if not tasks:
         return {}
-    sizes = [search.task_size(task, experiment.config.protocol, read=False) for task in tasks]
+    protocol = experiment.config.protocol
+    sizes = [search.task_size(task, protocol, read=False) for task in tasks]
     assumed = sum(size is UNKNOWN_TASK for size in sizes)
     listed = sum(getattr(task, "statistics", None) is not None for task in tasks)
     return {

@@ -77,8 +77,8 @@ class Interval:
             return cls.around(samples[0], ONE_SAMPLE)
         logs = np.log(samples)
         value = float(round(math.exp(logs.mean()), 12))
-        margin = t.ppf(0.95, len(samples) - 1) * sem(logs)
-        return cls.around(value, math.exp(margin))
+        quantile = t.ppf(0.95, len(samples) - 1)
+        return cls.around(value, math.exp(quantile * sem(logs)))
 
     @property
     def bounds(self) -> tuple[float, float, float]:
@@ -263,10 +263,10 @@ class Phase:
             seconds /= speed(str(device), self.device) or UNKNOWN_DEVICE
         if self.together:
             workers = min(workers, self.chains or workers)
-            shares = [
-                divided(serial, workers) / divided(serial, self.workers)
-                for serial in self.serial.bounds
-            ]
+            shares = []
+            for serial in self.serial.bounds:
+                alone = divided(serial, self.workers)
+                shares.append(divided(serial, workers) / alone)
             share = Interval(min(shares), shares[1], max(shares))
             return seconds * (share * self.units)
         # free workers take the next unit of any chain: equal units end in so many rounds
@@ -274,7 +274,8 @@ class Phase:
         # the serial share keeps its length, whatever the number of workers; in this form rounding
         # keeps the order of the bounds
         saved = self.units - rounds
-        return seconds * Interval(*(rounds + share * saved for share in self.serial.bounds))
+        units_one_by_one = [rounds + share * saved for share in self.serial.bounds]
+        return seconds * Interval(*units_one_by_one)
 
 
 @dataclass(frozen=True)
@@ -372,9 +373,10 @@ class TrackRecord:
         """
         from scipy.stats import beta
 
-        low, high = beta.ppf([0.05, 0.95], self.well + 0.5, self.ended - self.well + 0.5)
+        badly = self.ended - self.well
+        low, high = beta.ppf([0.05, 0.95], self.well + 0.5, badly + 0.5).tolist()
         share = self.well / self.ended
-        return Interval(min(float(low), share), share, max(float(high), share))
+        return Interval(min(low, share), share, max(high, share))
 
     def __str__(self) -> str:
         low, value, high = (f"{100 * share:.0f} %" for share in self.chance.bounds)
@@ -498,7 +500,8 @@ class Option:
         phase = max(trainings, key=lambda phase: phase.units * phase.seconds.value)
         workers = self.offer.workers
         ranks = min(workers, phase.chains or workers)
-        counts = {"step": phase.steps_on(ranks), "epoch": phase.epochs, "sample": phase.samples}
+        steps = phase.steps_on(ranks)
+        counts = {"step": steps, "epoch": phase.epochs, "sample": phase.samples}
         unit = replace(phase, units=1).on(workers, self.offer.device)
         seconds = {name: unit * (1 / count) for name, count in counts.items() if count}
         batch = None
@@ -605,7 +608,8 @@ def is_within_error(option: Option, other: Option, measure: Measure) -> bool:
         is_shared &= option.offer.wait.interval == other.offer.wait.interval
     if not is_shared:
         return interval.overlaps(of_other)
-    orders = {a < b for a, b in zip(interval.bounds, of_other.bounds, strict=True)}
+    bounds = zip(interval.bounds, of_other.bounds, strict=True)
+    orders = {bound < of_same_side for bound, of_same_side in bounds}
     return interval == of_other or len(orders) > 1
 
 
@@ -628,8 +632,9 @@ def suggestions(all_options: Sequence[Option]) -> tuple[Suggestion, ...]:
             return number(option).value * tie_break**power, tie_break
 
         best = min(possible, key=rank)
-        ties = [o for o in possible if o is not best and is_within_error(o, best, number)]
-        choice = min((best, *ties), key=lambda o: other(o).value)
+        others = [option for option in possible if option is not best]
+        ties = [option for option in others if is_within_error(option, best, number)]
+        choice = min([best, *ties], key=lambda option: other(option).value)
         return Suggestion(label, best, tuple(ties), choice)
 
     return (
@@ -641,8 +646,16 @@ def suggestions(all_options: Sequence[Option]) -> tuple[Suggestion, ...]:
 
 OFFER_KEYS = ("profile", "device", "nodes", "workers", "partition", "free", "price", "wait")
 OPTION_KEYS = (
-    *("number", "run", "total", "worker_hours", "cost", "efficiency"),
-    *("walltime", "jobs", "possible", "problems"),
+    "number",
+    "run",
+    "total",
+    "worker_hours",
+    "cost",
+    "efficiency",
+    "walltime",
+    "jobs",
+    "possible",
+    "problems",
 )
 
 
@@ -775,18 +788,24 @@ def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
     # where the numbers come from, and when they were measured
     sources: dict[tuple[str, str, str], list[Option]] = defaultdict(list)
     for option in options:
-        for name, estimate in (("run", option.run), ("wait", option.offer.wait)):
+        estimates = {"run": option.run, "wait": option.offer.wait}
+        for name, estimate in estimates.items():
             age = ""
             if estimate.at is not None:
                 age = f"{duration(max(0.0, now - estimate.at))} ago"
             sources[name, estimate.source, age].append(option)
         if option.offer.success:
             sources["chance of success", str(option.offer.success), ""].append(option)
-    origins = [(name, numbers_of(of), source, age) for (name, source, age), of in sources.items()]
+    origins = []
+    for (name, source, age), of_source in sources.items():
+        numbers = numbers_of(of_source)
+        origins.append((name, numbers, source, age))
     yield Table(("number", "options", "from", "age"), sorted(origins))
     needs = {"work": options[0].workload, "request": proposal.request, "size_text": size_text}
     yield Table(("needs", ""), rows_of("plan_needs", **needs))
-    suggested = {option for best in proposal.suggestions for option in (best.option, best.choice)}
+    suggested = set()
+    for suggestion in proposal.suggestions:
+        suggested |= {suggestion.option, suggestion.choice}
     commands = [
         (str(option.number), proposal.command(option)) for option in options if option in suggested
     ]

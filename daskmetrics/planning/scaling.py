@@ -153,17 +153,19 @@ def _least_squares(trials: Sequence[BenchTrial]) -> tuple[float, float]:
     """Seconds on one worker and serial share, from T = a + b / n with neither below zero."""
     from scipy.optimize import nnls
 
-    design = np.array([[1.0, 1.0 / trial.workers] for trial in trials])
-    (fixed, shared), _ = nnls(design, [trial.seconds for trial in trials])
-    return float(fixed + shared), round(float(fixed / (fixed + shared)), 9)
+    design = [[1.0, 1.0 / trial.workers] for trial in trials]
+    seconds = [trial.seconds for trial in trials]
+    (fixed, shared), _ = nnls(np.array(design), seconds)
+    total = fixed + shared
+    return float(total), round(float(fixed / total), 9)
 
 
 def times(trials: Iterable[BenchTrial]) -> dict[int, Interval]:
     """Seconds by number of workers, fewest first, with their 90 % intervals."""
     by_workers: dict[int, list[float]] = defaultdict(list)
-    for trial in sorted(trials, key=attrgetter("workers")):
+    for trial in trials:
         by_workers[trial.workers].append(trial.seconds)
-    return {workers: Interval.of(seconds) for workers, seconds in by_workers.items()}
+    return {workers: Interval.of(by_workers[workers]) for workers in sorted(by_workers)}
 
 
 def fastest(seconds: Mapping[int, Interval]) -> list[int]:
@@ -194,7 +196,8 @@ def makespan(chains: Iterable[Sequence[float]], workers: int, dispatch: float = 
     while waiting:
         ready, chain, unit = heapq.heappop(waiting)
         driver = max(driver, ready) + dispatch
-        done = max(driver, heapq.heappop(free)) + lengths[chain][unit]
+        start = max(driver, heapq.heappop(free))
+        done = start + lengths[chain][unit]
         heapq.heappush(free, done)
         end = max(end, done)
         if unit + 1 < len(lengths[chain]):
@@ -209,7 +212,13 @@ def bench_table(bench: Bench, price: float | None = None) -> Table:
     title = f"{bench.name}: {units}, {plural(repeats, 'repeat')}, measured"
     law = fit(bench.trials)
     return _scaling_table(
-        title, bench.trials, times(bench.trials), price, bench=bench, law=law, repeats=repeats
+        title,
+        bench.trials,
+        times(bench.trials),
+        price,
+        bench=bench,
+        law=law,
+        repeats=repeats,
     )
 
 
@@ -222,7 +231,13 @@ def simulation_table(bench: Bench, most: int, price: float | None = None) -> Tab
     title = f"{bench.name}: SIMULATED, not measured"
     seconds = {workers: Interval.exactly(value) for workers, value in simulated.items()}
     return _scaling_table(
-        title, bench.fewest[:1], seconds, price, bench=bench, law=fit(trials), repeats=0
+        title,
+        bench.fewest[:1],
+        seconds,
+        price,
+        bench=bench,
+        law=fit(trials),
+        repeats=0,
     )
 
 
@@ -242,20 +257,28 @@ def size_table(
         if size is not None and size // max(1, bench.memory) < units:
             units = int(size // max(1, bench.memory))
             limit = "memory"
-        seconds = ["no unit fits"] * 2
+        alone = "no unit fits"
+        together = alone
         if units:
-            seconds = [duration(bench.seconds(workers * units)) for workers in (1, most)]
+            alone = duration(bench.seconds(units))
+            together = duration(bench.seconds(most * units))
         allowed = "any" if size is None else size_text(size)
-        table.append((str(number), allowed, str(units), limit, *seconds))
+        table.append((str(number), allowed, str(units), limit, alone, together))
     unit = f"{plural(bench.cores, 'core')} and the peak memory ({size_text(bench.memory)})"
     notes = (
         f"a unit takes the {unit} of the worker that was measured",
         "units side by side also share caches and the bus to the memory, which is not simulated",
     )
-    header = ("cores", "memory", "units side by side", "limit")
-    times_header = ("time, 1 worker", f"time, {plural(most)}")
+    header = (
+        "cores",
+        "memory",
+        "units side by side",
+        "limit",
+        "time, 1 worker",
+        f"time, {plural(most)}",
+    )
     title = f"{bench.name}: larger workers, SIMULATED, not measured"
-    return Table((*header, *times_header), tuple(table), title, notes)
+    return Table(header, tuple(table), title, notes)
 
 
 def _scaling_table(

@@ -48,10 +48,14 @@ def frame(run: Run) -> pandas.DataFrame:
 
     filled = []
     for kind, arrays in (("metric", run.metrics), ("score", run.scores)):
-        for name in [str(name) for name in arrays if f"{name}_status" in arrays]:
+        for name in map(str, arrays):
+            if f"{name}_status" not in arrays:
+                continue
             columns = {name: "value", f"{name}_stderr": "stderr", f"{name}_status": "status"}
-            flat = arrays[list(columns)].rename(columns).to_dataframe().reset_index()
-            flat = flat[flat["status"] > 0].rename(columns={"checkpoint": "revision"})
+            renamed = arrays[list(columns)].rename(columns)
+            flat = renamed.to_dataframe().reset_index()
+            flat = flat[flat["status"] > 0]
+            flat = flat.rename(columns={"checkpoint": "revision"})
             labels = flat["status"].map(lambda number: Status(int(number)).name.lower())
             units = arrays[name].attrs["units"]
             flat = flat.assign(what=kind, name=name, units=units, status=labels)

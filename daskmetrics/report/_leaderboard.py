@@ -117,8 +117,9 @@ class Leaderboard:
 
         rows = []
         for row in self.arms:
+            arm = astuple(row.arm)
             scores = [row.scores.get(task, (None, None))[0] for task in self.weights]
-            rows.append((row.rank, *astuple(row.arm), row.mean, row.stderr, row.tied, *scores))
+            rows.append((row.rank, *arm, row.mean, row.stderr, row.tied, *scores))
         tasks = [f"{task} (task)" if task in COLUMNS else task for task in self.weights]
         frame = pandas.DataFrame(rows, columns=[*COLUMNS, *tasks])
         kinds = {"rank": "Int64", "tied": "boolean"}

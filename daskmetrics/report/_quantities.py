@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,6 +123,22 @@ def metric_fields(run: RecordedRun, arms: Sequence[Arm]) -> list[Field]:
     ]
 
 
+def cost_fields(run: RecordedRun, arms: Sequence[Arm]) -> list[Field]:
+    """The costs that differ between the arms of models whose sizes are recorded."""
+    sizes = sizes_of(run)
+    costs = {arm: sizes[arm.model].cost(arm) for arm in arms if arm.model in sizes}
+    shown = []
+    for name, label in differing_costs(costs.values()).items():
+        numbers = {arm: getattr(cost, name) for arm, cost in costs.items()}
+        shown.append(Field.of(label, COSTS, "", arms, exactly(numbers)))
+    return shown
+
+
+def exactly(numbers: Mapping[Arm, float]) -> dict[Arm, Estimate]:
+    """Numbers without an error."""
+    return {arm: (number, math.nan) for arm, number in numbers.items()}
+
+
 def shown_first(run: RecordedRun, suites: Sequence[Suite] = ()) -> list[Field]:
     """What pictures show of models, by default of the best arm's: mean score and scores by task, or
     metrics while there are no scores; only what has values.
@@ -132,27 +147,24 @@ def shown_first(run: RecordedRun, suites: Sequence[Suite] = ()) -> list[Field]:
         return []
     fields_of = score_fields if run.recorded else metric_fields
     arms = drawn_arms(run, suites or [suite_of(run)])
-    return [field for field in fields_of(run, arms) if np.isfinite(field.values).any()]
+    shown = fields_of(run, arms)
+    return [field for field in shown if np.isfinite(field.values).any()]
 
 
 def fields(
     run: RecordedRun, arms: Sequence[Arm], posterior: RunPosterior | None = None
 ) -> list[Field]:
     """Everything that the run knows of its arms; what is best shown first comes first."""
-    shown = metric_fields(run, arms)
-    sizes = sizes_of(run)
-    priced = {arm: sizes[arm.model].cost(arm) for arm in arms if arm.model in sizes}
-    for name, label in differing_costs(priced.values()).items():
-        costs = {arm: (float(getattr(cost, name)), math.nan) for arm, cost in priced.items()}
-        shown.append(Field.of(label, COSTS, "", arms, costs))
+    shown = [*metric_fields(run, arms), *cost_fields(run, arms)]
     if not run.recorded:
         return shown
     scores = score_fields(run, arms)
     means = run.means
     if len(scores) > 1:
-        counts = {arm: (float(len(by_task)), math.nan) for arm, by_task in run.recorded.items()}
-        scores.append(Field.of("tasks scored", SCORES, "", arms, counts))
-        scores = scores[0 if means else 1 :]
+        counts = {arm: len(by_task) for arm, by_task in run.recorded.items()}
+        scores.append(Field.of("tasks scored", SCORES, "", arms, exactly(counts)))
+        if not means:
+            del scores[0]
     if posterior:
         units = ""
         if not posterior.is_of_scores:
@@ -166,8 +178,9 @@ def fields(
 
 def differing_costs(costs: Collection[ArmCost]) -> dict[str, str]:
     """The costs of `COST_NAMES` that differ between arms."""
-    return {
-        name: label
-        for name, label in COST_NAMES.items()
-        if len(set(map(attrgetter(name), costs))) > 1
-    }
+    differing = {}
+    for name, label in COST_NAMES.items():
+        values = {getattr(cost, name) for cost in costs}
+        if len(values) > 1:
+            differing[name] = label
+    return differing

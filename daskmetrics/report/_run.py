@@ -184,9 +184,10 @@ class Run(RecordedRun):
         return f"<Run {self.folder.path}: {text}>"
 
     def _repr_html_(self) -> str:
-        rows = {"folder": str(self.folder.path), **dict(status_rows(self))}
+        folder = str(self.folder.path)
+        rows = {"folder": folder, **dict(status_rows(self))}
         if self.result:
-            rows = {"state": rows["state"], "folder": rows["folder"], **answer_rows(self.answer)}
+            rows = {"state": rows["state"], "folder": folder, **answer_rows(self.answer)}
         return card(self.start.name, rows)
 
     @property

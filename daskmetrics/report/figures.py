@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Mapping, Sequence
 from itertools import cycle, product
 from pathlib import Path
@@ -52,6 +53,9 @@ COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#0
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", ":")  # of lines of one colour
 Look = dict[str, Any]  # options of matplotlib, by name
+LOOKS: list[Look] = [
+    {"color": colour, "marker": marker} for colour, marker in zip(COLOURS, MARKERS, strict=True)
+]
 STYLE: Look = {
     "font.size": 8.5,
     "axes.titlesize": 8.5,
@@ -140,8 +144,11 @@ class Plots:
         suites = _lined_up(self._run, model, readout)
         shown = self._shown(what, suites, readout)
         ax = axes_for(ax)
-        layer_lines(ax, layer_points(shown, drawn_arms(self._run, suites, readout)))
-        named = [shown[0].name, *(suite.model for suite in suites), *filter(None, [readout])]
+        arms = drawn_arms(self._run, suites, readout)
+        layer_lines(ax, layer_points(shown, arms))
+        named = [shown[0].name, *(suite.model for suite in suites)]
+        if readout:
+            named.append(readout)
         ax.set_title(", ".join(named))
         ax.legend(**BESIDE)
         return ax
@@ -245,7 +252,8 @@ def axes_for(ax: Axes | None) -> Axes:
     from matplotlib import pyplot
 
     with rc_context(STYLE):
-        axes: Axes = pyplot.subplots(figsize=(0.7 * WIDTH, 3.2), layout="constrained")[1]
+        figure = pyplot.figure(figsize=(0.7 * WIDTH, 3.2), layout="constrained")
+        axes: Axes = figure.add_subplot()
     return axes
 
 
@@ -280,9 +288,10 @@ def heat_map(ax: Axes, field: Field, suite: Suite, marks: Marks) -> None:
     ax.set(xlabel="training step", ylabel="layer", title=title)
     for name, arm in marks.items():
         if arm.checkpoint in suite.checkpoints() and arm.layer in suite.layers:
-            at = suite.revisions.index(arm.revision), suite.layers.index(arm.layer)
             label, look = MARKS[name]
-            ax.plot(*at, label=label, **look)
+            x = suite.revisions.index(arm.revision)
+            y = suite.layers.index(arm.layer)
+            ax.plot(x, y, label=label, **look)
 
 
 def layer_points(fields: Sequence[Field], arms: Sequence[Arm]) -> pandas.DataFrame:
@@ -294,12 +303,14 @@ def layer_points(fields: Sequence[Field], arms: Sequence[Arm]) -> pandas.DataFra
     if len(checkpoints) > 1:
         fields = fields[:1]
     drawn = fields[: LINES + 1]
-    tables = []
-    for field in drawn:
-        table = pandas.DataFrame([vars(arm) for arm in arms])
-        tables.append(table.assign(label=field.name, value=field.values, error=field.errors))
+    of_arms = pandas.DataFrame([vars(arm) for arm in arms])
+    tables = [
+        of_arms.assign(label=field.name, value=field.values, error=field.errors) for field in drawn
+    ]
     points = pandas.concat(tables)
-    points.attrs["label"] = fields[0].label if len(fields) == 1 else fields[0].group
+    points.attrs["label"] = fields[0].group
+    if len(fields) == 1:
+        points.attrs["label"] = fields[0].label
     if len(drawn) < len(fields):
         points.attrs["note"] = f"{len(drawn)} of {len(fields)} are shown"
     if points["model"].nunique() > 1:
@@ -325,14 +336,17 @@ def layer_lines(ax: Axes, points: pandas.DataFrame) -> None:
         ends = np.linspace(0, 0.92, points["label"].nunique())
         shades = matplotlib.colormaps["cividis"](ends).tolist()
     by_label = points.groupby("label", sort=False)
-    for (dash, shade), (name, line) in zip(cycle(product(DASHES, shades)), by_label):
+    looks = product(DASHES, shades)
+    for (name, line), (dash, shade) in zip(by_label, cycle(looks)):
         missing = line["layer"][line["value"].isna()].tolist()
         if missing:
             name = f"{name} (no layer {', '.join(map(str, missing))})"
         line = line.dropna(subset="value").sort_values("layer")
-        at = line[["layer", "value", "error"]].to_numpy(float).T
+        layers, values, errors = line[["layer", "value", "error"]].to_numpy(float).T
         ax.errorbar(
-            *at,
+            layers,
+            values,
+            errors,
             label=name,
             color=shade,
             ls=dash,
@@ -359,9 +373,9 @@ def search_path(ax: Axes, run: RecordedRun) -> None:
     """The best mean score so far by cost, and every decision at the score expected of its arm."""
     path = path_of(run, known_posterior(run))
     for stage, of_stage in path.groupby("stage", sort=False):
-        at = of_stage["spent"], of_stage["expected"]
         ax.scatter(
-            *at,
+            of_stage["spent"],
+            of_stage["expected"],
             s=16,
             color=STAGES[stage],
             alpha=0.6,
@@ -392,20 +406,20 @@ def trade_off(ax: Axes, trade_offs: TradeOffs, name: str) -> None:
     """Score against one cost of `COST_NAMES`; the line is the best score at each cost, with its
     error.
     """
-    rows = [
-        (arm.arm.model, getattr(arm.cost, name), arm.score, arm.stderr) for arm in trade_offs.arms
-    ]
+    rows = []
+    for arm in trade_offs.arms:
+        cost = getattr(arm.cost, name)
+        rows.append((arm.arm.model, cost, arm.score, arm.stderr))
     points = pandas.DataFrame(rows, columns=["model", "cost", "score", "stderr"])
     by_model = points.groupby("model", sort=False)
-    for (model, of_model), colour, marker in zip(by_model, cycle(COLOURS), cycle(MARKERS)):
-        at = of_model["cost"], of_model["score"]
+    for (model, of_model), look in zip(by_model, cycle(LOOKS)):
         ax.scatter(
-            *at,
-            marker=marker,
-            color=colour,
+            of_model["cost"],
+            of_model["score"],
             s=14,
             lw=0,
             label=model,
+            **look,
         )
     ordered = points.sort_values(["cost", "score"], ascending=[True, False])
     best_so_far = ordered["score"].cummax().shift(fill_value=-np.inf)
@@ -418,8 +432,16 @@ def trade_off(ax: Axes, trade_offs: TradeOffs, name: str) -> None:
         lw=1.1,
         zorder=0,
     )
-    bars: Look = {"fmt": "none", "ecolor": "0.45", "lw": 0.9, "capsize": 2, "zorder": 0}
-    ax.errorbar(front["cost"], front["score"], front["stderr"], **bars)
+    ax.errorbar(
+        front["cost"],
+        front["score"],
+        front["stderr"],
+        fmt="none",
+        ecolor="0.45",
+        lw=0.9,
+        capsize=2,
+        zorder=0,
+    )
     lowest_cost = points["cost"][points["cost"] > 0].min()
     if points["cost"].max() >= LOGARITHMIC * lowest_cost:
         ax.set_xscale("symlog", linthresh=lowest_cost)
@@ -507,19 +529,20 @@ def training_loss(losses: Mapping[str, Losses]) -> Figure:
     """
     figure = blank(2.9)
     ax = figure.subplots()
-    for (model, points), colour, marker in zip(losses.items(), cycle(COLOURS), cycle(MARKERS)):
-        at = zip(*points, strict=True)
+    for (model, points), look in zip(losses.items(), cycle(LOOKS)):
+        trained, values = zip(*points, strict=True)
         ax.plot(
-            *at,
-            marker=marker,
-            color=colour,
+            trained,
+            values,
             ms=4,
             lw=1.4,
             label=model,
+            **look,
         )
     steps = sorted({step for points in losses.values() for step, _ in points})
     ax.set_xscale("symlog", linthresh=1, linscale=0.4)
-    ax.set_xticks(steps[:: -(-len(steps) // MOST_STEPS)])
+    every = math.ceil(len(steps) / MOST_STEPS)
+    ax.set_xticks(steps[::every])
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: step_label(f"step{value:.0f}")))
     ax.minorticks_off()
     ax.set(xlabel="training step", ylabel="loss, nats per token")
@@ -530,20 +553,10 @@ def training_loss(losses: Mapping[str, Losses]) -> Figure:
 @rc_context(STYLE)
 def telemetry(samples: Sequence[TelemetrySample]) -> Figure:
     """How much of its processors and of its GPU each worker of a run or a map used over time."""
-    start = samples[0].at
-    taken = np.array([(sample.at - start) / 60 for sample in samples])
-    between = np.diff(taken, prepend=0)
-    used = {}
-    for label, quantity in (("CPU, % of one", "cpu"), ("GPU, %", "gpu")):
-        rows = []
-        for sample in samples:
-            by_worker = sample.readings.items()
-            rows.append({name: row[quantity] for name, row in by_worker if quantity in row})
-        frame = pandas.DataFrame(rows, index=taken)
-        frame[between > GAP * np.median(between[1:])] = np.nan  # the run was not running before
-        names = sorted(map(str, frame.columns), key=lambda name: (len(name), name))
-        if names:
-            used[label] = frame[names].rename(columns="worker {}".format)
+    used = {"CPU, % of one": used_over_time(samples, "cpu")}
+    gpu = used_over_time(samples, "gpu")
+    if len(gpu.columns):
+        used["GPU, %"] = gpu
     figure = blank(0.6 + 1.5 * len(used))
     axes = figure.subplots(len(used), 1, sharex=True, squeeze=False)[:, 0]
     for ax, (label, frame) in zip(axes, used.items(), strict=True):
@@ -558,6 +571,21 @@ def telemetry(samples: Sequence[TelemetrySample]) -> Figure:
     axes[-1].set_xlabel("minutes since the first sample")
     figure.legend(*axes[0].get_legend_handles_labels(), **ABOVE)
     return figure
+
+
+def used_over_time(samples: Sequence[TelemetrySample], quantity: str) -> pandas.DataFrame:
+    """What each worker used by minutes since the first sample; a worker a column."""
+    rows = []
+    for sample in samples:
+        by_worker = sample.readings.items()
+        rows.append({f"worker {name}": row[quantity] for name, row in by_worker if quantity in row})
+    start = samples[0].at
+    minutes = np.array([(sample.at - start) / 60 for sample in samples])
+    used = pandas.DataFrame(rows, index=minutes)
+    between = np.diff(minutes, prepend=0)
+    used[between > GAP * np.median(between[1:])] = np.nan  # the run was not running before
+    names = sorted(used.columns, key=lambda name: (len(name), name))
+    return used[names]
 
 
 def write_pictures(run: RecordedRun, vectors: bool) -> dict[str, Figure]:

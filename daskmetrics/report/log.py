@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, product
+from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from textwrap import shorten
 
@@ -80,14 +80,7 @@ def log_text(folder: RunFolder, query: str) -> str:
             if key not in keys:
                 continue
             lines.append(journal_text([(number, entry)]))
-            details: Iterable[str] = ()
-            match entry:
-                case events.AttemptFailed(trace=trace):
-                    details = trace.splitlines()
-                # the undefined metrics of a measured checkpoint
-                case events.Record(value=Measured(reasons=reasons)):
-                    details = (f"{metric} of layer {at}: {why}" for at, metric, why in reasons)
-            lines += (f"{INDENT}{printable(line)}" for line in details)
+            lines += _indented(_details(entry))
             if isinstance(entry, events.Record | events.AttemptFailed) and entry.worker:
                 workers[entry.worker] = None
         for worker, log in product(workers, _worker_logs(folder)):
@@ -95,9 +88,23 @@ def log_text(folder: RunFolder, query: str) -> str:
             if worker in text:
                 lines.append(f"\nlog of {printable(worker)}, {log}, last lines:")
                 last_lines = text.splitlines()[-LAST_LINES:]
-                lines += (f"{INDENT}{printable(line)}" for line in last_lines)
+                lines += _indented(last_lines)
         lines.append("")
     return "\n".join(lines).rstrip()
+
+
+def _details(entry: events.Event) -> list[str]:
+    """The traceback of a failed attempt; the undefined metrics of a measured checkpoint."""
+    match entry:
+        case events.AttemptFailed(trace=trace):
+            return trace.splitlines()
+        case events.Record(value=Measured(reasons=reasons)):
+            return [f"{metric} of layer {layer}: {why}" for layer, metric, why in reasons]
+    return []
+
+
+def _indented(lines: Sequence[str]) -> list[str]:
+    return [f"{INDENT}{printable(line)}" for line in lines]
 
 
 def find(query: str, units: Mapping[Key, str]) -> dict[Key, str]:
@@ -129,5 +136,7 @@ def _worker_logs(folder: RunFolder) -> list[Path]:
         cluster = yaml.safe_load(folder.config.read_text(encoding="utf-8"))["cluster"]
         if cluster["kind"] == "slurm":
             folders.append(Path(cluster["logs"]))
-    logs = chain.from_iterable(sorted(path.glob("*")) for path in folders)
+    logs: list[Path] = []
+    for path in folders:
+        logs += sorted(path.glob("*"))
     return [log for log in logs if log.is_file()]

@@ -88,19 +88,14 @@ def page(run: Run, pictures: Collection[str]) -> str:
         scripts.insert(0, library.js_raw[0])
         # no text of a run can end the element that holds it
         data = serialize_json(drawn["data"]).replace("<", "\\u003c")
-    # how a content policy names a script
-    digests = [hashlib.sha256(text.encode()).digest() for text in scripts]
-    named = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+    named = []  # as a content policy names scripts
+    for script in scripts:
+        digest = hashlib.sha256(script.encode()).digest()
+        named.append(f"'sha256-{base64.b64encode(digest).decode()}'")
     failures = analysis.failures(run)
     of_answer = []
     if run.result:
         of_answer = tables(run.answer)
-    # what a repetition needs; not all of the configuration: a profile may hold what is secret
-    settings: dict[str, object] = {"name": run.start.name, "key": run.start.key}
-    settings |= {name: run.config[name] for name in ("seed", "corpus", "protocol", "search")}
-    if protocols := run.tree.attrs.get("protocols"):
-        settings["protocol of each model"] = protocols
-    settings["versions"] = dict(run.start.environment)
     return template("page.html").render(
         run=run,
         best=run.result and run.best(),
@@ -113,11 +108,22 @@ def page(run: Run, pictures: Collection[str]) -> str:
         figures=drawn,
         data=data,
         scripts=scripts,
-        policy=f"{POLICY}; script-src {named}",
+        policy=f"{POLICY}; script-src {' '.join(named)}",
         pictures=pictures,
-        about=yaml.safe_dump(settings, sort_keys=False, allow_unicode=True),
+        about=yaml.safe_dump(settings_of(run), sort_keys=False, allow_unicode=True),
         generator=GENERATOR,
     )
+
+
+def settings_of(run: Run) -> dict[str, object]:
+    """What a repetition needs; not all of the configuration: a profile may hold what is secret."""
+    settings: dict[str, object] = {"name": run.start.name, "key": run.start.key}
+    for name in ("seed", "corpus", "protocol", "search"):
+        settings[name] = run.config[name]
+    if protocols := run.tree.attrs.get("protocols"):
+        settings["protocol of each model"] = protocols
+    settings["versions"] = dict(run.start.environment)
+    return settings
 
 
 def figures(run: Run) -> Mapping[str, Any]:
@@ -152,7 +158,7 @@ def figures(run: Run) -> Mapping[str, Any]:
             drawn.append(drawing.comparison(source, suites))
         path = path_of(run, posterior)
         if len(path):
-            drawn.append(drawing.search_path(path, path.attrs["unit"], path.attrs["default"]))
+            drawn.append(drawing.search_path(path))
     if losses := analysis.losses(run):
         drawn.append(drawing.training_loss(losses))
     if not drawn:

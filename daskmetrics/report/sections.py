@@ -76,7 +76,8 @@ def status_text(run: Run) -> str:
     files.
     """
     (_, state), *rows = status_rows(run, problems=True)
-    lines = [fact(*row) for row in ((run.start.name, state), *rows)]
+    lines = [fact(run.start.name, state)]
+    lines += [fact(label, text) for label, text in rows]
     return "\n".join(lines).strip() + f"\n\n{whereabouts(run.folder)}"
 
 
@@ -88,7 +89,7 @@ def best_text(run: Run, in_short: bool = False) -> str:
         return status_text(run)
     rows = Table((), list(answer_rows(run.answer).items()))
     beside = [tasks_table(run.answer, MOST_ROWS)] if in_short else tables(run.answer)
-    blocks = [part.as_text(WIDTH) for part in (rows, *beside)]
+    blocks = [part.as_text(WIDTH) for part in [rows, *beside]]
     if run.watched:
         blocks.append(fact("watch", run.watched))
     return "\n\n".join([*blocks, whereabouts(run.folder)])
@@ -107,7 +108,7 @@ def explain_tables(run: Run, name: str) -> list[Table]:
     arm = arm_named(name, posterior.problem.arms, "candidate")
     index = posterior.problem.arm_index[arm]
     leader = posterior.problem.arms[posterior.leader]
-    picks = [(pick, cell_of(pick)) for pick in run.picks]
+    picks = [pick for pick in run.picks if cell_of(pick).arm == arm]
     rows = rows_of(
         "explain",
         run=run,
@@ -115,16 +116,18 @@ def explain_tables(run: Run, name: str) -> list[Table]:
         index=index,
         leader=leader if arm != leader else None,
         lead=posterior.lead(index),
-        picks=[(pick, cell.task) for pick, cell in picks if cell.arm == arm],
+        picks=picks,
     )
     by_task = defaultdict[str, dict[Arm, float]](dict)
     for scored, recorded in run.recorded.items():
         for task, score in recorded.items():
             by_task[task][scored] = score.score
     scores = table_of("explain_scores", tasks=run.tasks, by_task=by_task, arm=arm, leader=leader)
-    layer = analysis.layer_of(arm)
     metrics = table_of(
-        "metrics", metrics=analysis.metrics(run), layer=layer, units=analysis.units(run)
+        "metrics",
+        metrics=analysis.metrics(run),
+        layer=analysis.layer_of(arm),
+        units=analysis.units(run),
     )
     shown = [Table((), rows, str(arm)), scores, metrics]
     return [part for part in shown if part.rows]
@@ -151,7 +154,14 @@ def compare_tables(
     """
     match compared:
         case ArmComparison():
-            return [_arms(run, other, compared)]
+            table = table_of(
+                "arms",
+                _mean(run, other, compared),
+                compared=compared,
+                scores=run.recorded[compared.arm],
+                other_scores=other.recorded[compared.other],
+            )
+            return [table]
         case PublishedComparison(source, shared, left_out):
             return [_agreement(f"Published: {source}", shared, left_out)]
     runs = {"run": run, "other": other}
@@ -164,16 +174,6 @@ def compare_tables(
     if not differing.rows:
         differing = Table((), (), "Both runs have the same settings.")
     return [*shown, differing]
-
-
-def _arms(run: Run, other: Run, compared: ArmComparison) -> Table:
-    return table_of(
-        "arms",
-        _mean(run, other, compared),
-        compared=compared,
-        scores=run.recorded[compared.arm],
-        other_scores=other.recorded[compared.other],
-    )
 
 
 def _mean(run: Run, other: Run, compared: ArmComparison) -> str:
@@ -213,8 +213,10 @@ def answers(runs: Mapping[str, Run]) -> Table:
         if run.result:
             column["gain"] = answer_rows(run.answer)["Gain"]
         columns.append(column)
-    labels = dict.fromkeys(chain.from_iterable(columns))
-    rows = [(label, *(column.get(label, "") for column in columns)) for label in labels]
+    rows = []
+    for label in dict.fromkeys(chain.from_iterable(columns)):
+        texts = [column.get(label, "") for column in columns]
+        rows.append((label, *texts))
     return Table(("", *runs), rows)
 
 
@@ -227,6 +229,7 @@ def scores(runs: Mapping[str, Run]) -> Table:
     best = {name: run.answer.best.scores for name, run in runs.items() if run.result}
     base, *others = best
     gaps = {name: compare_best(runs[base], runs[name]).tasks for name in others}
+    differences = chain.from_iterable(by_task.values() for by_task in gaps.values())
     tasks = dict.fromkeys(chain.from_iterable(run.tasks for run in runs.values()))
     return table_of(
         "scores",
@@ -236,7 +239,7 @@ def scores(runs: Mapping[str, Run]) -> Table:
         tasks=tasks,
         best=best,
         gaps=gaps,
-        differences=list(chain.from_iterable(by_task.values() for by_task in gaps.values())),
+        differences=list(differences),
     )
 
 
@@ -244,5 +247,6 @@ def settings(runs: Mapping[str, Run]) -> Table:
     """Settings that differ, since scores are comparable only if these do not matter."""
     rows = []
     for key, values in different_settings(*runs.values()).items():
-        rows.append((key, *("" if value is None else str(value) for value in values)))
+        texts = ["" if value is None else str(value) for value in values]
+        rows.append((key, *texts))
     return Table(("different setting", *runs), rows)

@@ -99,7 +99,8 @@ class RunCollection:
         rows = []
         for folder in self._folders().values():
             stamp = _stamp(folder)
-            row = {"name": folder.path.name, "changed": stamp[0] / 1e9, **_row(folder, stamp)}
+            row: Row = {"name": folder.path.name, "changed": stamp[0] / 1e9}
+            row |= _row(folder, stamp)
             # whether a process drives it now, which its journal does not say
             if row["state"] == "unfinished" and holder(folder.lock):
                 row["state"] = "running"
@@ -257,7 +258,8 @@ class _Page(RequestHandler):  # type: ignore[misc]  # tornado is followed withou
         decisions = []
         for pick in reversed(run.picks[-LATEST:]):
             cell = cell_of(pick)
-            scores = {**run.recorded.get(cell.arm, {}), **run.looked.get(cell.arm, {})}
+            scores = dict(run.recorded.get(cell.arm, {}))
+            scores |= run.looked.get(cell.arm, {})
             decisions.append((pick, cell, scores.get(cell.task)))
         return {
             "title": name,
@@ -300,7 +302,9 @@ async def serve(runs: RunCollection, port: int, on_start: Callable[[str], None])
     token = secrets.token_urlsafe(24)
     pool = ThreadPoolExecutor(1)
     options = {"runs": runs, "token": token, "pool": pool}
-    server = HTTPServer(Application([("/(.*)", _Page, options)], log_function=lambda page: None))
+    pages = [("/(.*)", _Page, options)]
+    application = Application(pages, log_function=lambda page: None)
+    server = HTTPServer(application)
     server.add_sockets(sockets)
     try:
         on_start(f"http://127.0.0.1:{sockets[0].getsockname()[1]}/{token}/")

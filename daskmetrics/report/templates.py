@@ -39,9 +39,19 @@ def template(name: str, finalize: Callable[[object], object] | None = None) -> T
         lstrip_blocks=True,
         finalize=finalize,
     )
-    filters = [apart, candidate, duration, equal_names, listed, number, percent, plural]
-    filters += [printable, quote, si]
-    environment.filters |= {function.__name__: function for function in filters}
+    environment.filters.update(
+        apart=apart,
+        candidate=candidate,
+        duration=duration,
+        equal_names=equal_names,
+        listed=listed,
+        number=number,
+        percent=percent,
+        plural=plural,
+        printable=printable,
+        quote=quote,
+        si=si,
+    )
     return environment.get_template(name)
 
 
@@ -88,8 +98,8 @@ def table_of(name: str, title: str = "", **values: object) -> Table:
     head, _, notes = re.sub(r"\n +", " ", text).partition("\n\n")
     rows = []
     for line in head.split("\n"):
-        parts = map(str.strip, line.split("|"))
-        rows.append([part.replace(_BAR, "|") for part in parts])
+        parts = line.split("|")
+        rows.append([part.strip().replace(_BAR, "|") for part in parts])
     return Table(rows[0], rows[1:], title, notes.replace(_BAR, "|").splitlines())
 
 

@@ -122,6 +122,6 @@ def test_the_quantities_of_a_run_are_what_it_recorded(finished):
 
 def test_every_decision_is_drawn_at_the_cost_spent_then_in_the_colour_of_its_stage(finished):
     path = path_of(finished)
-    dots, *_ = drawing.search_path(path, path.attrs["unit"], path.attrs["default"]).renderers
+    dots, *_ = drawing.search_path(path).renderers
     assert list(dots.data_source.data["spent"]) == path["spent"].tolist()
     assert set(get_args(get_type_hints(Pick)["stage"])) == drawing.STAGES.keys()

@@ -246,14 +246,12 @@ class RunHistory:
 
         workers = [entry for entry in self.entries if isinstance(entry, WorkerJoined)]
         hosts = {worker.name: worker.host for worker in workers}
-        frame = pandas.DataFrame(
-            [
-                (record.kind, record.name.partition("@")[0], hosts[record.worker], record.seconds)
-                for record in self.records
-                if record.ok and record.kind != "train" and record.worker in hosts
-            ],
-            columns=["kind", "model", "host", "seconds"],
-        )
+        rows = []
+        for record in self.records:
+            if record.ok and record.kind != "train" and record.worker in hosts:
+                model = record.name.partition("@")[0]
+                rows.append((record.kind, model, hosts[record.worker], record.seconds))
+        frame = pandas.DataFrame(rows, columns=["kind", "model", "host", "seconds"])
         ratios: dict[str, list[float]] = defaultdict(list)
         for _, units in frame.groupby(["kind", "model"]):
             for host, inside in units.groupby("host")["seconds"]:
