@@ -423,7 +423,7 @@ class Scenario:
         """The requested costs, or by default the most precise that the table allows."""
         if self.costs:
             return self.costs
-        if not np.isfinite(table.seconds).any():
+        if not (table.seconds > 0).any():
             return "unit"
         if np.nansum(table.encode) > 0:
             return "shared"
@@ -434,9 +434,10 @@ class Scenario:
         costs = self.costs_for(table)
         if costs == "unit":
             return np.zeros_like(table.scores), np.ones_like(table.scores) + self.overhead
-        if not np.isfinite(table.seconds).any():
+        if not (table.seconds > 0).any():
             raise ConfigError(
-                f"Costs '{costs}' need seconds, which the table does not have. Use costs 'unit'."
+                f"Costs '{costs}' need seconds above 0, which the table does not have. Use costs"
+                " 'unit'."
             )
         seconds = _filled(table.seconds)
         if costs == "published":

@@ -11,6 +11,7 @@ from typing import Any
 from daskmetrics.checkpoints import hub
 from daskmetrics.checkpoints.folders import (
     ModelFolder,
+    digests_of,
     files_of,
     read_folders,
     read_suite,
@@ -24,7 +25,7 @@ from daskmetrics.checkpoints.folders import (
 )
 from daskmetrics.checkpoints.rolling import Rolling, rolling_of
 from daskmetrics.config import Model
-from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Key, Suite, content_key, step_of
 from daskmetrics.core.text import OnMessage, listed, shortened
 
@@ -117,13 +118,43 @@ def source_of(location: Location) -> dict[str, str]:
 
 def recorded(location: Location) -> dict[str, Any]:
     """Where a checkpoint is, as a run records it for those who load it later."""
-    record: dict[str, Any] = {"path": location.path, "revision": location.revision}
+    record: dict[str, Any] = {
+        "path": location.path,
+        "revision": location.revision,
+        "identity": location.identity,
+    }
     tokenizer = tokenizer_of(location)
     if tokenizer and tokenizer != folder_of(location):
         record["tokenizer"] = str(tokenizer)
     if location.base:
         record["base"] = recorded(location.base)
     return record
+
+
+def require_content(record: Mapping[str, Any], pickled: bool) -> None:
+    """Check that a `recorded` folder, and that of its base, has the content that it had then.
+
+    Raises
+    ------
+    DataError
+        If its files are others: its scores are those of another model.
+    """
+    base = record.get("base")
+    if base:
+        require_content(base, pickled)
+    folder = Path(record["path"])
+    identity = record.get("identity")  # earlier versions recorded none
+    if identity is None or record["revision"] is not None or not folder.is_dir():
+        return
+    (digests,) = digests_of([folder], pickled)
+    key = weights_key(digests)
+    if base:
+        key = content_key("adapter", base["identity"], key)
+    if key != identity:
+        raise DataError(
+            f"'{folder}' has other weights, or another configuration or tokenizer, than when the"
+            " run scored it. Restore the folder, or run again."
+        )
 
 
 def tokenizer_of(location: Location) -> Path | None:

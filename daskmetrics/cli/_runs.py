@@ -418,9 +418,12 @@ def replay(
     points = curve(trials, [*shares, budget])
     losses = true_losses(table, plan.scenario.build_problem(table))
     best = str(table.arms[losses.argmin()])
+    of_these = f", {best}"
+    if plan.scenario.subset:
+        of_these = " on the tasks that it drew"
     sentence = (
         f"With a share of {budget:.3g} of the cost of every score, {points[-1].found} of {seeds}"
-        f" searches by {policy} recommended a candidate within 1 % of the best, {best}."
+        f" searches by {policy} recommended a candidate within 1 % of the best{of_these}."
     )
     document = {
         "candidates": len(table.arms),
@@ -432,6 +435,6 @@ def replay(
     }
 
     grid = f"{len(table.arms):,} candidates x {len(table.tasks)} tasks"
-    title = f"{grid}, {table.known:,} scores known"
+    title = f"{grid}, {table.known:,} of {table.scores.size:,} scores known"
     shown = templates.table_of("replayed", title, points=points, sentence=sentence)
     return Output(lambda: document, [shown])

@@ -496,13 +496,13 @@ def finalists(
     cannot tell from it, most likely first; those that paired differences of the scores cannot tell
     from it; the runner-up if there are none; and the default arm.
     """
-    tasks = [task for task, weight in experiment.task_weights.items() if weight]
+    weights = {task: weight for task, weight in experiment.task_weights.items() if weight}
     leader = scores.get(best.arm, {})
     behind: dict[Arm, float] = {}  # arms within `TIED` standard errors of the leader
     for arm, by_task in scores.items():
-        if leader.keys() & by_task.keys() >= set(tasks):
-            gaps = [difference(leader[task], by_task[task]) for task in tasks]
-            mean = mean_difference(gaps)
+        if leader.keys() & by_task.keys() >= weights.keys():
+            gaps = [difference(leader[task], by_task[task]) for task in weights]
+            mean = mean_difference(gaps, list(weights.values()))
             if mean and mean.value <= TIED * mean.stderr:
                 behind[arm] = mean.value
     ranked_arms = [*best.credible, *sorted(behind, key=behind.__getitem__)]

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from daskmetrics.checkpoints import shipped
-from daskmetrics.checkpoints.locations import Location, shipped_folder
+from daskmetrics.checkpoints.locations import Location, require_content, shipped_folder
 from daskmetrics.checkpoints.shipped import ModelProtocol
 from daskmetrics.config import Protocol
 from daskmetrics.config.prompts import NO_PROMPTS, Prompts
 from daskmetrics.core.errors import DataError, unknown
 from daskmetrics.core.fitted import Fitted, fit, joined
-from daskmetrics.core.names import seed_of
+from daskmetrics.core.names import Key, seed_of
 from daskmetrics.core.readouts import Readout
 from daskmetrics.core.text import plural
 from daskmetrics.metrics import Metric, views
@@ -86,6 +86,7 @@ class Encoder:
         readout: str = "",
         corpus: Path | None = None,
         base: Mapping[str, Any] | None = None,
+        identity: Key | None = None,
     ) -> Encoder:
         """Load the arm that a run recorded: a layer of a folder or hub id, with the protocol as it
         was done then.
@@ -93,15 +94,17 @@ class Encoder:
         The weights of a LoRA adapter are added to the model whose ``path`` and ``revision`` are its
         ``base``. On the prompts that the run measured (``corpus``), a readout with principal
         components is fitted again. It is a `DataError` if the weights cannot be
-        loaded, the folder says something else than when the run began, or the prompts are needed
-        and missing.
+        loaded, the folder has another content than its ``identity`` or says something else than
+        when the run began, or the prompts are needed and missing.
         """
+        record = {"path": path, "revision": revision, "identity": identity, "base": base}
+        require_content(record, pickled)
         # the network of another time may have had other weights, so the location is one of its own
-        identity = uuid.uuid4().hex
+        unique = uuid.uuid4().hex
         below = None
         if base:
-            below = Location(base["path"], base["revision"], identity, pickled)
-        location = Location(path, revision, identity, pickled, base=below)
+            below = Location(base["path"], base["revision"], unique, pickled)
+        location = Location(path, revision, unique, pickled, base=below)
         read_by = Protocol(**{name: protocol[name] for name in Protocol.model_fields})
         folder = shipped_folder(location)
         modules = None

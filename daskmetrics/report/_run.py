@@ -100,8 +100,8 @@ class Best:
         Raises
         ------
         DataError
-            If the weights cannot be loaded, or the folder says something else than when the run
-            began.
+            If the weights cannot be loaded, or the folder has other weights, or says something
+            else, than when the run began.
 
         Examples
         --------
@@ -239,7 +239,10 @@ class Run(RecordedRun):
         location = self.finished_search().location
         arm = self.answer.best.arm
         model = next(model for model in self.config["models"] if model["name"] == arm.model)
-        source = {name: location[name] for name in ("path", "revision", "base") if name in location}
+        names = ["path", "revision", "base"]
+        if not model.get("train"):  # that of a trained suite is of its recipe
+            names.append("identity")
+        source = {name: location[name] for name in names if name in location}
         source |= {
             "protocol": location.get("protocol", self.config["protocol"]),
             "pickled": bool(model.get("pickled")),

@@ -18,6 +18,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from distributed import Client
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
@@ -105,6 +106,21 @@ def test_the_best_arm_is_loaded_and_saved_as_a_smaller_model(
         assert fact in card
     with pytest.raises(ConfigError, match="not empty"):
         best.save(folder)
+
+
+def test_the_best_arm_is_not_loaded_from_a_folder_with_other_weights(
+    finished, minilm: Path, tmp_path: Path
+) -> None:
+    run, _ = finished
+    copy = tmp_path / "copy"
+    shutil.copytree(minilm, copy)
+    best = replace(run.best(), source={**run.best().source, "path": str(copy)})
+    assert best.load().encode(TEXTS).shape == (4, 384)
+    weights = load_file(copy / "model.safetensors")
+    weights["embeddings.word_embeddings.weight"] *= 1.01
+    save_file(weights, copy / "model.safetensors", {"format": "pt"})
+    with pytest.raises(DataError, match=r"has other weights, .* than when the run scored it"):
+        best.save(tmp_path / "saved")
 
 
 def test_models_in_memory_give_the_vectors_of_their_folder(minilm: Path) -> None:

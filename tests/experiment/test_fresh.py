@@ -12,7 +12,7 @@ from daskmetrics.answer.worth import fresh_items
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm, Cell
-from daskmetrics.core.outcomes import pack
+from daskmetrics.core.outcomes import pack, unpack
 from daskmetrics.core.results import Scored
 from daskmetrics.execution import Record
 from daskmetrics.experiment import Display
@@ -57,6 +57,12 @@ def recorded(problem, means, noise):
     return scores
 
 
+def shifted(score: Scored, gap: float) -> Scored:
+    """The score with all of its outcomes higher by the gap."""
+    outcomes = unpack(score.outcomes) + gap
+    return Scored(float(outcomes.mean()), 0.02, outcomes=pack(outcomes, outcomes.mean(), "items"))
+
+
 @pytest.fixture
 def decided(prepared):
     """An experiment that keeps items back, its problem, and a recommendation that is sure of its
@@ -88,6 +94,24 @@ def test_arms_that_paired_differences_cannot_tell_apart_are_finalists(decided):
     means[problem.arm_index[tied]] = 0.499
     chosen = search.finalists(kept, best, recorded(problem, means, 0.05))
     assert chosen[:2] == (best.arm, tied) and set(chosen) <= {best.arm, tied, best.default.arm}
+
+
+def test_finalists_are_compared_by_the_weights_of_the_tasks(prepared):
+    weights = {"stdlib:order": 9.0}
+    bench = Bench(prepared(search={**FRESH, "weights": weights}))
+    bench.drive(slots=1)
+    best = bench.learner.recommendation()
+    best = replace(best, credible=(best.arm,))
+    problem = bench.problem
+    scores = recorded(problem, [0.5] * len(problem.arms), 0.05)
+    other = problem.arms[3] if problem.arms[3] != best.arm else problem.arms[4]
+    for arm in problem.arms:
+        if arm not in (best.arm, other):
+            scores[arm] = {task: shifted(score, -0.3) for task, score in scores[arm].items()}
+    # equal in the weighted mean, and far behind in the plain one
+    for task, gap in (("stdlib:order", 0.05), ("stdlib:package", -0.45)):
+        scores[other][task] = shifted(scores[best.arm][task], gap)
+    assert other in search.finalists(bench.search.experiment, best, scores)
 
 
 @pytest.mark.slow

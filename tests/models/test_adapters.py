@@ -93,6 +93,17 @@ def lora(neox, tmp_path_factory):
     return folder
 
 
+def test_the_content_of_an_adapter_and_of_its_base_is_recorded(tmp_path, neox, lora):
+    shutil.copytree(neox, tmp_path / "base")
+    (location,) = located(lora, base=str(tmp_path / "base")).locations
+    record = checkpoints.recorded(location)
+    checkpoints.require_content(record, pickled=False)
+    config = tmp_path / "base" / "config.json"
+    config.write_text(config.read_text() + " ")
+    with pytest.raises(DataError, match=f"{tmp_path / 'base'}' has other weights"):
+        checkpoints.require_content(record, pickled=False)
+
+
 @pytest.mark.parametrize("kind", LORAS)
 def test_the_weights_are_those_that_peft_merges(tmp_path, neox, minilm, kind):
     base = neox
