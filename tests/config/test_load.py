@@ -137,6 +137,17 @@ def test_a_file_that_is_not_a_mapping_is_an_error(path, text):
         config.load(path)
 
 
+@pytest.mark.parametrize("text", ["seed: 1\nname: a\nseed: 2\n", "search: {seed: 1, seed: 2}"])
+def test_a_key_that_is_there_twice_is_an_error_and_one_in_place_of_a_merged_one_is_not(path, text):
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"'seed' is there twice; keep one[^$]*line [13]"):
+        config.load(path)
+    path.write_text(
+        "name: x\nmodels:\n- &a {name: a, source: ./a}\n- {<<: *a, name: b, layers: blocks}\n"
+    )
+    assert [model.source for model in config.load(path).models] == ["./a", "./a"]
+
+
 def test_the_error_for_a_missing_file_lists_the_ready_made_ones():
     with pytest.raises(ConfigError, match=r"No configuration file 'demo.yml'.*demo\.yaml"):
         config.load("demo.yml")
