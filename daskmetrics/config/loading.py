@@ -36,7 +36,7 @@ class _Loader(yaml.SafeLoader):
     does.
     """
 
-    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """The mapping as it is written, before ``<<`` adds the keys of others."""
         node = super().compose_mapping_node(anchor)
         keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
@@ -202,6 +202,11 @@ def _cluster_layers(section: object) -> list[tuple[str, Keys]]:
             raise unknown("cluster profile", name, profiles)
         profile = _read(profiles[name])
     site = dask.config.get("daskmetrics.cluster", None) or {}
+    if not isinstance(site, Mapping):
+        raise ConfigError(
+            f"'daskmetrics.cluster' in Dask's configuration: got {shorten(site)}; write 'key: "
+            "value' lines there, or set a variable such as DASK_DASKMETRICS__CLUSTER__WORKERS."
+        )
     return [("profile", profile), ("Dask's configuration", site), ("experiment", keys)]
 
 

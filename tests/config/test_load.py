@@ -104,6 +104,11 @@ def test_the_site_overrides_the_profile_and_the_experiment_overrides_both():
     assert (loaded.account, loaded.gpu_type, loaded.workers) == ("123", "h100", 9)
     assert loaded.exports == {"A": "1", "B": "2"}
     assert (loaded.scoring.workers, loaded.scoring.partition) == (3, "cpu")
+    with (
+        dask.config.set({"daskmetrics.cluster": "l40s"}),
+        pytest.raises(ConfigError, match="Dask's configuration: got 'l40s'; write 'key: value'"),
+    ):
+        config.parse(SMALL)
 
 
 @pytest.mark.parametrize(
