@@ -120,10 +120,11 @@ def leader(run: RecordedRun) -> dict[str, Arm | float] | None:
     """The arm with the greatest mean score so far, among those that were scored on every task, with
     this mean as ``score`` and its standard error; None if there is none.
     """
-    means = run.means.items()
+    means = run.means
     if not means:
         return None
-    arm, (score, stderr) = max(means, key=lambda item: item[1][0])
+    arm = max(means, key=lambda arm: means[arm][0])
+    score, stderr = means[arm]
     return {"arm": arm, "score": score, "stderr": stderr}
 
 
@@ -149,12 +150,11 @@ def losses(run: RecordedRun) -> dict[str, list[tuple[int, float]]]:
     """Training loss by model, as (step, loss) in order of training; empty if the run trained no
     model.
     """
-    by_model: dict[str, list[tuple[int, float]]] = {}
+    by_model = defaultdict[str, list[tuple[int, float]]](list)
     for record, result in with_results(run.records, Trained):
         checkpoint = Checkpoint.parse(record.name)
         if checkpoint.step is not None:
-            points = by_model.setdefault(checkpoint.model, [])
-            points.append((checkpoint.step, result.loss))
+            by_model[checkpoint.model].append((checkpoint.step, result.loss))
     return {model: sorted(by_model[model]) for model in run.models if model in by_model}
 
 
@@ -227,9 +227,8 @@ def failures(run: RecordedRun) -> tuple[Failure, ...]:
 def survived(run: RecordedRun) -> Counter[str]:
     """Failed attempts, by fault, of units that succeeded later."""
     succeeded = {record.key for record in run.records if record.ok}
-    return Counter(
-        e.fault for e in run.entries if isinstance(e, AttemptFailed) and e.key in succeeded
-    )
+    failed_attempts = (entry for entry in run.entries if isinstance(entry, AttemptFailed))
+    return Counter(attempt.fault for attempt in failed_attempts if attempt.key in succeeded)
 
 
 def units(run: RecordedRun) -> defaultdict[str, str]:

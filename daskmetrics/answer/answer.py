@@ -256,8 +256,9 @@ class Evidence:
         """
         width = self.run.start.widths.get(arm.model, 1)
         dimensions = Readout.parse(arm.readout).width(width)
-        model = self.sizes.get(arm.model, 0.0), arm.model
-        return *model, arm.layer, self._order[arm.revision], dimensions, arm.readout
+        size = self.sizes.get(arm.model, 0.0)
+        age = self._order[arm.revision]
+        return size, arm.model, arm.layer, age, dimensions, arm.readout
 
 
 def verdict_of(run: RecordedRun) -> Verdict:
@@ -436,7 +437,8 @@ def ranked_arms(
     means = means_of(recorded, counted)
     if tied is None and means:
         tasks = tuple(counted)
-        tested = ScoreMatrix(recorded, tasks).tested(tasks, np.array([*counted.values()]), LEVEL)
+        shares = np.array([*counted.values()])
+        tested = ScoreMatrix(recorded, tasks).tested(tasks, shares, LEVEL)
         tied = tested.tied if tested else ()
     complete = sorted(means, key=lambda arm: (-round(means[arm][0], 9), arm != best, arm))
     partial = list(recorded.keys() - means.keys())
@@ -449,7 +451,9 @@ def ranked_arms(
         }
         row = RankedArm(arm, scores)
         if arm in means:
-            row = RankedArm(arm, scores, rank, *means[arm], arm in (tied or ()))
+            mean, stderr = means[arm]
+            is_tied = arm in (tied or ())
+            row = replace(row, rank=rank, mean=mean, stderr=stderr, tied=is_tied)
         ranked.append(row)
     return tuple(ranked)
 

@@ -213,17 +213,27 @@ def _agreement(
                 continue
         if other is None or (other.content and not detail):
             continue
-        try:
-            pairs[cell] = known_score.score, other.over(detail) if detail else other.score
-        except DataError as error:
-            left_out.append(f"{cell}: the score of {name} {error}")
+        other_score = other.score
+        if detail:
+            try:
+                other_score = other.over(detail)
+            except DataError as error:
+                left_out.append(f"{cell}: the score of {name} {error}")
+                continue
+        pairs[cell] = known_score.score, other_score
     if not pairs:
         return Agreement(0), left_out
     gaps = {cell: other - own for cell, (own, other) in sorted(pairs.items())}
     at = max(gaps, key=lambda cell: abs(gaps[cell]))
     rho = rank_correlation(pairs.values())
-    known_rho = None if math.isnan(rho) else rho
-    return Agreement(len(pairs), fmean(gaps.values()), gaps[at], at, known_rho), left_out
+    agreement = Agreement(
+        cells=len(pairs),
+        mean=fmean(gaps.values()),
+        greatest=gaps[at],
+        at=at,
+        rho=None if math.isnan(rho) else rho,
+    )
+    return agreement, left_out
 
 
 def _plain(cell: Cell) -> tuple[str, str, int, str, str]:

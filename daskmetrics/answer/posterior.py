@@ -51,10 +51,9 @@ class RunPosterior:
     @property
     def estimates(self) -> dict[Arm, tuple[float, float]]:
         """Mean and standard deviation of every arm."""
-        means = self.posterior.mean.tolist()
-        deviations = self.posterior.sd.tolist()
-        pairs = zip(means, deviations, strict=True)
-        return dict(zip(self.problem.arms, pairs, strict=True))
+        mean = self.posterior.mean.tolist()
+        sd = self.posterior.sd.tolist()
+        return {arm: (mean[i], sd[i]) for i, arm in enumerate(self.problem.arms)}
 
     def rank(self, arm: int) -> int:
         """Rank of an arm by its expected objective; 1 is the best."""
@@ -64,12 +63,12 @@ class RunPosterior:
 
     def lead(self, arm: int) -> Difference:
         """By how much the leader is expected to be better than an arm, in units of the reward."""
+        leader = self.leader
         mean = self.posterior.mean
-        variance = self.posterior.variance
-        covariance = self.posterior.covariance(np.array([arm]), np.array([self.leader]))
-        gap = float(mean[self.leader] - mean[arm])
-        spread = float(variance[arm] + variance[self.leader] - 2 * covariance[0, 0])
-        return Difference(gap, math.sqrt(max(0.0, spread)), paired=True)
+        gap = mean[leader] - mean[arm]
+        (variance,) = self.posterior.difference_variance(np.array([arm]), leader)
+        stderr = math.sqrt(max(0.0, variance))
+        return Difference(float(gap), stderr, paired=True)
 
 
 def arm_named(name: str, arms: Iterable[Arm], kind: str) -> Arm:

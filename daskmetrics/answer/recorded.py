@@ -69,9 +69,10 @@ class RecordedRun:
     @cached_property
     def config(self) -> dict[str, Any]:
         """The configuration in force, as plain values."""
-        return dict(
-            self.start.config or yaml.safe_load(self.folder.config.read_text(encoding="utf-8"))
-        )
+        config = self.start.config
+        if not config:
+            config = yaml.safe_load(self.folder.config.read_text(encoding="utf-8"))
+        return dict(config)
 
     @cached_property
     def start(self) -> RunStarted:
@@ -129,7 +130,9 @@ class RecordedRun:
         if record.kind == "measure":
             return self.plan.measure.get(record.name) == record.key
         cell = self.cells.get(record.key)
-        return cell is not None and cell.arm in self._arms and key_of(self.plan, cell) == record.key
+        if cell is None or cell.arm not in self._arms:
+            return False
+        return key_of(self.plan, cell) == record.key
 
     def _is_valid(self, record: Record, measured: Container[str], before: StorePlan | None) -> bool:
         """Whether a record of an earlier configuration counts; ``before`` was its plan."""
@@ -298,8 +301,10 @@ class RecordedRun:
     @cached_property
     def result(self) -> SearchEnded | None:
         """The recommendation of the search, or None while the search continues."""
-        ends = (entry for entry in reversed(self.entries) if isinstance(entry, SearchEnded))
-        return next((entry for entry in ends if entry.key == self.start.key), None)
+        for entry in reversed(self.entries):
+            if isinstance(entry, SearchEnded) and entry.key == self.start.key:
+                return entry
+        return None
 
     @cached_property
     def watched(self) -> str:

@@ -26,10 +26,9 @@ from functools import cached_property, lru_cache
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
 from daskmetrics.bandit.model import ORDER, reward_scale
-from daskmetrics.bandit.problem import Floats, Ints, Observations, Reward
+from daskmetrics.bandit.problem import Bools, Floats, Ints, Observations, Reward, Singles
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import Difference, JointError, joint_error
 from daskmetrics.core.results import Scored
@@ -64,10 +63,10 @@ class MeanScores:
         error of each task.
         """
         shares = weights / weights.sum()
-        pairs = zip(shares, errors, strict=True)
+        covariances = np.array([error.covariance for error in errors])
         return cls(
-            mean=np.asarray(values @ shares),
-            covariance=np.array([share**2 * error.covariance for share, error in pairs]),
+            mean=values @ shares,
+            covariance=(shares**2)[:, None, None] * covariances,
             freedom=np.array([error.freedom for error in errors]),
             paired=all(error.paired for error in errors),
         )
@@ -89,10 +88,11 @@ class MeanScores:
             arms = np.flatnonzero(behind <= self._most_critical(level))
         while True:
             critical = self._critical(arms, level)
-            behind = self._ahead[np.ix_(arms, arms)].max(axis=1)
-            if (behind <= critical).all():
+            among_these = np.ix_(arms, arms)
+            is_tied = self._ahead[among_these].max(axis=1) <= critical
+            if is_tied.all():
                 return arms, critical
-            arms = arms[behind <= critical]
+            arms = arms[is_tied]
 
     def most_lost(self, arm: int, tied: Ints, critical: float) -> float:
         """By how much the best arm is better than one of the tied at most: the upper bound of Hsu
@@ -100,23 +100,23 @@ class MeanScores:
         """
         gap = self.mean - self.mean[arm]
         bound = gap + critical * self._errors[arm]
-        return float(max(0.0, bound[tied].max()))
+        most = bound[tied].max()
+        return float(max(0.0, most))
 
     def _critical(self, arms: Ints, level: float) -> float:
         """A quantile of the greatest studentised difference of two of these arms, if all are
         equally good.
         """
-        draws = self._draws
         rng = np.random.default_rng(1)
         greatest = np.zeros(DRAWS, np.float32)
         for i, arm in enumerate(arms):
             others = arms[i + 1 :]
             others = others[self._errors[arm, others] > 0]
             errors = self._errors[arm, others].astype(np.float32)
-            gaps = np.abs(draws[:, others] - draws[:, [arm]])
+            gaps = np.abs(self._draws[:, others] - self._draws[:, [arm]])
             gaps /= errors
             gaps /= _estimated(rng, self._freedom[arm, others])
-            np.maximum(greatest, gaps.max(axis=1, initial=0.0), out=greatest)
+            greatest = np.maximum(greatest, gaps.max(axis=1, initial=0.0))
         return float(np.quantile(greatest, 1 - level, method="higher"))
 
     def _most_critical(self, level: float) -> float:
@@ -129,10 +129,10 @@ class MeanScores:
         return -float(stdtrit(freedom, level / pairs))
 
     @cached_property
-    def _draws(self) -> NDArray[np.float32]:
+    def _draws(self) -> Singles:
         """Errors drawn from their joint normal distribution (DRAWS, A)."""
-        root = _root(self.covariance.sum(axis=0))
-        return _normal(len(self.mean)) @ root.T.astype(np.float32)
+        root = _root(self.covariance.sum(axis=0)).astype(np.float32)
+        return _normal(len(self.mean)) @ root.T
 
     @cached_property
     def _variance(self) -> Floats:
@@ -155,36 +155,41 @@ class MeanScores:
         total = self._variance.sum(axis=0)
         of_task = np.minimum(self.freedom, LARGE)
         per_task = self._variance**2 / of_task[:, None, None]
-        has_error = total > 0
-        divisor = np.where(has_error, per_task.sum(axis=0), 1 / LARGE)
-        return np.asarray(np.where(has_error, total, 1.0) ** 2 / divisor)
+        divisor = per_task.sum(axis=0)
+        has_no_error = ~(total > 0)
+        total[has_no_error] = 1.0
+        divisor[has_no_error] = 1 / LARGE
+        return np.asarray(total**2 / divisor)
 
     @cached_property
     def _ahead(self) -> Floats:
         """By how many standard errors each arm (rows) is behind every other one (A, A)."""
+        errors = self._errors
         gaps = self.mean - self.mean[:, None]
         rounding = EXACT * np.abs(self.mean).max()
-        without_error = np.where(gaps > rounding, np.inf, 0.0)
-        return np.divide(gaps, self._errors, out=without_error, where=self._errors > 0)
+        ahead = np.where(gaps > rounding, np.inf, 0.0)
+        return np.divide(gaps, errors, out=ahead, where=errors > 0)
 
 
-def _not_worse(mean: Floats, variance: Floats, level: float) -> NDArray[np.bool_]:
+def _not_worse(mean: Floats, variance: Floats, level: float) -> Bools:
     """Which of the arms after the first a coarse test does not tell from it: unpaired, by
     Bonferroni over all pairs.
     """
-    quantile = NormalDist().inv_cdf(level / len(mean) ** 2)
-    bound = -quantile * np.sqrt(variance[0] + variance[1:])
-    return np.asarray(mean[0] - mean[1:] <= bound)
+    pairs = len(mean) ** 2
+    critical = -NormalDist().inv_cdf(level / pairs)
+    gaps = mean[0] - mean[1:]
+    errors = np.sqrt(variance[0] + variance[1:])
+    return np.asarray(gaps <= critical * errors)
 
 
 @lru_cache(maxsize=2)  # the parts of a verdict mostly compare equally many arms
-def _normal(arms: int) -> NDArray[np.float32]:
+def _normal(arms: int) -> Singles:
     """Standard normal variables (DRAWS, arms), with a fixed seed."""
     rng = np.random.default_rng(0)
     return rng.standard_normal((DRAWS, arms), dtype=np.float32)
 
 
-def _estimated(rng: np.random.Generator, freedom: Floats) -> NDArray[np.float32]:
+def _estimated(rng: np.random.Generator, freedom: Floats) -> Singles:
     """Estimates of a standard deviation of one (DRAWS, n), by the cube root of Wilson and Hilferty
     (1931).
     """
@@ -291,16 +296,17 @@ class ScoreMatrix:
         if not complete:
             return None
         values = self.values(complete, tasks)
-        order = np.argsort(-values @ shares, kind="stable")
-        leading = np.sort(order[:MOST])
-        others = np.sort(order[MOST:])
+        best_first = np.argsort(-values @ shares, kind="stable")
+        leading = np.sort(best_first[:MOST])
+        others = np.sort(best_first[MOST:])
         arms = [complete[i] for i in leading]
         _, errors, units = self._arrays
         joint_errors = []
         for task in tasks:
             error = joint_error([self.recorded[arm][task] for arm in arms])
             unit = units[self.tasks.index(task)]
-            joint_errors.append(replace(error, covariance=error.covariance * (unit * unit)))
+            covariance = error.covariance * (unit * unit)
+            joint_errors.append(replace(error, covariance=covariance))
         means = MeanScores.of(values[leading], shares, joint_errors)
         best = int(means.mean.argmax())
         if chosen in arms:

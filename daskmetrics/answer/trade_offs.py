@@ -171,7 +171,8 @@ def _front(arms: Sequence[TradeOff]) -> list[TradeOff]:
     front = []
     for row, point in zip(first, distinct, strict=True):
         # another one takes at most as much of everything, and less of something (Pareto)
-        if (distinct <= point).all(axis=1).sum() == 1:
+        is_as_good = (distinct <= point).all(axis=1)
+        if is_as_good.sum() == 1:
             front.append(arms[row])
     return sorted(front, key=lambda row: (row.cost.flops, row.score))
 

@@ -186,7 +186,8 @@ def fresh_items(run: RecordedRun) -> FreshItems | None:
         searched = mean_score(run.recorded.get(arm, {}), weights)
         finalists.append(Finalist(arm, searched, mean, lead))
     best = max(finalists, key=lambda finalist: finalist.fresh[0])
-    limit = NormalDist().inv_cdf(1 - LEVEL / max(1, len(finalists) - 1))
+    rivals = max(1, len(finalists) - 1)
+    limit = NormalDist().inv_cdf(1 - LEVEL / rivals)
     return FreshItems(
         share=FRESH_SHARE,
         finalists=tuple(finalists),

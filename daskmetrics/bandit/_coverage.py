@@ -34,6 +34,7 @@ from daskmetrics.bandit.problem import ROUNDING, Bools, Floats, Ints, Problem
 NEAREST = 3  #: rivals of the leader that have to be scored on every kind of task
 BOUND = 512  #: arms considered as rivals: those with the greatest upper bounds
 TRIES = 3  #: failed cells after which a model is given up on a kind of task
+LEAST_SD = 1e-6  #: with a smaller one two arms are equal
 POSSIBLE = 12.0  #: spread that another task may have, in multiples of that of the scored tasks
 
 
@@ -47,8 +48,9 @@ def covering_costs(problem: Problem) -> Floats:
     kinds = _kinds_to_cover(problem).T
     costs = []
     for model in range(len(problem.models)):
-        of_model = cost[problem.model_index == model].min(axis=0)
-        costs.append([of_model[is_of_kind].min() for is_of_kind in kinds])
+        is_of_model = problem.model_index == model
+        cheapest = cost[is_of_model].min(axis=0)
+        costs.append([cheapest[is_of_kind].min() for is_of_kind in kinds])
     return np.array(costs)
 
 
@@ -58,9 +60,12 @@ def missing_looks(state: State) -> tuple[Bools, Bools]:
 
     A model on which `TRIES` cells of a kind failed is given up there.
     """
-    seen = _count(state.problem, state.paid & ~state.failed) > 0
-    missing = ~seen & (_count(state.problem, state.failed) < TRIES)
-    return missing & ~seen.any(axis=1, keepdims=True), missing
+    problem = state.problem
+    seen = _count(problem, state.paid & ~state.failed) > 0
+    failures = _count(problem, state.failed)
+    missing = ~seen & (failures < TRIES)
+    is_new_model = ~seen.any(axis=1, keepdims=True)
+    return missing & is_new_model, missing
 
 
 def cover(state: State, looks: Bools, kept: float) -> Choice | None:
@@ -84,10 +89,8 @@ def cover(state: State, looks: Bools, kept: float) -> Choice | None:
     cheapest = state.cost[candidates].min()
     tolerance = min(cheapest, max(0.0, state.remaining - kept))
     candidates &= state.cost <= cheapest * (1 + ROUNDING) + tolerance
-    arms, tasks = np.nonzero(_comparable(state, candidates))
-    chosen = state.random().integers(len(arms))
-    arm = int(arms[chosen])
-    task = int(tasks[chosen])
+    cells = np.argwhere(_comparable(state, candidates))
+    arm, task = state.random().choice(cells).tolist()
     why = {"model": problem.arms[arm].model, "kind": problem.kind_names[task]}
     return Choice(arm, task, why)
 
@@ -109,12 +112,15 @@ def _comparable(state: State, candidates: Bools) -> Bools:
         cells = candidates & is_of_model
         if not cells.any():
             continue
-        most_scores = scores_of_arm[cells.any(axis=1)].max()
-        cells &= (scores_of_arm == most_scores)[:, None]
+        arms = cells.any(axis=1)
+        most_scores = scores_of_arm[arms].max()
+        arms &= scores_of_arm == most_scores
         if most_scores:
-            mean = np.where(cells.any(axis=1), state.posterior.mean, -np.inf)
-            cells &= (mean == mean.max())[:, None]
-        shared_cells = cells & (has_score & ~is_of_model).any(axis=0)
+            mean = np.where(arms, state.posterior.mean, -np.inf)
+            arms &= mean == mean.max()
+        cells &= arms[:, None]
+        scores_of_others = has_score & ~is_of_model
+        shared_cells = cells & scores_of_others.any(axis=0)
         if shared_cells.any():
             cells = shared_cells
         comparable |= cells
@@ -124,7 +130,7 @@ def _comparable(state: State, candidates: Bools) -> Bools:
 def _count(problem: Problem, cells: Bools) -> Ints:
     """The number of the cells (A, T) of each model on each kind of task to cover (M, K)."""
     of_model = np.eye(len(problem.models), dtype=np.intp)[problem.model_index]
-    return np.asarray(of_model.T @ cells @ _kinds_to_cover(problem))
+    return of_model.T @ cells @ _kinds_to_cover(problem)
 
 
 def _kinds_to_cover(problem: Problem) -> Bools:
@@ -154,9 +160,9 @@ def check_rivals(state: State) -> Choice | None:
     if not missing.any():
         return _check_task(state)
     cost = np.where(missing, state.cost[arms], np.inf)
-    row, task = np.unravel_index(int(cost.argmin()), missing.shape)
+    row, task = divmod(int(cost.argmin()), len(problem.tasks))
     why = {"leader": str(problem.arms[state.leader]), "check": problem.kind_names[task]}
-    return Choice(int(arms[row]), int(task), why)
+    return Choice(int(arms[row]), task, why)
 
 
 def is_covered(state: State) -> bool:
@@ -185,7 +191,7 @@ def _could_decide(problem: Problem, assumed: Bools) -> Bools:
     assumed = assumed & problem.in_objective
     weight = float(problem.objective_weights[assumed].sum())
     may_decide = POSSIBLE * weight > 1 - weight
-    return np.asarray(assumed & may_decide)
+    return assumed & may_decide
 
 
 def _check_task(state: State) -> Choice | None:
@@ -210,7 +216,8 @@ def _check_task(state: State) -> Choice | None:
         covariance = arm_covariance(problem, hyperparameters, open_arms, scored)
         likeness = covariance.max(axis=1, initial=0.0) / ARM_VARIANCE
         cost = state.cost[open_arms, task] + ROUNDING * problem.exhaustive_cost
-        arm = int(open_arms[first_max((1 - likeness) / cost)])
+        novelty_per_cost = (1 - likeness) / cost
+        arm = int(open_arms[first_max(novelty_per_cost)])
     why = {"leader": str(problem.arms[leader]), "check": problem.tasks[task]}
     return Choice(arm, task, why)
 
@@ -220,28 +227,34 @@ def _contenders(state: State, posterior: Posterior) -> Ints:
     model.
     """
     others, _, distance = distances(state, posterior)
-    others = others[np.argsort(distance, kind="stable")]
-    _, best_of_model = np.unique(state.problem.model_index[others], return_index=True)
-    rivals = np.union1d(best_of_model, np.arange(len(others))[:NEAREST])
+    nearest_first = np.argsort(distance, kind="stable")
+    others = others[nearest_first]
+    models = state.problem.model_index[others]
+    _, first_of_model = np.unique(models, return_index=True)
+    nearest = np.arange(len(others))[:NEAREST]
+    rivals = np.union1d(first_of_model, nearest)
     return np.append(others[rivals], state.leader)
 
 
 def distances(state: State, posterior: Posterior) -> tuple[Ints, Floats, Floats]:
-    """The `BOUND` usable arms with the greatest upper bounds, the variance of their difference to
-    the leader, and by how many standard deviations they are expected to be worse.
+    """The `BOUND` usable arms with the greatest upper bounds, the standard deviation of their
+    difference to the leader (at least `LEAST_SD`), and by how many of these they are expected to be
+    worse.
     """
     leader = state.leader
     usable = state.usable
-    bound = np.where(usable, posterior.mean + 2 * posterior.sd, -np.inf)
+    upper = posterior.mean + 2 * posterior.sd
+    bound = np.where(usable, upper, -np.inf)
     others = greatest(bound, BOUND)
-    others = others[usable[others] & (others != leader)]
-    with_leader = posterior.covariance(others, np.array([leader]))[:, 0]
-    variance = posterior.variance[others] + posterior.variance[leader] - 2 * with_leader
-    sd = np.sqrt(np.maximum(variance, 1e-12))
+    is_rival = usable[others] & (others != leader)
+    others = others[is_rival]
+    variance = posterior.difference_variance(others, leader)
+    sd = np.sqrt(np.maximum(variance, LEAST_SD**2))
     gap = posterior.mean[leader] - posterior.mean[others]
-    return others, variance, gap / sd
+    return others, sd, gap / sd
 
 
 def _kinds_seen(problem: Problem, cells: Bools) -> Bools:
     """Whether each of some arms has one of the cells (a, T) in a task of every kind (a, K)."""
-    return np.asarray((cells & ~problem.is_look) @ problem.kind_membership > 0)
+    scores = cells & ~problem.is_look
+    return scores @ problem.kind_membership > 0

@@ -418,7 +418,14 @@ class Learner:
         checkpoint = int(self.problem.checkpoint_index[choice.arm])
         self._workers.assign(checkpoint, cost, needs_encoding)
         cell = self.problem.cell(choice.arm, choice.task)
-        pick = Pick(len(self._picks), cell, stage, cost, choice.why, outcome_count)
+        pick = Pick(
+            index=len(self._picks),
+            cell=cell,
+            stage=stage,
+            cost=cost,
+            why=choice.why,
+            known=outcome_count,
+        )
         self._picks.append(pick)
         self._results.arm[pick.index] = choice.arm
         self._results.task[pick.index] = choice.task
@@ -480,5 +487,5 @@ def _cheapest(state: State) -> Choice | None:
     if not state.open.any():
         return None
     cost = np.where(state.open, state.cost, np.inf)
-    arm, task = np.unravel_index(int(cost.argmin()), cost.shape)
-    return Choice(int(arm), int(task), {"spend": "although no rival is worth its cost"})
+    arm, task = divmod(int(cost.argmin()), len(state.problem.tasks))
+    return Choice(arm, task, {"spend": "although no rival is worth its cost"})

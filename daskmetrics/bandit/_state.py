@@ -91,6 +91,12 @@ class State:
         """The known scores, sorted by cell."""
         return self.finished.scores.by_cell()
 
+    @cached_property
+    def scores(self) -> Observations:
+        """Those of the known scores that are not of looks."""
+        is_look = self.problem.is_look[self.observations.task]
+        return self.observations.take(~is_look)
+
     @property
     def cells(self) -> Ints:
         """Arm and task of every chosen cell, those with an outcome first (n, 2)."""
@@ -101,8 +107,8 @@ class State:
     def failed(self) -> Bools:
         """Cells that gave no score (A, T)."""
         failed = np.zeros_like(self.paid)
-        lost = self.finished.take(self.finished.failed)
-        failed[lost.arm, lost.task] = True
+        rows = self.finished.take(self.finished.failed)
+        failed[rows.arm, rows.task] = True
         return failed
 
     @cached_property
@@ -149,20 +155,20 @@ class State:
         scored on every task. An arm without a score is never reported, whatever the posterior
         expects of it, nor one that failed on a task in place of one with all scores.
         """
-        seen = self.observations
         arms = np.arange(len(self.problem.arms))
-        is_score = ~self.problem.is_look[seen.task]
-        has_score = np.isin(arms, seen.arm[is_score])
-        if not has_score.any():  # while a search has only looked
-            has_score = np.isin(arms, seen.arm)
+        seen = self.scores
+        if not len(seen):  # while a search has only looked
+            seen = self.observations
+        has_score = np.isin(arms, seen.arm)
         candidates = has_score & self.usable
         if not candidates.any():
             candidates = has_score
         if not self.scored.any():
             return first_max(self.posterior.mean, candidates)
         measured = first_max(self.measured, self.scored)
-        has_failed = (self.failed & self.problem.in_objective).any(axis=1)
-        expected = first_max(self.posterior.mean, (candidates & ~has_failed) | self.scored)
+        failed_cells = self.failed & self.problem.in_objective
+        candidates &= ~failed_cells.any(axis=1)
+        expected = first_max(self.posterior.mean, candidates | self.scored)
         if self.scored[expected] or _is_as_good(self.posterior, measured, expected):
             return measured
         return expected
@@ -184,8 +190,9 @@ class State:
         confirm nothing; so what the `finalist` lacks is reserved as long as it is affordable.
         """
         if self.problem.is_look.any():
-            missing = self.confirming_cost[self.finalist]
-            return float(self.remaining - missing * self.is_confirmable[self.finalist])
+            finalist = self.finalist
+            missing = self.confirming_cost[finalist] * self.is_confirmable[finalist]
+            return float(self.remaining - missing)
         share = CONFIRM * self.budget
         if self.remaining > 2 * share:  # far from the end the leader need not be computed
             return self.remaining - share
@@ -224,7 +231,7 @@ class State:
 
     def affordable(self, cost: Floats, budget: float) -> Bools:
         """Which costs a budget pays for; sums of costs are exact to rounding only."""
-        return np.asarray(cost <= budget + ROUNDING * self.problem.exhaustive_cost)
+        return cost <= budget + ROUNDING * self.problem.exhaustive_cost
 
     def random(self) -> np.random.Generator:
         """A generator for this decision alone; it is seeded by the search and the number of the
@@ -242,7 +249,8 @@ def _is_as_good(posterior: Posterior, arm: int, other: int) -> bool:
     variance = covariance.trace() - 2 * covariance[0, 1]
     gap = posterior.mean[other] - posterior.mean[arm]
     distance = gap / np.sqrt(max(variance, 1e-12))
-    return bool(stdtr(posterior.model.freedom, -distance) >= DISBELIEVED)
+    probability = stdtr(posterior.model.freedom, -distance)
+    return bool(probability >= DISBELIEVED)
 
 
 class Policy(Protocol):

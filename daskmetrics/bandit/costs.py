@@ -47,9 +47,12 @@ class PaidCosts:
         """
         problem = self._problem
         is_held = np.isin(problem.checkpoint_index, held)
-        load = np.where(is_held, 0.0, problem.load_costs)
-        encoding = np.where(self._encoded, 0.0, problem.encode_cost + load[:, None])
-        return np.where(self._paid, 0.0, problem.score_cost + encoding)
+        loading = np.where(is_held, 0.0, problem.load_costs)
+        encoding = problem.encode_cost + loading[:, None]
+        encoding[self._encoded] = 0.0
+        cost = problem.score_cost + encoding
+        cost[self._paid] = 0.0
+        return cost
 
     def needs_encoding(self, arm: int, task: int) -> bool:
         """Whether the embeddings of a cell do not exist yet."""
@@ -68,9 +71,8 @@ class PaidCosts:
                 cost += float(problem.load_costs[arm])
         self._paid[arm, task] = True
         # where encoding is free, there are no embeddings to share: each score needs the model
-        self._encoded[problem.checkpoint_index == checkpoint, task] = (
-            problem.encode_cost[arm, task] > 0
-        )
+        is_of_checkpoint = problem.checkpoint_index == checkpoint
+        self._encoded[is_of_checkpoint, task] = problem.encode_cost[arm, task] > 0
         self.spent += cost
         return cost
 

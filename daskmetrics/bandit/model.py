@@ -84,13 +84,15 @@ class RewardScale:
     limit: float = np.inf  # largest absolute value
 
     def values(self, seen: Observations) -> Floats:
-        values = (seen.score - self.centre[seen.task]) / self.spread[seen.task]
+        deviations = seen.score - self.centre[seen.task]
+        values = deviations / self.spread[seen.task]
         clipped = np.clip(values, -self.limit, self.limit)
         beyond = values - clipped
-        return np.asarray(clipped + ORDER * beyond / (1 + np.abs(beyond)))
+        order = ORDER * beyond / (1 + np.abs(beyond))
+        return np.asarray(clipped + order)
 
     def errors(self, seen: Observations) -> Floats:
-        return np.asarray(seen.stderr / self.spread[seen.task])
+        return seen.stderr / self.spread[seen.task]
 
 
 def reward_scale(reward: Reward, tasks: int, seen: Observations) -> RewardScale:
@@ -136,12 +138,14 @@ def measured_objectives(problem: Problem, seen: Observations) -> Floats:
 
     With the reward ``mean`` this is the mean of the raw scores.
     """
+    arms = len(problem.arms)
     scale = reward_scale(problem.reward, len(problem.tasks), seen)
-    values = scale.values(seen)
     weights = problem.objective_weights[seen.task]
-    total = np.bincount(seen.arm, weights, minlength=len(problem.arms))
-    sums = np.bincount(seen.arm, values * weights, minlength=len(problem.arms))
-    return np.where(total > 0, sums / np.maximum(total, 1e-300), np.nan)
+    weighted_values = scale.values(seen) * weights
+    total_weight = np.bincount(seen.arm, weights, arms)
+    total_value = np.bincount(seen.arm, weighted_values, arms)
+    mean = total_value / np.maximum(total_weight, 1e-300)
+    return np.where(total_weight > 0, mean, np.nan)
 
 
 # --- the prior
@@ -157,10 +161,13 @@ ROUNDS = 6  #: estimates of the spreads where errors are stated; each uses the o
 STEP = 2.0  #: factor by which a hyperparameter changes at a time ...
 #: ... and the prior sd of the logarithm of each, in such steps
 PRIOR_SD = (1.0, 1.0, 1.0, 1.0, 2.0, 1.0, 3.0, 2.0)
-POOLING = 0.5  #: distance of readouts with different poolings
-JOIN = 0.2  #: ... of which one reads layers together, or reads them together in another way
-HALVING = 0.1  #: ... of which one keeps half the dimensions of the other
-PRINCIPAL = 0.1  #: ... of which one keeps principal components
+HALVING = 0.1  #: distance of readouts of which one keeps half the dimensions of the other
+#: ... and of those that differ in one of these parts
+PART_DISTANCES = {
+    "pooling": 0.5,
+    "join": 0.2,  # one reads layers together, or reads them together in another way
+    "principal": 0.1,  # one keeps principal components
+}
 TRIALS = 6  #: hyperparameters tried at a time
 FEWEST = 16  #: with fewer scores the hyperparameters keep their defaults
 LOOKS = 3  #: scores from which on the spread of a task counts as known ...
@@ -186,8 +193,10 @@ class Hyperparameters:
         """
         cell_variance = self.cell_variance / (1 + self.kind_variance)
         common = near + self.arm_variance * same
-        of_task = self.task_variance * near + cell_variance * same
-        return common, self.kind_variance * of_task, of_task + LEVEL
+        deviation = self.task_variance * near + cell_variance * same
+        of_kind = self.kind_variance * deviation
+        of_task = deviation + LEVEL
+        return common, of_kind, of_task
 
     @property
     def of_arms(self) -> tuple[float, float, float, float]:
@@ -212,7 +221,8 @@ class Hyperparameters:
         surprise = 0.0
         for field, sd in zip(fields(self), PRIOR_SD, strict=True):
             ratio = getattr(self, field.name) / cast(float, field.default)
-            surprise += float((np.log(ratio) / np.log(STEP) / sd) ** 2)
+            steps = np.log(ratio) / np.log(STEP)
+            surprise += float((steps / sd) ** 2)
         return surprise
 
 
@@ -223,19 +233,21 @@ def arm_covariance(problem: Problem, h: Hyperparameters, left: Ints, right: Ints
     training and of depth, each with a nugget, and of the correlations between models and between
     readouts, ``exp(-distance / readout_scale)``.
     """
-    models = 1 + h.model_variance * np.eye(len(problem.models))
-    index = problem.model_index
-    kernel = models[:, index[right]][index[left]] / (1 + h.model_variance)
+    same_model = np.eye(len(problem.models))
+    correlation = (1 + h.model_variance * same_model) / (1 + h.model_variance)
+    model = problem.model_index
+    kernel = correlation[:, model[right]][model[left]]
     (training, at_training), (depth, at_depth) = problem.axes
     # the first and the last layers differ the most from their neighbours
     angle = np.arccos(1 - 2 * depth) / np.pi
     kernel *= _matern(training / h.time_scale, at_training[left], at_training[right])
     kernel *= _matern(angle / h.depth_scale, at_depth[left], at_depth[right])
     if len(problem.readouts) > 1:
-        index = problem.readout_index
-        readouts = np.exp(-readout_distances(problem.readouts) / h.readout_scale)
-        kernel *= readouts[:, index[right]][index[left]]
-    return np.asarray(kernel)
+        distance = readout_distances(problem.readouts)
+        correlation = np.exp(-distance / h.readout_scale)
+        readout = problem.readout_index
+        kernel *= correlation[:, readout[right]][readout[left]]
+    return kernel
 
 
 @lru_cache(maxsize=2)  # of a search and of its champions
@@ -250,19 +262,15 @@ def readout_distances(names: tuple[str, ...]) -> Floats:
     [0.0, 0.1, 0.5, 0.6]
     """
     readouts = [Readout.parse(name) for name in names]
-    all_dimensions = 2 * max((readout.kept or 1 for readout in readouts), default=1)
-    labels = (
-        (POOLING, [readout.pooling for readout in readouts]),
-        (JOIN, [readout.join for readout in readouts]),
-        (PRINCIPAL, [readout.principal for readout in readouts]),
-    )
-    dimensions = np.log2([readout.kept or all_dimensions for readout in readouts])
     total = np.zeros((len(readouts), len(readouts)))
-    for distance, values in labels:
-        number = np.unique(np.array(values), return_inverse=True)[1]
-        total += distance * (number[:, None] != number)
-    dimensions = HALVING * dimensions
-    return np.asarray(total + np.abs(dimensions[:, None] - dimensions))
+    for part, distance in PART_DISTANCES.items():
+        labels = np.array([getattr(readout, part) for readout in readouts])
+        total += distance * (labels[:, None] != labels)
+    kept = [readout.kept for readout in readouts]
+    all_dimensions = 2 * max(filter(None, kept), default=1)
+    halvings = np.log2([count or all_dimensions for count in kept])
+    position = HALVING * halvings
+    return total + np.abs(position[:, None] - position)
 
 
 def _matern(values: Floats, left: Ints, right: Ints) -> Floats:
@@ -274,7 +282,8 @@ def _matern(values: Floats, left: Ints, right: Ints) -> Floats:
     distance = np.abs(values[rows][:, None] - values[columns])
     r = np.sqrt(5.0) * distance
     matern = (1.0 + r + r * r / 3.0) * np.exp(-r)
-    table = matern + NUGGET * (rows[:, None] == columns)
+    is_same = rows[:, None] == columns
+    table = matern + NUGGET * is_same
     # copying whole rows is faster than single numbers
     return np.asarray(table[:, column_of][row_of])
 
@@ -294,12 +303,12 @@ class CovarianceModel:
     @property
     def has_spread(self) -> Bools:
         """Tasks whose spread was estimated from their own scores, and not only assumed (T,)."""
-        return np.asarray(self.count >= min(LOOKS, len(self.problem.arms)))
+        return self.count >= min(LOOKS, len(self.problem.arms))
 
     @cached_property
     def weights(self) -> Floats:
         """Weights of the standardised values in the objective (T,)."""
-        return np.asarray(self.spread * self.problem.objective_weights)
+        return self.spread * self.problem.objective_weights
 
     @cached_property
     def freedom(self) -> float:
@@ -308,15 +317,16 @@ class CovarianceModel:
         """
         of_task = np.maximum(self.count - 1, 0)
         variance = self.weights**2
-        shares = variance**2 / (of_task + PRIOR_COUNT)
-        of_objective = variance.sum() ** 2 / shares.sum()
+        squares = variance**2 / (of_task + PRIOR_COUNT)
+        of_objective = variance.sum() ** 2 / squares.sum()
         # what all tasks share has no more than theirs together
-        return float(max(min(of_objective, of_task.sum()), 1.0))
+        freedom = min(of_objective, of_task.sum())
+        return float(max(freedom, 1.0))
 
     def values(self, seen: Observations) -> Floats:
         """Standardised values of observed cells (n,)."""
-        values = self.scale.values(seen) - self.level[seen.task]
-        return np.asarray(values / self.spread[seen.task])
+        deviations = self.scale.values(seen) - self.level[seen.task]
+        return deviations / self.spread[seen.task]
 
     def parts(self, left: Ints, right: Ints) -> tuple[Floats, Floats, Floats]:
         """Prior covariances of two sets of arms' cells (L, R): of all tasks, of a kind, and of a
@@ -339,9 +349,10 @@ class CovarianceModel:
         mixed = np.zeros(())
         parts = self.parts(left, right)
         for covariance, group in zip(parts, self.problem.task_groups, strict=True):
-            shares = left_mix @ group @ (right_mix @ group).T
-            mixed = mixed + covariance * shares
-        return np.asarray(mixed)
+            left_shares = left_mix @ group
+            right_shares = right_mix @ group
+            mixed = mixed + covariance * (left_shares @ right_shares.T)
+        return mixed
 
     @property
     def cell_variance(self) -> float:
@@ -368,7 +379,8 @@ class _TrainingScores:
         self.same_arm = seen.arm[:, None] == seen.arm  # (n, n)
         self.same_task = seen.task[:, None] == seen.task
         self.same_kind = kind[:, None] == kind
-        self.count = np.bincount(seen.task, minlength=len(problem.tasks))  # of every task (T,)
+        self.count = problem.cells_per_task(seen)
+        self.freedom = np.maximum(self.count - 1, 0)  # left by the level of each task (T,)
         self.values = self.scale.values(seen)  # in units of the reward (n,)
         errors = self.scale.errors(seen)
         # variance of a task's values about the true values of their cells (T,); NaN without a score
@@ -377,6 +389,20 @@ class _TrainingScores:
             self.noise[task] = np.median(errors[seen.task == task]) ** 2
         self.of_task = np.eye(len(self.count))[seen.task]  # (n, T)
         self._kernels: dict[tuple[float, ...], Floats] = {}
+
+    @property
+    def variance(self) -> float:
+        """Variance of the values within tasks, whose levels say nothing of the differences of arms;
+        if that is 0, of all values; 1 for equal values, which any scale fits.
+        """
+        if not len(self.values) or np.ptp(self.values) == 0:
+            return 1.0
+        level = (self.values @ self.of_task) / np.maximum(self.count, 1)
+        deviations = self.values - level[self.seen.task]
+        squares = (deviations**2).sum()
+        if squares > 0:
+            return float(squares / self.freedom.sum())
+        return float(self.values.var())
 
     def covariance(self, h: Hyperparameters) -> Floats:
         """Prior covariance of the observed cells (n, n)."""
@@ -428,7 +454,8 @@ def fit_model_steps(problem: Problem, seen: Observations) -> Iterator[Covariance
         before = best
         for start in range(0, len(options), TRIALS):
             models = _standardised(scores, options[start : start + TRIALS])
-            for model, density in zip(models, _log_posteriors(scores, models), strict=True):
+            densities = _log_posteriors(scores, models)
+            for model, density in zip(models, densities, strict=True):
                 if density > greatest + 1e-6:
                     best = model
                     greatest = density
@@ -443,7 +470,7 @@ def _with_new_spreads(model: CovarianceModel, seen: Observations) -> CovarianceM
     """The model with levels and spreads estimated again, from the first scores and from all those
     of tasks that have few of them.
     """
-    first_scores = np.bincount(seen.task[:REFIT], minlength=len(model.problem.tasks))
+    first_scores = model.problem.cells_per_task(seen.take(slice(REFIT)))
     has_few = first_scores < ENOUGH
     is_used = has_few[seen.task]
     is_used[:REFIT] = True
@@ -479,17 +506,10 @@ def _standardised(
     task = scores.seen.task
     values = scores.values
     count = scores.count
+    freedom = scores.freedom
+    overall = scores.variance
     no_error = scores.noise == 0  # of the tasks (T,)
     diagonal = np.arange(len(task))
-    freedom = np.maximum(count - 1, 0)
-    free = float(freedom.sum())
-    overall = 1.0  # any scale fits equal values
-    if len(values) and np.ptp(values) > 0:
-        overall = float(values.var())
-        mean = (values @ scores.of_task) / np.maximum(count, 1)
-        within = float(((values - mean[task]) ** 2).sum())
-        if within > 0:  # the levels of tasks say nothing of the differences of arms
-            overall = within / free
     noise = np.zeros((len(options), len(count)))
     # block diagonal: each task has a scale of its own
     of_cells = [h.total * scores.kernel(h) + h.alone * scores.same_arm for h in options]
@@ -508,7 +528,7 @@ def _standardised(
         whitened = np.einsum("hij,hj->hi", precision, residual)
         square = (residual * whitened) @ scores.of_task
         total = square.sum(axis=1, keepdims=True)
-        pooled = (total + overall) / (free + 1.0)
+        pooled = (total + overall) / (freedom.sum() + 1.0)
         variance = (square + PRIOR_COUNT * pooled) / (freedom + PRIOR_COUNT)
         spread = np.sqrt(variance)
         # an error that is not stated is taken to be as large as the deviations of single cells
@@ -523,7 +543,15 @@ def _standardised(
         level[:] = 0.0
         noise[:] = 0.0
     return [
-        CovarianceModel(scores.problem, h, scores.scale, level[i], spread[i], noise[i], count)
+        CovarianceModel(
+            problem=scores.problem,
+            hyperparameters=h,
+            scale=scores.scale,
+            level=level[i],
+            spread=spread[i],
+            noise=noise[i],
+            count=count,
+        )
         for i, h in enumerate(options)
     ]
 
@@ -622,9 +650,9 @@ class CholeskyFactor:
         schur = prior + np.diag(more.noise) - cross @ cross.T
         root = np.linalg.inv(np.linalg.cholesky(schur))
         arms = np.arange(len(model.problem.arms))
-        cells = model.cells(arms, model.weights, more.arm, more.mix)
-        new = cells.T - cross @ self._cross[:n]
-        self._cross[added] = root @ new
+        with_objectives = model.cells(arms, model.weights, more.arm, more.mix).T
+        unexplained = with_objectives - cross @ self._cross[:n]
+        self._cross[added] = root @ unexplained
         self._inverse[added, :n] = -root @ (cross @ inverse)
         self._inverse[added, added] = root
         self._inverse[:n, added] = 0.0
@@ -635,9 +663,10 @@ class CholeskyFactor:
         """The number of leading rows that equal the given ones."""
         n = min(len(self), len(rows))
         same_arm = self._rows.arm[:n] == rows.arm[:n]
-        same_mix = (self._rows.mix[:n] == rows.mix[:n]).all(axis=1)
-        is_equal = same_arm & same_mix
-        return int(np.argmin(np.append(is_equal, False)))
+        same_mix = self._rows.mix[:n] == rows.mix[:n]
+        is_equal = same_arm & same_mix.all(axis=1)
+        # the index of the first False
+        return int(np.append(is_equal, False).argmin())
 
     def posterior(self, values: Floats) -> Posterior:
         """Condition on the values of the first rows; the values of an earlier call must be the
@@ -695,11 +724,14 @@ class Posterior:
     def without_pending(self) -> Posterior:
         """The posterior given the known scores only."""
         n = self.scored
-        variance = self.variance + (self.cross[n:] ** 2).sum(axis=0)
-        rows = self.rows.take(slice(n))
-        inverse = self.inverse[:n, :n]
-        cross = self.cross[:n]
-        return replace(self, variance=variance, rows=rows, inverse=inverse, cross=cross)
+        explained_by_pending = (self.cross[n:] ** 2).sum(axis=0)
+        return replace(
+            self,
+            variance=self.variance + explained_by_pending,
+            rows=self.rows.take(slice(n)),
+            inverse=self.inverse[:n, :n],
+            cross=self.cross[:n],
+        )
 
     @property
     def problem(self) -> Problem:
@@ -708,22 +740,29 @@ class Posterior:
     @cached_property
     def sd(self) -> Floats:
         """Standard deviation of every arm's objective (A,)."""
-        return np.asarray(np.sqrt(np.maximum(self.variance, 0.0)))
+        return np.sqrt(np.maximum(self.variance, 0.0))
 
     def covariance(self, left: Ints, right: Ints) -> Floats:
         """Covariance matrix of two sets of arms' objectives (L, R)."""
         model = self.model
         prior = model.cells(left, model.weights, right, model.weights)
         explained = self.cross[:, left].T @ self.cross[:, right]
-        return np.asarray(prior - explained)
+        return prior - explained
+
+    def difference_variance(self, arms: Ints, other: int) -> Floats:
+        """Variance of the differences of some arms' objectives to that of another (a,)."""
+        covariance = self.covariance(arms, np.array([other]))[:, 0]
+        variances = self.variance[arms] + self.variance[other]
+        return np.asarray(variances - 2 * covariance)
 
     @cached_property
     def task_group(self) -> Ints:
         """The element of `whitened` that belongs to each task (T,): tasks without a row share that
         of their kind.
         """
-        has_row = self.rows.mix.any(axis=0)
-        kind_has_row = (self.rows.mix @ self.problem.kind_membership).any(axis=0)
+        mix = self.rows.mix
+        has_row = mix.any(axis=0)
+        kind_has_row = (mix @ self.problem.kind_membership).any(axis=0)
         of_kind = np.where(kind_has_row, np.cumsum(kind_has_row), 0)
         of_task = kind_has_row.sum() + np.cumsum(has_row)
         return np.where(has_row, of_task, of_kind[self.problem.kind_index])
@@ -742,13 +781,12 @@ class Posterior:
         shared = common @ self.inverse.T
         yield shared
         # the part of a kind or of a task is correlated with rows of it alone
-        of_kinds = {
-            int(k): shared + self._whitened_part(of_kind, shares[:, k])
-            for k in np.flatnonzero(shares.any(axis=0))
-        }
-        yield from of_kinds.values()
+        with_kind = {}
+        for k in np.flatnonzero(shares.any(axis=0)).tolist():
+            with_kind[k] = shared + self._whitened_part(of_kind, shares[:, k])
+            yield with_kind[k]
         for task in np.flatnonzero(rows.mix.any(axis=0)):
-            of_its_kind = of_kinds.get(int(kind[task]), shared)
+            of_its_kind = with_kind[kind[task]]
             yield of_its_kind + self._whitened_part(of_task, rows.mix[:, task])
 
     def _whitened_part(self, part: Floats, share: Floats) -> Floats:
@@ -756,7 +794,8 @@ class Posterior:
         its tasks.
         """
         sharing = np.flatnonzero(share)
-        return np.asarray((part[:, sharing] * share[sharing]) @ self.inverse[:, sharing].T)
+        covariance = part[:, sharing] * share[sharing]
+        return covariance @ self.inverse[:, sharing].T
 
 
 def pooled(
@@ -773,9 +812,10 @@ def pooled(
     group = _groups(seen, limit)
     size = int(group.max()) + 1
     smallest = 1e-12 * model.weights.max()
-    weight = np.maximum(model.weights, smallest)[seen.task]
-    weight_of_group = np.bincount(group, weights=weight)
-    share = weight / weight_of_group[group]
+    weights = np.maximum(model.weights, smallest)
+    weight = weights[seen.task]
+    total_weight = np.bincount(group, weight)
+    share = weight / total_weight[group]
     mix = np.zeros((size, len(model.weights)))
     np.add.at(mix, (group, seen.task), share)
     owner = np.zeros(size, dtype=np.intp)
@@ -796,11 +836,13 @@ def _groups(seen: Observations, limit: int) -> Ints:
     arms, arm, count = np.unique(seen.arm, return_inverse=True, return_counts=True)
     fullest = np.argsort(-count, kind="stable")
     removable = np.cumsum(count[fullest] - 1)
-    needed = int(np.searchsorted(removable, len(seen) - limit)) + 1
+    excess = len(seen) - limit
+    needed = int(np.searchsorted(removable, excess)) + 1
     is_pooled = np.isin(arm, fullest[:needed])
     of_single = len(arms) + np.arange(len(seen))
     group = np.where(is_pooled, arm, of_single)
-    return np.unique(group, return_inverse=True)[1]
+    _, consecutive = np.unique(group, return_inverse=True)
+    return consecutive
 
 
 def _thinned(values: Floats, limit: int) -> Ints:
@@ -809,10 +851,11 @@ def _thinned(values: Floats, limit: int) -> Ints:
     """
     if len(values) <= limit:
         return np.arange(len(values))
-    order = np.argsort(-values, kind="stable")
+    best_first = np.argsort(-values, kind="stable")
     half = limit // 2
-    others = np.linspace(half, len(order) - 1, limit - half).astype(np.intp)
-    return np.sort(np.append(order[:half], order[others]))
+    others = np.linspace(half, len(values) - 1, limit - half)
+    ranks = np.append(np.arange(half), others.astype(np.intp))
+    return np.sort(best_first[ranks])
 
 
 def first_max(values: Floats, among: Bools | None = None) -> int:
@@ -823,7 +866,8 @@ def first_max(values: Floats, among: Bools | None = None) -> int:
         values = np.where(among, values, -np.inf)
     best = float(values.max())
     rounding = 1e-9 * max(1.0, abs(best))
-    return int(np.argmax(values >= best - rounding))
+    is_best = values >= best - rounding
+    return int(is_best.argmax())
 
 
 def greatest(values: Floats, n: int) -> Ints:
@@ -916,10 +960,8 @@ class IncrementalPosterior:
 
     def _agrees(self, seen: Observations) -> bool:
         """Whether the scores that these and the earlier ones have in common are equal."""
-        earlier = self._seen
-        n = min(len(self._seen), len(seen))
-        columns = (earlier.arm, seen.arm), (earlier.task, seen.task), (earlier.score, seen.score)
-        return all(np.array_equal(old[:n], new[:n]) for old, new in columns)
+        common = slice(min(len(self._seen), len(seen)))
+        return self._seen.take(common).equals(seen.take(common))
 
     def posterior(self, finished: Observations, pending: Ints = NO_CELLS) -> Posterior:
         """The posterior given the outcomes so far, of which failures are ignored, and pending cells
@@ -939,11 +981,10 @@ class IncrementalPosterior:
         """Extend the factor from the rows of the basis by these scores and the pending cells (n,
         2).
         """
-        model = self._basis.model
         factor = self._basis.factor
         arms = np.append(new.arm, pending[:, 0])
         tasks = np.append(new.task, pending[:, 1])
-        added = ObservationRows.of(model, arms, tasks)
+        added = ObservationRows.of(factor.model, arms, tasks)
         rows = self._basis.rows.append(added)
         common = factor.common_rows(rows)
         factor.truncate(common)
@@ -952,7 +993,8 @@ class IncrementalPosterior:
     def _begin(self, seen: Observations, model: CovarianceModel | None = None) -> None:
         """Use a basis with a model, by default estimated from these few scores."""
         model = model or fit_model(self._problem, seen)
-        rows, values = pooled(model, seen.take(slice(0)), LIMIT)
+        no_scores = Observations.of([])
+        rows, values = pooled(model, no_scores, LIMIT)
         self._basis = Basis(model, CholeskyFactor(model), rows, values, pooled=0)
         self._since = len(seen)  # number of scores from which on the basis is in use
 
@@ -981,11 +1023,11 @@ class IncrementalPosterior:
         enough scores, or twice as many as before.
         """
         model = self._basis.model
-        tasks = len(self._problem.tasks)
-        is_late = np.bincount(seen.task[:FEW], minlength=tasks) < LOOKS
+        early_scores = self._problem.cells_per_task(seen.take(slice(FEW)))
+        scores = self._problem.cells_per_task(seen)
         needed = np.where(model.has_spread, 2 * model.count, LOOKS)
-        has_enough = np.bincount(seen.task, minlength=tasks) >= needed
-        if not (is_late & (model.count < ENOUGH) & has_enough).any():
+        is_outdated = (early_scores < LOOKS) & (model.count < ENOUGH) & (scores >= needed)
+        if not is_outdated.any():
             return
         model = _with_new_spreads(model, seen)
         if len(seen) < 2 * REFIT:

@@ -35,7 +35,7 @@ from types import BuiltinFunctionType
 
 import numpy as np
 
-from daskmetrics.bandit._coverage import check_rivals, distances
+from daskmetrics.bandit._coverage import LEAST_SD, check_rivals, distances
 from daskmetrics.bandit._state import Choice, Policy, State, Why
 from daskmetrics.bandit.model import NOISE, Posterior
 from daskmetrics.bandit.problem import Floats, Ints, Rows
@@ -83,7 +83,7 @@ def race(state: State) -> Choice | None:
     if not value.max() > 0:
         return None
     best = _random_max(value, state.random())
-    is_duel, row, task = (int(i) for i in np.unravel_index(best, value.shape))
+    is_duel, row, task = np.unravel_index(best, value.shape)
     arm = int(np.append(drawn.arms, leader)[row])
     if is_duel and state.open[leader, task]:
         arm = leader  # first: it serves every duel on this task
@@ -93,7 +93,7 @@ def race(state: State) -> Choice | None:
         # the last bits depend on how the posterior was computed
         "loss": float(f"{all_rivals.loss.max():.6g}"),
     }
-    return Choice(arm, task, why)
+    return Choice(arm, int(task), why)
 
 
 def random(state: State) -> Choice | None:
@@ -101,8 +101,8 @@ def random(state: State) -> Choice | None:
     cells = np.argwhere(state.open)
     if not len(cells):
         return None
-    arm, task = cells[state.random().integers(len(cells))]
-    return Choice(int(arm), int(task))
+    arm, task = state.random().choice(cells).tolist()
+    return Choice(arm, task)
 
 
 def sweep(state: State) -> Choice | None:
@@ -180,7 +180,8 @@ def _encoded_cell(state: State) -> Choice | None:
     if math.isfinite(state.most_cells) or not problem.shares_encoding.any():
         return None
     is_encoded = problem.same_encoding(state.observations.arm, state.observations.task)
-    cells = state.open & is_encoded & problem.shares_encoding & state.usable[:, None]
+    is_nearly_free = is_encoded & problem.shares_encoding
+    cells = state.open & is_nearly_free & state.usable[:, None]
     if not cells.any():
         return None
     cell = int(cells.argmax())
@@ -190,15 +191,14 @@ def _encoded_cell(state: State) -> Choice | None:
 
 def _rivals(state: State) -> Rivals:
     """Usable arms that may beat the leader, greatest expected loss first."""
-    arms, variance, distance = distances(state, state.posterior)
-    spread = np.sqrt(np.maximum(variance, 1e-12))
+    arms, spread, distance = distances(state, state.posterior)
     better = normal_tail(distance)
     density = np.exp(-0.5 * distance**2) / math.sqrt(2 * math.pi)
     loss = spread * (density - distance * better)
-    is_rival = (better > NEGLIGIBLE) & (variance > 1e-12)
-    kept = np.flatnonzero(is_rival)
-    kept = kept[np.argsort(-loss[kept], kind="stable")]
-    return Rivals(arms, better, spread, loss).take(kept)
+    is_rival = (better > NEGLIGIBLE) & (spread > LEAST_SD)
+    rivals = Rivals(arms, better, spread, loss).take(is_rival)
+    greatest_loss_first = np.argsort(-rivals.loss, kind="stable")
+    return rivals.take(greatest_loss_first)
 
 
 def _draw_rivals(all_rivals: Rivals, rng: np.random.Generator) -> Rivals:
@@ -207,9 +207,11 @@ def _draw_rivals(all_rivals: Rivals, rng: np.random.Generator) -> Rivals:
         return all_rivals
     top = np.arange(RIVALS // 2)
     others = np.arange(RIVALS // 2, len(all_rivals))
-    share = np.maximum(all_rivals.loss[others], 1e-300)
-    order = np.argsort(rng.exponential(size=len(others)) / share)
-    drawn = np.sort(others[order[: RIVALS - len(top)]])
+    loss = np.maximum(all_rivals.loss[others], 1e-300)
+    # a weighted sample without replacement (Efraimidis and Spirakis, 2006)
+    arrival = rng.exponential(size=len(others)) / loss
+    first = np.argsort(arrival)[: RIVALS - len(top)]
+    drawn = np.sort(others[first])
     return all_rivals.take(np.append(top, drawn))
 
 
@@ -222,9 +224,9 @@ def _value_per_cost(state: State, drawn: Rivals) -> Floats:
     # with (rival - leader)
     with_differences = with_objectives[..., :-1] - with_objectives[..., -1:]
     weight = drawn.loss / drawn.spread**2
-    noise = np.where(state.paid[arms], 0.0, state.posterior.model.noise + NOISE)
-    variance = variance + noise
+    is_paid = state.paid[arms]
     is_open = state.open[arms]
+    variance = variance + np.where(is_paid, 0.0, state.posterior.model.noise + NOISE)
     cost = _shared_cost(state, arms) + 1e-12 * state.problem.exhaustive_cost
 
     removed = (with_differences**2 @ weight) / np.maximum(variance, 1e-12)
@@ -236,7 +238,7 @@ def _value_per_cost(state: State, drawn: Rivals) -> Floats:
     removed = (with_differences**2 @ weight) / np.maximum(spread, 1e-9)
     unpaid = np.where(is_open, cost, 0.0)
     duel_cost = unpaid + unpaid[-1]
-    is_measurable = is_open | state.paid[arms]
+    is_measurable = is_open | is_paid
     is_possible = is_measurable & is_measurable[-1] & (duel_cost > 0)
     duel = np.where(is_possible, removed / np.maximum(duel_cost, 1e-300), 0.0)
     duel[-1] = 0.0
@@ -257,18 +259,17 @@ def _posterior_of_cells(posterior: Posterior, arms: Ints) -> tuple[Floats, Float
         of_objectives.append(_product(white, cross))
         of_variances.append((white**2).sum(axis=1))
         of_leader.append(np.einsum("an,n->a", white, white[-1]))
-    explained, variance_explained, leader_explained = (
-        np.stack(by_group, axis=1)[:, posterior.task_group]
-        for by_group in (of_objectives, of_variances, of_leader)
-    )
+    group_of_task = posterior.task_group
+    with_objectives = -np.stack(of_objectives, axis=1)[:, group_of_task]
+    variance_explained = np.stack(of_variances, axis=1)[:, group_of_task]
+    leader_explained = np.stack(of_leader, axis=1)[:, group_of_task]
     priors = model.parts(arms, arms)
-    with_objectives = -explained
     for prior, group in zip(priors, posterior.problem.task_groups, strict=True):
         of_task = group @ (model.weights @ group)
         with_objectives += prior[:, None, :] * of_task[None, :, None]
     variance = np.maximum(model.cell_variance - variance_explained, 0.0)
-    with_leader = np.sum(priors, axis=0)[:, -1:] - leader_explained
-    return with_objectives, variance, with_leader
+    prior_with_leader = np.sum(priors, axis=0)[:, -1:]
+    return with_objectives, variance, prior_with_leader - leader_explained
 
 
 def _product(rows: Floats, columns: Floats) -> Floats:
@@ -278,7 +279,7 @@ def _product(rows: Floats, columns: Floats) -> Floats:
     count = len(rows)
     if count % 2:
         rows = np.vstack([rows, rows[-1:]])
-    return np.asarray((rows @ columns)[:count])
+    return (rows @ columns)[:count]
 
 
 def _shared_cost(state: State, arms: Ints) -> Floats:
@@ -288,26 +289,26 @@ def _shared_cost(state: State, arms: Ints) -> Floats:
     problem = state.problem
     cost = state.cost[arms]
     scoring = np.minimum(problem.score_cost[arms], cost)
+    encoding = cost - scoring
     checkpoint = problem.checkpoint_index[arms]
-    is_shared = checkpoint[:, None] == checkpoint
-    sharing = is_shared.sum(axis=1, keepdims=True)
-    shared_cost = scoring + (cost - scoring) / sharing
+    is_same = checkpoint[:, None] == checkpoint
+    sharing = is_same.sum(axis=1, keepdims=True)
+    shared_cost = scoring + encoding / sharing
     return np.where(problem.encode_cost[arms] > 0, shared_cost, cost)
 
 
 def _success_rate(state: State) -> Floats:
     """Probability that a cell of a task gives a score, from the outcomes so far (T,)."""
-    size = len(state.problem.tasks)
-    finished = np.bincount(state.finished.task, minlength=size)
-    scored = np.bincount(state.observations.task, minlength=size)
-    return np.asarray((scored + 1.0) / (finished + 1.0))
+    finished = state.problem.cells_per_task(state.finished)
+    scored = state.problem.cells_per_task(state.observations)
+    return (scored + 1.0) / (finished + 1.0)
 
 
 def _random_max(values: Floats, rng: np.random.Generator) -> int:
     """Index of one of the greatest values, at random among values that differ by rounding."""
-    flat = values.ravel()
-    best = np.flatnonzero(flat >= flat.max() * (1 - 1e-9))
-    return int(best[rng.integers(len(best))])
+    threshold = values.max() * (1 - 1e-9)
+    best = np.flatnonzero(values >= threshold)
+    return int(rng.choice(best))
 
 
 def normal_tail(x: Floats) -> Floats:

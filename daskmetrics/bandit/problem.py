@@ -21,6 +21,7 @@ from daskmetrics.core.readouts import Readout
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 Bools = NDArray[np.bool_]
+Singles = NDArray[np.float32]
 ROUNDING = 1e-9  #: relative difference below which sums of costs count as equal
 
 Reward = Literal["mean", "robust"]
@@ -86,8 +87,8 @@ class Problem:
     def __post_init__(self) -> None:
         arms = len(self.arms)
         tasks = len(self.tasks)
-        is_distinct = len(set(self.arms)) == arms and len(set(self.tasks)) == tasks
-        if not is_distinct or not arms * tasks:
+        distinct = len(set(self.arms)), len(set(self.tasks))
+        if distinct != (arms, tasks) or 0 in distinct:
             raise DataError(
                 f"A search needs distinct arms and tasks, got {arms} arms and {tasks} tasks."
             )
@@ -153,7 +154,7 @@ class Problem:
     @property
     def in_objective(self) -> Bools:
         """Tasks with a positive weight (T,): a recommended arm is measured on these."""
-        return np.asarray(self.objective_weights > 0)
+        return self.objective_weights > 0
 
     @cached_property
     def is_look(self) -> Bools:
@@ -214,9 +215,10 @@ class Problem:
         """Index of the arm that each arm is compared with: what one would use of its model without
         a search (A,).
         """
-        checkpoints = {arm.model: self.default or arm.checkpoint for arm in self.arms}
-        default = {model: self._last_arm(checkpoints[model]) for model in self.models}
-        return np.array([default[arm.model] for arm in self.arms], dtype=np.intp)
+        last_checkpoint = {arm.model: arm.checkpoint for arm in self.arms}
+        checkpoints = [self.default or last_checkpoint[model] for model in self.models]
+        default_of_model = np.array([*map(self._last_arm, checkpoints)], dtype=np.intp)
+        return default_of_model[self.model_index]
 
     def _last_arm(self, checkpoint: Checkpoint) -> int | None:
         """Index of a checkpoint's arm of the last layer, of its readouts the first; None without
@@ -229,7 +231,7 @@ class Problem:
         """Cells that have their encoding in common with one of these cells (A, T)."""
         cells = np.zeros(self.score_cost.shape, dtype=bool)
         cells[self.first_of_checkpoint[arms], tasks] = True
-        return np.asarray(cells[self.first_of_checkpoint])
+        return cells[self.first_of_checkpoint]
 
     @cached_property
     def shares_encoding(self) -> Bools:
@@ -238,7 +240,8 @@ class Problem:
         """
         scoring = np.zeros_like(self.score_cost)
         np.add.at(scoring, self.first_of_checkpoint, self.score_cost)
-        return np.asarray(scoring[self.first_of_checkpoint] < CHEAP_SCORES * self.encode_cost)
+        total_scoring = scoring[self.first_of_checkpoint]
+        return total_scoring < CHEAP_SCORES * self.encode_cost
 
     @cached_property
     def arm_cost(self) -> Floats:
@@ -252,7 +255,8 @@ class Problem:
         arms = np.unique(self.first_of_checkpoint)
         scoring = np.where(self.is_look, 0.0, self.score_cost)
         encoding = np.where(self.is_look, 0.0, self.encode_cost[arms])
-        return float(scoring.sum() + encoding.sum() + self.load_costs[arms].sum())
+        loading = self.load_costs[arms]
+        return float(scoring.sum() + encoding.sum() + loading.sum())
 
     def cell(self, arm: int, task: int) -> Cell:
         return Cell(self.arms[arm], self.tasks[task])
@@ -266,6 +270,10 @@ class Problem:
             for cell, outcome in outcomes
             if cell.arm in self.arm_index
         )
+
+    def cells_per_task(self, cells: Observations) -> Ints:
+        """Number of the cells of every task (T,)."""
+        return np.bincount(cells.task, minlength=len(self.tasks))
 
     def locate(self, cell: Cell) -> tuple[int, int]:
         """Indices (arm, task) of a cell; the inverse of `cell`."""
@@ -311,6 +319,10 @@ class Rows:
         columns = zip(self._columns, more._columns, strict=True)
         return type(self)(*map(np.concatenate, columns))
 
+    def equals(self, other: Self) -> bool:
+        """Whether all rows of both tables are equal."""
+        return all(map(np.array_equal, self._columns, other._columns))
+
     @property
     def _columns(self) -> list[NDArray[Any]]:
         return [getattr(self, column.name) for column in fields(self)]
@@ -334,8 +346,9 @@ class Observations(Rows):
     @classmethod
     def of(cls, rows: Iterable[tuple[int, int, float | None, float]]) -> Observations:
         """From rows (arm, task, score or None, stderr), in this order."""
-        arm, task, score, stderr = np.array(list(rows), dtype=float).reshape(-1, 4).T
-        return cls(arm.astype(np.intp), task.astype(np.intp), score.copy(), stderr.copy())
+        table = np.array([*rows], dtype=float).reshape(-1, 4)
+        arm, task, score, stderr = table.T.copy()
+        return cls(arm.astype(np.intp), task.astype(np.intp), score, stderr)
 
     def by_cell(self) -> Observations:
         """The same observations, sorted by cell, so that sums do not depend on the order of
@@ -369,7 +382,8 @@ def _check(name: str, array: Floats, shape: tuple[int, ...], least: float = 0.0)
     """Raise a DataError unless an array has this shape and finite values of at least ``least``."""
     if array.shape != shape:
         raise DataError(f"{name} must have the shape {shape}, got {array.shape}.")
-    if not np.isfinite(array).all() or array.min() < least:
+    is_valid = np.isfinite(array) & (array >= least)
+    if not is_valid.all():
         must = "finite and not negative"
         if least < 0:
             must = "finite"
@@ -401,9 +415,10 @@ def arm_features(suites: Sequence[Suite]) -> Floats:
     rows: list[list[float]] = []
     for suite in suites:
         models = [float(suite is other) for other in suites]
-        depths = [
-            fmean(Readout.parse(name).layers_of(layer)) / suite.depth for layer, name in suite.rows
-        ]
+        depths = []
+        for layer, readout in suite.rows:
+            layers = Readout.parse(readout).layers_of(layer)
+            depths.append(fmean(layers) / suite.depth)
         for time in _training_times(suite):
             rows += [[time, depth, *models] for depth in depths]
     return np.array(rows, dtype=float)
@@ -462,10 +477,12 @@ def task_weights(
     objectives = {ALL, *kinds, *kinds.values()}
     if objective not in objectives:
         raise unknown("objective", objective, objectives)
-    result = [
-        float(weights.get(name, 1.0)) if objective in (ALL, name, kind) else 0.0
-        for name, kind in kinds.items()
-    ]
+    result = []
+    for name, kind in kinds.items():
+        weight = 0.0
+        if objective in (ALL, name, kind):
+            weight = float(weights.get(name, 1.0))
+        result.append(weight)
     if not sum(result) > 0:
         raise ConfigError(
             f"No task of the objective '{objective}' has a positive weight: {dict(weights)}."

@@ -11,7 +11,6 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from daskmetrics.bandit._coverage import is_covered
 from daskmetrics.bandit._state import State
@@ -24,6 +23,7 @@ from daskmetrics.bandit.problem import (
     Outcome,
     Problem,
     Reward,
+    Singles,
     arm_features,
 )
 from daskmetrics.core.errors import UndefinedError
@@ -132,8 +132,8 @@ class Recommendation:
         plain = asdict(self, dict_factory=without_default)
         plain["top"] = list(plain["top"])
         plain["credible"] = list(plain["credible"])
-        for name, summary in (("best", self.best), ("default", self.default)):
-            plain[name]["interval"] = list(summary.interval)
+        plain["best"]["interval"] = list(self.best.interval)
+        plain["default"]["interval"] = list(self.default.interval)
         return plain
 
 
@@ -141,9 +141,9 @@ def recommend(state: State, budget: float, spent: float, within: float = WITHIN)
     """Recommend the best arm of a state; raises UndefinedError if no cell was measured."""
     problem = state.problem
     seen = state.observations
+    cells = len(state.scores)
     failed = len(state.finished) - len(seen)
-    looks = int(problem.is_look[seen.task].sum())
-    if len(seen) == looks:
+    if not cells:
         raise UndefinedError(
             f"No candidate can be recommended: no score is known and {failed} failed. See the"
             " journal for the reasons."
@@ -151,11 +151,12 @@ def recommend(state: State, budget: float, spent: float, within: float = WITHIN)
     posterior = state.posterior.without_pending()
     best = state.recommended
     default = int(problem.default_arms[best])
-    certainty = leader_confidence(state, within)
-    of_best = seen.task[seen.arm == best]
-    of_default = seen.task[seen.arm == default]
-    common = np.intersect1d(of_best, of_default)
+    tasks_of_best = seen.task[seen.arm == best]
+    tasks_of_default = seen.task[seen.arm == default]
+    common = np.intersect1d(tasks_of_best, tasks_of_default)
     common = common[problem.in_objective[common]]
+    certainty = leader_confidence(state, within)
+    top = [_summary(state, posterior, arm) for arm in _ranking(state)[:TOP].tolist()]
     return Recommendation(
         best=_summary(state, posterior, best, common),
         default=_summary(state, posterior, default, common),
@@ -166,14 +167,14 @@ def recommend(state: State, budget: float, spent: float, within: float = WITHIN)
         expected_loss=certainty.loss,
         score_unit=margin_of(posterior, best, seen, 1.0),
         credible=tuple(problem.arms[arm] for arm in certainty.credible),
-        top=tuple(_summary(state, posterior, int(arm)) for arm in _ranking(state)[:TOP]),
+        top=tuple(top),
         reward=problem.reward,
-        cells=len(seen) - looks,
+        cells=cells,
         failed=failed,
         spent=spent,
         budget=budget,
         exhaustive=problem.exhaustive_cost,
-        looks=looks,
+        looks=len(seen) - cells,
     )
 
 
@@ -181,32 +182,33 @@ def _ranking(state: State) -> Ints:
     """All arms by their expected objectives, those with all scores among themselves by these; the
     recommended first.
     """
+    recommended = state.recommended
     order = np.argsort(-state.posterior.mean, kind="stable")
     ranks = np.flatnonzero(state.scored[order])
     scored = order[ranks]
-    order[ranks] = scored[np.argsort(-state.measured[scored], kind="stable")]
-    return np.append(state.recommended, order[order != state.recommended])
+    best_first = np.argsort(-state.measured[scored], kind="stable")
+    order[ranks] = scored[best_first]
+    others = order[order != recommended]
+    return np.append(recommended, others)
 
 
 def _summary(
     state: State, posterior: Posterior, arm: int, common: Ints | tuple[()] = ()
 ) -> ArmSummary:
     problem = state.problem
-    seen = state.observations
-    is_score = ~problem.is_look[seen.task]
-    rows = np.flatnonzero((seen.arm == arm) & is_score)
-    scores = {
-        problem.tasks[seen.task[i]]: ScoreEstimate(float(seen.score[i]), float(seen.stderr[i]))
-        for i in rows
-    }
+    of_arm = state.scores.take(state.scores.arm == arm)
+    scores = {}
+    for task, score, stderr in zip(of_arm.task, of_arm.score, of_arm.stderr, strict=True):
+        scores[problem.tasks[task]] = ScoreEstimate(float(score), float(stderr))
     mean = None
     measured = None
-    shared = seen.take(rows[np.isin(seen.task[rows], common)])
+    shared = of_arm.take(np.isin(of_arm.task, common))
     if len(shared):
         weights = problem.objective_weights[shared.task]
         weights = weights / weights.sum()
+        score = weights @ shared.score
         stderr = np.linalg.norm(weights * shared.stderr)
-        mean = ScoreEstimate(float(weights @ shared.score), float(stderr))
+        mean = ScoreEstimate(float(score), float(stderr))
     if state.scored[arm]:
         measured = float(state.measured[arm])
     return ArmSummary(
@@ -241,8 +243,7 @@ def leader_confidence(state: State, within: float) -> Confidence:
     margin = margin_of(posterior, leader, seen, within)
     stated = confidence(posterior, leader, margin, state.seed, state.usable)
     bound = 1.0 if is_covered(state) else UNCOVERED
-    is_score = ~state.problem.is_look[seen.task]
-    scored = len(np.unique(seen.arm[is_score]))
+    scored = len(np.unique(state.scores.arm))
     if scored < state.usable.sum():
         # Laplace's rule of succession: the next arm may be the first that no model of the others
         # would have foreseen
@@ -263,11 +264,10 @@ def confidence(
     # nothing
     covariance = posterior.covariance(arms, arms)
     root = np.linalg.cholesky(covariance).astype(np.float32)
-    draws: NDArray[np.float32] = normal_draws(seed, len(arms)) @ root.T
+    draws: Singles = normal_draws(seed, len(arms)) @ root.T
     lead = posterior.mean[arms] - posterior.mean[arm]
     # of normal draws, since the mean of a t distribution with one degree of freedom is infinite
-    best_drawn = (draws + lead).max(axis=1)
-    loss = float((best_drawn - draws[:, -1]).mean())
+    loss = (draws + lead).max(axis=1) - draws[:, -1]
 
     freedom = posterior.model.freedom
     rng = np.random.default_rng(seed_of("scale", seed))
@@ -285,7 +285,7 @@ def confidence(
     return Confidence(
         best=float(share[-1]),
         within=float(is_within.mean()),
-        loss=loss,
+        loss=float(loss.mean()),
         credible=tuple(credible.tolist()),
     )
 
@@ -297,9 +297,10 @@ def _drawn_arms(posterior: Posterior, arm: int, usable: Bools | None) -> Ints:
     bound = posterior.mean + 3 * posterior.sd
     if usable is not None:
         bound = np.where(usable, bound, -np.inf)
-    count = int(np.isfinite(bound).sum())
-    rivals = greatest(bound, min(JOINT, count))
-    return np.append(rivals[rivals != arm], arm)
+    candidates = int(np.isfinite(bound).sum())
+    rivals = greatest(bound, min(JOINT, candidates))
+    others = rivals[rivals != arm]
+    return np.append(others, arm)
 
 
 def margin_of(posterior: Posterior, arm: int, seen: Observations, within: float) -> float:
@@ -312,13 +313,14 @@ def margin_of(posterior: Posterior, arm: int, seen: Observations, within: float)
     if posterior.problem.reward == "mean":
         return within * abs(float(posterior.mean[arm]))
     tasks = np.unique(seen.task)
-    best = np.array([seen.score[seen.task == task].max() for task in tasks])
-    slope = np.median(1 / posterior.model.scale.spread[tasks])
-    return within * float(np.abs(best).mean() * slope)
+    best_scores = [seen.score[seen.task == task].max() for task in tasks]
+    mean_score = np.abs(best_scores).mean()
+    slopes = 1 / posterior.model.scale.spread[tasks]
+    return within * float(mean_score * np.median(slopes))
 
 
 @lru_cache(maxsize=2)  # a search uses the same draws at every decision
-def normal_draws(seed: int, n: int) -> NDArray[np.float32]:
+def normal_draws(seed: int, n: int) -> Singles:
     """Standard normal variables (draws, n)."""
     rng = np.random.default_rng(seed_of("probability_best", seed))
     normal = rng.standard_normal((DRAWS, n), dtype=np.float32)
@@ -365,10 +367,10 @@ def champions(state: State, kinds: Mapping[str, str]) -> tuple[Champion, ...]:
 def _champion(state: State, kinds: Mapping[str, str], kind: str) -> Champion:
     problem = state.problem
     seen = state.observations
-    of_kind = np.array([kinds.get(task) == kind for task in problem.tasks])
-    weights = of_kind * problem.objective_weights
+    is_of_kind = np.array([kinds.get(task) == kind for task in problem.tasks])
+    weights = is_of_kind * problem.objective_weights
     if not weights.any():
-        weights = of_kind.astype(float)
+        weights = is_of_kind.astype(float)
     weighted = replace(problem, weights=tuple(weights.tolist()))
     of_these_tasks = replace(state, problem=weighted, pending=NO_CELLS, cache=None)
     posterior = of_these_tasks.posterior
@@ -416,12 +418,12 @@ def next_steps(revisions: Iterable[str], count: int) -> tuple[int, ...]:
     >>> next_steps(["step0", "step100", "step200", "step300"], 2)
     (400, 500)
     """
-    steps = sorted({step for name in revisions if (step := step_of(name)) is not None})
+    steps = sorted({step for step in map(step_of, revisions) if step is not None})
     if len(steps) < 2:
         return ()
     latest_distances = np.diff(steps[-5:]).tolist()
     distance = round(median(latest_distances))
-    return tuple(steps[-1] + distance * (i + 1) for i in range(count))
+    return tuple(steps[-1] + distance * i for i in range(1, count + 1))
 
 
 def rise_forecast(
@@ -514,8 +516,14 @@ def rise_forecast(
     future_index = np.arange(len(arms), len(problem.arms)).reshape(spans.shape)
     rise = _rises(posterior, future_index, seed)
     margin = margin_of(posterior, arms.index(best), seen, share)
-    probability = float((rise > margin).mean())
-    return RiseForecast(best, steps, share, probability, float(rise.mean()))
+    is_more = rise > margin
+    return RiseForecast(
+        arm=best,
+        steps=steps,
+        more_than=share,
+        probability=float(is_more.mean()),
+        expected=float(rise.mean()),
+    )
 
 
 def _rises(posterior: Posterior, arms: Ints, seed: int) -> Floats:
@@ -523,9 +531,10 @@ def _rises(posterior: Posterior, arms: Ints, seed: int) -> Floats:
     times, points = arms.shape
     flat = arms.ravel()
     average = np.repeat(np.eye(times), points, axis=1) / points
-    covariance = average @ posterior.covariance(flat, flat) @ average.T
-    root = np.linalg.cholesky(covariance + TINY * np.eye(times))
     mean = average @ posterior.mean[flat]
+    covariance = average @ posterior.covariance(flat, flat) @ average.T
+    covariance += TINY * np.eye(times)
+    root = np.linalg.cholesky(covariance)
     draws = normal_draws(seed, times) @ root.T + mean
     highest = draws[:, 1:].max(axis=1)
     return np.asarray(highest - draws[:, 0])

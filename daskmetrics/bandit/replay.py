@@ -7,6 +7,7 @@ Nothing here needs torch, a scheduler or a GPU.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -49,8 +50,6 @@ __all__ = [
     "run_trials",
     "true_losses",
 ]
-
-ARRAYS = ("scores", "seconds", "encode")  #: of a table, each (A, T)
 
 
 @dataclass(frozen=True)
@@ -121,10 +120,14 @@ class ScoreTable:
         """The same arms on fewer tasks, in the table's order."""
         chosen = set(chosen)
         columns = [i for i, task in enumerate(self.tasks) if task in chosen]
-        kinds = {task: kind for task, kind in self.kinds.items() if task in chosen}
-        weights = {task: weight for task, weight in self.weights.items() if task in chosen}
-        arrays = {name: getattr(self, name)[:, columns] for name in ARRAYS}
-        return replace(self, kinds=kinds, weights=weights, **arrays)
+        return replace(
+            self,
+            kinds={task: kind for task, kind in self.kinds.items() if task in chosen},
+            weights={task: weight for task, weight in self.weights.items() if task in chosen},
+            scores=self.scores[:, columns],
+            seconds=self.seconds[:, columns],
+            encode=self.encode[:, columns],
+        )
 
 
 def score_table(rows: Iterable[ScoreRow]) -> ScoreTable:
@@ -170,21 +173,21 @@ def score_table(rows: Iterable[ScoreRow]) -> ScoreTable:
 
 
 def _suites(arms: Iterable[Arm]) -> tuple[Suite, ...]:
-    revisions: dict[str, set[str]] = {}
-    layers: dict[str, set[int]] = {}
-    readouts: dict[str, set[str]] = {}
+    revisions = defaultdict[str, set[str]](set)
+    layers = defaultdict[str, set[int]](set)
+    readouts = defaultdict[str, set[str]](set)
     for arm in arms:
-        revisions.setdefault(arm.model, set()).add(arm.revision)
         readout = Readout.parse(arm.readout)
-        layers.setdefault(arm.model, set()).update(readout.layers_of(arm.layer))
-        readouts.setdefault(arm.model, set()).add(arm.readout)
+        revisions[arm.model].add(arm.revision)
+        layers[arm.model].update(readout.layers_of(arm.layer))
+        readouts[arm.model].add(arm.readout)
     return tuple(
         Suite(
-            model,
-            training_order(revisions[model]),
-            tuple(sorted(numbers)),
-            max(1, *numbers),
-            tuple(sorted(readouts[model])),
+            model=model,
+            revisions=training_order(revisions[model]),
+            layers=tuple(sorted(numbers)),
+            depth=max(1, *numbers),
+            readouts=tuple(sorted(readouts[model])),
         )
         for model, numbers in layers.items()
     )
@@ -289,7 +292,8 @@ def simulate(
             step = _with_confidence(step, learner.recommendation())
         path.append(step)
     result = learner.recommendation()
-    path.append(_with_confidence(_step(learner, pool.schedule.now, loss), result))
+    end = _step(learner, pool.schedule.now, loss)
+    path.append(_with_confidence(end, result))
     return SimulatedSearch(learner.picks, result, tuple(path))
 
 
@@ -438,7 +442,8 @@ class Scenario:
         if costs == "published":
             return np.zeros_like(seconds), seconds + self.overhead
         encode = _encoding(table, seconds)
-        return encode, np.maximum(seconds - encode, 0.0) + self.overhead
+        score = np.maximum(seconds - encode, 0.0)
+        return encode, score + self.overhead
 
 
 def _filled(seconds: Floats) -> Floats:
@@ -447,7 +452,8 @@ def _filled(seconds: Floats) -> Floats:
     count = is_given.sum(axis=0)
     total = np.where(is_given, seconds, 0.0).sum(axis=0)
     mean = total / np.maximum(count, 1)
-    of_task = np.where(count > 0, mean, seconds[is_given].mean())
+    mean_of_all = seconds[is_given].mean()
+    of_task = np.where(count > 0, mean, mean_of_all)
     return np.where(is_given, seconds, of_task)
 
 
@@ -458,9 +464,10 @@ def _encoding(table: ScoreTable, seconds: Floats) -> Floats:
         given = np.where(table.encode > 0, table.encode, np.nan)
         encode = _filled(given)
     checkpoint = numbered([arm.checkpoint for arm in table.arms])
-    shortest = np.full((checkpoint.max() + 1, encode.shape[1]), np.inf)
+    # a row for each checkpoint, of which there are at most as many as arms
+    shortest = np.full_like(encode, np.inf)
     np.minimum.at(shortest, checkpoint, encode)
-    return np.asarray(shortest[checkpoint])
+    return shortest[checkpoint]
 
 
 def true_losses(table: ScoreTable, problem: Problem) -> Floats:
@@ -626,6 +633,11 @@ def curve(trials: Sequence[ReplayTrial], shares: Sequence[float]) -> list[CurveP
     for share in shares:
         steps = [trial.after(share) for trial in trials]
         losses = [step.loss if step else math.inf for step in steps]
-        near_best = sum(loss <= WITHIN for loss in losses)
-        points.append(CurvePoint(share, near_best, len(losses), median_low(losses)))
+        point = CurvePoint(
+            share=share,
+            found=sum(loss <= WITHIN for loss in losses),
+            searches=len(losses),
+            loss=median_low(losses),
+        )
+        points.append(point)
     return points

@@ -22,7 +22,6 @@ from daskmetrics.core.text import duration
 from daskmetrics.execution.journal import holder
 from daskmetrics.execution.map.folder import is_map
 from daskmetrics.execution.map.status import MapStatus
-from daskmetrics.report.templates import text_of
 
 if TYPE_CHECKING:
     from daskmetrics.cluster.slurm.commands import QueuedJob
@@ -106,6 +105,7 @@ def _driver_job(run: Path) -> str | None:
     if not folder.exists():
         return None  # without an import of Dask
     from daskmetrics.cluster.slurm import driver_job
+    from daskmetrics.report.templates import text_of
 
     job = driver_job.submitted(folder)
     if job is None:
@@ -146,6 +146,8 @@ def follow(run: Path) -> Shown:
 
 def _show_progress(run: Path, job: Submitted | None) -> None:
     """Show the state of the job and the progress, at intervals, until no process drives the run."""
+    from daskmetrics.report.templates import text_of
+
     console = Console(stderr=True)
     journal = RunFolder(run).journal
     description = shown_progress = progress = ""
@@ -215,6 +217,8 @@ def _load(run: Path) -> report.Run | MapStatus | None:
 
 def _report_failure(job: Submitted | None, state: QueuedJob | None) -> None:
     """Say how the driver ended, with the end of its log."""
+    from daskmetrics.report.templates import text_of
+
     lines = None
     if job and Path(job.log).is_file():
         lines = Path(job.log).read_text(errors="replace").splitlines()[-TAIL:]

@@ -19,6 +19,7 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
+import psutil
 from distributed import Client, LocalCluster
 from distributed.core import Status
 from distributed.utils import get_ip_interface
@@ -44,10 +45,11 @@ from daskmetrics.core.errors import (
 from daskmetrics.core.files import cache_folder
 from daskmetrics.core.machine import interfaces, variable, workers
 from daskmetrics.core.main_module import main_not_imported
-from daskmetrics.core.text import OnMessage, plural
+from daskmetrics.core.text import OnMessage, plural, size_text
 
 POLL = 0.1  # seconds between two checks for the first worker
 FILES, FILES_PER_WORKER = 32, 16  # files that a driver of local workers opens
+WORKER_MEMORY = 70 * 10**6  # bytes of a process of Dask before it does any work
 CLOSE_AGAIN = 10.0  # seconds for a cluster whose worker did not end in time
 
 NANNY_PROCESS = "Dask Worker process (from Nanny)"
@@ -257,6 +259,13 @@ def _local_client(profile: Cluster, prefix: str) -> Iterator[Client]:
         raise ConfigError(
             f"A process may open {allowed} files; with {plural(profile.workers)} it needs {needed}:"
             f" ulimit -n {needed} (at most {hard_limit}), or fewer --workers."
+        )
+    memory = psutil.virtual_memory().available
+    if profile.workers * WORKER_MEMORY > memory:
+        raise ConfigError(
+            f"{plural(profile.workers)} take {size_text(profile.workers * WORKER_MEMORY)} of memory"
+            f" before they do any work, and this machine has {size_text(memory)} free: at most"
+            f" --workers {memory // WORKER_MEMORY}."
         )
     with _without_interrupts():
         cluster = _LocalCluster(

@@ -37,6 +37,11 @@ def pass_flops(weights: float, layers: int, attention: int, tokens: float, lengt
     return tokens * (2.0 * weights + 4.0 * layers * attention * length)
 
 
+def block_weights(width: int, depth: int) -> float:
+    """Assumed weights of the blocks: 12 width^2 in each (Kaplan et al. 2020, section 2.1)."""
+    return 12.0 * width**2 * depth
+
+
 def weight_bytes(width: int, depth: int) -> float:
     """Assumed size of a model that is not on this machine: blocks and one embedding, two bytes for
     each weight.
@@ -44,7 +49,8 @@ def weight_bytes(width: int, depth: int) -> float:
     >>> [round(weight_bytes(*shape) / 1e6) for shape in ((128, 6), (512, 6), (1024, 24))]  # Pythia 14m, 70m, 410m
     [15, 89, 707]
     """
-    return 2.0 * (12.0 * width**2 * depth + VOCABULARY * width)
+    embedding = VOCABULARY * width
+    return 2.0 * (block_weights(width, depth) + embedding)
 
 
 @dataclass(frozen=True)
@@ -63,8 +69,9 @@ class TextSize:
         TextSize(texts=3, tokens=130.0, length=43.333333333333336)
         """
         tokens = [min(float(max_length), max(1.0, n / CHARACTERS_PER_TOKEN)) for n in characters]
+        texts = len(tokens)
         total = sum(tokens)
-        return cls(len(tokens), total, total / max(1, len(tokens)))
+        return cls(texts, total, total / max(1, texts))
 
 
 UNKNOWN_TASK = TextSize(texts=5_000, tokens=250_000.0, length=50.0)
@@ -95,12 +102,12 @@ class CostModel:
         return 0.2 + size / READ_RATE
 
     def forward_seconds(self, width: int, depth: int, text: TextSize) -> float:
-        """Of running texts through a checkpoint with 12 width^2 weights in each block (Kaplan et
-        al. 2020, section 2.1).
-        """
-        flops = CPU_FLOPS if self.device == "cpu" else GPU_FLOPS
-        weights = 12.0 * width**2 * depth
-        return pass_flops(weights, depth, width, text.tokens, text.length) / flops
+        """Of running texts through a checkpoint."""
+        weights = block_weights(width, depth)
+        operations = pass_flops(weights, depth, width, text.tokens, text.length)
+        if self.device == "cpu":
+            return operations / CPU_FLOPS
+        return operations / GPU_FLOPS
 
     def reduce_seconds(self, operations: float) -> float:
         """Of this many operations of metrics."""
@@ -110,9 +117,8 @@ class CostModel:
 
     def encode_seconds(self, width: int, depth: int, text: TextSize) -> float:
         """Of loading a checkpoint, its blocks in float32, and running texts through it."""
-        return self.load_seconds(12.0 * width**2 * depth * 4) + self.forward_seconds(
-            width, depth, text
-        )
+        loading = self.load_seconds(4 * block_weights(width, depth))
+        return loading + self.forward_seconds(width, depth, text)
 
     def score_seconds(self, width: int, text: TextSize) -> float:
         """Of fitting and scoring a probe on vectors of one layer, on one CPU core whatever the
@@ -124,4 +130,5 @@ class CostModel:
         """Of training on tokens in sequences of a length; a backward pass costs twice a forward
         pass.
         """
-        return self.encode_seconds(width, depth, TextSize(0, 3.0 * tokens, length))
+        passes = TextSize(0, 3.0 * tokens, length)
+        return self.encode_seconds(width, depth, passes)

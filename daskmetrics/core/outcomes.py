@@ -22,6 +22,7 @@ from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Key
 from daskmetrics.core.results import Outcomes, Scored
 
+Floats = NDArray[np.float64]
 MOST_BYTES = 4096  #: of the outcomes of one score, before base64: 32,768 bits or 2,048 numbers
 TOLERANCE = 1e-4  #: of the mean of outcomes; the benchmark rounds its scores to five decimals
 FRESH_SHARE = 0.3  #: of the items of a task that `search.confirm: fresh` keeps back
@@ -93,24 +94,26 @@ def pack(outcomes: ArrayLike, score: float, items: Key) -> Outcomes:
             "Return outcomes whose mean is the score, or none."
         )
     if values.dtype == bool and len(values) <= 8 * MOST_BYTES:
-        bits = base64.b64encode(np.packbits(values).tobytes())
-        return Outcomes(items, len(values), bits=bits.decode())
+        content = np.packbits(values).tobytes()
+        return Outcomes(items, len(values), bits=base64.b64encode(content).decode())
     kept = values.astype(np.float64)
     groups = min(len(kept), MOST_BYTES // 2)
     if groups < len(kept):
         # random groups that depend on the number of values alone
-        group = np.random.default_rng(0).permutation(len(kept)) % groups
+        order = np.random.default_rng(0).permutation(len(kept))
         mean = kept.mean()
-        kept = mean + np.bincount(group, kept - mean, groups) * groups / len(kept)
+        sums = np.bincount(order % groups, kept - mean, groups)
+        kept = mean + sums * groups / len(kept)
     content = zlib.compress(kept.astype("<f2").tobytes(), 9)
     return Outcomes(items, groups, float16=base64.b64encode(content).decode())
 
 
-def unpack(packed: Outcomes) -> NDArray[np.float64]:
+def unpack(packed: Outcomes) -> Floats:
     """The outcomes, or those of groups, that `pack` kept."""
     if packed.bits is not None:
-        bits = np.frombuffer(base64.b64decode(packed.bits), np.uint8)
-        return np.unpackbits(bits, count=packed.n).astype(np.float64)
+        content = base64.b64decode(packed.bits)
+        bits = np.unpackbits(np.frombuffer(content, np.uint8), count=packed.n)
+        return bits.astype(np.float64)
     content = zlib.decompress(base64.b64decode(packed.float16 or ""))
     return np.frombuffer(content, "<f2").astype(np.float64)
 
@@ -148,28 +151,32 @@ def mean_of_pairs(pairs: Sequence[tuple[Scored, Scored]]) -> Difference:
     True
     """
     errors = []
-    by_items: dict[tuple[Key, int], list[tuple[NDArray[np.float64], float]]] = defaultdict(list)
+    paired = True
+    differences = defaultdict[tuple[Key, int], list[Floats]](list)
+    independent_errors = defaultdict[tuple[Key, int], list[float]](list)
     for one, other in pairs:
         independent = math.hypot(one.stderr, other.stderr)
         items, outcomes = _outcomes_of_same_items([one, other])
-        if items:
-            same = by_items[items, outcomes.shape[1]]
-            same.append((outcomes[0] - outcomes[1], independent))
-        else:
+        if not items:
+            paired = False
             errors.append(independent)
-    for (_, n), same in by_items.items():
-        differences, independent_errors = zip(*same, strict=True)
-        by_item = np.mean(differences, axis=0)
+            continue
+        _, n = outcomes.shape
+        differences[items, n].append(outcomes[0] - outcomes[1])
+        independent_errors[items, n].append(independent)
+    for (items, n), of_pairs in differences.items():
+        by_item = np.mean(of_pairs, axis=0)
         error = float(by_item.std(ddof=1)) / math.sqrt(n)
         if np.ptp(by_item) == 0:
-            error = float(np.mean(independent_errors)) / math.sqrt(n + 2)
-        errors += [error] * len(same)
+            independent = float(np.mean(independent_errors[items, n]))
+            error = independent / math.sqrt(n + 2)
+        errors += [error] * len(of_pairs)
     total = math.fsum(one.score - other.score for one, other in pairs)
-    paired = sum(map(len, by_items.values())) == len(pairs)
-    return Difference(total / len(pairs), math.fsum(errors) / len(pairs), paired)
+    total_error = math.fsum(errors)
+    return Difference(total / len(pairs), total_error / len(pairs), paired)
 
 
-def _outcomes_of_same_items(scores: Sequence[Scored]) -> tuple[Key, NDArray[np.float64]]:
+def _outcomes_of_same_items(scores: Sequence[Scored]) -> tuple[Key, Floats]:
     """The key of the items of all these scores, and their outcomes (A, n); both are empty if the
     items differ, are unknown, or are only one.
     """
@@ -185,7 +192,7 @@ class JointError:
     """The joint distribution of the errors of several scores on one task."""
 
     # (A, A), in squared units of the score; diagonal where scores are not paired
-    covariance: NDArray[np.float64]
+    covariance: Floats
     # degrees of freedom of this estimate: items less one; infinite where scores are not paired
     freedom: float
     paired: bool  # whether it comes from the outcomes of the same items
@@ -201,7 +208,7 @@ def joint_error(scores: Sequence[Scored]) -> JointError:
     """
     items, outcomes = _outcomes_of_same_items(scores)
     if items:
-        n = outcomes.shape[1]
+        _, n = outcomes.shape
         of_item = np.atleast_2d(np.cov(outcomes))
         return JointError(of_item / n, n - 1, paired=True)
     variances = [score.stderr**2 for score in scores]
@@ -222,10 +229,11 @@ def mean_difference(
     if not shares.sum() > 0:
         return None
     shares /= shares.sum()
-    value = float(shares @ [gap.value for gap in differences])
-    error = float(np.linalg.norm(shares * [gap.stderr for gap in differences]))
+    values = [gap.value for gap in differences]
+    errors = [gap.stderr for gap in differences]
+    error = np.linalg.norm(shares * errors)
     paired = all(gap.paired for gap in differences)
-    return Difference(value, error, paired)
+    return Difference(float(shares @ values), float(error), paired)
 
 
 def mean_score(

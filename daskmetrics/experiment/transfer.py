@@ -154,16 +154,16 @@ def _record(experiment: Experiment, result: BenchmarkResult, arm: Arm, task: Mte
 
 
 def _items(task: MtebTask) -> int:
-    """The texts, pairs or queries that a score is over, as far as they are known without a run;
-    texts that a probe learns from are among them.
+    """The texts, pairs or queries that a score is over, as far as they are known without a run; of
+    a task that the benchmark does not list, texts that a probe learns from are among them.
     """
+    if task.statistics and task.statistics.scored:
+        return task.statistics.scored
     texts = UNKNOWN_TASK.texts
     if task.is_local:
         if queries := list(task.roles()).count("query"):
             return queries
         texts = len(task.texts())
-    elif task.statistics:
-        texts = task.statistics.texts
     if task.kind in ("sts", "pair_classification"):
         return texts // 2
     return texts

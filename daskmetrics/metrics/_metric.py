@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.main_module import restore_state, state_with_main_object
+from daskmetrics.core.user_code import code_key
 
 Takes = Literal["tokens", "pooled", "views", "layers"]
 Value: TypeAlias = bool | int | float | str
@@ -172,10 +173,10 @@ class Metric:
 
     @property
     def identity(self) -> str:
-        """The name, for keys; with the function for a metric of another package."""
+        """The name, for keys; with the function and its code for a metric of another package."""
         if self.function.startswith("daskmetrics.metrics."):
             return self.name
-        return f"{self.name}@{self.function}"
+        return f"{self.name}@{self.function}@{code_key(self.function)}"
 
     def load(self) -> Callable[..., Any]:
         """Import the function, with its parameters set; this imports torch.

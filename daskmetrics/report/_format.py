@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 import textwrap
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Arm
-from daskmetrics.core.outcomes import Difference
 from daskmetrics.core.table import printable
+
+if TYPE_CHECKING:
+    from daskmetrics.core.outcomes import Difference  # imports numpy, which `status` need not
 
 WIDTH = 100  #: columns of a text for a terminal
 LABEL = 12  #: columns of the labels on the left
@@ -65,6 +68,7 @@ def number(value: float | None, stderr: float | None = None, sign: bool = False)
 def apart(difference: Difference, mark: str = " (unpaired)") -> str:
     """A difference with its standard error, and a mark if the error is not paired.
 
+    >>> from daskmetrics.core.outcomes import Difference
     >>> apart(Difference(0.02, 0.01, paired=True)), apart(Difference(0.02, 0.01, paired=False))
     ('+0.020 ± 0.010', '+0.020 ± 0.010 (unpaired)')
     """

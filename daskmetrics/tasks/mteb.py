@@ -22,6 +22,7 @@ from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.files import atomic_write, cache_folder
 from daskmetrics.core.main_module import restore_state, state_with_main_object
 from daskmetrics.core.names import Key, content_key
+from daskmetrics.core.user_code import code_key
 from daskmetrics.tasks import mteb_results as results
 from daskmetrics.tasks import mteb_run as benchmark
 from daskmetrics.tasks.mteb_run import DataSource, Declaration, Selection, TextInRole, Vectors
@@ -40,14 +41,15 @@ _MAIN_SCORES: Mapping[str, str] = {
 @dataclass(frozen=True)
 class TextStatistics:
     """The size of the selected part of a task as the benchmark lists it: the number of texts and of
-    their characters.
+    their characters, and of the queries, pairs or texts that are scored.
 
-    Classifications also encode the training texts that they draw: their expected number is
-    included.
+    Classifications also encode the training texts that they draw: their expected number is among
+    the texts.
     """
 
     texts: int
     characters: int
+    scored: int
 
 
 @dataclass(frozen=True)
@@ -136,9 +138,9 @@ class MtebTask:
 
     @cached_property
     def content(self) -> Key | None:
-        """Key of the data set of a custom task: other data make another task."""
+        """Key of the data set and the code of a custom task: others make another task."""
         if ":" in self.target:
-            return benchmark.content_of(self.target)
+            return content_key(benchmark.content_of(self.target), code_key(self.target))
         return None
 
     @property
@@ -289,7 +291,20 @@ def _read_statistics(path: Path, target: str, selection: Selection) -> TextStati
                 drawn.append(n - n * missed**declaration.experiments)
             share = sum(drawn) / sum(counts)
             sizes.append((round(share * texts), round(share * characters)))
-    return TextStatistics(*map(sum, zip(*sizes, strict=True)))
+    scored = 0
+    for split in evaluated:
+        for columns in _subsets(split, selection):
+            queries = columns.get("queries_text_statistics")
+            scored += queries["unique_texts"] if queries else columns.get("num_samples", 0)
+    texts, characters = map(sum, zip(*sizes, strict=True))
+    return TextStatistics(texts, characters, scored)
+
+
+def _subsets(statistics: Mapping[str, Any], selection: Selection) -> Iterator[Mapping[str, Any]]:
+    """The statistics of each selected subset of a split."""
+    by_subset = statistics.get("hf_subset_descriptive_stats") or {benchmark.ONLY: statistics}
+    for subset in selection.subsets:
+        yield by_subset.get(subset) or {}
 
 
 def _columns(
@@ -298,9 +313,7 @@ def _columns(
     """Of each column of texts of the selected subsets of a split: statistics of the labels beside
     it, and its distinct texts and characters.
     """
-    by_subset = statistics.get("hf_subset_descriptive_stats") or {benchmark.ONLY: statistics}
-    for subset in selection.subsets:
-        columns = by_subset.get(subset) or {}
+    for columns in _subsets(statistics, selection):
         for name, column in columns.items():
             if column and re.fullmatch(r"(.*text|text[12])_statistics", name):
                 texts = column["unique_texts"]

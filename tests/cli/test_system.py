@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
+from daskmetrics.cluster.connection import FILES, FILES_PER_WORKER, WORKER_MEMORY
 from tests.cli.calling import call
 
 LONG = "a" * 300
@@ -54,6 +57,16 @@ def test_an_error_of_the_system_is_one_message(a_map, line, reason):
     assert done.returncode == 1 + ("ulimit" in line)  # 2: nothing was started
     assert reason in done.stderr and done.stderr.count("Error:") == 1
     assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+
+
+def test_more_workers_than_the_memory_holds_are_refused(a_map):
+    workers = 1 + 2 * psutil.virtual_memory().total // WORKER_MEMORY
+    files = FILES + FILES_PER_WORKER * workers
+    if files > resource.getrlimit(resource.RLIMIT_NOFILE)[1]:
+        pytest.skip("a process may not open as many files here")
+    line = f"ulimit -n {files}; daskmetrics map bench.py:step --iterations 4 --workers {workers}"
+    done = in_shell(a_map, line)
+    assert done.returncode == 2 and "free: at most --workers" in done.stderr
 
 
 def test_a_reader_that_ends_early_is_no_error(tmp_path):

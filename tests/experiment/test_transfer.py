@@ -154,6 +154,18 @@ def test_published_results_need_no_protocol_and_no_worker(
     assert learner.recommendation().arm.layer == LAYERS[-1]
 
 
+@pytest.mark.parametrize(("task", "scored"), [("Banking77Classification", 3080), ("NFCorpus", 323)])
+def test_only_what_is_scored_counts_in_the_error_of_a_published_result(
+    prepared: Prepare, tmp_path: Path, task: str, scored: int
+) -> None:
+    publish(tmp_path, "layer_3__pooling_mean", task, test={"default": 0.8})
+    run = RunFolder(tmp_path / "run")
+    transfer.import_results(prepared(f"mteb:{task}"), run, tmp_path)
+    value = scores(run)[f"minilm@main/3:mteb:{task}"].value
+    # neither texts that a probe learns from nor documents
+    assert (value.n, value.stderr) == (scored, pytest.approx((0.8 * 0.2 / scored) ** 0.5))
+
+
 def test_a_result_that_is_cut_or_stands_twice_is_named(prepared: Prepare, tmp_path: Path) -> None:
     publish(tmp_path, "layer_3__pooling_last", "LocalSTS", test={"default": 0.5})
     twin = publish(tmp_path, "layer_3__pooling_mean", "LocalSTS", test={"default": 0.6})

@@ -13,6 +13,7 @@ from daskmetrics.execution.journal import mark_of
 HEAVY = {"torch", "transformers", "sklearn"}
 ARRAYS = {"xarray", "zarr", "matplotlib", "distributed", "pandas"}
 TEXTS = "from daskmetrics.report.sections import *; status_text(run); best_text(run, in_short=True); best_text(run)"
+STATUS = "from pathlib import Path; from daskmetrics.cli import _status as s; list(s.status(Path('{}')).shown)"
 PAGE = "from daskmetrics.report.page import page; page(run, []); run.metrics; run.scores"
 
 
@@ -22,14 +23,20 @@ def test_a_view_imports_no_more_than_it_needs(finished, code, unwanted):
     assert not imported_by(f"{load}; {code}") & unwanted
 
 
+def test_the_status_of_a_map_needs_no_numpy_either(tmp_path):
+    run = tmp_path / "run"
+    words = f"-m daskmetrics map operator:neg --iterations 2 --serial --folder {run}"
+    subprocess.run([sys.executable, *words.split()], cwd=tmp_path, check=True)
+    assert not imported_by(STATUS.format(run)) & (HEAVY | ARRAYS | {"numpy"})
+
+
 def test_the_status_of_an_interrupted_run_needs_neither_dask_nor_pandas(finished, tmp_path):
     run = shutil.copytree(finished.folder.path, tmp_path / "run")
     journal = run / "journal.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join(lines[:-1]))
     mark_of(journal).unlink(missing_ok=True)
-    code = f"from pathlib import Path; from daskmetrics.cli import _status as s; list(s.status(Path({str(run)!r})).shown)"
-    assert not imported_by(code) & (HEAVY | ARRAYS)
+    assert not imported_by(STATUS.format(run)) & (HEAVY | ARRAYS)
 
 
 def imported_by(code: str) -> set[str]:

@@ -179,7 +179,7 @@ def run(
     """
     source = MapSource(spec, journal.entries)
     source.on_result = on_result
-    begin(source, journal)
+    begin(source, journal, say)
     if not source.tracker.unfinished():
         return source.tracker.results()
     if client is not None:

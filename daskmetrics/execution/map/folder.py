@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 import os
 import random
@@ -35,15 +36,17 @@ from daskmetrics.execution.map.source import ItemResult, ItemTracker, MapSource,
 if TYPE_CHECKING:
     import pandas as pd
 
+log = logging.getLogger(__name__)
 ABSENT = "absent"  #: in place of a value that only the file or only the run has
 REMEDY = "Run the same map again to write the file again."
 
 
-def begin(source: MapSource, journal: Journal) -> None:
+def begin(source: MapSource, journal: Journal, say: Callable[[str], None] = log.warning) -> None:
     """Write the items and the header of a map; if it has nothing to do, only the items, if they are
     those of its last start.
 
-    Raises ConfigError if the folder belongs to an experiment.
+    ``say`` is told of constants that are others than at the last start of the same function. Raises
+    ConfigError if the folder belongs to an experiment.
     """
     folder = RunFolder(journal.path.parent)
     spec = source.spec
@@ -52,8 +55,17 @@ def begin(source: MapSource, journal: Journal) -> None:
     )
     text = "".join(json.dumps(row) + "\n" for row in rows).encode()
     digest = hashlib.sha256(text).hexdigest()
+    header = latest(journal.entries, MapStarted)
+    if header and header.version == spec.function.version and not spec.function.stated:
+        for name, value in spec.function.constants.items():
+            earlier = header.constants.get(name, value)
+            if earlier != value:
+                say(
+                    f"Warning: {name}, which {spec.function.name} reads, was {earlier} and is {value}"
+                    " now. Recorded results are used as they are; with another --version all items"
+                    " run again."
+                )
     if not source.tracker.unfinished():
-        header = latest(journal.entries, MapStarted)
         if header and header.digest == digest:
             atomic_write(folder.items, text)
         return
@@ -73,6 +85,7 @@ def begin(source: MapSource, journal: Journal) -> None:
             timeout=spec.options.timeout_seconds,
             environment=environment("daskmetrics", "distributed", "numpy"),
             digest=digest,
+            constants=spec.function.constants,
         )
     )
 

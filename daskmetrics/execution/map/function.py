@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import functools
 import gc
-import hashlib
 import importlib
 import inspect
 import json
 import math
 import pickle
 import sys
-import textwrap
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import CellType, CodeType, ModuleType
+from types import CellType, ModuleType
 from typing import Any
 
 import cloudpickle
@@ -32,6 +30,7 @@ from daskmetrics.core.names import Key, content_key, seed_of
 from daskmetrics.core.results import ItemOutcome, Mapped
 from daskmetrics.core.retry import Fault
 from daskmetrics.core.rows import format_of, read_json_lines, read_lines, read_rows
+from daskmetrics.core.user_code import code_of, constants, helpers, source_of
 from daskmetrics.execution._units import pickled
 from daskmetrics.execution._worker import blame, has_room, trace_of
 
@@ -166,6 +165,7 @@ class PreparedFunction:
     # pickled with its bytecode, by value where workers could not import the function
     payload: bytes = field(repr=False)
     stated: bool = False  # the user gave the version
+    constants: Mapping[str, str] = field(default_factory=dict)  # global variables that it reads
 
     def keywords(self, seed: int, batch_size: int) -> dict[str, int]:
         """The keyword arguments of one call, as far as the function accepts them."""
@@ -214,6 +214,7 @@ def prepare(function: Callable[..., object], version: str | None = None) -> Prep
         frozenset(accepted),
         payload,
         stated=version is not None,
+        constants=constants(function),
     )
     try:
         signature.bind(None, **prepared.keywords(seed=0, batch_size=1))
@@ -237,26 +238,27 @@ def name_of(function: Any) -> str:
 
 
 def version_of(function: Callable[..., object], within: frozenset[int] = frozenset()) -> Key:
-    """A hash of a function's source, its defaults, what it captures and what a partial binds.
+    """A hash of a function's source and that of its helpers, its defaults, what it captures and what
+    a partial binds.
 
-    The functions that it calls are not included; give an explicit version if they change a result.
-    ``within`` holds the ids of the functions that capture this one.
+    Global variables and other modules are not included; give an explicit version if they change a
+    result. ``within`` holds the ids of the functions that capture this one.
     """
     within |= {id(function)}
     if isinstance(function, functools.partial):
         bound = _captured(function.args, within), _captured(function.keywords, within)
         return content_key(version_of(function.func, within), *bound)
     if isinstance(function, type):
-        return content_key(_source(function))
+        return content_key(source_of(function), *map(source_of, helpers(function)))
     if not hasattr(function, "__code__"):  # a callable object
         try:  # how it is pickled: slots, what a built-in method is bound to
             captured: object = function.__reduce_ex__(4)[1:]
         except TypeError:
             captured = getattr(function, "__dict__", None)
-        return content_key(_source(type(function)), _captured(captured, within))
+        return content_key(version_of(type(function)), _captured(captured, within))
     names = ("__defaults__", "__kwdefaults__", "__self__", "__closure__")
     attributes = [_captured(getattr(function, name, None), within) for name in names]
-    return content_key(_source(function), attributes)
+    return content_key(source_of(function), attributes, *map(source_of, helpers(function)))
 
 
 def _captured(value: object, within: frozenset[int]) -> Key:
@@ -277,42 +279,6 @@ def _captured(value: object, within: frozenset[int]) -> Key:
         return content_hash(value)
     except ConfigError:
         return type(value).__qualname__
-
-
-def _source(function: Any) -> str:
-    try:
-        source = textwrap.dedent(inspect.getsource(function))
-    except (OSError, TypeError):
-        source = ""
-    code = getattr(function, "__code__", None)
-    if code and (not source or function.__name__ == "<lambda>"):
-        return source + _bytecode(code)  # a line can hold several lambdas
-    if isinstance(function, type) and not source:  # that of a notebook's class cannot be found
-        methods = filter(inspect.isfunction, vars(function).values())
-        source = "".join(map(_source, methods))
-    return source or repr(getattr(function, "__qualname__", type(function)))
-
-
-def _bytecode(code: object) -> str:
-    """Replaces the source of a function that was typed into an interpreter; ``code`` may be a
-    constant, also a set, which has no order.
-    """
-    if isinstance(code, frozenset):
-        return repr(sorted(map(repr, code)))
-    if not isinstance(code, CodeType):
-        return repr(code)
-    constants = list(map(_bytecode, code.co_consts))
-    return hashlib.sha256(code.co_code).hexdigest() + repr([code.co_names, constants])
-
-
-def code_of(function: Any) -> str:
-    """The bytecode of a function: two processes may have imported it before and after an edit."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    function = inspect.unwrap(function)
-    if not hasattr(function, "__code__"):  # a callable object
-        function = type(function).__call__
-    return _bytecode(getattr(function, "__code__", None))
 
 
 def load(reference: str) -> Callable[..., object]:

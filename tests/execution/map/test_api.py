@@ -128,6 +128,32 @@ def test_what_was_recorded_before_the_caller_left_comes_first_and_does_not_run_a
     assert verify(folder, sample=0).duplicates == ()
 
 
+RATE = 2
+
+
+def rated(item: int) -> int:
+    return rate() * item
+
+
+def rate() -> int:
+    return RATE
+
+
+def test_a_changed_constant_is_reported_where_results_are_used_again(tmp_path, monkeypatch):
+    def run_with(value: int, **options) -> tuple[list, list[str]]:
+        monkeypatch.setattr(sys.modules[__name__], "RATE", value)
+        messages: list[str] = []
+        spec = make_spec(rated, [1], MapOptions(), **options)
+        with open_journal(tmp_path) as journal:
+            results = run(spec, None, journal, say=messages.append)
+        return [result.value for result in results], messages
+
+    assert run_with(2) == run_with(2) == ([2], [])
+    values, (message,) = run_with(3)
+    assert values == [2] and "RATE" in message and "was 2 and is 3 now" in message
+    assert run_with(3, version="mine") == ([3], [])
+
+
 def test_serial_and_parallel_give_the_same_records(client, tmp_path):
     spec = make_spec(drawn, range(12), MapOptions(batch_size=5))
     with open_journal(tmp_path / "serial") as journal:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import functools
+import importlib.util
 import json
 import operator
 import subprocess
@@ -23,6 +24,7 @@ from hypothesis import strategies as st
 
 from daskmetrics.core.errors import ConfigError, DataError, UndefinedError
 from daskmetrics.core.results import result_as_json
+from daskmetrics.core.user_code import code_of
 from daskmetrics.execution.map.function import (
     content_hash,
     load,
@@ -231,6 +233,46 @@ def typed_class(body):
 )
 def test_the_version_depends_on_source_and_captured_values(make, one, other):
     assert version_of(make(one)) == version_of(make(one)) != version_of(make(other))
+
+
+HELPERS = """
+import functools
+from os.path import join
+
+@functools.cache
+def load(): return 1
+class Base:
+    def rate(self): return 2
+class Model(Base):
+    def __call__(self, item): return deeper(item)
+    def score(self, item): return self.rate() * item
+def deeper(item): return [part * 3 for part in deepest(item)]
+def deepest(item): return [4] if item else step(item)
+def unused(): return 5
+def step(item):
+    parts = [Model()(part) for part in (item, load())]
+    return join(str(parts), "6")
+"""
+
+
+@pytest.mark.parametrize("edited", "123456")
+def test_version_and_code_depend_on_the_helpers_in_the_module(tmp_path, monkeypatch, edited):
+    def hashes(name, source):
+        path = tmp_path / f"{name}.py"
+        path.write_text(source)
+        spec = importlib.util.spec_from_file_location("module_with_helpers", path)
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, "module_with_helpers", module)
+        spec.loader.exec_module(module)
+        model = module.Model()
+        used = (module.step, model, model.score)
+        return [hash_of(function) for function in used for hash_of in (version_of, code_of)]
+
+    before = hashes("before", HELPERS)
+    assert hashes("again", HELPERS) == before
+    after = hashes("after", HELPERS.replace(edited, "0"))
+    differ = {one != other for one, other in zip(before, after, strict=True)}
+    assert differ == {edited != "5"}  # which nothing uses
 
 
 def test_a_function_that_calls_itself_has_a_version():

@@ -32,6 +32,17 @@ def test_a_frame_has_one_row_per_item_in_order():
     assert table["value.status"].dropna().tolist() == [8, 7]  # a field does not hide a column
 
 
+@pytest.mark.parametrize(
+    ("value", "fields"),
+    [
+        ({"a.b": 1, "a": {"b": 2}}, {"a.b": 1, "value.a.b": 2}),
+        ({"value": 1, "": 2, "seconds": 3}, {"value": 1, "value.value": 2, "value.seconds": 3}),
+    ],
+)
+def test_no_field_hides_another(value, fields):
+    assert frame([result(0, value)])[list(fields)].to_dict("records") == [fields]
+
+
 def test_an_output_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
     (tmp_path / "results.csv").mkdir()
     for path in ("/proc/results.csv", "/dev/null/results.csv", "results.csv/"):
