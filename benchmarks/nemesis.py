@@ -225,6 +225,7 @@ class Site:
             "lock.owner' is held by",
             "was removed",
             "was replaced or cut",
+            "There is no store",
             "Stopped.",
             "No room",
             "Too many open files",
@@ -550,7 +551,8 @@ def main() -> None:
                 f"{given.of} {counts['maps']}, cycle {counts['cycles']}: {str(error)[-3000:]}, after {dict(nemesis.struck)}",
                 flush=True,
             )
-            shutil.copytree(site.folder, site.place / "broken", dirs_exist_ok=True)
+            with suppress(FileNotFoundError):  # it may have no folder yet
+                shutil.copytree(site.folder, site.place / "broken", dirs_exist_ok=True)
         finally:
             site.close()
             counts += Counter(

@@ -62,7 +62,9 @@ class RecordedRun:
                     f"The run in '{path}' is being prepared by {self.driver}. Try again in a"
                     " moment."
                 )
-            raise DataError(f"The run in '{path}' was killed before it started. Run it again.")
+            raise DataError(
+                f"The run in '{path}' ended before its first checkpoint was measured. Run it again."
+            )
 
     @cached_property
     def config(self) -> dict[str, Any]:

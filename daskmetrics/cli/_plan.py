@@ -145,8 +145,8 @@ def bench(
     has_sizes = bool(cores or sizes)
     if has_sizes and not simulated:
         raise ConfigError("--cores and --memory are those of simulated workers: add --simulate N.")
-    if options["function"] and config:
-        raise ConfigError("Bench either CONFIG or a map (--function), not both.")
+    if options["function"] and (config or options["workload"] != "all"):
+        raise ConfigError("Bench either CONFIG and its --workload or a map (--function), not both.")
     wanted = all_settings(settings, cluster, {})
     if has_program:
         loaded = script_config(Path(str(config)), args, wanted, {"ranks": max(counts)})

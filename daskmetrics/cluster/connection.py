@@ -35,7 +35,13 @@ from daskmetrics.cluster.slurm.commands import queue_text, require
 from daskmetrics.cluster.slurm.script import RESOURCES, job_name
 from daskmetrics.config import Cluster, Factory
 from daskmetrics.config import cluster as read_profile
-from daskmetrics.core.errors import ClusterLostError, ConfigError, foreign_errors, unknown
+from daskmetrics.core.errors import (
+    ClusterLostError,
+    ConfigError,
+    describe,
+    foreign_errors,
+    unknown,
+)
 from daskmetrics.core.files import cache_folder
 from daskmetrics.core.machine import interfaces, variable, workers
 from daskmetrics.core.main_module import main_not_imported
@@ -124,10 +130,14 @@ def connect(
             client = stack.enter_context(_client(profile, prefix, run, on_message))
         except RuntimeError as error:
             # what the system refused to a scheduler that starts, such as one more open file
-            refused = (error.__cause__ or error).__cause__
+            cause = error.__cause__ or error
+            refused = cause.__cause__
             if isinstance(refused, OSError):
                 raise refused from None
-            raise
+            raise ConfigError(
+                f"The cluster cannot start: {describe(cause).rstrip('.')}. Correct Dask's "
+                "configuration: its files, or variables DASK_..."
+            ) from None
         link = client.dashboard_link
         if profile.kind not in ("existing", "factory"):
             link = f"{link.removesuffix('status')}{page}"

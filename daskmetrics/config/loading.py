@@ -32,7 +32,21 @@ _MOST = 100_000  # values of a YAML file; nested aliases can stand for any numbe
 
 
 class _Loader(yaml.SafeLoader):
-    """Also reads ``3e-4`` as a number, as YAML 1.2 does."""
+    """Also reads ``3e-4`` as a number, and refuses a key that a mapping has twice, as YAML 1.2
+    does.
+    """
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """The mapping as it is written, before ``<<`` adds the keys of others."""
+        node = super().compose_mapping_node(anchor)
+        keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        names = set()
+        for key in keys:
+            if key.value in names:
+                problem = f"the key '{key.value}' is there twice; keep one of them"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+            names.add(key.value)
+        return node
 
 
 # with a sign: a short commit hash may look like 12e5678
@@ -188,6 +202,11 @@ def _cluster_layers(section: object) -> list[tuple[str, Keys]]:
             raise unknown("cluster profile", name, profiles)
         profile = _read(profiles[name])
     site = dask.config.get("daskmetrics.cluster", None) or {}
+    if not isinstance(site, Mapping):
+        raise ConfigError(
+            f"'daskmetrics.cluster' in Dask's configuration: got {shorten(site)}; write 'key: "
+            "value' lines there, or set a variable such as DASK_DASKMETRICS__CLUSTER__WORKERS."
+        )
     return [("profile", profile), ("Dask's configuration", site), ("experiment", keys)]
 
 

@@ -100,8 +100,10 @@ def system_error(error: OSError) -> str:
     "'runs/aaa': File name too long. Please choose a shorter name, and run the same command again."
     """
     reason = error.strerror or " ".join(str(error).split()) or type(error).__name__
-    if error.filename is not None:
-        reason = f"'{error.filename!s:.300}': {reason}"
+    # of a file that is renamed, the new name: the old one may be that of a partial file
+    path = error.filename2 or error.filename
+    if path is not None:
+        reason = f"'{path!s:.300}': {reason}"
     remedy = _REMEDIES.get(error.errno or 0, "remove the cause")
     return f"{reason.removesuffix('.')}. Please {remedy}, and run the same command again."
 

@@ -423,7 +423,9 @@ class Loop:
         if finished.seconds:
             self._usual += LATEST * (finished.seconds - self._usual)
         if item.shared:
-            self.workers[item.worker or ""].placed.remove(item)
+            placed = self.workers[item.worker or ""].placed
+            if item in placed:  # Dask computes a result again that a worker could not fetch
+                placed.remove(item)
             item.begun = None
             item.held = True
             if item.faults:

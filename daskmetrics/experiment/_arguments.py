@@ -69,7 +69,8 @@ def configured(
             name = f"{name[:80]}-and-{plural(len(others), 'model').replace(' ', '-')}"
         changes.setdefault("name", name)
     parsed = configuration.load(source, settings, changes)
-    run_folder = RunFolder(Path(folder or f"runs/{parsed.name}"))
+    # the caller may change the current folder while the run goes on
+    run_folder = RunFolder(Path(folder or f"runs/{parsed.name}").absolute())
     if tasks is not None:
         changes["tasks"] = list(_tasks(tasks, run_folder))
         parsed = configuration.load(source, settings, changes)
@@ -141,8 +142,7 @@ def _written(argument: str, table: dict[str, object], folder: RunFolder) -> str:
         options = {**roles, **options}
     elif is_table(data):
         lines = json_lines(argument, data, roles)
-        run_folder = folder.create().path.absolute()
-        data_folder = run_folder / "data" / content_key(lines)[:12]
+        data_folder = folder.create().path / "data" / content_key(lines)[:12]
         source = str(data_folder / f"{name}.jsonl")
         with room_for(f"'{source}'"):
             data_folder.mkdir(parents=True, exist_ok=True)

@@ -209,7 +209,7 @@ class Reader:
     """
 
     def __init__(self, path: Path, model: str) -> None:
-        _require_format(path)
+        _require_store(path)
         require_regular(path / model, below=True)
         self._folder = path / model
         with readable(model, path):
@@ -297,10 +297,8 @@ def open_tree(path: Path) -> Any:
     """
     import xarray
 
-    if not path.exists():
-        raise DataError(f"There is no store at '{path}'.")
+    _require_store(path)
     require_regular(path, below=True)
-    _require_format(path)
     with readable("The store", path):
         return xarray.open_datatree(path, engine="zarr", consolidated=False, chunks=None)
 
@@ -309,6 +307,15 @@ def _open_group(path: Path, model: str) -> zarr.Group:
     import zarr
 
     return zarr.open_group(path, path=model, mode="r+", use_consolidated=False)
+
+
+def _require_store(path: Path) -> None:
+    if not path.exists():
+        raise DataError(
+            f"There is no store at '{path}'. Put it back if it was moved; else 'daskmetrics runs "
+            f"repair {path.parent}' writes it again from the journal."
+        )
+    _require_format(path)
 
 
 def _require_format(path: Path) -> None:

@@ -45,6 +45,10 @@ def in_shell(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
         ("daskmetrics --help > /dev/full", "'standard output': No space left"),
         ("PYTHONUNBUFFERED=1 daskmetrics status m > /dev/full", "'standard output': No space left"),
         ("mkdir gone; cd gone; rmdir ../gone; daskmetrics run --dry-run", "No such file"),
+        (
+            f"cd m; rm items.jsonl; mkdir items.jsonl; cd ..; daskmetrics {MAP} m",
+            "/m/items.jsonl': Is",
+        ),
         ("ulimit -n 47; daskmetrics map bench.py:step --iterations 4 --workers 1", "it needs 48"),
     ],
 )

@@ -67,6 +67,22 @@ def test_each_cluster_of_a_notebook_has_its_own_link_and_leaves_no_setting():
         cluster.scheduler_address  # noqa: B018
 
 
+def test_a_value_that_dask_cannot_use_is_one_message():
+    key = "distributed.admin.low-level-log-length"
+    with (
+        dask.config.set({key: "x"}),
+        pytest.raises(ConfigError, match=r"cannot start: TypeError.*Correct Dask's configuration"),
+        connect(Cluster(workers=1)),
+    ):
+        pass
+
+
+def test_a_scheduler_waits_for_its_first_worker_longer_than_a_site_lets_it_be_idle():
+    limit = {"distributed.scheduler.idle-timeout": "10ms"}
+    with dask.config.set(limit), connect(Cluster(workers=1)) as client:
+        assert client.submit(sum, [2, 3]).result() == 5
+
+
 def test_a_worker_that_does_not_end_in_time_is_no_failure(monkeypatch):
     kill = WorkerProcess.kill
 

@@ -104,6 +104,11 @@ def test_the_site_overrides_the_profile_and_the_experiment_overrides_both():
     assert (loaded.account, loaded.gpu_type, loaded.workers) == ("123", "h100", 9)
     assert loaded.exports == {"A": "1", "B": "2"}
     assert (loaded.scoring.workers, loaded.scoring.partition) == (3, "cpu")
+    with (
+        dask.config.set({"daskmetrics.cluster": "l40s"}),
+        pytest.raises(ConfigError, match="Dask's configuration: got 'l40s'; write 'key: value'"),
+    ):
+        config.parse(SMALL)
 
 
 @pytest.mark.parametrize(
@@ -135,6 +140,17 @@ def test_a_file_that_is_not_a_mapping_is_an_error(path, text):
     path.write_text(text)
     with pytest.raises(ConfigError, match=re.escape(str(path))):
         config.load(path)
+
+
+@pytest.mark.parametrize("text", ["seed: 1\nname: a\nseed: 2\n", "search: {seed: 1, seed: 2}"])
+def test_a_key_that_is_there_twice_is_an_error_and_one_in_place_of_a_merged_one_is_not(path, text):
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"'seed' is there twice; keep one[^$]*line [13]"):
+        config.load(path)
+    path.write_text(
+        "name: x\nmodels:\n- &a {name: a, source: ./a}\n- {<<: *a, name: b, layers: blocks}\n"
+    )
+    assert [model.source for model in config.load(path).models] == ["./a", "./a"]
 
 
 def test_the_error_for_a_missing_file_lists_the_ready_made_ones():

@@ -391,6 +391,19 @@ def an_input_is_kept_until_its_last_unit_has_ended(loop, policy):
 
 
 @case
+def an_input_that_dask_computes_again_is_held_as_before(loop, policy):
+    """Which it does where a worker could not fetch the result."""
+    shared = unit("in", kind="encode", timeout=5.0)
+    bench = Bench([unit(f"u{i}", input=shared) for i in range(2)], loop, policy, slots=2)
+    (attempt,) = bench.submitted(Joined("w", "w"))
+    done = Started(attempt.task), Finished(attempt.task)
+    users = bench.submitted(*done)
+    assert not bench.step(*done) and not bench.step(after=60)
+    bench.step(*(Finished(user.task, 1) for user in users))
+    assert bench.statuses() == {"u0": "ok", "u1": "ok"} and bench.loop.done
+
+
+@case
 def a_unit_goes_where_what_it_keeps_is_at_hand(loop, policy):
     """Else where nothing is driven out; but it waits for no worker."""
     units = [unit(f"{key}{i}", keeps=key) for i, key in enumerate("xyyxz")]

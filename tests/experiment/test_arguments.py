@@ -23,7 +23,7 @@ def parsed(given=None, settings=(), folder=None, **arguments):
 def test_a_path_a_mapping_and_a_configuration_are_the_same(tmp_path):
     path = config.folder() / "demo.yaml"
     demo, folder = configured(path, {}, (), None)
-    assert folder.path == Path("runs/demo")
+    assert folder.path == Path("runs/demo").absolute()  # a run in the background stays there
     for given in (str(path), None, demo.as_dict(), demo):
         assert parsed(given) == demo
     assert configured(demo, {}, (), tmp_path)[1].path == tmp_path
@@ -42,7 +42,7 @@ def test_models_need_no_name_and_name_the_run():
     named, folder = configured(None, {"models": models}, (), None)
     assert [model.name for model in named.models] == ["model-a", "b-c"]
     assert named.models[1].layers == "blocks"
-    assert folder.path == Path("runs/model-a-and-1-model")
+    assert folder.path == Path("runs/model-a-and-1-model").absolute()
 
 
 def test_a_table_becomes_a_task_whose_key_is_its_content(tmp_path):

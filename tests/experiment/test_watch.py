@@ -24,7 +24,7 @@ from click.testing import CliRunner
 import daskmetrics as dm
 from daskmetrics.checkpoints.arrivals import FINISHED, Arrivals, Follower
 from daskmetrics.cli import main
-from daskmetrics.core.errors import ConfigError, DaskmetricsError
+from daskmetrics.core.errors import ConfigError, DaskmetricsError, DataError
 from daskmetrics.core.events import Record
 from daskmetrics.execution.journal import read
 from daskmetrics.experiment import watch as watching
@@ -207,6 +207,11 @@ def test_a_stop_signal_is_not_lost_in_a_callback_of_the_garbage_collector(
     with pytest.raises(KeyboardInterrupt):
         dm.watch(models=[tmp_path / "out"], folder=tmp_path / "run", until_idle="1s")
     assert [event["event"] for event in events(tmp_path / "run")] == ["started", "stopped"]
+
+
+def test_a_watch_that_finds_no_checkpoint_was_not_killed(tmp_path):
+    with pytest.raises(DataError, match="ended before its first checkpoint was measured"):
+        dm.watch(models=[tmp_path / "out"], folder=tmp_path / "run", until_idle="100ms")
 
 
 def test_a_trainer_of_transformers_does_not_wait_for_its_checkpoints_to_be_scored(

@@ -91,6 +91,7 @@ def test_a_failing_function_is_not_benched(tmp_path, monkeypatch):
     [
         (("bench", "--workers", "2,1"), "list of increasing numbers"),
         (("bench", "small.yaml", "--function", "a:b"), "not both"),
+        (("bench", "--workload", "loader", "--function", "a:b"), "not both"),
         (("bench", "small.yaml", "--cores", "2"), "add --simulate N"),
         (("bench", "small.yaml", "--simulate", "4", "--memory", "much"), "not a list of sizes"),
         (("plan", "small.yaml", "--deadline", "1 5h"), "'1 5h' is not a valid duration"),

@@ -249,7 +249,8 @@ def open_journal(path: str | Path) -> Journal:
             f"journal: got a {type(path).__name__}; pass the folder of the journal, such as "
             "'runs/step'."
         )
-    folder = RunFolder(Path(path)).create()
+    # the function or the caller may change the current folder meanwhile
+    folder = RunFolder(Path(path).absolute()).create()
     return Journal(folder.journal, folder.lock)
 
 

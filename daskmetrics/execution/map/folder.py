@@ -383,8 +383,10 @@ def folder_of(path: str | Path, runs: str | Path = "runs") -> Path:
     keys = set(table.get("key", ()))
     counts: Counter[Path] = Counter()
     for folder in sorted(Path(runs).glob("*")):
-        if is_map(folder):
-            counts[folder] = sum(result.key in keys for result in results(folder))
+        # a damaged run beside it is read where it is named
+        with suppress(DataError):
+            if is_map(folder):
+                counts[folder] = sum(result.key in keys for result in results(folder))
     if not counts.total():
         raise ConfigError(
             f"No map in '{runs}' has the items of '{path}'. Name its run: daskmetrics runs verify"

@@ -42,6 +42,11 @@ def fills_its_quota(item: int) -> int:
     return item
 
 
+def goes_elsewhere(folder: str) -> str:
+    os.chdir(folder)
+    return folder
+
+
 def traces(folder: Path) -> dict[int, int]:
     return {int(path.name): path.stat().st_size for path in folder.iterdir()}
 
@@ -156,6 +161,22 @@ def test_serial_and_parallel_give_the_same_records(client, tmp_path):
     parallel = run(spec, client, Journal(tmp_path / "journal.jsonl", tmp_path / "lock"))
     assert {r.key: r.value for r in serial} == {r.key: r.value for r in parallel}
     assert len({r.value for r in serial}) == 12
+
+
+def test_a_map_goes_on_where_it_began_after_the_current_folder_has_changed(
+    client, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    others = [tmp_path / name for name in "abc"]
+    for other in others:
+        other.mkdir()
+    with open_journal("serial") as journal:
+        run(make_spec(goes_elsewhere, map(str, others), MapOptions(batch_size=1)), None, journal)
+    assert len(recorded_results(tmp_path / "serial")) == 3
+    monkeypatch.chdir(tmp_path)
+    for result in dm.map(twice, range(20), client=client, journal="parallel", batch_size=1):
+        os.chdir(others[result.index % 3])
+    assert len(recorded_results(tmp_path / "parallel")) == 20
 
 
 def test_an_item_without_room_of_its_own_fails_alone_in_this_process_too(tmp_path, monkeypatch):

@@ -178,6 +178,10 @@ def test_a_file_without_results_is_refused(failing, tmp_path):
 
 def test_verify_accepts_a_results_file(failing, tmp_path, monkeypatch):
     monkeypatch.chdir(failing.parent.parent)
+    damaged = failing.with_name("a-damaged-run")
+    damaged.mkdir()
+    (damaged / "items.jsonl").touch()
+    (damaged / "journal.jsonl").write_text("damaged\n")
     path = tmp_path / "results.jsonl"
     write(results(failing), path)
     done = CliRunner().invoke(main, ["runs", "verify", os.fspath(path), "--sample", "0"])
