@@ -32,8 +32,8 @@ _MOST = 100_000  # values of a YAML file; nested aliases can stand for any numbe
 
 
 class _Loader(yaml.SafeLoader):
-    """Also reads ``3e-4`` as a number, and refuses a key that a mapping has twice, as YAML 1.2
-    does.
+    """Also reads ``3e-4`` as a number and ``010`` not in base 8, and refuses a key that a mapping
+    has twice, as YAML 1.2 does.
     """
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
@@ -53,6 +53,10 @@ class _Loader(yaml.SafeLoader):
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+e[-+]\d+$", re.IGNORECASE), list("-+0123456789")
 )
+# YAML 1.1 reads 010 as 8 and 1:30 as 90
+_TEXT = re.compile(r"[-+]?(0\d+|\d+(:\d+)+)$")
+for _first in "-+0123456789":
+    _Loader.yaml_implicit_resolvers[_first].insert(0, ("tag:yaml.org,2002:str", _TEXT))
 
 
 def folder() -> Path:

@@ -153,6 +153,22 @@ def test_a_key_that_is_there_twice_is_an_error_and_one_in_place_of_a_merged_one_
     assert [model.source for model in config.load(path).models] == ["./a", "./a"]
 
 
+@pytest.mark.parametrize(("text", "seed"), [("010", 10), ("12", 12), ("0", 0)])
+def test_numbers_are_decimal(path, text, seed):
+    path.write_text(
+        f"name: x\nmodels: [{{name: a, source: ./a, revisions: [0123456]}}]\nseed: {text}"
+    )
+    loaded = config.load(path)
+    # the revision is a commit, whose digits stay
+    assert (loaded.seed, loaded.models[0].revisions) == (seed, ("0123456",))
+
+
+def test_a_time_is_no_number(path):
+    path.write_text("seed: 1:30")  # YAML 1.1 reads 90
+    with pytest.raises(ConfigError, match="'seed': got '1:30'"):
+        config.load(path)
+
+
 def test_the_error_for_a_missing_file_lists_the_ready_made_ones():
     with pytest.raises(ConfigError, match=r"No configuration file 'demo.yml'.*demo\.yaml"):
         config.load("demo.yml")
