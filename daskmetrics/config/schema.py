@@ -223,7 +223,15 @@ class Protocol(Section):
     padding: Literal["right", "left"] = Field(
         "right", description="Side on which shorter texts are padded; it changes no vector."
     )
-    max_length: int = Field(256, ge=2, le=10_000_000, description="Tokens of a text that are read.")
+    max_length: int = Field(
+        256,
+        ge=2,
+        le=10_000_000,
+        description=(
+            "Tokens of a text that are read, at most. What a folder of sentence-transformers says"
+            " counts instead; `max_length` of the model replaces both."
+        ),
+    )
     state_norm: Literal["raw", "final_ln", "hidden_states"] = Field(
         "final_ln",
         description=(
