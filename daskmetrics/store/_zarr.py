@@ -312,8 +312,8 @@ def _open_group(path: Path, model: str) -> zarr.Group:
 def _require_store(path: Path) -> None:
     if not path.exists():
         raise DataError(
-            f"There is no store at '{path}'. Put it back if it was moved; else 'daskmetrics runs "
-            f"repair {path.parent}' writes it again from the journal."
+            f"There is no store at '{path}'. Put it back if it was moved; else"
+            f" 'daskmetrics runs repair {path.parent}' writes it again from the journal."
         )
     _require_format(path)
 

@@ -44,7 +44,7 @@ def test_a_folder_without_a_run_and_a_run_that_never_started_are_errors(tmp_path
     journal = Journal(tmp_path / "journal.jsonl", tmp_path / "lock")
     with journal, pytest.raises(DataError, match="prepared by process"):
         Run(tmp_path)
-    with pytest.raises(DataError, match="before it started"):
+    with pytest.raises(DataError, match="ended before its first checkpoint"):
         Run(tmp_path)
 
 
