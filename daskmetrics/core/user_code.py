@@ -30,7 +30,7 @@ def code_key(reference: str) -> Key:
         return content_key(source_of(function), *map(source_of, helpers(function)))
     try:
         spec = find_spec(module)
-    except ImportError:  # reported where it is imported
+    except (ImportError, ValueError):  # reported where it is imported
         spec = None
     if spec is None or not spec.has_location:
         return ""

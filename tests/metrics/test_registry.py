@@ -6,6 +6,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint
 from inspect import signature
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -128,6 +129,8 @@ def test_the_identity_of_a_custom_metric_follows_its_file(tmp_path, monkeypatch)
 
     first = identity("raise ImportError")  # a login node does not import it
     assert identity("raise ImportError") == first != identity("def own(rows): ...")
+    monkeypatch.setitem(sys.modules, "made_here", ModuleType("made_here"))  # without a file
+    assert Metric("own", "pooled", "1", "", "made_here:own").identity == "own@made_here:own@"
 
 
 @pytest.mark.parametrize(
