@@ -83,18 +83,6 @@ def test_a_choice_is_worth_what_plain_loops_over_items_and_pairs_give():
         assert worth.pairs == pairs == 16 and worth.difference.paired
 
 
-def test_the_stated_error_is_that_of_other_items():
-    """Over many draws of items, differences scatter as the error says; it does not shrink with the
-    number of pairs.
-    """
-    draws = [worth_of(made(seed, layers=2), "last") for seed in range(60)]
-    scatter = np.std([worth.difference.value for worth in draws], ddof=1)
-    stated = np.mean([worth.difference.stderr for worth in draws])
-    assert 0.75 < stated / scatter < 1.3  # 60 draws know a deviation to 9 %
-    independent = stated / math.sqrt(draws[0].pairs)
-    assert independent < scatter / 2
-
-
 def test_only_tasks_on_which_both_arms_of_a_pair_were_scored_count():
     recorded = made(layers=2)
     recorded[arm(0, "last")] = {}

@@ -11,27 +11,7 @@ import numpy as np
 import pytest
 
 from daskmetrics.bandit import Problem, arm_features
-from daskmetrics.bandit import model as model_module
-from daskmetrics.bandit.model import (
-    CLIP,
-    FEW,
-    FLAT,
-    LEVEL,
-    NOISE,
-    ORDER,
-    REFIT,
-    ROWS,
-    Hyperparameters,
-    IncrementalPosterior,
-    ObservationRows,
-    arm_covariance,
-    first_max,
-    fit_model,
-    greatest,
-    pooled,
-    readout_distances,
-    reward_scale,
-)
+from daskmetrics.bandit import model as gp
 from daskmetrics.bandit.problem import Observations
 from daskmetrics.core.names import Suite
 from tests.bandit.conftest import make_world, observe, random_cells
@@ -40,12 +20,12 @@ from tests.bandit.conftest import make_world, observe, random_cells
 def test_a_task_whose_scores_hardly_differ_has_a_smallest_spread():
     flat = [(arm, 0, 0.5 + 1e-6 * (arm == 3), 0.0) for arm in range(4)]
     noisy = [(arm, 1, 0.5 + 0.01 * (arm == 3), 0.04) for arm in range(4)]
-    unit = reward_scale("robust", 5, Observations.of([*flat, *noisy, (0, 2, 0.7, 0.0)]))
-    assert unit.spread[0] == pytest.approx(FLAT * 0.5, rel=1e-3)
+    unit = gp.reward_scale("robust", 5, Observations.of([*flat, *noisy, (0, 2, 0.7, 0.0)]))
+    assert unit.spread[0] == pytest.approx(gp.FLAT * 0.5, rel=1e-3)
     assert unit.spread[1] == pytest.approx(0.04)
     assert unit.centre[2] == 0.7  # one score has no spread
     assert unit.spread[2:] == pytest.approx(np.full(3, np.median(unit.spread[:2])))
-    neutral = reward_scale("robust", 5, Observations.of([]))
+    neutral = gp.reward_scale("robust", 5, Observations.of([]))
     assert (neutral.centre == 0).all() and (neutral.spread == 1).all()
 
 
@@ -53,8 +33,8 @@ def test_a_broken_cell_changes_robust_values_little():
     plain = [(arm, 0, 0.5 + 0.01 * arm, 0.001) for arm in range(9)]
     broken = [*plain, (9, 0, 40.0, 0.001)]
     observed = [Observations.of(cells) for cells in (plain, broken)]
-    before, after = (reward_scale("robust", 5, seen).values(seen) for seen in observed)
-    assert CLIP < after[-1] < CLIP + ORDER
+    before, after = (gp.reward_scale("robust", 5, seen).values(seen) for seen in observed)
+    assert gp.CLIP < after[-1] < gp.CLIP + gp.ORDER
     assert np.abs(after[:-1] - before).max() < 0.6
 
 
@@ -62,8 +42,8 @@ def test_the_best_of_several_outliers_is_the_best():
     cells = [(arm, 0, 0.2 + 0.001 * arm, 0.02) for arm in range(40)]
     cells += [(40, 0, 0.64, 0.02), (41, 0, 0.68, 0.02), (42, 0, 0.66, 0.02)]
     seen = Observations.of(cells)
-    values = reward_scale("robust", 1, seen).values(seen)
-    assert values[40] < values[42] < values[41] < CLIP + ORDER
+    values = gp.reward_scale("robust", 1, seen).values(seen)
+    assert values[40] < values[42] < values[41] < gp.CLIP + gp.ORDER
 
 
 PARTS = ("", "last", "max"), ("", "mean1-3", "concat1+3"), ("", "256d", "64d", "pca64")
@@ -80,7 +60,7 @@ def readouts() -> Problem:
 
 def test_the_covariance_of_arms_is_one_and_a_readout_is_most_like_its_layer(readouts):
     arms = np.arange(len(readouts.arms))
-    covariance = arm_covariance(readouts, Hyperparameters(), arms, arms)
+    covariance = gp.arm_covariance(readouts, gp.Hyperparameters(), arms, arms)
     values = np.linalg.eigvalsh(covariance)
     assert values.min() > -1e-8 * values.max()
     index = {(arm.layer, arm.readout): i for i, arm in enumerate(readouts.arms)}
@@ -90,12 +70,12 @@ def test_the_covariance_of_arms_is_one_and_a_readout_is_most_like_its_layer(read
 
 
 def test_distances_are_a_metric_that_grows_with_what_changes_a_vector():
-    distance = readout_distances(NAMES)
+    distance = gp.readout_distances(NAMES)
     assert np.array_equal(distance, distance.T)
     assert (np.diag(distance) == 0).all() and (distance + np.eye(len(NAMES)) > 0).all()
     detour = distance[:, :, None] + distance[None]  # from the first by the second to the third
     assert (distance[:, None] <= detour + 1e-12).all()
-    growing = readout_distances(("", "256d", "64d", "last", "last,64d"))[0]
+    growing = gp.readout_distances(("", "256d", "64d", "last", "last,64d"))[0]
     assert (np.diff(growing) > 0).all()
 
 
@@ -108,13 +88,13 @@ def test_how_alike_readouts_are_is_learned_from_the_scores(readouts, spread, is_
         for i, arm in enumerate(readouts.arms)
     ]
     drawn = [rows[i] for i in chance.permutation(len(rows))[:120]]
-    learned = fit_model(readouts, Observations.of(drawn)).hyperparameters.readout_scale
+    learned = gp.fit_model(readouts, Observations.of(drawn)).hyperparameters.readout_scale
     assert learned > 1 if is_alike else learned < 1
 
 
 def computed(problem, *history):
     """The posterior of these scores, and of pending cells, computed at once."""
-    return IncrementalPosterior(problem).posterior(*history)
+    return gp.IncrementalPosterior(problem).posterior(*history)
 
 
 def dense(model, seen, pending=None):
@@ -124,15 +104,15 @@ def dense(model, seen, pending=None):
     arms, tasks = model.problem.score_cost.shape
     every = np.arange(arms)
     h, same = model.hyperparameters, np.eye(arms)
-    kernel = arm_covariance(model.problem, h, every, every)
+    kernel = gp.arm_covariance(model.problem, h, every, every)
     own = h.task_variance * kernel + h.cell_variance / (1 + h.kind_variance) * same
     common, kind = kernel + h.arm_variance * same, model.problem.kind_index
-    prior = np.kron(common, np.ones((tasks, tasks))) + np.kron(own + LEVEL, np.eye(tasks))
+    prior = np.kron(common, np.ones((tasks, tasks))) + np.kron(own + gp.LEVEL, np.eye(tasks))
     prior += np.kron(h.kind_variance * own, kind[:, None] == kind)
     objective = np.kron(np.eye(arms), model.weights)
 
     def condition(rows, values):
-        noise = model.noise[rows % tasks] + NOISE
+        noise = model.noise[rows % tasks] + gp.NOISE
         gain = prior[:, rows] @ np.linalg.inv(prior[np.ix_(rows, rows)] + np.diag(noise))
         return gain @ values, prior - gain @ prior[rows]
 
@@ -154,7 +134,7 @@ def of_cells(posterior, arms, tasks, targets):
     """Covariance of cells with objectives (c, S), and their variances as observations (c,), from
     `whitened`.
     """
-    model, cells = posterior.model, ObservationRows.of(posterior.model, arms, tasks)
+    model, cells = posterior.model, gp.ObservationRows.of(posterior.model, arms, tasks)
     distinct, where = np.unique(arms, return_inverse=True)
     white = np.stack(list(posterior.whitened(distinct)))[posterior.task_group[tasks], where]
     prior = model.cells(targets, model.weights, arms, cells.mix).T
@@ -169,7 +149,7 @@ def test_it_equals_a_dense_gaussian_process(n):
     problem = replace(small.problem, weights=weights, kinds=("a", "b", "a", "", "b"))
     seen = observe(small, random_cells(small, n))
     posterior = computed(problem, seen)
-    mean, covariance, with_cells, cells = dense(fit_model(problem, seen), seen)
+    mean, covariance, with_cells, cells = dense(gp.fit_model(problem, seen), seen)
     np.testing.assert_allclose(posterior.mean, mean, atol=1e-8)
     np.testing.assert_allclose(posterior.sd, np.sqrt(np.diag(covariance)), atol=1e-8)
     some, all_arms = np.array([3, 0, 17]), np.arange(len(problem.arms))
@@ -178,7 +158,7 @@ def test_it_equals_a_dense_gaussian_process(n):
     index = arms * len(problem.tasks) + tasks
     between, variance = of_cells(posterior, arms, tasks, some)
     np.testing.assert_allclose(between, with_cells[index][:, some], atol=1e-8)
-    expected = np.diag(cells)[index] + posterior.model.noise[tasks] + NOISE
+    expected = np.diag(cells)[index] + posterior.model.noise[tasks] + gp.NOISE
     np.testing.assert_allclose(variance, expected, atol=1e-8)
 
 
@@ -230,7 +210,7 @@ def assert_equal(one, other):
 def test_a_posterior_that_grew_equals_one_computed_at_once(window):
     problem = make_world(revisions=5).problem
     outcomes = outcomes_of(make_world(revisions=5), 90, lost=(3, 20, 41))
-    growing = IncrementalPosterior(problem)
+    growing = gp.IncrementalPosterior(problem)
     # with fewer scores than before it starts again
     for n in (*range(0, len(outcomes) + 1, 3), 66, 50, 20):
         history = first(outcomes, n, max(n - window, 0))
@@ -242,8 +222,8 @@ def test_a_posterior_that_grew_equals_one_computed_at_once(window):
 def test_scores_processed_early_leave_no_work_and_change_nothing(monkeypatch):
     small = make_world(revisions=5)
     outcomes = outcomes_of(small, 90, lost=(3, 20, 41))
-    monkeypatch.setattr(model_module, "BATCH", 8)
-    early, late = IncrementalPosterior(small.problem), IncrementalPosterior(small.problem)
+    monkeypatch.setattr(gp, "BATCH", 8)
+    early, late = gp.IncrementalPosterior(small.problem), gp.IncrementalPosterior(small.problem)
     for n in range(len(outcomes) + 1):
         early.update(outcomes.take(slice(n)))
     steps = []
@@ -254,19 +234,19 @@ def test_scores_processed_early_leave_no_work_and_change_nothing(monkeypatch):
     assert_equal(actual, expected)
 
 
-@pytest.mark.parametrize("scores", [20, FEW])
+@pytest.mark.parametrize("scores", [20, gp.FEW])
 def test_with_few_scores_the_model_is_estimated_from_all_of_them(scores):
     small = make_world(revisions=5)
-    outcomes = outcomes_of(small, FEW + 1)
-    growing = IncrementalPosterior(small.problem)
-    model = fit_model(small.problem, outcomes.take(slice(scores)))
-    for n in (1, 7, scores, FEW + 1):
+    outcomes = outcomes_of(small, gp.FEW + 1)
+    growing = gp.IncrementalPosterior(small.problem)
+    model = gp.fit_model(small.problem, outcomes.take(slice(scores)))
+    for n in (1, 7, scores, gp.FEW + 1):
         posterior = growing.posterior(*first(outcomes, n, min(n, scores)))
     assert posterior.model.hyperparameters == model.hyperparameters
     np.testing.assert_allclose(posterior.model.spread, model.spread, rtol=1e-10)
 
 
-@pytest.mark.parametrize("scores", [FEW + 3, REFIT + ROWS])
+@pytest.mark.parametrize("scores", [gp.FEW + 3, gp.REFIT + gp.ROWS])
 def test_the_spread_of_a_task_that_is_first_scored_late_is_its_own(scores):
     small = make_world(revisions=9)
     early = [cell for cell in random_cells(small, 5 * scores) if cell[1] < 4][:scores]
@@ -274,7 +254,7 @@ def test_the_spread_of_a_task_that_is_first_scored_late_is_its_own(scores):
     outcomes = observe(small, dict.fromkeys(early + late))
     of_late = np.flatnonzero(outcomes.task == 4)
     outcomes.score[of_late] = 0.5 + 10 * (outcomes.score[of_late] - 0.5)
-    growing = IncrementalPosterior(small.problem)
+    growing = gp.IncrementalPosterior(small.problem)
     assumed = growing.posterior(*first(outcomes, len(outcomes), of_late[1])).model
     model = growing.posterior(outcomes).model
     assert not assumed.has_spread[4] and model.has_spread.all()
@@ -287,7 +267,7 @@ def test_observations_change_the_hyperparameters():
     rows = [(int(a), t) for a in rng.permutation(48)[:30] for t in range(5)]
     alike = Observations.of((a, t, float(small.scores[a].mean()), 0.0) for a, t in rows)
     apart = Observations.of((a, t, float(rng.normal()), 0.0) for a, t in rows)
-    few, many = (fit_model(small.problem, seen).hyperparameters for seen in (alike, apart))
+    few, many = (gp.fit_model(small.problem, seen).hyperparameters for seen in (alike, apart))
     assert few.task_variance < many.task_variance and few.cell_variance < many.cell_variance
 
 
@@ -295,7 +275,7 @@ def test_beyond_the_limit_rows_are_averages_of_arms_with_little_loss(monkeypatch
     small = make_world()
     seen = observe(small, random_cells(small, 200))
     apart = computed(small.problem, seen)
-    monkeypatch.setattr(model_module, "LIMIT", 120)
+    monkeypatch.setattr(gp, "LIMIT", 120)
     fewer = computed(small.problem, seen)
     assert len(apart.rows) == 200 and len(fewer.rows) <= 120
     assert np.corrcoef(apart.mean, fewer.mean)[0, 1] > 0.99
@@ -303,17 +283,17 @@ def test_beyond_the_limit_rows_are_averages_of_arms_with_little_loss(monkeypatch
     # beyond one row per arm the best arms are kept
     few = make_world(revisions=3)
     seen = observe(few, np.ndindex(few.scores.shape))
-    rows, _ = pooled(fit_model(few.problem, seen), seen, 10)
+    rows, _ = gp.pooled(gp.fit_model(few.problem, seen), seen, 10)
     best = np.argsort(-few.scores.mean(axis=1))[:4]
     assert len(rows) == 10 and np.isin(best, rows.arm).all()
 
 
 def test_a_long_search_needs_few_rows(monkeypatch):
     small = make_world()
-    monkeypatch.setattr(model_module, "LIMIT", 60)
-    monkeypatch.setattr(model_module, "REFIT", 0)  # it would come between two of these limits
+    monkeypatch.setattr(gp, "LIMIT", 60)
+    monkeypatch.setattr(gp, "REFIT", 0)  # it would come between two of these limits
     outcomes = outcomes_of(small, 200)
-    growing = IncrementalPosterior(small.problem)
+    growing = gp.IncrementalPosterior(small.problem)
     posteriors = [growing.posterior(outcomes.take(slice(n))) for n in range(40, 201)]
     # and a few while they are pooled
     assert max(len(posterior.rows) for posterior in posteriors) <= 60 + 60
@@ -321,9 +301,9 @@ def test_a_long_search_needs_few_rows(monkeypatch):
 
 
 def test_ties_go_to_the_first():
-    assert first_max(np.array([0.0, 1.0, 1.0 + 1e-13])) == 1
-    assert first_max(np.array([0.0, 1.0, 2.0]), np.array([True, True, False])) == 1
+    assert gp.first_max(np.array([0.0, 1.0, 1.0 + 1e-13])) == 1
+    assert gp.first_max(np.array([0.0, 1.0, 2.0]), np.array([True, True, False])) == 1
     values = np.array([1.0, -np.inf, 3.0, 2.0, 3.0, 2.0, 2.0, -np.inf])
     for n in range(8):
         stable = np.argsort(-values, kind="stable")[:n]
-        assert greatest(values, n).tolist() == sorted(stable)
+        assert gp.greatest(values, n).tolist() == sorted(stable)

@@ -10,14 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from daskmetrics.bandit import (
-    Budget,
-    Outcome,
-    Problem,
-    arm_features,
-    installed_policies,
-    policies,
-)
+from daskmetrics.bandit import Budget, Outcome, Problem, arm_features, installed_policies, policies
 from daskmetrics.bandit.policies import BUILT_IN, race, random
 from daskmetrics.bandit.replay import simulate
 from daskmetrics.core.names import Suite

@@ -48,14 +48,6 @@ def test_a_checkpoint_is_loaded_where_no_free_worker_holds_it():
     assert costs.charge(1, 0, [3, 0]) == price[1, 0]
 
 
-def test_paying_for_all_cells_costs_the_exhaustive_cost_in_any_order():
-    costs = PaidCosts(PROBLEM)
-    for cell in np.random.default_rng(0).permutation(list(np.ndindex(PROBLEM.score_cost.shape))):
-        costs.charge(*cell)
-    assert costs.spent == pytest.approx(PROBLEM.exhaustive_cost)
-    assert not costs.cost().any()
-
-
 def test_a_worker_keeps_its_checkpoint_and_another_worker_loads_the_next():
     workers = AssumedWorkers(2)
     assert workers.assign(5, 3.0) == 0

@@ -30,16 +30,6 @@ from tests.bandit.conftest import make_world
 DATA = os.environ.get("DASKMETRICS_PUBLISHED_DATA")
 
 
-def test_the_trace_ends_at_the_recommendation_and_its_cost_only_grows():
-    small = make_world()
-    result = simulate(small.problem, small.table, policy_named("race"), budget=0.3, seed=0, every=5)
-    costs = [step.share * small.problem.exhaustive_cost for step in result.path]
-    assert costs == sorted(costs)
-    assert costs[-1] == pytest.approx(result.recommendation.spent)
-    assert result.path[-1].loss <= result.path[0].loss
-    assert [pick.index for pick in result.picks] == list(range(len(result.picks)))
-
-
 def test_a_cell_missing_from_the_table_fails():
     small = make_world(revisions=3)
     table = {cell: score for cell, score in small.table.items() if cell.task != "task1"}

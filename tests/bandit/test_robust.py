@@ -183,10 +183,3 @@ def test_noise_is_not_taken_for_rough_functions_of_the_arm():
     # half of the variance that an arm shares with no other counts as true
     assert min(estimates) > 0.3 * noise
     assert max(estimates) < noise
-
-
-def test_independent_winners_of_each_task_are_not_called_certain_on_a_few():
-    def independent(rng: np.random.Generator, features: Floats) -> Floats:
-        return np.asarray(0.5 + 0.05 * rng.standard_normal((len(features), len(KINDS))))
-
-    assert wrong(searches(independent, 0.2), stated=0.9) <= 1  # of 16 others one

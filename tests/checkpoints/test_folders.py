@@ -21,14 +21,6 @@ from safetensors.numpy import save
 
 from daskmetrics.checkpoints import folders as folders
 from daskmetrics.checkpoints import locations as checkpoints
-from daskmetrics.checkpoints.folders import (
-    Incomplete,
-    digests_of,
-    files_of,
-    relevant,
-    require_complete,
-    weights_key,
-)
 from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError, DataError
 from tests.checkpoints.weights import write
@@ -45,7 +37,7 @@ def own_cache(tmp_path_factory, monkeypatch):
 
 
 def fingerprint(folder):
-    return weights_key(*digests_of([folder]))
+    return folders.weights_key(*folders.digests_of([folder]))
 
 
 @pytest.fixture(scope="module")
@@ -144,11 +136,11 @@ def test_a_file_of_the_hubs_cache_is_known_by_its_name_until_it_changes(tmp_path
     for name, content in (("config.json", b"{}"), ("model.safetensors", data)):
         (blobs / digests[name]).write_bytes(content)
         (snapshot / name).symlink_to(blobs / digests[name])
-    assert digests_of([snapshot]) == [digests]
+    assert folders.digests_of([snapshot]) == [digests]
     with (snapshot / "model.safetensors").open("r+b") as file:
         file.seek(100_000)
         file.write(b"x")
-    assert digests_of([snapshot]) != [digests]
+    assert folders.digests_of([snapshot]) != [digests]
 
 
 def test_files_that_decide_the_numbers_are_those_of_one_format_and_all_that_the_index_names(
@@ -156,16 +148,16 @@ def test_files_that_decide_the_numbers_are_those_of_one_format_and_all_that_the_
 ):
     pickled = {"pytorch_model.bin", "pytorch_model.bin.index.json"}
     names = {*pickled, "model.safetensors", "1_Pooling/config.json"}
-    assert relevant(names) == ("model.safetensors",)
-    assert set(relevant(names | {"modules.json"})) == (names | {"modules.json"}) - pickled
-    assert relevant(pickled) == ()
-    assert set(relevant(pickled, pickled=True)) == pickled
+    assert folders.relevant(names) == ("model.safetensors",)
+    assert set(folders.relevant(names | {"modules.json"})) == (names | {"modules.json"}) - pickled
+    assert folders.relevant(pickled) == ()
+    assert set(folders.relevant(pickled, pickled=True)) == pickled
 
     folder = write(tmp_path / "m", 0)
     index = folder / "model.safetensors.index.json"
     for shards, is_whole in ((["model.safetensors"], True), (["model-2.safetensors"], False)):
         index.write_text(json.dumps({"weight_map": dict(enumerate(shards))}))
-        assert (index.name in files_of(folder)) == is_whole
+        assert (index.name in folders.files_of(folder)) == is_whole
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
@@ -238,7 +230,7 @@ WEIGHTS, STATE = "model.safetensors", "trainer_state.json"
 )
 def test_a_checkpoint_that_is_not_complete_is_left_out_with_the_reason(out, file, size, reason):
     last = out / "checkpoint-1500"
-    require_complete(last)
+    folders.require_complete(last)
     content = (last / file).read_bytes()
     (last / file).unlink()
     if size is not None:
@@ -257,10 +249,10 @@ def test_weights_in_several_files_are_complete_once_all_that_the_index_names_are
     folder = out / "checkpoint-1500"
     shards = {"a": WEIGHTS, "b": "model-2.safetensors"}
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
-    with pytest.raises(Incomplete, match="not all weights"):
-        require_complete(folder)
+    with pytest.raises(folders.Incomplete, match="not all weights"):
+        folders.require_complete(folder)
     shutil.copy(folder / WEIGHTS, folder / "model-2.safetensors")
-    require_complete(folder)
+    folders.require_complete(folder)
 
 
 def test_checkpoints_without_any_file_of_the_trainer_are_complete(out):

@@ -151,17 +151,15 @@ def test_what_the_hub_has_of_each_revision_is_known_before_anything_is_fetched(s
         branches[name]["pytorch_model.bin"] = branches[name].pop("model.safetensors")
     suite.repositories = {"org/old": branches}
     named = {"source": "org/old", "revisions": list(branches)}
-    problem = (
-        "step0, step1, step2, step3, step4 and 2 more of org/old with only pickled weights: set"
-        " 'pickled: true' for the model (no code in them is run), or leave them out of 'revisions'"
-    )
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(
+        ConfigError, match=r"step4 and 2 more of org/old.*'pickled: true'"
+    ) as refused:
         locate(**named)
-    assert str(refused.value) == f"Model 'm': {problem}."
     allowed = locate(**named, pickled=True)
     assert len(allowed.locations) == 9 and not allowed.warnings
     partly = locate("org/old")
-    assert partly.suite.revisions == ("step7", "step8") and partly.warnings == (f"m: {problem}",)
+    assert partly.suite.revisions == ("step7", "step8")
+    assert partly.warnings[0].removeprefix("m: ") in str(refused.value)
     assert not any("resolve" in path for path in suite.requests)
 
 

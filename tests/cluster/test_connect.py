@@ -49,10 +49,7 @@ def test_workers_do_not_get_ctrl_c_however_young_they_are():
 
 def test_each_cluster_of_a_notebook_has_its_own_link_and_leaves_no_setting():
     before = dask.config.get("distributed")
-    with (
-        ProfileCluster("local", workers=1) as cluster,
-        ProfileCluster("local", workers=1) as other,
-    ):
+    with ProfileCluster("local", workers=1) as cluster, ProfileCluster("local", workers=1) as other:
         links = {cluster.dashboard_link, other.dashboard_link}
         assert len(links) == 2 and cluster.client.dashboard_link in links
         assert all(urllib.request.urlopen(link, timeout=30).status == 200 for link in links)

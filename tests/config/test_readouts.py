@@ -30,13 +30,7 @@ def test_readouts_are_the_product_of_what_is_listed(readouts, names):
 
 @pytest.mark.parametrize(
     ("text", "name"),
-    [
-        ("mean(-4:)", "mean9-12"),
-        ("mean(3:6)", "mean3-5"),
-        ("mean(:)", "mean0-12"),
-        ("concat(7,3)", "concat3+7"),
-        ("concat(-1, 0)", "concat0+12"),
-    ],
+    [("mean(:)", "mean0-12"), ("concat(7,3)", "concat3+7"), ("concat(-1, 0)", "concat0+12")],
 )
 def test_layers_together_count_as_in_python(text, name):
     assert Readouts(layers=[text]).names(depth=12) == (name,)

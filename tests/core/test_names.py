@@ -10,18 +10,12 @@ from daskmetrics.core.names import (
     Cell,
     Suite,
     content_key,
-    grid,
     select_revisions,
     step_of,
     training_order,
 )
 
 FOLDER = ["step0", "step1", "step2", "step4", "step1000", "step2000", "main"]
-
-
-def test_sizes_do_not_overwrite_each_other():
-    small, large = (Suite(name, ("step0",), (0, 1), 1) for name in ("14m", "70m"))
-    assert len(set(grid([small, large]))) == 4
 
 
 @pytest.mark.parametrize(

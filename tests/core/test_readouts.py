@@ -25,12 +25,6 @@ def test_every_readout_has_a_name_that_parses_back_and_needs_no_quotes(readout):
     assert Arm.parse(str(arm)) == arm
 
 
-@given(st.sampled_from(["mean", "concat"]), layers)
-def test_layers_that_are_read_together_are_named_and_found_again(join, chosen):
-    readout = Readout(layers=joined_name(join, chosen))
-    assert (readout.join, readout.together) == (join, chosen)
-
-
 @pytest.mark.parametrize(
     "name",
     [

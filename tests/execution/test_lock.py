@@ -95,15 +95,3 @@ def test_the_owner_file_is_created_without_hard_links(lock, monkeypatch):
     run_lock.check()
     run_lock.close()
     assert [path.name for path in lock.parent.iterdir()] == ["lock"]
-
-
-def test_a_process_that_lost_its_lock_stops_and_keeps_the_new_one(lock):
-    run_lock = RunLock(lock)
-    owner_file(lock).unlink()
-    with pytest.raises(LockedError, match="was removed"):
-        run_lock.check()
-    other = leave(lock, host="login2", nonce="other")
-    with pytest.raises(LockedError, match="is held by"):
-        run_lock.check()
-    run_lock.close()
-    assert holder(lock) == str(other)

@@ -63,11 +63,7 @@ ENCODER = {
     "pad_token_id": 1,  # the tokenizer pads with 0
     "init_std": 0.3,
 }
-RELATIVE = {
-    "relative_attention": True,
-    "pos_att_type": "p2c|c2p",
-    "position_biased_input": False,
-}
+RELATIVE = {"relative_attention": True, "pos_att_type": "p2c|c2p", "position_biased_input": False}
 NONE = dict.fromkeys(("num_hidden_layers", "num_attention_heads"))  # has other names for them
 MARIAN = {**NONE, **ENCODER, "d_model": 32}
 
@@ -205,11 +201,7 @@ def expected(folder: Path, texts: list[str] = TEXTS) -> dict[str, np.ndarray]:
             if norm is not None:
                 states[-1] = raw[0]
             normed = [norm(state) if norm is not None else state for state in states]
-        by_norm = {
-            "raw": states,
-            "final_ln": normed,
-            "hidden_states": [*states[:-1], normed[-1]],
-        }
+        by_norm = {"raw": states, "final_ln": normed, "hidden_states": [*states[:-1], normed[-1]]}
         for state_norm, read in by_norm.items():
             vectors[state_norm].append(torch.stack([state[0].mean(0) for state in read]))
     return {name: torch.stack(means, 1).numpy() for name, means in vectors.items()}

@@ -14,11 +14,7 @@ import yaml
 from click.testing import CliRunner
 
 from daskmetrics.cli import main
-from daskmetrics.cluster.slurm.partitions import (
-    account_limits,
-    job_limit,
-    user_accounts,
-)
+from daskmetrics.cluster.slurm.partitions import account_limits, job_limit, user_accounts
 from tests.slurm.site import comes_true, command, needs_slurm, profile, site
 
 with_accounts = [

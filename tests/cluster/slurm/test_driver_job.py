@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 from datetime import datetime
 from pathlib import Path
 
@@ -8,12 +9,7 @@ import pytest
 
 from daskmetrics import config
 from daskmetrics.cluster.slurm.commands import QueuedJob, parse_job_state, parse_queue
-from daskmetrics.cluster.slurm.driver_job import (
-    Submitted,
-    script,
-    submit,
-    submitted,
-)
+from daskmetrics.cluster.slurm.driver_job import Submitted, script, submit, submitted
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.report.templates import text_of
 
@@ -75,24 +71,17 @@ def test_a_driver_that_ran_out_of_walltime_is_known(ended, is_out_of_time):
 
 
 @pytest.mark.parametrize(
-    ("printed", "text"),
+    ("printed", "facts"),
     [
-        (None, "Slurm has forgotten job 7, submitted today"),
-        (
-            "JobState=PENDING Reason=Priority StartTime=2030-01-01T14:05:00",
-            "Job 7 is pending: Priority, expected to start at 2030-01-01T14:05:00",
-        ),
-        ("JobState=FAILED Reason=None ExitCode=2:0", "Job 7 is failed, exit code 2"),
-        (
-            "JobState=TIMEOUT",
-            "Job 7 ran out of its walltime. Submit the same command again to resume; for more time,"
-            " set cluster.driver_directives: ['--time=...']",
-        ),
+        (None, "submitted today"),
+        ("JobState=PENDING Reason=Priority StartTime=2030-01-01T14:05:00", "Priority, .*T14:05"),
+        ("JobState=FAILED Reason=None ExitCode=2:0", "failed, exit code 2"),
+        ("JobState=TIMEOUT", "walltime.*cluster.driver_directives"),
     ],
 )
-def test_a_drivers_job_is_described_in_one_sentence(printed, text):
+def test_the_state_of_a_drivers_job_is_described_with_its_log(printed, facts):
     state = parse_job_state(printed) if printed else None
-    assert text_of("driver_job", job=JOB, state=state) == f"{text}. Its log: 7.log"
+    assert re.search(rf"7.*{facts}.*7\.log", text_of("driver_job", job=JOB, state=state))
 
 
 def test_without_slurm_no_submission_is_recorded(tmp_path, monkeypatch):

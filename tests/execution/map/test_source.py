@@ -176,10 +176,3 @@ def test_a_failed_item_waits_behind_the_others_or_on_its_worker():
     fail(second)
     now = 9.0
     assert source.ask(1)[0].args[2] == 0.0
-
-
-def test_a_stopped_source_asks_for_nothing():
-    source = World.quiet(20, {}).source(MapOptions())
-    assert len(source.ask(3)) == 3
-    source.stop()
-    assert source.ask(3) == []
