@@ -54,13 +54,18 @@ def helpers(function: Any) -> list[Any]:
 
 
 def constants(function: Any) -> dict[str, str]:
-    """The numbers and texts that a function and its helpers read as global variables, shortened."""
+    """Of the numbers and texts that a function and its helpers read as global variables, 16 bits of a
+    hash: they show a change, and not a password.
+    """
     values: dict[str, object] = {}
     function = _definition(function)
     for user in (function, *helpers(function)):
         values |= _globals(user)
-    plain = {name: value for name, value in values.items() if isinstance(value, int | float | str)}
-    return {name: f"{value!r:.100}" for name, value in sorted(plain.items())}
+    return {
+        name: content_key(value)[:4]
+        for name, value in sorted(values.items())
+        if isinstance(value, int | float | str)
+    }
 
 
 def _used(user: Any) -> list[Any]:

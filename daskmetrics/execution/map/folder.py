@@ -58,12 +58,11 @@ def begin(source: MapSource, journal: Journal, say: Callable[[str], None] = log.
     header = latest(journal.entries, MapStarted)
     if header and header.version == spec.function.version and not spec.function.stated:
         for name, value in spec.function.constants.items():
-            earlier = header.constants.get(name, value)
-            if earlier != value:
+            if header.constants.get(name, value) != value:
                 say(
-                    f"Warning: {name}, which {spec.function.name} reads, was {earlier} and is {value}"
-                    " now. Recorded results are used as they are; with another --version all items"
-                    " run again."
+                    f"Warning: {name}, which {spec.function.name} reads, has another value than at"
+                    " the last start. Recorded results are used as they are; with another --version"
+                    " all items run again."
                 )
     if not source.tracker.unfinished():
         if header and header.digest == digest:

@@ -165,7 +165,7 @@ class PreparedFunction:
     # pickled with its bytecode, by value where workers could not import the function
     payload: bytes = field(repr=False)
     stated: bool = False  # the user gave the version
-    constants: Mapping[str, str] = field(default_factory=dict)  # global variables that it reads
+    constants: Mapping[str, str] = field(default_factory=dict)  # `core.user_code.constants`
 
     def keywords(self, seed: int, batch_size: int) -> dict[str, int]:
         """The keyword arguments of one call, as far as the function accepts them."""
