@@ -18,6 +18,7 @@ import yaml
 from daskmetrics import training
 from daskmetrics.core.events import Record
 from daskmetrics.core.files import RunFolder
+from daskmetrics.execution import Journal
 from daskmetrics.execution.journal import read
 from daskmetrics.experiment import maintenance as maintain
 from tests.faults.conftest import RECIPE
@@ -123,3 +124,12 @@ def run_to_end(place: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         COMMAND, cwd=place, capture_output=True, text=True, check=False, timeout=300
     )
+
+
+def test_a_second_driver_is_told_who_drives_and_since_when(place):
+    folder = RunFolder(place / "runs" / "x").create()
+    with Journal(folder.journal, folder.lock):
+        done = run_to_end(place)
+    assert done.returncode == 2
+    assert "is being driven by process" in done.stderr and " since 2" in done.stderr
+    assert list(read(folder.journal)) == []
