@@ -26,8 +26,7 @@ def code_key(reference: str) -> Key:
     """
     module, _, _ = reference.partition(":")
     if module == MAIN:
-        function = pkgutil.resolve_name(reference)
-        return content_key(source_of(function), *map(source_of, helpers(function)))
+        return content_key(*sources_of(pkgutil.resolve_name(reference)))
     try:
         spec = find_spec(module)
     except (ImportError, ValueError):  # reported where it is imported
@@ -37,9 +36,9 @@ def code_key(reference: str) -> Key:
     return hashlib.sha256(Path(str(spec.origin)).read_bytes()).hexdigest()
 
 
-def helpers(function: Any) -> list[Any]:
-    """The functions and classes of its module that a function or a class uses by name, and those that
-    these use.
+def with_helpers(function: Any) -> list[Any]:
+    """A function or a class, and the functions and classes of its module that it uses by name, and
+    those that these use.
     """
     users = [function]
     if inspect.ismethod(function):
@@ -50,7 +49,7 @@ def helpers(function: Any) -> list[Any]:
                 used = inspect.unwrap(used)  # of a cache
                 if isinstance(used, FunctionType | type) and used not in users:
                     users.append(used)
-    return sorted(users[1:], key=lambda user: user.__qualname__)
+    return [function, *sorted(users[1:], key=lambda user: user.__qualname__)]
 
 
 def constants(function: Any) -> dict[str, str]:
@@ -58,8 +57,7 @@ def constants(function: Any) -> dict[str, str]:
     hash: they show a change, and not a password.
     """
     values: dict[str, object] = {}
-    function = _definition(function)
-    for user in (function, *helpers(function)):
+    for user in with_helpers(_definition(function)):
         values |= _globals(user)
     return {
         name: content_key(value)[:4]
@@ -91,7 +89,12 @@ def _names(code: object) -> Iterator[str]:
             yield from _names(constant)
 
 
-def source_of(function: Any) -> str:
+def sources_of(function: Any) -> list[str]:
+    """The source of a function or a class and of its helpers."""
+    return list(map(_source, with_helpers(function)))
+
+
+def _source(function: Any) -> str:
     """The source of a function or class; where there is none, its bytecode."""
     try:
         source = textwrap.dedent(inspect.getsource(function))
@@ -102,7 +105,7 @@ def source_of(function: Any) -> str:
         return source + _bytecode(code)  # a line can hold several lambdas
     if isinstance(function, type) and not source:  # that of a notebook's class cannot be found
         methods = filter(inspect.isfunction, vars(function).values())
-        source = "".join(map(source_of, methods))
+        source = "".join(map(_source, methods))
     return source or repr(getattr(function, "__qualname__", type(function)))
 
 
@@ -122,8 +125,7 @@ def code_of(function: Any) -> str:
     """The bytecode of a function and its helpers: two processes may have imported it before and after
     an edit.
     """
-    function = _definition(function)
-    users = [function, *helpers(function)]
+    users = with_helpers(_definition(function))
     return "".join(_bytecode(getattr(user, "__code__", None)) for user in users)
 
 

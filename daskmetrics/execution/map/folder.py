@@ -45,8 +45,8 @@ def begin(source: MapSource, journal: Journal, say: Callable[[str], None] = log.
     """Write the items and the header of a map; if it has nothing to do, only the items, if they are
     those of its last start.
 
-    ``say`` is told of constants that are others than at the last start of the same function. Raises
-    ConfigError if the folder belongs to an experiment.
+    ``say`` gets a warning of each constant that has changed since the last start of the same
+    function. Raises ConfigError if the folder belongs to an experiment.
     """
     folder = RunFolder(journal.path.parent)
     spec = source.spec

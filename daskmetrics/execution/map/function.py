@@ -30,7 +30,7 @@ from daskmetrics.core.names import Key, content_key, seed_of
 from daskmetrics.core.results import ItemOutcome, Mapped
 from daskmetrics.core.retry import Fault
 from daskmetrics.core.rows import format_of, read_json_lines, read_lines, read_rows
-from daskmetrics.core.user_code import code_of, constants, helpers, source_of
+from daskmetrics.core.user_code import code_of, constants, sources_of
 from daskmetrics.execution._units import pickled
 from daskmetrics.execution._worker import blame, has_room, trace_of
 
@@ -249,7 +249,7 @@ def version_of(function: Callable[..., object], within: frozenset[int] = frozens
         bound = _captured(function.args, within), _captured(function.keywords, within)
         return content_key(version_of(function.func, within), *bound)
     if isinstance(function, type):
-        return content_key(source_of(function), *map(source_of, helpers(function)))
+        return content_key(*sources_of(function))
     if not hasattr(function, "__code__"):  # a callable object
         try:  # how it is pickled: slots, what a built-in method is bound to
             captured: object = function.__reduce_ex__(4)[1:]
@@ -258,7 +258,7 @@ def version_of(function: Callable[..., object], within: frozenset[int] = frozens
         return content_key(version_of(type(function)), _captured(captured, within))
     names = ("__defaults__", "__kwdefaults__", "__self__", "__closure__")
     attributes = [_captured(getattr(function, name, None), within) for name in names]
-    return content_key(source_of(function), attributes, *map(source_of, helpers(function)))
+    return content_key(*sources_of(function), attributes)
 
 
 def _captured(value: object, within: frozenset[int]) -> Key:
