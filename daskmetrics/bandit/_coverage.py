@@ -23,6 +23,7 @@ import numpy as np
 from daskmetrics.bandit._state import Choice, State
 from daskmetrics.bandit.model import (
     ARM_VARIANCE,
+    LEAST_SD,
     LOOKS,
     Posterior,
     arm_covariance,
@@ -34,7 +35,6 @@ from daskmetrics.bandit.problem import ROUNDING, Bools, Floats, Ints, Problem
 NEAREST = 3  #: rivals of the leader that have to be scored on every kind of task
 BOUND = 512  #: arms considered as rivals: those with the greatest upper bounds
 TRIES = 3  #: failed cells after which a model is given up on a kind of task
-LEAST_SD = 1e-6  #: with a smaller one two arms are equal
 POSSIBLE = 12.0  #: spread that another task may have, in multiples of that of the scored tasks
 
 

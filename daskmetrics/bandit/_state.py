@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from daskmetrics.bandit.model import (
+    LEAST_SD,
     IncrementalPosterior,
     Posterior,
     first_max,
@@ -244,11 +245,10 @@ def _is_as_good(posterior: Posterior, arm: int, other: int) -> bool:
     """Whether an arm may be as good as another, by the distribution of the stated confidence."""
     from scipy.special import stdtr
 
-    pair = np.array([arm, other])
-    covariance = posterior.without_pending().covariance(pair, pair)
-    variance = covariance.trace() - 2 * covariance[0, 1]
+    known = posterior.without_pending()
+    (variance,) = known.difference_variance(np.array([arm]), other)
     gap = posterior.mean[other] - posterior.mean[arm]
-    distance = gap / np.sqrt(max(variance, 1e-12))
+    distance = gap / np.sqrt(max(variance, LEAST_SD**2))
     probability = stdtr(posterior.model.freedom, -distance)
     return bool(probability >= DISBELIEVED)
 

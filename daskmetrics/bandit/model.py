@@ -583,6 +583,7 @@ def _log_posteriors(scores: _TrainingScores, models: Sequence[CovarianceModel]) 
 #: each
 LIMIT = 750
 RESERVE = LIMIT + LIMIT // 2  #: rows for which a factor allocates memory at a time
+LEAST_SD = 1e-6  #: of the difference of two arms; with a smaller one they are equal
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,9 +35,9 @@ from types import BuiltinFunctionType
 
 import numpy as np
 
-from daskmetrics.bandit._coverage import LEAST_SD, check_rivals, distances
+from daskmetrics.bandit._coverage import check_rivals, distances
 from daskmetrics.bandit._state import Choice, Policy, State, Why
-from daskmetrics.bandit.model import NOISE, Posterior
+from daskmetrics.bandit.model import LEAST_SD, NOISE, Posterior
 from daskmetrics.bandit.problem import Floats, Ints, Rows
 from daskmetrics.core.errors import ConfigError, unknown
 
