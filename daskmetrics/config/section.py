@@ -67,8 +67,8 @@ def read_by(parse: Callable[[str], object]) -> AfterValidator:
 
 
 def _reject_number(value: object) -> object:
-    if isinstance(value, int):  # YAML 1.1 reads 12:30:00 as 45000
-        raise ValueError("write a time in quotes, for instance '12:30:00'")
+    if isinstance(value, int):  # seconds or minutes?
+        raise ValueError("write a time with its units, for instance '12:30:00'")
     return value
 
 

@@ -128,7 +128,7 @@ def test_nothing_is_started_or_written_outside(tmp_path, monkeypatch, nasty):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("walltime: 12:30:00", "in quotes"),
+        ("walltime: 45000", "with its units"),
         ("workers: yes", "reads on, off, yes and no"),
         ("partition: no", "reads on, off, yes and no"),
         ("memory: 16", "'cluster.memory': got 16"),
@@ -156,3 +156,7 @@ def test_traps_of_yaml_have_one_clear_message(tmp_path, text, message):
     assert len(str(caught.value)) < 2000
     path.write_text("name: x\nmodels: [{name: a, train: {learning_rate: 1e-5}}]\n")
     assert config.load(path).models[0].train.learning_rate == 1e-5  # which YAML reads as text
+    path.write_text(
+        "name: x\nmodels: [{name: a, source: ./m}]\ncluster: {kind: slurm, walltime: 12:30:00}\n"
+    )
+    assert config.load(path).cluster.walltime == "12:30:00"  # which YAML 1.1 reads as 45000
