@@ -55,10 +55,10 @@ def number(value: float | None, stderr: float | None = None, sign: bool = False)
     """A score with its standard error.
 
     >>> number(0.5, 0.01), number(0.02, 0.01, sign=True), number(None)
-    ('0.500 ± 0.010', '+0.020 ± 0.010', 'not measured')
+    ('0.500 ± 0.010', '+0.020 ± 0.010', 'no score')
     """
     if value is None:
-        return "not measured"
+        return "no score"
     text = f"{value:+.3f}" if sign else f"{value:.3f}"
     if stderr is not None:
         text += f" ± {stderr:.3f}"

@@ -219,7 +219,7 @@ def test_a_candidate_is_explained_by_its_rank_its_decisions_its_scores_and_its_m
     about, scores, _ = explain_tables(finished, str(never))
     rows = dict(about.rows)
     assert rows["chosen"].startswith("never") and str(finished.best().arm) in rows["leader"]
-    assert {row[1] for row in scores.rows} == {"not measured"} != {row[2] for row in scores.rows}
+    assert {row[1] for row in scores.rows} == {"no score"} != {row[2] for row in scores.rows}
     with pytest.raises(ConfigError, match=r"Did you mean 'small@step8/\d'"):
         explain_tables(finished, "small@step8/9")
 
