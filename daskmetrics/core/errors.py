@@ -9,25 +9,6 @@ import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-__all__ = [
-    "ClusterLostError",
-    "ConfigError",
-    "DaskmetricsError",
-    "DataError",
-    "DiskFullError",
-    "LockedError",
-    "StorageError",
-    "UndefinedError",
-    "describe",
-    "did_you_mean",
-    "foreign_errors",
-    "is_out_of_memory",
-    "room_for",
-    "system_error",
-    "unknown",
-    "unsigned",
-]
-
 #: Error numbers for a full disk, an exceeded quota, and a file that is too large.
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _PERMISSIONS = "make the place writable"
@@ -43,6 +24,8 @@ _REMEDIES = {
 its own folder, which then waits.
 """
 _PASSING = frozenset(_REMEDIES) - {errno.ENAMETOOLONG, errno.ENOENT}
+
+OTHER_VERSION = "Another version wrote it: use that one, or another folder, with --folder."
 
 _LONGEST = 2000  # characters of each end of a message
 # Of what CUDA's libraries say in a plain RuntimeError when they get no memory, and of what a CPU
@@ -159,8 +142,6 @@ def unknown(kind: str, name: str, valid: Iterable[str]) -> ConfigError:
     Unknown metric 'efective_rank'. Did you mean 'effective_rank'? Valid: curvature, effective_rank.
     """
     names = sorted(valid)
-    if len(name) > 100:
-        name = f"{name[:100]} ..."
     return ConfigError(
         f"Unknown {kind} '{name}'.{did_you_mean(name, names)} Valid: {', '.join(names)}."
     )

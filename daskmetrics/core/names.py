@@ -14,21 +14,6 @@ from typing import Any
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.readouts import Readout
 
-__all__ = [
-    "Arm",
-    "Cell",
-    "Checkpoint",
-    "Key",
-    "Suite",
-    "content_key",
-    "grid",
-    "log_steps",
-    "seed_of",
-    "select_revisions",
-    "step_of",
-    "training_order",
-]
-
 Key = str
 
 # a revision may have slashes; no readout is called by a number
@@ -217,8 +202,6 @@ class Suite:
                 f"Model '{self.model}' has layers 0...{self.depth}, but not {missing}. Correct "
                 "its 'layers'."
             )
-        if not self.revisions or not self.layers:
-            raise ConfigError(f"Model '{self.model}' needs at least one revision and one layer.")
         wrong = [name for name in (self.model, *self.revisions) if not name.isprintable()]
         if wrong:
             raise ConfigError(
@@ -233,8 +216,10 @@ class Suite:
                     f"which are not among its layers {list(self.layers)}. Add them to its "
                     "'layers', or read others together."
                 )
-        if not self.rows:
-            raise ConfigError(f"Model '{self.model}' needs at least one readout.")
+        if not (self.revisions and self.rows):
+            raise ConfigError(
+                f"Model '{self.model}' needs at least one revision, one layer and one readout."
+            )
 
     @property
     def has_readouts(self) -> bool:

@@ -67,7 +67,7 @@ class Joined:
     name: str  # stays the same
     threads: int = 1
     resources: Mapping[str, float] = field(default_factory=dict)
-    remaining: float | None = None  # seconds until its walltime ends
+    remaining: float = math.inf  # seconds until its walltime ends
     event: WorkerJoined | None = None  # versions and devices, for the journal
     memory: float = math.inf  # bytes that it may use
     trains: bool = False
@@ -307,14 +307,13 @@ class Loop:
             case Joined(address, name, threads, resources, remaining) if (
                 address not in self.workers
             ):
-                time_left = math.inf if remaining is None else remaining
-                self._most_time = max(self._most_time, time_left)
+                self._most_time = max(self._most_time, remaining)
                 self.workers[address] = WorkerState(
                     address,
                     name,
                     threads,
                     resources,
-                    self.now + time_left,
+                    self.now + remaining,
                     message.memory,
                     message.trains,
                 )

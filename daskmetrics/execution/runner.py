@@ -224,10 +224,7 @@ class _DaskBackend:
 
     def _submit(self, submits: Iterable[Submit]) -> None:
         """Submit attempts; small ones of the same worker and resources together."""
-        calls: defaultdict[
-            tuple[str, frozenset[tuple[str, float]], object],
-            list[tuple[Submit, tuple[object, ...]]],
-        ] = defaultdict(list)
+        calls: defaultdict[tuple[Any, ...], list[tuple[Submit, Any]]] = defaultdict(list)
         for submit in submits:
             unit = submit.unit
             task = submit.task
@@ -361,7 +358,7 @@ class _DaskBackend:
             # Dask would start a waiting unit on a free thread; with a walltime no unit waits on a
             # worker
             threads = 1
-            remaining = min(remaining or DECADE, DECADE)
+            remaining = min(remaining, DECADE)
         memory = info["memory_limit"] or math.inf
         self.events.put(
             Joined(address, name, threads, offer.resources, remaining, joined, memory, offer.trains)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daskmetrics.core.errors import DataError, room_for
+from daskmetrics.core.errors import OTHER_VERSION, DataError, room_for
 from daskmetrics.core.events import Template
 from daskmetrics.core.files import private, require_regular
 from daskmetrics.core.names import Checkpoint, Suite
@@ -326,7 +326,6 @@ def _require_format(path: Path) -> None:
         number = dict(parse((path / "zarr.json").read_text())["attributes"]).get("format", FORMAT)
     if number != FORMAT:
         raise DataError(
-            f"'{path}' is written in format {number}, and this version of daskmetrics reads "
-            f"format {FORMAT}. A newer "
-            "version wrote it: upgrade daskmetrics, or use another folder, with --folder."
+            f"'{path}' is written in format {number}, and this version of daskmetrics reads format "
+            f"{FORMAT}. {OTHER_VERSION}"
         )

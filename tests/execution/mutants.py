@@ -122,7 +122,7 @@ LOOP = (
     ("for item in list(self.unplaced.values()):", "for item in list(self.units.values()):"),
     # deadlines, walltimes, pauses, stops
     ("            self._actions.append(Kill(address))\n", "            pass\n"),
-    ("math.inf if remaining is None else remaining", "math.inf"),
+    ("                    self.now + remaining,\n", "                    math.inf,\n"),
     ("self._paused_until = self.now + pause", "pass"),
     ("        elif now >= self._paused_until:\n", "        else:\n"),
     ("case Failed(fault=Fault.DISK):", "case Failed(fault=Fault.DISK) if False:"),

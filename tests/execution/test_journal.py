@@ -153,10 +153,10 @@ def test_a_second_driver_is_refused_and_gets_the_name_of_the_first(paths):
 @pytest.mark.parametrize(
     ("first", "message"),
     [
-        ({"type": "start"}, "earlier version"),  # no line knew of the one before it
+        ({"type": "start"}, r"begins with .*start.*Another version wrote it: use that"),
         (
             {"type": "format", "number": FORMAT + 1},
-            f"format {FORMAT + 1}.*upgrade daskmetrics, or use another folder",
+            f"reads format {FORMAT}.*or another folder, with --folder",
         ),
     ],
 )

@@ -21,6 +21,7 @@ from daskmetrics.core.errors import ClusterLostError, ConfigError, describe, roo
 from daskmetrics.core.events import MAP, UnitAsked
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.machine import workers
+from daskmetrics.core.text import parse_duration
 from daskmetrics.execution import Journal, Record, RetryPolicy, Settings
 from daskmetrics.execution import run as run_source
 from daskmetrics.execution.map.folder import begin
@@ -117,7 +118,9 @@ def map(
     >>> for result in dm.map(step, range(500), client=client, journal="runs/step", batch_size=10):  # doctest: +SKIP
     ...     print(result.name, result.status, result.value)
     """
-    options = MapOptions(batch_size, retries, timeout, dict(resources or {}), checkpoint_interval)
+    options = MapOptions(
+        batch_size, retries, parse_duration(timeout), resources or {}, checkpoint_interval
+    )
     spec = make_spec(function, iterable, options, seed=seed, version=version)
     return _stream(spec, client, journal)
 

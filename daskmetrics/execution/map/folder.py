@@ -30,7 +30,7 @@ from daskmetrics.core.serialization import readable
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.journal import RunLock, mark_of, read
 from daskmetrics.execution.map.function import Item, is_json, load, make_items, prepare, run_call
-from daskmetrics.execution.map.result_table import SUFFIXES, flatten, write
+from daskmetrics.execution.map.result_table import flatten, write
 from daskmetrics.execution.map.source import ItemResult, ItemTracker, MapSource, MapSpec
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def begin(source: MapSource, journal: Journal, say: Callable[[str], None] = log.
             seed=spec.seed,
             batch_size=spec.options.batch_size,
             retries=spec.options.retries,
-            timeout=spec.options.timeout_seconds,
+            timeout=spec.options.timeout,
             environment=environment("daskmetrics", "distributed", "numpy"),
             digest=digest,
             constants=spec.function.constants,
@@ -231,22 +231,6 @@ class Verification:
     def ok(self) -> bool:
         return not (self.duplicates or self.differences)
 
-    def text(self) -> str:
-        """The verification in a few sentences."""
-        fields = Counter(difference.field for difference in self.differences)
-        differing = {difference.item for difference in self.differences}
-        lines = [
-            f"{self.lines} lines of the journal are intact.",
-            f"{self.results} of {self.items} items are finished.",
-            f"Items recorded more than once: {', '.join(self.duplicates) or 'none'}.",
-            f"Run again: {self.sampled} items, {len(differing)} differ.",
-            *(f"  {name}: differs in {n} of {self.sampled}" for name, n in fields.most_common()),
-        ]
-        for difference in self.differences[:5]:
-            values = f"was {difference.recorded!r}, now {difference.again!r}"
-            lines.append(f"  {difference.item}: {difference.field} {values}")
-        return "\n".join(lines)
-
 
 def verify(
     folder: str | Path,
@@ -341,11 +325,6 @@ def _value_differences(
             same = math.isclose(recorded, repeated, rel_tol=tolerance)
         if not same:
             yield ResultDifference(result.name, name, recorded, repeated)
-
-
-def is_results(path: str | Path) -> bool:
-    """Whether a path is an existing file with a suffix that `write` supports."""
-    return Path(path).suffix in SUFFIXES and Path(path).is_file()
 
 
 def compare(path: str | Path, folder: str | Path) -> list[ResultDifference]:

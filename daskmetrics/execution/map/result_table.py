@@ -8,6 +8,7 @@ import math
 import statistics
 import tempfile
 import warnings
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from operator import attrgetter
@@ -180,13 +181,9 @@ def _beyond_64_bits(columns: Columns) -> list[str]:
     """The columns with integers that no column of 64 bits holds."""
     names = []
     for name, column in columns.items():
-        kinds = set(map(type, column))
-        if int in kinds:
-            integers = column
-            if kinds != {int}:
-                integers = [value for value in column if isinstance(value, int)]
-            if not -(2**63) <= min(integers) <= max(integers) < 2**63:
-                names.append(name)
+        integers = [value for value in column if isinstance(value, int)]
+        if integers and not -(2**63) <= min(integers) <= max(integers) < 2**63:
+            names.append(name)
     return names
 
 
@@ -202,8 +199,7 @@ def aggregates(results: Sequence[ItemResult]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    succeeded = sorted((result for result in results if result.ok), key=_INDEX)
-    rows = _statistics(add_rows({}, succeeded))
+    rows = _statistics(add_rows({}, (result for result in results if result.ok)))
     return pd.DataFrame.from_dict(rows, orient="index", columns=STATISTICS)
 
 
@@ -250,20 +246,20 @@ def causes(results: Iterable[ItemResult]) -> pd.DataFrame:
 
 
 def _causes(results: Iterable[ItemResult]) -> list[tuple[str, str, list[str]]]:
-    groups: dict[tuple[str, str], tuple[str, str, list[str]]] = {}
+    groups = defaultdict[tuple[str, str], list[ItemResult]](list)
     for result in results:
         if not result.ok:
-            reason = result.reason or ""
-            group = groups.setdefault((result.status, cause(reason)), (result.status, reason, []))
-            group[-1].append(result.name)
-    return sorted(groups.values(), key=lambda group: -len(group[-1]))
+            groups[result.status, cause(result.reason or "")].append(result)
+    return [
+        (group[0].status, group[0].reason or "", [result.name for result in group])
+        for group in sorted(groups.values(), key=len, reverse=True)
+    ]
 
 
 def summary_text(results: Sequence[ItemResult], total: int) -> str:
     """Aggregates, counts and causes of failure, the same in a terminal and in a log."""
-    succeeded = sorted((result for result in results if result.ok), key=_INDEX)
-    failed = [result for result in results if not result.ok]
-    return text_of(add_rows({}, succeeded), failed, total)
+    columns = add_rows({}, (result for result in results if result.ok))
+    return text_of(columns, [result for result in results if not result.ok], total)
 
 
 def text_of(columns: Columns, failed: Sequence[ItemResult], total: int) -> str:
