@@ -93,16 +93,6 @@ def test_half_a_line_at_the_end_is_dropped_and_reported(paths, length):
     assert numbers(paths[0]) == [0, 2]
 
 
-@pytest.mark.parametrize("cut", [1, 5, 46, 50])
-def test_a_journal_that_was_cut_is_refused_until_its_mark_is_deleted(paths, cut):
-    keep(paths, 3)
-    os.truncate(paths[0], paths[0].stat().st_size - cut)
-    with pytest.raises(DataError, match="it was cut"):
-        list(read(paths[0]))
-    mark_of(paths[0]).unlink()
-    assert numbers(paths[0]) == list(range(1 if cut > 46 else 2))
-
-
 def in_order(*order: int):
     def damage(content: bytes) -> bytes:
         lines = content.splitlines(keepends=True)
