@@ -72,10 +72,6 @@ class StorageError(DaskmetricsError):
     """A file cannot be written; recorded results are safe, and the run can be resumed."""
 
 
-class DiskFullError(StorageError):
-    """The disk or a quota is full; recorded results are safe, and the run can be resumed."""
-
-
 def system_error(error: OSError) -> str:
     """The path, the reason and the remedy of an error of the operating system.
 
@@ -97,23 +93,17 @@ def room_for(what: str) -> Iterator[None]:
 
     Raises
     ------
-    DiskFullError
-        In place of the OSError, if the disk or a quota is full.
     StorageError
-        If the place takes no writing for another reason, or too many files are open.
+        In place of the OSError, if the disk or a quota is full, the place takes no writing, or too
+        many files are open.
     """
     try:
         yield
     except OSError as error:
         if error.errno not in _PASSING:
             raise
-        kind = StorageError
-        problem = "Cannot write"
-        if error.errno in NO_ROOM:
-            kind = DiskFullError
-            problem = "No room for"
-        raise kind(
-            f"{problem} {what} ({error.strerror}). Recorded results are safe: "
+        raise StorageError(
+            f"Cannot write {what} ({error.strerror}). Recorded results are safe: "
             f"{_REMEDIES[error.errno]}, and run the same command again."
         ) from error
 

@@ -244,10 +244,8 @@ class Suite:
     @cached_property
     def layers_read(self) -> tuple[int, ...]:
         """The layers that arms read, alone or together with others."""
-        read: set[int] = set()
-        for layer, name in self.rows:
-            read.update(Readout.parse(name).layers_of(layer))
-        return tuple(sorted(read))
+        read = (Readout.parse(name).layers_of(layer) for layer, name in self.rows)
+        return tuple(sorted(set(chain.from_iterable(read))))
 
     @cached_property
     def rows(self) -> tuple[tuple[int, str], ...]:
@@ -338,10 +336,7 @@ def select_revisions(
         requested = (requested,)
     if match is None:
         names = tuple(map(str, requested))
-        existing: Sequence[str] = names
-        if available is not None:
-            existing = available
-        missing = [repr(name) for name in names if name not in existing]
+        missing = [repr(n) for n in names if available is not None and n not in available]
         if missing:
             raise ConfigError(
                 f"Revision {', '.join(missing)} does not exist. Available: "

@@ -480,11 +480,9 @@ class RunLock:
                 return
         holder = _read(self.path)
         if holder is None or holder.nonce != self.holder.nonce:
-            by = "was removed (daskmetrics runs unlock)"
-            if holder:
-                by = f"is held by {holder} now"
             raise LockedError(
-                f"The lock '{self.path}' {by}. This process stops, so that only one process writes."
+                f"The lock '{self.path}' was removed (daskmetrics runs unlock) and is held by "
+                f"{holder or 'no one'} now. This process stops, so that only one process writes."
             )
 
     def close(self) -> None:

@@ -248,23 +248,17 @@ class Loop:
         self._usual = 2 * QUEUED  # seconds of a unit, the mean of the latest ones
         self._paused_until = self._balanced = -math.inf
         self._most_time = 0.0  # seconds that a worker had when it joined
-        self._stop_at: float | None = None
+        self.stopping = False  # a stop was requested
+        self._stop_at = math.inf
         self._stuck_since: float | None = None
         self._reported_stuck = False
-
-    @property
-    def stopping(self) -> bool:
-        """Whether a stop was requested."""
-        return self._stop_at is not None
 
     @property
     def wake(self) -> float:
         """The latest time of the next step."""
         undecided = self._entries and not self._is_blocked
-        times = [self.now + (DECIDED_WITHIN if undecided else LONGEST_SLEEP)]
+        times = [self._stop_at, self.now + (DECIDED_WITHIN if undecided else LONGEST_SLEEP)]
         times += [deadline for deadline, *_ in self._deadlines[:1]]
-        if self._stop_at is not None:
-            times.append(self._stop_at)
         times += [time for time in (self._paused_until, *self._due()) if time > self.now]
         return min(times)
 
@@ -282,7 +276,7 @@ class Loop:
             self._receive(message)
         self._expire()
         self._flush()
-        if self._stop_at is not None:
+        if self.stopping:
             # let running units finish, and nothing else; inputs are not recorded
             for worker in self.workers.values():
                 for item in worker.placed[:]:
@@ -329,6 +323,7 @@ class Loop:
             case Left():
                 self._leave(message)
             case StopRequested(grace):
+                self.stopping = True
                 self._stop_at = self.now + grace
             case Started(task) | Finished(task) | Failed(task) | Vanished(task):
                 # late results of an abandoned attempt are dropped

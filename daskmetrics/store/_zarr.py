@@ -59,25 +59,19 @@ def create(path: Path, template: Template) -> None:
             root = zarr.open_group(building, mode="w", attributes=attributes)
             for suite in template.suites:
                 _create_group(root, suite, template)
-            _consolidate(building, root)
+            # a reader needs one request of the metadata, which never change
+            with warnings.catch_warnings():
+                # not yet part of the Zarr specification, but xarray uses it
+                warnings.filterwarnings("ignore", "Consolidated metadata is currently not part")
+                for suite in template.suites:
+                    zarr.consolidate_metadata(building, path=suite.model)
+                zarr.consolidate_metadata(building)
         if path.exists():
             shutil.rmtree(path)
         building.rename(path)
     except OSError:
         shutil.rmtree(building, ignore_errors=True)  # otherwise it would stay on a full disk
         raise
-
-
-def _consolidate(path: Path, root: zarr.Group) -> None:
-    """Consolidate the metadata, which never changes, so that a reader needs one request."""
-    import zarr
-
-    with warnings.catch_warnings():
-        # not yet part of the Zarr specification, but xarray uses it
-        warnings.filterwarnings("ignore", message="Consolidated metadata is currently not part")
-        for model in root.group_keys():
-            zarr.consolidate_metadata(path, path=model)
-        zarr.consolidate_metadata(path)
 
 
 def _create_group(root: zarr.Group, suite: Suite, template: Template) -> None:

@@ -128,7 +128,7 @@ LOOP = (
     ("case Failed(fault=Fault.DISK):", "case Failed(fault=Fault.DISK) if False:"),
     ("self._stop_at = self.now + grace", "self._stop_at = self.now"),
     ("over = self.now >= self._stop_at", "over = False"),
-    ("        if self._stop_at is not None:\n            # let", "        if False:\n            # let"),
+    ("        if self.stopping:\n            # let", "        if False:\n            # let"),
     ("if item.shared or item.begun is None:", "if True:"),
     ("if item.shared or item.begun is None:", "if False:"),
     ("over or not self._is_busy()", "over"),

@@ -140,20 +140,13 @@ def test_a_second_driver_is_refused_and_gets_the_name_of_the_first(paths):
     assert holder(paths[1]) is None
 
 
-@pytest.mark.parametrize(
-    ("first", "message"),
-    [
-        ({"type": "start"}, r"begins with .*start.*Another version wrote it: use that"),
-        (
-            {"type": "format", "number": FORMAT + 1},
-            f"reads format {FORMAT}.*or another folder, with --folder",
-        ),
-    ],
-)
-def test_another_format_is_refused_with_what_to_do(paths, first, message):
+@pytest.mark.parametrize("first", [{"type": "start"}, {"type": "format", "number": FORMAT + 1}])
+def test_another_format_is_refused_with_what_to_do(paths, first):
     paths[0].write_bytes(encode(first))
     for attempt in (lambda: list(read(paths[0])), lambda: Journal(*paths)):
-        with pytest.raises(DataError, match=message):
+        with pytest.raises(
+            DataError, match=f"reads format {FORMAT}. Another version wrote it: use"
+        ):
             attempt()
     assert holder(paths[1]) is None
 

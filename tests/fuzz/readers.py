@@ -272,10 +272,6 @@ RESULT = {
 EXPERIMENT = "results/org__m/main/experiments/layer_3"
 
 
-def slurm_text(name: str) -> bytes:
-    return (SITES / name).read_bytes()
-
-
 def read_slurm(folder: Path) -> object:
     printed = {
         path.stem: path.read_text(encoding="utf-8", errors="replace")

@@ -5,7 +5,6 @@ process.
 from __future__ import annotations
 
 import logging
-import os
 import queue
 import threading
 import time
@@ -222,36 +221,26 @@ def _run_on(
     _check_function(source.spec, client)
     options = source.spec.options
     tracker = source.tracker
-    counts = Counter(result.status for result in tracker.results())
-    next_listener, due = source.on_result, 0.0
+    due = 0.0
 
-    def publish() -> None:
+    def publish(record: Record | None = None) -> None:
+        nonlocal due
+        if record and time.monotonic() < due:
+            return
+        due = time.monotonic() + PUBLISH_EVERY
+        counts = Counter(result.status for result in tracker.results())
         # the scheduler is gone: the loop notices and ends the run with a message
         with suppress(OSError):
             client.log_event(MAP, {"items": len(tracker.states), "counts": dict(counts)})
 
-    def on_result(result: ItemResult) -> None:
-        nonlocal due
-        next_listener(result)
-        counts[result.status] += 1
-        if time.monotonic() >= due:
-            due = time.monotonic() + PUBLISH_EVERY
-            publish()
-
-    source.on_result = on_result
     commit_every = max(1, options.checkpoint_interval // options.batch_size)
     settings = Settings(retry=RETRY, commit_every=commit_every, most_memory=most_memory)
-    run_source(source, client, journal, settings, say=say)
+    run_source(source, client, journal, settings, publish, say)
     publish()
 
 
 def open_journal(path: str | Path) -> Journal:
     """The journal of a folder, which is created if it does not exist."""
-    if not isinstance(path, str | os.PathLike):
-        raise ConfigError(
-            f"journal: got a {type(path).__name__}; pass the folder of the journal, such as "
-            "'runs/step'."
-        )
     # the function or the caller may change the current folder meanwhile
     folder = RunFolder(Path(path).absolute()).create()
     return Journal(folder.journal, folder.lock)

@@ -50,17 +50,18 @@ def begin(source: MapSource, journal: Journal, say: Callable[[str], None] = log.
     """
     folder = RunFolder(journal.path.parent)
     spec = source.spec
+    function = spec.function
     rows = (
         [item.key, item.name, item.value if is_json(item.value) else None] for item in spec.items
     )
     text = "".join(json.dumps(row) + "\n" for row in rows).encode()
     digest = hashlib.sha256(text).hexdigest()
     header = latest(journal.entries, MapStarted)
-    if header and header.version == spec.function.version and not spec.function.stated:
-        for name, value in spec.function.constants.items():
+    if header and header.version == function.version and not function.stated:
+        for name, value in function.constants.items():
             if header.constants.get(name, value) != value:
                 say(
-                    f"Warning: {name}, which {spec.function.name} reads, has another value than at"
+                    f"Warning: {name}, which {function.name} reads, has another value than at"
                     " the last start. Recorded results are used as they are; with another --version"
                     " all items run again."
                 )
@@ -73,9 +74,9 @@ def begin(source: MapSource, journal: Journal, say: Callable[[str], None] = log.
     atomic_write(folder.items, text)
     journal.append(
         MapStarted(
-            function=spec.function.name,
-            version=spec.function.version,
-            stated=spec.function.stated,
+            function=function.name,
+            version=function.version,
+            stated=function.stated,
             reference=spec.reference,
             items=len(spec.items),
             seed=spec.seed,
@@ -84,7 +85,7 @@ def begin(source: MapSource, journal: Journal, say: Callable[[str], None] = log.
             timeout=spec.options.timeout,
             environment=environment("daskmetrics", "distributed", "numpy"),
             digest=digest,
-            constants=spec.function.constants,
+            constants=function.constants,
         )
     )
 
@@ -236,7 +237,6 @@ def verify(
     folder: str | Path,
     *,
     sample: int = 20,
-    seed: int = 0,
     ignore: Sequence[str] = (),
     tolerance: float = 0.0,
     function: Callable[..., object] | None = None,
@@ -249,8 +249,6 @@ def verify(
     folder : str or Path
     sample : int
         Number of successful items to run again in this process.
-    seed : int
-        Seed of the random sample.
     ignore : sequence of str
         Fields that are not compared, such as measured times.
     tolerance : float
@@ -281,7 +279,7 @@ def verify(
             "folder. Give the items as values=."
         )
     succeeded = [result for result in recorded if result.ok]
-    chosen = random.Random(seed).sample(succeeded, min(sample, len(succeeded)))
+    chosen = random.Random(0).sample(succeeded, min(sample, len(succeeded)))
     if chosen and function is None:
         if not header.reference:
             raise ConfigError(f"The journal names no module: give {header.function} as function=.")

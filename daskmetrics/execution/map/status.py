@@ -45,11 +45,26 @@ class MapStatus:
     text: str
 
     @classmethod
+    @no_collection()
     def of(cls, folder: RunFolder) -> MapStatus:
         """How far a map is, as its files are now; errors as for `read_map`."""
-        folder.must_exist()
-        with no_collection():
-            return _map_status(folder)
+        kept, contents, digest = _read_on(folder.must_exist())
+        entries = [*map(from_json, kept.entries), *contents.entries]
+        columns = {name: list(column) for name, column in kept.succeeded.items()}
+        header, items = started(folder.path, entries, set(columns.get("index", ())))
+        tracker = ItemTracker(items, header.retries, entries)
+        add_rows(columns, (result for result in tracker.results() if result.ok))
+        failed = tracker.failed()
+        if contents.length > kept.length * WORTH_KEEPING:
+            rest = _without_successes(entries, tracker)
+            summary = _Summary(digest, contents.length, contents.checksum, columns, rest)
+            # it is of another user, or the disk is full
+            with suppress(OSError):
+                atomic_write(folder.summary, json.dumps(vars(summary)))
+        counts = Counter(ok=len(columns.get("index", ())))
+        counts.update(result.status for result in failed)
+        text = text_of(columns, failed, header.items)
+        return cls(header.items, counts.total() == header.items, dict(counts), text)
 
 
 @dataclass(frozen=True)
@@ -64,32 +79,6 @@ class _Summary:
     succeeded: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # its columns
     # those of all entries that say more: the start, and the batches with another item
     entries: Sequence[Mapping[str, Any]] = ()
-
-
-def _map_status(folder: RunFolder) -> MapStatus:
-    kept, contents, digest = _read_on(folder)
-    entries = [*map(from_json, kept.entries), *contents.entries]
-    columns = {name: list(column) for name, column in kept.succeeded.items()}
-    header, items = started(folder.path, entries, set(columns.get("index", ())))
-    tracker = ItemTracker(items, header.retries, entries)
-    add_rows(columns, (result for result in tracker.results() if result.ok))
-    failed = tracker.failed()
-    if contents.length > kept.length * WORTH_KEEPING:
-        summary = _Summary(
-            digest,
-            contents.length,
-            contents.checksum,
-            columns,
-            _without_successes(entries, tracker),
-        )
-        # it is of another user, or the disk is full
-        with suppress(OSError):
-            atomic_write(folder.summary, json.dumps(vars(summary)))
-    counts = Counter(ok=len(columns.get("index", ())))
-    counts.update(result.status for result in failed)
-    is_finished = counts.total() == header.items
-    text = text_of(columns, failed, header.items)
-    return MapStatus(header.items, is_finished, dict(counts), text)
 
 
 def _read_on(folder: RunFolder) -> tuple[_Summary, Contents, str]:
