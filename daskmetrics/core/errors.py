@@ -9,6 +9,24 @@ import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+__all__ = [
+    "ClusterLostError",
+    "ConfigError",
+    "DaskmetricsError",
+    "DataError",
+    "LockedError",
+    "StorageError",
+    "UndefinedError",
+    "describe",
+    "did_you_mean",
+    "foreign_errors",
+    "is_out_of_memory",
+    "room_for",
+    "system_error",
+    "unknown",
+    "unsigned",
+]
+
 #: Error numbers for a full disk, an exceeded quota, and a file that is too large.
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _PERMISSIONS = "make the place writable"

@@ -14,6 +14,21 @@ from typing import Any
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.readouts import Readout
 
+__all__ = [
+    "Arm",
+    "Cell",
+    "Checkpoint",
+    "Key",
+    "Suite",
+    "content_key",
+    "grid",
+    "log_steps",
+    "seed_of",
+    "select_revisions",
+    "step_of",
+    "training_order",
+]
+
 Key = str
 
 # a revision may have slashes; no readout is called by a number
@@ -336,7 +351,7 @@ def select_revisions(
         requested = (requested,)
     if match is None:
         names = tuple(map(str, requested))
-        missing = [repr(n) for n in names if available is not None and n not in available]
+        missing = [repr(name) for name in names if available is not None and name not in available]
         if missing:
             raise ConfigError(
                 f"Revision {', '.join(missing)} does not exist. Available: "
@@ -359,10 +374,10 @@ def select_revisions(
     if available is None:
         return tuple(f"step{step}" for step in steps)
     wanted = set(steps)
-    kept = training_order(name for name in available if step_of(name) in wanted)
-    if not kept:
+    chosen = training_order(name for name in available if step_of(name) in wanted)
+    if not chosen:
         raise ConfigError(f"Revisions '{requested[0]}' match none of: {', '.join(available)}.")
-    return kept
+    return chosen
 
 
 def training_order(revisions: Iterable[str]) -> tuple[str, ...]:

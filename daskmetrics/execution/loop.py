@@ -250,7 +250,7 @@ class Loop:
         self._most_time = 0.0  # seconds that a worker had when it joined
         self.stopping = False  # a stop was requested
         self._stop_at = math.inf
-        self._stuck_since: float | None = None
+        self._stuck_since = math.inf
         self._reported_stuck = False
 
     @property
@@ -538,7 +538,7 @@ class Loop:
                 self._actions.append(Notice(text))
             self._paused_until = self.now + self.settings.pause
             self._is_blocked = True
-            self._stuck_since = None
+            self._stuck_since = math.inf
             return
         if self._is_blocked:
             self._actions.append(Notice("The journal can be written again: the run continues."))
@@ -656,11 +656,10 @@ class Loop:
     def _watch_patience(self) -> None:
         """Report that no worker can take a unit; raise ClusterLostError once patience ends."""
         if self.done or self._is_busy() or any(time > self.now for time in self._due()):
-            self._stuck_since = None
+            self._stuck_since = math.inf
             self._reported_stuck = False
             return
-        if self._stuck_since is None:
-            self._stuck_since = self.now
+        self._stuck_since = min(self._stuck_since, self.now)
         waiting = list(self._waiting())
         seconds = min((self._expected_seconds(item.unit) for item in waiting), default=0.0)
         if seconds > self._most_time > 0:
