@@ -95,7 +95,7 @@ def map_(**options: Any) -> None:
         _preview(spec, given, folder, profile)
         return
     results = _run(spec, given, folder, profile, pins)
-    say(summary_text(results, len(results)))
+    say(summary_text(results))
     if given.output:
         with noted_warnings():
             written = write(results, given.output)

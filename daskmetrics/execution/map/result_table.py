@@ -20,7 +20,7 @@ from daskmetrics.core.failures import cause
 from daskmetrics.core.files import atomic_file
 from daskmetrics.core.serialization import as_json, plain
 from daskmetrics.core.table import Table, spreadsheet_frame
-from daskmetrics.core.text import listed
+from daskmetrics.core.text import listed, shortened
 from daskmetrics.execution.map.function import is_json
 from daskmetrics.execution.map.source import ItemResult
 
@@ -256,14 +256,16 @@ def _causes(results: Iterable[ItemResult]) -> list[tuple[str, str, list[str]]]:
     ]
 
 
-def summary_text(results: Sequence[ItemResult], total: int) -> str:
+def summary_text(results: Sequence[ItemResult]) -> str:
     """Aggregates, counts and causes of failure, the same in a terminal and in a log."""
     columns = add_rows({}, (result for result in results if result.ok))
-    return text_of(columns, [result for result in results if not result.ok], total)
+    return text_of(columns, [result for result in results if not result.ok], len(results))
 
 
 def text_of(columns: Columns, failed: Sequence[ItemResult], total: int) -> str:
-    """The same from the columns of the items that are ok and the results of the others."""
+    """The same from the columns of the items that are ok, the results of the others, and how many
+    items there are.
+    """
     succeeded = len(columns.get("index", ()))
     counts = f"{total} items: {succeeded} ok, {len(failed)} failed"
     if open_items := total - succeeded - len(failed):
@@ -274,9 +276,7 @@ def text_of(columns: Columns, failed: Sequence[ItemResult], total: int) -> str:
         lines.append(f"  no statistics of {listed(too_large)}: integers of more than 64 bits")
     for status, reason, names in _causes(failed):
         lines.append(f"  {len(names)} x {status}: {reason}")
-        lines.append(f"      items {', '.join(names[:SHOWN_ITEMS])}")
-        if len(names) > SHOWN_ITEMS:
-            lines[-1] += ", ..."
+        lines.append(f"      items {shortened(names, SHOWN_ITEMS)}")
     shown = {name: column for name, column in columns.items() if name not in too_large}
     rows = [
         (name, str(count), *(f"{value:.4g}".replace("nan", "") for value in values))
