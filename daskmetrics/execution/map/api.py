@@ -5,6 +5,7 @@ process.
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import threading
 import time
@@ -241,6 +242,11 @@ def _run_on(
 
 def open_journal(path: str | Path) -> Journal:
     """The journal of a folder, which is created if it does not exist."""
+    if not isinstance(path, str | os.PathLike):
+        raise ConfigError(
+            f"journal: got a {type(path).__name__}; pass the folder of the journal, such as "
+            "'runs/step'."
+        )
     # the function or the caller may change the current folder meanwhile
     folder = RunFolder(Path(path).absolute()).create()
     return Journal(folder.journal, folder.lock)

@@ -252,12 +252,15 @@ def test_workers_that_are_threads_of_the_caller_are_refused(tmp_path, protocol):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_wrong_option_or_folder_is_refused_before_anything_starts(client, tmp_path):
+def test_a_wrong_journal_or_option_is_refused_before_anything_starts(client, tmp_path):
     for wrong in ({"batch_size": 0}, {"batch_size": "2"}, {"timeout": "soon"}, {"retries": -1}):
         with pytest.raises(ConfigError):
             dm.map(twice, range(3), client=client, journal=tmp_path / "run", **wrong)
     assert not (tmp_path / "run").exists()
     with open_journal(tmp_path) as journal:
         journal.append(started())
+        for wrong in (journal, None, 3):
+            with pytest.raises(ConfigError, match=r"journal: got a .*; pass the folder"):
+                list(dm.map(twice, range(3), client=client, journal=wrong))
     with pytest.raises(ConfigError, match="holds an experiment"):
         list(dm.map(twice, range(3), client=client, journal=tmp_path))
