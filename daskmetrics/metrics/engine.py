@@ -39,9 +39,6 @@ class Reduced:
     reasons: Mapping[tuple[int, str], str]  # by layer and metric: why a value is NaN
 
 
-_NO_VIEW = "views drop and swap words; single words have none"
-
-
 @dataclass(frozen=True)
 class _Layer:
     """What is kept of one layer, for V views and P prompts; filled row by row, in this machine's
@@ -93,8 +90,8 @@ class Reducer:
     """
 
     def __init__(self, metrics: Sequence[Metric], layers: Sequence[int], prompts: int) -> None:
-        self._metrics = tuple(metrics)
-        self._layers = tuple(layers)
+        self._metrics = metrics
+        self._layers = layers
         self._prompts = prompts
         self._eps = 0.0
         self._on_gpu = False
@@ -281,14 +278,18 @@ class Reducer:
             if missing:
                 hint = ""
                 if view and missing == self._prompts:
-                    hint = f" ({_NO_VIEW})"
+                    hint = " (views drop and swap words; single words have none)"
                 return f"states{which} are missing for {missing} of {self._prompts} prompts{hint}"
             broken = int((~kept.finite[view]).sum())
             if broken:
                 return f"states{which} are not finite for {broken} of {self._prompts} prompts"
             # tokens may differ where vectors do not: the first token of every text is the same at
             # layer 0
-            if metric.takes != "tokens" and _are_equal(kept.vectors[view]):
+            if metric.takes == "tokens" or self._prompts == 1:
+                continue
+            vectors = kept.vectors[view]
+            span = (vectors.amax(0) - vectors.amin(0)).max()
+            if span <= EQUAL * vectors.abs().max():
                 return f"the vectors{which} of all {self._prompts} prompts are equal"
         return ""
 
@@ -318,11 +319,6 @@ def _are_finite(states: Tensor, mask: Tensor) -> Tensor:
     if is_queued(states) or not finite.all():
         finite = states.abs().amax(-1).isfinite() | ~mask
     return finite.all(-1)
-
-
-def _are_equal(vectors: Tensor) -> bool:
-    span = (vectors.amax(0) - vectors.amin(0)).max()
-    return len(vectors) > 1 and bool(span <= EQUAL * vectors.abs().max())
 
 
 def _jackknife(leave_one_out: Tensor) -> float:
