@@ -22,7 +22,7 @@ from daskmetrics.checkpoints.locations import Location, require_content, shipped
 from daskmetrics.checkpoints.shipped import ModelProtocol
 from daskmetrics.config import Protocol
 from daskmetrics.config.prompts import NO_PROMPTS, Prompts
-from daskmetrics.core.errors import DataError, unknown
+from daskmetrics.core.errors import DataError, require_known
 from daskmetrics.core.fitted import Fitted, fit, joined
 from daskmetrics.core.names import seed_of
 from daskmetrics.core.readouts import Readout
@@ -297,8 +297,7 @@ class Encoder:
         prompts = self.protocol.prompts
         if name is None:
             return prompts.of(None)
-        if name not in prompts.texts:
-            raise unknown("prompt", name, prompts.texts)
+        require_known("prompt", name, prompts.texts)
         return prompts.texts[name]
 
 

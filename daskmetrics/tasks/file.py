@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from daskmetrics.core.errors import ConfigError, DataError, unknown
+from daskmetrics.core.errors import ConfigError, DataError, require_known
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.core.rows import PlacedRow, check_names, read_rows, read_text
 from daskmetrics.core.text import plural
@@ -124,8 +124,7 @@ def hub_task(name: str, options: Mapping[str, str]) -> FileTask:
         reason = " ".join(str(error).split())
         raise ConfigError(f"The data set '{dataset}' cannot be loaded: {reason:.300}") from None
     split = split or ("test" if "test" in splits else next(iter(splits)))
-    if split not in splits:
-        raise unknown(f"split of '{dataset}'", split, tuple(splits))
+    require_known(f"split of '{dataset}'", split, splits)
     frame = splits[split].to_pandas()
     for column, feature in splits[split].features.items():
         if isinstance(feature, ClassLabel):  # numbers of names; -1 is missing
@@ -212,12 +211,10 @@ class _Table:
         self.path = path
         self.options = options
         for option in options:
-            if option not in (*ROLES, *OPTIONS):
-                raise unknown("option of a file task", option, (*ROLES, *OPTIONS))
+            require_known("option of a file task", option, (*ROLES, *OPTIONS))
         self.drop = tuple(filter(None, options.get("drop", "").split("+")))
         for rows in self.drop:
-            if rows not in _DROPS:
-                raise unknown("rows to drop", rows, _DROPS)
+            require_known("rows to drop", rows, _DROPS)
         self.warnings: list[str] = []
         #: of all texts, which may have several
         self.labels: pd.Series[str] = pd.Series(dtype=object)
@@ -263,8 +260,7 @@ class _Table:
             column = self.options.get(role, recognised)
             if column is None:
                 continue
-            if column not in frame:
-                raise unknown(f"column in '{self.path}' (as '{role}')", column, frame.columns)
+            require_known(f"column in '{self.path}' (as '{role}')", column, list(frame.columns))
             columns[role] = column
         return columns
 
@@ -272,10 +268,11 @@ class _Table:
         """The requested kind, or the first whose columns all exist; if there is one, the first that
         has all the roles that were named.
         """
+        kinds = list(REQUIRED)
         requested = self.options.get("kind")
-        if requested not in (None, *REQUIRED):
-            raise unknown("kind of task", str(requested), REQUIRED)
-        kinds = [kind for kind in REQUIRED if kind == requested or not requested]
+        if requested:
+            require_known("kind of task", requested, kinds)
+            kinds = [requested]
         fitting = [kind for kind in kinds if columns.keys() >= set(REQUIRED[kind])]
         if not fitting:
             raise self._unfit(frame, kinds)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from daskmetrics.core.errors import ConfigError, DataError, unknown
+from daskmetrics.core.errors import ConfigError, DataError, require_known
 from daskmetrics.core.files import atomic_write, cache_folder
 from daskmetrics.core.main_module import restore_state, state_with_main_object
 from daskmetrics.core.names import Key, content_key
@@ -241,8 +241,7 @@ def mteb_task(target: str, options: Mapping[str, str]) -> MtebTask:
     Options that select what the default selects make the same task, with the same name.
     """
     for name in options:
-        if name not in OPTIONS:
-            raise unknown("option of a task of the benchmark", name, OPTIONS)
+        require_known("option of a task of the benchmark", name, OPTIONS)
     task = MtebTask(target)
     if not options:
         return task

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.checkpoints.shipped import protocol_of
 from daskmetrics.config import Model, Protocol
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.models import Encoder, LoadedModel
+from daskmetrics.models import Encoder
 from daskmetrics.models import _networks as networks
 
 from .architectures import build
@@ -44,11 +45,11 @@ def located(folder, **options):
     return checkpoints.locate(Model(name="m", source=str(folder), **options))
 
 
-def encoder_of(location, layer=2):
-    read = protocol_of(
-        Protocol(), Model(name="m", source="x"), checkpoints.shipped_folder(location)
-    )
-    return Encoder(LoadedModel(location, read.base, "cpu"), read, [layer])
+def encoder_of(location, layer):
+    """As from the record of a run."""
+    folder = checkpoints.shipped_folder(location)
+    read = protocol_of(Protocol(), Model(name="m", source="x"), folder)
+    return Encoder.load(layer, "", read.as_dict(), Path(), **checkpoints.recorded(location))
 
 
 def assert_equal(network, wanted):

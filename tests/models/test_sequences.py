@@ -7,17 +7,14 @@ from __future__ import annotations
 import json
 import random
 
-import numpy as np
 import pytest
 import torch
 from transformers import EsmConfig, EsmModel
 
 import daskmetrics as dm
-from daskmetrics import config, metrics
-from daskmetrics.checkpoints.shipped import ModelProtocol
 from daskmetrics.config import Protocol
 from daskmetrics.core.errors import DataError
-from daskmetrics.models import Encoder, LoadedModel
+from daskmetrics.models import LoadedModel
 from daskmetrics.models._tokens import Tokenizer
 
 from .architectures import at
@@ -77,17 +74,3 @@ def test_metrics_that_compare_views_have_no_value_for_single_words(esm):
     for name in ("infonce", "lidar"):
         assert measured[name].isnull().all()
         assert "single words have none" in measured[name].attrs["undefined"]
-
-
-def test_a_layer_is_saved_as_a_model_of_sentence_transformers(esm, tmp_path):
-    library = pytest.importorskip("sentence_transformers", reason="needs the extra 'mteb'")
-    protocol, texts = Protocol(pooling="mean"), sequences(5)
-    with Encoder(LoadedModel(at(esm), protocol, "cpu"), ModelProtocol(protocol), [1]) as encoder:
-        saved = library.SentenceTransformer(str(encoder.save(tmp_path / "saved")), device="cpu")
-        np.testing.assert_allclose(saved.encode(texts), encoder.encode(texts), atol=1e-5)
-
-
-def test_the_recipe_is_valid_and_measures_no_metric_of_views():
-    recipe = config.load(config.folder() / "esm2.yaml")
-    assert {metric.views for metric in metrics.resolve(recipe.metrics)} == {1}
-    assert recipe.tasks == ("file:proteins.csv(text=sequence, label=family)",)
