@@ -156,28 +156,12 @@ def test_prompts_that_were_not_added_are_counted_as_missing(states):
     assert (2, "curvature") not in reasons
 
 
-def test_equal_vectors_of_a_layer_are_a_status_and_not_a_number(states):
-    for view in range(4):
-        states[2, view][:] = states[2, view][0]
-    reducer = Reducer(resolve(["all"]), LAYERS, PROMPTS)
-    for (layer, view), array in states.items():
-        # the vector of the first token, as the pooling `cls` reads it
-        reducer.add(layer, torch.arange(PROMPTS), array, MASK | True, array[:, 0], view)
-    reduced = reducer.finish()
-    of_vectors = np.array([metric.takes != "tokens" for metric in resolve(["all"])])
-    # tokens differ within each prompt
-    np.testing.assert_array_equal(reduced.status[1] == Status.NAN, of_vectors)
-    np.testing.assert_array_equal(np.isnan(reduced.values[1]), of_vectors)
-    reasons = {reduced.reasons[2, name] for name in ("anisotropy", "lidar", "cka_next")}
-    assert reasons == {"layer 2: the vectors of all 8 prompts are equal"}
-    # all but the CKA with layer 2
-    assert (reduced.status[0] != Status.OK).sum() == 1
-
-
-def test_a_single_prompt_has_no_standard_error():
-    reduced = reduce_one_layer(["curvature"], torch.eye(4)[None], torch.ones(1, 4))
+@pytest.mark.parametrize("prompts", [1, 3])
+def test_tokens_differ_where_vectors_are_equal_and_one_prompt_has_no_standard_error(prompts):
+    states = torch.eye(4).expand(prompts, 4, 4)
+    reduced = reduce_one_layer(["curvature"], states, torch.ones(prompts, 4))
     assert reduced.values[0, 0] == pytest.approx(2 * math.pi / 3)
-    assert math.isnan(reduced.stderr[0, 0])
+    assert math.isnan(reduced.stderr[0, 0]) == (prompts == 1)
     assert reduced.status[0, 0] == Status.OK
 
 

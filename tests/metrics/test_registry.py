@@ -145,15 +145,6 @@ def test_the_error_for_an_invalid_plug_in_names_it(plug_in, value, message):
         catalogue()
 
 
-def test_names_views_and_results_need_no_torch():
-    code = (
-        "import sys, daskmetrics.metrics, daskmetrics.metrics.views, daskmetrics.metrics._metric;"
-        "daskmetrics.metrics.resolve(['all']);"
-        "sys.exit('torch' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
 def test_the_tables_of_the_docs_are_up_to_date():
     page = ROOT / "docs" / "metrics.md"
     check = [sys.executable, ROOT / "docs" / "catalogue.py", "--check"]
