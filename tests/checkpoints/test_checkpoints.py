@@ -19,21 +19,13 @@ def model(source, **options) -> Model:
     return Model(name="m", source=str(source), **options)
 
 
-def test_a_folder_of_revisions(tmp_path):
-    for step in (0, 16, 8):
-        write(tmp_path / f"step{step}", step)
-    (tmp_path / "notes").mkdir()
-    located = checkpoints.locate(model(tmp_path, layers="blocks"))
-    assert located.suite.revisions == ("step0", "step8", "step16")
-    assert (located.suite.layers, located.suite.depth, located.width) == ((1, 2), 2, 8)
-    assert len({location.identity for location in located.locations}) == 3
-
-
 def test_revisions_of_equal_content_are_one_checkpoint_named_by_the_latest_step(tmp_path):
     for name, number in (("step0", 1), ("step8", 9), ("step16", 2), ("step64", 9), ("main", 9)):
         write(tmp_path / name, number)
-    located = checkpoints.locate(model(tmp_path))
+    (tmp_path / "notes").mkdir()
+    located = checkpoints.locate(model(tmp_path, layers="blocks"))
     assert located.suite.revisions == ("step0", "step16", "step64")
+    assert (located.suite.layers, located.suite.depth, located.width) == ((1, 2), 2, 8)
     assert [location.aliases for location in located.locations] == [(), (), ("step8", "main")]
     assert located.locations[-1].path == str(tmp_path / "step64")
     named = checkpoints.locate(model(tmp_path, revisions=["main", "step0"]))

@@ -245,16 +245,6 @@ def test_a_checkpoint_that_is_not_complete_is_left_out_with_the_reason(out, file
             located(out, revisions=revisions)
 
 
-def test_weights_in_several_files_are_complete_once_all_that_the_index_names_are_there(out):
-    folder = out / "checkpoint-1500"
-    shards = {"a": WEIGHTS, "b": "model-2.safetensors"}
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
-    with pytest.raises(folders.Incomplete, match="not all weights"):
-        folders.require_complete(folder)
-    shutil.copy(folder / WEIGHTS, folder / "model-2.safetensors")
-    folders.require_complete(folder)
-
-
 def test_checkpoints_without_any_file_of_the_trainer_are_complete(out):
     for name in NAMES:
         (out / name / "trainer_state.json").unlink()
