@@ -132,7 +132,7 @@ _VOCABULARY = (
     "n_words",
     "num_hash_buckets",
 )
-_OTHER_INPUTS = {"image_size": "images", "num_mel_bins": "sound", "feat_extract_norm": "sound"}
+_OTHER_INPUTS = ("image_size", "num_mel_bins", "feat_extract_norm")  # images, sound
 _DEPTHS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers")
 _WIDTHS = ("hidden_size", "n_embd", "d_model", "dim", "emb_dim")
 
@@ -347,14 +347,11 @@ def refuse_code(model: Model, where: str, code: str) -> None:
 def shape_of(config: Path) -> tuple[int, int]:
     """Number of blocks and hidden size of a model that reads text."""
     data = read_json(config, dict)
-    media = [medium for name, medium in _OTHER_INPUTS.items() if name in data]
-    if media or not any(name in data for name in _VOCABULARY):
+    if data.keys().isdisjoint(_VOCABULARY) or not data.keys().isdisjoint(_OTHER_INPUTS):
         kind = data.get("model_type", "model of an unknown type")
-        reason = "it has no vocabulary (vocab_size)"
-        if media:
-            reason = f"it reads {media[0]}"
         raise ConfigError(
-            f"'{config}' is of a {kind}, which is no model that reads text: {reason}."
+            f"'{config}' is of a {kind}, which is no model that reads text alone: it has no"
+            " vocabulary (vocab_size), or reads images or sound."
         )
     shape = []
     for names, greatest in ((_DEPTHS, DEEPEST), (_WIDTHS, WIDEST)):
@@ -501,7 +498,7 @@ def _decides(name: str, weights: str) -> bool:
 
 
 class Incomplete(ValueError):
-    """A checkpoint cannot be read, or not yet; the message says why, such as "no config.json"."""
+    """A checkpoint cannot be read, or not yet; the message says why, such as "no weights"."""
 
 
 def require_complete(folder: Path) -> None:
@@ -510,28 +507,19 @@ def require_complete(folder: Path) -> None:
     the file that it writes last.
     """
     network = transformer_folder(folder)
-    remark = ""
+    files = [network / (CONFIG if is_adapter(network) else "config.json")]
     # others, which somebody copied without the files of the trainer, need none
     beside = folder.parent.glob(f"checkpoint-*/{STATE}")
     try:
-        _check_json(network / (CONFIG if is_adapter(network) else "config.json"))
-        weight_headers(network)
         if any(chain(*map(folder.glob, _OF_A_TRAINER), beside)):
-            remark = ", which the trainer writes last"
-            _check_json(folder / STATE)
-    except Incomplete as problem:
-        raise Incomplete(f"{problem}{remark}") from None
+            files.append(folder / STATE)
+        for file in files:
+            read_json(file, dict)
+        weight_headers(network)
+    except DataError:
+        raise Incomplete(f"{file.name} is missing or not complete") from None
     except OSError:  # a trainer removes old checkpoints at any time
         raise Incomplete("it cannot be read") from None
-
-
-def _check_json(file: Path) -> None:
-    if not file.is_file():
-        raise Incomplete(f"no {file.name}")
-    try:
-        read_json(file, dict)
-    except DataError:
-        raise Incomplete(f"{file.name} is not complete") from None
 
 
 def weight_headers(folder: Path) -> Headers:
@@ -542,9 +530,7 @@ def weight_headers(folder: Path) -> Headers:
     """
     names = files_of(folder) or files_of(folder, pickled=True)
     if not names:
-        if any(folder.glob("*.index.json")):
-            raise Incomplete("not all weights")
-        raise Incomplete("no weights")
+        raise Incomplete("no weights, or not all of them")
     headers = {}
     for name in names:
         if not name.endswith(".safetensors"):
@@ -707,14 +693,12 @@ def _known(path: Path) -> str | None:
     entry, stamp = _kept_digest(status)
     kept = recall(entry)
     if kept is None:
-        digest = _name_by_content(path)
-        if digest:
-            keep(entry, {"stamp": stamp, "digest": digest})
-    elif kept.get("stamp") == stamp:
-        digest = kept.get("digest")
-    else:
-        digest = None
-    return digest
+        kept = {"stamp": stamp, "digest": _name_by_content(path)}
+        if kept["digest"]:
+            keep(entry, kept)
+    if kept.get("stamp") == stamp:
+        return kept.get("digest")
+    return None
 
 
 def _read(path: Path) -> str:

@@ -254,10 +254,9 @@ def require_on_hub(model: Model, missing: Sequence[str], pooling: str) -> None:
     available = _commits(refs)
     unknown = [name for name in missing if name not in available]
     if unknown:
-        existing = ", ".join(training_order(available)[:8])
         raise ConfigError(
             f"Model '{model.name}': {model.source} has no revision {', '.join(unknown)}. It has"
-            f" {existing}, ..."
+            f" {shortened(training_order(available))}."
         )
     if pooling == "as_shipped":
         listing = _listing(model.source, available[missing[0]], ask=True)

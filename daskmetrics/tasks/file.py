@@ -486,12 +486,12 @@ def _pairs(table: _Table) -> Examples:
 def _graded(table: _Table) -> Examples:
     """Grades of texts, or of pairs of them."""
     fewest = _FEWEST[table.kind]
-    unit = "pair" if table.kind == "sts" else "text"
     grades = table.numbers(table.rows["grade"])
-    if len(set(grades)) < 2 or len(grades) < fewest:
+    distinct = len(set(grades))
+    if distinct < 2 or len(grades) < fewest:
         raise table.error(
-            f" has {len(grades)} {unit}s and {len(set(grades))} different grades; a task needs at "
-            f"least {fewest} {unit}s and two grades."
+            f" has {plural(len(grades), 'row')} and {plural(distinct, 'different grade')}; a task"
+            f" needs at least {fewest} rows and two grades."
         )
     texts = table.rows.drop(columns="grade")
     return Examples(table.texts(*(texts[role] for role in texts)), grades)

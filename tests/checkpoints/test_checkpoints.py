@@ -88,20 +88,11 @@ def test_any_file_of_a_tokenizer_is_one_and_what_is_not_selected_needs_none(tmp_
     assert checkpoints.locate(model(tmp_path, revisions=["step0"])).width == 8
 
 
-@pytest.mark.parametrize(
-    ("kind", "reason"),
-    [
-        ("vit", "it reads images"),
-        ("wav2vec2", "it reads sound"),
-        ("patchtst", r"it has no vocabulary \(vocab_size\)"),
-    ],
-)
-def test_a_model_that_reads_no_text_is_refused(tmp_path, kind, reason):
+@pytest.mark.parametrize("kind", ["vit", "wav2vec2", "patchtst"])
+def test_a_model_that_reads_no_text_is_refused(tmp_path, kind):
     folder = write(tmp_path / "one", 0)
     transformers.AutoConfig.for_model(kind).save_pretrained(folder)
-    with pytest.raises(
-        ConfigError, match=f"of a {kind}, which is no model that reads text: {reason}"
-    ):
+    with pytest.raises(ConfigError, match=f"of a {kind}, which is no model that reads text"):
         checkpoints.locate(model(folder))
 
 

@@ -246,7 +246,7 @@ REFUSED = [
     (PAIRS + "a,b,maybe\n", "", "got 'maybe', not 1 or 0; write 1 if the texts belong"),
     ("text1,text2,label\na,b,1\nc,d,1\n", "", "has only pairs with the label 1"),
     (GRADED + "a,b,1_0\n", "", "got '1_0', not a finite number"),
-    ("first,second,score\na,b,1\nc,d,1\n", "", "2 pairs and 1 different grades"),
+    ("first,second,score\na,b,1\nc,d,1\n", "", "2 rows and 1 different grade;"),
     ("query,document\na,b\nc,b\n", "", "has only one document"),
     (RANKED + "query 1,document 9,-1\n", "", "a relevance below 0"),
     (RANKED + "lost,document 1,0\n", "", "no relevant document for the query 'lost'"),
