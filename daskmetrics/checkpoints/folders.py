@@ -426,26 +426,26 @@ def required_files(folder: Path, pickled: bool) -> dict[str, Path]:
     files = {name: folder / name for name in names}
     root = root_of(folder)
     if root not in (None, folder):
-        beside = sorted(path.relative_to(root) for path in _files(root, _OF_A_MODEL))
+        beside = sorted(path.relative_to(root) for path in matching_files(root, _OF_A_MODEL))
         for path in beside:
             if root / path.parent != folder and _decides(path.name, ".safetensors"):
                 files[f"../{path.as_posix()}"] = folder / f"../{path.as_posix()}"
     shared = tokenizer_folder(folder)
     if shared not in (None, folder):
-        for path in sorted(_files(shared, (*TOKENIZER, *_BESIDE_TOKENIZER))):
+        for path in sorted(matching_files(shared, (*TOKENIZER, *_BESIDE_TOKENIZER))):
             if _decides(path.name, ".safetensors"):
                 files[path.name] = path
     return files
 
 
-def _files(folder: Path, patterns: Iterable[str]) -> Iterator[Path]:
+def matching_files(folder: Path, patterns: Iterable[str]) -> Iterator[Path]:
     """The files in a folder that match one of the patterns."""
     return filter(Path.is_file, chain.from_iterable(map(folder.glob, patterns)))
 
 
 def files_of(folder: Path, pickled: bool = False) -> tuple[str, ...]:
     """Names of the `relevant` files of a model folder; none if a file with weights is missing."""
-    paths = _files(folder, _OF_A_MODEL)
+    paths = matching_files(folder, _OF_A_MODEL)
     names = relevant((path.relative_to(folder).as_posix() for path in paths), pickled)
     for index in (name for name in names if name.endswith(".index.json")):
         # a foreign file: the loader says what is wrong
@@ -463,9 +463,9 @@ def tokenizer_folder(folder: Path) -> Path | None:
     A trainer that is not given the tokenizer writes checkpoints without it.
     """
     # tokenizer_config.json alone is enough: tokenizers of bytes have no vocabulary
-    if any(_files(folder, TOKENIZER)):
+    if any(matching_files(folder, TOKENIZER)):
         return folder
-    if step_of(folder.name) is not None and any(_files(folder.parent, TOKENIZER)):
+    if step_of(folder.name) is not None and any(matching_files(folder.parent, TOKENIZER)):
         return folder.parent
     return None
 

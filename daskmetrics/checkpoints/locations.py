@@ -311,12 +311,10 @@ def _find_on_hub(model: Model, on_message: OnMessage | None) -> LocatedSuite:
             is_missing=folder is None,
             problem=folder.problem if folder else "",
         )
-    problem = f"{shortened(empty)} of {source} without weights: leave them out of 'revisions'"
-    if pickled:
-        problem = (
-            f"{shortened(pickled)} of {source} with only pickled weights: set 'pickled: true' for the"
-            " model (no code in them is run), or leave them out of 'revisions'"
-        )
+    problem = (
+        f"{shortened(pickled or empty)} of {source} without weights in .safetensors files: leave them"
+        " out of 'revisions', or set 'pickled: true' for the model (no code in them is run)"
+    )
     if empty and (not is_open or not locations):
         raise ConfigError(f"Model '{model.name}': {problem}.")
     return _located(model, locations, depth, width, [problem] if pickled else [])

@@ -8,14 +8,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import product
-from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.checkpoints.folders import TOKENIZER
+from daskmetrics.checkpoints.folders import TOKENIZER, matching_files
 from daskmetrics.checkpoints.locations import Location, folder_of, source_of, tokenizer_of
 from daskmetrics.core.corpus import digest
 from daskmetrics.core.errors import DataError, foreign_errors
@@ -139,13 +137,9 @@ def _content_key(location: Location) -> Hashable:
     folder = folder_of(location.base or location)
     if folder is None:
         return location.path, location.revision
-    # the configuration of the network may name the class
-    folders = (tokenizer_of(location) or folder, folder)
-    paths: set[Path] = set()
-    for pattern, at in product(_FILES, folders):
-        paths.update(at.glob(pattern))
-    files = sorted(filter(Path.is_file, paths))
-    return tuple((path.name, sha256(path.read_bytes()).hexdigest()) for path in files)
+    files = set(matching_files(tokenizer_of(location) or folder, _FILES))
+    files.update(matching_files(folder, _FILES))  # its configuration may name the class
+    return tuple((path.name, sha256(path.read_bytes()).hexdigest()) for path in sorted(files))
 
 
 def _load(location: Location) -> Any:
