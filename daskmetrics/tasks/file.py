@@ -216,8 +216,7 @@ class _Table:
         for rows in self.drop:
             require_known("rows to drop", rows, _DROPS)
         self.warnings: list[str] = []
-        #: of all texts, which may have several
-        self.labels: pd.Series[str] = pd.Series(dtype=object)
+        self.labels: pd.Series[str]  # of all texts, which may have several
         frame = self._frame(placed_rows)
         columns = self._columns(frame)
         self.kind = self._kind(frame, columns)
