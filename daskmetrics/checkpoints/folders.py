@@ -723,7 +723,7 @@ def _kept_digest(status: os.stat_result) -> tuple[Path, list[int]]:
     return entry, [status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
-def digest_of(path: Path, like: str | None = None) -> str:
+def digest_of(path: Path, like: str | None) -> str:
     """The digest of a file's bytes: SHA-256, or git's own if the hub names the file ``like``
     that.
     """

@@ -18,7 +18,6 @@ from daskmetrics.checkpoints.shipped import Dense, ModelProtocol
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.files import atomic_folder, require_new
 from daskmetrics.core.fitted import Fitted
-from daskmetrics.core.readouts import Readout
 from daskmetrics.models._model import LoadedModel
 from daskmetrics.models._networks import load_module
 from daskmetrics.models._pooler import MODES, Pooler, load_dense
@@ -29,7 +28,6 @@ PROBE = (
     "Which layer is best?",
     "A longer text, of which the model reads every token until its end or its limit.",
 )
-PLAIN = Fitted(Readout())
 IDENTITY = Dense("", "", "Identity", residual=False)
 _OF_ALL_BLOCKS = "contact_head"  # ESM's, which no layer reads, of the size of all blocks together
 _LIBRARY = "sentence_transformers.models."  # the names that all versions of the library read
@@ -41,7 +39,7 @@ def save(
     layer: int,
     folder: Path,
     card: str,
-    fitted: Fitted = PLAIN,
+    fitted: Fitted,
 ) -> Path:
     """Save the network up to a layer, and what makes vectors of its states; a `DataError` if
     sentence-transformers cannot give the same vectors.

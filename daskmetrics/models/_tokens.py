@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ _LOST = 0.1  # share of texts that may have the tokens of another text
 V = TypeVar("V")
 
 
-class LRUCache(Generic[V]):
+class LRUCache:
     """The values used last, by key.
 
     >>> squares = LRUCache(1)
@@ -43,11 +43,11 @@ class LRUCache(Generic[V]):
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._values: OrderedDict[Hashable, V] = OrderedDict()
+        self._values: OrderedDict[Hashable, Any] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
         """The value of this key, made if it is not cached."""
-        value = self._values.pop(key) if key in self._values else make()
+        value: V = self._values.pop(key) if key in self._values else make()
         self._values[key] = value
         while len(self._values) > self._size:
             self._values.popitem(last=False)
@@ -78,8 +78,8 @@ class InMemory:
     name: str  # in messages
 
 
-_TOKENIZERS: LRUCache[Any] = LRUCache(4)
-_TOKENS: LRUCache[list[Tokens]] = LRUCache(8)
+_TOKENIZERS = LRUCache(4)
+_TOKENS = LRUCache(8)
 
 
 class Tokenizer:
