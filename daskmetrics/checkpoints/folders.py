@@ -219,11 +219,7 @@ def revision_folders(folder: Path) -> tuple[dict[str, Path], dict[str, str]]:
 
     A trainer's checkpoints may be beside the model with which it ended, which is then ``main``.
     """
-    trained = {
-        path.name: path
-        for path in folder.iterdir()
-        if CHECKPOINT.fullmatch(path.name) and path.is_dir()
-    }
+    trained = {path.name: path for path in folder.glob("*/") if CHECKPOINT.fullmatch(path.name)}
     incomplete = {}
     for name, path in trained.items():
         try:

@@ -231,8 +231,7 @@ def require_answer(source: str, silence: str | None = None) -> None:
 
 def _similar_folders(source: str) -> str:
     """A hint at folders of this machine with a name like that of a hub id."""
-    folders = [str(path) for path in Path(source).parent.glob("*") if path.is_dir()]
-    return did_you_mean(source, folders)
+    return did_you_mean(source, map(str, Path(source).parent.glob("*/")))
 
 
 def require_on_hub(model: Model, missing: Sequence[str], pooling: str) -> None:

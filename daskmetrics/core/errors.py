@@ -22,7 +22,6 @@ __all__ = [
     "did_you_mean",
     "foreign_errors",
     "is_out_of_memory",
-    "require_known",
     "room_for",
     "system_error",
     "unknown",
