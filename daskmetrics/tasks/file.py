@@ -142,9 +142,8 @@ def table_task(
     part of the name.
     """
     table = _Table(path, rows, options)
-    examples = table.examples()
     _examine(table)
-    count = len(examples.items)
+    count = len(table.examples.items)
     if count < FEWEST:
         table.warnings.append(
             f"Only {plural(count, 'item')} can be scored (a text, pair or query each): the error of"
@@ -157,10 +156,10 @@ def table_task(
         kind=table.kind,
         path=str(path.resolve()),
         options=tuple(options.items()),
-        content=_content_key(examples),
+        content=_content_key(table.examples),
         description=KINDS[table.kind].question,
         warnings=tuple(table.warnings),
-        held=examples,
+        held=table.examples,
     )
     if "probe" in options:
         return task.with_probe(options["probe"])
@@ -172,8 +171,7 @@ def _read_examples(path: str, options: tuple[tuple[str, str], ...], content: Key
     """Read the examples of a file, once per process; its content must have the same key as when it
     was resolved.
     """
-    table = _Table(Path(path), _read(Path(path)), dict(options))
-    examples = table.examples()
+    examples = _Table(Path(path), _read(Path(path)), dict(options)).examples
     if _content_key(examples) != content:
         raise DataError(
             f"'{path}' has changed since the run began. Restore it, or start a new run."
@@ -233,6 +231,7 @@ class _Table:
             # a row of a retrieval without a query is a document without a judgement
             needed = self.rows.drop(columns="query", errors="ignore").map(_reading)
             self.leave_out(needed.isna().any(axis=1), "without a value")
+        self.examples: Examples = _EXAMPLES[self.kind](self)
 
     def _frame(self, placed_rows: Iterable[PlacedRow]) -> pd.DataFrame:
         """The values as they are, None where a row has none; the index names each row in messages:
@@ -303,10 +302,6 @@ class _Table:
             f" columns: {required}. Name the columns, for instance:"
             f" file:{self.path.name}({example})"
         )
-
-    def examples(self) -> Examples:
-        """The examples that the rows are."""
-        return _EXAMPLES[self.kind](self)
 
     def leave_out(self, rows: pd.Series[bool], reason: str) -> None:
         """Leave out some of the rows; an error if none is left."""
