@@ -140,10 +140,10 @@ def _save_modules(
         else:
             add("Normalize")
     if fitted.basis is not None:
-        whole = protocol
+        untruncated = protocol
         if protocol.shipped:
-            whole = replace(protocol, shipped=replace(protocol.shipped, dimensions=None))
-        (width,) = Pooler(model, whole, [], "", [pooling]).widths
+            untruncated = replace(protocol, shipped=replace(protocol.shipped, dimensions=None))
+        (width,) = Pooler(model, untruncated, [], "", [pooling]).widths
         _save_dense(IDENTITY, _projection(fitted, width), add("Dense"))
     entries = [
         {"idx": number, "name": str(number), "path": path, "type": _LIBRARY + kind}
