@@ -115,8 +115,9 @@ def pack(outcomes: ArrayLike, score: float, items: Key) -> Outcomes:
         if np.abs(numbers - kept).max() > COARSE * spread:  # infinite beyond float16
             centre, unit = float(kept.mean()), spread
             numbers = ((kept - centre) / unit).astype("<f2")
-    content = base64.b64encode(zlib.compress(numbers.tobytes(), 9)).decode()
-    return Outcomes(items, groups, float16=content, centre=centre, unit=unit)
+    content = zlib.compress(numbers.tobytes(), 9)
+    encoded = base64.b64encode(content).decode()
+    return Outcomes(items, groups, float16=encoded, centre=centre, unit=unit)
 
 
 def unpack(packed: Outcomes) -> Floats:
