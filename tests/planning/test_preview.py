@@ -3,9 +3,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from daskmetrics import config, experiment
+from daskmetrics import config, experiment, store
 from daskmetrics.core.costs import UNKNOWN_TASK, CostModel
 from daskmetrics.core.events import RunFinished, SearchEnded, UnitAsked, UnitsRetried
 from daskmetrics.core.files import RunFolder
@@ -23,6 +24,7 @@ from daskmetrics.planning.estimate import (
     Sample,
     assumed_seconds,
     samples,
+    store_bytes,
     workload,
 )
 from daskmetrics.planning.options import NO_WAIT, USUAL_START, Offer, Option, bounded
@@ -178,7 +180,24 @@ def test_loading_and_downloads_are_in_the_estimate(tmp_path, monkeypatch):
     assert sum(phase.seconds.value * phase.units for phase in planned.phases) > loading
     assert planned.on(32, "l40s").value > planned.download.value
     rows = shown(grid, folder)
-    assert "116.9 GB" in rows["download"] and "20.2 MB" in rows["disk"]
+    assert "116.9 GB" in rows["download"] and "22.3 MB" in rows["disk"]
+
+
+def test_the_disk_that_is_needed_is_that_of_the_files(prepared, tmp_path):
+    """A chunk of the store is a file in two folders; a score in the journal has its outcomes."""
+    grid = prepared(search={"budget": 1.0})
+    folder = RunFolder(tmp_path / "run").create()
+    store.create(folder.store, grid.template({}))
+    for checkpoint in grid.checkpoints:
+        shape = len(grid.by_model[checkpoint.model].layers), len(grid.metrics)
+        block = store.Block(np.ones(shape), np.ones(shape), np.ones(shape, np.uint8))
+        store.write(folder.store, "metrics", checkpoint, block)
+    used = sum(512 * path.stat().st_blocks for path in [folder.store, *folder.store.rglob("*")])
+    counts = {suite.model: len(suite.revisions) for suite in grid.suites}
+    without_scores = store_bytes(grid, counts, 0)
+    assert 0.8 * used < without_scores < 1.25 * used
+    cells = len(grid.arms) * len(grid.tasks)
+    assert work_left(grid, folder).disk_bytes > without_scores + 1500 * cells
 
 
 def test_weights_on_this_machine_count_with_their_own_bytes(minilm, tmp_path):
