@@ -287,8 +287,9 @@ class _Table:
         if kind == "reranking" and not requested:
             # candidates of relevance 0 make a reranking; a row without a query, or none that is not
             # relevant, says that each document is a candidate of all queries
-            relevance = frame[columns["relevance"]].astype(str).str.strip()
-            if not all(frame[columns["query"]]) or not relevance.isin(_FALSE).any():
+            relevances = frame[columns["relevance"]].map(_reading)
+            has_zero = any(_is_number(value) and float(value) == 0 for value in relevances)
+            if not all(frame[columns["query"]]) or not has_zero:
                 return "retrieval"
         return kind
 
