@@ -188,17 +188,18 @@ def suites(run: RecordedRun) -> tuple[Suite, ...]:
 
 def spending(run: RecordedRun) -> dict[str, float]:
     """Measured seconds on the workers, by kind of work; an encoding that several layers share
-    counts once.
+    counts once, and again if it was released and computed again.
     """
     records = computed(run.records)
-    encode_seconds = {}
+    encodings = set()
     for record, result in with_results(records, Scored):
         cell = Cell.parse(record.name)
-        encode_seconds[record.kind, cell.arm.checkpoint, cell.task] = result.encode_seconds
+        encoding = record.kind, cell.arm.checkpoint, cell.task, result.encoded_on
+        encodings.add((*encoding, result.encode_seconds))
     return {
         "train": _seconds(records, Trained),
         "measure": _seconds(records, Measured),
-        "encode": fsum(encode_seconds.values()),
+        "encode": fsum(seconds for *_, seconds in encodings),
         "score": _seconds(records, Scored),
     }
 

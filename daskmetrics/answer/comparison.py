@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -197,15 +198,17 @@ def _agreement(
     """Compare other scores over the same splits and subsets with those of a run; and why others are
     left out.
 
-    Names of models are compared without upper case and organisation, those of tasks of mteb without
-    ``mteb:``.
+    Where the others do not have the same name, names of models are compared without upper case and
+    organisation, those of tasks of mteb without ``mteb:``, if that leaves no two alike.
     """
-    by_name = {_plain(cell): score for cell, score in others.items()}
+    scores = known_scores(run)
+    alike = Counter(map(_plain, others)) | Counter(map(_plain, scores))
+    by_name = {_plain(cell): score for cell, score in others.items() if alike[_plain(cell)] == 1}
     pairs = {}
     left_out: list[str] = []
-    for cell, known_score in known_scores(run).items():
+    for cell, known_score in scores.items():
         detail = known_score.content
-        other = by_name.get(_plain(cell))
+        other = others.get(cell) or by_name.get(_plain(cell))
         if other is None and detail:
             # a variant of the task, in a table that says which
             other = by_name.get(_plain(Cell(cell.arm, detail["task_name"])))

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
+from math import fsum
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -174,7 +175,10 @@ def path_of(run: RecordedRun, posterior: RunPosterior | None = None) -> pandas.D
     default = None
     if run.result:
         unit = "% of the time that all scores would take"
-        seconds = run.result.exhaustive / 100
+        exhaustive = run.result.exhaustive
+        if run.result.fresh:  # both sums have the cost of the finalists, too
+            exhaustive -= run.result.spent - fsum(pick["cost"] for pick in run.picks)
+        seconds = exhaustive / 100
         default, _ = run.means.get(run.result.default_arm, (None, None))
     expected = {}
     if posterior and posterior.is_of_scores:

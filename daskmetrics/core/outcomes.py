@@ -25,6 +25,8 @@ from daskmetrics.core.results import Outcomes, Scored
 Floats = NDArray[np.float64]
 MOST_BYTES = 4096  #: of the outcomes of one score, before base64: 32,768 bits or 2,048 numbers
 TOLERANCE = 1e-4  #: of the mean of outcomes; the benchmark rounds its scores to five decimals
+#: greatest rounding of outcomes, in their standard deviations, with which they are kept as they are
+COARSE = 0.02
 FRESH_SHARE = 0.3  #: of the items of a task that `search.confirm: fresh` keeps back
 WITHIN_ERROR = "within the error"
 BEYOND_ERROR = "beyond the error"
@@ -72,7 +74,8 @@ class Difference:
 
 
 def pack(outcomes: ArrayLike, score: float, items: Key) -> Outcomes:
-    """Outcomes (n,) packed: bits for right or wrong, else compressed float16.
+    """Outcomes (n,) packed: bits for right or wrong, else compressed float16; in units of their
+    spread about their mean where that rounds less.
 
     ``items`` names the items and their order: only outcomes of the same items can be paired. If the
     outcomes exceed `MOST_BYTES`, random groups of items are kept instead: of each the sum of its
@@ -104,8 +107,17 @@ def pack(outcomes: ArrayLike, score: float, items: Key) -> Outcomes:
         mean = kept.mean()
         sums = np.bincount(order % groups, kept - mean, groups)
         kept = mean + sums * groups / len(kept)
-    content = zlib.compress(kept.astype("<f2").tobytes(), 9)
-    return Outcomes(items, groups, float16=base64.b64encode(content).decode())
+    centre = unit = None
+    with np.errstate(over="ignore"):
+        numbers = kept.astype("<f2")
+    if len(kept):
+        spread = float(kept.std()) or 1.0
+        if np.abs(numbers - kept).max() > COARSE * spread:  # infinite beyond float16
+            centre, unit = float(kept.mean()), spread
+            numbers = ((kept - centre) / unit).astype("<f2")
+    content = zlib.compress(numbers.tobytes(), 9)
+    encoded = base64.b64encode(content).decode()
+    return Outcomes(items, groups, float16=encoded, centre=centre, unit=unit)
 
 
 def unpack(packed: Outcomes) -> Floats:
@@ -115,7 +127,10 @@ def unpack(packed: Outcomes) -> Floats:
         bits = np.unpackbits(np.frombuffer(content, np.uint8), count=packed.n)
         return bits.astype(np.float64)
     content = zlib.decompress(base64.b64decode(packed.float16 or ""))
-    return np.frombuffer(content, "<f2").astype(np.float64)
+    numbers = np.frombuffer(content, "<f2").astype(np.float64)
+    if packed.unit is None:
+        return numbers
+    return (packed.centre or 0.0) + packed.unit * numbers
 
 
 def difference(one: Scored, other: Scored) -> Difference:

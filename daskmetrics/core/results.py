@@ -95,6 +95,8 @@ class Outcomes:
     n: int
     bits: str | None = None  # base64 of one bit for each item ...
     float16: str | None = None  # ... or of numbers, compressed
+    centre: float | None = None  # an outcome is this number times the unit, beyond the centre
+    unit: float | None = None
 
 
 @dataclass(frozen=True)

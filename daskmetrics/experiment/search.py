@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -451,37 +452,51 @@ def task_size(task: Task, protocol: Protocol, read: bool) -> TextSize:
     return TextSize.of(map(len, task.texts()), protocol.max_length)
 
 
-def cells_left(experiment: Experiment, entries: Sequence[Event], problem: Problem) -> int:
-    """The scores that the run will still pay for: what the budget of its search allows, and those of
-    the finalists on fresh items, less those that it has.
+def cells_left(experiment: Experiment, entries: Sequence[Event]) -> int:
+    """The scores that the run will still pay for, at the mean cost of a score: what the budget of its
+    search allows, and those of the finalists on fresh items, less what was paid for those that it
+    has.
     """
     if not experiment.tasks or is_finished(entries, experiment.key):
         return 0
     arms = set(experiment.arms)
-    recorded = [entry for entry in events.records(entries) if entry.kind in ("score", "fresh")]
+    by_name = defaultdict[str, list[Task]](list)
+    for task in (*experiment.tasks, *experiment.fresh, *experiment.looks):
+        by_name[task.name].append(task)
 
     def is_of_grid(entry: Record | UnitAsked) -> bool:
         cell = Cell.parse(entry.name)
-        both = (task for task in (*experiment.tasks, *experiment.fresh) if task.name == cell.task)
         return cell.arm in arms and any(
-            experiment.score_key(cell.arm, task) == entry.key for task in both
+            experiment.score_key(cell.arm, task) == entry.key for task in by_name[cell.task]
         )
 
+    kinds = ("score", "fresh", "look")
+    recorded = [entry for entry in events.records(entries) if entry.kind in kinds]
+    picked = {
+        entry.key: entry
+        for entry in standing(entries)
+        if isinstance(entry, UnitAsked) and entry.pick
+    }
     if any(isinstance(entry, SearchEnded) and entry.key == experiment.key for entry in entries):
         # `retry` took results back: the search makes its decisions again
-        picked = {
-            entry.key: entry
-            for entry in standing(entries)
-            if isinstance(entry, UnitAsked) and entry.pick
-        }
         done = {record.key for record in recorded}
         return sum(is_of_grid(entry) for key, entry in picked.items() if key not in done)
+    problem = build_problem(experiment)
     exhaustive = problem.exhaustive_cost
+    cells = len(arms) * len(experiment.tasks)
+    mean_cost = exhaustive / cells
     limits = budget(experiment.config.search, problem)
-    share = limits.within(exhaustive) / exhaustive
-    allowed = min(share * len(arms) * len(experiment.tasks), limits.cells or math.inf)
-    allowed += min(FINALISTS, len(arms)) * len(fresh_tasks(experiment))
-    return max(0, round(allowed) - sum(map(is_of_grid, recorded)))
+    costs = {key: entry.note["pick"]["cost"] for key, entry in picked.items()}
+    counts = Counter[str]()
+    paid = 0.0
+    for record in filter(is_of_grid, recorded):
+        counts[record.kind] += 1
+        if record.kind != "fresh":
+            paid += costs.get(record.key, mean_cost)
+    left = (limits.within(exhaustive) - paid) / mean_cost
+    left = min(left, (limits.cells or math.inf) - counts["score"] - counts["look"])
+    fresh = min(FINALISTS, len(arms)) * len(fresh_tasks(experiment)) - counts["fresh"]
+    return round(max(0.0, left) + max(0, fresh))
 
 
 # the finalists on fresh items

@@ -19,10 +19,12 @@ from math import fsum
 from operator import attrgetter
 from pathlib import Path
 from socket import gethostname
+from statistics import fmean
 from typing import TypeVar
 
 from pydantic import TypeAdapter
 
+from daskmetrics.answer.analysis import computed
 from daskmetrics.bandit.costs import useful_workers
 from daskmetrics.config import Cluster, Model, Recipe
 from daskmetrics.config.schema import name_of
@@ -31,6 +33,7 @@ from daskmetrics.core.costs import (
     DOWNLOAD_RATE,
     UNKNOWN_TASK,
     CostModel,
+    TextSize,
 )
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.events import (
@@ -46,6 +49,7 @@ from daskmetrics.core.events import (
 from daskmetrics.core.files import RunFolder, atomic_write, cache_folder, private
 from daskmetrics.core.machine import environment
 from daskmetrics.core.names import Cell, Checkpoint, step_of
+from daskmetrics.core.outcomes import MOST_BYTES
 from daskmetrics.core.results import Scored
 from daskmetrics.core.text import duration, plural, size_text
 from daskmetrics.execution import WorkUnit
@@ -69,6 +73,11 @@ OTHER_MODEL = 1.6  # by which the ratio of one model may be wrong for another
 WORKER_GIB = 1.5  # assumed host memory of a worker with its libraries
 CUDA_GIB = 0.6  # assumed GPU memory of a process that uses CUDA at all
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+BLOCK = 4096  # bytes of a disk that a small file or folder takes
+MODEL_BLOCKS = 36  # that the store of a model takes without numbers
+CHUNK_BLOCKS = 9  # of a checkpoint's metrics or scores: three chunks, each a file in two folders
+VALUE_BYTES = 60  # of a metric's value and error in the journal
+SCORE_BYTES = 1500  # of a score there without its outcomes, and of the decision
 ASSUMED_LINK = 1e9  # bytes of gradients that ranks are assumed to exchange in a second
 
 Unit = TypeVar("Unit", Record, WorkUnit)
@@ -207,12 +216,19 @@ def workload(
             steps_each = max(1, steps) / len(names)
             phase = _training(phase, model, suite, steps_each, of_device)
         phases.append(phase)
+    scores = 0
     if search_left := search_phase(experiment, entries, of_device, costs):
         phases.append(search_left)
+        scores = search_left.units
     start = Estimate(Interval.exactly(0.0), "nothing to do", True)
     missing: tuple[str, ...] = ()
     download = None
+    disk_bytes = 0.0
     if phases:
+        measured = {
+            model: len(names) for (kind, model), names in groups.items() if kind == "measure"
+        }
+        disk_bytes = store_bytes(experiment, measured, scores)
         start = _start([measured for measured in of_device if measured.is_of_experiment])
         missing, download = _downloads(experiment)
     return Workload(
@@ -220,7 +236,7 @@ def workload(
         start,
         vram_gib=_gpu_gib(experiment),
         host_gib=WORKER_GIB + _weights_gib(experiment, 4),
-        disk_bytes=round(store_bytes(experiment)),
+        disk_bytes=round(disk_bytes),
         missing=missing,
         texts=text_counts(experiment),
         download=download,
@@ -302,7 +318,7 @@ def search_phase(
     if not experiment.tasks:
         return None
     problem = search.build_problem(experiment, costs=costs)
-    cells = search.cells_left(experiment, entries, problem)
+    cells = search.cells_left(experiment, entries)
     if not cells:
         return None
     at_once = search.fixed_window(experiment, entries)
@@ -469,16 +485,22 @@ def _downloads(experiment: Experiment) -> tuple[tuple[str, ...], Estimate | None
     return tuple(missing), Estimate(Interval.around(seconds, ASSUMED), source)
 
 
-def store_bytes(experiment: Experiment) -> float:
-    """Assumed size of the arrays and the journal; weights are not counted."""
-    rows = 0
-    for suite in experiment.suites:
-        rows += len(suite.revisions) * len(suite.layers)
-    cells = len(experiment.arms) * len(experiment.tasks)
-    metrics = rows * len(experiment.metrics)
-    # two doubles and a byte in the store, about 80 bytes of text in the journal; small files fill a
-    # disk block
-    return (metrics + cells) * 97.0 + len(experiment.checkpoints) * 6 * 4096
+def store_bytes(experiment: Experiment, measured: Mapping[str, int], scores: int) -> float:
+    """Assumed size of the arrays and the journal with so many checkpoints of each model that are
+    measured, and so many scores; weights and the report are not counted.
+    """
+    chunks = min(scores, len(experiment.checkpoints))
+    values = 0
+    if experiment.metrics:
+        chunks += sum(measured.values())
+        for model, count in measured.items():
+            values += count * len(experiment.by_model[model].layers) * len(experiment.metrics)
+    blocks = MODEL_BLOCKS * len(experiment.suites) + CHUNK_BLOCKS * chunks
+    size = float(BLOCK * blocks + VALUE_BYTES * values)
+    if scores:
+        outcomes = fmean(min(MOST_BYTES, 2 * task.texts) for task in _task_sizes(experiment))
+        size += scores * (SCORE_BYTES + outcomes * 4 / 3)  # in base64
+    return size
 
 
 def text_counts(experiment: Experiment) -> dict[str, int]:
@@ -488,8 +510,7 @@ def text_counts(experiment: Experiment) -> dict[str, int]:
     tasks = experiment.tasks
     if not tasks:
         return {}
-    protocol = experiment.config.protocol
-    sizes = [search.task_size(task, protocol, read=False) for task in tasks]
+    sizes = _task_sizes(experiment)
     assumed = sum(size is UNKNOWN_TASK for size in sizes)
     listed = sum(getattr(task, "statistics", None) is not None for task in tasks)
     return {
@@ -500,6 +521,11 @@ def text_counts(experiment: Experiment) -> dict[str, int]:
         "assumed": assumed,
         "each": UNKNOWN_TASK.texts,
     }
+
+
+def _task_sizes(experiment: Experiment) -> list[TextSize]:
+    protocol = experiment.config.protocol
+    return [search.task_size(task, protocol, read=False) for task in experiment.tasks]
 
 
 def _weights_gib(experiment: Experiment, size: int) -> float:
@@ -557,7 +583,7 @@ def samples(
     picks = {
         entry.key: entry.pick for entry in entries if isinstance(entry, UnitAsked) and entry.pick
     }
-    scores = [record for record, _ in scored(finished) if record.key in picks]
+    scores = [record for record, _ in scored(computed(finished)) if record.key in picks]
     spent = fsum(picks[record.key]["cost"] for record in scores)
     if spent and experiment.tasks:  # which may all be removed since
         # a search pays in assumed seconds of the device that its configuration names

@@ -11,8 +11,8 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
-from math import fsum
 from operator import attrgetter
 from statistics import mean
 from typing import TYPE_CHECKING
@@ -99,14 +99,26 @@ class Bench:
         """Whether all workers share each unit, as in a training by process groups."""
         return any(trial.sequences for trial in self.trials)
 
-    @property
+    @cached_property
     def dispatch(self) -> float:
-        """Seconds of the driver per unit: what the fewest workers took beyond their units, divided
-        by the units.
+        """Seconds of the driver per unit, with which the simulation of the fewest workers takes as
+        long as they did: for one worker, what it waited between units.
         """
+        from scipy.optimize import brentq
+
         quickest = self.fewest[0]
-        busy = fsum(map(fsum, quickest.chains)) / quickest.workers
-        return max(0.0, (quickest.seconds - busy) / max(1, quickest.units))
+
+        def too_long(dispatch: float) -> float:
+            simulated = makespan(quickest.chains, quickest.workers, dispatch)
+            return simulated - quickest.seconds
+
+        if too_long(0.0) >= 0:
+            return 0.0
+        # with more the driver alone takes longer
+        most = quickest.seconds / max(1, quickest.units)
+        if too_long(most) <= 0:
+            return most
+        return float(brentq(too_long, 0.0, most))
 
     def seconds(self, slots: int) -> float:
         """Simulated seconds, if so many units are computed side by side."""
@@ -182,7 +194,8 @@ def makespan(chains: Iterable[Sequence[float]], workers: int, dispatch: float = 
     """Seconds until all units are finished, if each free worker takes the next unit that may start.
 
     A chain holds the seconds of units that must follow each other; an independent unit is a chain
-    of one. The driver takes ``dispatch`` seconds for each unit and handles one at a time.
+    of one. Before each unit a free worker waits ``dispatch`` seconds for the driver, which handles
+    one at a time.
 
     >>> makespan([[1.0]] * 5, workers=2)
     3.0
@@ -195,9 +208,8 @@ def makespan(chains: Iterable[Sequence[float]], workers: int, dispatch: float = 
     driver = end = 0.0
     while waiting:
         ready, chain, unit = heapq.heappop(waiting)
-        driver = max(driver, ready) + dispatch
-        start = max(driver, heapq.heappop(free))
-        done = start + lengths[chain][unit]
+        driver = max(driver, ready, heapq.heappop(free)) + dispatch
+        done = driver + lengths[chain][unit]
         heapq.heappush(free, done)
         end = max(end, done)
         if unit + 1 < len(lengths[chain]):

@@ -29,7 +29,8 @@ _HALVES = 8  # draws of `v_measure`
 _CENTRES, _SHARED = 5.0, 2.0
 _BLOCKS = 20  # of a jackknife
 _RANK_BLOCKS = 100  # of one on ranks, which costs little; its error is known to 1 / sqrt(2 blocks)
-_TOLERANCE = 1e-9  # equal vectors must tie in any order of summation
+_DECIMALS = 9  # equal vectors must tie in any order of summation
+_TOLERANCE = 10.0**-_DECIMALS
 
 
 def v_measure(embeddings: EmbeddingArray, labels: Labels, seed: int) -> Score:
@@ -125,7 +126,7 @@ def average_precision(first: EmbeddingArray, second: EmbeddingArray, labels: Lab
     >>> average_precision(np.eye(4), np.eye(4)[[0, 1, 3, 2]], np.array([1, 1, 0, 0])).value
     1.0
     """
-    similarity = _cosines(first, second)
+    similarity = _tied(_cosines(first, second))
     value = _precision(similarity, labels)
     outcomes = precision_outcomes(similarity, labels)
     together = int(labels.sum())
@@ -236,7 +237,7 @@ def _ranks(similarity: Floats, judged: Labels, relevances: Floats) -> tuple[Floa
     relevant = relevances > 0
     documents = judged[relevant]
     gains = relevances[relevant]
-    order = np.lexsort((gains, -similarity[documents]))
+    order = np.lexsort((gains, -_tied(similarity[documents])))
     documents = documents[order]
     others = np.delete(similarity, documents)
     least = similarity[documents] - _TOLERANCE
@@ -249,6 +250,11 @@ def _cosines(first: EmbeddingArray, second: EmbeddingArray) -> Floats:
     """Cosine of row i of one with row i of the other."""
     cosines: Floats = (_unit(first) * _unit(second)).sum(axis=1)
     return cosines
+
+
+def _tied(similarity: Floats) -> Floats:
+    """Similarities that differ by rounding alone are equal."""
+    return np.round(similarity, _DECIMALS)
 
 
 def _centred(rows: EmbeddingArray) -> Floats:
@@ -276,7 +282,7 @@ def _correlation(similarity: Floats, grades: Floats) -> float:
     """Spearman's correlation; 0 if a side is constant."""
     from scipy.stats import rankdata
 
-    ranks = rankdata([np.round(similarity, 9), grades], axis=1)
+    ranks = rankdata([_tied(similarity), grades], axis=1)
     if len(grades) < 2 or not np.ptp(ranks, axis=1).all():
         return 0.0
     rho = np.corrcoef(ranks)[0, 1]

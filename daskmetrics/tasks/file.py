@@ -30,7 +30,8 @@ from daskmetrics.core.text import plural
 from daskmetrics.tasks import _probes as probes
 from daskmetrics.tasks.examples import FEWEST, KINDS, Examples, ExampleTask
 
-VERSION = 1  # of the scores: raise it when equal texts and embeddings no longer give equal scores
+#: of the scores of a kind, by default 1: raise it when equal texts and embeddings no longer give equal scores
+VERSIONS: Mapping[str, int] = {"pair_classification": 2, "retrieval": 2}
 
 ROLES: Mapping[str, tuple[str, ...]] = {
     "text": ("text", "sentence", "content", "body", "review", "comment", "message", "abstract"),
@@ -92,7 +93,8 @@ class FileTask(ExampleTask):
         fitted = None
         if self.kind == "classification":
             fitted = [self.probe, *probes.library_version(self.probe)]
-        return content_key("task", "own", VERSION, self.kind, fitted, self.content, *self._part_key)
+        version = VERSIONS.get(self.kind, 1)
+        return content_key("task", "own", version, self.kind, fitted, self.content, *self._part_key)
 
     def whole(self) -> Examples:
         """The content of the file; an error if it has changed since the task was resolved."""
@@ -280,8 +282,9 @@ class _Table:
         if kind == "reranking" and not requested:
             # candidates of relevance 0 make a reranking; a row without a query, or none that is not
             # relevant, says that each document is a candidate of all queries
-            relevance = frame[columns["relevance"]].astype(str).str.strip()
-            if not all(frame[columns["query"]]) or not relevance.isin(_FALSE).any():
+            relevances = frame[columns["relevance"]].map(_reading)
+            has_zero = any(_is_number(value) and float(value) == 0 for value in relevances)
+            if not all(frame[columns["query"]]) or not has_zero:
                 return "retrieval"
         return kind
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -86,6 +87,19 @@ def test_a_run_is_like_itself_and_an_unfinished_one_can_be_compared(finished, a_
     compared = compare_runs(finished, unfinished)
     assert compared.best_arms is None and compared.shared.cells <= 4
     assert compare_tables(finished, unfinished, compared)
+
+
+def test_models_whose_names_differ_in_case_alone_are_not_mixed_up(tmp_path):
+    steps = ("step0", "step8")
+    suites = tuple(Suite(name, steps, (0, 1, 2), 2) for name in ("Tiny", "tiny"))
+    run = make_run(tmp_path / "run", Story(suites=suites, budget=1.0))
+    assert compare_runs(run, run).shared.greatest == 0
+    org = {
+        Cell(replace(cell.arm, model=f"org/{cell.arm.model}"), cell.task): score
+        for cell, score in known_scores(run).items()
+    }
+    with pytest.raises(DataError, match="share no score"):
+        compare_published(run, org, "table.csv")
 
 
 def test_published_scores_are_matched_whatever_the_case_of_the_model(finished):

@@ -59,6 +59,16 @@ def test_a_paired_error_is_that_of_the_differences(seed, n):
     assert found.stderr == pytest.approx(apart.std(ddof=1) / math.sqrt(n), abs=1e-12)
 
 
+@pytest.mark.parametrize("level, spread", [(1e5, 1e3), (1e3, 0.1), (1.0, 1e-3), (0.0, 1e-8)])
+def test_a_paired_error_is_right_whatever_the_units_of_a_score(level, spread):
+    """As of a perplexity, or of a score in per cent; float16 ends at 65,504."""
+    one, more = np.random.default_rng(0).normal(size=(2, 200))
+    apart = 0.1 * spread * more
+    better = level + spread * one
+    found = difference(recorded(better + apart), recorded(better))
+    assert found.stderr == pytest.approx(apart.std(ddof=1) / math.sqrt(200), rel=0.01)
+
+
 @pytest.mark.parametrize("n", [10, 2048, 2049, 3072, 40_000])
 @pytest.mark.parametrize("right_or_wrong", [True, False])
 def test_the_size_is_bounded_and_the_error_stays(n, right_or_wrong):

@@ -35,14 +35,13 @@ def test_the_search_and_the_fresh_items_have_the_same_tasks_and_other_keys(prepa
 
 def test_the_cells_that_are_left_include_the_fresh_items(prepared):
     plain, kept = prepared(search={**FRESH, "confirm": "leader"}), prepared(search=FRESH)
-    problems = [search.build_problem(each, each.suites) for each in (plain, kept)]
-    left = search.cells_left(kept, (), problems[1])
+    left = search.cells_left(kept, ())
     finalists = search.FINALISTS * len(kept.fresh)
-    assert left == search.cells_left(plain, (), problems[0]) + finalists
+    assert left == search.cells_left(plain, ()) + finalists
     arm, task = kept.arms[0], kept.fresh[0]
     cell = str(Cell(arm, task.name))
     record = Record(kept.score_key(arm, task), cell, "fresh", "ok", Scored(0.5, 0.1))
-    assert search.cells_left(kept, (record,), problems[1]) == left - 1
+    assert search.cells_left(kept, (record,)) == left - 1
 
 
 def recorded(problem, means, noise):

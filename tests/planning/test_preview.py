@@ -3,9 +3,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from daskmetrics import config, experiment
+from daskmetrics import config, experiment, store
 from daskmetrics.core.costs import UNKNOWN_TASK, CostModel
 from daskmetrics.core.events import RunFinished, SearchEnded, UnitAsked, UnitsRetried
 from daskmetrics.core.files import RunFolder
@@ -23,6 +24,7 @@ from daskmetrics.planning.estimate import (
     Sample,
     assumed_seconds,
     samples,
+    store_bytes,
     workload,
 )
 from daskmetrics.planning.options import NO_WAIT, USUAL_START, Offer, Option, bounded
@@ -109,6 +111,8 @@ def test_a_run_whose_tasks_were_removed_is_still_estimated(prepared, tmp_path):
     without = samples(prepared(tasks=[]), entries, small.config.cluster)
     [search] = [sample for sample in before if sample not in without]
     assert (search.kind, len(search.seconds)) == ("search", 3)
+    entries[-2] = replace(entries[-2], worker="imported", seconds=1e6)  # of another program
+    assert max(samples(small, entries, small.config.cluster)[-1].seconds) < 1e6
 
 
 @pytest.mark.parametrize(
@@ -138,13 +142,12 @@ def test_an_enlarged_configuration_counts_only_what_is_new(prepared, tmp_path):
     left = [unit.name for unit in units_left(large, folder, entries) if unit.kind == "measure"]
     assert set(left) == new and new and all(name.startswith("c@") for name in new)
     everything = prepared(models=models, search={"budget": 1.0})
+    exhaustive = search.build_problem(everything).exhaustive_cost
     cells = len(large.arms) * len(large.tasks)
-    assert cells_to_do(everything, entries) == cells - 5
-
-
-def cells_to_do(prepared_experiment, entries):
-    problem = search.build_problem(prepared_experiment, prepared_experiment.suites)
-    return cells_left(prepared_experiment, entries, problem)
+    paid = 5 * 1.0  # of which a first score, with its encoding, costs more than others
+    assert cells_left(everything, entries) == round(cells * (1 - paid / exhaustive))
+    few = prepared(models=models, search={"budget": 1.0, "cells": 7})
+    assert cells_left(few, entries) == 2
 
 
 def test_a_score_that_was_taken_back_is_all_that_is_left_of_a_search_that_ended(prepared, tmp_path):
@@ -153,8 +156,8 @@ def test_a_score_that_was_taken_back_is_all_that_is_left_of_a_search_that_ended(
     ended = SearchEnded(**{**dict.fromkeys(SearchEnded.__dataclass_fields__), "key": small.key})
     failed = Record(last.key, last.name, "score", "oom")
     entries = [entry for entry in (*read(folder.journal), ended) if entry != last] + [failed]
-    assert cells_to_do(small, [*entries, RunFinished(small.key, 2.0)]) == 0
-    assert cells_to_do(small, [*entries, UnitsRetried([last.key])]) == 1
+    assert cells_left(small, [*entries, RunFinished(small.key, 2.0)]) == 0
+    assert cells_left(small, [*entries, UnitsRetried([last.key])]) == 1
 
 
 def test_what_was_scored_with_other_weights_is_not_done(prepared):
@@ -162,7 +165,7 @@ def test_what_was_scored_with_other_weights_is_not_done(prepared):
     name, cells = small.tasks[0].name, len(small.arms) * len(small.tasks)
     stale = Record("another key", str(Cell(small.arms[0], name)), "score", "ok")
     gone = Record("a key", str(Cell(Arm("gone", "step1", 0), name)), "score", "ok")
-    assert cells_to_do(small, [started(), stale, gone]) == cells
+    assert cells_left(small, [started(), stale, gone]) == cells
 
 
 def test_loading_and_downloads_are_in_the_estimate(tmp_path, monkeypatch):
@@ -177,7 +180,24 @@ def test_loading_and_downloads_are_in_the_estimate(tmp_path, monkeypatch):
     assert sum(phase.seconds.value * phase.units for phase in planned.phases) > loading
     assert planned.on(32, "l40s").value > planned.download.value
     rows = shown(grid, folder)
-    assert "116.9 GB" in rows["download"] and "20.2 MB" in rows["disk"]
+    assert "116.9 GB" in rows["download"] and "22.3 MB" in rows["disk"]
+
+
+def test_the_disk_that_is_needed_is_that_of_the_files(prepared, tmp_path):
+    """A chunk of the store is a file in two folders; a score in the journal has its outcomes."""
+    grid = prepared(search={"budget": 1.0})
+    folder = RunFolder(tmp_path / "run").create()
+    store.create(folder.store, grid.template({}))
+    for checkpoint in grid.checkpoints:
+        shape = len(grid.by_model[checkpoint.model].layers), len(grid.metrics)
+        block = store.Block(np.ones(shape), np.ones(shape), np.ones(shape, np.uint8))
+        store.write(folder.store, "metrics", checkpoint, block)
+    used = sum(512 * path.stat().st_blocks for path in [folder.store, *folder.store.rglob("*")])
+    counts = {suite.model: len(suite.revisions) for suite in grid.suites}
+    without_scores = store_bytes(grid, counts, 0)
+    assert 0.8 * used < without_scores < 1.25 * used
+    cells = len(grid.arms) * len(grid.tasks)
+    assert work_left(grid, folder).disk_bytes > without_scores + 1500 * cells
 
 
 def test_weights_on_this_machine_count_with_their_own_bytes(minilm, tmp_path):

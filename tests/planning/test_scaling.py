@@ -71,6 +71,17 @@ def test_chains_are_not_divided_and_the_driver_is_a_limit():
     assert makespan([[0.1]] * 100, workers=100, dispatch=1.0) == pytest.approx(100.1)
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_simulation_of_the_measured_workers_takes_as_long_as_they_did(workers):
+    units = tuple((0.1 + 0.3 * (i % 4 == 0),) for i in range(40))
+    seconds = 8.8 / workers  # for units of 7 s
+    bench = Bench("x", (BenchTrial(workers, seconds, units),))
+    assert bench.seconds(workers) == pytest.approx(seconds)
+    assert bench.seconds(64) >= 40 * bench.dispatch
+    if workers == 1:
+        assert bench.dispatch == pytest.approx((8.8 - 7) / 40)
+
+
 def test_a_larger_worker_computes_as_many_units_side_by_side_as_its_cores_and_memory_allow():
     trial = BenchTrial(1, 8.0, ((1.0,),) * 8, memory=3 * 2**30)
     table = size_table(Bench("map", (trial,), cores=2), (2, 8), (2.0**31, 2.0**33, None), most=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from typing import get_args, get_type_hints
 
@@ -124,4 +125,14 @@ def test_every_decision_is_drawn_at_the_cost_spent_then_in_the_colour_of_its_sta
     path = path_of(finished)
     dots, *_ = drawing.search_path(path).renderers
     assert list(dots.data_source.data["spent"]) == path["spent"].tolist()
+    # what the finalists cost on fresh items is in both sums of the result, and in no decision
+    result = finished.result
+    with_fresh = {
+        "spent": result.spent + 7,
+        "exhaustive": result.exhaustive + 7,
+        "fresh": ["m@r/0"],
+    }
+    changed = copy(finished)
+    changed.result = replace(result, **with_fresh)
+    assert path_of(changed)["spent"].tolist() == pytest.approx(path["spent"].tolist())
     assert set(get_args(get_type_hints(Pick)["stage"])) == drawing.STAGES.keys()

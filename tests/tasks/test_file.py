@@ -99,6 +99,11 @@ def test_a_document_without_a_query_is_a_candidate(own):
     assert task.evaluate(np.eye(5)[answers], seed=0).value == 1.0
 
 
+@pytest.mark.parametrize("zero", ["0.00", " 0", "00", "0e0"])
+def test_a_relevance_of_zero_makes_a_reranking_however_it_is_written(own, zero):
+    assert own(RANKED.replace(",0\n", f",{zero}\n")).key == own(RANKED).key
+
+
 def test_a_file_that_changes_after_resolving_is_an_error(own):
     task, again = own(LABELLED), own(LABELLED)
     assert task == again and len(task.texts()) == 30

@@ -68,6 +68,19 @@ def test_ties_count_against_the_embeddings():
     assert measures.v_measure(same, np.arange(10) % 2, seed=0).value == 0
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_rounding_breaks_no_ties(seed):
+    """Pairs of equal texts, and documents in equal directions, have cosines that differ by it."""
+    generator = np.random.default_rng(seed)
+    rows = generator.normal(size=(200, 64))
+    labels = np.arange(200) % 4 == 0
+    assert measures.average_precision(rows, rows, labels.astype(int)).value == 0.25
+    scaled = rows[:1] * generator.uniform(0.3, 4, size=(5, 1))
+    ranked_last = (1 / math.log2(5) + 3 / math.log2(6)) / (3 + 1 / math.log2(3))
+    gain = measures.ndcg(rows[:1], scaled, [(0, 0, 3.0), (0, 1, 1.0)]).value
+    assert gain == pytest.approx(ranked_last)
+
+
 @pytest.mark.parametrize("measure", ["v_measure", "average_precision"])
 def test_the_error_of_a_perfect_score_has_the_size_of_the_spread(measure):
     """Where most data sets give one; neither loses 1 / n by one wrong item."""
