@@ -123,6 +123,7 @@ def follow(run: Path) -> Shown:
     """
     from daskmetrics.cluster.slurm import driver_job
     from daskmetrics.report import sections
+    from daskmetrics.report.templates import text_of
 
     job = driver_job.submitted(RunFolder(run).driver)
     if job is None:
@@ -136,7 +137,10 @@ def follow(run: Path) -> Shown:
     loaded = _load(run)
     job_failed = state is not None and state.state not in ("COMPLETED", "UNKNOWN")
     if loaded is None or job_failed or not loaded.finished:
-        _report_failure(job, state)
+        lines = None
+        if job and Path(job.log).is_file():
+            lines = Path(job.log).read_text(errors="replace").splitlines()[-TAIL:]
+        note(text_of("driver_ended", job=job, state=state, lines=lines))
         sys.exit(1)
     if isinstance(loaded, MapStatus):
         yield loaded.text
@@ -213,13 +217,3 @@ def _load(run: Path) -> report.Run | MapStatus | None:
             return MapStatus.of(RunFolder(run))
         return report.Run(run)
     return None
-
-
-def _report_failure(job: Submitted | None, state: QueuedJob | None) -> None:
-    """Say how the driver ended, with the end of its log."""
-    from daskmetrics.report.templates import text_of
-
-    lines = None
-    if job and Path(job.log).is_file():
-        lines = Path(job.log).read_text(errors="replace").splitlines()[-TAIL:]
-    note(text_of("driver_ended", job=job, state=state, lines=lines))

@@ -26,8 +26,7 @@ from daskmetrics.answer.trade_offs import TradeOffs, trade_offs_of
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm
 from daskmetrics.core.table import Table
-from daskmetrics.core.text import plural
-from daskmetrics.report._format import WIDTH, apart, fact
+from daskmetrics.report._format import WIDTH, fact
 from daskmetrics.report._run import Run, status_rows
 from daskmetrics.report.templates import answer_rows, rows_of, table_of, text_of
 
@@ -63,12 +62,10 @@ def folded_tables(run: RecordedRun) -> dict[str, Table]:
     if run.means:
         folded["What a better score costs"] = trade_offs_table(trade_offs_of(run))
     if run.recorded:
-        correlations = analysis.correlations(run)
-        folded["Which metrics predict quality here"] = table_of(
-            "predictors", correlations=correlations
-        )
-    uses = worker_use(run.entries, run.records)
-    return {**folded, "Workers": table_of("workers", uses=uses)}
+        predictors = table_of("predictors", correlations=analysis.correlations(run))
+        folded["Which metrics predict quality here"] = predictors
+    folded["Workers"] = table_of("workers", uses=worker_use(run.entries, run.records))
+    return folded
 
 
 def status_text(run: Run) -> str:
@@ -76,8 +73,7 @@ def status_text(run: Run) -> str:
     files.
     """
     (_, state), *rows = status_rows(run, problems=True)
-    lines = [fact(run.start.name, state)]
-    lines += [fact(label, text) for label, text in rows]
+    lines = [fact(label, text) for label, text in [(run.start.name, state), *rows]]
     return "\n".join(lines).strip() + f"\n\n{whereabouts(run.folder)}"
 
 
@@ -89,7 +85,7 @@ def best_text(run: Run, in_short: bool = False) -> str:
         return status_text(run)
     rows = Table((), list(answer_rows(run.answer).items()))
     beside = [tasks_table(run.answer, MOST_ROWS)] if in_short else tables(run.answer)
-    blocks = [part.as_text(WIDTH) for part in [rows, *beside]]
+    blocks = [table.as_text(WIDTH) for table in (rows, *beside)]
     if run.watched:
         blocks.append(fact("watch", run.watched))
     return "\n\n".join([*blocks, whereabouts(run.folder)])
@@ -129,8 +125,7 @@ def explain_tables(run: Run, name: str) -> list[Table]:
         layer=analysis.layer_of(arm),
         units=analysis.units(run),
     )
-    shown = [Table((), rows, str(arm)), scores, metrics]
-    return [part for part in shown if part.rows]
+    return [table for table in (Table((), rows, str(arm)), scores, metrics) if table.rows]
 
 
 def within_table(run: Run, within: float) -> Table:
@@ -189,14 +184,7 @@ def _mean(run: Run, other: Run, compared: ArmComparison) -> str:
         if overall.arm in pair:
             pair.remove(overall.arm)
             relation = overall.relation(pair[0], compared.difference)
-    text = (
-        f"The mean score of {compared.arm} minus that of {compared.other} is"
-        f" {apart(compared.difference)}, {relation}"
-    )
-    shared = len(run.weights.keys() & compared.tasks)
-    if shared < len(run.weights):
-        text += f" (on {shared} of {plural(len(run.weights), 'task')})"
-    return f"{text}."
+    return text_of("mean_difference", run=run, compared=compared, relation=relation)
 
 
 def _agreement(title: str, shared: Agreement, left_out: Sequence[str]) -> Table:

@@ -57,12 +57,6 @@ def test_a_line_is_a_checkpoint_and_has_the_values_of_its_layers(finished, ax):
     assert len(drawn) == len({arm.revision for arm in values if arm.model == "small"})
 
 
-def test_the_title_names_a_chosen_readout(a_run, ax):
-    suite = replace(SUITES[0], readouts=("", "last"))
-    run = a_run(suites=(suite,), budget=1.0, trained=False)
-    assert run.plot.layers(model="tiny", readout="last", ax=ax).get_title().endswith("tiny, last")
-
-
 def test_a_map_has_the_values_of_its_model(finished, ax):
     finished.plot.heatmap(TASKS[0], model="small", ax=ax)
     shown = np.ma.filled(ax.images[0].get_array().astype(float), np.nan)
