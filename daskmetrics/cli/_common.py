@@ -157,14 +157,14 @@ cluster_option = text_option(
 workers_option = number_option("--workers", "Number of workers; short for --set cluster.workers=N.")
 
 
-def say(text: object = "", err: bool = False, nl: bool = True) -> None:
+def say(text: object = "", err: bool = False) -> None:
     """Print a text or a table, parts of which may come from foreign files and code: without what
     controls a terminal.
     """
     if isinstance(text, Table):
         text.show()
     else:
-        click.echo(printable(str(text), "\n"), err=err, nl=nl)
+        click.echo(printable(str(text), "\n"), err=err)
 
 
 def note(text: object) -> None:
