@@ -63,13 +63,6 @@ def test_items_are_read_from_a_file(place):
     assert pd.read_csv(place / "results.csv")["value"].tolist() == [2.0, 1.0]
 
 
-def test_results_that_a_table_cannot_hold_are_in_another_file_and_a_note_says_so(place):
-    (place / "large.py").write_text("def power(item):\n    return 10 ** (30 * item)\n")
-    done = call(place, "map large.py:power --iterations 2 --serial --output large.csv")
-    assert done.exit_code == 0 and "Results: large.csv.jsonl" in done.stdout
-    assert "\nWarning: 'large.csv' cannot hold these results" in done.stderr
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_in_this_process_explains_how_to_resume(place, number):
     line = "map bench.py:step --iterations 9 --serial --batch-size 1"
