@@ -209,9 +209,7 @@ def _report_earlier_runs(spec: MapSpec, journal: Journal, finished: int, display
     if finished:
         display.say(f"{finished} of {len(spec.items)} items are recorded already.")
     header = latest(journal.entries, MapStarted)
-    if header and header.function != spec.function.name:
-        display.say(f"The folder was last used by {header.function}; its results are kept.")
-    elif header and header.version != spec.function.version:
+    if header and header.version != spec.function.version:
         display.say("The function's source has changed: results of the old source are not used.")
 
 

@@ -9,6 +9,7 @@ from tests.cli.calling import call, fails
 MISTAKES = [
     ("run wrong.yaml", "Unknown key 'metrcs'. Did you mean 'metrics'?"),
     ("run config.yaml --set search.policy=rase", "Unknown policy 'rase'. Did you mean 'race'?"),
+    ("run config.yaml --set corpus.source=none.txt", "none.txt"),
     ("run config.yaml --cluster none.yaml", "No configuration file 'none.yaml'"),
     ("run config.yaml --submit", "name a Slurm profile with --cluster"),
     ("run config.yaml --submit --in-job", "exclude each other: choose one"),
@@ -39,6 +40,8 @@ MISTAKES = [
     ("runs replay scores.csv --jobs 1 --objective chep", "Did you mean 'cheap'?"),
     ("runs replay scores.csv --jobs 1 --budget 2", "A search needs a budget"),
     ("runs import-results empty config.yaml", "has no results by layer"),
+    ("runs export none", "No run in 'none'"),
+    ("runs worker none", "No run in 'none'"),
 ]
 
 

@@ -63,12 +63,14 @@ def test_a_run_shows_its_answer_or_its_progress(copied):
         assert rows_of(copied)["killed"]["state"] == "running"
 
 
-@pytest.mark.parametrize("damage", ["cut", "no configuration", "foreign"])
+@pytest.mark.parametrize("damage", ["cut", "empty", "no configuration", "foreign"])
 def test_a_broken_run_is_a_row_with_its_reason(copied, damage):
     journal = copied / "killed" / "journal.jsonl"
     match damage:
         case "cut":
             journal.write_bytes(journal.read_bytes()[:1000])
+        case "empty":
+            journal.write_bytes(b"")
         case "no configuration":
             (copied / "killed" / "config.yaml").unlink()
         case "foreign":
