@@ -117,7 +117,12 @@ DEVICE_PRICE = parsed_by(_device_price, "a number, or DEVICE=NUMBER such as l40s
     type=SIZES,
 )
 @path_option("--output", "Folder for the tables as CSV.")
-def bench(config: Path | None, args: tuple[str, ...], output: Path | None, **options: Any) -> None:
+def bench(
+    config: Path | None,
+    args: tuple[str, ...],
+    output: Path | None,
+    **options: Any,
+) -> None:
     """Run the same work with several numbers of workers and report how well it scales.
 
     A PROGRAM is a training program, timed as it stands, from the first step that it reports to the
@@ -256,7 +261,12 @@ def _runner(config: Config, options: dict[str, Any]) -> tuple[str, Runner]:
 @folder_option
 @click.option("--submit", type=click.IntRange(1), metavar="NUMBER", help="Run this option.")
 @answering
-def plan(config: Path | None, args: tuple[str, ...], submit: int | None, **options: Any) -> Output:
+def plan(
+    config: Path | None,
+    args: tuple[str, ...],
+    submit: int | None,
+    **options: Any,
+) -> Output:
     """Compare what CONFIG can run on: when each option would finish, and at what cost.
 
     Nothing is submitted. Numbers that were not measured are marked as estimated; measure them with

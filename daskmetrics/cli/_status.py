@@ -188,15 +188,13 @@ def _show_progress(run: Path, job: Submitted | None) -> None:
 
 def _progress(run: Path) -> str:
     """What is done so far of each kind of work, or of the items of a map."""
+    from daskmetrics.report.templates import text_of
+
     loaded = _load(run)
-    if loaded is None:
-        return "nothing is recorded yet"
-    if isinstance(loaded, MapStatus):
-        done = sum(loaded.counts.values())
-        return f"{done} of {loaded.items} items, {done - loaded.counts.get('ok', 0)} failed"
-    rows = dict(report.status_rows(loaded))
-    kinds = (kind for kind in ("train", "measure", "search") if kind in rows)
-    return ", ".join(f"{kind} {rows[kind]}" for kind in kinds)
+    rows = {}
+    if isinstance(loaded, report.Run):
+        rows = dict(report.status_rows(loaded))
+    return text_of("progress", loaded=loaded, rows=rows)
 
 
 def _job_state(job: Submitted | None) -> QueuedJob | None:

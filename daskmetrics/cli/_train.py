@@ -57,7 +57,12 @@ if TYPE_CHECKING:
     least=0,
 )
 @flag_option("--dry-run", "Show what would be done, and start nothing.")
-def train(program: Path, args: tuple[str, ...], dry_run: bool, **options: Any) -> None:
+def train(
+    program: Path,
+    args: tuple[str, ...],
+    dry_run: bool,
+    **options: Any,
+) -> None:
     """Train the models of CONFIG that have a `train` section, or by a PROGRAM of your own.
 
     A PROGRAM is started once for each rank on the workers of the cluster, with the environment that
@@ -130,25 +135,20 @@ def script_config(
 
 
 def _preview(suites: Mapping[str, TrainedSuite]) -> None:
+    from daskmetrics.report.templates import rows_of
     from daskmetrics.training.data import effective
     from daskmetrics.training.suite import disk, parameters, revisions
 
     for name, suite in suites.items():
-        recipe = suite.recipe
-        sequences = effective(recipe)
-        tokens = recipe.steps * sequences * recipe.context
-        saved = f"{disk(recipe) / 1e6:,.1f} MB of {plural(len(revisions(recipe)), 'checkpoint')}"
-        rows = [
-            ("suite", f"{name}, {parameters(recipe):,} parameters"),
-            ("ranks", str(recipe.ranks)),
-            (
-                "effective batch",
-                f"{sequences} sequences = {recipe.batch} per pass x {recipe.accumulate} passes x "
-                f"{recipe.ranks} ranks",
-            ),
-            ("steps", f"{recipe.steps:,}, at most {tokens:,} tokens"),
-            ("disk", f"{saved} in '{suite.folder}'"),
-        ]
+        rows = rows_of(
+            "train_preview",
+            model=name,
+            suite=suite,
+            parameters=parameters(suite.recipe),
+            sequences=effective(suite.recipe),
+            size=disk(suite.recipe),
+            revisions=revisions(suite.recipe),
+        )
         Table((), rows).show()
         say()
     say("Nothing was started.")

@@ -270,7 +270,13 @@ def heat_map(ax: Axes, field: Field, suite: Suite, marks: Marks) -> None:
     ax.spines[:].set_visible(False)
     drawn = ax.imshow(values, cmap="cividis", origin="lower", aspect="auto")
     units = field.units or field.name
-    ax.figure.colorbar(drawn, ax=ax, label=units, ticks=MaxNLocator(4), pad=0.02)
+    ax.figure.colorbar(
+        drawn,
+        ax=ax,
+        label=units,
+        ticks=MaxNLocator(4),
+        pad=0.02,
+    )
     ax.set_yticks(*zip(*labels(suite.layers, MOST_LAYERS), strict=True))
     steps = list(map(step_label, suite.revisions))
     ax.set_xticks(*zip(*labels(steps, MOST_STEPS), strict=True))

@@ -25,7 +25,13 @@ from daskmetrics.core.errors import room_for
 from daskmetrics.core.failures import failures_table
 from daskmetrics.core.files import atomic_write, private
 from daskmetrics.core.serialization import as_json
-from daskmetrics.report._quantities import LINES, METRICS, SCORES, drawn_arms, fields
+from daskmetrics.report._quantities import (
+    LINES,
+    METRICS,
+    SCORES,
+    drawn_arms,
+    fields,
+)
 from daskmetrics.report._run import Run, status_rows
 from daskmetrics.report.sections import folded_tables, tables
 from daskmetrics.report.templates import template

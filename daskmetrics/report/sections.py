@@ -4,7 +4,6 @@ candidate, candidates and runs side by side. Texts are at most 100 columns wide,
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -23,8 +22,6 @@ from daskmetrics.answer.posterior import arm_named, posterior_of
 from daskmetrics.answer.recorded import RecordedRun, cell_of
 from daskmetrics.answer.status import worker_use
 from daskmetrics.answer.trade_offs import TradeOffs, trade_offs_of
-from daskmetrics.core.files import RunFolder
-from daskmetrics.core.names import Arm
 from daskmetrics.core.table import Table
 from daskmetrics.report._format import WIDTH, fact
 from daskmetrics.report._run import Run, status_rows
@@ -74,7 +71,7 @@ def status_text(run: Run) -> str:
     """
     (_, state), *rows = status_rows(run, problems=True)
     lines = [fact(label, text) for label, text in [(run.start.name, state), *rows]]
-    return "\n".join(lines).strip() + f"\n\n{whereabouts(run.folder)}"
+    return "\n\n".join(["\n".join(lines).strip(), text_of("files", folder=run.folder)])
 
 
 def best_text(run: Run, in_short: bool = False) -> str:
@@ -88,12 +85,7 @@ def best_text(run: Run, in_short: bool = False) -> str:
     blocks = [table.as_text(WIDTH) for table in (rows, *beside)]
     if run.watched:
         blocks.append(fact("watch", run.watched))
-    return "\n\n".join([*blocks, whereabouts(run.folder)])
-
-
-def whereabouts(folder: RunFolder) -> str:
-    """The link of the page of a run, and its folder."""
-    return text_of("files", page=folder.report / "index.html", folder=folder.path)
+    return "\n\n".join([*blocks, text_of("files", folder=run.folder)])
 
 
 def explain_tables(run: Run, name: str) -> list[Table]:
@@ -114,11 +106,7 @@ def explain_tables(run: Run, name: str) -> list[Table]:
         lead=posterior.lead(index),
         picks=picks,
     )
-    by_task = defaultdict[str, dict[Arm, float]](dict)
-    for scored, recorded in run.recorded.items():
-        for task, score in recorded.items():
-            by_task[task][scored] = score.score
-    scores = table_of("explain_scores", tasks=run.tasks, by_task=by_task, arm=arm, leader=leader)
+    scores = table_of("explain_scores", run=run, arm=arm, leader=leader)
     metrics = table_of(
         "metrics",
         metrics=analysis.metrics(run),
