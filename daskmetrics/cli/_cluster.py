@@ -107,6 +107,7 @@ def test_(profile: str) -> None:
     from daskmetrics.cluster.selftest import SelfTestResult, run_checks
     from daskmetrics.core.machine import workers
     from daskmetrics.execution import handshake
+    from daskmetrics.report.templates import table_of
 
     loaded = config.cluster(profile, workers=1, fewest=None, scoring=None)
     note(f"Waiting for one worker ({loaded.kind}) ...")
@@ -119,9 +120,6 @@ def test_(profile: str) -> None:
             SelfTestResult("worker", "ok", took, f"'{worker['name']}' has arrived"),
             *run_checks(client, loaded, handshake.question(), handshake.require_same),
         ]
-    rows = [
-        (check.name, check.status, f"{check.seconds:.2f} s", check.message) for check in results
-    ]
-    Table(("check", "", "took", "result"), rows).show()
+    say(table_of("checks", results=results))
     if any(check.status == "failed" for check in results):
         sys.exit(1)

@@ -182,6 +182,8 @@ def _agreement(title: str, shared: Agreement, left_out: Sequence[str]) -> Table:
 
 def answers(runs: Mapping[str, Run]) -> Table:
     """What runs have done and recommend, one column for each run."""
+    import pandas
+
     columns = []
     for run in runs.values():
         column = {"candidates": f"{run.start.arms:,}", **dict(status_rows(run))}
@@ -189,11 +191,8 @@ def answers(runs: Mapping[str, Run]) -> Table:
         if run.result:
             column["gain"] = answer_rows(run.answer)["Gain"]
         columns.append(column)
-    rows = []
-    for label in dict.fromkeys(chain.from_iterable(columns)):
-        texts = [column.get(label, "") for column in columns]
-        rows.append((label, *texts))
-    return Table(("", *runs), rows)
+    by_label = pandas.DataFrame(columns).fillna("").T
+    return Table(("", *runs), list(by_label.itertuples(name=None)))
 
 
 def scores(runs: Mapping[str, Run]) -> Table:
