@@ -77,13 +77,18 @@ def drawn_arms(run: RecordedRun, suites: Sequence[Suite], readout: str | None = 
     return arms
 
 
+def nothing_to_draw(run: RecordedRun, what: str) -> DataError:
+    """The error of a figure of what a run does not have yet."""
+    return DataError(
+        f"The run in '{run.folder.path}' has no {what} yet, so there is nothing to draw."
+    )
+
+
 def suite_of(run: RecordedRun, model: str | None = None, readout: str | None = None) -> Suite:
     """A model that has something to draw, by default that of the best arm, or the last one."""
     suites = {suite.model: suite for suite in analysis.suites(run)}
     if not suites:
-        raise DataError(
-            f"The run in '{run.folder.path}' has measured nothing yet, so there is nothing to draw."
-        )
+        raise nothing_to_draw(run, "measurement")
     if model is None:
         model = next(reversed(suites))
         if run.result and run.result.best_arm.model in suites:

@@ -22,7 +22,7 @@ from daskmetrics.answer import analysis
 from daskmetrics.answer.posterior import known_posterior, path_of
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.trade_offs import TradeOffs, trade_offs_of
-from daskmetrics.core.errors import DataError, unknown
+from daskmetrics.core.errors import unknown
 from daskmetrics.core.files import atomic_write
 from daskmetrics.core.names import Arm, Suite
 from daskmetrics.core.telemetry import TelemetrySample, read_samples
@@ -35,6 +35,7 @@ from daskmetrics.report._quantities import (
     differing_costs,
     drawn_arms,
     metric_fields,
+    nothing_to_draw,
     score_fields,
     shown_first,
     suite_of,
@@ -185,7 +186,7 @@ class Plots:
         >>> run.plot.search()  # doctest: +SKIP
         """
         if not self._run.picks:
-            raise self._nothing("search")
+            raise nothing_to_draw(self._run, "search")
         ax = axes_for(ax)
         search_path(ax, self._run)
         ax.legend(loc="best")
@@ -223,13 +224,8 @@ class Plots:
             shown += metric_fields(run, arms)
             shown = [field for field in shown if field.name == name]
         if not shown or np.isnan(shown[0].values).all():
-            raise self._nothing(name)
+            raise nothing_to_draw(run, name)
         return shown
-
-    def _nothing(self, what: str) -> DataError:
-        return DataError(
-            f"The run in '{self._run.folder.path}' has no {what} yet, so there is nothing to draw."
-        )
 
 
 def _lined_up(
