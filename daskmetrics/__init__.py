@@ -248,16 +248,14 @@ def run(
     prepared = None
     if not training.programs(parsed):
         prepared = experiment.prepare(parsed, policy)
-    argument = "client"
     given = client
     if client is None and not is_profile:
-        argument = "cluster"
         given = cluster
     if given is None:
         import_module("daskmetrics.cluster.connection").import_early(parsed.cluster)
 
     def drive(display: experiment.Display) -> Run:
-        with nullcontext() if given is None else client_of(given, argument) as run_client:
+        with nullcontext() if given is None else client_of(given) as run_client:
             if prepared is None:
                 follow(parsed, run_folder, display, run_client, trains=True)
             else:

@@ -24,6 +24,7 @@ from daskmetrics.cli._common import (
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RUNS, RunFolder
 from daskmetrics.core.table import Table
+from daskmetrics.core.text import parse_duration
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -94,7 +95,7 @@ def map_(**options: Any) -> None:
         _preview(spec, given, folder, profile)
         return
     results = _run(spec, given, folder, profile, pins)
-    say(summary_text(results, len(results)))
+    say(summary_text(results))
     if given.output:
         with noted_warnings():
             written = write(results, given.output)
@@ -113,7 +114,7 @@ def _spec(given: SimpleNamespace) -> MapSpec:
     options = MapOptions(
         given.batch_size,
         given.max_retries,
-        given.timeout,
+        parse_duration(given.timeout),
         checkpoint_interval=given.checkpoint_interval,
     )
     function = load(given.function)

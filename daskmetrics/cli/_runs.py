@@ -173,13 +173,14 @@ def verify(run: Path, of: Path | None, **again: Any) -> Output:
     The exit code is 1 if anything is damaged. For a map, all items are compared with the journal,
     and some are run again. RUN may also be a results file of a map: its rows are compared first.
     """
-    from daskmetrics.execution.map import folder as results_file
+    from daskmetrics.execution.map.folder import folder_of, is_map
+    from daskmetrics.execution.map.result_table import SUFFIXES
     from daskmetrics.experiment import maintenance
     from daskmetrics.report import templates
 
-    if results_file.is_results(run):
-        return _verify_map(of or results_file.folder_of(run), again, run)
-    if results_file.is_map(run):
+    if run.suffix in SUFFIXES and run.is_file():
+        return _verify_map(of or folder_of(run), again, run)
+    if is_map(run):
         return _verify_map(run, again)
     result = maintenance.verify(RunFolder(run))
     fields = {name: getattr(result, name) for name in ("lines", "torn", "cells", "damages")}

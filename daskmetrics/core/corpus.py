@@ -178,15 +178,14 @@ def digest(texts: Iterable[str]) -> Key:
 def _sections(text: str) -> Iterator[str]:
     """The parts of a reStructuredText between its underlined headings, without the headings."""
     lines = text.splitlines()
-    headings = [i for i, (title, line) in enumerate(pairwise(lines)) if _is_underline(line, title)]
+    headings = []
+    for i, (title, line) in enumerate(pairwise(lines)):
+        if len(line) == len(title) >= 3 and len(set(line)) == 1 and line[0] in "*=-~^":
+            headings.append(i)
     starts = [0, *(i + 2 for i in headings)]
     ends = [*headings, len(lines)]
     for start, stop in zip(starts, ends, strict=True):
         yield "\n".join(lines[start:stop])
-
-
-def _is_underline(line: str, title: str) -> bool:
-    return len(line) == len(title) >= 3 and len(set(line)) == 1 and line[0] in "*=-~^"
 
 
 def _docstrings() -> list[Document]:

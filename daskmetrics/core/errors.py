@@ -14,7 +14,6 @@ __all__ = [
     "ConfigError",
     "DaskmetricsError",
     "DataError",
-    "DiskFullError",
     "LockedError",
     "StorageError",
     "UndefinedError",
@@ -43,6 +42,8 @@ _REMEDIES = {
 its own folder, which then waits.
 """
 _PASSING = frozenset(_REMEDIES) - {errno.ENAMETOOLONG, errno.ENOENT}
+
+OTHER_VERSION = "Another version wrote it: use that one, or another folder, with --folder."
 
 _LONGEST = 2000  # characters of each end of a message
 # Of what CUDA's libraries say in a plain RuntimeError when they get no memory, and of what a CPU
@@ -89,10 +90,6 @@ class StorageError(DaskmetricsError):
     """A file cannot be written; recorded results are safe, and the run can be resumed."""
 
 
-class DiskFullError(StorageError):
-    """The disk or a quota is full; recorded results are safe, and the run can be resumed."""
-
-
 def system_error(error: OSError) -> str:
     """The path, the reason and the remedy of an error of the operating system.
 
@@ -114,23 +111,17 @@ def room_for(what: str) -> Iterator[None]:
 
     Raises
     ------
-    DiskFullError
-        In place of the OSError, if the disk or a quota is full.
     StorageError
-        If the place takes no writing for another reason, or too many files are open.
+        In place of the OSError, if the disk or a quota is full, the place takes no writing, or too
+        many files are open.
     """
     try:
         yield
     except OSError as error:
         if error.errno not in _PASSING:
             raise
-        kind = StorageError
-        problem = "Cannot write"
-        if error.errno in NO_ROOM:
-            kind = DiskFullError
-            problem = "No room for"
-        raise kind(
-            f"{problem} {what} ({error.strerror}). Recorded results are safe: "
+        raise StorageError(
+            f"Cannot write {what} ({error.strerror}). Recorded results are safe: "
             f"{_REMEDIES[error.errno]}, and run the same command again."
         ) from error
 
@@ -159,8 +150,6 @@ def unknown(kind: str, name: str, valid: Iterable[str]) -> ConfigError:
     Unknown metric 'efective_rank'. Did you mean 'effective_rank'? Valid: curvature, effective_rank.
     """
     names = sorted(valid)
-    if len(name) > 100:
-        name = f"{name[:100]} ..."
     return ConfigError(
         f"Unknown {kind} '{name}'.{did_you_mean(name, names)} Valid: {', '.join(names)}."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -36,11 +37,10 @@ class Failure:
 
 def grouped(missing: Iterable[tuple[str, str, str, str | None]]) -> tuple[Failure, ...]:
     """Missing values (kind, status, name and reason) by cause, the most frequent first."""
-    groups: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
+    groups = defaultdict[tuple[str, str, str], list[tuple[str, str]]](list)
     for kind, status, name, recorded in missing:
         reason = recorded or NO_REASON
-        group = groups.setdefault((kind, status, cause(reason)), [])
-        group.append((name, reason))
+        groups[kind, status, cause(reason)].append((name, reason))
     failures = [
         Failure(kind, status, len(group), *group[0]) for (kind, status, _), group in groups.items()
     ]

@@ -40,12 +40,12 @@ async def replace_worker(client: Any, address: str) -> None:
     """
     with suppress(OSError, KeyError):
         await client.run(
-            _kill_worker, workers=[address], nanny=True, on_error="ignore", asynchronous=True
+            lambda dask_worker: os.kill(dask_worker.process.pid, signal.SIGKILL),
+            workers=[address],
+            nanny=True,
+            on_error="ignore",
+            asynchronous=True,
         )
-
-
-def _kill_worker(dask_worker: Any) -> None:
-    os.kill(dask_worker.process.pid, signal.SIGKILL)
 
 
 def environment(*packages: str) -> dict[str, str]:

@@ -217,8 +217,6 @@ class Suite:
                 f"Model '{self.model}' has layers 0...{self.depth}, but not {missing}. Correct "
                 "its 'layers'."
             )
-        if not self.revisions or not self.layers:
-            raise ConfigError(f"Model '{self.model}' needs at least one revision and one layer.")
         wrong = [name for name in (self.model, *self.revisions) if not name.isprintable()]
         if wrong:
             raise ConfigError(
@@ -233,8 +231,10 @@ class Suite:
                     f"which are not among its layers {list(self.layers)}. Add them to its "
                     "'layers', or read others together."
                 )
-        if not self.rows:
-            raise ConfigError(f"Model '{self.model}' needs at least one readout.")
+        if not (self.revisions and self.rows):
+            raise ConfigError(
+                f"Model '{self.model}' needs at least one revision, one layer and one readout."
+            )
 
     @property
     def has_readouts(self) -> bool:
@@ -259,10 +259,8 @@ class Suite:
     @cached_property
     def layers_read(self) -> tuple[int, ...]:
         """The layers that arms read, alone or together with others."""
-        read: set[int] = set()
-        for layer, name in self.rows:
-            read.update(Readout.parse(name).layers_of(layer))
-        return tuple(sorted(read))
+        read = (Readout.parse(name).layers_of(layer) for layer, name in self.rows)
+        return tuple(sorted(set(chain.from_iterable(read))))
 
     @cached_property
     def rows(self) -> tuple[tuple[int, str], ...]:
@@ -353,10 +351,7 @@ def select_revisions(
         requested = (requested,)
     if match is None:
         names = tuple(map(str, requested))
-        existing: Sequence[str] = names
-        if available is not None:
-            existing = available
-        missing = [repr(name) for name in names if name not in existing]
+        missing = [repr(name) for name in names if available is not None and name not in available]
         if missing:
             raise ConfigError(
                 f"Revision {', '.join(missing)} does not exist. Available: "
@@ -379,10 +374,10 @@ def select_revisions(
     if available is None:
         return tuple(f"step{step}" for step in steps)
     wanted = set(steps)
-    kept = training_order(name for name in available if step_of(name) in wanted)
-    if not kept:
+    chosen = training_order(name for name in available if step_of(name) in wanted)
+    if not chosen:
         raise ConfigError(f"Revisions '{requested[0]}' match none of: {', '.join(available)}.")
-    return kept
+    return chosen
 
 
 def training_order(revisions: Iterable[str]) -> tuple[str, ...]:

@@ -63,15 +63,15 @@ class Table:
         # the narrowest columns stay whole, as long as each of the others has room for a word, and
         # for half as much
         room = options.max_width - 2 * len(columns)
-        whole: set[int] = set()
+        unbroken: set[int] = set()
         for i in sorted(range(len(columns)), key=widths.__getitem__):
             room -= widths[i]
-            others = len(columns) - len(whole) - 1
+            others = len(columns) - len(unbroken) - 1
             if room < others * max(WORD, widths[i] // 2):
                 break
-            whole.add(i)
+            unbroken.add(i)
         for i, (name, *_) in enumerate(columns):
-            drawn.add_column(Text(name), overflow="fold", no_wrap=i in whole)
+            drawn.add_column(Text(name), overflow="fold", no_wrap=i in unbroken)
         for row in rows:
             drawn.add_row(*map(Text, row))
         yield drawn

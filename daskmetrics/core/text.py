@@ -156,17 +156,6 @@ def shortened(names: Sequence[str], most: int = 5) -> str:
     return text
 
 
-def equal_names(name: str, others: Sequence[str]) -> str:
-    """Names of one thing.
-
-    >>> equal_names("step8", ["step2", "main"])
-    'step8 = step2 = main'
-    """
-    if len(others) > 6:
-        others = [*others[:3], f"{len(others) - 3} more"]
-    return " = ".join([name, *others])
-
-
 def step_label(revision: str) -> str:
     """A short label for a revision.
 
@@ -175,9 +164,7 @@ def step_label(revision: str) -> str:
     """
     step = step_of(revision)
     if step is None:
-        if len(revision) <= 8:
-            return revision
-        return revision[:7] + "…"
+        return revision[:8]
     if step and step % 1000 == 0:
         return f"{step // 1000}k"
     return str(step)

@@ -44,7 +44,11 @@ def with_helpers(function: Any) -> list[Any]:
     if inspect.ismethod(function):
         users.append(type(function.__self__))
     for user in users:
-        for used in _used(user):
+        if isinstance(user, type):
+            uses = [*user.__bases__, *filter(inspect.isfunction, vars(user).values())]
+        else:
+            uses = list(_globals(user).values())
+        for used in uses:
             if callable(used) and getattr(used, "__module__", None) == function.__module__:
                 used = inspect.unwrap(used)  # of a cache
                 if isinstance(used, FunctionType | type) and used not in users:
@@ -64,12 +68,6 @@ def constants(function: Any) -> dict[str, str]:
         for name, value in sorted(values.items())
         if isinstance(value, int | float | str)
     }
-
-
-def _used(user: Any) -> list[Any]:
-    if isinstance(user, type):
-        return [*user.__bases__, *filter(inspect.isfunction, vars(user).values())]
-    return list(_globals(user).values())
 
 
 def _globals(user: Any) -> dict[str, object]:

@@ -4,6 +4,7 @@ driver.
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import signal
@@ -47,10 +48,7 @@ def answer(host: str, group: int) -> dict[str, Any]:
         # Dask found nvidia-ml-py and a GPU, whose use it reports already
         if worker.monitor.gpu_name:
             worker.metrics.setdefault(GPU, _gpu_state)
-    end = os.environ.get(END_OF_JOB)
-    remaining = None
-    if end is not None:
-        remaining = float(end) - time.time()
+    remaining = float(os.environ.get(END_OF_JOB, math.inf)) - time.time()
     return {"versions": versions(), "host": hostname, "gpus": gpu_models(), "remaining": remaining}
 
 

@@ -39,6 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from daskmetrics.core.errors import (
+    OTHER_VERSION,
     DaskmetricsError,
     DataError,
     LockedError,
@@ -50,6 +51,7 @@ from daskmetrics.core.files import atomic_write, require_regular
 from daskmetrics.core.serialization import build, parse
 
 FORMAT = 1  #: of the journal; docs/faults.md says which formats a version reads
+_FIRST = {"type": "format", "number": FORMAT}  # the first line
 
 NO_FLOCK = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # errors of file systems without flock
 # after a power failure, zeros can follow the part that was written
@@ -160,19 +162,12 @@ def scan(
                 except ValueError as error:
                     raise DataError(
                         f"'{path}' has in line {number} what this version of daskmetrics cannot "
-                        f"read, {error}. Another version wrote it: use that one, or another "
-                        "folder, with --folder."
+                        f"read, {error}. {OTHER_VERSION}"
                     ) from None
-            elif plain.get("type") != "format" or not isinstance(plain.get("number"), int):
+            elif plain != _FIRST:
                 raise DataError(
-                    f"'{path}' was written by an earlier version of daskmetrics, whose results "
-                    "this one cannot read. Run again in another folder, with --folder."
-                )
-            elif plain["number"] > FORMAT:
-                raise DataError(
-                    f"'{path}' is written in format {plain['number']}, and this version of "
-                    f"daskmetrics reads format {FORMAT}. A newer version wrote it: upgrade "
-                    "daskmetrics, or use another folder, with --folder."
+                    f"'{path}' begins with {plain!s:.100}, and this version of daskmetrics reads "
+                    f"format {FORMAT}. {OTHER_VERSION}"
                 )
             length, checksum = length + len(line), int(line[:8], 16)
             if digest:
@@ -277,7 +272,7 @@ class Journal:
         """
         objects = [to_json(entry) for entry in entries]
         if not (self._safe or self._tail):
-            objects.insert(0, {"type": "format", "number": FORMAT})
+            objects.insert(0, _FIRST)
         checksum = self._checksum
         lines = []
         for plain in objects:
@@ -485,11 +480,9 @@ class RunLock:
                 return
         holder = _read(self.path)
         if holder is None or holder.nonce != self.holder.nonce:
-            by = "was removed (daskmetrics runs unlock)"
-            if holder:
-                by = f"is held by {holder} now"
             raise LockedError(
-                f"The lock '{self.path}' {by}. This process stops, so that only one process writes."
+                f"The lock '{self.path}' was removed (daskmetrics runs unlock) and is held by "
+                f"{holder or 'no one'} now. This process stops, so that only one process writes."
             )
 
     def close(self) -> None:

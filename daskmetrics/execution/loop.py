@@ -67,7 +67,7 @@ class Joined:
     name: str  # stays the same
     threads: int = 1
     resources: Mapping[str, float] = field(default_factory=dict)
-    remaining: float | None = None  # seconds until its walltime ends
+    remaining: float = math.inf  # seconds until its walltime ends
     event: WorkerJoined | None = None  # versions and devices, for the journal
     memory: float = math.inf  # bytes that it may use
     trains: bool = False
@@ -248,23 +248,17 @@ class Loop:
         self._usual = 2 * QUEUED  # seconds of a unit, the mean of the latest ones
         self._paused_until = self._balanced = -math.inf
         self._most_time = 0.0  # seconds that a worker had when it joined
-        self._stop_at: float | None = None
-        self._stuck_since: float | None = None
+        self.stopping = False  # a stop was requested
+        self._stop_at = math.inf
+        self._stuck_since = math.inf
         self._reported_stuck = False
-
-    @property
-    def stopping(self) -> bool:
-        """Whether a stop was requested."""
-        return self._stop_at is not None
 
     @property
     def wake(self) -> float:
         """The latest time of the next step."""
         undecided = self._entries and not self._is_blocked
-        times = [self.now + (DECIDED_WITHIN if undecided else LONGEST_SLEEP)]
+        times = [self._stop_at, self.now + (DECIDED_WITHIN if undecided else LONGEST_SLEEP)]
         times += [deadline for deadline, *_ in self._deadlines[:1]]
-        if self._stop_at is not None:
-            times.append(self._stop_at)
         times += [time for time in (self._paused_until, *self._due()) if time > self.now]
         return min(times)
 
@@ -282,7 +276,7 @@ class Loop:
             self._receive(message)
         self._expire()
         self._flush()
-        if self._stop_at is not None:
+        if self.stopping:
             # let running units finish, and nothing else; inputs are not recorded
             for worker in self.workers.values():
                 for item in worker.placed[:]:
@@ -307,14 +301,13 @@ class Loop:
             case Joined(address, name, threads, resources, remaining) if (
                 address not in self.workers
             ):
-                time_left = math.inf if remaining is None else remaining
-                self._most_time = max(self._most_time, time_left)
+                self._most_time = max(self._most_time, remaining)
                 self.workers[address] = WorkerState(
                     address,
                     name,
                     threads,
                     resources,
-                    self.now + time_left,
+                    self.now + remaining,
                     message.memory,
                     message.trains,
                 )
@@ -330,6 +323,7 @@ class Loop:
             case Left():
                 self._leave(message)
             case StopRequested(grace):
+                self.stopping = True
                 self._stop_at = self.now + grace
             case Started(task) | Finished(task) | Failed(task) | Vanished(task):
                 # late results of an abandoned attempt are dropped
@@ -544,7 +538,7 @@ class Loop:
                 self._actions.append(Notice(text))
             self._paused_until = self.now + self.settings.pause
             self._is_blocked = True
-            self._stuck_since = None
+            self._stuck_since = math.inf
             return
         if self._is_blocked:
             self._actions.append(Notice("The journal can be written again: the run continues."))
@@ -662,11 +656,10 @@ class Loop:
     def _watch_patience(self) -> None:
         """Report that no worker can take a unit; raise ClusterLostError once patience ends."""
         if self.done or self._is_busy() or any(time > self.now for time in self._due()):
-            self._stuck_since = None
+            self._stuck_since = math.inf
             self._reported_stuck = False
             return
-        if self._stuck_since is None:
-            self._stuck_since = self.now
+        self._stuck_since = min(self._stuck_since, self.now)
         waiting = list(self._waiting())
         seconds = min((self._expected_seconds(item.unit) for item in waiting), default=0.0)
         if seconds > self._most_time > 0:

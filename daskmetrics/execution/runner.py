@@ -224,10 +224,7 @@ class _DaskBackend:
 
     def _submit(self, submits: Iterable[Submit]) -> None:
         """Submit attempts; small ones of the same worker and resources together."""
-        calls: defaultdict[
-            tuple[str, frozenset[tuple[str, float]], object],
-            list[tuple[Submit, tuple[object, ...]]],
-        ] = defaultdict(list)
+        calls: defaultdict[tuple[Any, ...], list[tuple[Submit, Any]]] = defaultdict(list)
         for submit in submits:
             unit = submit.unit
             task = submit.task
@@ -361,7 +358,7 @@ class _DaskBackend:
             # Dask would start a waiting unit on a free thread; with a walltime no unit waits on a
             # worker
             threads = 1
-            remaining = min(remaining or DECADE, DECADE)
+            remaining = min(remaining, DECADE)
         memory = info["memory_limit"] or math.inf
         self.events.put(
             Joined(address, name, threads, offer.resources, remaining, joined, memory, offer.trains)
@@ -389,7 +386,7 @@ class _DaskBackend:
 
 
 @contextmanager
-def client_of(given: Any, what: str = "client") -> Iterator[Client]:
+def client_of(given: Any) -> Iterator[Client]:
     """A synchronous client for a client or a cluster object of the user, who keeps it.
 
     A cluster gets a client of its own, and so does an asynchronous client, as in a notebook's event
@@ -407,31 +404,33 @@ def client_of(given: Any, what: str = "client") -> Iterator[Client]:
         try:
             address = str(given.scheduler_address)
         except RuntimeError as error:  # of a ProfileCluster
-            raise ConfigError(f"{what}: {error}.") from None
+            raise ConfigError(f"client or cluster: {error}.") from None
     else:
         raise ConfigError(
-            f"{what}: got a {type(given).__name__}; pass a client or a cluster of Dask."
+            f"client or cluster: got a {type(given).__name__}; pass a client or a cluster of Dask."
         )
     if "://" not in address:
-        raise ConfigError(f"{what}: it is not connected. Await it if it is asynchronous.")
+        raise ConfigError("client or cluster: it is not connected. Await it if it is asynchronous.")
     running = [worker for worker in Worker._instances if worker.status is Status.running]
     if any(worker.scheduler.address == address for worker in running):
         raise ConfigError(
-            f"{what}: its workers are threads of this process, which a failing unit would end."
-            " Use LocalCluster(..., processes=True)."
+            "client or cluster: its workers are threads of this process, which a failing unit would"
+            " end. Use LocalCluster(..., processes=True)."
         )
     if isinstance(given, Client) and not given._asynchronous:
         yield given
         return
     if needs_this_loop(given):
         raise ConfigError(
-            f"{what}: its cluster runs in this event loop, which the call would block. Use: await "
-            "asyncio.to_thread(...), or run(..., background=True)"
+            "client or cluster: its cluster runs in this event loop, which the call would block."
+            " Use: await asyncio.to_thread(...), or run(..., background=True)"
         )
     try:
         client = Client(address, security=given.security, set_as_default=False, timeout=30)
     except OSError as error:
-        raise ConfigError(f"{what}: no scheduler answers at '{address}': {error}.") from None
+        raise ConfigError(
+            f"client or cluster: no scheduler answers at '{address}': {error}."
+        ) from None
     with client:
         yield client
 

@@ -73,7 +73,7 @@ def run(
 
     Recorded units are not computed again; a finished run is not changed. The workers of a given
     ``client`` are checked first; by default the run starts the configured cluster and ends it.
-    After a `DiskFullError` or a `ClusterLostError` the same call resumes; a `DaskmetricsError` says
+    After a `StorageError` or a `ClusterLostError` the same call resumes; a `DaskmetricsError` says
     that no checkpoint could be measured.
     """
     entries = list(read(folder.journal))

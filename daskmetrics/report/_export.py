@@ -83,7 +83,7 @@ def export(run: Run, kind: Format, path: Path | None = None) -> Path:
         If the library that writes this kind of file is not installed.
     DataError
         If the run has no numbers yet.
-    DiskFullError
+    StorageError
         If the disk is full.
     """
     path = path or run.folder.report / f"{run.folder.path.name}.{kind}"

@@ -58,7 +58,7 @@ def write(run: Run, vectors: bool = False) -> Path:
 
     Raises
     ------
-    DiskFullError
+    StorageError
         If the disk is full.
     """
     folder = run.folder.report

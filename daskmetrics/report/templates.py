@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from daskmetrics.core.outcomes import Difference
 from daskmetrics.core.table import Table, printable
-from daskmetrics.core.text import duration, equal_names, listed, plural, size_text
+from daskmetrics.core.text import duration, listed, plural, size_text
 from daskmetrics.report._format import apart, candidate, number, percent, si
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ def template(name: str, finalize: Callable[[object], object] | None = None) -> T
         apart=apart,
         candidate=candidate,
         duration=duration,
-        equal_names=equal_names,
         listed=listed,
         number=number,
         percent=percent,

@@ -44,8 +44,7 @@ class Block:
         """The cells (layers, names) that are not equal bit for bit; NaN equals NaN."""
         different: np.ndarray = self.status != other.status
         for numbers, others in ((self.values, other.values), (self.stderr, other.stderr)):
-            both_nan = np.isnan(numbers) & np.isnan(others)
-            different |= (numbers != others) & ~both_nan
+            different |= ~np.isclose(numbers, others, rtol=0, atol=0, equal_nan=True)
         return different
 
     def equals(self, other: Block) -> bool:

@@ -82,7 +82,7 @@ def verify(path: Path, plan: StorePlan, records: Iterable[Record], finished: boo
         except DataError as error:
             damages.append(Damage(DamageKind.METADATA, suite.model, str(error)))
     checkpoints = [c for suite in plan.template.suites for c in suite.checkpoints()]
-    found: dict[tuple[str, Checkpoint], list[Damage]] = {}
+    chunk_damages: dict[tuple[str, Checkpoint], list[Damage]] = {}
     chunks = [(array, c) for array in blocks for c in checkpoints if c.model in readers]
     for pause in PAUSES:
         if not chunks:
@@ -91,13 +91,15 @@ def verify(path: Path, plan: StorePlan, records: Iterable[Record], finished: boo
         for array, checkpoint in chunks:
             expected = blocks[array].get(checkpoint)
             reader = readers[checkpoint.model]
-            found[array, checkpoint] = list(_chunk(reader, array, checkpoint, expected, finished))
+            chunk_damages[array, checkpoint] = list(
+                _chunk(reader, array, checkpoint, expected, finished)
+            )
         chunks = [
             chunk
             for chunk in chunks
-            if not finished and any(damage.kind.is_damage for damage in found[chunk])
+            if not finished and any(damage.kind.is_damage for damage in chunk_damages[chunk])
         ]
-    return damages + list(chain.from_iterable(found.values()))
+    return damages + list(chain.from_iterable(chunk_damages.values()))
 
 
 def _blocks(plan: StorePlan, records: Iterable[Record]) -> dict[str, dict[Checkpoint, Block]]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daskmetrics.core.errors import DataError, room_for
+from daskmetrics.core.errors import OTHER_VERSION, DataError, room_for
 from daskmetrics.core.events import Template
 from daskmetrics.core.files import private, require_regular
 from daskmetrics.core.names import Checkpoint, Suite
@@ -59,25 +59,19 @@ def create(path: Path, template: Template) -> None:
             root = zarr.open_group(building, mode="w", attributes=attributes)
             for suite in template.suites:
                 _create_group(root, suite, template)
-            _consolidate(building, root)
+            # a reader needs one request of the metadata, which never change
+            with warnings.catch_warnings():
+                # not yet part of the Zarr specification, but xarray uses it
+                warnings.filterwarnings("ignore", "Consolidated metadata is currently not part")
+                for suite in template.suites:
+                    zarr.consolidate_metadata(building, path=suite.model)
+                zarr.consolidate_metadata(building)
         if path.exists():
             shutil.rmtree(path)
         building.rename(path)
     except OSError:
         shutil.rmtree(building, ignore_errors=True)  # otherwise it would stay on a full disk
         raise
-
-
-def _consolidate(path: Path, root: zarr.Group) -> None:
-    """Consolidate the metadata, which never changes, so that a reader needs one request."""
-    import zarr
-
-    with warnings.catch_warnings():
-        # not yet part of the Zarr specification, but xarray uses it
-        warnings.filterwarnings("ignore", message="Consolidated metadata is currently not part")
-        for model in root.group_keys():
-            zarr.consolidate_metadata(path, path=model)
-        zarr.consolidate_metadata(path)
 
 
 def _create_group(root: zarr.Group, suite: Suite, template: Template) -> None:
@@ -326,7 +320,6 @@ def _require_format(path: Path) -> None:
         number = dict(parse((path / "zarr.json").read_text())["attributes"]).get("format", FORMAT)
     if number != FORMAT:
         raise DataError(
-            f"'{path}' is written in format {number}, and this version of daskmetrics reads "
-            f"format {FORMAT}. A newer "
-            "version wrote it: upgrade daskmetrics, or use another folder, with --folder."
+            f"'{path}' is written in format {number}, and this version of daskmetrics reads format "
+            f"{FORMAT}. {OTHER_VERSION}"
         )

@@ -84,12 +84,6 @@ def test_the_error_for_an_unusable_file_has_a_remedy(
         corpus.prompts(str(path), 2, seed=0)
 
 
-def test_passages_stay_within_a_document() -> None:
-    documents = [corpus.Document("a.x", "1 2 3"), corpus.Document("b.y", "4\n5")]
-    passages = (corpus.Document("a.x", "1 2"), corpus.Document("b.y", "4 5"))
-    assert corpus.passages(documents, 2) == passages
-
-
 def test_sections_are_cut_at_underlined_headings() -> None:
     text = "Intro.\n\nTitle\n*****\n\nBody.\n\nSub\n===\nMore."
     sections = [corpus._paragraphs(section) for section in corpus._sections(text)]

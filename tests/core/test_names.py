@@ -34,12 +34,6 @@ def test_ranges_keep_what_exists(wanted, expected):
     assert select_revisions(wanted, FOLDER) == expected
 
 
-def test_the_ranges_of_pythia():
-    assert len(select_revisions("every 1000 to 143000", None)) == 144
-    steps = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-    assert select_revisions("log to 512", None) == tuple(f"step{step}" for step in steps)
-
-
 @pytest.mark.parametrize(
     ("wanted", "revisions", "message"),
     [

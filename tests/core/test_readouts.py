@@ -52,17 +52,9 @@ def test_a_wrong_part_is_answered_with_the_nearest_right_one():
 
 
 @pytest.mark.parametrize(
-    ("name", "width"),
-    [("", 384), ("256d", 256), ("pca100", 100), ("concat3+7", 768), ("mean3-6", 384)],
-)
-def test_dimensions_of_a_vector(name, width):
-    assert Readout.parse(name).width(384) == width
-
-
-@pytest.mark.parametrize(
     ("name", "corpus", "message"),
     [
-        ("512d", 1000, "keeps 512 dimensions, but vectors have 384"),
+        ("mean3-6,512d", 1000, "keeps 512 dimensions, but vectors have 384"),
         ("pca256", 256, r"Set corpus.prompts to 257 or more"),
     ],
 )

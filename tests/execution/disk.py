@@ -259,10 +259,6 @@ class Disk:
         self.step()
         return self._put(self._inode(file), at, text)
 
-    def pread(self, file: int, length: int, at: int) -> bytes:
-        self.step(writes=False)
-        return bytes(self._inode(file).data[at : at + length])
-
     def _put(self, inode: Inode, at: int, text: bytes) -> int:
         self._require_linked(inode)
         for name in [name for name, each in self.names.items() if each is inode]:
@@ -337,7 +333,7 @@ class Disk:
     def installed(self, *modules: ModuleType) -> Iterator[None]:
         """Let modules use this disk, and a clock that jumps, instead of the real ones."""
         SimPath.disk = self
-        names = ("open", "write", "pwrite", "fsync", "pread", "ftruncate", "fstat", "close", "link")
+        names = ("open", "write", "pwrite", "fsync", "ftruncate", "fstat", "close", "link")
         fakes = {
             "os": SimpleNamespace(
                 **{name: value for name, value in vars(os).items() if name.startswith("O_")},

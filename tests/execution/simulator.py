@@ -232,10 +232,9 @@ class World:
     def _join(self, name: str, threads: int) -> None:
         address = f"tcp://{name}:{next(self.serial)}"
         worker = self.workers[address] = Worker(address, name, threads, self.now + self.walltime)
-        remaining = None if self.walltime == NEVER else self.walltime
-        self.send(Joined(address, name, threads, {"GPU": 1, "CPU": 1}, remaining))
-        if remaining:
-            self.after(remaining, lambda: self._die(worker, blameless=True))
+        self.send(Joined(address, name, threads, {"GPU": 1, "CPU": 1}, self.walltime))
+        if self.walltime < NEVER:
+            self.after(self.walltime, lambda: self._die(worker, blameless=True))
 
     def _die(
         self,

@@ -43,7 +43,7 @@ PLANTED = (
     # errors of the place
     (journal, "        with room_for(f\"the journal '{path}'\"), ExitStack()", "        with ExitStack()"),
     (loop, "except StorageError as error", "except KeyError as error"),
-    (loop, "self._stuck_since = None\n            return\n", "self._stuck_since = None\n"),
+    (loop, "self._stuck_since = math.inf\n            return\n", "self._stuck_since = math.inf\n"),
     # the lock
     (journal, "                    if not before.is_dead:\n                        raise _locked(self.path, before)\n", ""),
     (journal, "        if holder is None or holder.nonce != self.holder.nonce:", "        if False:"),

@@ -80,20 +80,6 @@ def test_what_the_user_has_beside_the_journal_stays(client, journal, tmp_path):
     assert mine.read_text() == "whole" and list(mine.parent.iterdir()) == [mine]
 
 
-def test_a_unit_that_ends_before_its_submission_returns_is_recorded(client, journal, monkeypatch):
-    submit = client.submit
-
-    def late(*args, **options):
-        future = submit(*args, **options)
-        while not future.done():
-            time.sleep(0.01)
-        return future
-
-    monkeypatch.setattr(client, "submit", late)
-    run(Sweep([unit(str(i), square, i) for i in range(3)]), client, journal, SETTINGS)
-    assert values(journal) == {"0": 0, "1": 1, "2": 4}
-
-
 def test_a_stop_signal_that_arrives_with_the_last_unit_stops_the_run(client, journal):
     def stop(record):
         signal.raise_signal(signal.SIGTERM)

@@ -42,10 +42,10 @@ def test_a_client_of_the_user_stays_open_and_what_is_none_is_an_error(client):
     with client_of(client) as own:
         assert own is client
     assert client.status == "running"
-    with pytest.raises(ConfigError, match="client: got a str"), client_of("tcp://a:1"):
+    with pytest.raises(ConfigError, match="cluster: got a str"), client_of("tcp://a:1"):
         pass
     with LocalCluster(n_workers=0, **LOCAL) as cluster:
         with Client(cluster) as given:
             pass
-        with pytest.raises(ConfigError, match="client: it is not connected"), client_of(given):
+        with pytest.raises(ConfigError, match="cluster: it is not connected"), client_of(given):
             pass

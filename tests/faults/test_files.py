@@ -23,7 +23,7 @@ from click.testing import CliRunner
 
 from daskmetrics import store
 from daskmetrics.cli import main
-from daskmetrics.core.errors import DataError, DiskFullError
+from daskmetrics.core.errors import DataError, StorageError
 from daskmetrics.core.events import RunFinished, StoreRepaired
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Suite, content_key
@@ -276,12 +276,12 @@ def test_a_full_disk_takes_nothing_and_the_journal_goes_on_once_there_is_room(sm
     with Journal(path, small_disk / "lock") as journal:
         ballast = fill(small_disk, left=20_000)
         committed = 0
-        with pytest.raises(DiskFullError, match="No space left on device"):
+        with pytest.raises(StorageError, match="No space left on device"):
             for committed in range(100):  # noqa: B007 - how many were committed
                 journal.append(note)
         assert 0 < committed < 60 and len(list(read(path))) == committed
         for _ in range(3):
-            with pytest.raises(DiskFullError):
+            with pytest.raises(StorageError):
                 journal.append(note)
         ballast.unlink()
         journal.append(note)
@@ -291,7 +291,7 @@ def test_a_full_disk_takes_nothing_and_the_journal_goes_on_once_there_is_room(sm
 def test_a_store_that_finds_no_room_is_whole_after_a_repair(small_disk):
     folder = make(RunFolder(small_disk / "run"), ends=False)
     ballast = fill(small_disk)
-    with pytest.raises((OSError, DiskFullError), match="No space"):
+    with pytest.raises((OSError, StorageError), match="No space"):
         maintain.repair(folder)
     assert not maintain.verify(folder).damaged  # nothing false stands there
     ballast.unlink()

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
-from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.execution.map.result_table import write
 from daskmetrics.execution.map.source import ItemResult
 from daskmetrics.tasks.file import file_task
@@ -213,12 +212,3 @@ LISTED: Mapping[str, Callable[[Path, random.Random], object]] = {
     "a model that is another than it says": changed_model,
 }
 """Readers of an input of each class, which is drawn at random: they return the warnings."""
-
-
-def outcome(name: str, folder: Path, draw: random.Random) -> str:
-    """``refused``, ``warned`` or ``silent``."""
-    try:
-        return "warned" if LISTED[name](folder, draw) else "silent"
-    except DaskmetricsError as error:
-        assert 0 < len(str(error)) < 20_000
-        return "refused"

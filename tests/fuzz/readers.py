@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 from safetensors.numpy import save
 
 from daskmetrics import config, store
@@ -101,23 +100,16 @@ def as_parquet(rows: list[dict[str, Any]]) -> bytes:
     return buffer.getvalue()
 
 
-CONFIG = {
-    "name": "x",
-    "models": [
-        {"name": "a", "train": {"width": 16, "depth": 1}},
-        {"source": "./m", "revisions": "every 8 to 64"},
-    ],
-    "tasks": ["stdlib:order", "file:x.csv(text=body)"],
-    "search": {"budget": 0.1, "policy": "race", "weights": {"order": 2.0}},
-    "readouts": {"pooling": ["mean", "last"], "dimensions": ["all", 8]},
-    "cluster": {
-        "kind": "slurm",
-        "partition": "gpu",
-        "memory": "16GiB",
-        "walltime": "12:00:00",
-        "exports": {"A": "b"},
-    },
-}
+CONFIG = b"""name: x
+models:
+- name: a
+  train: {width: 16, depth: 1}
+- {source: ./m, revisions: every 8 to 64}
+tasks: ["stdlib:order", "file:x.csv(text=body)"]
+search: {budget: 0.1, policy: race, weights: {order: 2.0}}
+readouts: {pooling: [mean, last], dimensions: [all, 8]}
+cluster: {kind: slurm, partition: gpu, memory: 16GiB, walltime: "12:00:00", exports: {A: b}}
+"""
 
 
 def read_score_table(path: Path) -> object:
@@ -272,10 +264,6 @@ RESULT = {
 EXPERIMENT = "results/org__m/main/experiments/layer_3"
 
 
-def slurm_text(name: str) -> bytes:
-    return (SITES / name).read_bytes()
-
-
 def read_slurm(folder: Path) -> object:
     printed = {
         path.stem: path.read_text(encoding="utf-8", errors="replace")
@@ -312,16 +300,15 @@ def slurm_files() -> dict[str, bytes]:
     }
 
 
-PROFILE = {
-    "run": "my run",
-    "logs": "/data/logs",
-    "partition": "gpu",
-    "account": "abc",
-    "gpu_type": "a100",
-    "directives": ["--exclusive"],
-    "prologue": ["module load cuda"],
-    "exports": {"A": "b c"},
-}
+PROFILE = b"""run: my run
+logs: /data/logs
+partition: gpu
+account: abc
+gpu_type: a100
+directives: [--exclusive]
+prologue: [module load cuda]
+exports: {A: b c}
+"""
 
 
 def read_script(path: Path) -> object:
@@ -346,9 +333,7 @@ def readers(scratch: Path) -> dict[str, Reader]:
     chunks = tuple(name for name in stored if name not in metadata)
     return {
         "configuration": of_file(
-            lambda path: config.load(path, ["search.window=1"]).as_dict(),
-            "x.yaml",
-            yaml.safe_dump(CONFIG).encode(),
+            lambda path: config.load(path, ["search.window=1"]).as_dict(), "x.yaml", CONFIG
         ),
         "items (CSV)": of_file(read_items, "x.csv", as_csv(TEXTS)),
         "items (JSON Lines)": of_file(read_items, "x.jsonl", as_json_lines(TEXTS)),
@@ -378,5 +363,5 @@ def readers(scratch: Path) -> dict[str, Reader]:
         "adapter": Reader(read_adapter, adapter_files(), TUNED),
         "results of mteb": Reader(read_results, layered),
         "output of Slurm": Reader(read_slurm, slurm_files()),
-        "names in job scripts": of_file(read_script, "x.yaml", yaml.safe_dump(PROFILE).encode()),
+        "names in job scripts": of_file(read_script, "x.yaml", PROFILE),
     }

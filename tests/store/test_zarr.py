@@ -122,7 +122,7 @@ def test_a_store_that_is_missing_or_of_a_newer_format_is_refused_with_what_to_do
         lambda: store.open_tree(path),
         lambda: read_block(path, "metrics", Checkpoint("a", "step1")),
     ):
-        with pytest.raises(DataError, match=r"format 2.*upgrade daskmetrics, or use another"):
+        with pytest.raises(DataError, match=r"format 2.*Another version wrote it: use that"):
             attempt()
 
 

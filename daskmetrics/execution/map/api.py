@@ -21,6 +21,7 @@ from daskmetrics.core.errors import ClusterLostError, ConfigError, describe, roo
 from daskmetrics.core.events import MAP, UnitAsked
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.machine import workers
+from daskmetrics.core.text import parse_duration
 from daskmetrics.execution import Journal, Record, RetryPolicy, Settings
 from daskmetrics.execution import run as run_source
 from daskmetrics.execution.map.folder import begin
@@ -117,7 +118,9 @@ def map(
     >>> for result in dm.map(step, range(500), client=client, journal="runs/step", batch_size=10):  # doctest: +SKIP
     ...     print(result.name, result.status, result.value)
     """
-    options = MapOptions(batch_size, retries, timeout, dict(resources or {}), checkpoint_interval)
+    options = MapOptions(
+        batch_size, retries, parse_duration(timeout), resources or {}, checkpoint_interval
+    )
     spec = make_spec(function, iterable, options, seed=seed, version=version)
     return _stream(spec, client, journal)
 
@@ -219,26 +222,21 @@ def _run_on(
     _check_function(source.spec, client)
     options = source.spec.options
     tracker = source.tracker
-    counts = Counter(result.status for result in tracker.results())
-    next_listener, due = source.on_result, 0.0
+    due = 0.0
 
-    def publish() -> None:
+    def publish(record: Record | None = None) -> None:
+        nonlocal due
+        if record and time.monotonic() < due:
+            return
+        due = time.monotonic() + PUBLISH_EVERY
+        counts = Counter(result.status for result in tracker.results())
         # the scheduler is gone: the loop notices and ends the run with a message
         with suppress(OSError):
             client.log_event(MAP, {"items": len(tracker.states), "counts": dict(counts)})
 
-    def on_result(result: ItemResult) -> None:
-        nonlocal due
-        next_listener(result)
-        counts[result.status] += 1
-        if time.monotonic() >= due:
-            due = time.monotonic() + PUBLISH_EVERY
-            publish()
-
-    source.on_result = on_result
     commit_every = max(1, options.checkpoint_interval // options.batch_size)
     settings = Settings(retry=RETRY, commit_every=commit_every, most_memory=most_memory)
-    run_source(source, client, journal, settings, say=say)
+    run_source(source, client, journal, settings, publish, say)
     publish()
 
 

@@ -30,7 +30,7 @@ from daskmetrics.core.serialization import readable
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.journal import RunLock, mark_of, read
 from daskmetrics.execution.map.function import Item, is_json, load, make_items, prepare, run_call
-from daskmetrics.execution.map.result_table import SUFFIXES, flatten, write
+from daskmetrics.execution.map.result_table import flatten, write
 from daskmetrics.execution.map.source import ItemResult, ItemTracker, MapSource, MapSpec
 
 if TYPE_CHECKING:
@@ -50,17 +50,18 @@ def begin(source: MapSource, journal: Journal, say: Callable[[str], None] = log.
     """
     folder = RunFolder(journal.path.parent)
     spec = source.spec
+    function = spec.function
     rows = (
         [item.key, item.name, item.value if is_json(item.value) else None] for item in spec.items
     )
     text = "".join(json.dumps(row) + "\n" for row in rows).encode()
     digest = hashlib.sha256(text).hexdigest()
     header = latest(journal.entries, MapStarted)
-    if header and header.version == spec.function.version and not spec.function.stated:
-        for name, value in spec.function.constants.items():
+    if header and header.version == function.version and not function.stated:
+        for name, value in function.constants.items():
             if header.constants.get(name, value) != value:
                 say(
-                    f"Warning: {name}, which {spec.function.name} reads, has another value than at"
+                    f"Warning: {name}, which {function.name} reads, has another value than at"
                     " the last start. Recorded results are used as they are; with another --version"
                     " all items run again."
                 )
@@ -73,18 +74,18 @@ def begin(source: MapSource, journal: Journal, say: Callable[[str], None] = log.
     atomic_write(folder.items, text)
     journal.append(
         MapStarted(
-            function=spec.function.name,
-            version=spec.function.version,
-            stated=spec.function.stated,
+            function=function.name,
+            version=function.version,
+            stated=function.stated,
             reference=spec.reference,
             items=len(spec.items),
             seed=spec.seed,
             batch_size=spec.options.batch_size,
             retries=spec.options.retries,
-            timeout=spec.options.timeout_seconds,
+            timeout=spec.options.timeout,
             environment=environment("daskmetrics", "distributed", "numpy"),
             digest=digest,
-            constants=spec.function.constants,
+            constants=function.constants,
         )
     )
 
@@ -231,28 +232,11 @@ class Verification:
     def ok(self) -> bool:
         return not (self.duplicates or self.differences)
 
-    def text(self) -> str:
-        """The verification in a few sentences."""
-        fields = Counter(difference.field for difference in self.differences)
-        differing = {difference.item for difference in self.differences}
-        lines = [
-            f"{self.lines} lines of the journal are intact.",
-            f"{self.results} of {self.items} items are finished.",
-            f"Items recorded more than once: {', '.join(self.duplicates) or 'none'}.",
-            f"Run again: {self.sampled} items, {len(differing)} differ.",
-            *(f"  {name}: differs in {n} of {self.sampled}" for name, n in fields.most_common()),
-        ]
-        for difference in self.differences[:5]:
-            values = f"was {difference.recorded!r}, now {difference.again!r}"
-            lines.append(f"  {difference.item}: {difference.field} {values}")
-        return "\n".join(lines)
-
 
 def verify(
     folder: str | Path,
     *,
     sample: int = 20,
-    seed: int = 0,
     ignore: Sequence[str] = (),
     tolerance: float = 0.0,
     function: Callable[..., object] | None = None,
@@ -265,8 +249,6 @@ def verify(
     folder : str or Path
     sample : int
         Number of successful items to run again in this process.
-    seed : int
-        Seed of the random sample.
     ignore : sequence of str
         Fields that are not compared, such as measured times.
     tolerance : float
@@ -297,7 +279,7 @@ def verify(
             "folder. Give the items as values=."
         )
     succeeded = [result for result in recorded if result.ok]
-    chosen = random.Random(seed).sample(succeeded, min(sample, len(succeeded)))
+    chosen = random.Random(0).sample(succeeded, min(sample, len(succeeded)))
     if chosen and function is None:
         if not header.reference:
             raise ConfigError(f"The journal names no module: give {header.function} as function=.")
@@ -341,11 +323,6 @@ def _value_differences(
             same = math.isclose(recorded, repeated, rel_tol=tolerance)
         if not same:
             yield ResultDifference(result.name, name, recorded, repeated)
-
-
-def is_results(path: str | Path) -> bool:
-    """Whether a path is an existing file with a suffix that `write` supports."""
-    return Path(path).suffix in SUFFIXES and Path(path).is_file()
 
 
 def compare(path: str | Path, folder: str | Path) -> list[ResultDifference]:

@@ -8,6 +8,7 @@ import math
 import statistics
 import tempfile
 import warnings
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from operator import attrgetter
@@ -19,7 +20,7 @@ from daskmetrics.core.failures import cause
 from daskmetrics.core.files import atomic_file
 from daskmetrics.core.serialization import as_json, plain
 from daskmetrics.core.table import Table, spreadsheet_frame
-from daskmetrics.core.text import listed
+from daskmetrics.core.text import listed, shortened
 from daskmetrics.execution.map.function import is_json
 from daskmetrics.execution.map.source import ItemResult
 
@@ -180,13 +181,9 @@ def _beyond_64_bits(columns: Columns) -> list[str]:
     """The columns with integers that no column of 64 bits holds."""
     names = []
     for name, column in columns.items():
-        kinds = set(map(type, column))
-        if int in kinds:
-            integers = column
-            if kinds != {int}:
-                integers = [value for value in column if isinstance(value, int)]
-            if not -(2**63) <= min(integers) <= max(integers) < 2**63:
-                names.append(name)
+        integers = [value for value in column if isinstance(value, int)]
+        if integers and not -(2**63) <= min(integers) <= max(integers) < 2**63:
+            names.append(name)
     return names
 
 
@@ -202,8 +199,7 @@ def aggregates(results: Sequence[ItemResult]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    succeeded = sorted((result for result in results if result.ok), key=_INDEX)
-    rows = _statistics(add_rows({}, succeeded))
+    rows = _statistics(add_rows({}, (result for result in results if result.ok)))
     return pd.DataFrame.from_dict(rows, orient="index", columns=STATISTICS)
 
 
@@ -250,24 +246,26 @@ def causes(results: Iterable[ItemResult]) -> pd.DataFrame:
 
 
 def _causes(results: Iterable[ItemResult]) -> list[tuple[str, str, list[str]]]:
-    groups: dict[tuple[str, str], tuple[str, str, list[str]]] = {}
+    groups = defaultdict[tuple[str, str], list[ItemResult]](list)
     for result in results:
         if not result.ok:
-            reason = result.reason or ""
-            group = groups.setdefault((result.status, cause(reason)), (result.status, reason, []))
-            group[-1].append(result.name)
-    return sorted(groups.values(), key=lambda group: -len(group[-1]))
+            groups[result.status, cause(result.reason or "")].append(result)
+    return [
+        (group[0].status, group[0].reason or "", [result.name for result in group])
+        for group in sorted(groups.values(), key=len, reverse=True)
+    ]
 
 
-def summary_text(results: Sequence[ItemResult], total: int) -> str:
+def summary_text(results: Sequence[ItemResult]) -> str:
     """Aggregates, counts and causes of failure, the same in a terminal and in a log."""
-    succeeded = sorted((result for result in results if result.ok), key=_INDEX)
-    failed = [result for result in results if not result.ok]
-    return text_of(add_rows({}, succeeded), failed, total)
+    columns = add_rows({}, (result for result in results if result.ok))
+    return text_of(columns, [result for result in results if not result.ok], len(results))
 
 
 def text_of(columns: Columns, failed: Sequence[ItemResult], total: int) -> str:
-    """The same from the columns of the items that are ok and the results of the others."""
+    """The same from the columns of the items that are ok, the results of the others, and how many
+    items there are.
+    """
     succeeded = len(columns.get("index", ()))
     counts = f"{total} items: {succeeded} ok, {len(failed)} failed"
     if open_items := total - succeeded - len(failed):
@@ -278,9 +276,7 @@ def text_of(columns: Columns, failed: Sequence[ItemResult], total: int) -> str:
         lines.append(f"  no statistics of {listed(too_large)}: integers of more than 64 bits")
     for status, reason, names in _causes(failed):
         lines.append(f"  {len(names)} x {status}: {reason}")
-        lines.append(f"      items {', '.join(names[:SHOWN_ITEMS])}")
-        if len(names) > SHOWN_ITEMS:
-            lines[-1] += ", ..."
+        lines.append(f"      items {shortened(names, SHOWN_ITEMS)}")
     shown = {name: column for name, column in columns.items() if name not in too_large}
     rows = [
         (name, str(count), *(f"{value:.4g}".replace("nan", "") for value in values))

@@ -17,7 +17,6 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.events import Event, ItemsRetried, UnitAsked, standing
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.core.results import ItemOutcome, Mapped
-from daskmetrics.core.text import parse_duration
 from daskmetrics.execution import Record, RetryPolicy, WorkUnit
 from daskmetrics.execution.map.function import (
     Item,
@@ -42,7 +41,7 @@ class MapOptions:
 
     batch_size: int = 1
     retries: int = 3
-    timeout: float | str | None = "5m"
+    timeout: float | None = 300.0  # seconds that one item may take; None for no limit
     resources: Mapping[str, float] = field(default_factory=dict)
     checkpoint_interval: int = 1
 
@@ -51,12 +50,6 @@ class MapOptions:
             value = getattr(self, name)
             if not isinstance(value, int) or value < minimum:
                 raise ConfigError(f"{name} is {value!r}, but must be a number from {minimum}.")
-        parse_duration(self.timeout)
-
-    @property
-    def timeout_seconds(self) -> float | None:
-        """Seconds that one item may take; None for no limit."""
-        return parse_duration(self.timeout)
 
 
 @dataclass(frozen=True)
@@ -73,7 +66,7 @@ class MapSpec:
 def make_spec(
     function: Callable[..., object],
     values: Iterable[object],
-    options: MapOptions | None = None,
+    options: MapOptions,
     *,
     seed: int = 0,
     version: str | None = None,
@@ -82,7 +75,7 @@ def make_spec(
     """The specification of a map; raises ConfigError if the function or an item cannot be used."""
     prepared = prepare(function, version)
     items = make_items(values, prepared.name, prepared.version, seed)
-    return MapSpec(prepared, items, options or MapOptions(), seed, reference)
+    return MapSpec(prepared, items, options, seed, reference)
 
 
 @dataclass(frozen=True)
@@ -287,7 +280,7 @@ class MapSource:
         key = content_key(BATCH, attempts)
         self._running[key] = batch
         wait = max(0.0, *(self._due.get(item.key, -math.inf) - self.clock() for item in batch))
-        timeout = self.options.timeout_seconds
+        timeout = self.options.timeout
         if timeout is not None:
             # the whole timeout for one item, and for the others what the durations so far suggest;
             # if that is too short for a slow batch, no item is blamed: the batch is halved

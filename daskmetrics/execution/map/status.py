@@ -45,11 +45,26 @@ class MapStatus:
     text: str
 
     @classmethod
+    @no_collection()
     def of(cls, folder: RunFolder) -> MapStatus:
         """How far a map is, as its files are now; errors as for `read_map`."""
-        folder.must_exist()
-        with no_collection():
-            return _map_status(folder)
+        summary, contents, digest = _read_on(folder.must_exist())
+        entries = [*map(from_json, summary.entries), *contents.entries]
+        columns = {name: list(column) for name, column in summary.succeeded.items()}
+        header, items = started(folder.path, entries, set(columns.get("index", ())))
+        tracker = ItemTracker(items, header.retries, entries)
+        add_rows(columns, (result for result in tracker.results() if result.ok))
+        failed = tracker.failed()
+        if contents.length > summary.length * WORTH_KEEPING:
+            others = _without_successes(entries, tracker)
+            summary = _Summary(digest, contents.length, contents.checksum, columns, others)
+            # it is of another user, or the disk is full
+            with suppress(OSError):
+                atomic_write(folder.summary, json.dumps(vars(summary)))
+        counts = Counter(ok=len(columns.get("index", ())))
+        counts.update(result.status for result in failed)
+        text = text_of(columns, failed, header.items)
+        return cls(header.items, counts.total() == header.items, dict(counts), text)
 
 
 @dataclass(frozen=True)
@@ -66,32 +81,6 @@ class _Summary:
     entries: Sequence[Mapping[str, Any]] = ()
 
 
-def _map_status(folder: RunFolder) -> MapStatus:
-    kept, contents, digest = _read_on(folder)
-    entries = [*map(from_json, kept.entries), *contents.entries]
-    columns = {name: list(column) for name, column in kept.succeeded.items()}
-    header, items = started(folder.path, entries, set(columns.get("index", ())))
-    tracker = ItemTracker(items, header.retries, entries)
-    add_rows(columns, (result for result in tracker.results() if result.ok))
-    failed = tracker.failed()
-    if contents.length > kept.length * WORTH_KEEPING:
-        summary = _Summary(
-            digest,
-            contents.length,
-            contents.checksum,
-            columns,
-            _without_successes(entries, tracker),
-        )
-        # it is of another user, or the disk is full
-        with suppress(OSError):
-            atomic_write(folder.summary, json.dumps(vars(summary)))
-    counts = Counter(ok=len(columns.get("index", ())))
-    counts.update(result.status for result in failed)
-    is_finished = counts.total() == header.items
-    text = text_of(columns, failed, header.items)
-    return MapStatus(header.items, is_finished, dict(counts), text)
-
-
 def _read_on(folder: RunFolder) -> tuple[_Summary, Contents, str]:
     """The summary, the entries after it, and the digest of all that was read; without a summary that
     still holds, an empty one and all entries.
@@ -99,13 +88,13 @@ def _read_on(folder: RunFolder) -> tuple[_Summary, Contents, str]:
     from pydantic_core import from_json as parse  # three times as fast as json
 
     with suppress(OSError, ValueError, TypeError, DataError):
-        kept = build(_Summary, parse(folder.summary.read_bytes()))
-        digest = _digest(folder, kept.length)
-        if digest.hexdigest() == kept.digest:
-            contents = scan(folder.journal, kept.length, kept.checksum, digest)
+        summary = build(_Summary, parse(folder.summary.read_bytes()))
+        digest = _digest(folder, summary.length)
+        if digest.hexdigest() == summary.digest:
+            contents = scan(folder.journal, summary.length, summary.checksum, digest)
             # a new start or a retry can change what is summarised
             if not any(isinstance(entry, STARTS_AGAIN) for entry in contents.entries):
-                return kept, contents, digest.hexdigest()
+                return summary, contents, digest.hexdigest()
     digest = _digest(folder, 0)
     contents = scan(folder.journal, digest=digest)
     return _Summary(), contents, digest.hexdigest()

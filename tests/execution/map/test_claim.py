@@ -76,4 +76,4 @@ def test_only_the_planted_faults_failed_and_values_are_those_without_faults(fold
     assert all(result.value["loss"] == result.item / 7 for result in succeeded)
     assert len({result.value["seed"] for result in succeeded}) == len(succeeded)
     verification = map.verify(folder, sample=30)
-    assert verification.ok and verification.sampled == 30, verification.text()
+    assert verification.ok and verification.sampled == 30, verification

@@ -134,7 +134,7 @@ def test_a_retry_by_the_user_resets_the_budget():
     world = World.quiet(2, {0: "quarantined"})
     world.drive(MapOptions(retries=1))
     assert world.calls == {0: 2, 1: 1}
-    world.entries.append(ItemsRetried([make_spec(step, range(2)).items[0].key]))
+    world.entries.append(ItemsRetried([make_spec(step, range(2), MapOptions()).items[0].key]))
     world.bad = {}
     (result,) = world.drive(MapOptions(retries=1))
     assert result.ok and result.item == 0 and result.attempts == 3

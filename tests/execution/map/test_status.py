@@ -47,7 +47,7 @@ def test_a_summary_is_kept_until_a_byte_of_the_map_changes(tmp_path, lengths):
 
     for count in (4, 6):
         with open_journal(tmp_path) as journal:
-            run(make_spec(twice, range(count)), None, journal)
+            run(make_spec(twice, range(count), MapOptions()), None, journal)
         assert look(whole=True).counts == {"ok": count} and look(whole=False).finished
     content = folder.journal.read_bytes()
     folder.journal.write_bytes(content.replace(b'"value":2,', b'"value":3,'))

@@ -12,7 +12,7 @@ from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.execution.map import compare, results, verify, write
 from daskmetrics.execution.map.api import open_journal, run
-from daskmetrics.execution.map.folder import folder_of, is_map, is_results
+from daskmetrics.execution.map.folder import folder_of, is_map
 from daskmetrics.execution.map.source import MapOptions, make_spec
 
 SUFFIXES = ["parquet", "csv", "json", "jsonl"]
@@ -42,10 +42,8 @@ def test_an_intact_map_passes_and_differences_are_counted_by_field(folder, monke
     again = {"function": step, "sample": 10}
     found = verify(folder, **again, ignore=["clock"])
     assert found.ok and (found.results, found.items, found.sampled) == (30, 30, 10)
-    assert "30 of 30 items are finished" in found.text()
     found = verify(folder, **again)
-    assert not found.ok and {difference.field for difference in found.differences} == {"clock"}
-    assert "clock: differs in 10 of 10" in found.text()
+    assert not found.ok and [d.field for d in found.differences] == ["clock"] * 10
     monkeypatch.setitem(STATE, "offset", 1e-9)
     assert len(verify(folder, **again, ignore=["clock"]).differences) == 10
     assert verify(folder, **again, ignore=["clock"], tolerance=1e-6).ok
@@ -118,7 +116,6 @@ def failing(tmp_path_factory):
 def test_a_results_file_agrees_with_the_journal_until_a_digit_changes(failing, tmp_path, suffix):
     path = tmp_path / f"results.{suffix}"
     write(results(failing), path)
-    assert is_results(path)
     assert compare(path, failing) == []
     assert folder_of(path, failing.parent) == failing
     changed = math.nextafter(5 / 3, 9)
