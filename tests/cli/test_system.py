@@ -74,6 +74,14 @@ def test_a_reader_that_ends_early_is_no_error(tmp_path):
     assert done.stderr == "" and done.stdout.count("\n") == 1
 
 
+@pytest.mark.parametrize("file", ["journal.mark", "journal.jsonl"])
+def test_a_pipe_in_place_of_a_file_is_one_message(a_map, file):
+    (a_map / "m" / file).unlink()
+    os.mkfifo(a_map / "m" / file)
+    done = call(a_map, "status m")
+    assert done.exit_code == 1 and "is a pipe" in done.stderr
+
+
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_integers_of_any_size_are_reported_and_a_table_refuses_their_column(a_map, suffix):
     done = call(a_map, "status m")
