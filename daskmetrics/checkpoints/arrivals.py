@@ -115,8 +115,8 @@ def _checkpoints(model: Model) -> Iterator[Path]:
         pattern = Path(model.program.checkpoints).name
     with suppress(OSError):
         source = Path(model.source or "").expanduser()
-        for path in sorted(source.glob(pattern)):
-            if step_of(path.name) is not None and path.is_dir():
+        for path in sorted(source.glob(f"{pattern}/")):
+            if step_of(path.name) is not None:
                 yield path
 
 

@@ -132,7 +132,7 @@ _VOCABULARY = (
     "n_words",
     "num_hash_buckets",
 )
-_OTHER_INPUTS = {"image_size": "images", "num_mel_bins": "sound", "feat_extract_norm": "sound"}
+_OTHER_INPUTS = ("image_size", "num_mel_bins", "feat_extract_norm")  # images, sound
 _DEPTHS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers")
 _WIDTHS = ("hidden_size", "n_embd", "d_model", "dim", "emb_dim")
 
@@ -219,11 +219,7 @@ def revision_folders(folder: Path) -> tuple[dict[str, Path], dict[str, str]]:
 
     A trainer's checkpoints may be beside the model with which it ended, which is then ``main``.
     """
-    trained = {
-        path.name: path
-        for path in folder.iterdir()
-        if CHECKPOINT.fullmatch(path.name) and path.is_dir()
-    }
+    trained = {path.name: path for path in folder.glob("*/") if CHECKPOINT.fullmatch(path.name)}
     incomplete = {}
     for name, path in trained.items():
         try:
@@ -347,14 +343,11 @@ def refuse_code(model: Model, where: str, code: str) -> None:
 def shape_of(config: Path) -> tuple[int, int]:
     """Number of blocks and hidden size of a model that reads text."""
     data = read_json(config, dict)
-    media = [medium for name, medium in _OTHER_INPUTS.items() if name in data]
-    if media or not any(name in data for name in _VOCABULARY):
+    if data.keys().isdisjoint(_VOCABULARY) or not data.keys().isdisjoint(_OTHER_INPUTS):
         kind = data.get("model_type", "model of an unknown type")
-        reason = "it has no vocabulary (vocab_size)"
-        if media:
-            reason = f"it reads {media[0]}"
         raise ConfigError(
-            f"'{config}' is of a {kind}, which is no model that reads text: {reason}."
+            f"'{config}' is of a {kind}, which is no model that reads text alone: it has no"
+            " vocabulary (vocab_size), or reads images or sound."
         )
     shape = []
     for names, greatest in ((_DEPTHS, DEEPEST), (_WIDTHS, WIDEST)):
@@ -429,26 +422,26 @@ def required_files(folder: Path, pickled: bool) -> dict[str, Path]:
     files = {name: folder / name for name in names}
     root = root_of(folder)
     if root not in (None, folder):
-        beside = sorted(path.relative_to(root) for path in _files(root, _OF_A_MODEL))
+        beside = sorted(path.relative_to(root) for path in matching_files(root, _OF_A_MODEL))
         for path in beside:
             if root / path.parent != folder and _decides(path.name, ".safetensors"):
                 files[f"../{path.as_posix()}"] = folder / f"../{path.as_posix()}"
     shared = tokenizer_folder(folder)
     if shared not in (None, folder):
-        for path in sorted(_files(shared, (*TOKENIZER, *_BESIDE_TOKENIZER))):
+        for path in sorted(matching_files(shared, (*TOKENIZER, *_BESIDE_TOKENIZER))):
             if _decides(path.name, ".safetensors"):
                 files[path.name] = path
     return files
 
 
-def _files(folder: Path, patterns: Iterable[str]) -> Iterator[Path]:
+def matching_files(folder: Path, patterns: Iterable[str]) -> Iterator[Path]:
     """The files in a folder that match one of the patterns."""
     return filter(Path.is_file, chain.from_iterable(map(folder.glob, patterns)))
 
 
 def files_of(folder: Path, pickled: bool = False) -> tuple[str, ...]:
     """Names of the `relevant` files of a model folder; none if a file with weights is missing."""
-    paths = _files(folder, _OF_A_MODEL)
+    paths = matching_files(folder, _OF_A_MODEL)
     names = relevant((path.relative_to(folder).as_posix() for path in paths), pickled)
     for index in (name for name in names if name.endswith(".index.json")):
         # a foreign file: the loader says what is wrong
@@ -466,9 +459,9 @@ def tokenizer_folder(folder: Path) -> Path | None:
     A trainer that is not given the tokenizer writes checkpoints without it.
     """
     # tokenizer_config.json alone is enough: tokenizers of bytes have no vocabulary
-    if any(_files(folder, TOKENIZER)):
+    if any(matching_files(folder, TOKENIZER)):
         return folder
-    if step_of(folder.name) is not None and any(_files(folder.parent, TOKENIZER)):
+    if step_of(folder.name) is not None and any(matching_files(folder.parent, TOKENIZER)):
         return folder.parent
     return None
 
@@ -501,7 +494,7 @@ def _decides(name: str, weights: str) -> bool:
 
 
 class Incomplete(ValueError):
-    """A checkpoint cannot be read, or not yet; the message says why, such as "no config.json"."""
+    """A checkpoint cannot be read, or not yet; the message says why, such as "no weights"."""
 
 
 def require_complete(folder: Path) -> None:
@@ -510,28 +503,19 @@ def require_complete(folder: Path) -> None:
     the file that it writes last.
     """
     network = transformer_folder(folder)
-    remark = ""
+    files = [network / (CONFIG if is_adapter(network) else "config.json")]
     # others, which somebody copied without the files of the trainer, need none
     beside = folder.parent.glob(f"checkpoint-*/{STATE}")
     try:
-        _check_json(network / (CONFIG if is_adapter(network) else "config.json"))
-        weight_headers(network)
         if any(chain(*map(folder.glob, _OF_A_TRAINER), beside)):
-            remark = ", which the trainer writes last"
-            _check_json(folder / STATE)
-    except Incomplete as problem:
-        raise Incomplete(f"{problem}{remark}") from None
+            files.append(folder / STATE)
+        for file in files:
+            read_json(file, dict)
+        weight_headers(network)
+    except DataError:
+        raise Incomplete(f"{file.name} is missing or not complete") from None
     except OSError:  # a trainer removes old checkpoints at any time
         raise Incomplete("it cannot be read") from None
-
-
-def _check_json(file: Path) -> None:
-    if not file.is_file():
-        raise Incomplete(f"no {file.name}")
-    try:
-        read_json(file, dict)
-    except DataError:
-        raise Incomplete(f"{file.name} is not complete") from None
 
 
 def weight_headers(folder: Path) -> Headers:
@@ -542,9 +526,7 @@ def weight_headers(folder: Path) -> Headers:
     """
     names = files_of(folder) or files_of(folder, pickled=True)
     if not names:
-        if any(folder.glob("*.index.json")):
-            raise Incomplete("not all weights")
-        raise Incomplete("no weights")
+        raise Incomplete("no weights, or not all of them")
     headers = {}
     for name in names:
         if not name.endswith(".safetensors"):
@@ -707,14 +689,12 @@ def _known(path: Path) -> str | None:
     entry, stamp = _kept_digest(status)
     kept = recall(entry)
     if kept is None:
-        digest = _name_by_content(path)
-        if digest:
-            keep(entry, {"stamp": stamp, "digest": digest})
-    elif kept.get("stamp") == stamp:
-        digest = kept.get("digest")
-    else:
-        digest = None
-    return digest
+        kept = {"stamp": stamp, "digest": _name_by_content(path)}
+        if kept["digest"]:
+            keep(entry, kept)
+    if kept.get("stamp") == stamp:
+        return kept.get("digest")
+    return None
 
 
 def _read(path: Path) -> str:
@@ -739,7 +719,7 @@ def _kept_digest(status: os.stat_result) -> tuple[Path, list[int]]:
     return entry, [status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
-def digest_of(path: Path, like: str | None = None) -> str:
+def digest_of(path: Path, like: str | None) -> str:
     """The digest of a file's bytes: SHA-256, or git's own if the hub names the file ``like``
     that.
     """

@@ -192,17 +192,17 @@ def read_revisions(model: Model) -> tuple[list[HubRevision], bool, str]:
     if not refs and len(cached) < len(snapshots):
         refs, silence = known_refs(source)
     commits = {**_commits(refs), **cached}
-    selected = {commits[name] for name in snapshots.keys() & commits.keys()}
-    unknown = set() if silence else selected - set(cached.values())
-    with ThreadPoolExecutor(REQUESTS) as pool:
-        answers = pool.map(lambda commit: _listing(source, commit, commit in unknown), selected)
-        listings = dict(zip(selected, answers, strict=True))
-    revisions = []
-    for name, folder in snapshots.items():
+
+    def read(name: str) -> HubRevision:
         commit = commits.get(name)
-        listing = listings.get(commit or "", {})
-        revisions.append(HubRevision(name, folder, name in cached, commit, listing))
-    return revisions, is_open, silence
+        listing: Listing = {}
+        if commit:
+            ask = not silence and commit not in cached.values()
+            listing = _listing(source, commit, ask)
+        return HubRevision(name, snapshots[name], name in cached, commit, listing)
+
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        return list(pool.map(read, snapshots)), is_open, silence
 
 
 def snapshot(source: str, revision: str) -> Path | None:
@@ -231,8 +231,7 @@ def require_answer(source: str, silence: str | None = None) -> None:
 
 def _similar_folders(source: str) -> str:
     """A hint at folders of this machine with a name like that of a hub id."""
-    folders = [str(path) for path in Path(source).parent.glob("*") if path.is_dir()]
-    return did_you_mean(source, folders)
+    return did_you_mean(source, map(str, Path(source).parent.glob("*/")))
 
 
 def require_on_hub(model: Model, missing: Sequence[str], pooling: str) -> None:
@@ -254,10 +253,9 @@ def require_on_hub(model: Model, missing: Sequence[str], pooling: str) -> None:
     available = _commits(refs)
     unknown = [name for name in missing if name not in available]
     if unknown:
-        existing = ", ".join(training_order(available)[:8])
         raise ConfigError(
             f"Model '{model.name}': {model.source} has no revision {', '.join(unknown)}. It has"
-            f" {existing}, ..."
+            f" {shortened(training_order(available))}."
         )
     if pooling == "as_shipped":
         listing = _listing(model.source, available[missing[0]], ask=True)

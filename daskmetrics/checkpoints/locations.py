@@ -118,11 +118,8 @@ def source_of(location: Location) -> dict[str, str]:
 
 def recorded(location: Location) -> dict[str, Any]:
     """Where a checkpoint is, as a run records it for those who load it later."""
-    record: dict[str, Any] = {
-        "path": location.path,
-        "revision": location.revision,
-        "identity": location.identity,
-    }
+    names = ("path", "revision", "identity")
+    record: dict[str, Any] = {name: getattr(location, name) for name in names}
     tokenizer = tokenizer_of(location)
     if tokenizer and tokenizer != folder_of(location):
         record["tokenizer"] = str(tokenizer)
@@ -162,9 +159,7 @@ def tokenizer_of(location: Location) -> Path | None:
     adapter's base.
     """
     folder = folder_of(location)
-    tokenizer = None
-    if folder:
-        tokenizer = tokenizer_folder(folder)
+    tokenizer = folder and tokenizer_folder(folder)
     if tokenizer is None and location.base:
         return tokenizer_of(location.base)
     return tokenizer
@@ -316,12 +311,10 @@ def _find_on_hub(model: Model, on_message: OnMessage | None) -> LocatedSuite:
             is_missing=folder is None,
             problem=folder.problem if folder else "",
         )
-    problem = f"{shortened(empty)} of {source} without weights: leave them out of 'revisions'"
-    if pickled:
-        problem = (
-            f"{shortened(pickled)} of {source} with only pickled weights: set 'pickled: true' for the"
-            " model (no code in them is run), or leave them out of 'revisions'"
-        )
+    problem = (
+        f"{shortened(pickled or empty)} of {source} without weights in .safetensors files: leave them"
+        " out of 'revisions', or set 'pickled: true' for the model (no code in them is run)"
+    )
     if empty and (not is_open or not locations):
         raise ConfigError(f"Model '{model.name}': {problem}.")
     return _located(model, locations, depth, width, [problem] if pickled else [])
@@ -340,7 +333,9 @@ def _located(
         groups.setdefault(location.identity, []).append(name)
     chosen: dict[str, Location] = {}
     for names in groups.values():
-        latest = max(names, key=_precedence)
+        latest = max(
+            names, key=lambda name: (step_of(name) is not None, step_of(name) or 0, name == "main")
+        )
         # any of them that is on this machine, else the one that names the group
         served = min((latest, *names), key=lambda name: locations[name].is_missing)
         aliases = tuple(name for name in names if name != latest)
@@ -358,9 +353,3 @@ def _located(
         width=width,
         warnings=tuple(f"{model.name}: {text}" for text in (*warnings, *unreadable)),
     )
-
-
-def _precedence(name: str) -> tuple[int, bool]:
-    """The latest step comes first, then ``main``."""
-    step = step_of(name)
-    return -1 if step is None else step, name == "main"

@@ -243,9 +243,8 @@ def _reserve(rolling: Rolling, wanted: bool) -> bool:
     """
     entry = rolling.entry
     with _locked(entry.lock.with_name("space.lock"), fcntl.LOCK_EX):
-        folders = entry.folder.parent.glob("[!.]*")
+        folders = entry.folder.parent.glob("[!.]*/")
         others = [CheckpointFiles(path) for path in folders if path != entry.folder]
-        others = [other for other in others if other.folder.is_dir()]
         free = rolling.limit - rolling.bytes - sum(other.bytes for other in others)
         used = [other for other in others if other.used.is_file()]
         victims = sorted(used, key=lambda other: _written(other.used))

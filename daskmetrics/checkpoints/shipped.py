@@ -373,13 +373,8 @@ def protocol_of(
     elif pooling == "as_shipped":
         if model.pooling:
             reason = f"'{folder}' has no {MODULES}"
-            if model.recipe:
-                reason = "it is trained here"
-            elif folder is None:
-                reason = (
-                    f"{model.source} is not in the hub's cache on this machine, so what it ships is"
-                    " not known"
-                )
+            if folder is None:
+                reason = "it is not on this machine, so what it ships is not known"
             raise ConfigError(
                 f"Model '{model.name}' has 'pooling: as_shipped', but {reason}. "
                 "Give a folder of sentence-transformers, or choose 'pooling: mean' (or last, cls)."

@@ -6,7 +6,7 @@ import difflib
 import errno
 import re
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 __all__ = [
@@ -153,6 +153,12 @@ def unknown(kind: str, name: str, valid: Iterable[str]) -> ConfigError:
     return ConfigError(
         f"Unknown {kind} '{name}'.{did_you_mean(name, names)} Valid: {', '.join(names)}."
     )
+
+
+def require_known(kind: str, name: str, valid: Collection[str]) -> None:
+    """Raise the error of `unknown` for a name that is not valid."""
+    if name not in valid:
+        raise unknown(kind, name, valid)
 
 
 def did_you_mean(name: str, valid: Iterable[str]) -> str:

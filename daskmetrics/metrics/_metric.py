@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, TypeAlias, get_args
 
-from daskmetrics.core.errors import ConfigError, unknown
+from daskmetrics.core.errors import ConfigError, require_known
 from daskmetrics.core.main_module import restore_state, state_with_main_object
 from daskmetrics.core.user_code import code_key
 
@@ -58,8 +58,7 @@ class Parameter:
             If it has another type, is not a choice, or is out of range.
         """
         if self.choices and isinstance(value, str):
-            if value not in self.choices:
-                raise unknown(f"{self.name} of metric '{metric}'", value, self.choices)
+            require_known(f"{self.name} of metric '{metric}'", value, self.choices)
             return value
         if type(self.default) is float and type(value) is int:
             value = float(value)
@@ -148,8 +147,7 @@ class Metric:
     jackknife: bool = False
 
     def __post_init__(self) -> None:
-        if self.takes not in get_args(Takes):
-            raise unknown(f"input of metric '{self.name}'", self.takes, get_args(Takes))
+        require_known(f"input of metric '{self.name}'", self.takes, get_args(Takes))
 
     def __getstate__(self) -> dict[str, Any]:
         return state_with_main_object(self, self.function)
@@ -217,8 +215,7 @@ class Metric:
         for name in values:
             if not parameters:
                 raise ConfigError(f"Metric '{self.name}' has no parameters, got '{name}'.")
-            if name not in parameters:
-                raise unknown(f"parameter of metric '{self.name}'", name, parameters)
+            require_known(f"parameter of metric '{self.name}'", name, parameters)
         checked = {name: parameters[name].check(value, self.name) for name, value in values.items()}
         # in the order of the parameters, so that equal settings give equal names
         chosen = [

@@ -61,16 +61,11 @@ class Spectra:
             keep = later(keep)
         if steps[-1:] == ("unit",):
             flat = self.rows.reshape(-1, *self.rows.shape[-2:])
-            matrices = unit_gram(flat, keep.reshape(len(flat), -1), "centred" in steps, self.eps)
+            flat_keep = keep.reshape(len(flat), -1)
+            matrices = with_care(_quick_unit_gram, _prepared_gram, flat, flat_keep, steps, self.eps)
             matrix = matrices.reshape(*self.rows.shape[:-2], *matrices.shape[-2:])
         else:
-            prepared = self.rows.where(keep[..., None], 0)
-            for step in steps:
-                if step == "unit":
-                    prepared = unit_rows(prepared)
-                elif step == "centred":
-                    prepared = centred(prepared, keep, self.eps)
-            matrix = gram(prepared)
+            matrix = _prepared_gram(self.rows, keep, steps, self.eps)
         self._grams[steps] = matrix
         return matrix
 
@@ -137,13 +132,6 @@ def solve_together(spectra: Sequence[Spectra], again: bool = False) -> Tensor:
 
 
 HALF = 1e-4  # spacing that tells half precision (1e-3 and 8e-3) from float32 (1e-7)
-
-
-def of_tokens(states: Tensor | Spectra, mask: Tensor | None = None) -> Spectra:
-    """Spectra of each prompt's tokens, in float32 or better."""
-    if isinstance(states, Spectra):
-        return states
-    return Spectra(at_least_float32(states), mask, torch.finfo(states.dtype).eps)
 
 
 def of_pooled(vectors: Tensor | Spectra, eps: float | None = None) -> Spectra:
@@ -305,27 +293,12 @@ def gram(rows: Tensor) -> Tensor:
     return rows.mT @ rows
 
 
-def unit_gram(rows: Tensor, keep: Tensor, centre: bool, eps: float = 0.0) -> Tensor:
-    """`gram` of the unit rows (B, N, D) that ``keep`` (B, N) marks, optionally centred first, (B,
-    m, m).
-
-    Lengths are read from the diagonal, so that the rows are read once and not six times. Where this
-    could lose digits (rows that are only rounding, not finite, far from zero beside their spread,
-    or whose squares overflow), rows are scaled first.
-
-    >>> unit_gram(torch.tensor([[[3.0, 0.0, 0.0], [0.0, 2.0, 0.0]]]), torch.tensor([[True, True]]), centre=False)
-    tensor([[[1.0000, 0.0000],
-             [0.0000, 1.0000]]])
-    """
-    return with_care(_quick_unit_gram, _careful_unit_gram, rows, keep, centre, eps)
-
-
 def with_care(
     quick: Callable[..., tuple[Tensor, Tensor]],
     careful: Callable[..., Tensor],
     rows: Tensor,
     keep: Tensor,
-    *settings: float,
+    *settings: object,
 ) -> Tensor:
     """What ``quick`` computes of a batch of rows (B, N, D) and which of them count (B, N), and
     ``careful`` where ``quick`` says that it may have lost digits (B,).
@@ -340,17 +313,28 @@ def with_care(
     return values
 
 
-def _careful_unit_gram(rows: Tensor, keep: Tensor, centre: bool, eps: float) -> Tensor:
+def _prepared_gram(rows: Tensor, keep: Tensor, steps: tuple[Step, ...], eps: float) -> Tensor:
+    """`gram` of the rows (..., N, D) that ``keep`` (..., N) marks, after these steps."""
     rows = rows.where(keep[..., None], 0)
-    if centre:
-        rows = centred(rows, keep, eps)
-    return gram(unit_rows(rows))
+    for step in steps:
+        if step == "unit":
+            rows = unit_rows(rows)
+        elif step == "centred":
+            rows = centred(rows, keep, eps)
+    return gram(rows)
 
 
 def _quick_unit_gram(
-    rows: Tensor, keep: Tensor, centre: bool, half: float
+    rows: Tensor, keep: Tensor, steps: tuple[Step, ...], half: float
 ) -> tuple[Tensor, Tensor]:
-    """The matrices, and which of them (B,) may have lost digits."""
+    """`gram` of the unit rows (B, N, D), optionally centred first, (B, m, m), and which of the
+    matrices (B,) may have lost digits.
+
+    Lengths are read from the diagonal, so that the rows are read once and not six times. Digits
+    could be lost of rows that are only rounding, not finite, far from zero beside their spread, or
+    whose squares overflow.
+    """
+    centre = "centred" in steps
     mean = rows.new_zeros(len(rows), 1, rows.shape[-1])
     deviations = rows
     if centre:
@@ -381,16 +365,6 @@ def _quick_unit_gram(
         matrix = gram(deviations * inverse[..., None])
     is_doubtful = keep & ~sound | ~squared.isfinite()
     return matrix, is_doubtful.any(-1)
-
-
-def spectrum(rows: Tensor) -> Tensor:
-    """Squared singular values of rows (..., N, D), ascending, (..., min(N, D)); all zero where rows
-    are not finite.
-
-    >>> spectrum(torch.tensor([[3.0, 0.0], [0.0, 1.0], [0.0, 0.0]]))
-    tensor([1., 9.])
-    """
-    return eigenvalues(gram(rows))
 
 
 def entropy(weights: Tensor, alpha: float = 1.0) -> Tensor:

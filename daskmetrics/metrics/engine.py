@@ -39,7 +39,7 @@ class Reduced:
     reasons: Mapping[tuple[int, str], str]  # by layer and metric: why a value is NaN
 
 
-_NO_VIEW = "views drop and swap words; single words have none"
+MISSING, BROKEN, FINITE = range(3)  # what the states of a prompt are, one view of it
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,7 @@ class _Layer:
     """
 
     vectors: Tensor  # (V, P, D)
-    seen: Tensor  # (V, P) bool
-    finite: Tensor  # (V, P) bool
+    states: Tensor  # (V, P): MISSING, BROKEN or FINITE
     values: dict[str, Tensor]  # by token metric, (P,)
 
 
@@ -93,8 +92,8 @@ class Reducer:
     """
 
     def __init__(self, metrics: Sequence[Metric], layers: Sequence[int], prompts: int) -> None:
-        self._metrics = tuple(metrics)
-        self._layers = tuple(layers)
+        self._metrics = metrics
+        self._layers = layers
         self._prompts = prompts
         self._eps = 0.0
         self._on_gpu = False
@@ -177,8 +176,7 @@ class Reducer:
         for batch in batches:
             rows, finite, vectors = islice(remaining, 3)
             kept = self._kept.get(batch.layer) or self._start(batch.layer, vectors)
-            kept.seen[batch.view, rows] = True
-            kept.finite[batch.view, rows] = finite
+            kept.states[batch.view, rows] = BROKEN + finite.byte()
             kept.vectors[batch.view, rows] = vectors.to(kept.vectors.dtype)
             for name in batch.values:
                 kept.values[name][rows] = next(remaining).double()
@@ -218,8 +216,7 @@ class Reducer:
         wide = torch.promote_types(pooled.dtype, torch.float32)
         self._kept[layer] = _Layer(
             vectors=pooled.new_zeros((*flags, pooled.shape[-1]), dtype=wide),
-            seen=pooled.new_zeros(flags, dtype=torch.bool),
-            finite=pooled.new_zeros(flags, dtype=torch.bool),
+            states=pooled.new_full(flags, MISSING, dtype=torch.uint8),
             values={
                 metric.name: pooled.new_full((self._prompts,), torch.nan, dtype=torch.float64)
                 for metric in self._metrics
@@ -277,18 +274,22 @@ class Reducer:
         kept = self._kept[layer]
         for view in range(metric.views):
             which = {0: "", 1: " of the second view"}.get(view, f" of view {view}")
-            missing = int((~kept.seen[view]).sum())
+            missing = int((kept.states[view] == MISSING).sum())
             if missing:
                 hint = ""
                 if view and missing == self._prompts:
-                    hint = f" ({_NO_VIEW})"
+                    hint = " (views drop and swap words; single words have none)"
                 return f"states{which} are missing for {missing} of {self._prompts} prompts{hint}"
-            broken = int((~kept.finite[view]).sum())
+            broken = int((kept.states[view] == BROKEN).sum())
             if broken:
                 return f"states{which} are not finite for {broken} of {self._prompts} prompts"
             # tokens may differ where vectors do not: the first token of every text is the same at
             # layer 0
-            if metric.takes != "tokens" and _are_equal(kept.vectors[view]):
+            if metric.takes == "tokens" or self._prompts == 1:
+                continue
+            vectors = kept.vectors[view]
+            span = (vectors.amax(0) - vectors.amin(0)).max()
+            if span <= EQUAL * vectors.abs().max():
                 return f"the vectors{which} of all {self._prompts} prompts are equal"
         return ""
 
@@ -318,11 +319,6 @@ def _are_finite(states: Tensor, mask: Tensor) -> Tensor:
     if is_queued(states) or not finite.all():
         finite = states.abs().amax(-1).isfinite() | ~mask
     return finite.all(-1)
-
-
-def _are_equal(vectors: Tensor) -> bool:
-    span = (vectors.amax(0) - vectors.amin(0)).max()
-    return len(vectors) > 1 and bool(span <= EQUAL * vectors.abs().max())
 
 
 def _jackknife(leave_one_out: Tensor) -> float:

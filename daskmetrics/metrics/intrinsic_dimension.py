@@ -64,10 +64,15 @@ def intrinsic_dimension(
     for block in blocks(len(points), len(points)):
         ratios[block] = _log_ratios(points, block)
     ratios = ratios[~ratios.isnan()].sort().values
+    count = len(ratios)
     if fit == "likelihood":
-        dimension = (len(ratios) - 1) / ratios.sum()
+        dimension = (count - 1) / ratios.sum()
     else:
-        dimension = _slope(ratios, discarded)
+        kept = max(0, min(int(count * (1 - discarded)), count - 1))
+        ranks = torch.arange(1, kept + 1, dtype=ratios.dtype, device=ratios.device)
+        along = ratios[:kept]
+        height = -torch.log1p(-ranks / count)
+        dimension = (along * height).sum() / along.square().sum()
     return torch.where(dimension.isfinite(), dimension, torch.nan)
 
 
@@ -98,12 +103,3 @@ def _log_ratios(points: Tensor, block: slice) -> Tensor:
     ratios = (to_next / to_nearest).log()
     ratios = torch.where(ratios > 1e-12, ratios, 0)  # equal distances, up to rounding
     return torch.where(to_nearest > 0, ratios, torch.nan)
-
-
-def _slope(ratios: Tensor, discarded: float) -> Tensor:
-    count = len(ratios)
-    kept = max(0, min(int(count * (1 - discarded)), count - 1))
-    ranks = torch.arange(1, kept + 1, dtype=ratios.dtype, device=ratios.device)
-    along = ratios[:kept]
-    height = -torch.log1p(-ranks / count)
-    return (along * height).sum() / along.square().sum()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from daskmetrics.metrics._spectra import entropy, spectrum, unit_rows
+from daskmetrics.metrics._eigenvalues import eigenvalues
+from daskmetrics.metrics._spectra import entropy, gram, unit_rows
 
 
 def lidar(
@@ -79,5 +80,5 @@ def lidar(
     if failed:
         return stacked.new_full((), torch.nan)
     whitened = torch.linalg.solve_triangular(factor, between.mT, upper=False)
-    value = entropy(spectrum(whitened))
+    value = entropy(eigenvalues(gram(whitened)))
     return value if log else value.exp()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from daskmetrics.metrics._spectra import Spectra, of_covariance
+from daskmetrics.metrics._spectra import Spectra
+from daskmetrics.metrics.stable_rank import stable_rank
 
 
 def nesum(vectors: Tensor | Spectra) -> Tensor:
@@ -34,4 +35,4 @@ def nesum(vectors: Tensor | Spectra) -> Tensor:
     >>> round(nesum(torch.eye(5)).item(), 6)
     4.0
     """
-    return of_covariance(vectors, lambda values: values.sum() / values[-1])
+    return stable_rank(vectors, centred=True)

@@ -8,10 +8,10 @@ from torch import Tensor
 from daskmetrics.metrics._spectra import (
     Spectra,
     Step,
+    at_least_float32,
     later,
     matrix_entropy,
     normalised,
-    of_tokens,
     published_entropy,
     unit_rows,
 )
@@ -85,7 +85,10 @@ def prompt_entropy(
     >>> round(value.exp().item(), 4)
     3.0
     """
-    spectra = of_tokens(states, mask)
+    if isinstance(states, Spectra):
+        spectra = states
+    else:
+        spectra = Spectra(at_least_float32(states), mask, torch.finfo(states.dtype).eps)
     steps: list[Step] = ["unit"]
     if centred:
         steps.insert(0, "centred")

@@ -12,7 +12,6 @@ import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import entry_points
-from types import MappingProxyType
 
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.text import parse_call
@@ -120,9 +119,8 @@ _ALL = (
 )
 # fmt: on
 
-CATALOGUE: Mapping[str, Metric] = MappingProxyType(
-    {metric.name: metric for metric in _ALL}
-)  #: of this package
+#: of this package
+CATALOGUE: Mapping[str, Metric] = {metric.name: metric for metric in _ALL}
 #: entry points with which other packages add metrics; each names a `Metric`
 GROUP = "daskmetrics.metrics"
 
@@ -153,7 +151,7 @@ def catalogue() -> Mapping[str, Metric]:
                 " one."
             )
         metrics[metric.name] = metric
-    return MappingProxyType(metrics)
+    return metrics
 
 
 def families(known: Iterable[Metric]) -> Mapping[str, tuple[Metric, ...]]:

@@ -66,9 +66,7 @@ def view(text: str, seed: int, number: int) -> str:
         candidates = _candidates(text, seed, len(texts))
         different = (new for new in candidates if new.split() not in given)
         texts.append(next(different, other))
-    if number < len(texts):
-        return texts[number]
-    return text
+    return texts[min(number, len(texts) - 1)]
 
 
 def _candidates(text: str, seed: int, number: int) -> Iterator[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -21,9 +22,9 @@ from daskmetrics.checkpoints.locations import Location, require_content, shipped
 from daskmetrics.checkpoints.shipped import ModelProtocol
 from daskmetrics.config import Protocol
 from daskmetrics.config.prompts import NO_PROMPTS, Prompts
-from daskmetrics.core.errors import DataError, unknown
+from daskmetrics.core.errors import DataError, require_known
 from daskmetrics.core.fitted import Fitted, fit, joined
-from daskmetrics.core.names import Key, seed_of
+from daskmetrics.core.names import seed_of
 from daskmetrics.core.readouts import Readout
 from daskmetrics.core.text import plural
 from daskmetrics.metrics import Metric, views
@@ -78,33 +79,29 @@ class Encoder:
     @classmethod
     def load(
         cls,
-        path: str,
-        revision: str | None,
         layer: int,
+        readout: str,
         protocol: Mapping[str, Any],
+        corpus: Path,
         pickled: bool = False,
-        readout: str = "",
-        corpus: Path | None = None,
-        base: Mapping[str, Any] | None = None,
-        identity: Key | None = None,
+        **record: Any,
     ) -> Encoder:
-        """Load the arm that a run recorded: a layer of a folder or hub id, with the protocol as it
+        """Load the arm that a run `recorded`: a layer of a folder or hub id, with the protocol as it
         was done then.
 
-        The weights of a LoRA adapter are added to the model whose ``path`` and ``revision`` are its
-        ``base``. On the prompts that the run measured (``corpus``), a readout with principal
-        components is fitted again. It is a `DataError` if the weights cannot be
-        loaded, the folder has another content than its ``identity`` or says something else than
-        when the run began, or the prompts are needed and missing.
+        On the prompts that the run measured (``corpus``), a readout with principal components is
+        fitted again. It is a `DataError` if the weights cannot be loaded, the folder has another
+        content or says something else than when the run began, or the prompts are needed and
+        missing.
         """
-        record = {"path": path, "revision": revision, "identity": identity, "base": base}
         require_content(record, pickled)
         # the network of another time may have had other weights, so the location is one of its own
         unique = uuid.uuid4().hex
-        below = None
+        location = Location(record["path"], record["revision"], unique, pickled)
+        base = record.get("base")
         if base:
             below = Location(base["path"], base["revision"], unique, pickled)
-        location = Location(path, revision, unique, pickled, base=below)
+            location = replace(location, base=below)
         read_by = Protocol(**{name: protocol[name] for name in Protocol.model_fields})
         folder = shipped_folder(location)
         modules = None
@@ -116,13 +113,13 @@ class Encoder:
         read = ModelProtocol(read_by, prompts, modules)
         if read.as_dict() != dict(protocol):
             raise DataError(
-                f"'{path}' does not say any more how its states become vectors as it did when the"
-                " run began. Restore the folder, or run again."
+                f"'{location.path}' does not say any more how its states become vectors as it did"
+                " when the run began. Restore the folder, or run again."
             )
         parsed = Readout.parse(readout)
         texts: Sequence[str] = ()
         if parsed.principal:
-            if corpus is None or not corpus.is_file():
+            if not corpus.is_file():
                 raise DataError(
                     f"Readout '{parsed}' is fitted on the prompts of the run, but there is no file"
                     f" of them ({corpus}). Run again."
@@ -300,8 +297,7 @@ class Encoder:
         prompts = self.protocol.prompts
         if name is None:
             return prompts.of(None)
-        if name not in prompts.texts:
-            raise unknown("prompt", name, prompts.texts)
+        require_known("prompt", name, prompts.texts)
         return prompts.texts[name]
 
 

@@ -95,15 +95,11 @@ class LoadedModel:
     @property
     def max_length(self) -> int:
         """Tokens of a text that are read: the smallest limit of protocol, model and tokenizer."""
+        limits = [self.protocol.max_length, self.network.parts.positions]
         # a folder of sentence-transformers states its own length, in place of that of its tokenizer
-        stated = None
         if self.protocol.pooling != "as_shipped":
-            stated = self.tokenizer.limit
-        return min(
-            x
-            for x in (self.protocol.max_length, self.network.parts.positions, stated)
-            if x is not None
-        )
+            limits.append(self.tokenizer.limit)
+        return min(filter(None, limits))
 
     def size(self, layers: Sequence[int]) -> NetworkSize | None:
         """Numbers of weights: what reading a layer takes; None if the blocks are not known."""

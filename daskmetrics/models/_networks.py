@@ -43,8 +43,8 @@ Layout = tuple[tuple[str, tuple[int, ...], torch.dtype], ...]
 """Names, shapes and dtypes of weights."""
 
 
-def open_weights(location: Location) -> Weights | None:
-    """All tensors by their names in the files, memory-mapped; None if there are no readable
+def open_weights(location: Location) -> Weights:
+    """All tensors by their names in the files, memory-mapped; none if there are no readable
     files.
     """
     from safetensors import safe_open
@@ -56,8 +56,8 @@ def open_weights(location: Location) -> Weights | None:
                 with safe_open(path, framework="pt") as file:
                     weights |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
     except DataError:  # transformers loads them next and reports what is wrong
-        return None
-    return weights or None
+        return {}
+    return weights
 
 
 def _files(location: Location) -> list[Path]:
@@ -97,7 +97,7 @@ class Prefetch:
 
     def __init__(self) -> None:
         self._location: Location | None = None
-        self._weights: Weights | None = None
+        self._weights: Weights = {}
         self._thread: Thread | None = None
 
     def begin(
@@ -112,31 +112,29 @@ class Prefetch:
         if location == self._location or (self._thread is not None and self._thread.is_alive()):
             return
         self._location = location
-        self._weights = None
+        self._weights = {}
         self._thread = Thread(
             target=self._read, args=(location, pin, names), name="prefetch", daemon=True
         )
         self._thread.start()
 
-    def take(self, location: Location) -> Weights | None:
+    def take(self, location: Location) -> Weights:
         """The weights of this checkpoint, if they were read; waits for them if they are being
         read.
         """
-        weights = None
+        weights: Weights = {}
         if location == self._location:
             if self._thread is not None:
                 self._thread.join()
             weights = self._weights
-        self._location = self._weights = None
+        self._location = None
+        self._weights = {}
         return weights
 
     def _read(self, location: Location, pin: bool, names: Collection[str] | None) -> None:
-        mapped = open_weights(location)
-        if mapped is None:
-            return
+        weights = dict(open_weights(location))
         copy = pinned if pin else torch.clone
-        weights = dict(mapped)
-        for name, tensor in mapped.items():
+        for name, tensor in weights.items():
             if names is None or name in names:
                 weights[name] = copy(tensor)
         if location == self._location:
@@ -235,15 +233,15 @@ class NetworkPool:
             idle = self._idle.pop(key, None)
         if idle is not None and idle.location == location:
             return idle
-        weights = None
+        weights: Weights = {}
         if read_ahead:
             weights = self.prefetch.take(location)
         weights = weights or open_weights(location)
         if location.base is None:
-            if idle is not None and weights is not None and idle.swap(location, weights):
+            if idle is not None and idle.swap(location, weights):
                 return idle
             return load(location, dtype, device, key, weights)
-        if weights is None:
+        if not weights:
             raise DataError(
                 f"Cannot load the adapter in '{location.path}': its weights cannot be read."
             )
@@ -290,7 +288,7 @@ def load(
     dtype: torch.dtype,
     device: torch.device,
     key: str,
-    weights: Weights | None = None,
+    weights: Weights,
 ) -> Network:
     """Load a new network with transformers.
 
@@ -301,11 +299,8 @@ def load(
     if location.rolling:  # its files are removed later: the parameters must not be views of them
         for tensor in (*module.parameters(), *module.buffers()):
             tensor.data = tensor.data.clone()
-    names = None
-    layout: Layout = ()
-    if weights is not None:
-        names = match(module, weights)
-        layout = layout_of(weights)
+    names = match(module, weights)
+    layout = layout_of(weights)
     module = module.to(device)
     before = _state_of(module)
     network_parts = parts_of(module)

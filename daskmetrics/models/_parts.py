@@ -170,7 +170,7 @@ class NetworkParts:
         """
         if (side, pad) in self.numberings:
             return self.numberings[side, pad]
-        ids = probe(self.reader, TOKENS).tolist()
+        ids = probe(self.reader).tolist()
         texts = [ids[:3], ids[3:]]
         device = next(self.reader.parameters()).device
 
@@ -284,7 +284,7 @@ def parts_of(model: Any) -> NetworkParts:
 
 def _read_probe(parts: NetworkParts, **options: bool) -> Any:
     """What the network returns for the probe."""
-    ids = probe(parts.reader, TOKENS)[None]
+    ids = probe(parts.reader)[None]
     try:
         return parts(parts.inputs(ids, torch.ones_like(ids), numbered=False), **options)
     except (TypeError, ValueError, AttributeError, LookupError) as error:
@@ -294,15 +294,15 @@ def _read_probe(parts: NetworkParts, **options: bool) -> Any:
         ) from error
 
 
-def probe(network: Any, tokens: int) -> Tensor:
-    """Distinct token ids (tokens,) in descending order, unlike positions; none is the padding
+def probe(network: Any) -> Tensor:
+    """Distinct token ids (`TOKENS`,) in descending order, unlike positions; none is the padding
     token.
     """
     size = int(getattr(network.config, "vocab_size", None) or 128)  # CANINE reads code points
     pad = getattr(network.config, "pad_token_id", None)
-    stride = max(1, size // (tokens + 2))
+    stride = max(1, size // (TOKENS + 2))
     ids = [token for token in range(size - 2, 0, -stride) if token != pad]
-    repeated = islice(cycle(ids or [0]), tokens)
+    repeated = islice(cycle(ids or [0]), TOKENS)
     device = next(network.parameters()).device
     return torch.tensor(list(repeated), device=device)
 
@@ -324,16 +324,13 @@ def _check_outputs(parts: NetworkParts, lists: Sequence[Sequence[_Call]]) -> Non
     or the following one is given; the last one may be after a norm.
     """
     hidden = _read_probe(parts, output_hidden_states=True).hidden_states
-    problem = f"not {parts.depth + 1}"
-    if len(hidden) == parts.depth + 1:
-        if any(_are_layers(hidden[:-1], calls) for calls in lists):
-            return
-        problem = "which are not what the blocks are given and return, in this order"
-    raise DataError(
-        f"A {parts.reader.config.model_type} of {parts.depth} blocks cannot be read: the blocks do"
-        f" not pass their states on to each other, and transformers returns {len(hidden)} hidden"
-        f" states, {problem}."
-    )
+    are_layers = (_are_layers(hidden[:-1], calls) for calls in lists)
+    if len(hidden) != parts.depth + 1 or not any(are_layers):
+        raise DataError(
+            f"A {parts.reader.config.model_type} of {parts.depth} blocks cannot be read: the blocks"
+            f" do not pass their states on to each other, and the {len(hidden)} hidden states of"
+            f" transformers are not the {parts.depth + 1} that they are given and return."
+        )
 
 
 def _are_layers(hidden: Sequence[Tensor], calls: Sequence[_Call]) -> bool:

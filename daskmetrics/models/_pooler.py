@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -89,16 +90,12 @@ class Pooler:
 
     def vectors(self, layers: Sequence[int]) -> list[NDArray[np.float32]]:
         """The vectors (L, texts, D) of all texts at these layers, by pooling."""
-        kept: list[NDArray[np.float32]] = []
+        texts = len(self.texts)
+        kept = [np.empty((len(layers), texts, width), np.float32) for width in self.widths]
 
         def keep(
             rows: NDArray[np.intp], pooled: Sequence[NDArray[np.float32]], _: NDArray[np.int64]
         ) -> None:
-            if not kept:
-                kept.extend(
-                    np.empty((len(layers), len(self.texts), vectors.shape[2]), np.float32)
-                    for vectors in pooled
-                )
             for vectors, new in zip(kept, pooled, strict=True):
                 vectors[:, rows] = new
 
@@ -155,8 +152,6 @@ def pool(states: Tensor, counted: Tensor, pooling: str, mask: Tensor | None = No
     tensor([[2.]])
     """
     mode = MODES.get(pooling, pooling)
-    if mode not in MODES.values():
-        raise ValueError(f"Unknown pooling '{pooling}'. Valid: {', '.join(MODES)}.")
     if mode == "max":
         return states.masked_fill(~counted.unsqueeze(-1), -torch.inf).amax(1)
     texts = torch.arange(len(states), device=states.device)
@@ -191,13 +186,9 @@ def _step(step: Dense | str, device: torch.device) -> Callable[[Tensor], Tensor]
         )
     apply = activation()
     weights = {name: tensor.float().to(device) for name, tensor in load_dense(step).items()}
-    linear = weights.get("linear.weight")
+    linear = weights["linear.weight"]
     bias = weights.get("linear.bias")
     residual = weights.get("residual.weight")
-    if linear is None:
-        raise DataError(
-            f"'{step.weights}' has no linear.weight, but {', '.join(weights) or 'nothing'}."
-        )
 
     def dense(vectors: Tensor) -> Tensor:
         activated: Tensor = apply(functional.linear(vectors, linear, bias))
@@ -214,7 +205,7 @@ def load_dense(step: Dense) -> dict[str, Tensor]:
     """The weights of a dense module, by their names."""
     with foreign_errors(f"Cannot load the dense layer in '{step.weights}'", DataError):
         if step.weights.endswith(".safetensors"):
-            from safetensors.torch import load_file
-
-            return dict(load_file(step.weights))
-        return dict(torch.load(step.weights, map_location="cpu", weights_only=True))
+            weights = load_file(step.weights)
+        else:
+            weights = torch.load(step.weights, map_location="cpu", weights_only=True)
+        return {"linear.weight": weights["linear.weight"], **weights}

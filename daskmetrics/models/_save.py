@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 
 from daskmetrics.checkpoints.folders import MODULES
 from daskmetrics.checkpoints.locations import Location
-from daskmetrics.checkpoints.shipped import NORMALIZE, Dense, ModelProtocol
+from daskmetrics.checkpoints.shipped import Dense, ModelProtocol
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.files import atomic_folder, require_new
 from daskmetrics.core.fitted import Fitted
-from daskmetrics.core.readouts import Readout
 from daskmetrics.models._model import LoadedModel
 from daskmetrics.models._networks import load_module
 from daskmetrics.models._pooler import MODES, Pooler, load_dense
@@ -28,7 +28,6 @@ PROBE = (
     "Which layer is best?",
     "A longer text, of which the model reads every token until its end or its limit.",
 )
-PLAIN = Fitted(Readout())
 IDENTITY = Dense("", "", "Identity", residual=False)
 _OF_ALL_BLOCKS = "contact_head"  # ESM's, which no layer reads, of the size of all blocks together
 _LIBRARY = "sentence_transformers.models."  # the names that all versions of the library read
@@ -40,7 +39,7 @@ def save(
     layer: int,
     folder: Path,
     card: str,
-    fitted: Fitted = PLAIN,
+    fitted: Fitted,
 ) -> Path:
     """Save the network up to a layer, and what makes vectors of its states; a `DataError` if
     sentence-transformers cannot give the same vectors.
@@ -127,21 +126,25 @@ def _save_modules(
         "include_prompt": shipped is None or shipped.include_prompt,
     }
     _write(folder / "1_Pooling" / "config.json", pooled)
-    steps = []
-    if shipped:
-        steps = list(shipped.steps)
-    weights = [load_dense(step) if isinstance(step, Dense) else {} for step in steps]
-    if fitted.basis is not None:
-        steps.append(IDENTITY)
-        weights.append(_projection(fitted, _whole_width(model, protocol, pooling)))
     modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
-    for number, (step, tensors) in enumerate(zip(steps, weights, strict=True), start=2):
-        kind = "Normalize" if step == NORMALIZE else "Dense"
-        modules.append((f"{number}_{kind}", kind))
-        module_folder = folder / f"{number}_{kind}"
+
+    def add(kind: str) -> Path:
+        modules.append((f"{len(modules)}_{kind}", kind))
+        module_folder = folder / modules[-1][0]
         module_folder.mkdir()
+        return module_folder
+
+    for step in shipped.steps if shipped else ():
         if isinstance(step, Dense):
-            _save_dense(step, tensors, module_folder)
+            _save_dense(step, load_dense(step), add("Dense"))
+        else:
+            add("Normalize")
+    if fitted.basis is not None:
+        untruncated = protocol
+        if protocol.shipped:
+            untruncated = replace(protocol, shipped=replace(protocol.shipped, dimensions=None))
+        (width,) = Pooler(model, untruncated, [], "", [pooling]).widths
+        _save_dense(IDENTITY, _projection(fitted, width), add("Dense"))
     entries = [
         {"idx": number, "name": str(number), "path": path, "type": _LIBRARY + kind}
         for number, (path, kind) in enumerate(modules)
@@ -149,15 +152,10 @@ def _save_modules(
     _write(folder / MODULES, entries)
 
 
-def _whole_width(model: LoadedModel, protocol: ModelProtocol, pooling: str) -> int:
-    """Numbers of a vector before any are left out, which sentence-transformers does last."""
-    if protocol.shipped:
-        protocol = replace(protocol, shipped=replace(protocol.shipped, dimensions=None))
-    return Pooler(model, protocol, [], "", [pooling]).widths[0]
-
-
 def _projection(fitted: Fitted, width: int) -> dict[str, torch.Tensor]:
-    """The projection to principal components as a linear layer of vectors with this width."""
+    """The projection to principal components as a linear layer of vectors with this width, which
+    are whole: sentence-transformers leaves out dimensions last.
+    """
     assert fitted.mean is not None and fitted.basis is not None
     mean = fitted.mean.astype(np.float64)
     basis = fitted.basis.astype(np.float64)
@@ -170,8 +168,6 @@ def _projection(fitted: Fitted, width: int) -> dict[str, torch.Tensor]:
 
 
 def _save_dense(step: Dense, weights: dict[str, torch.Tensor], folder: Path) -> None:
-    from safetensors.torch import save_file
-
     out_features, in_features = weights["linear.weight"].shape
     config = {
         "in_features": in_features,
@@ -179,7 +175,7 @@ def _save_dense(step: Dense, weights: dict[str, torch.Tensor], folder: Path) -> 
         "bias": "linear.bias" in weights,
         "activation_function": f"torch.nn.{step.activation}",
     }
-    if step.residual:
+    if step.residual:  # earlier versions of the library do not know it
         config["use_residual"] = True
     _write(folder / "config.json", config)
     save_file(weights, folder / "model.safetensors")

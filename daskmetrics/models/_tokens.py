@@ -8,14 +8,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import product
-from pathlib import Path
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.checkpoints.folders import TOKENIZER
+from daskmetrics.checkpoints.folders import TOKENIZER, matching_files
 from daskmetrics.checkpoints.locations import Location, folder_of, source_of, tokenizer_of
 from daskmetrics.core.corpus import digest
 from daskmetrics.core.errors import DataError, foreign_errors
@@ -35,7 +33,7 @@ _LOST = 0.1  # share of texts that may have the tokens of another text
 V = TypeVar("V")
 
 
-class LRUCache(Generic[V]):
+class LRUCache:
     """The values used last, by key.
 
     >>> squares = LRUCache(1)
@@ -45,11 +43,11 @@ class LRUCache(Generic[V]):
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._values: OrderedDict[Hashable, V] = OrderedDict()
+        self._values: OrderedDict[Hashable, Any] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
         """The value of this key, made if it is not cached."""
-        value = self._values.pop(key) if key in self._values else make()
+        value: V = self._values.pop(key) if key in self._values else make()
         self._values[key] = value
         while len(self._values) > self._size:
             self._values.popitem(last=False)
@@ -80,8 +78,8 @@ class InMemory:
     name: str  # in messages
 
 
-_TOKENIZERS: LRUCache[Any] = LRUCache(4)
-_TOKENS: LRUCache[list[Tokens]] = LRUCache(8)
+_TOKENIZERS = LRUCache(4)
+_TOKENS = LRUCache(8)
 
 
 class Tokenizer:
@@ -139,13 +137,9 @@ def _content_key(location: Location) -> Hashable:
     folder = folder_of(location.base or location)
     if folder is None:
         return location.path, location.revision
-    # the configuration of the network may name the class
-    folders = (tokenizer_of(location) or folder, folder)
-    paths: set[Path] = set()
-    for pattern, at in product(_FILES, folders):
-        paths.update(at.glob(pattern))
-    files = sorted(filter(Path.is_file, paths))
-    return tuple((path.name, sha256(path.read_bytes()).hexdigest()) for path in files)
+    files = set(matching_files(tokenizer_of(location) or folder, _FILES))
+    files.update(matching_files(folder, _FILES))  # its configuration may name the class
+    return tuple((path.name, sha256(path.read_bytes()).hexdigest()) for path in sorted(files))
 
 
 def _load(location: Location) -> Any:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.core.errors import ConfigError, unknown
+from daskmetrics.core.errors import ConfigError, require_known
 from daskmetrics.tasks._measures import correlation, mean
 from daskmetrics.tasks.task import EmbeddingArray, Floats, Labels, Score
 
@@ -229,8 +229,7 @@ def order(first: EmbeddingArray, second: EmbeddingArray, seed: int, fitted: int 
 
 def require(probe: str) -> None:
     """Check that a probe exists and that its library is installed."""
-    if probe not in PROBES:
-        raise unknown("probe", probe, PROBES)
+    require_known("probe", probe, PROBES)
     if probe in _LIBRARIES and not any(library_version(probe)):
         raise ConfigError(
             f"Probe '{probe}' needs {_LIBRARIES[probe][0]}: pip install 'daskmetrics[trees]'"

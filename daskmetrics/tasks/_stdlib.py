@@ -157,8 +157,7 @@ def closeness() -> Examples:
     pairs[0] += combinations(first_passages, 2)
     drawn: list[tuple[str, str, int]] = []
     for grade in (3, 2, 1, 0):
-        for first, second in generator.sample(pairs[grade], 75):
-            drawn.append((first, second, grade))
+        drawn += [(*pair, grade) for pair in generator.sample(pairs[grade], 75)]
     firsts, seconds, grades = zip(*drawn, strict=True)
     return Examples(firsts + seconds, grades)
 

@@ -107,25 +107,18 @@ class Examples:
         """The examples of some items; of a retrieval also all documents, or those that the queries
         are judged with.
         """
-        if self.queries:
-            return self._take_queries(rows, all_documents)
-        labels = self.labels and _at(self.labels, rows)
-        if len(self.labels) < len(self.texts):
-            rows = [*rows, *(row + self.first for row in rows)]
-        return Examples(_at(self.texts, rows), labels, self._judgements_of(rows))
-
-    def _judgements_of(self, rows: Sequence[int]) -> tuple[Judgement, ...]:
         position = {row: i for i, row in enumerate(rows)}
-        return tuple(
+        judged = tuple(
             (position[item], other, value)
             for item, other, value in self.judgements
             if item in position
         )
-
-    def _take_queries(self, rows: Sequence[int], all_documents: bool) -> Examples:
-        queries = self.texts[: self.first]
+        if not self.queries:
+            labels = self.labels and _at(self.labels, rows)
+            if len(self.labels) < len(self.texts):
+                rows = [*rows, *(row + self.first for row in rows)]
+            return Examples(_at(self.texts, rows), labels, judged)
         documents = self.texts[self.first :]
-        judged = self._judgements_of(rows)
         if not self.judgements:
             others = set(range(len(documents))).difference(rows)
             kept = [*rows, *sorted(others)]
@@ -135,7 +128,7 @@ class Examples:
             kept = sorted({document for _, document, _ in judged})
         moved = {document: i for i, document in enumerate(kept)}
         return Examples(
-            _at(queries, rows) + _at(documents, kept),
+            _at(self.texts, rows) + _at(documents, kept),
             judgements=tuple((query, moved[item], value) for query, item, value in judged),
             queries=len(rows),
         )

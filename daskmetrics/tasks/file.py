@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from daskmetrics.core.errors import ConfigError, DataError, unknown
+from daskmetrics.core.errors import ConfigError, DataError, require_known
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.core.rows import PlacedRow, check_names, read_rows, read_text
 from daskmetrics.core.text import plural
@@ -124,8 +124,7 @@ def hub_task(name: str, options: Mapping[str, str]) -> FileTask:
         reason = " ".join(str(error).split())
         raise ConfigError(f"The data set '{dataset}' cannot be loaded: {reason:.300}") from None
     split = split or ("test" if "test" in splits else next(iter(splits)))
-    if split not in splits:
-        raise unknown(f"split of '{dataset}'", split, tuple(splits))
+    require_known(f"split of '{dataset}'", split, splits)
     frame = splits[split].to_pandas()
     for column, feature in splits[split].features.items():
         if isinstance(feature, ClassLabel):  # numbers of names; -1 is missing
@@ -143,9 +142,8 @@ def table_task(
     part of the name.
     """
     table = _Table(path, rows, options)
-    examples = table.examples()
     _examine(table)
-    count = len(examples.items)
+    count = len(table.examples.items)
     if count < FEWEST:
         table.warnings.append(
             f"Only {plural(count, 'item')} can be scored (a text, pair or query each): the error of"
@@ -158,10 +156,10 @@ def table_task(
         kind=table.kind,
         path=str(path.resolve()),
         options=tuple(options.items()),
-        content=_content_key(examples),
+        content=_content_key(table.examples),
         description=KINDS[table.kind].question,
         warnings=tuple(table.warnings),
-        held=examples,
+        held=table.examples,
     )
     if "probe" in options:
         return task.with_probe(options["probe"])
@@ -173,8 +171,7 @@ def _read_examples(path: str, options: tuple[tuple[str, str], ...], content: Key
     """Read the examples of a file, once per process; its content must have the same key as when it
     was resolved.
     """
-    table = _Table(Path(path), _read(Path(path)), dict(options))
-    examples = table.examples()
+    examples = _Table(Path(path), _read(Path(path)), dict(options)).examples
     if _content_key(examples) != content:
         raise DataError(
             f"'{path}' has changed since the run began. Restore it, or start a new run."
@@ -212,15 +209,12 @@ class _Table:
         self.path = path
         self.options = options
         for option in options:
-            if option not in (*ROLES, *OPTIONS):
-                raise unknown("option of a file task", option, (*ROLES, *OPTIONS))
+            require_known("option of a file task", option, (*ROLES, *OPTIONS))
         self.drop = tuple(filter(None, options.get("drop", "").split("+")))
         for rows in self.drop:
-            if rows not in _DROPS:
-                raise unknown("rows to drop", rows, _DROPS)
+            require_known("rows to drop", rows, _DROPS)
         self.warnings: list[str] = []
-        #: of all texts, which may have several
-        self.labels: pd.Series[str] = pd.Series(dtype=object)
+        self.labels: pd.Series[str]  # of all texts, which may have several
         frame = self._frame(placed_rows)
         columns = self._columns(frame)
         self.kind = self._kind(frame, columns)
@@ -237,6 +231,7 @@ class _Table:
             # a row of a retrieval without a query is a document without a judgement
             needed = self.rows.drop(columns="query", errors="ignore").map(_reading)
             self.leave_out(needed.isna().any(axis=1), "without a value")
+        self.examples: Examples = _EXAMPLES[self.kind](self)
 
     def _frame(self, placed_rows: Iterable[PlacedRow]) -> pd.DataFrame:
         """The values as they are, None where a row has none; the index names each row in messages:
@@ -263,8 +258,7 @@ class _Table:
             column = self.options.get(role, recognised)
             if column is None:
                 continue
-            if column not in frame:
-                raise unknown(f"column in '{self.path}' (as '{role}')", column, frame.columns)
+            require_known(f"column in '{self.path}' (as '{role}')", column, list(frame.columns))
             columns[role] = column
         return columns
 
@@ -272,10 +266,11 @@ class _Table:
         """The requested kind, or the first whose columns all exist; if there is one, the first that
         has all the roles that were named.
         """
+        kinds = list(REQUIRED)
         requested = self.options.get("kind")
-        if requested not in (None, *REQUIRED):
-            raise unknown("kind of task", str(requested), REQUIRED)
-        kinds = [kind for kind in REQUIRED if kind == requested or not requested]
+        if requested:
+            require_known("kind of task", requested, kinds)
+            kinds = [requested]
         fitting = [kind for kind in kinds if columns.keys() >= set(REQUIRED[kind])]
         if not fitting:
             raise self._unfit(frame, kinds)
@@ -307,10 +302,6 @@ class _Table:
             f" columns: {required}. Name the columns, for instance:"
             f" file:{self.path.name}({example})"
         )
-
-    def examples(self) -> Examples:
-        """The examples that the rows are."""
-        return _EXAMPLES[self.kind](self)
 
     def leave_out(self, rows: pd.Series[bool], reason: str) -> None:
         """Leave out some of the rows; an error if none is left."""
@@ -489,12 +480,12 @@ def _pairs(table: _Table) -> Examples:
 def _graded(table: _Table) -> Examples:
     """Grades of texts, or of pairs of them."""
     fewest = _FEWEST[table.kind]
-    unit = "pair" if table.kind == "sts" else "text"
     grades = table.numbers(table.rows["grade"])
-    if len(set(grades)) < 2 or len(grades) < fewest:
+    distinct = len(set(grades))
+    if distinct < 2 or len(grades) < fewest:
         raise table.error(
-            f" has {len(grades)} {unit}s and {len(set(grades))} different grades; a task needs at "
-            f"least {fewest} {unit}s and two grades."
+            f" has {plural(len(grades), 'row')} and {plural(distinct, 'different grade')}; a task"
+            f" needs at least {fewest} rows and two grades."
         )
     texts = table.rows.drop(columns="grade")
     return Examples(table.texts(*(texts[role] for role in texts)), grades)

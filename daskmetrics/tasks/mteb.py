@@ -14,11 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
 
-from daskmetrics.core.errors import ConfigError, DataError, unknown
+from daskmetrics.core.errors import ConfigError, DataError, require_known
 from daskmetrics.core.files import atomic_write, cache_folder
 from daskmetrics.core.main_module import restore_state, state_with_main_object
 from daskmetrics.core.names import Key, content_key
@@ -63,7 +64,7 @@ class MtebTask:
     target: str
     pooling: Pooling | None = None
     chosen: Selection | None = None  # None is the default: English and the split ``test``
-    options: str = field(default="", compare=False)  # how `chosen` was written
+    options: str = field(default="", compare=False)  # `chosen` as it is written, in parentheses
     # of vectors, or ``dot``: the model's, so that it is not part of the task's key
     similarity: str = "cosine"
 
@@ -88,10 +89,7 @@ class MtebTask:
 
     @property
     def name(self) -> str:
-        name = f"mteb:{self.benchmark_name}"
-        if self.options:
-            return f"{name}({self.options})"
-        return name
+        return f"mteb:{self.benchmark_name}{self.options}"
 
     @cached_property
     def selection(self) -> Selection:
@@ -178,14 +176,12 @@ class MtebTask:
         except ConfigError:
             raise
         except Exception as error:  # the benchmark and the hub fail in many ways
-            reason = " ".join(str(error).split())[:300]
-            call = f"mteb:{self.target}"
-            if self.options:
-                call = f"'{call}({self.options})'"
+            reason = " ".join(str(error).split())
             raise ConfigError(
                 f"The data of '{self.name}' is not cached and cannot be loaded "
-                f"({type(error).__name__}: {reason}). Fetch it on a machine with a network and the "
-                f"same cache folders: daskmetrics runs prefetch --task {call}"
+                f"({type(error).__name__}: {reason:.300}). Fetch it on a machine with a network and"
+                " the same cache folders: daskmetrics runs prefetch --task"
+                f" {quote(f'mteb:{self.target}{self.options}')}"
             ) from None
         self._texts_file.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(self._texts_file, json.dumps(list(zip(*texts, strict=True))))
@@ -241,8 +237,7 @@ def mteb_task(target: str, options: Mapping[str, str]) -> MtebTask:
     Options that select what the default selects make the same task, with the same name.
     """
     for name in options:
-        if name not in OPTIONS:
-            raise unknown("option of a task of the benchmark", name, OPTIONS)
+        require_known("option of a task of the benchmark", name, OPTIONS)
     task = MtebTask(target)
     if not options:
         return task
@@ -253,7 +248,7 @@ def mteb_task(target: str, options: Mapping[str, str]) -> MtebTask:
     if chosen == task.selection:
         return task
     names = ", ".join(f"{name}={'+'.join(written[name])}" for name in OPTIONS if name in written)
-    return MtebTask(target, chosen=chosen, options=names)
+    return MtebTask(target, chosen=chosen, options=f"({names})")
 
 
 def _declaration(target: str) -> Declaration:

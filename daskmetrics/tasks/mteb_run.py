@@ -41,7 +41,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import TypeAdapter
 
-from daskmetrics.core.errors import ConfigError, unknown
+from daskmetrics.core.errors import ConfigError, require_known
 from daskmetrics.core.files import atomic_write, cache_folder
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.core.outcomes import TOLERANCE
@@ -123,8 +123,7 @@ class Declaration:
             ("subset", subsets, self.languages),
         ):
             for name in names:
-                if name not in valid:
-                    raise unknown(f"{kind} of '{task}'", name, valid)
+                require_known(f"{kind} of '{task}'", name, valid)
         languages = options.get("languages", ())
         within = [name for name in subsets if self._is_in(name, languages or [LANGUAGE])]
         if languages and not within:

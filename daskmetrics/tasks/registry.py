@@ -102,11 +102,6 @@ def _make(text: str, makers: Mapping[str, Callable[[], Task]]) -> Task:
     if name in TASKS and options.keys() == {"probe"}:
         task = TASKS[name].with_probe(options["probe"])
         return replace(task, name=f"{name}(probe={task.probe})")
-    if options and name in makers:
-        raise ConfigError(
-            f"Task '{name}' does not have these options. Only classifications of 'stdlib:' have"
-            " one: probe."
-        )
     module, colon, _ = text.partition(":")
     if colon and f"{module}:" not in RESERVED:
         return _imported(text, module)
@@ -117,7 +112,7 @@ def _make(text: str, makers: Mapping[str, Callable[[], Task]]) -> Task:
 def _imported(name: str, module: str) -> Task:
     """The task at an import path such as ``package.module:NAME``."""
     try:
-        task = pkgutil.resolve_name(name)
+        task: Task = pkgutil.resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
         if getattr(error, "name", "") == module:
             raise unknown("task", name, [*catalogue(), *SETS, *PRESETS]) from None
@@ -128,5 +123,4 @@ def _imported(name: str, module: str) -> Task:
         raise ConfigError(
             f"Task '{name}' must be a daskmetrics.tasks.Task, but is a {type(task).__name__}."
         )
-    result: Task = task
-    return result
+    return task

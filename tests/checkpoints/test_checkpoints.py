@@ -19,21 +19,13 @@ def model(source, **options) -> Model:
     return Model(name="m", source=str(source), **options)
 
 
-def test_a_folder_of_revisions(tmp_path):
-    for step in (0, 16, 8):
-        write(tmp_path / f"step{step}", step)
-    (tmp_path / "notes").mkdir()
-    located = checkpoints.locate(model(tmp_path, layers="blocks"))
-    assert located.suite.revisions == ("step0", "step8", "step16")
-    assert (located.suite.layers, located.suite.depth, located.width) == ((1, 2), 2, 8)
-    assert len({location.identity for location in located.locations}) == 3
-
-
 def test_revisions_of_equal_content_are_one_checkpoint_named_by_the_latest_step(tmp_path):
     for name, number in (("step0", 1), ("step8", 9), ("step16", 2), ("step64", 9), ("main", 9)):
         write(tmp_path / name, number)
-    located = checkpoints.locate(model(tmp_path))
+    (tmp_path / "notes").mkdir()
+    located = checkpoints.locate(model(tmp_path, layers="blocks"))
     assert located.suite.revisions == ("step0", "step16", "step64")
+    assert (located.suite.layers, located.suite.depth, located.width) == ((1, 2), 2, 8)
     assert [location.aliases for location in located.locations] == [(), (), ("step8", "main")]
     assert located.locations[-1].path == str(tmp_path / "step64")
     named = checkpoints.locate(model(tmp_path, revisions=["main", "step0"]))
@@ -96,20 +88,11 @@ def test_any_file_of_a_tokenizer_is_one_and_what_is_not_selected_needs_none(tmp_
     assert checkpoints.locate(model(tmp_path, revisions=["step0"])).width == 8
 
 
-@pytest.mark.parametrize(
-    ("kind", "reason"),
-    [
-        ("vit", "it reads images"),
-        ("wav2vec2", "it reads sound"),
-        ("patchtst", r"it has no vocabulary \(vocab_size\)"),
-    ],
-)
-def test_a_model_that_reads_no_text_is_refused(tmp_path, kind, reason):
+@pytest.mark.parametrize("kind", ["vit", "wav2vec2", "patchtst"])
+def test_a_model_that_reads_no_text_is_refused(tmp_path, kind):
     folder = write(tmp_path / "one", 0)
     transformers.AutoConfig.for_model(kind).save_pretrained(folder)
-    with pytest.raises(
-        ConfigError, match=f"of a {kind}, which is no model that reads text: {reason}"
-    ):
+    with pytest.raises(ConfigError, match=f"of a {kind}, which is no model that reads text"):
         checkpoints.locate(model(folder))
 
 

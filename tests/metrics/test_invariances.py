@@ -119,17 +119,6 @@ def test_degenerate_rows_give_a_number_or_nan(metric):
     assert np.isnan(zeros) or (metric.name.startswith("infonce") and zeros > 0)  # at chance then
 
 
-@parametrized([metric for metric in VARIANTS if metric.takes == "tokens"])
-@pytest.mark.parametrize("filler", [0.0, 1e4, torch.nan])
-def test_padding_does_not_matter(metric, filler):
-    for left, right in ((0, 1), (4, 0), (2, 9)):
-        (states,) = draw(metric, left)
-        padded = torch.full((1, left + 7 + right, 5), filler, dtype=torch.float64)
-        mask = torch.zeros(padded.shape[:2], dtype=torch.bool)
-        padded[0, left : left + 7], mask[0, left : left + 7] = states, True
-        assert metric.load()(padded, mask).item() == same(value(metric, [states]))
-
-
 def subtracts_the_mean(metric: Metric) -> bool:
     """Whether the mean is that of all prompts, which differs by order 1 / P without one."""
     return bool(dict(metric.settings).get("centred"))

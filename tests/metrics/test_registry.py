@@ -36,11 +36,8 @@ def test_all_are_nineteen_by_their_defaults_and_load():
     names = [metric.name for metric in resolve(["all"])]
     assert len(names) == 19 and names[:2] == ["prompt_entropy", "dataset_entropy"]
     assert [metric.load().__name__ for metric in resolve(["all"])] == names
-
-
-def test_order_is_kept_and_duplicates_are_dropped():
-    names = [metric.name for metric in resolve(["infonce", "curvature", "infonce"])]
-    assert names == ["infonce", "curvature"]
+    some = [metric.name for metric in resolve(["infonce", "curvature", "infonce"])]
+    assert some == ["infonce", "curvature"]
     assert len(resolve(["infonce", "all", "spectral"])) == 19
 
 
@@ -146,15 +143,6 @@ def test_the_error_for_an_invalid_plug_in_names_it(plug_in, value, message):
     plug_in(value)
     with pytest.raises(ConfigError, match=message):
         catalogue()
-
-
-def test_names_views_and_results_need_no_torch():
-    code = (
-        "import sys, daskmetrics.metrics, daskmetrics.metrics.views, daskmetrics.metrics._metric;"
-        "daskmetrics.metrics.resolve(['all']);"
-        "sys.exit('torch' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_the_tables_of_the_docs_are_up_to_date():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.checkpoints.shipped import protocol_of
 from daskmetrics.config import Model, Protocol
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.models import Encoder, LoadedModel
+from daskmetrics.models import Encoder
 from daskmetrics.models import _networks as networks
 
 from .architectures import build
@@ -44,11 +45,11 @@ def located(folder, **options):
     return checkpoints.locate(Model(name="m", source=str(folder), **options))
 
 
-def encoder_of(location, layer=2):
-    read = protocol_of(
-        Protocol(), Model(name="m", source="x"), checkpoints.shipped_folder(location)
-    )
-    return Encoder(LoadedModel(location, read.base, "cpu"), read, [layer])
+def encoder_of(location, layer):
+    """As from the record of a run."""
+    folder = checkpoints.shipped_folder(location)
+    read = protocol_of(Protocol(), Model(name="m", source="x"), folder)
+    return Encoder.load(layer, "", read.as_dict(), Path(), **checkpoints.recorded(location))
 
 
 def assert_equal(network, wanted):
@@ -205,14 +206,6 @@ def test_what_cannot_be_applied_is_refused_before_anything_starts(tmp_path, lora
         located(tmp_path)
 
 
-def test_a_base_of_the_configuration_replaces_the_one_that_the_adapter_names(tmp_path, neox, lora):
-    moved = shutil.copytree(neox, tmp_path / "moved")
-    (location,) = located(lora, base=str(moved)).locations
-    assert location.base.path == str(moved)
-    with pytest.raises(ConfigError, match="has no adapter"):
-        located(moved, base=str(moved))
-
-
 def test_the_key_has_the_content_of_the_base_and_of_the_adapter(tmp_path, neox_pair, lora):
     copy = shutil.copytree(lora, tmp_path / "copy")
     adapted(neox_pair[0], tmp_path / "other", seed=2, r=2)
@@ -221,8 +214,11 @@ def test_the_key_has_the_content_of_the_base_and_of_the_adapter(tmp_path, neox_p
         return located(folder, **options).locations[0].identity
 
     assert key(lora) == key(copy)
-    keys = {key(lora), key(tmp_path / "other"), key(lora, base=str(neox_pair[1]))}
+    base = str(neox_pair[1])
+    keys = {key(lora), key(tmp_path / "other"), key(lora, base=base)}
     assert len(keys) == 3
+    with pytest.raises(ConfigError, match="has no adapter"):
+        located(base, base=base)
 
 
 @pytest.mark.parametrize(

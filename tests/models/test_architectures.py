@@ -122,9 +122,9 @@ def test_a_norm_that_is_the_identity_at_first_is_found():
         (
             "rwkv",
             {"attention_hidden_size": 32, "rescale_every": 2},
-            "are not what the blocks are given and return",
+            "the 4 hidden states of transformers are not the 4 that they are given and return",
         ),
-        ("gpt_neox", {}, r"gpt_neox of 4 blocks .* returns 4 hidden states, not 5"),
+        ("gpt_neox", {}, "gpt_neox of 4 blocks .* the 4 hidden states .* are not the 5"),
         ("vit", {}, "cannot be read as a model of text"),
         ("wav2vec2", {}, "cannot be read as a model of text"),
     ],

@@ -169,17 +169,17 @@ def test_one_checkpoint_at_most_is_read_ahead_and_none_that_cannot_be_read(neox_
     prefetch.begin(first)
     prefetch._thread.join()
     prefetch.begin(second)
-    assert prefetch.take(first) is None  # and what was being read is dropped
-    assert prefetch.take(second) is None
+    assert not prefetch.take(first)  # and what was being read is dropped
+    assert not prefetch.take(second)
     prefetch._thread.join()
-    assert prefetch._weights is None
+    assert not prefetch._weights
     prefetch.begin(second)
     assert prefetch.take(second).keys() == open_weights(second).keys()
-    assert prefetch._weights is None
+    assert not prefetch._weights
     prefetch.begin(at(tmp_path / "not trained yet"))
-    assert prefetch.take(at(tmp_path / "not trained yet")) is None
+    assert not prefetch.take(at(tmp_path / "not trained yet"))
     (tmp_path / "model.safetensors").write_bytes(b"nonsense")
-    assert open_weights(at(tmp_path)) is None
+    assert not open_weights(at(tmp_path))
 
 
 def test_weights_that_cannot_be_pinned_are_read_all_the_same_and_the_log_says_so(

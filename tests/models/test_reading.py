@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AlbertConfig, AlbertModel, AutoModel, AutoTokenizer
 
+import daskmetrics as dm
 from daskmetrics.config import Protocol
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.results import NetworkSize
@@ -118,6 +119,14 @@ def test_a_closed_model_reads_nothing(neox):
         assert encode(read, ["a"], [], "mean").shape == (0, 1, 32)
     with pytest.raises(DataError, match="was closed"):
         encode(read, ["x"], [1], "mean")
+
+
+def test_metrics_that_compare_views_have_no_value_for_single_words(neox):
+    """Such as proteins."""
+    measured = dm.measure(neox, [f"word{i}" for i in range(12)], ["effective_rank", "lidar"])
+    assert measured["effective_rank"].notnull().all()
+    assert measured["lidar"].isnull().all()
+    assert "single words have none" in measured["lidar"].attrs["undefined"]
 
 
 def test_the_size_counts_the_weights_that_each_layer_needs(neox):

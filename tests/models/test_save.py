@@ -40,10 +40,10 @@ def corpus(tmp_path_factory) -> Path:
 
 
 def encoder_of(
-    folder: Path, layer: int, readout: str = "", corpus: Path | None = None, **protocol: str
+    folder: Path, layer: int, readout: str = "", corpus: Path = Path("none"), **protocol: str
 ) -> Encoder:
     read = protocol_of(Protocol(**protocol), Model(name="m", source=str(folder)), folder)
-    return Encoder.load(str(folder), None, layer, read.as_dict(), readout=readout, corpus=corpus)
+    return Encoder.load(layer, readout, read.as_dict(), corpus, path=str(folder), revision=None)
 
 
 def saved_by(encoder: Encoder, folder: Path, card: str = "") -> SentenceTransformer:
@@ -138,4 +138,4 @@ def test_a_folder_that_ships_something_else_than_in_the_run_is_refused(tmp_path)
     config = folder / "1_Pooling" / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "pooling_mode": "cls"}))
     with pytest.raises(DataError, match="does not say any more how its states become vectors"):
-        Encoder.load(str(folder), None, 1, read)
+        Encoder.load(1, "", read, Path("none"), path=str(folder), revision=None)

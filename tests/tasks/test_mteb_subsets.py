@@ -93,10 +93,13 @@ def test_tasks_of_one_run_differ_in_name_and_in_key(variants):
     assert len(tasks) == len(wanted | {(frozenset(["en"]), frozenset(["test"]))})
 
 
-def test_resolving_tasks_and_choosing_subsets_imports_no_heavy_library():
+def test_resolving_tasks_and_metrics_imports_no_heavy_library():
     code = """
 import sys
+from daskmetrics import metrics
+from daskmetrics.metrics import views
 from daskmetrics.tasks import resolve
+metrics.resolve(["all"])
 resolve(["stdlib:all"])
 for task in resolve(["preset:layer-by-layer-32", "mteb:STS22(languages=deu+fra)", "mteb:MIRACLRetrieval"]):
     task.key, task.statistics, task.description

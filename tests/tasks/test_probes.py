@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from sklearn.metrics import label_ranking_average_precision_score
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.tasks import _probes as probes
@@ -73,16 +72,6 @@ def test_several_labels_are_ranked_from_what_was_fitted(fitted):
     assert np.array_equal(again.outcomes, score.outcomes)
     noise = probes.rank_labels(generator.normal(size=rows.shape), known, rarest, 0, fitted)
     assert noise.value + 4 * noise.stderr < score.value
-
-
-def test_the_score_of_several_labels_is_that_of_scikit_learn(monkeypatch):
-    generator = np.random.default_rng(0)
-    known = (generator.random((60, 6)) < 0.4).astype(np.int64)
-    known[:, 0] |= known.sum(axis=1) == 0
-    given = generator.integers(4, size=known.shape) / 4  # with ties
-    monkeypatch.setattr(probes, "_predicted", lambda *arguments: given)
-    score = probes.rank_labels(given, known, known[:, 0], seed=0)
-    assert score.value == pytest.approx(label_ranking_average_precision_score(known, given))
 
 
 def test_a_label_that_no_probe_has_seen_is_the_least_probable():

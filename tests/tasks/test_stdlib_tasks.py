@@ -42,23 +42,19 @@ def planted(examples: Examples) -> NDArray[np.float32]:
 
 @tasks
 def test_a_planted_embedding_scores_high_and_a_random_or_constant_one_near_chance(task):
+    """Outcomes are those of the score, and repeat."""
     score = task.evaluate(planted(task.draw()), seed=2**63 - 1)  # the largest seed
     assert score.value > 0.9 and 0 < score.stderr < 0.02  # also where all items are right
     noise = np.random.default_rng(1).normal(size=(len(task.texts()), 32))
-    random = task.evaluate(noise, seed=0)
+    random, same = (task.evaluate(noise.copy(), seed=0) for _ in range(2))
+    assert random == same and (random.outcomes == same.outcomes).all()
     assert abs(random.value - CHANCE[task.name]) < 4 * random.stderr
     assert 0 < random.stderr < 0.06
+    assert random.outcomes.mean() == pytest.approx(random.value)
+    of_outcomes = random.outcomes.std(ddof=1) / len(random.outcomes) ** 0.5
+    assert of_outcomes == pytest.approx(random.stderr, rel=0.3)
     constant = task.evaluate(np.ones_like(noise), seed=0)
     assert constant.value <= CHANCE[task.name] + 0.02
-
-
-@tasks
-def test_outcomes_are_of_the_score_and_repeat(task):
-    rows = np.random.default_rng(2).normal(size=(len(task.texts()), 16))
-    one, same = (task.evaluate(rows.copy(), seed=3) for _ in range(2))
-    assert one.outcomes.mean() == pytest.approx(one.value)
-    assert one.outcomes.std(ddof=1) / len(one.outcomes) ** 0.5 == pytest.approx(one.stderr, rel=0.3)
-    assert one == same and (one.outcomes == same.outcomes).all()
 
 
 @pytest.mark.parametrize(("missing_rows", "value"), [(1, 0.0), (0, np.nan)])
