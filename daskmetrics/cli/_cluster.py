@@ -36,9 +36,8 @@ def show(profile: str) -> None:
     loaded, origins = cluster_origins(profile)
     rows = []
     for key, value in loaded.model_dump(mode="json").items():
-        if not isinstance(value, str):
-            value = json.dumps(value)
-        rows.append((key, value, origins.get(key, "default")))
+        text = value if isinstance(value, str) else json.dumps(value)
+        rows.append((key, text, origins.get(key, "default")))
     rows.sort(key=lambda row: row[2] == "default")
     Table(("key", "value", "from"), rows).show()
 
@@ -63,10 +62,9 @@ def script(profile: str) -> None:
     from daskmetrics.cluster.slurm.script import script as job_script
 
     loaded = loaded.model_copy(update={"logs": str(Path(loaded.logs).absolute())})
-    launch = LaunchInfo(
-        python=sys.executable, tls={"ca-file": "CA", "cert": "CERTIFICATE", "key": "KEY"}
-    )
-    say("\n".join(job_script(pool, launch) for pool in pools(loaded)), nl=False)
+    tls = {"ca-file": "CA", "cert": "CERTIFICATE", "key": "KEY"}
+    launch = LaunchInfo(python=sys.executable, tls=tls)
+    say("\n".join(job_script(pool, launch) for pool in pools(loaded)).removesuffix("\n"))
 
 
 @cluster.command(epilog=example("daskmetrics cluster init -o site.yaml"))
@@ -109,21 +107,19 @@ def test_(profile: str) -> None:
     from daskmetrics.cluster.selftest import SelfTestResult, run_checks
     from daskmetrics.core.machine import workers
     from daskmetrics.execution import handshake
+    from daskmetrics.report.templates import table_of
 
     loaded = config.cluster(profile, workers=1, fewest=None, scoring=None)
     note(f"Waiting for one worker ({loaded.kind}) ...")
     end_as_by_ctrl_c()
     began = time.perf_counter()
     with connect(loaded, "selftest", note) as client:
-        name = next(iter(workers(client).values()))["name"]
+        (worker, *_) = workers(client).values()
         took = time.perf_counter() - began
         results = [
-            SelfTestResult("worker", "ok", took, f"'{name}' has arrived"),
+            SelfTestResult("worker", "ok", took, f"'{worker['name']}' has arrived"),
             *run_checks(client, loaded, handshake.question(), handshake.require_same),
         ]
-    rows = [
-        (check.name, check.status, f"{check.seconds:.2f} s", check.message) for check in results
-    ]
-    Table(("check", "", "took", "result"), rows).show()
+    say(table_of("checks", results=results))
     if any(check.status == "failed" for check in results):
         sys.exit(1)

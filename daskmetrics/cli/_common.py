@@ -157,14 +157,14 @@ cluster_option = text_option(
 workers_option = number_option("--workers", "Number of workers; short for --set cluster.workers=N.")
 
 
-def say(text: object = "", err: bool = False, nl: bool = True) -> None:
+def say(text: object = "", err: bool = False) -> None:
     """Print a text or a table, parts of which may come from foreign files and code: without what
     controls a terminal.
     """
     if isinstance(text, Table):
         text.show()
     else:
-        click.echo(printable(str(text), "\n"), err=err, nl=nl)
+        click.echo(printable(str(text), "\n"), err=err)
 
 
 def note(text: object) -> None:
@@ -182,15 +182,25 @@ def noted_warnings() -> Iterator[None]:
         note(f"Warning: {warning.message}")
 
 
-def all_settings(
-    settings: Sequence[str], cluster: str | None, short_forms: Mapping[str, object]
-) -> list[str]:
-    """All settings: the profile, then those of --set, then those of other options, by key, which
-    are None if they are not given.
-    """
-    profile = [f"cluster={cluster}"] if cluster else []
-    option_settings = (f"{key}={value}" for key, value in short_forms.items() if value is not None)
-    return [*profile, *settings, *option_settings]
+#: Keys of CONFIG, by the options that are short for --set.
+SHORT_FORMS = {
+    "workers": "cluster.workers",
+    "policy": "search.policy",
+    "budget": "search.budget",
+    "until_idle": "until_idle",
+    "suites": "ddp.folder",
+}
+
+
+def all_settings(options: Mapping[str, Any]) -> list[str]:
+    """All settings of a command: the profile, then those of --set, then those of other options."""
+    settings = list(options["settings"])
+    if options["cluster"]:
+        settings.insert(0, f"cluster={options['cluster']}")
+    for name, key in SHORT_FORMS.items():
+        if options.get(name) is not None:
+            settings.append(f"{key}={options[name]}")
+    return settings
 
 
 def is_program(config: Path | None) -> bool:

@@ -25,7 +25,7 @@ TASKS = "stdlib:demo"
 _MODEL = """\
   - name: {name}
     source: {source}
-    revisions: {revisions}
+    revisions: {usual}, every 1000, every 1000 to 143000; or a list of names
     layers: all # or blocks, without the embeddings; or a list such as [4, 5, 6]
 """
 
@@ -58,6 +58,7 @@ cluster: local # where to run: a profile of `daskmetrics list profiles`, or your
 """
 
 Ask = Callable[[str, str], str]
+Columns = dict[str, str | None]  # by their role
 
 
 @click.command(
@@ -106,34 +107,27 @@ def init(
     sources = model or (ask("Model: a folder, or a hub id such as EleutherAI/pythia-14m", ""),)
     for source in sources:
         _require(source)
-    names = _tasks(ask, data, text, label, tasks)
+    names = _tasks(ask, data, {"text": text, "label": label}, tasks)
     output = output or Path(ask("File to write", f"{_absolute(sources[0]).name}.yaml"))
     _write(output, starter(output, sources, names), force)
     command = f"daskmetrics run {quote(str(output))} --dry-run"
     say(f"Wrote '{output}'. See what it takes with: {command}")
 
 
-def _tasks(
-    ask: Ask,
-    data: Path | None,
-    text: str | None,
-    label: str | None,
-    tasks: str | None,
-) -> list[str]:
+def _tasks(ask: Ask, data: Path | None, columns: Columns, tasks: str | None) -> list[str]:
     """The names of the tasks, each of which is resolved: a file is read and checked."""
     from daskmetrics.tasks import resolve
 
-    if (text or label) and data is None:
+    if any(columns.values()) and data is None:
         raise ConfigError("--text and --label name columns of a file: add --data FILE.")
     names = [name.strip() for name in (tasks or "").split(",") if name.strip()]
     if data is None and not names:
         answer = ask("Your labelled texts, a file (empty: built-in tasks)", "")
         if answer:
             data = Path(answer)
-            text = ask("Column with the texts (empty: recognised by its name)", "")
-            label = ask("Column with the labels (empty: recognised by its name)", "")
+            for role in columns:
+                columns[role] = ask(f"Column with the {role}s (empty: recognised by its name)", "")
     if data is not None:
-        columns = {"text": text, "label": label}
         options = ", ".join(f"{role}={column}" for role, column in columns.items() if column)
         if options:
             options = f"({options})"
@@ -153,8 +147,6 @@ def _write(output: Path, content: str, force: bool) -> None:
         raise ConfigError(
             f"'{output}' already exists: choose another file with -o, or replace it with --force."
         )
-    if not output.parent.is_dir():
-        raise ConfigError(f"No folder '{output.parent}' for '{output.name}': create it first.")
     parse(yaml.safe_load(content), where=str(output))
     output.write_text(content, encoding="utf-8")
 
@@ -174,12 +166,9 @@ def starter(path: Path, sources: Sequence[str], tasks: Sequence[str]) -> str:
     for number, (model_name, source) in enumerate(zip(names, sources, strict=True), 1):
         if names.count(model_name) > 1:
             model_name += f"-{number}"
-        usual = "all # or log"
-        if is_hub_id(source):
-            usual = "main # or all, log"
-        revisions = f"{usual}, every 1000, every 1000 to 143000; or a list of names"
+        usual = "main # or all, log" if is_hub_id(source) else "all # or log"
         models += _MODEL.format(
-            name=model_name, source=json.dumps(source, ensure_ascii=False), revisions=revisions
+            name=model_name, source=json.dumps(source, ensure_ascii=False), usual=usual
         )
     return _FILE.format(
         name=name_of(path.stem),

@@ -33,8 +33,8 @@ def metrics() -> Output:
     rows = []
     for family, members in by_family.items():
         for metric in members:
-            row = {"family": family, **{field: getattr(metric, field) for field in fields}}
-            rows.append({**row, "parameters": map(str, metric.parameters)})
+            row = {field: getattr(metric, field) for field in fields}
+            rows.append({"family": family, **row, "parameters": map(str, metric.parameters)})
     return Output(lambda: {"metrics": rows}, [text_of("list_metrics", families=by_family)])
 
 

@@ -210,9 +210,7 @@ def _report_earlier_runs(spec: MapSpec, journal: Journal, finished: int, display
     if finished:
         display.say(f"{finished} of {len(spec.items)} items are recorded already.")
     header = latest(journal.entries, MapStarted)
-    if header and header.function != spec.function.name:
-        display.say(f"The folder was last used by {header.function}; its results are kept.")
-    elif header and header.version != spec.function.version:
+    if header and header.version != spec.function.version:
         display.say("The function's source has changed: results of the old source are not used.")
 
 
@@ -220,17 +218,12 @@ def _report_earlier_runs(spec: MapSpec, journal: Journal, finished: int, display
 def _client(profile: Cluster, pins: Pins, folder: RunFolder, display: Display) -> Iterator[Client]:
     from daskmetrics.cluster import connect, pin_workers
     from daskmetrics.cluster.join import admitting
+    from daskmetrics.report.templates import text_of
 
     name = folder.path.resolve().name
     with connect(profile, name, display.say, on_start=display.message) as client:
-        pinned_workers = pin_workers(client, pins) if pins else {}
-        for worker, pinned in pinned_workers.items():
-            units = ", ".join(
-                f"{unit} {' '.join(pinned[unit]) or 'none'}"
-                for unit in ("cpus", "gpus")
-                if pinned[unit] is not None
-            )
-            display.say(f"Worker {worker}: {pinned['problem'] or units}")
+        if pins:
+            display.say(text_of("pinned", workers=pin_workers(client, pins)))
         with admitting(client, profile, folder.scheduler):
             yield client
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from itertools import chain, count, pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,8 +120,6 @@ DEVICE_PRICE = parsed_by(_device_price, "a number, or DEVICE=NUMBER such as l40s
 def bench(
     config: Path | None,
     args: tuple[str, ...],
-    settings: tuple[str, ...],
-    cluster: str | None,
     output: Path | None,
     **options: Any,
 ) -> None:
@@ -138,7 +136,8 @@ def bench(
         raise ConfigError(
             "--ranks and arguments are those of a training program, such as train.py."
         )
-    counts = options["ranks"] or options["workers"]
+    workers = options.pop("workers")  # several numbers, which are no setting
+    counts = options["ranks"] or workers
     simulated = options["simulate"]
     cores = options["cores"]
     sizes = options["memory"]
@@ -147,7 +146,7 @@ def bench(
         raise ConfigError("--cores and --memory are those of simulated workers: add --simulate N.")
     if options["function"] and (config or options["workload"] != "all"):
         raise ConfigError("Bench either CONFIG and its --workload or a map (--function), not both.")
-    wanted = all_settings(settings, cluster, {})
+    wanted = all_settings(options)
     if has_program:
         loaded = script_config(Path(str(config)), args, wanted, {"ranks": max(counts)})
     else:
@@ -163,8 +162,9 @@ def bench(
     end_as_by_ctrl_c()
     if options["workload"] in PROBES:
         probed, measured = bench.probe(loaded, options["workload"], max(counts), note)
-        names = (f"{options['workload']}{number or ''}" for number in count())
-        _show_tables(dict(zip(names, probed, strict=False)), output)
+        _show_tables(
+            {f"{options['workload']}{i or ''}": table for i, table in enumerate(probed)}, output
+        )
         if measured:
             say(f"Calibration: {estimate.save(measured)}")
         return
@@ -200,9 +200,10 @@ def _show_tables(tables: Mapping[str, Table], output: Path | None) -> None:
         table.show()
         if output:
             output.mkdir(parents=True, exist_ok=True)
-            frame = spreadsheet_frame(pd.DataFrame(list(table.rows), columns=list(table.header)))
-            frame.to_csv(output / f"{name}.csv", index=False)
-            say(output / f"{name}.csv")
+            file = output / f"{name}.csv"
+            frame = pd.DataFrame(list(table.rows), columns=list(table.header))
+            spreadsheet_frame(frame).to_csv(file, index=False)
+            say(file)
 
 
 def _runner(config: Config, options: dict[str, Any]) -> tuple[str, Runner]:
@@ -217,11 +218,9 @@ def _runner(config: Config, options: dict[str, Any]) -> tuple[str, Runner]:
     from daskmetrics.execution.map.function import load
     from daskmetrics.execution.map.source import MapOptions, make_spec
 
+    name = options["function"]
     map_options = MapOptions(options["batch_size"], 0, None)
-    function = load(options["function"])
-    spec = make_spec(
-        function, range(options["iterations"]), map_options, reference=options["function"]
-    )
+    spec = make_spec(load(name), range(options["iterations"]), map_options, reference=name)
     return spec.function.name, bench.map_runner(spec)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -56,15 +56,11 @@ budget_option = text_option(
 @flag_option("--in-job", "Use the Slurm job of this shell: one worker per GPU, by srun.")
 def run(
     config: Path | None,
-    settings: tuple[str, ...],
-    cluster: str | None,
-    workers: int | None,
-    policy: str | None,
-    budget: str | None,
     folder: Path | None,
     dry_run: bool,
     submit: bool,
     in_job: bool,
+    **options: Any,
 ) -> None:
     """Measure, search and report what CONFIG describes; without a file, the embedded demo.
 
@@ -74,12 +70,11 @@ def run(
 
     if submit and in_job:
         raise ConfigError("--submit and --in-job exclude each other: choose one.")
-    if policy == "sweep" and budget is None:
-        budget = "1.0"  # a sweep scores every cell
-    short = {"cluster.workers": workers, "search.policy": policy, "search.budget": budget}
-    loaded = configuration(config, all_settings(settings, cluster, short))
+    if options["policy"] == "sweep" and options["budget"] is None:
+        options["budget"] = "1.0"  # a sweep scores every cell
+    loaded = configuration(config, all_settings(options))
     if in_job:
-        loaded = _on_allocation(loaded, workers)
+        loaded = _on_allocation(loaded, options["workers"])
     run_folder = RunFolder(folder or RUNS / loaded.name)
     # after the configuration is valid: importing Dask takes half a second
     if any(model.program for model in loaded.models):
@@ -192,15 +187,7 @@ def _submit(config: Config, run_folder: RunFolder) -> None:
 @budget_option
 @text_option("--until-idle", "TIME", "End without a new checkpoint for this time, such as 10m.")
 @folder_option
-def watch(
-    config: Path,
-    settings: tuple[str, ...],
-    cluster: str | None,
-    workers: int | None,
-    budget: str | None,
-    until_idle: str | None,
-    folder: Path | None,
-) -> None:
+def watch(config: Path, folder: Path | None, **options: Any) -> None:
     """Measure and score checkpoints as a training writes them, and say when the score has stopped
     rising.
 
@@ -210,10 +197,5 @@ def watch(
     folder, or the last checkpoint is that of the last step of a trainer. Ctrl-C ends it, too; the
     same command goes on.
     """
-    short = {
-        "cluster.workers": workers,
-        "search.budget": budget,
-        "until_idle": until_idle,
-    }
-    loaded = configuration(config, all_settings(settings, cluster, short))
+    loaded = configuration(config, all_settings(options))
     _follow(loaded, RunFolder(folder or RUNS / loaded.name))

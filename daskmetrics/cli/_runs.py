@@ -40,7 +40,6 @@ from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.events import to_json
 from daskmetrics.core.files import RUNS, RunFolder
 from daskmetrics.core.results import Status
-from daskmetrics.core.table import Table
 from daskmetrics.core.text import listed, size_text
 
 DAMAGED = 1  # exit code of `verify`
@@ -258,6 +257,7 @@ def prefetch(
     from rich.progress import track
 
     from daskmetrics.experiment import prefetch as downloading
+    from daskmetrics.report.templates import table_of
     from daskmetrics.tasks import resolve
 
     subject = "Everything"
@@ -275,11 +275,7 @@ def prefetch(
         say(f"{subject} is on this machine.")
         return
     sizes = [download.size() for download in missing]
-    rows = [
-        (download.kind, download.name, "unknown" if size is None else size_text(size))
-        for download, size in zip(missing, sizes, strict=True)
-    ]
-    Table(("what", "name", "size"), rows).show()
+    say(table_of("downloads", downloads=zip(missing, sizes, strict=True)))
     total = f"{size_text(sum(filter(None, sizes)))} to download into '{downloading.cache()}'"
     if None in sizes:
         total += f", and {sizes.count(None)} of unknown size"
@@ -411,10 +407,15 @@ def replay(
         plan, [Setting(policy, workers)], range(seeds), jobs or os.cpu_count() or 1
     )
     console = Console(stderr=True)
-    is_hidden = not console.is_terminal
-    trials = list(
-        track(searches, "searching", seeds, console=console, transient=True, disable=is_hidden)
+    tracked = track(
+        searches,
+        "searching",
+        seeds,
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
     )
+    trials = list(tracked)
     shares = [share for share in COST_SHARES if share < budget * (1 - 1e-9)]
     points = curve(trials, [*shares, budget])
     losses = true_losses(table, plan.scenario.build_problem(table))

@@ -123,6 +123,7 @@ def follow(run: Path) -> Shown:
     """
     from daskmetrics.cluster.slurm import driver_job
     from daskmetrics.report import sections
+    from daskmetrics.report.templates import text_of
 
     job = driver_job.submitted(RunFolder(run).driver)
     if job is None:
@@ -136,7 +137,10 @@ def follow(run: Path) -> Shown:
     loaded = _load(run)
     job_failed = state is not None and state.state not in ("COMPLETED", "UNKNOWN")
     if loaded is None or job_failed or not loaded.finished:
-        _report_failure(job, state)
+        lines = None
+        if job and Path(job.log).is_file():
+            lines = Path(job.log).read_text(errors="replace").splitlines()[-TAIL:]
+        note(text_of("driver_ended", job=job, state=state, lines=lines))
         sys.exit(1)
     if isinstance(loaded, MapStatus):
         yield loaded.text
@@ -184,15 +188,13 @@ def _show_progress(run: Path, job: Submitted | None) -> None:
 
 def _progress(run: Path) -> str:
     """What is done so far of each kind of work, or of the items of a map."""
+    from daskmetrics.report.templates import text_of
+
     loaded = _load(run)
-    if loaded is None:
-        return "nothing is recorded yet"
-    if isinstance(loaded, MapStatus):
-        done = sum(loaded.counts.values())
-        return f"{done} of {loaded.items} items, {done - loaded.counts.get('ok', 0)} failed"
-    rows = dict(report.status_rows(loaded))
-    kinds = (kind for kind in ("train", "measure", "search") if kind in rows)
-    return ", ".join(f"{kind} {rows[kind]}" for kind in kinds)
+    rows = {}
+    if isinstance(loaded, report.Run):
+        rows = dict(report.status_rows(loaded))
+    return text_of("progress", loaded=loaded, rows=rows)
 
 
 def _job_state(job: Submitted | None) -> QueuedJob | None:
@@ -213,13 +215,3 @@ def _load(run: Path) -> report.Run | MapStatus | None:
             return MapStatus.of(RunFolder(run))
         return report.Run(run)
     return None
-
-
-def _report_failure(job: Submitted | None, state: QueuedJob | None) -> None:
-    """Say how the driver ended, with the end of its log."""
-    from daskmetrics.report.templates import text_of
-
-    lines = None
-    if job and Path(job.log).is_file():
-        lines = Path(job.log).read_text(errors="replace").splitlines()[-TAIL:]
-    note(text_of("driver_ended", job=job, state=state, lines=lines))

@@ -21,7 +21,6 @@ from daskmetrics.cli._common import (
     program_args,
     say,
     settings_option,
-    text_option,
     workers_option,
 )
 from daskmetrics.core.errors import ConfigError
@@ -43,10 +42,11 @@ if TYPE_CHECKING:
 @program_args
 @settings_option
 @workers_option
-@text_option(
+@click.option(
     "--folder",
-    "DIR",
-    "Where suites are kept, by name; short for --set ddp.folder=DIR.  [default: the cache]",
+    "suites",
+    metavar="DIR",
+    help="Where suites are kept, by name; short for --set ddp.folder=DIR.  [default: the cache]",
 )
 @cluster_option
 @number_option("--ranks", "Processes of PROGRAM, one per worker and GPU.  [default: 1]")
@@ -60,7 +60,6 @@ if TYPE_CHECKING:
 def train(
     program: Path,
     args: tuple[str, ...],
-    settings: tuple[str, ...],
     dry_run: bool,
     **options: Any,
 ) -> None:
@@ -72,8 +71,7 @@ def train(
     """
     from daskmetrics.experiment import train as training
 
-    short = {"cluster.workers": options["workers"], "ddp.folder": options["folder"]}
-    wanted = all_settings(settings, options["cluster"], short)
+    wanted = all_settings(options)
     if is_program(program):
         loaded = script_config(program, args, wanted, options)
     elif args or options["ranks"] is not None or options["max_restarts"] is not None:
@@ -82,7 +80,7 @@ def train(
         loaded = configuration(program, wanted)
     suites = training.suites_to_train(loaded)
     programs = [
-        training.program_of(model, loaded, Path(options["folder"] or "training") / model.name)
+        training.program_of(model, loaded, Path(options["suites"] or "training") / model.name)
         for model in loaded.models
         if model.program
     ]
@@ -127,36 +125,30 @@ def script_config(
     from daskmetrics.config.schema import name_of
 
     script: dict[str, object] = {"script": str(program), "args": list(args)}
-    for name in ("ranks", "max_restarts"):
-        if options.get(name) is not None:
-            script[name] = options[name]
+    for key in ("ranks", "max_restarts"):
+        if options.get(key) is not None:
+            script[key] = options[key]
     name = name_of(program.stem)
-    data: dict[str, object] = {"name": name, "models": [{"name": name, "train": script}]}
     if not any(setting.startswith("cluster.workers=") for setting in settings):
         settings = (*settings, f"cluster.workers={script.get('ranks', 1)}")
-    return load(data, settings)
+    return load({"name": name, "models": [{"name": name, "train": script}]}, settings)
 
 
 def _preview(suites: Mapping[str, TrainedSuite]) -> None:
+    from daskmetrics.report.templates import rows_of
     from daskmetrics.training.data import effective
     from daskmetrics.training.suite import disk, parameters, revisions
 
     for name, suite in suites.items():
-        recipe = suite.recipe
-        sequences = effective(recipe)
-        tokens = recipe.steps * sequences * recipe.context
-        saved = f"{disk(recipe) / 1e6:,.1f} MB of {plural(len(revisions(recipe)), 'checkpoint')}"
-        rows = [
-            ("suite", f"{name}, {parameters(recipe):,} parameters"),
-            ("ranks", str(recipe.ranks)),
-            (
-                "effective batch",
-                f"{sequences} sequences = {recipe.batch} per pass x {recipe.accumulate} passes x "
-                f"{recipe.ranks} ranks",
-            ),
-            ("steps", f"{recipe.steps:,}, at most {tokens:,} tokens"),
-            ("disk", f"{saved} in '{suite.folder}'"),
-        ]
+        rows = rows_of(
+            "train_preview",
+            model=name,
+            suite=suite,
+            parameters=parameters(suite.recipe),
+            sequences=effective(suite.recipe),
+            size=disk(suite.recipe),
+            revisions=revisions(suite.recipe),
+        )
         Table((), rows).show()
         say()
     say("Nothing was started.")
@@ -169,12 +161,11 @@ def _summary(suites: Mapping[str, TrainedSuite]) -> None:
 
     for name, suite in suites.items():
         saved = training.revisions(suite.recipe)
-        losses = [
+        first_loss, last_loss = (
             training.summary(suite.folder, revision)["loss"] for revision in (saved[0], saved[-1])
-        ]
+        )
         say(
-            f"{name}: {len(saved)} checkpoints, loss {losses[0]:.3f} -> {losses[1]:.3f}:"
-            f" {suite.folder}"
+            f"{name}: {len(saved)} checkpoints, loss {first_loss:.3f} -> {last_loss:.3f}: {suite.folder}"
         )
     try:
         from daskmetrics.report.figures import write_losses, write_telemetry

@@ -214,7 +214,7 @@ class Page:
         self.model = Select(title="Model", width=170, stylesheets=[SELECT_STYLE])
         self.quantity = Select(title="Shown", width=220, stylesheets=[SELECT_STYLE])
         for select in (self.model, self.quantity):
-            select.on_change("value", self._on_select)
+            select.on_change("value", lambda name, old, new: self._show())
         legend = Div(text=LEGEND, **BESIDE)
         self.choices = row(self.model, self.quantity, legend, **WRAPPED, **HIDDEN)
         no_arms = drawing.arms_source(UNKNOWN.arms(), [UNKNOWN])
@@ -267,7 +267,7 @@ class Page:
             self._begin(live)
         if live.version != self._version:
             self._version = live.version
-            self._show(live)
+            self._show()
 
     def _begin(self, live: LiveState) -> None:
         """Offer the models and quantities of another run."""
@@ -280,12 +280,11 @@ class Page:
         self.source.data = dict(arms.data)
         self._live = live
 
-    def _on_select(self, attribute: str, old: str, new: str) -> None:
-        if self._live is not None:
-            self._show(self._live)
-
-    def _show(self, live: LiveState) -> None:
+    def _show(self) -> None:
         """What is known so far; nothing is drawn of what has no value yet."""
+        live = self._live
+        if live is None:
+            return
         suites = {suite.model: suite for suite in live.suites}
         suite = suites.get(self.model.value, current_model(live))
         name = self.quantity.value
@@ -293,10 +292,9 @@ class Page:
             name = current_quantity(live)
         of_model = np.array([arm.model == suite.model for arm in live.arms])
         defined = np.isfinite(live.values[name][of_model])
-        is_defined = bool(defined.any())
         is_map = len(suite.revisions) > 1  # of a single checkpoint it would be a stripe
-        self.map.visible = is_defined and is_map
-        self.lines.visible = is_defined and not is_map
+        self.map.visible = bool(defined.any()) and is_map
+        self.lines.visible = bool(defined.any()) and not is_map
         title = f"{suite.model}: {name}"
         if self.map.visible:
             self._show_map(live, name)
@@ -312,8 +310,7 @@ class Page:
             self.lines.title.text = title
         self.choices.visible = True
         self._show_cost(live)
-        self.cost.visible = bool(live.latest)
-        self.decisions.visible = bool(live.latest)
+        self.cost.visible = self.decisions.visible = bool(live.latest)
         self.decisions.text = DECISIONS.render(latest=live.latest)
         failures = failures_table(live.failures)
         self.failures.visible = bool(failures.rows)
@@ -323,13 +320,11 @@ class Page:
         """A quantity of all arms, of which the map shows those of its model."""
         values = live.values[name]
         self.source.data.update({"value": values, "error": live.errors[name]})
-        finite = values[np.isfinite(values)]
-        greatest = float(np.abs(finite).max())
-        low, high = drawing.span(finite, LEAST_SHARE * greatest, margin=0.0)
+        greatest = float(np.nanmax(np.abs(values)))
+        low, high = drawing.span(values, LEAST_SHARE * greatest, margin=0.0)
         self.mapper.update(low=low, high=high)
-        arms = {"paid": live.paid, "best": [live.leader]}
         marks = self.map.select_one({"name": "marks"})
-        marks.data = drawing.marked(self.source, arms)
+        marks.data = drawing.marked(self.source, {"paid": live.paid, "best": [live.leader]})
 
     def _show_cost(self, live: LiveState) -> None:
         unit = 1.0
@@ -337,14 +332,12 @@ class Page:
         if not math.isnan(live.exhaustive):
             unit = live.exhaustive / 100
             label = "cost so far, % of scoring everything (estimated)"
-        until_now = [*live.curve, (live.spent, live.best)]
-        cost, best = np.transpose(until_now)
+        cost, best = np.transpose([*live.curve, (live.spent, live.best)])
         # a step: the best stays as it is until it rises
-        points = pandas.DataFrame()
-        points["x"] = np.repeat(cost / unit, 2)[1:]
-        points["y"] = np.repeat(best, 2)[:-1]
-        points["label"] = "best"
-        drawing.draw_curves(self.cost, points, LEAST_SCORE)
+        points = pandas.DataFrame(
+            {"x": np.repeat(cost / unit, 2)[1:], "y": np.repeat(best, 2)[:-1]}
+        )
+        drawing.draw_curves(self.cost, points.assign(label="best"), LEAST_SCORE)
         self.cost.xaxis.axis_label = label
         greatest = float(np.fmax(live.budget, live.spent))
         self.cost.x_range.end = greatest / unit or 100.0
@@ -355,10 +348,8 @@ class Page:
         for name, of_name in training.points.items():
             rows += [(name, *point) for point in of_name]
         points = pandas.DataFrame(rows, columns=["label", "x", "loss", "speed", "time"])
-        figures = {"loss": self.loss, "speed": self.speed}
-        for name, fig in figures.items():
-            shown = points.rename(columns={name: "y"})
-            drawing.draw_curves(fig, shown, least=LEAST_LOSS)
+        for name, fig in {"loss": self.loss, "speed": self.speed}.items():
+            drawing.draw_curves(fig, points.rename(columns={name: "y"}), least=LEAST_LOSS)
             fig.visible = bool(points[name].notna().any())  # a program may report no tokens
         self.speed.y_range.start = 0.0
 
@@ -377,12 +368,11 @@ def layer_points(
     """Quantities of the chosen arms along the layers; of each layer the readout with the greatest
     value.
     """
-    layers = np.array([arm.layer for arm in live.arms])
-    tables = []
-    for name in names:
-        table = pandas.DataFrame({"x": layers, "y": live.values[name], "error": live.errors[name]})
-        table["label"] = name
-        tables.append(table[chosen])
+    table = pandas.DataFrame({"x": [arm.layer for arm in live.arms]})
+    tables = [
+        table.assign(label=name, y=live.values[name], error=live.errors[name])[chosen]
+        for name in names
+    ]
     points = pandas.concat(tables).sort_values("y")
     greatest = points.drop_duplicates(["label", "x"], keep="last")
     return greatest.sort_values("x", kind="stable")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from distributed import Status
 from prometheus_client import REGISTRY
@@ -38,7 +37,10 @@ class PrometheusCollector(Collector):
             yield _gauge("workers", "Workers of the scheduler", len(latest.scheduler.workers))
             yield from _workers(latest.readings())
             yield from _training(latest.training)
-            yield from _map(latest.items)
+            if items := latest.items:
+                yield _gauge("items_planned", "Items of a map", items["items"])
+                about = "Items of a map that have a result"
+                yield _gauge("items", about, items["counts"], "status")
             if latest.live is not None:
                 yield from _run(latest.live)
 
@@ -78,12 +80,6 @@ def _training(training: TrainingCurves) -> Iterator[MetricFamily]:
     for quantity, (name, description) in TRAINING.items():
         by_rank = {rank: getattr(point, quantity) for rank, point in training.last.items()}
         yield _gauge(f"training_{name}", description, by_rank, "rank")
-
-
-def _map(items: Mapping[str, Any]) -> Iterator[MetricFamily]:
-    if items:
-        yield _gauge("items_planned", "Items of a map", items["items"])
-        yield _gauge("items", "Items of a map that have a result", items["counts"], "status")
 
 
 def _run(live: LiveState) -> Iterator[MetricFamily]:

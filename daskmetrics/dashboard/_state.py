@@ -106,55 +106,52 @@ class LiveState:
     def receive(self, messages: Iterable[events.LiveMessage], now: float) -> None:
         """Apply messages in order; ``now`` is in seconds of any steady clock."""
         for message in messages:
-            self._apply(message, now)
-
-    def _apply(self, message: events.LiveMessage, now: float) -> None:
-        match message:
-            case events.RunStarted():
-                self.name = message.name
-                self.phase = "measuring"
-                self.planned["measure"] = message.checkpoints
-                self.planned["score"] = message.arms * len(message.tasks)
-            case events.ObjectiveSet(weights=weights):
-                self.weights = np.array([weights.get(task, 0.0) for task in self.tasks])
-            case events.UnitsPlanned(units=units):
-                self.planned.update(units)
-            case events.HistorySent():
-                self._began = now
-                self._before = self.progress[0]
-            case events.UnitAsked():
-                # a run that grows asks again for what it has recorded
-                if message.key not in self._recorded:
-                    self.open[message.key] = message.name
-                self._decide(message)
-            case events.UnitsRetried():
-                for unit, record in list(self._units.items()):
-                    if record.key in message.keys:
-                        self._forget(unit)
-            case events.Record():
-                self._record(message)
-            case events.SearchStarted():
-                self.phase = "searching"
-                self.spent = message.spent
-                self.budget = message.budget
-                self.exhaustive = message.exhaustive
-                self._began = now
-                self._before = self.spent
-            case events.PosteriorUpdated():
-                mean, deviation = np.frombuffer(message.values, np.float32).reshape(2, -1)
-                self.values |= {POSTERIOR_MEAN: mean, POSTERIOR_SD: deviation}
-                self.errors[POSTERIOR_MEAN] = deviation
-                self.leader = message.leader
-                self.shortfall = message.shortfall
-            case events.SearchEnded():
-                self.leader = str(message.best_arm)
-                self.phase = "searched"
-                self.confirmed = message.confirmed
-            case events.RunFinished():
-                self.phase = "finished"
-            case _:
-                return
-        self.version += 1
+            match message:
+                case events.RunStarted():
+                    self.name = message.name
+                    self.phase = "measuring"
+                    self.planned["measure"] = message.checkpoints
+                    self.planned["score"] = message.arms * len(message.tasks)
+                case events.ObjectiveSet(weights=weights):
+                    self.weights = np.array([weights.get(task, 0.0) for task in self.tasks])
+                case events.UnitsPlanned(units=units):
+                    self.planned.update(units)
+                case events.HistorySent():
+                    self._began = now
+                    self._before = self.progress[0]
+                case events.UnitAsked():
+                    # a run that grows asks again for what it has recorded
+                    if message.key not in self._recorded:
+                        self.open[message.key] = message.name
+                    self._decide(message)
+                case events.UnitsRetried():
+                    for unit, record in list(self._units.items()):
+                        if record.key in message.keys:
+                            self._forget(unit)
+                case events.Record():
+                    self._record(message)
+                case events.SearchStarted():
+                    self.phase = "searching"
+                    self.spent = message.spent
+                    self.budget = message.budget
+                    self.exhaustive = message.exhaustive
+                    self._began = now
+                    self._before = self.spent
+                case events.PosteriorUpdated():
+                    mean, deviation = np.frombuffer(message.values, np.float32).reshape(2, -1)
+                    self.values |= {POSTERIOR_MEAN: mean, POSTERIOR_SD: deviation}
+                    self.errors[POSTERIOR_MEAN] = deviation
+                    self.leader = message.leader
+                    self.shortfall = message.shortfall
+                case events.SearchEnded():
+                    self.leader = str(message.best_arm)
+                    self.phase = "searched"
+                    self.confirmed = message.confirmed
+                case events.RunFinished():
+                    self.phase = "finished"
+                case _:
+                    continue
+            self.version += 1
 
     @property
     def failures(self) -> tuple[Failure, ...]:

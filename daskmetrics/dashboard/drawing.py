@@ -139,24 +139,23 @@ def axes_of(suite: Suite) -> dict[str, list[Any]]:
         start = f"{suite.model}@{revision}/"  # of the names of its arms
         lines.append((start, step_label(revision)))
     steps = [step_label(revision) for revision in suite.revisions]
-    layers = [str(layer) for layer in suite.layers]
     return {
         "x": [-0.5, len(steps) - 0.5],
-        "y": [-0.5, len(layers) - 0.5],
+        "y": [-0.5, len(suite.layers) - 0.5],
         "steps": labels(steps, MOST_STEPS),
-        "layers": labels(layers, MOST_LAYERS),
+        "layers": labels(suite.layers, MOST_LAYERS),
         "lines": lines,
     }
 
 
-def labels(names: Sequence[str], most: int) -> list[tuple[int, str]]:
+def labels(names: Sequence[object], most: int) -> list[tuple[int, str]]:
     """Names that label an axis by their position, evenly chosen.
 
     >>> labels(["0", "1", "2", "4", "8"], most=3)
     [(0, '0'), (2, '2'), (4, '8')]
     """
     every = math.ceil(len(names) / most)
-    return list(enumerate(names))[::every]
+    return list(enumerate(map(str, names)))[::every]
 
 
 def heat_map(source: models.ColumnDataSource, marks: Mapping[str, Arm]) -> figure:
@@ -227,8 +226,8 @@ def show_model(fig: figure, suite: Suite) -> None:
     fig.select_one({"name": "one"}).group = suite.model
     show_labels(fig.xaxis, axes["steps"])
     show_labels(fig.yaxis, axes["layers"])
-    show_range(fig.x_range, axes["x"])
-    show_range(fig.y_range, axes["y"])
+    show_range(fig.x_range, *axes["x"])
+    show_range(fig.y_range, *axes["y"])
 
 
 def show_labels(axis: models.Axis, names: Sequence[tuple[int, str]]) -> None:
@@ -238,9 +237,8 @@ def show_labels(axis: models.Axis, names: Sequence[tuple[int, str]]) -> None:
     axis.major_label_overrides = label_at
 
 
-def show_range(side: models.Range1d, ends: Sequence[float]) -> None:
+def show_range(side: models.Range1d, start: float, end: float) -> None:
     """Let a side of a figure show this range, also after a reset."""
-    start, end = ends
     side.update(start=start, end=end, reset_start=start, reset_end=end)
 
 
@@ -330,8 +328,8 @@ def draw_curves(fig: figure, points: pandas.DataFrame, least: float = 0.0) -> No
     error_span = np.nan_to_num(LEAST_ERRORS * points["error"].median())
     heights = points[["y", "low", "high"]].to_numpy(float)
     widths = points["x"].to_numpy(float)
-    show_range(fig.x_range, span(widths, 1.0, margin=0.03))
-    show_range(fig.y_range, span(heights, max(least, error_span)))
+    show_range(fig.x_range, *span(widths, 1.0, margin=0.03))
+    show_range(fig.y_range, *span(heights, max(least, error_span)))
 
 
 def layer_lines(**options: Any) -> figure:

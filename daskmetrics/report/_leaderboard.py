@@ -125,13 +125,9 @@ class Leaderboard:
         kinds = {"rank": "Int64", "tied": "boolean"}
         numbers = dict.fromkeys(["mean", "stderr", *tasks], float)
         frame = frame.astype({**numbers, **kinds})
-        if not self._has_readouts:
+        if not frame["readout"].any():
             frame = frame.drop(columns="readout")
         return frame
-
-    @property
-    def _has_readouts(self) -> bool:
-        return any(row.arm.readout for row in self.arms)
 
     def table(self) -> Table:
         """The best arms as a table of text: for a single checkpoint layers and readouts, else whole
@@ -142,10 +138,7 @@ class Leaderboard:
         is_single = len(checkpoints) == 1
         if is_single:
             title = f"Layers of {checkpoints.pop()}"
-        has_readouts = self._has_readouts
-        return table_of(
-            "leaderboard", title, board=self, is_single=is_single, has_readouts=has_readouts
-        )
+        return table_of("leaderboard", title, board=self, is_single=is_single)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw mean scores with standard errors along the layers: a line for each of the best

@@ -30,7 +30,6 @@ SPARSE = 0.5  # of the arms: what fewer have is not shown first
 LINES = 8  # along the layers: checkpoints of a model, or tasks of a single checkpoint
 
 Estimate = tuple[float, float]  # a value and its standard error; NaN where there is none
-NO_VALUE = (math.nan, math.nan)
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Field:
         known: Mapping[Arm, Estimate],
     ) -> Field:
         """The field of arms, from the values and errors that are known of some arms."""
-        estimates = [known.get(arm, NO_VALUE) for arm in arms]
+        estimates = [known.get(arm, (math.nan, math.nan)) for arm in arms]
         values, errors = np.array(estimates, float).reshape(-1, 2).T
         return cls(name, group, units, values, errors)
 
@@ -78,13 +77,18 @@ def drawn_arms(run: RecordedRun, suites: Sequence[Suite], readout: str | None = 
     return arms
 
 
+def nothing_to_draw(run: RecordedRun, what: str) -> DataError:
+    """The error of a figure of what a run does not have yet."""
+    return DataError(
+        f"The run in '{run.folder.path}' has no {what} yet, so there is nothing to draw."
+    )
+
+
 def suite_of(run: RecordedRun, model: str | None = None, readout: str | None = None) -> Suite:
     """A model that has something to draw, by default that of the best arm, or the last one."""
     suites = {suite.model: suite for suite in analysis.suites(run)}
     if not suites:
-        raise DataError(
-            f"The run in '{run.folder.path}' has measured nothing yet, so there is nothing to draw."
-        )
+        raise nothing_to_draw(run, "measurement")
     if model is None:
         model = next(reversed(suites))
         if run.result and run.result.best_arm.model in suites:
@@ -129,14 +133,9 @@ def cost_fields(run: RecordedRun, arms: Sequence[Arm]) -> list[Field]:
     costs = {arm: sizes[arm.model].cost(arm) for arm in arms if arm.model in sizes}
     shown = []
     for name, label in differing_costs(costs.values()).items():
-        numbers = {arm: getattr(cost, name) for arm, cost in costs.items()}
-        shown.append(Field.of(label, COSTS, "", arms, exactly(numbers)))
+        numbers = {arm: (getattr(cost, name), math.nan) for arm, cost in costs.items()}
+        shown.append(Field.of(label, COSTS, "", arms, numbers))
     return shown
-
-
-def exactly(numbers: Mapping[Arm, float]) -> dict[Arm, Estimate]:
-    """Numbers without an error."""
-    return {arm: (number, math.nan) for arm, number in numbers.items()}
 
 
 def shown_first(run: RecordedRun, suites: Sequence[Suite] = ()) -> list[Field]:
@@ -146,8 +145,7 @@ def shown_first(run: RecordedRun, suites: Sequence[Suite] = ()) -> list[Field]:
     if not analysis.suites(run):
         return []
     fields_of = score_fields if run.recorded else metric_fields
-    arms = drawn_arms(run, suites or [suite_of(run)])
-    shown = fields_of(run, arms)
+    shown = fields_of(run, drawn_arms(run, suites or [suite_of(run)]))
     return [field for field in shown if np.isfinite(field.values).any()]
 
 
@@ -161,8 +159,8 @@ def fields(
     scores = score_fields(run, arms)
     means = run.means
     if len(scores) > 1:
-        counts = {arm: len(by_task) for arm, by_task in run.recorded.items()}
-        scores.append(Field.of("tasks scored", SCORES, "", arms, exactly(counts)))
+        counts = {arm: (len(by_task), math.nan) for arm, by_task in run.recorded.items()}
+        scores.append(Field.of("tasks scored", SCORES, "", arms, counts))
         if not means:
             del scores[0]
     if posterior:
@@ -178,9 +176,8 @@ def fields(
 
 def differing_costs(costs: Collection[ArmCost]) -> dict[str, str]:
     """The costs of `COST_NAMES` that differ between arms."""
-    differing = {}
-    for name, label in COST_NAMES.items():
-        values = {getattr(cost, name) for cost in costs}
-        if len(values) > 1:
-            differing[name] = label
-    return differing
+    return {
+        name: label
+        for name, label in COST_NAMES.items()
+        if len({getattr(cost, name) for cost in costs}) > 1
+    }

@@ -22,7 +22,7 @@ from daskmetrics.answer import analysis
 from daskmetrics.answer.posterior import known_posterior, path_of
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.trade_offs import TradeOffs, trade_offs_of
-from daskmetrics.core.errors import DataError, unknown
+from daskmetrics.core.errors import unknown
 from daskmetrics.core.files import atomic_write
 from daskmetrics.core.names import Arm, Suite
 from daskmetrics.core.telemetry import TelemetrySample, read_samples
@@ -35,6 +35,7 @@ from daskmetrics.report._quantities import (
     differing_costs,
     drawn_arms,
     metric_fields,
+    nothing_to_draw,
     score_fields,
     shown_first,
     suite_of,
@@ -185,7 +186,7 @@ class Plots:
         >>> run.plot.search()  # doctest: +SKIP
         """
         if not self._run.picks:
-            raise self._nothing("search")
+            raise nothing_to_draw(self._run, "search")
         ax = axes_for(ax)
         search_path(ax, self._run)
         ax.legend(loc="best")
@@ -223,26 +224,20 @@ class Plots:
             shown += metric_fields(run, arms)
             shown = [field for field in shown if field.name == name]
         if not shown or np.isnan(shown[0].values).all():
-            raise self._nothing(name)
+            raise nothing_to_draw(run, name)
         return shown
-
-    def _nothing(self, what: str) -> DataError:
-        return DataError(
-            f"The run in '{self._run.folder.path}' has no {what} yet, so there is nothing to draw."
-        )
 
 
 def _lined_up(
     run: RecordedRun, model: str | None = None, readout: str | None = None
-) -> list[Suite]:
+) -> Sequence[Suite]:
     """The models that have lines along the layers: all, if each has a single checkpoint and none is
     chosen, else one.
     """
-    chosen = suite_of(run, model, readout)
     suites = analysis.suites(run)
     if model or readout or any(len(suite.revisions) > 1 for suite in suites):
-        return [chosen]
-    return list(suites)
+        return [suite_of(run, model, readout)]
+    return suites
 
 
 def axes_for(ax: Axes | None) -> Axes:
@@ -278,9 +273,8 @@ def heat_map(ax: Axes, field: Field, suite: Suite, marks: Marks) -> None:
         ticks=MaxNLocator(4),
         pad=0.02,
     )
-    layers = list(map(str, suite.layers))
+    ax.set_yticks(*zip(*labels(suite.layers, MOST_LAYERS), strict=True))
     steps = list(map(step_label, suite.revisions))
-    ax.set_yticks(*zip(*labels(layers, MOST_LAYERS), strict=True))
     ax.set_xticks(*zip(*labels(steps, MOST_STEPS), strict=True))
     title = f"{field.name}, {suite.model}"
     if np.isfinite(field.errors).any():
@@ -290,8 +284,7 @@ def heat_map(ax: Axes, field: Field, suite: Suite, marks: Marks) -> None:
         if arm.checkpoint in suite.checkpoints() and arm.layer in suite.layers:
             label, look = MARKS[name]
             x = suite.revisions.index(arm.revision)
-            y = suite.layers.index(arm.layer)
-            ax.plot(x, y, label=label, **look)
+            ax.plot(x, suite.layers.index(arm.layer), label=label, **look)
 
 
 def layer_points(fields: Sequence[Field], arms: Sequence[Arm]) -> pandas.DataFrame:
@@ -406,13 +399,11 @@ def trade_off(ax: Axes, trade_offs: TradeOffs, name: str) -> None:
     """Score against one cost of `COST_NAMES`; the line is the best score at each cost, with its
     error.
     """
-    rows = []
-    for arm in trade_offs.arms:
-        cost = getattr(arm.cost, name)
-        rows.append((arm.arm.model, cost, arm.score, arm.stderr))
+    rows = [
+        (arm.arm.model, getattr(arm.cost, name), arm.score, arm.stderr) for arm in trade_offs.arms
+    ]
     points = pandas.DataFrame(rows, columns=["model", "cost", "score", "stderr"])
-    by_model = points.groupby("model", sort=False)
-    for (model, of_model), look in zip(by_model, cycle(LOOKS)):
+    for (model, of_model), look in zip(points.groupby("model", sort=False), cycle(LOOKS)):
         ax.scatter(
             of_model["cost"],
             of_model["score"],
@@ -424,21 +415,14 @@ def trade_off(ax: Axes, trade_offs: TradeOffs, name: str) -> None:
     ordered = points.sort_values(["cost", "score"], ascending=[True, False])
     best_so_far = ordered["score"].cummax().shift(fill_value=-np.inf)
     front = ordered[ordered["score"] > best_so_far]
-    ax.step(
-        front["cost"],
-        front["score"],
-        where="post",
-        color="0.45",
-        lw=1.1,
-        zorder=0,
-    )
     ax.errorbar(
         front["cost"],
         front["score"],
         front["stderr"],
-        fmt="none",
-        ecolor="0.45",
-        lw=0.9,
+        drawstyle="steps-post",
+        color="0.45",
+        lw=1.1,
+        elinewidth=0.9,
         capsize=2,
         zorder=0,
     )
@@ -575,15 +559,14 @@ def telemetry(samples: Sequence[TelemetrySample]) -> Figure:
 
 def used_over_time(samples: Sequence[TelemetrySample], quantity: str) -> pandas.DataFrame:
     """What each worker used by minutes since the first sample; a worker a column."""
-    rows = []
+    rows = {}
     for sample in samples:
         by_worker = sample.readings.items()
-        rows.append({f"worker {name}": row[quantity] for name, row in by_worker if quantity in row})
-    start = samples[0].at
-    minutes = np.array([(sample.at - start) / 60 for sample in samples])
-    used = pandas.DataFrame(rows, index=minutes)
-    between = np.diff(minutes, prepend=0)
-    used[between > GAP * np.median(between[1:])] = np.nan  # the run was not running before
+        minute = (sample.at - samples[0].at) / 60
+        rows[minute] = {f"worker {name}": row.get(quantity) for name, row in by_worker}
+    used = pandas.DataFrame.from_dict(rows, "index", float).dropna(axis=1, how="all")
+    between = used.index.to_series().diff()
+    used[between > GAP * between.median()] = np.nan  # the run was not running before
     names = sorted(used.columns, key=lambda name: (len(name), name))
     return used[names]
 
@@ -613,23 +596,9 @@ def write_telemetry(samples: Path, folder: Path) -> Path | None:
     return atomic_write(folder / "telemetry.png", image(telemetry(read)))
 
 
-def read_losses(folder: Path) -> Losses:
-    """The losses that the ranks of a suite recorded, oldest first; empty if there are none."""
-    path = folder / "progress.jsonl"
-    if not path.is_file():
-        return []
-    # a killed rank leaves half a line, and steps that are taken again
-    losses = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if line.endswith("}"):
-            event = json.loads(line)
-            losses[int(event["step"])] = float(event["loss"])
-    return sorted(losses.items())
-
-
-def averaged(losses: Losses, most: int = MOST_LOSSES) -> Losses:
-    """At most ``most`` points, evenly spaced on a logarithmic axis, each the mean of those since
-    the one before.
+def averaged(losses: Losses, most: int) -> Losses:
+    """At most so many points, evenly spaced on a logarithmic axis, each the mean of those since the
+    one before.
 
     >>> averaged([(step, float(step)) for step in (1, 2, 3, 4, 5, 6, 7, 8)], most=4)
     [(1, 1.0), (2, 2.0), (4, 3.5), (8, 6.5)]
@@ -644,8 +613,16 @@ def averaged(losses: Losses, most: int = MOST_LOSSES) -> Losses:
 
 
 def write_losses(folder: Path) -> Path | None:
-    """Write ``loss.png`` beside the checkpoints of a suite; None if no losses are recorded."""
-    if losses := read_losses(folder):
-        figure = training_loss({folder.name: averaged(losses)})
-        return atomic_write(folder / "loss.png", image(figure))
-    return None
+    """Write ``loss.png`` beside the checkpoints of a suite; None if its ranks recorded no losses."""
+    path = folder / "progress.jsonl"
+    losses = {}
+    if path.is_file():
+        # a killed rank leaves half a line, and steps that are taken again
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line.endswith("}"):
+                event = json.loads(line)
+                losses[int(event["step"])] = float(event["loss"])
+    if not losses:
+        return None
+    figure = training_loss({folder.name: averaged(sorted(losses.items()), MOST_LOSSES)})
+    return atomic_write(folder / "loss.png", image(figure))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from textwrap import shorten
@@ -42,9 +42,9 @@ def journal_lines(
     entries = list(enumerate(read(folder.must_exist().journal), FIRST_LINE))
     if types:
         entries = [(number, entry) for number, entry in entries if KINDS[type(entry)] in types]
-    if tail is None:
-        return entries
-    return entries[max(0, len(entries) - tail) :]
+    if tail:
+        entries = entries[-tail:]
+    return entries
 
 
 def journal_text(lines: Sequence[Numbered]) -> str:
@@ -80,30 +80,24 @@ def log_text(folder: RunFolder, query: str) -> str:
             if key not in keys:
                 continue
             lines.append(journal_text([(number, entry)]))
-            lines += _indented(_details(entry))
-            if isinstance(entry, events.Record | events.AttemptFailed) and entry.worker:
-                workers[entry.worker] = None
+            match entry:
+                case events.AttemptFailed(trace=trace):
+                    lines += _indented(trace.splitlines())
+                case events.Record(value=Measured(reasons=reasons)):
+                    whys = (f"{name} of layer {layer}: {why}" for layer, name, why in reasons)
+                    lines += _indented(whys)
+            if worker := getattr(entry, "worker", None):
+                workers[worker] = None
         for worker, log in product(workers, _worker_logs(folder)):
             text = log.read_text(errors="replace")
             if worker in text:
                 lines.append(f"\nlog of {printable(worker)}, {log}, last lines:")
-                last_lines = text.splitlines()[-LAST_LINES:]
-                lines += _indented(last_lines)
+                lines += _indented(text.splitlines()[-LAST_LINES:])
         lines.append("")
     return "\n".join(lines).rstrip()
 
 
-def _details(entry: events.Event) -> list[str]:
-    """The traceback of a failed attempt; the undefined metrics of a measured checkpoint."""
-    match entry:
-        case events.AttemptFailed(trace=trace):
-            return trace.splitlines()
-        case events.Record(value=Measured(reasons=reasons)):
-            return [f"{metric} of layer {layer}: {why}" for layer, metric, why in reasons]
-    return []
-
-
-def _indented(lines: Sequence[str]) -> list[str]:
+def _indented(lines: Iterable[str]) -> list[str]:
     return [f"{INDENT}{printable(line)}" for line in lines]
 
 

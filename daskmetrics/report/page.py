@@ -93,9 +93,7 @@ def page(run: Run, pictures: Collection[str]) -> str:
         digest = hashlib.sha256(script.encode()).digest()
         named.append(f"'sha256-{base64.b64encode(digest).decode()}'")
     failures = analysis.failures(run)
-    of_answer = []
-    if run.result:
-        of_answer = tables(run.answer)
+    of_answer = tables(run.answer) if run.result else []
     return template("page.html").render(
         run=run,
         best=run.result and run.best(),
@@ -117,13 +115,11 @@ def page(run: Run, pictures: Collection[str]) -> str:
 
 def settings_of(run: Run) -> dict[str, object]:
     """What a repetition needs; not all of the configuration: a profile may hold what is secret."""
-    settings: dict[str, object] = {"name": run.start.name, "key": run.start.key}
-    for name in ("seed", "corpus", "protocol", "search"):
-        settings[name] = run.config[name]
+    settings = {"name": run.start.name, "key": run.start.key}
+    settings |= {name: run.config[name] for name in ("seed", "corpus", "protocol", "search")}
     if protocols := run.tree.attrs.get("protocols"):
         settings["protocol of each model"] = protocols
-    settings["versions"] = dict(run.start.environment)
-    return settings
+    return {**settings, "versions": dict(run.start.environment)}
 
 
 def figures(run: Run) -> Mapping[str, Any]:
@@ -138,9 +134,7 @@ def figures(run: Run) -> Mapping[str, Any]:
     suites = analysis.suites(run)
     posterior = known_posterior(run)
     arms = drawn_arms(run, suites)
-    quantities = []
-    if suites:
-        quantities = fields(run, arms, posterior)
+    quantities = fields(run, arms, posterior) if suites else []
     # a metric or, without metrics, a cost is compared with the quantity that is shown first
     others = [quantity for quantity in quantities[1:] if quantity.group != SCORES]
     drawn: list[figure] = []
@@ -156,8 +150,7 @@ def figures(run: Run) -> Mapping[str, Any]:
         drawn.append(drawing.layer_lines())
         if others:
             drawn.append(drawing.comparison(source, suites))
-        path = path_of(run, posterior)
-        if len(path):
+        if len(path := path_of(run, posterior)):
             drawn.append(drawing.search_path(path))
     if losses := analysis.losses(run):
         drawn.append(drawing.training_loss(losses))

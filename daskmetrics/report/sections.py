@@ -4,7 +4,6 @@ candidate, candidates and runs side by side. Texts are at most 100 columns wide,
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -23,11 +22,8 @@ from daskmetrics.answer.posterior import arm_named, posterior_of
 from daskmetrics.answer.recorded import RecordedRun, cell_of
 from daskmetrics.answer.status import worker_use
 from daskmetrics.answer.trade_offs import TradeOffs, trade_offs_of
-from daskmetrics.core.files import RunFolder
-from daskmetrics.core.names import Arm
 from daskmetrics.core.table import Table
-from daskmetrics.core.text import plural
-from daskmetrics.report._format import WIDTH, apart, fact
+from daskmetrics.report._format import WIDTH, fact
 from daskmetrics.report._run import Run, status_rows
 from daskmetrics.report.templates import answer_rows, rows_of, table_of, text_of
 
@@ -63,12 +59,10 @@ def folded_tables(run: RecordedRun) -> dict[str, Table]:
     if run.means:
         folded["What a better score costs"] = trade_offs_table(trade_offs_of(run))
     if run.recorded:
-        correlations = analysis.correlations(run)
-        folded["Which metrics predict quality here"] = table_of(
-            "predictors", correlations=correlations
-        )
-    uses = worker_use(run.entries, run.records)
-    return {**folded, "Workers": table_of("workers", uses=uses)}
+        predictors = table_of("predictors", correlations=analysis.correlations(run))
+        folded["Which metrics predict quality here"] = predictors
+    folded["Workers"] = table_of("workers", uses=worker_use(run.entries, run.records))
+    return folded
 
 
 def status_text(run: Run) -> str:
@@ -76,9 +70,8 @@ def status_text(run: Run) -> str:
     files.
     """
     (_, state), *rows = status_rows(run, problems=True)
-    lines = [fact(run.start.name, state)]
-    lines += [fact(label, text) for label, text in rows]
-    return "\n".join(lines).strip() + f"\n\n{whereabouts(run.folder)}"
+    lines = [fact(label, text) for label, text in [(run.start.name, state), *rows]]
+    return "\n\n".join(["\n".join(lines).strip(), text_of("files", folder=run.folder)])
 
 
 def best_text(run: Run, in_short: bool = False) -> str:
@@ -89,15 +82,10 @@ def best_text(run: Run, in_short: bool = False) -> str:
         return status_text(run)
     rows = Table((), list(answer_rows(run.answer).items()))
     beside = [tasks_table(run.answer, MOST_ROWS)] if in_short else tables(run.answer)
-    blocks = [part.as_text(WIDTH) for part in [rows, *beside]]
+    blocks = [table.as_text(WIDTH) for table in (rows, *beside)]
     if run.watched:
         blocks.append(fact("watch", run.watched))
-    return "\n\n".join([*blocks, whereabouts(run.folder)])
-
-
-def whereabouts(folder: RunFolder) -> str:
-    """The link of the page of a run, and its folder."""
-    return text_of("files", page=folder.report / "index.html", folder=folder.path)
+    return "\n\n".join([*blocks, text_of("files", folder=run.folder)])
 
 
 def explain_tables(run: Run, name: str) -> list[Table]:
@@ -118,19 +106,14 @@ def explain_tables(run: Run, name: str) -> list[Table]:
         lead=posterior.lead(index),
         picks=picks,
     )
-    by_task = defaultdict[str, dict[Arm, float]](dict)
-    for scored, recorded in run.recorded.items():
-        for task, score in recorded.items():
-            by_task[task][scored] = score.score
-    scores = table_of("explain_scores", tasks=run.tasks, by_task=by_task, arm=arm, leader=leader)
+    scores = table_of("explain_scores", run=run, arm=arm, leader=leader)
     metrics = table_of(
         "metrics",
         metrics=analysis.metrics(run),
         layer=analysis.layer_of(arm),
         units=analysis.units(run),
     )
-    shown = [Table((), rows, str(arm)), scores, metrics]
-    return [part for part in shown if part.rows]
+    return [table for table in (Table((), rows, str(arm)), scores, metrics) if table.rows]
 
 
 def within_table(run: Run, within: float) -> Table:
@@ -189,14 +172,7 @@ def _mean(run: Run, other: Run, compared: ArmComparison) -> str:
         if overall.arm in pair:
             pair.remove(overall.arm)
             relation = overall.relation(pair[0], compared.difference)
-    text = (
-        f"The mean score of {compared.arm} minus that of {compared.other} is"
-        f" {apart(compared.difference)}, {relation}"
-    )
-    shared = len(run.weights.keys() & compared.tasks)
-    if shared < len(run.weights):
-        text += f" (on {shared} of {plural(len(run.weights), 'task')})"
-    return f"{text}."
+    return text_of("mean_difference", run=run, compared=compared, relation=relation)
 
 
 def _agreement(title: str, shared: Agreement, left_out: Sequence[str]) -> Table:
@@ -206,6 +182,8 @@ def _agreement(title: str, shared: Agreement, left_out: Sequence[str]) -> Table:
 
 def answers(runs: Mapping[str, Run]) -> Table:
     """What runs have done and recommend, one column for each run."""
+    import pandas
+
     columns = []
     for run in runs.values():
         column = {"candidates": f"{run.start.arms:,}", **dict(status_rows(run))}
@@ -213,11 +191,8 @@ def answers(runs: Mapping[str, Run]) -> Table:
         if run.result:
             column["gain"] = answer_rows(run.answer)["Gain"]
         columns.append(column)
-    rows = []
-    for label in dict.fromkeys(chain.from_iterable(columns)):
-        texts = [column.get(label, "") for column in columns]
-        rows.append((label, *texts))
-    return Table(("", *runs), rows)
+    by_label = pandas.DataFrame(columns).fillna("").T
+    return Table(("", *runs), list(by_label.itertuples(name=None)))
 
 
 def scores(runs: Mapping[str, Run]) -> Table:

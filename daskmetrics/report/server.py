@@ -138,8 +138,7 @@ class RunCollection:
         folders = {}
         for path in self.folder.iterdir():
             folder = RunFolder(path)
-            is_own = path.is_dir() and not path.is_symlink()
-            if is_own and (folder.journal.exists() or folder.config.exists()):
+            if not path.is_symlink() and (folder.journal.exists() or folder.config.exists()):
                 folders[path.name] = folder
         return folders
 
@@ -258,8 +257,7 @@ class _Page(RequestHandler):  # type: ignore[misc]  # tornado is followed withou
         decisions = []
         for pick in reversed(run.picks[-LATEST:]):
             cell = cell_of(pick)
-            scores = dict(run.recorded.get(cell.arm, {}))
-            scores |= run.looked.get(cell.arm, {})
+            scores = {**run.recorded.get(cell.arm, {}), **run.looked.get(cell.arm, {})}
             decisions.append((pick, cell, scores.get(cell.task)))
         return {
             "title": name,
@@ -302,9 +300,8 @@ async def serve(runs: RunCollection, port: int, on_start: Callable[[str], None])
     token = secrets.token_urlsafe(24)
     pool = ThreadPoolExecutor(1)
     options = {"runs": runs, "token": token, "pool": pool}
-    pages = [("/(.*)", _Page, options)]
-    application = Application(pages, log_function=lambda page: None)
-    server = HTTPServer(application)
+    pages = Application([("/(.*)", _Page, options)], log_function=lambda page: None)
+    server = HTTPServer(pages)
     server.add_sockets(sockets)
     try:
         on_start(f"http://127.0.0.1:{sockets[0].getsockname()[1]}/{token}/")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from daskmetrics.core.outcomes import Difference
 from daskmetrics.core.table import Table, printable
-from daskmetrics.core.text import duration, listed, plural
+from daskmetrics.core.text import duration, listed, plural, size_text
 from daskmetrics.report._format import apart, candidate, number, percent, si
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def template(name: str, finalize: Callable[[object], object] | None = None) -> T
         printable=printable,
         quote=quote,
         si=si,
+        size_text=size_text,
     )
     return environment.get_template(name)
 

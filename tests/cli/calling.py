@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -42,6 +46,36 @@ def start(folder: Path, line: str, **environment: str) -> subprocess.CompletedPr
         text=True,
         timeout=400,
     )
+
+
+@contextmanager
+def process(folder: Path, *words: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """A Python process in a group of its own, as a terminal starts it; killed at the end of the
+    block.
+    """
+    with subprocess.Popen(
+        [sys.executable, *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as child:
+        try:
+            yield child
+        finally:
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+
+
+def wait_until(condition: Callable[[], object], child: subprocess.Popen[str]) -> None:
+    """Wait for what a process that runs brings about."""
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert child.poll() is None, child.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def fails(done: Result, message: str) -> bool:

@@ -33,10 +33,6 @@ GRID = Path(__file__).parents[2] / "configs" / "pythia.yaml"
             ),
         ),
         (
-            "map bench.py:step --iterations 9 --cluster slurm.yaml --workers 10 --dry-run",
-            ("10 (slurm)",),
-        ),
-        (
             "train config.yaml --dry-run --set models.0.train.accumulate=4 --folder suites",
             ("32 sequences = 8 per pass x 4 passes", "steps 2", "suites"),
         ),

@@ -87,19 +87,7 @@ def test_one_document_with_the_documented_keys_is_printed(section, here):
     assert document(here, COMMANDS[section]).keys() == documented(section)
 
 
-def test_verify_prints_damage_and_the_exit_code(tmp_path):
-    folder = make(RunFolder(tmp_path / "runs" / "demo"))
-    assert document(tmp_path, "runs verify demo")["damages"] == []
-    chunk = next(path for path in sorted(folder.store.rglob("c/*")) if path.is_file())
-    chunk.write_bytes(b"")
-    found = document(tmp_path, "runs verify demo", code=1)
-    assert not found["ok"] and {damage["kind"] for damage in found["damages"]} == {"metadata"}
-
-
-def test_a_plan_has_its_options_and_a_check_its_severity(here):
-    options = document(here, "plan --workers 1,2")["options"]
-    assert [option["workers"] for option in options] == [1, 2]
-    assert all(option["run"]["interval"]["value"] > 0 for option in options)
+def test_a_check_has_its_severity(here):
     checks = document(here, "doctor local", code=call(here, "doctor local").exit_code)
     assert {row["severity"] for row in checks.values()} <= {"ok", "warning", "failure", "skipped"}
     assert {key for row in checks.values() for key in row} == {"severity", "message", "remedy"}

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 
 import pandas as pd
 import pytest
 
-from tests.cli.calling import COMMAND, call, start
+from tests.cli.calling import call, process, start
 from tests.cli.conftest import MODULE
 
 
@@ -63,27 +61,12 @@ def test_items_are_read_from_a_file(place):
     assert pd.read_csv(place / "results.csv")["value"].tolist() == [2.0, 1.0]
 
 
-def test_results_that_a_table_cannot_hold_are_in_another_file_and_a_note_says_so(place):
-    (place / "large.py").write_text("def power(item):\n    return 10 ** (30 * item)\n")
-    done = call(place, "map large.py:power --iterations 2 --serial --output large.csv")
-    assert done.exit_code == 0 and "Results: large.csv.jsonl" in done.stdout
-    assert "\nWarning: 'large.csv' cannot hold these results" in done.stderr
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_in_this_process_explains_how_to_resume(place, number):
     line = "map bench.py:step --iterations 9 --serial --batch-size 1"
-    with subprocess.Popen(
-        [*COMMAND, *line.split()],
-        cwd=place,
-        env={**os.environ, "SLOW": "5"},
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stderr is not None
-        line = ""
-        while "1 of 9" not in line:
-            line = process.stderr.readline()
-        process.send_signal(number)
-        message = process.communicate(timeout=60)[1]
-    assert process.returncode == 130 and "run the same command again to resume" in message
+    with process(place, "-m", "daskmetrics", *line.split(), SLOW="5") as child:
+        while "1 of 9" not in child.stderr.readline():
+            pass
+        child.send_signal(number)
+        message = child.communicate(timeout=60)[1]
+    assert child.returncode == 130 and "run the same command again to resume" in message

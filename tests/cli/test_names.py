@@ -11,8 +11,6 @@ from daskmetrics.cli import main
 from daskmetrics.cli._common import RUN
 from tests.cli.calling import call, fails
 
-KNOWN = "Did you mean 'minilm'? Runs in 'runs': demo, minilm."
-
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -39,11 +37,6 @@ def test_a_name_is_that_of_the_run_below_runs_unless_the_folder_here_is_a_run(he
     assert fails(done, "No run in 'demo'. Did you mean 'runs/demo'? Runs in 'runs': demo, minilm.")
     (here / "demo" / "journal.jsonl").touch()
     assert RUN.convert("demo", None, None) == Path("demo")
-
-
-@pytest.mark.parametrize("command", ["status", "report", "runs journal", "runs retry"])
-def test_the_error_lists_the_runs_that_exist(here, command):
-    assert fails(call(here, f"{command} minilmm"), f"No run in 'minilmm'. {KNOWN}")
 
 
 def test_doctor_takes_the_name_of_a_run_unless_it_is_that_of_a_profile(here):

@@ -4,38 +4,15 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from daskmetrics.core.events import AttemptFailed, Record, WorkerJoined
 from daskmetrics.execution.journal import read
-from tests.cli.calling import COMMAND, call, fails
+from tests.cli.calling import call, fails, process, wait_until
 
-
-def wait_until(condition, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
-@contextmanager
-def started(folder: Path, words: str) -> Iterator[subprocess.Popen[str]]:
-    """A command in a folder; killed at the end of the block."""
-    with subprocess.Popen(
-        [*COMMAND, *words.split()],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+WORKER = ("-m", "daskmetrics", "runs", "worker", "step")
 
 
 @contextmanager
@@ -43,7 +20,7 @@ def running_map(folder: Path) -> Iterator[subprocess.Popen[str]]:
     """The driver of a long map, which workers may join."""
     (folder / "bench.py").write_text("import time\ndef step(item): return time.sleep(0.3)\n")
     line = "map bench.py:step --iterations 2000 --workers 1 --batch-size 1"
-    with started(folder, line) as driver:
+    with process(folder, "-m", "daskmetrics", *line.split()) as driver:
         wait_until((folder / "runs" / "step" / "scheduler.json").exists, driver)
         yield driver
 
@@ -57,15 +34,15 @@ def test_a_worker_joins_a_running_map_and_leaves_it_without_losing_a_unit(tmp_pa
     folder = tmp_path / "runs" / "step"
     with running_map(tmp_path) as driver:
         assert (folder / "scheduler.json").stat().st_mode & 0o077 == 0
-        with started(tmp_path, "runs worker step") as joined:
+        with process(tmp_path, *WORKER) as joined:
             wait_until(lambda: recorded_by(folder / "journal.jsonl", os.uname().nodename), joined)
             joined.send_signal(signal.SIGINT)
-            output, _ = joined.communicate(timeout=120)
+            _, output = joined.communicate(timeout=120)
         assert joined.returncode == 0 and "Leaving" in output and "Left." in output, output
         left = recorded_by(folder / "journal.jsonl", "0")
         wait_until(lambda: recorded_by(folder / "journal.jsonl", "0") > left + 1, driver)
         driver.send_signal(signal.SIGTERM)
-        text, _ = driver.communicate(timeout=120)
+        _, text = driver.communicate(timeout=120)
     entries = list(read(folder / "journal.jsonl"))
     assert sum(isinstance(entry, WorkerJoined) for entry in entries) == 2, text
     assert not any(isinstance(entry, AttemptFailed) for entry in entries)
@@ -77,16 +54,16 @@ def test_a_worker_joins_a_running_map_and_leaves_it_without_losing_a_unit(tmp_pa
 
 def test_a_worker_that_is_starting_ends_at_once_without_a_traceback(tmp_path):
     with running_map(tmp_path) as driver:
-        with started(tmp_path, "runs worker step") as leaving:
-            assert "joined" in leaving.stdout.readline()
+        with process(tmp_path, *WORKER) as leaving:
+            assert "joined" in leaving.stderr.readline()
             leaving.send_signal(signal.SIGINT)
-            output, _ = leaving.communicate(timeout=30)
+            _, output = leaving.communicate(timeout=30)
         assert leaving.returncode == 0
         assert [line.partition(":")[0] for line in output.splitlines()] == ["Leaving", "Left."]
-        with started(tmp_path, "runs worker step") as joined:
-            assert "joined" in joined.stdout.readline()
+        with process(tmp_path, *WORKER) as joined:
+            assert "joined" in joined.stderr.readline()
             driver.kill()
-            output, _ = joined.communicate(timeout=30)
+            _, output = joined.communicate(timeout=30)
         assert joined.returncode == 1
         assert output.startswith("Error: The workers ended before") and output.count("\n") == 1
     entries = read(tmp_path / "runs" / "step" / "journal.jsonl")

@@ -4,11 +4,7 @@ meets them.
 
 from __future__ import annotations
 
-import resource
 import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -21,9 +17,17 @@ from daskmetrics.core.files import RunFolder
 from daskmetrics.execution import Journal
 from daskmetrics.execution.journal import read
 from daskmetrics.experiment import maintenance as maintain
+from tests.cli.calling import process, start, wait_until
 from tests.faults.conftest import RECIPE
 
-COMMAND = [sys.executable, "-m", "daskmetrics", "run", "x.yaml"]
+RUN = "run x.yaml"
+#: the same, whose files may not grow beyond 8 kB
+LIMITED = """
+import resource
+from daskmetrics.cli import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (8000, 8000))
+main(["run", "x.yaml"])
+"""
 
 
 @pytest.fixture
@@ -40,34 +44,15 @@ def place(tmp_path, suite) -> Path:
     return tmp_path
 
 
-def run_until_full(place: Path, limit: int) -> str:
-    """Start a run whose files may not grow beyond the limit; what it says until it stops, or until
-    it pauses.
-    """
-    said = place / "said.txt"
-    with said.open("w") as file:
-        process = subprocess.Popen(
-            COMMAND,
-            cwd=place,
-            stdout=file,
-            stderr=file,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
-        )
-        while process.poll() is None and "No room" not in said.read_text():
-            time.sleep(0.2)
-        if process.poll() is None and "Error:" not in said.read_text():  # it waits for room
-            process.send_signal(signal.SIGINT)
-        process.wait(timeout=120)
-    assert process.returncode != 0
-    return said.read_text()
-
-
 def test_a_run_that_finds_no_room_says_so_and_the_same_command_finishes_it(place):
-    said = run_until_full(place, 8_000)  # while measuring
-    assert "No room" in said and "Traceback" not in said, said
+    with process(place, "-c", LIMITED) as driver:
+        message = next(line for line in driver.stderr if "No room" in line)  # while measuring
+        driver.send_signal(signal.SIGINT)
+        said = message + driver.communicate(timeout=120)[1]
+    assert driver.returncode != 0 and "Traceback" not in said, said
     folder = RunFolder(place / "runs" / "x")
     before = list(read(folder.journal))
-    again = run_to_end(place)
+    again = start(place, RUN)
     assert again.returncode == 0, again.stderr
     entries = list(read(folder.journal))
     assert entries[: len(before)] == before
@@ -78,22 +63,21 @@ def test_a_run_that_finds_no_room_says_so_and_the_same_command_finishes_it(place
 
 def test_a_run_whose_journal_is_deleted_ends_says_so_and_goes_on_after_the_remedy(place):
     folder = RunFolder(place / "runs" / "x")
-    process = subprocess.Popen(
-        COMMAND, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    while process.poll() is None and not (
-        folder.journal.exists() and b'"type":"worker"' in folder.journal.read_bytes()
-    ):
-        time.sleep(0.02)  # then its start is committed
-    folder.journal.rename(place / "moved")
-    said = process.communicate(timeout=120)[1]
-    assert process.returncode != 0 and "was removed: stopped" in said, said
+    with process(place, "-m", "daskmetrics", *RUN.split()) as driver:
+        # then its start is committed
+        wait_until(
+            lambda: folder.journal.exists() and b'"type":"worker"' in folder.journal.read_bytes(),
+            driver,
+        )
+        folder.journal.rename(place / "moved")
+        said = driver.communicate(timeout=120)[1]
+    assert driver.returncode != 0 and "was removed: stopped" in said, said
     assert "Traceback" not in said, said
     before = list(read(place / "moved"))
-    refused = run_to_end(place)
+    refused = start(place, RUN)
     assert refused.returncode != 0 and "is missing, but" in refused.stderr
     (place / "moved").rename(folder.journal)
-    assert run_to_end(place).returncode == 0
+    assert start(place, RUN).returncode == 0
     entries = list(read(folder.journal))
     assert entries[: len(before)] == before and maintain.verify(folder).damages == ()
     check_config_and_prompts(place, folder)
@@ -115,21 +99,15 @@ def check_config_and_prompts(place: Path, folder: RunFolder) -> None:
         if is_deleted:
             maintain.repair(folder)
         else:
-            run_to_end(place)
+            start(place, RUN)
         assert [file.read_bytes() for file in files] == before
         assert not maintain.verify(folder).damages
-
-
-def run_to_end(place: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        COMMAND, cwd=place, capture_output=True, text=True, check=False, timeout=300
-    )
 
 
 def test_a_second_driver_is_told_who_drives_and_since_when(place):
     folder = RunFolder(place / "runs" / "x").create()
     with Journal(folder.journal, folder.lock):
-        done = run_to_end(place)
+        done = start(place, RUN)
     assert done.returncode == 2
     assert "is being driven by process" in done.stderr and " since 2" in done.stderr
     assert list(read(folder.journal)) == []

@@ -5,9 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import subprocess
-import sys
-import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +18,7 @@ from daskmetrics.core.errors import ClusterLostError, ConfigError
 from daskmetrics.core.events import AttemptFailed
 from daskmetrics.execution import Record, Settings, Sweep, WorkUnit, run
 from daskmetrics.execution.journal import read
+from tests.cli.calling import process, wait_until
 from tests.faults import units as work
 
 # where another run's dashboard has the port, tornado leaves the socket that it tried to the
@@ -30,34 +28,12 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 ROOT = Path(__file__).parent.parent.parent
 
 
-@contextmanager
-def process(*words: str, **environment: str):
-    """A Python process in a group of its own, as a terminal starts it."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    pipe = subprocess.PIPE
-    child = subprocess.Popen(
-        [sys.executable, *words],
-        cwd=tempfile.gettempdir(),
-        env=environment,
-        stdout=pipe,
-        stderr=pipe,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        yield child
-    finally:
-        if child.poll() is None:
-            os.killpg(child.pid, signal.SIGKILL)
-        child.communicate()
-
-
 def records(folder: Path) -> list[str]:
     return [entry.key for entry in read(folder / "journal.jsonl") if isinstance(entry, Record)]
 
 
 def driver(folder: Path, seconds: float, units: int):
-    return process("-m", "tests.faults.units", str(folder), str(seconds), str(units))
+    return process(folder, "-m", "tests.faults.units", str(folder), str(seconds), str(units))
 
 
 def test_once_finishes_what_is_running_and_the_same_command_resumes(tmp_path):
@@ -83,8 +59,7 @@ def test_once_finishes_what_is_running_and_the_same_command_resumes(tmp_path):
 def test_twice_stops_now(tmp_path):
     journal = tmp_path / "journal.jsonl"
     with driver(tmp_path, 100.0, 4) as child:
-        while not journal.exists() or b'"ask"' not in journal.read_bytes():
-            time.sleep(0.1)
+        wait_until(lambda: journal.exists() and b'"ask"' in journal.read_bytes(), child)
         time.sleep(3)  # they run
         children = psutil.Process(child.pid).children(recursive=True)
         os.killpg(child.pid, signal.SIGINT)
@@ -109,11 +84,11 @@ with connect(Cluster(workers=2)):
 
 
 @pytest.mark.parametrize(("processes", "delay"), [(0, 0.0), (2, 0.0), (3, 0.3)])
-def test_ctrl_c_while_a_cluster_starts_ends_the_process(processes, delay):
+def test_ctrl_c_while_a_cluster_starts_ends_the_process(tmp_path, processes, delay):
     """Some time after so many processes were started, the last two of which are workers. Dask's
     half-started client and cluster could not be closed, and were waited for.
     """
-    with process("-c", STARTS) as child:
+    with process(tmp_path, "-c", STARTS) as child:
         assert child.stdout.readline() == "starts\n"
         driver = psutil.Process(child.pid)
         while len(children := driver.children(recursive=True)) < processes:
@@ -130,12 +105,11 @@ def test_ctrl_c_while_a_cluster_starts_ends_the_process(processes, delay):
 def cluster(folder: Path, **environment: str):
     """A scheduler and a worker, each a process of its own."""
     file = folder / "scheduler.json"
-    dask = ("-m", "dask")
+    dask = (folder, "-m", "dask")
     own = ("--scheduler-file", str(file), "--no-dashboard")
     offer = ("--nthreads", "1", "--resources", "GPU=1 CPU=1", "--name", "first")
     with process(*dask, "scheduler", *own, "--host", "127.0.0.1", "--port", "0") as scheduler:
-        while not file.exists():
-            time.sleep(0.1)
+        wait_until(file.exists, scheduler)
         with process(*dask, "worker", *own, *offer, **environment):
             yield str(file), scheduler
 

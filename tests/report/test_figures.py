@@ -20,13 +20,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from daskmetrics.report import figures
 from daskmetrics.report.figures import (
     heat_maps,
     image,
     layer_lines,
     layer_points,
     pictures,
-    read_losses,
     telemetry,
     write_losses,
 )
@@ -118,12 +118,12 @@ def test_telemetry_has_a_line_of_the_processors_and_the_gpu_of_each_worker():
     np.testing.assert_array_equal(drawn, [5, 10, 15, np.nan, 505])  # it did not run before
 
 
-def test_losses_are_drawn_beside_the_checkpoints_and_half_a_line_is_ignored(tmp_path):
-    reports = [json.dumps({"step": step, "loss": 8.0 / step, "rate": None}) for step in (1, 2, 3)]
-    lines = tmp_path / "progress.jsonl"
-    lines.write_text("\n".join([*reports, '{"step": 9']), encoding="utf-8")
-    assert read_losses(tmp_path) == [(1, 8.0), (2, 4.0), (3, 8 / 3)]
-    path = write_losses(tmp_path)
-    assert path == tmp_path / "loss.png" and path.read_bytes().startswith(b"\x89PNG")
-    lines.unlink()
+def test_losses_are_drawn_beside_the_checkpoints_and_half_a_line_is_ignored(tmp_path, monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(figures, "training_loss", lambda losses: drawn.update(losses) or Figure())
     assert write_losses(tmp_path) is None
+    reports = [json.dumps({"step": step, "loss": 8.0 / step, "rate": None}) for step in (1, 2, 3)]
+    text = "\n".join([*reports, '{"step": 9'])
+    (tmp_path / "progress.jsonl").write_text(text, encoding="utf-8")
+    assert write_losses(tmp_path).read_bytes().startswith(b"\x89PNG")
+    assert drawn == {tmp_path.name: [(1, 8.0), (2, 4.0), (3, 8 / 3)]}

@@ -3,7 +3,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-import struct
 import sys
 from contextlib import contextmanager
 from html.parser import HTMLParser
@@ -91,14 +90,8 @@ def test_the_page_begins_with_the_answer_one_picture_and_the_tasks_and_folds_the
     assert folded[:2] == ["By model", "All candidates"] and len(folded) == 8
     for text in ("final_ln", "0.1.0", "seed", finished.start.key):
         assert text in written
-
-
-def test_the_figures_are_png_files_too(finished, written):
-    files = {file.stem: file.read_bytes() for file in finished.folder.report.glob("*.png")}
-    assert files.keys() | {"telemetry"} == NAMES  # a run of seconds has too few samples
-    for png in files.values():
-        assert png.startswith(b"\x89PNG")
-        assert struct.unpack(">I", png[16:20])[0] == 1500  # pixels wide
+    files = {file.stem for file in finished.folder.report.glob("*.png")}
+    assert files | {"telemetry"} == NAMES  # a run of seconds has too few samples
 
 
 NOTHING_MEASURED = tuple(f"{suite.model}@{step}" for suite in SUITES for step in STEPS)

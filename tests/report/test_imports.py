@@ -23,18 +23,16 @@ def test_a_view_imports_no_more_than_it_needs(finished, code, unwanted):
     assert not imported_by(f"{load}; {code}") & unwanted
 
 
-def test_the_status_of_a_map_needs_no_numpy_either(tmp_path):
-    run = tmp_path / "run"
-    words = f"-m daskmetrics map operator:neg --iterations 2 --serial --folder {run}"
+def test_the_status_of_a_map_needs_no_numpy_and_that_of_a_run_neither_dask_nor_pandas(
+    finished, tmp_path
+):
+    words = f"-m daskmetrics map operator:neg --iterations 2 --serial --folder {tmp_path / 'map'}"
     subprocess.run([sys.executable, *words.split()], cwd=tmp_path, check=True)
-    assert not imported_by(STATUS.format(run)) & (HEAVY | ARRAYS | {"numpy"})
-
-
-def test_the_status_of_an_interrupted_run_needs_neither_dask_nor_pandas(finished, tmp_path):
+    assert not imported_by(STATUS.format(tmp_path / "map")) & (HEAVY | ARRAYS | {"numpy"})
     run = shutil.copytree(finished.folder.path, tmp_path / "run")
     journal = run / "journal.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)
-    journal.write_bytes(b"".join(lines[:-1]))
+    journal.write_bytes(b"".join(lines[:-1]))  # interrupted
     mark_of(journal).unlink(missing_ok=True)
     assert not imported_by(STATUS.format(run)) & (HEAVY | ARRAYS)
 

@@ -86,8 +86,9 @@ def test_a_figure_shows_the_best_readout_or_the_one_that_is_asked_for(read_out):
         for arm, mean in mean_scores(read_out).items():
             if readout in (None, arm.readout):
                 best[arm.layer] = max(best[arm.layer], mean)
-        line = read_out.plot.layers(readout=readout).lines[0]
-        np.testing.assert_allclose(line.get_ydata(), best)
+        ax = read_out.plot.layers(readout=readout)
+        np.testing.assert_allclose(ax.lines[0].get_ydata(), best)
+        assert ax.get_title() == ", ".join(filter(None, ["mean score", "encoder", readout]))
     with pytest.raises(ConfigError, match=r"Unknown readout 'last,17d'.*last,16d"):
         read_out.plot.heatmap(readout="last,17d")
     assert read_out.plot.tradeoff("dimensions").get_xlabel() == "dimensions of a vector"

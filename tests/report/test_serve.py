@@ -63,16 +63,12 @@ def test_a_run_shows_its_answer_or_its_progress(copied):
         assert rows_of(copied)["killed"]["state"] == "running"
 
 
-@pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "no configuration", "foreign"])
+@pytest.mark.parametrize("damage", ["cut", "empty", "no configuration", "foreign"])
 def test_a_broken_run_is_a_row_with_its_reason(copied, damage):
     journal = copied / "killed" / "journal.jsonl"
-    content = journal.read_bytes()
-    half = len(content) // 2
     match damage:
         case "cut":
-            journal.write_bytes(content[:half])
-        case "flipped":
-            journal.write_bytes(content[:half] + b"?" + content[half + 1 :])
+            journal.write_bytes(journal.read_bytes()[:1000])
         case "empty":
             journal.write_bytes(b"")
         case "no configuration":

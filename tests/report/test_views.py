@@ -116,10 +116,7 @@ def test_a_layer_that_is_not_the_last_one_of_its_model_is_not_called_so(a_run):
     answer = a_run(suites=tuple(suites), outcomes=True, budget=1.0, merits=merits).answer
     assert f" over {candidate(answer.default.arm)}, " in answer_rows(answer)["Gain"]
     (models,) = (table for table in tables(answer) if table.title == "By model")
-    assert [row[3].partition(" (")[2] for row in models.rows] == [
-        "tiny@step8/1)",
-        "small@step8/1)",
-    ]
+    assert [row[3].partition(" (")[2] for row in models.rows] == ["tiny@step8/1)", "small@step8/1)"]
     joined = [replace(SUITES[0], readouts=("mean0-2", "mean1+2"))]
     answer = a_run(suites=tuple(joined), outcomes=True, budget=1.0).answer
     assert not any(standing.is_last for standing in answer.verdict.models)
