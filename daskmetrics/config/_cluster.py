@@ -217,11 +217,7 @@ class Cluster(Pool):
                 raise ValueError(
                     f"fewest is {pool.fewest}, which is more than the {pool.workers} workers"
                 )
-        if (
-            self.max_memory
-            and self.kind == "slurm"
-            and not (self.memory and _bytes(self.memory) <= self.most_memory)
-        ):
+        if self.most_memory and not (self.memory and _bytes(self.memory) <= self.most_memory):
             raise ValueError(
                 f"max_memory is {self.max_memory}, so memory, with which jobs begin, must be set, "
                 "to less"

@@ -352,8 +352,7 @@ class Search(Section):
     @field_validator("budget", mode="before")
     @classmethod
     def _check_budget(cls, value: object) -> object:
-        # True is a number of Python
-        is_share = isinstance(value, int | float) and value is not True and 1e-6 <= value <= 1
+        is_share = isinstance(value, int | float) and 1e-6 <= value <= 1
         if value != "auto" and not is_share:
             raise ValueError(
                 "must be a share of the cost of every score, at least 0.000001 and at most 1, or"

@@ -84,7 +84,6 @@ class EncodeSpec:
     poolings: tuple[str, ...] = ("",)
     corpus: tuple[str, ...] = ()  # texts on which readouts are fitted, if there are such readouts
     sized: bool = False  # whether scores record the size of the network, since no measuring does
-    memory: int = MEMORY  # bytes; embeddings that are larger are in files
 
 
 def train_to(recipe: Recipe, folder: str, revision: str, model: str) -> Trained:
@@ -162,13 +161,15 @@ def joined_results(
         of_metrics = [np.array(getattr(result, name), object)[:, i] for result, i in chosen]
         return tuple(zip(*of_metrics, strict=True)) or ((),) * len(layers)
 
-    names = tuple(result.names[column] for result, column in chosen)
+    names = []
     reasons: list[tuple[int, str, str]] = []
-    for (result, _), name in zip(chosen, names, strict=True):
+    for result, column in chosen:
+        name = result.names[column]
+        names.append(name)
         reasons += (reason for reason in result.reasons if reason[1] == name)
     return Measured(
         layers=layers,
-        names=names,
+        names=tuple(names),
         values=rows("values"),
         stderr=rows("stderr"),
         status=rows("status"),
@@ -232,7 +233,6 @@ class LayerEmbeddings:
         widths: Mapping[str, int],
         folder: Path,
         key: Key,
-        memory: int = MEMORY,
     ) -> None:
         self.layers = tuple(layers)
         self.texts = texts
@@ -248,7 +248,7 @@ class LayerEmbeddings:
         self._rows = np.arange(texts)
         self._vectors: dict[str, NDArray[np.float32]] | None = None  # by pooling
         self._folder = folder / f"{key}-{secrets.token_hex(4)}"
-        if self.nbytes <= memory:
+        if self.nbytes <= MEMORY:
             self._vectors = {
                 pooling: np.empty((len(self.layers), texts, width), dtype=np.float32)
                 for pooling, width in self.widths.items()
@@ -331,9 +331,7 @@ def encode_task(encoder: Encoder, spec: EncodeSpec) -> LayerEmbeddings:
     prompts, texts, places = _distinct(spec.task, encoder.protocol.prompts)
     pooler = Pooler(encoder.model, encoder.protocol, texts, prompts, _poolings(spec))
     widths = dict(zip(spec.poolings, pooler.widths, strict=True))
-    embeddings = LayerEmbeddings(
-        encoder.layers, len(texts), widths, Path(spec.scratch), spec.key, spec.memory
-    )
+    embeddings = LayerEmbeddings(encoder.layers, len(texts), widths, Path(spec.scratch), spec.key)
     embeddings.places = places
     tokens = np.zeros(len(texts))
 

@@ -338,31 +338,27 @@ def tasks_of(data: object, columns: Mapping[str, str]) -> tuple[Task, ...]:
     """
     import pandas
 
-    prefixes = {name.partition(":")[0] for name in (*tasks.catalogue(), *RESERVED)}
-    names = [data] if isinstance(data, str) else data
     if isinstance(data, (str, Path)):
+        prefixes = {name.partition(":")[0] for name in (*tasks.catalogue(), *RESERVED)}
         prefix, colon, _ = str(data).partition(":")
         if isinstance(data, Path) or not (colon and prefix in prefixes):
             return tasks.resolve([file_name(data, columns)])
-    if isinstance(names, (list, tuple)) and names and all(isinstance(name, str) for name in names):
+        data = [data]
+    if isinstance(data, (list, tuple)) and data and all(isinstance(name, str) for name in data):
         if columns:
             raise ConfigError(
                 f"{', '.join(columns)} name columns of one's own data, but the data are tasks:"
-                f" {', '.join(names)}. Write them into the name, such as"
+                f" {', '.join(data)}. Write them into the name, such as"
                 " file:reviews.csv(text=body, label=stars)."
             )
-        return tasks.resolve(names)
+        return tasks.resolve(data)
     if isinstance(data, (list, tuple)) and all(isinstance(row, Mapping) for row in data):
         data = pandas.DataFrame(list(data), dtype=object)
-    if isinstance(names := getattr(data, "column_names", None), Mapping):
-        raise ConfigError(
-            f"The data have several splits: choose one, such as data['{next(iter(names))}']."
-        )
     if not is_table(data):
         raise ConfigError(
             f"Data of type {type(data).__name__} cannot be read. Give a DataFrame, the path of a"
-            " CSV, TSV, JSON Lines or Parquet file, a dataset of Hugging Face, or a list of names"
-            " of tasks."
+            " CSV, TSV, JSON Lines or Parquet file, one split of a dataset of Hugging Face, or a"
+            " list of names of tasks."
         )
     lines = json_lines("data", data, {}).rstrip("\n").split("\n")
     rows = [(f"row {number}", json.loads(line)) for number, line in enumerate(lines, start=1)]
@@ -422,10 +418,10 @@ def _settings(
     protocol: Mapping[str, object],
 ) -> Config:
     """These arguments as a configuration of one model, which checks them."""
+    if not isinstance(layers, str):
+        layers = list(map(int, layers))
     model: dict[str, object] = {"name": name, "source": source}
     model |= {"revisions": revision, "layers": layers}
-    if isinstance(layers, Sequence) and not isinstance(layers, str):
-        model["layers"] = list(map(int, layers))
     model |= {key: protocol[key] for key in _MODEL_KEYS if key in protocol}
     return config.parse(
         {"name": "direct", "models": [model], "protocol": dict(protocol)}, where="arguments"

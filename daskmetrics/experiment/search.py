@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import count, product, takewhile
@@ -33,7 +33,7 @@ from daskmetrics.bandit import (
 )
 from daskmetrics.bandit.costs import PaidCosts, useful_workers
 from daskmetrics.bandit.problem import with_checkpoints
-from daskmetrics.checkpoints.rolling import Downloads, Rolling
+from daskmetrics.checkpoints.rolling import Downloads
 from daskmetrics.config import Protocol
 from daskmetrics.core import events
 from daskmetrics.core.costs import CHARACTERS_PER_TOKEN, UNKNOWN_TASK, CostModel, TextSize
@@ -47,7 +47,7 @@ from daskmetrics.core.events import (
     is_finished,
     standing,
 )
-from daskmetrics.core.names import Arm, Cell, Key, Suite, grid
+from daskmetrics.core.names import Arm, Cell, Key, Suite, grid, seed_of
 from daskmetrics.core.outcomes import difference, mean_difference
 from daskmetrics.core.readouts import Readout
 from daskmetrics.core.results import Scored
@@ -91,14 +91,14 @@ class SearchSource:
         learner: Learner,
         key: Key,
         scratch: Path,
-        downloads: Downloads | None = None,
-        recorded: Collection[Key] = (),
+        downloads: Downloads,
+        recorded: Collection[Key],
     ) -> None:
         self.experiment = experiment
         self.learner = learner
         self.key = key
         self.scratch = scratch
-        self._downloads = downloads or Downloads(())
+        self._downloads = downloads
         self._recorded = recorded
         self._decided = list(learner.open)  # before an interruption
         self._running: dict[Key, tuple[Pick, Key]] = {}  # with the key of the encoding
@@ -111,7 +111,7 @@ class SearchSource:
         self._decided = self._decided[n:]
         picks += self.learner.ask(n - len(picks))
         units = []
-        needed: dict[Rolling | None, None] = {}
+        needed = []
         for pick in picks:
             arm = pick.cell.arm
             task = self.experiment.by_task[pick.cell.task]
@@ -121,21 +121,21 @@ class SearchSource:
             self._running[unit.key] = pick, self.experiment.encode_key(arm.checkpoint, task)
             units.append(unit)
             if unit.key not in self._recorded:
-                needed[self.experiment.locations[arm.checkpoint].rolling] = None
+                needed.append(self.experiment.locations[arm.checkpoint].rolling)
         self._downloads.expect(needed)
         return units
 
     def tell(self, record: Record) -> Sequence[Key]:
         pick, used = self._running.pop(record.key)
         outcome = Outcome(None, 0.0)
+        size = self._kept.get(used, 0)
         if isinstance(record.value, Scored):
             outcome = Outcome(record.value.score, record.value.stderr)
+            size = record.value.bytes
         self.learner.tell(pick.index, outcome)
         if record.key in self._recorded:
             return []
-        size = self._kept.pop(used, 0)
-        if isinstance(record.value, Scored):
-            size = record.value.bytes
+        self._kept.pop(used, None)  # the latest comes last
         self._kept[used] = size
         return self._release()
 
@@ -188,6 +188,8 @@ def score_unit(
         keeps=str(checkpoint),
     )
     key = experiment.score_key(arm, task)
+    # of the task and the run, so that equal vectors score equally
+    seed = seed_of("score", task.key, experiment.config.seed)
     protocol = experiment.protocols[checkpoint]
     if isinstance(task, MtebTask) and protocol.shipped:
         task = task.compared_by(protocol.shipped.similarity)
@@ -196,7 +198,7 @@ def score_unit(
         name=str(Cell(arm, task.name)),
         kind=kind,
         function=worker.score,
-        args=(task, arm.layer, experiment.score_seed(task), protocol.key, arm.readout),
+        args=(task, arm.layer, seed, protocol.key, arm.readout),
         resources={experiment.scored_on: 1},
         timeout=timeout,
         input=encode,
@@ -272,11 +274,8 @@ def fixed_window(experiment: Experiment, entries: Iterable[Event]) -> int | None
     """The `window` if it is configured or the run has begun; None if the number of workers
     determines it.
     """
-    begun = (
-        entry.window
-        for entry in entries
-        if isinstance(entry, RunStarted) and entry.key == experiment.key
-    )
+    starts = (entry for entry in entries if isinstance(entry, RunStarted))
+    begun = (start.window for start in starts if start.key == experiment.key)
     return experiment.config.search.window or next(begun, None)
 
 
@@ -356,6 +355,7 @@ def build_problem(
     Looks are among the tasks where they pay (`looks_of`).
     """
     suites = suites or experiment.suites
+    costs = costs or CostModel(experiment.config.search.device)
     problem = _problem_of(experiment, experiment.tasks, suites, costs, read)
     if looks := looks_of(experiment, problem):
         problem = _problem_of(experiment, (*experiment.tasks, *looks), suites, costs, read)
@@ -383,7 +383,7 @@ def _problem_of(
     experiment: Experiment,
     tasks: Sequence[Task],
     suites: Sequence[Suite],
-    costs: CostModel | None,
+    costs: CostModel,
     read: bool,
 ) -> Problem:
     arms = grid(suites)
@@ -392,9 +392,7 @@ def _problem_of(
     if baseline not in checkpoints:  # it could not be measured
         baseline = arms[-1].checkpoint
     sizes = [task_size(task, experiment.config.protocol, read) for task in tasks]
-    encode, score = _costs(
-        experiment, arms, sizes, costs or CostModel(experiment.config.search.device)
-    )
+    encode, score = _costs(experiment, arms, sizes, costs)
     weights = experiment.task_weights
     return Problem(
         arms=arms,
@@ -462,9 +460,9 @@ def cells_left(experiment: Experiment, entries: Sequence[Event], problem: Proble
 
     def is_of_grid(entry: Record | UnitAsked) -> bool:
         cell = Cell.parse(entry.name)
-        both = (task for task in (*experiment.tasks, *experiment.fresh) if task.name == cell.task)
         return cell.arm in arms and any(
-            experiment.score_key(cell.arm, task) == entry.key for task in both
+            task.name == cell.task and experiment.score_key(cell.arm, task) == entry.key
+            for task in (*experiment.tasks, *experiment.fresh)
         )
 
     if any(isinstance(entry, SearchEnded) and entry.key == experiment.key for entry in entries):
@@ -476,9 +474,8 @@ def cells_left(experiment: Experiment, entries: Sequence[Event], problem: Proble
         }
         done = {record.key for record in recorded}
         return sum(is_of_grid(entry) for key, entry in picked.items() if key not in done)
-    exhaustive = problem.exhaustive_cost
     limits = budget(experiment.config.search, problem)
-    share = limits.within(exhaustive) / exhaustive
+    share = limits.within(1.0)
     allowed = min(share * len(arms) * len(experiment.tasks), limits.cells or math.inf)
     allowed += min(FINALISTS, len(arms)) * len(fresh_tasks(experiment))
     return max(0, round(allowed) - sum(map(is_of_grid, recorded)))
@@ -517,12 +514,14 @@ def fresh_tasks(experiment: Experiment) -> list[Task]:
     return [task for task in experiment.fresh if experiment.task_weights[task.name]]
 
 
-def fresh_units(experiment: Experiment, arms: Sequence[Arm], scratch: Path) -> Iterator[WorkUnit]:
+def fresh_units(experiment: Experiment, arms: Sequence[Arm], scratch: Path) -> list[WorkUnit]:
     """The units that score the finalists; arms of one checkpoint follow each other, since they
     share encodings.
     """
-    for task, arm in product(fresh_tasks(experiment), sorted(arms)):
-        yield score_unit(experiment, arm, task, scratch, "fresh", {"fresh": str(arm)})
+    return [
+        score_unit(experiment, arm, task, scratch, "fresh", {"fresh": str(arm)})
+        for task, arm in product(fresh_tasks(experiment), sorted(arms))
+    ]
 
 
 def fresh_cost(experiment: Experiment, arms: Sequence[Arm]) -> float:

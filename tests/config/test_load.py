@@ -50,7 +50,7 @@ def test_ready_made_configurations_and_profiles_are_valid():
         (with_(name="../up"), "letters, digits"),
         (with_(protocol="corected"), "Did you mean 'corrected'?"),
         (with_(cluster="l40"), "Did you mean 'l40s'?"),
-        (with_(cluster={"walltime": 45000}), "with its units"),
+        (with_(cluster={"walltime": 45000}), "'cluster.walltime': got 45000"),
         (with_(search={"budget": 1.5}), "at most 1, or 'auto'"),
         (with_(search={"budget": 1e-9}), "'search.budget': got 1e-09; must be a share"),
         (with_(search={"budget": "much"}), "at most 1, or 'auto'"),

@@ -50,15 +50,14 @@ def two_kinds() -> Iterator[Client]:
 
 
 def test_trees_run_on_cpu_workers_beside_encoding(
-    two_kinds: Client, minilm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    two_kinds: Client, minilm: Path, tmp_path: Path
 ) -> None:
     if not any(map(any, map(probes.library_version, ("xgboost", "lightgbm")))):
         pytest.skip("needs the extra 'trees'")
     narrow = build("gpt_neox", tmp_path / "narrow", minilm)  # trees on its vectors are quick
     model = {"name": "narrow", "source": str(narrow), "layers": [0, DEPTH]}
-    # less than they need, so that they go through files
-    made = worker.EncodeSpec.__init__
-    monkeypatch.setattr(made, "__defaults__", (*made.__defaults__[:-1], 10_000))
+    # less than the vectors need, so that they go through files
+    two_kinds.run(setattr, worker, "MEMORY", 10_000)
     wanted = {
         "name": "trees",
         "models": [model],

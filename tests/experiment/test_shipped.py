@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -112,14 +112,15 @@ class Twice:
     ],
 )
 def test_a_text_is_read_once_for_each_prompt(
-    embedder: Path, tmp_path: Path, prompts: Any, vectors: int
+    embedder: Path, tmp_path: Path, prompts: Any, vectors: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = prepared(embedder, "stdlib:candidates", prompts=prompts)
     (checkpoint,) = whole.checkpoints
     location, protocol = whole.locations[checkpoint], whole.protocols[checkpoint]
     spec = worker.EncodeSpec("key", location, protocol, Twice(), (DEPTH,), str(tmp_path))
     embeddings = worker.encode(spec)
-    in_files = worker.encode(replace(spec, memory=0))
+    monkeypatch.setattr(worker, "MEMORY", 0)
+    in_files = worker.encode(spec)
     assert embeddings.texts == vectors
     for read in (embeddings.at(DEPTH), in_files.at(DEPTH)):
         assert read.shape[0] == 3 and len(np.unique(read, axis=0)) == vectors

@@ -12,6 +12,7 @@ import pytest
 
 from daskmetrics import config, experiment
 from daskmetrics.bandit import Learner, policy_named
+from daskmetrics.checkpoints.rolling import Downloads
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.files import RunFolder
 from daskmetrics.execution import Journal, Record, Settings
@@ -59,7 +60,8 @@ def score_without_workers(prepared: experiment.Experiment, run: RunFolder) -> Le
     problem = search.build_problem(prepared, prepared.suites)
     learner = Learner(problem, policy_named("sweep"), budget=1.0, window=9, seed=0)
     with Journal(run.journal, run.lock) as journal:
-        loop = Loop(search.SearchSource(prepared, learner, "key", run.path), journal, Settings())
+        source = search.SearchSource(prepared, learner, "key", run.path, Downloads(()), ())
+        loop = Loop(source, journal, Settings())
         # decisions are written a moment after they are made
         assert [*loop.step(0.0), *loop.step(1.0)] == [] and loop.done
     return learner

@@ -113,9 +113,9 @@ SIZE = 4 * len(LAYERS) * TEXTS * WIDTH
 VECTORS = np.random.default_rng(0).normal(size=(len(LAYERS), TEXTS, WIDTH)).astype(np.float32)
 
 
-def filled(folder, memory):
+def filled(folder):
     """Filled in batches of scattered texts, one of which is added twice."""
-    made = LayerEmbeddings(LAYERS, TEXTS, {"": WIDTH}, folder, "key", memory)
+    made = LayerEmbeddings(LAYERS, TEXTS, {"": WIDTH}, folder, "key")
     order = np.random.default_rng(1).permutation(TEXTS)
     made.put(order[:7], [np.zeros((len(LAYERS), 7, WIDTH), np.float32)])
     for start in range(0, TEXTS, 7):
@@ -125,9 +125,12 @@ def filled(folder, memory):
 
 
 @pytest.mark.parametrize("limit", [SIZE, SIZE - 1, 0])
-def test_vectors_are_stored_unchanged_and_a_copy_outlives_its_original(tmp_path, limit):
+def test_vectors_are_stored_unchanged_and_a_copy_outlives_its_original(
+    tmp_path, limit, monkeypatch
+):
     """Dask keeps one of several copies, not always the first."""
-    made = filled(tmp_path, limit)
+    monkeypatch.setattr(worker, "MEMORY", limit)
+    made = filled(tmp_path)
     assert any(tmp_path.iterdir()) == (limit < SIZE)
     assert (sys.getsizeof(made) >= SIZE) == (limit == SIZE)
     assert made.nbytes == SIZE
@@ -139,8 +142,9 @@ def test_vectors_are_stored_unchanged_and_a_copy_outlives_its_original(tmp_path,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_missing_files_are_an_error(tmp_path):
-    made = filled(tmp_path, 0)
+def test_missing_files_are_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(worker, "MEMORY", 0)
+    made = filled(tmp_path)
     for path in tmp_path.glob("*/*.f32"):
         path.unlink()
     with pytest.raises(DataError, match="Cannot read the embeddings"):

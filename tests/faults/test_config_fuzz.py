@@ -128,7 +128,7 @@ def test_nothing_is_started_or_written_outside(tmp_path, monkeypatch, nasty):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("walltime: 45000", "with its units"),
+        ("walltime: 45000", "'cluster.walltime': got 45000"),
         ("workers: yes", "reads on, off, yes and no"),
         ("partition: no", "reads on, off, yes and no"),
         ("memory: 16", "'cluster.memory': got 16"),
