@@ -10,13 +10,6 @@ from daskmetrics.experiment import preparation as preparation
 from daskmetrics.planning.preview import preview
 from tests.checkpoints.weights import write
 
-
-def test_arms_of_suites_that_are_not_trained_yet(prepared):
-    experiment = prepared()
-    assert [len(suite.arms()) for suite in experiment.suites] == [4 * 3, 3 * 1]
-    assert experiment.baseline == Checkpoint("b", "step2")
-
-
 TRAIN = {"width": 16, "depth": 2, "steps": 4, "seed": 1}
 
 

@@ -79,9 +79,14 @@ class Bench:
         return asked
 
 
-def test_each_cell_is_scored_once_and_encodings_are_shared(prepared):
-    asked = Bench(prepared()).drive()
+def test_each_cell_is_scored_once_also_if_it_fails_and_encodings_are_shared(prepared):
+    bench, asked = Bench(prepared()), []
+    while units := bench.search.ask(1):
+        asked += units
+        failed = Record(units[0].key, units[0].name, "score", "nan", reason="not finite")
+        bench.search.tell(failed if len(asked) % 3 == 0 else answer(units[0]))
     assert len({unit.key for unit in asked}) == len(asked) > 4
+    assert bench.learner.recommendation().failed == len(asked) // 3
     assert len({unit.input.key for unit in asked}) < len(asked)
     assert {tuple(unit.resources) for unit in asked} == {("CPU",)}
     assert {tuple(unit.input.resources) for unit in asked} == {("GPU",)}
@@ -160,16 +165,6 @@ def test_checkpoints_that_could_not_be_measured_are_excluded_and_one_at_least_is
     lost = tuple(map(str, experiment.checkpoints))
     with pytest.raises(DaskmetricsError, match="No checkpoint could be measured"):
         search.problem(experiment, measured(experiment, lost))
-
-
-def test_failed_cells_are_not_scored_again(prepared):
-    bench, asked = Bench(prepared()), []
-    while units := bench.search.ask(1):
-        asked += units
-        failed = Record(units[0].key, units[0].name, "score", "nan", reason="not finite")
-        bench.search.tell(failed if len(asked) % 3 == 0 else answer(units[0]))
-    assert len({unit.key for unit in asked}) == len(asked)
-    assert bench.learner.recommendation().failed == len(asked) // 3
 
 
 def test_an_objective_sets_the_weights_of_tasks_and_not_the_keys_of_numbers(prepared):

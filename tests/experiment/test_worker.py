@@ -19,7 +19,6 @@ from daskmetrics.checkpoints.locations import Location
 from daskmetrics.core.corpus import digest
 from daskmetrics.core.errors import DataError, UndefinedError
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.results import Status
 from daskmetrics.execution import Record
 from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment import measure as measuring
@@ -77,17 +76,6 @@ def test_known_metrics_are_reused_and_the_others_computed(measured):
     assert len(size.parameters) == len(size.computed) == len(layers)
     assert size.whole > size.parameters[0] > 0 and size.attention > 0
     assert again.value.size == size
-
-
-def test_a_layer_whose_vectors_are_equal_is_measured_as_undefined(measured):
-    """The first token of these texts is the same, and it sees no other token of a causal model."""
-    prompts = [f"one {end}" for end in ("two", "three", "four five")]
-    record, block = measured(FEW, prompts=prompts, protocol={"pooling": "cls"})
-    names = record.value.names
-    assert block.status[:, names.index("anisotropy")].tolist() == [Status.NAN] * 3
-    assert (block.status[:, names.index("curvature")] == Status.OK).all()
-    reason = 0, "anisotropy", "layer 0: the vectors of all 3 prompts are equal"
-    assert reason in record.value.reasons
 
 
 def test_a_layer_whose_vectors_are_equal_has_no_score(tmp_path, prepared):
