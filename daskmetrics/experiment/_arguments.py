@@ -18,7 +18,6 @@ from daskmetrics.core.text import plural
 from daskmetrics.tasks.file import OPTIONS, ROLES
 from daskmetrics.tasks.registry import FILE
 
-ARGUMENTS = ("models", "tasks", "budget")  # beside the sections of a configuration
 UNSUITABLE = re.compile(r"[^A-Za-z0-9._-]+")  # in a name
 
 
@@ -34,10 +33,10 @@ def configured(
     the same task. An argument that is unknown or not valid is a `ConfigError` that names it.
     """
     changes = {name: value for name, value in arguments.items() if value is not None}
-    sections = sorted(set(Config.model_fields) - set(ARGUMENTS))
+    valid = {*Config.model_fields, "budget"}
     for name in changes:
-        if name not in (*ARGUMENTS, *sections):
-            raise unknown("argument", name, [*ARGUMENTS, *sections])
+        if name not in valid:
+            raise unknown("argument", name, valid)
     tasks = None
     if "tasks" in changes:
         tasks = _listed("tasks", changes["tasks"])

@@ -7,7 +7,7 @@ import json
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
@@ -127,22 +127,21 @@ def measure(spec: MeasureSpec) -> Measured:
     """
     from daskmetrics import store
 
-    results = list(spec.recorded)
+    results = spec.recorded
     download = None
     if spec.missing:
-        computed = _reduce(spec, spec.missing)
+        computed = _reduce(spec)
         download = computed.download
-        results.insert(0, computed)
+        results = (computed, *results)
     size = next((result.size for result in results if result.size), None)
     result = joined_results(results, tuple(spec.metrics), spec.layers)
     if spec.metrics:
-        block = store.Block.of(result)
-        store.write(Path(spec.store), "metrics", spec.checkpoint, block)
+        store.write(Path(spec.store), "metrics", spec.checkpoint, store.Block.of(result))
     return replace(result, states=spec.states_key, size=size, download=download)
 
 
 def joined_results(
-    results: Iterable[Measured], metrics: tuple[Key, ...], layers: tuple[int, ...]
+    results: Sequence[Measured], metrics: tuple[Key, ...], layers: tuple[int, ...]
 ) -> Measured:
     """These metrics, in this order, from results that have all of them between them; the earlier
     result counts.
@@ -151,10 +150,11 @@ def joined_results(
     >>> joined_results([one], ("k",), (0,)) == one
     True
     """
-    columns: dict[Key, tuple[Measured, int]] = {}
-    for result in results:
-        for column, key in enumerate(result.metrics):
-            columns.setdefault(key, (result, column))
+    columns = {
+        key: (result, column)
+        for result in reversed(results)
+        for column, key in enumerate(result.metrics)
+    }
     chosen = [columns[key] for key in metrics]
 
     def rows(name: str) -> tuple[tuple[Any, ...], ...]:
@@ -178,8 +178,8 @@ def joined_results(
     )
 
 
-def _reduce(spec: MeasureSpec, metrics: Mapping[Key, Metric]) -> Measured:
-    """The values of these metrics, by one forward pass over each view of the prompts."""
+def _reduce(spec: MeasureSpec) -> Measured:
+    """The values of the missing metrics, by one forward pass over each view of the prompts."""
     from daskmetrics.metrics import engine
     from daskmetrics.models import Encoder, LoadedModel
 
@@ -188,6 +188,7 @@ def _reduce(spec: MeasureSpec, metrics: Mapping[Key, Metric]) -> Measured:
         raise DataError(
             f"'{spec.prompts}' does not hold the prompts of the run: run the same command again."
         )
+    metrics = spec.missing
     reducer = engine.Reducer(tuple(metrics.values()), spec.layers, len(prompts))
     with (
         rolling.held(spec.location.rolling) as download,

@@ -45,11 +45,11 @@ class Experiment:
     prompts: tuple[str, ...]  # the texts whose states are measured
     policy: Policy  # chooses the cells of the search
     # the same tasks on the items that `search.confirm: fresh` keeps back from the search
-    fresh: tuple[Task, ...] = ()
+    fresh: tuple[Task, ...]
     # looks at the tasks, of which a search takes those that pay (`search.build_problem`)
-    looks: tuple[ExampleTask, ...] = ()
+    looks: tuple[ExampleTask, ...]
     # what is doubtful about weights or data; each begins with the model or task
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...]
     scored_on: str = "CPU"  # the resource of a worker that scoring occupies
 
     @cached_property
