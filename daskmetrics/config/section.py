@@ -143,6 +143,7 @@ class Section(BaseModel):
         validate_default=True,
         allow_inf_nan=False,
         serialize_by_alias=True,
+        use_attribute_docstrings=True,
     )
 
     #: Keys of 0.1: what they were by default, and the remedy. The `config.yaml` of a run has every
