@@ -123,9 +123,8 @@ def _key(name: str, field: FieldInfo, schema: dict[str, Any]) -> str:
         kind += "; required"
     elif not inner:
         kind += f"; default `{json.dumps(field.default)}`"
-    example = f" Example: `{_flow(field.examples[0])}`" if field.examples else ""
     description = " ".join((field.description or "").split())
-    return f"`{name}`\n: *{kind}.* {description}{example}\n\n"
+    return f"`{name}`\n: *{kind}.* {description}\n\n"
 
 
 def _type(schema: dict[str, Any]) -> str:
@@ -146,10 +145,6 @@ def _type(schema: dict[str, Any]) -> str:
     return ", ".join(
         [name, *(f"{word} {schema[key]:g}" for key, word in bounds.items() if key in schema)]
     )
-
-
-def _flow(example: Any) -> str:
-    return example if isinstance(example, str) else json.dumps(example)
 
 
 def schema() -> str:

@@ -44,25 +44,26 @@ class Pool(Section):
     """Smallest number of workers (Slurm). With it, the number follows the work, up to `workers`."""
     threads: int = Field(1, ge=1)
     """CPU threads per worker."""
-    memory: Size | None = Field(None, examples=["16GiB"])
-    """Memory per worker. By default no limit."""
-    partition: Partitions | None = Field(None, examples=["gpu", ["gpu", "preempt"]])
+    memory: Size | None = None
+    """Memory per worker. By default no limit. Example: `16GiB`"""
+    partition: Partitions | None = None
     """Slurm partition, or several: jobs go to those that accept them, and start in the first with
     room.
+    Example: `gpu`
     """
-    directives: tuple[Directive, ...] = Field((), examples=[["--constraint=a100|h100"]])
-    """Further #SBATCH lines, without the prefix."""
+    directives: tuple[Directive, ...] = ()
+    """Further #SBATCH lines, without the prefix. Example: `["--constraint=a100|h100"]`"""
 
 
 class Factory(Section):
     """A class that makes a cluster of Dask."""
 
-    module: DottedName = Field(examples=["dask_jobqueue", "dask_cuda"])
-    """Module that has the class."""
-    class_: DottedName = Field(alias="class", examples=["PBSCluster", "LocalCUDACluster"])
-    """Class of the cluster, or a function."""
-    kwargs: dict[str, Any] = Field({}, examples=[{"cores": 8, "memory": "64GB", "queue": "gpu"}])
-    """Its keyword arguments."""
+    module: DottedName
+    """Module that has the class. Example: `dask_jobqueue`"""
+    class_: DottedName = Field(alias="class")
+    """Class of the cluster, or a function. Example: `PBSCluster`"""
+    kwargs: dict[str, Any] = Field({})
+    """Its keyword arguments. Example: `{"cores": 8, "memory": "64GB", "queue": "gpu"}`"""
 
 
 class Cluster(Pool):
@@ -84,39 +85,47 @@ class Cluster(Pool):
     that this process runs in, `existing` for a scheduler that is already running, `factory` for a
     cluster of any class.
     """
-    max_memory: Size | None = Field(None, examples=["64GiB"])
+    max_memory: Size | None = None
     """Largest memory per worker (Slurm). With it, a job whose worker was killed for its memory is
     replaced by one with twice as much, up to this; for the scoring workers, too.
+    Example: `64GiB`
     """
-    address: str | None = Field(None, examples=["tcp://10.0.0.1:8786", "scheduler.json"])
-    """Address of a running scheduler, or path of its scheduler file (`kind: existing`)."""
-    factory: Factory | None = Field(
-        None,
-        examples=[{"module": "dask_jobqueue", "class": "PBSCluster", "kwargs": {"queue": "gpu"}}],
-    )
-    """The class of the cluster (`kind: factory`), which then gets `workers` workers."""
-    account: SlurmName | None = Field(None, examples=["proj42"])
-    """Slurm account."""
-    walltime: Walltime = Field("04:00:00", examples=["12:00:00"])
-    """Time limit of a job."""
+    address: str | None = None
+    """Address of a running scheduler, or path of its scheduler file (`kind: existing`).
+    Example: `tcp://10.0.0.1:8786`
+    """
+    factory: Factory | None = None
+    """The class of the cluster (`kind: factory`), which then gets `workers` workers.
+    Example: `{"module": "dask_jobqueue", "class": "PBSCluster", "kwargs": {"queue": "gpu"}}`
+    """
+    account: SlurmName | None = None
+    """Slurm account. Example: `proj42`"""
+    walltime: Walltime = "04:00:00"
+    """Time limit of a job. Example: `12:00:00`"""
     gpus_per_job: int = Field(1, ge=0)
     """GPUs of a job, with one worker process for each. The number of GPUs of a node gives
     whole-node jobs; 0 gives CPU workers.
     """
-    gpu_type: Word | None = Field(None, examples=["a100"])
-    """Type of GPU, as in --gres=gpu:TYPE."""
-    scoring: Pool | None = Field(None, examples=[{"workers": 16, "partition": "cpu"}])
-    """CPU workers beside the GPU workers. If they exist, GPU workers never score tasks."""
-    interface: Word | None = Field(None, examples=["ib0"])
-    """Network interface through which nodes reach each other."""
-    prologue: tuple[Line, ...] = Field(
-        (), examples=[["module load cuda", "source venv/bin/activate"]]
-    )
-    """Lines of shell that run before the worker starts."""
-    exports: dict[Variable, Line] = Field({}, examples=[{"HF_HUB_OFFLINE": "1"}])
-    """Environment variables of the workers. Values are used literally."""
-    logs: SharedFolder = Field("slurm-logs", examples=["/scratch/me/logs"])
-    """Folder that all nodes can read and write, for job logs and certificates."""
+    gpu_type: Word | None = None
+    """Type of GPU, as in --gres=gpu:TYPE. Example: `a100`"""
+    scoring: Pool | None = None
+    """CPU workers beside the GPU workers. If they exist, GPU workers never score tasks.
+    Example: `{"workers": 16, "partition": "cpu"}`
+    """
+    interface: Word | None = None
+    """Network interface through which nodes reach each other. Example: `ib0`"""
+    prologue: tuple[Line, ...] = ()
+    """Lines of shell that run before the worker starts.
+    Example: `["module load cuda", "source venv/bin/activate"]`
+    """
+    exports: dict[Variable, Line] = Field({})
+    """Environment variables of the workers. Values are used literally.
+    Example: `{"HF_HUB_OFFLINE": "1"}`
+    """
+    logs: SharedFolder = "slurm-logs"
+    """Folder that all nodes can read and write, for job logs and certificates.
+    Example: `/scratch/me/logs`
+    """
     dashboard_port: int | None = Field(None, ge=1, le=65535)
     """Port of the dashboard and of /metrics, below a private path that stays the same for your
     runs. Refused if the port is taken. By default a free port and a new path.
@@ -130,11 +139,10 @@ class Cluster(Pool):
     unit_minutes: float | None = Field(None, gt=0)
     """Minutes after which an attempt at a work unit is stopped."""
 
-    driver_directives: tuple[Directive, ...] = Field(
-        (), examples=[["--partition=long", "--time=3-00:00:00"]]
-    )
+    driver_directives: tuple[Directive, ...] = ()
     """#SBATCH lines of the job in which `run --submit` drives a run, without the prefix. By default
     it has the account of the workers, the site's partition, 2 CPUs, 4 GiB and one day.
+    Example: `["--partition=long", "--time=3-00:00:00"]`
     """
 
     @model_validator(mode="after")

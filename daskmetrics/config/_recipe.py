@@ -55,11 +55,12 @@ class Recipe(Section):
     """Tokens in a training sequence."""
     vocabulary: int = Field(1024, ge=300, le=1_000_000)
     """Size of the byte-level BPE vocabulary that is fitted to the corpus."""
-    corpus: Source = Field("stdlib", examples=["texts/"])
+    corpus: Source = "stdlib"
     """Training texts: `stdlib`, a .txt, .jsonl, .csv or .parquet file, or a folder of such files.
+    Example: `texts/`
     """
-    text: str = Field("text", examples=["body"])
-    """Column of the texts."""
+    text: str = "text"
+    """Column of the texts. Example: `body`"""
     ranks: int = Field(1, ge=1, le=10_000)
     """Processes that train together, one per worker. Training goes on with fewer if some are lost.
     """
@@ -75,9 +76,10 @@ class Recipe(Section):
     """
     checkpoints: (
         Literal["log"] | Annotated[int, Field(ge=1)] | tuple[Annotated[int, Field(ge=0)], ...]
-    ) = Field("log", examples=[1000, [0, 100, 1000]])
+    ) = "log"
     """Steps at which a checkpoint is saved: `log` for 0, 1, 2, 4, 8, ..., a number N for every N
     steps, or a list of steps. The last step is always saved.
+    Example: `1000`
     """
     learning_rate: float = Field(1e-2, gt=0)
     """Peak learning rate."""
@@ -108,15 +110,16 @@ class Script(Section):
     Each process has the environment that ``torchrun`` gives, so that the program needs no change.
     """
 
-    script: Source = Field(examples=["train.py"])
-    """The program: a Python file, or another command."""
-    args: tuple[TextOrNumber, ...] = Field((), examples=[["--lr", 3e-4]])
-    """Its arguments."""
+    script: Source
+    """The program: a Python file, or another command. Example: `train.py`"""
+    args: tuple[TextOrNumber, ...] = ()
+    """Its arguments. Example: `["--lr", 0.0003]`"""
     ranks: int = Field(1, ge=1, le=10_000)
     """Processes, one per worker and GPU."""
-    checkpoints: _Pattern | None = Field(None, examples=["out/checkpoint-*"])
+    checkpoints: _Pattern | None = None
     """Where it saves checkpoints, with the step in place of `*`; each becomes a candidate once it
     is complete.
+    Example: `out/checkpoint-*`
     """
     max_restarts: int = Field(3, ge=0, le=1000)
     """Failures in a row, without a further step, after which it is started again."""
@@ -141,8 +144,9 @@ class DDP(Section):
 
     removed: ClassVar[RemovedKeys] = {"interface": (None, "Use cluster.interface")}
 
-    folder: Source | None = Field(None, examples=["suites"])
+    folder: Source | None = None
     """Folder in which each suite gets a sub-folder by its name. By default suites are in the cache.
+    Example: `suites`
     """
     timeout: float = Field(60.0, gt=0)
     """Seconds without a sign of life after which a rank counts as lost."""
@@ -152,7 +156,8 @@ class DDP(Section):
     """Steps between two resume states."""
     loaders: int = Field(0, ge=0)
     """Data loader processes per rank; `bench --workload loader` recommends a number."""
-    stage: Source | None = Field(None, examples=["$TMPDIR"])
+    stage: Source | None = None
     """Folder of each node, such as `$TMPDIR`, into which the tokens of the corpus are copied before
     training, where the shared file system is slow. The copy is removed at the end.
+    Example: `$TMPDIR`
     """

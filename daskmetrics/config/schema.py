@@ -55,34 +55,33 @@ class Model(Section):
         "tensors": ("needed", "Remove it: the hub's client downloads whole files"),
     }
 
-    name: Name = Field(examples=["pythia-70m"])
-    """Name of the suite in every result; by default the last part of `source`."""
-    source: Source | None = Field(None, examples=["EleutherAI/pythia-70m"])
+    name: Name
+    """Name of the suite in every result; by default the last part of `source`.
+    Example: `pythia-70m`
+    """
+    source: Source | None = None
     """A folder with one sub-folder per revision (`step1000`, or a trainer's `checkpoint-1000`), a
     folder of one model, or a hub id. A model needs either `source` or `train`.
+    Example: `EleutherAI/pythia-70m`
     """
-    base: Source | None = Field(None, examples=["EleutherAI/pythia-70m"])
+    base: Source | None = None
     """For a folder of LoRA adapters: the folder or hub id of their base model. By default the one
     that their `adapter_config.json` names.
+    Example: `EleutherAI/pythia-70m`
     """
-    train: Training | None = Field(
-        None,
-        examples=[
-            {"width": 64, "depth": 4},
-            {"script": "train.py", "ranks": 8, "checkpoints": "out/checkpoint-*"},
-        ],
-    )
-    """How to train the suite: see Recipe; or a program of one's own: see Script."""
-    revisions: Revision | tuple[Revision, ...] = Field(
-        "all", examples=["every 1000 to 143000", ["step0", "step512"]]
-    )
+    train: Training | None = None
+    """How to train the suite: see Recipe; or a program of one's own: see Script.
+    Example: `{"width": 64, "depth": 4}`
+    """
+    revisions: Revision | tuple[Revision, ...] = "all"
     """Revisions to compare: a list of names, or a range: `all`, `log`, `every N`, each with an
     optional `to STEP`.
+    Example: `every 1000 to 143000`
     """
-    layers: Literal["all", "blocks"] | tuple[int, ...] = Field(
-        "all", examples=["blocks", [4, 5, 6]]
-    )
-    """Layers to compare. Layer 0 is the embedding output; `blocks` leaves it out."""
+    layers: Literal["all", "blocks"] | tuple[int, ...] = "all"
+    """Layers to compare. Layer 0 is the embedding output; `blocks` leaves it out.
+    Example: `blocks`
+    """
     depth: int | None = Field(None, ge=1, le=DEEPEST)
     """Number of blocks; needed for a hub id that is not in the local cache."""
     width: int | None = Field(None, ge=1, le=WIDEST)
@@ -93,24 +92,24 @@ class Model(Section):
     """Read a model that comes with code of its own (`auto_map` in `config.json`) by the class that
     transformers has for its type. That code is never run; without this, the model is refused.
     """
-    disk: Size | None = Field(None, examples=["10GB"])
+    disk: Size | None = None
     """Disk space for the checkpoints of a hub id: each is downloaded when it is needed, and removed
     when its space is. By default nothing is removed.
+    Example: `10GB`
     """
     pooling: Pooling | None = None
     """In place of the protocol's, for this model."""
-    prompts: str | dict[str, str] | None = Field(
-        None, examples=[{"query": "query: ", "document": "passage: "}]
-    )
+    prompts: str | dict[str, str] | None = None
     """What is put before every text: one prompt for all, or prompts by role (`query`, `document`,
     `default` for neither), kind of task or task. By default those of a folder of
     sentence-transformers that is read as shipped.
+    Example: `{"query": "query: ", "document": "passage: "}`
     """
     max_length: int | None = Field(None, ge=2)
     """In place of the protocol's, or of what is shipped, for this model."""
 
-    readouts: Readouts | None = Field(None, examples=[{"pooling": ["mean", "last"]}])
-    """In place of the configuration's, for this model."""
+    readouts: Readouts | None = None
+    """In place of the configuration's, for this model. Example: `{"pooling": ["mean", "last"]}`"""
 
     @model_validator(mode="before")
     @classmethod
@@ -151,8 +150,10 @@ class Model(Section):
 class Corpus(Section):
     """The texts whose representations are measured."""
 
-    source: Source = Field("stdlib", examples=["prompts.txt", "task:Banking77Classification"])
-    """`stdlib`, a text file with one prompt per line, or `task:NAME` for the texts of a task."""
+    source: Source = "stdlib"
+    """`stdlib`, a text file with one prompt per line, or `task:NAME` for the texts of a task.
+    Example: `prompts.txt`
+    """
     prompts: int = Field(256, ge=2, le=10_000_000)
     """Number of prompts. They are drawn with the seed of the run."""
 
@@ -204,8 +205,8 @@ class Search(Section):
         "wall_hours": (None, "Use search.budget"),
     }
 
-    policy: str = Field("race", examples=["random"])
-    """Name of a policy, or `package.module:function`."""
+    policy: str = "race"
+    """Name of a policy, or `package.module:function`. Example: `random`"""
     budget: Annotated[float, Field(ge=1e-6, le=1)] | Literal["auto"] = "auto"
     """Share of the cost of every score that may be spent. `auto` computes every score where there
     are few checkpoints, where all scores take less than five minutes (estimated), or where a first
@@ -221,15 +222,18 @@ class Search(Section):
     """How scores of different tasks are made comparable: `mean` as they are, `robust` in spreads of
     each task, clipped, so that no task or outlier decides.
     """
-    objective: str = Field("all", examples=["classification"])
-    """What the best candidate is best at: `all` tasks, one kind of task, or one task."""
-    weights: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(
-        {}, examples=[{"STS12": 2.0}]
-    )
-    """Weight of a task in the objective, by its name. The default is 1."""
-    baseline: str | None = Field(None, examples=["pythia-410m@step143000"])
+    objective: str = "all"
+    """What the best candidate is best at: `all` tasks, one kind of task, or one task.
+    Example: `classification`
+    """
+    weights: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field({})
+    """Weight of a task in the objective, by its name. The default is 1.
+    Example: `{"STS12": 2.0}`
+    """
+    baseline: str | None = None
     """MODEL@REVISION whose last layer every candidate is compared with. By default the last
     checkpoint of the recommended candidate's own model.
+    Example: `pythia-410m@step143000`
     """
     confirm: Literal["leader", "fresh"] = "leader"
     """What checks the choice: `leader` scores the leading candidate on its missing tasks; `fresh`
@@ -271,50 +275,51 @@ class Config(Section):
         ),
     }
 
-    name: Name = Field(examples=["pythia"])
-    """Name of the experiment and of its folder."""
+    name: Name
+    """Name of the experiment and of its folder. Example: `pythia`"""
     seed: Seed = 0
     """Seed of everything that is drawn at random."""
-    models: tuple[Model, ...] = Field(
-        min_length=1, examples=[[{"name": "pythia-70m", "source": "EleutherAI/pythia-70m"}]]
-    )
-    """The suites whose checkpoints are compared."""
-    corpus: Corpus = Field(Corpus(), examples=[{"source": "prompts.txt"}])
-    """The texts whose representations are measured."""
-    protocol: Protocol = Field(
-        Protocol(), examples=["paper", {"preset": "corrected", "max_length": 512}]
-    )
-    """How a text becomes a vector. Also the name of a preset, or keys on top of `preset: NAME`."""
-    readouts: Readouts = Field(
-        Readouts(),
-        examples=[
-            {"pooling": ["mean", "last"], "dimensions": ["all", 256]},
-        ],
-    )
-    """How vectors are read from the states, beside the layer: each choice is an arm."""
-    metrics: Names = Field(
-        ("prompt_entropy", "curvature", "effective_rank"),
-        examples=["all", ["prompt_entropy", "infonce"], []],
-    )
+    models: tuple[Model, ...] = Field(min_length=1)
+    """The suites whose checkpoints are compared.
+    Example: `[{"name": "pythia-70m", "source": "EleutherAI/pythia-70m"}]`
+    """
+    corpus: Corpus = Corpus()
+    """The texts whose representations are measured. Example: `{"source": "prompts.txt"}`"""
+    protocol: Protocol = Protocol()
+    """How a text becomes a vector. Also the name of a preset, or keys on top of `preset: NAME`.
+    Example: `paper`
+    """
+    readouts: Readouts = Readouts()
+    """How vectors are read from the states, beside the layer: each choice is an arm.
+    Example: `{"pooling": ["mean", "last"], "dimensions": ["all", 256]}`
+    """
+    metrics: Names = ("prompt_entropy", "curvature", "effective_rank")
     """Label-free metrics: names, families, or `all` of them; `[]` measures nothing. The default
     ones are cheap, and about different things: the tokens of a prompt, their order, and the
     prompts.
+    Example: `all`
     """
-    tasks: tuple[str, ...] = Field((), examples=[["stdlib:demo", "mteb:STS12", "file:reviews.csv"]])
-    """Names of tasks, of sets of tasks, or of presets."""
-    search: Search = Field(Search(), examples=[{"budget": 0.1}])
-    """Which task evaluations are paid for."""
-    cluster: Cluster = Field(Cluster(), examples=["local", {"profile": "a100", "workers": 8}])
-    """Where the work runs. Also the name of a profile, or keys on top of `profile: NAME`."""
-    ddp: DDP = Field(DDP(), examples=[{"folder": "suites"}])
-    """How processes that train together are run."""
-    until_idle: Duration = Field("none", examples=["10m"])
+    tasks: tuple[str, ...] = ()
+    """Names of tasks, of sets of tasks, or of presets.
+    Example: `["stdlib:demo", "mteb:STS12", "file:reviews.csv"]`
+    """
+    search: Search = Search()
+    """Which task evaluations are paid for. Example: `{"budget": 0.1}`"""
+    cluster: Cluster = Cluster()
+    """Where the work runs. Also the name of a profile, or keys on top of `profile: NAME`.
+    Example: `local`
+    """
+    ddp: DDP = DDP()
+    """How processes that train together are run. Example: `{"folder": "suites"}`"""
+    until_idle: Duration = "none"
     """`daskmetrics watch` ends when no new checkpoint appeared for this long. `none` does not end
     it.
+    Example: `10m`
     """
-    log_to: Trackers = Field((), examples=[["mlflow", "wandb"]])
+    log_to: Trackers = ()
     """Also log the best score to MLflow or Weights & Biases: at the end of a run, and with each
     round of a watch. Their own settings and variables say where.
+    Example: `["mlflow", "wandb"]`
     """
 
     @model_validator(mode="after")
