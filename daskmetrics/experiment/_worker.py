@@ -106,10 +106,9 @@ def _training_events(recipe: Recipe, model: str) -> Callable[[int, float], None]
         clock = time.perf_counter()
         if step not in last_steps and clock - logged_at < TRAINING_INTERVAL:
             return
-        speed = None
+        event: dict[str, object] = {"model": model, "step": step, "loss": loss}
         if logged_at:  # loading does not count
-            speed = tokens * (step - logged_step) / (clock - logged_at)
-        event = {"model": model, "step": step, "loss": loss, "tokens_per_second": speed}
+            event["tokens_per_second"] = tokens * (step - logged_step) / (clock - logged_at)
         get_worker().log_event(TRAIN, event)
         logged_step = step
         logged_at = clock
