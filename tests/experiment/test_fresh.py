@@ -45,7 +45,7 @@ def test_the_cells_that_are_left_include_the_fresh_items(prepared):
     assert search.cells_left(kept, (record,), problems[1]) == left - 1
 
 
-def scored(mean: float, seed: int) -> Scored:
+def scored(mean, seed):
     """A score with outcomes that are common to all of them but for a little."""
     shared = np.random.default_rng(1).normal(0, 0.3, 200)
     outcomes = mean + shared - shared.mean() + np.random.default_rng(seed).normal(0, 0.05, 200)

@@ -20,7 +20,7 @@ from tests.events import started
 DATA = os.environ.get("DASKMETRICS_PUBLISHED_DATA")
 
 
-def write(path: Path, *lines: str) -> Path:
+def write(path, *lines):
     path.write_text("\n".join(lines) + "\n")
     return path
 

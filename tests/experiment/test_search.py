@@ -24,7 +24,7 @@ from tests.events import started
 from tests.experiment.conftest import SMALL
 
 
-def measured(experiment, lost=()) -> list[Record]:
+def measured(experiment, lost=()):
     """Records of all checkpoints, some of which could not be measured."""
     records = []
     for checkpoint, key in experiment.measure_keys.items():
@@ -35,7 +35,7 @@ def measured(experiment, lost=()) -> list[Record]:
     return records
 
 
-def answer(unit) -> Record:
+def answer(unit):
     result = Scored(seed_of(unit.key) % 1000 / 1000, 0.01, n=100, encode_seconds=0.1)
     return Record(unit.key, unit.name, unit.kind, "ok", result)
 
@@ -175,6 +175,10 @@ def test_an_objective_sets_the_weights_of_tasks_and_not_the_keys_of_numbers(prep
     assert weighed.numbers_key == plain.numbers_key and weighed.key != plain.key
 
 
+def fails(state):
+    raise KeyError(state)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -184,11 +188,15 @@ def test_an_objective_sets_the_weights_of_tasks_and_not_the_keys_of_numbers(prep
         ({"policy": "rase"}, "Unknown policy 'rase'. Did you mean 'race'"),
         ({"policy": "nowhere:ask"}, "Policy 'nowhere:ask' cannot be loaded"),
         ({"policy": "math:pi"}, "must be a function of a State, but is a float"),
+        ({"policy": "os:makedirs"}, "failed with TypeError in .*posixpath"),
+        ({"policy": "operator:not_"}, "'operator:not_' must be a function of a State"),
+        ({"policy": f"{__name__}:fails"}, r"KeyError in .*test_search\.py, line \d+"),
+        ({"policy": "copy:copy"}, "must return a Choice or None, but returned a State"),
     ],
 )
 def test_an_invalid_search_is_an_error_before_anything_starts(prepared, settings, message):
     with pytest.raises(ConfigError, match=message):
-        prepared(search=settings)
+        search.check(prepared(search=settings))
 
 
 def test_a_policy_may_be_an_object_or_an_import_path(prepared):
@@ -200,24 +208,6 @@ def test_a_policy_may_be_an_object_or_an_import_path(prepared):
     assert custom.key != prepared().key
     named = prepared(search={"policy": "daskmetrics.bandit.policies:race"})
     assert named.policy is policy_named("race")
-
-
-def fails(state):
-    raise KeyError(state)
-
-
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        ("os:makedirs", "failed with TypeError in .*posixpath"),
-        ("operator:not_", "Policy 'operator:not_' must be a function of a State"),
-        ("tests.experiment.test_search:fails", r"KeyError in .*test_search\.py, line \d+"),
-        ("copy:copy", "must return a Choice or None, but returned a State"),
-    ],
-)
-def test_a_function_that_is_no_policy_is_refused_before_anything_starts(prepared, path, message):
-    with pytest.raises(ConfigError, match=message):
-        search.check(prepared(search={"policy": path}))
 
 
 def test_the_window_depends_on_the_workers_until_a_run_has_begun(prepared):
@@ -267,7 +257,7 @@ def test_a_growing_search_pays_for_one_arm_and_a_look_at_every_model_at_least(pr
     assert least >= max(problem.arm_cost.min(), least_budget(problem)) > 0.01 * whole
 
 
-def problem_of(checkpoints: int, seconds: float, times: float = 1.0) -> Problem:
+def problem_of(checkpoints, seconds, times=1.0):
     """Two models of so many checkpoints in all, whose scores take so many seconds together; those
     of the second model take so many times as much as those of the other.
     """

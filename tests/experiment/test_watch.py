@@ -52,17 +52,17 @@ pytestmark = [
 ]
 
 
-def start(place: Path, *words: str) -> subprocess.Popen[bytes]:
+def start(place, *words):
     with (place / "output.txt").open("ab") as output:
         return subprocess.Popen([sys.executable, *words], cwd=place, stdout=output, stderr=output)
 
 
-def kill(process: subprocess.Popen[bytes]) -> None:
+def kill(process):
     process.kill()
     process.wait()
 
 
-def until(condition, seconds: float = 400.0):
+def until(condition, seconds=400.0):
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -70,7 +70,7 @@ def until(condition, seconds: float = 400.0):
     return found
 
 
-def events(run: Path, kind: str = "") -> list[dict]:
+def events(run, kind=""):
     file = run / "events.jsonl"
     # the last line may be being written
     whole = file.read_text().rpartition("\n")[0] if file.exists() else ""
@@ -78,7 +78,7 @@ def events(run: Path, kind: str = "") -> list[dict]:
     return [line for line in lines if kind in ("", line["event"])]
 
 
-def recorded(run: Path, kind: str = "measure") -> Counter[str]:
+def recorded(run, kind="measure"):
     """How often each unit of a kind stands in the journal."""
     records = [entry for entry in read(run / "journal.jsonl") if isinstance(entry, Record)]
     return Counter(record.name for record in records if record.kind == kind)
@@ -142,7 +142,7 @@ def test_a_stopped_watch_goes_on_without_a_deleted_checkpoint(
         with (out / f"step{step}" / "config.json").open("a") as file:
             file.write(" " * step)  # three contents
 
-    def stop() -> None:
+    def stop():
         until(lambda: events(run, "updated"))
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -170,7 +170,7 @@ def test_a_checkpoint_that_is_written_again_was_not_deleted(tmp_path, client, of
     for step in (0, 1):
         loop.save(loop.network(), out / f"step{step}")
 
-    def write_again() -> None:
+    def write_again():
         until(lambda: events(run, "updated"))
         with (out / "step1" / "config.json").open("a") as file:
             file.write(" ")
@@ -186,11 +186,11 @@ def test_a_checkpoint_that_is_written_again_was_not_deleted(tmp_path, client, of
 def test_a_stop_signal_is_not_lost_in_a_callback_of_the_garbage_collector(
     tmp_path, monkeypatch, interruptible
 ):
-    def stop(phase: str, info: dict) -> None:
+    def stop(phase, info):
         gc.callbacks.remove(stop)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    def look(follower: Follower, now: float) -> Arrivals:
+    def look(follower, now):
         gc.callbacks.append(stop)
         gc.collect()
         return Arrivals({}, {}, finished=False, changed=0.0)
