@@ -61,13 +61,13 @@ class Experiment:
         return tuple(chain.from_iterable(suite.checkpoints() for suite in self.suites))
 
     @cached_property
-    def baseline(self) -> Checkpoint:
-        """The checkpoint with whose layers scores are compared; `ConfigError` if the configured one
-        does not exist.
+    def baseline(self) -> Checkpoint | None:
+        """The checkpoint with whose last layer every candidate is compared, if one is configured;
+        `ConfigError` if it does not exist.
         """
         configured = self.config.search.baseline
         if configured is None:
-            return self.suites[-1].checkpoints()[-1]
+            return None
         by_text = {str(name): checkpoint for name, checkpoint in self.by_name.items()}
         if configured not in by_text:
             raise unknown("baseline checkpoint", configured, by_text)

@@ -389,7 +389,7 @@ def _problem_of(
     arms = grid(suites)
     checkpoints = {arm.checkpoint for arm in arms}
     baseline = experiment.baseline
-    if baseline not in checkpoints:  # it could not be measured
+    if baseline and baseline not in checkpoints:  # it could not be measured
         baseline = arms[-1].checkpoint
     sizes = [task_size(task, experiment.config.protocol, read) for task in tasks]
     encode, score = _costs(experiment, arms, sizes, costs)
@@ -400,7 +400,7 @@ def _problem_of(
         features=arm_features(suites),
         encode_cost=encode,
         score_cost=score,
-        default=baseline if experiment.config.search.baseline else None,
+        default=baseline,
         reward=experiment.config.search.reward,
         weights=tuple(weights.get(task.name, 0.0) for task in tasks),
         kinds=tuple(task.kind for task in tasks),
