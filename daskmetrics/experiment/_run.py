@@ -517,7 +517,7 @@ class _RunDriver:
             if cell := cells.get(record.key):
                 scores.setdefault(cell.arm, {})[cell.task] = result
         arms = search.finalists(experiment, best, scores)
-        units = search.fresh_units(experiment, arms, self.folder.embeddings.resolve())
+        units = list(search.fresh_units(experiment, arms, self.folder.embeddings.resolve()))
         recorded = self._recorded()
         self.display.phase("fresh", len(units), sum(unit.key in recorded for unit in units))
         self._compute(Sweep(units), self._show)

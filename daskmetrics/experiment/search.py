@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import count, product, takewhile
@@ -460,9 +460,9 @@ def cells_left(experiment: Experiment, entries: Sequence[Event], problem: Proble
 
     def is_of_grid(entry: Record | UnitAsked) -> bool:
         cell = Cell.parse(entry.name)
+        both = (task for task in (*experiment.tasks, *experiment.fresh) if task.name == cell.task)
         return cell.arm in arms and any(
-            task.name == cell.task and experiment.score_key(cell.arm, task) == entry.key
-            for task in (*experiment.tasks, *experiment.fresh)
+            experiment.score_key(cell.arm, task) == entry.key for task in both
         )
 
     if any(isinstance(entry, SearchEnded) and entry.key == experiment.key for entry in entries):
@@ -474,8 +474,9 @@ def cells_left(experiment: Experiment, entries: Sequence[Event], problem: Proble
         }
         done = {record.key for record in recorded}
         return sum(is_of_grid(entry) for key, entry in picked.items() if key not in done)
+    exhaustive = problem.exhaustive_cost
     limits = budget(experiment.config.search, problem)
-    share = limits.within(1.0)
+    share = limits.within(exhaustive) / exhaustive
     allowed = min(share * len(arms) * len(experiment.tasks), limits.cells or math.inf)
     allowed += min(FINALISTS, len(arms)) * len(fresh_tasks(experiment))
     return max(0, round(allowed) - sum(map(is_of_grid, recorded)))
@@ -514,14 +515,12 @@ def fresh_tasks(experiment: Experiment) -> list[Task]:
     return [task for task in experiment.fresh if experiment.task_weights[task.name]]
 
 
-def fresh_units(experiment: Experiment, arms: Sequence[Arm], scratch: Path) -> list[WorkUnit]:
+def fresh_units(experiment: Experiment, arms: Sequence[Arm], scratch: Path) -> Iterator[WorkUnit]:
     """The units that score the finalists; arms of one checkpoint follow each other, since they
     share encodings.
     """
-    return [
-        score_unit(experiment, arm, task, scratch, "fresh", {"fresh": str(arm)})
-        for task, arm in product(fresh_tasks(experiment), sorted(arms))
-    ]
+    for task, arm in product(fresh_tasks(experiment), sorted(arms)):
+        yield score_unit(experiment, arm, task, scratch, "fresh", {"fresh": str(arm)})
 
 
 def fresh_cost(experiment: Experiment, arms: Sequence[Arm]) -> float:

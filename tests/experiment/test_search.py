@@ -175,10 +175,6 @@ def test_an_objective_sets_the_weights_of_tasks_and_not_the_keys_of_numbers(prep
     assert weighed.numbers_key == plain.numbers_key and weighed.key != plain.key
 
 
-def fails(state):
-    raise KeyError(state)
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -188,15 +184,11 @@ def fails(state):
         ({"policy": "rase"}, "Unknown policy 'rase'. Did you mean 'race'"),
         ({"policy": "nowhere:ask"}, "Policy 'nowhere:ask' cannot be loaded"),
         ({"policy": "math:pi"}, "must be a function of a State, but is a float"),
-        ({"policy": "os:makedirs"}, "failed with TypeError in .*posixpath"),
-        ({"policy": "operator:not_"}, "'operator:not_' must be a function of a State"),
-        ({"policy": f"{__name__}:fails"}, r"KeyError in .*test_search\.py, line \d+"),
-        ({"policy": "copy:copy"}, "must return a Choice or None, but returned a State"),
     ],
 )
 def test_an_invalid_search_is_an_error_before_anything_starts(prepared, settings, message):
     with pytest.raises(ConfigError, match=message):
-        search.check(prepared(search=settings))
+        prepared(search=settings)
 
 
 def test_a_policy_may_be_an_object_or_an_import_path(prepared):
@@ -208,6 +200,24 @@ def test_a_policy_may_be_an_object_or_an_import_path(prepared):
     assert custom.key != prepared().key
     named = prepared(search={"policy": "daskmetrics.bandit.policies:race"})
     assert named.policy is policy_named("race")
+
+
+def fails(state):
+    raise KeyError(state)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("os:makedirs", "failed with TypeError in .*posixpath"),
+        ("operator:not_", "Policy 'operator:not_' must be a function of a State"),
+        ("tests.experiment.test_search:fails", r"KeyError in .*test_search\.py, line \d+"),
+        ("copy:copy", "must return a Choice or None, but returned a State"),
+    ],
+)
+def test_a_function_that_is_no_policy_is_refused_before_anything_starts(prepared, path, message):
+    with pytest.raises(ConfigError, match=message):
+        search.check(prepared(search={"policy": path}))
 
 
 def test_the_window_depends_on_the_workers_until_a_run_has_begun(prepared):
