@@ -7,6 +7,7 @@ from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Checkpoint
 from daskmetrics.experiment import measure as measure
 from daskmetrics.experiment import preparation as preparation
+from daskmetrics.experiment import search as search
 from daskmetrics.planning.preview import preview
 from tests.checkpoints.weights import write
 
@@ -78,7 +79,8 @@ def test_equal_weights_are_measured_and_scored_once(doubled, tmp_path):
 
 
 def test_a_baseline_may_have_any_of_the_names_of_equal_weights(doubled):
-    assert doubled(baseline="a@step1").baseline == Checkpoint("a", "step4")
+    compared = doubled(baseline="a@step1")
+    assert compared.baseline == search.build_problem(compared).default == Checkpoint("a", "step4")
     with pytest.raises(ConfigError, match="Unknown baseline checkpoint 'a@step3'"):
         doubled(baseline="a@step3")
 
