@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,9 +19,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
 import daskmetrics as dm
 from daskmetrics.checkpoints.arrivals import FINISHED, Arrivals, Follower
+from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, DataError
 from daskmetrics.core.events import Record
 from daskmetrics.execution.journal import read
@@ -52,17 +55,17 @@ pytestmark = [
 ]
 
 
-def start(place, *words):
+def start(place: Path, *words: str) -> subprocess.Popen[bytes]:
     with (place / "output.txt").open("ab") as output:
         return subprocess.Popen([sys.executable, *words], cwd=place, stdout=output, stderr=output)
 
 
-def kill(process):
+def kill(process: subprocess.Popen[bytes]) -> None:
     process.kill()
     process.wait()
 
 
-def until(condition, seconds=400.0):
+def until(condition, seconds: float = 400.0):
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -70,7 +73,7 @@ def until(condition, seconds=400.0):
     return found
 
 
-def events(run, kind=""):
+def events(run: Path, kind: str = "") -> list[dict]:
     file = run / "events.jsonl"
     # the last line may be being written
     whole = file.read_text().rpartition("\n")[0] if file.exists() else ""
@@ -78,10 +81,15 @@ def events(run, kind=""):
     return [line for line in lines if kind in ("", line["event"])]
 
 
-def recorded(run, kind="measure"):
+def recorded(run: Path, kind: str) -> Counter[str]:
     """How often each unit of a kind stands in the journal."""
     records = [entry for entry in read(run / "journal.jsonl") if isinstance(entry, Record)]
     return Counter(record.name for record in records if record.kind == kind)
+
+
+def measured(run: Path) -> Counter[str]:
+    """How often each checkpoint was measured."""
+    return recorded(run, "measure")
 
 
 @pytest.fixture
@@ -115,13 +123,13 @@ def test_training_and_watch_are_killed_and_each_checkpoint_is_measured_once(
     watcher = start(tmp_path, "-c", OFTEN, "watch", "watch.yaml")
     until(lambda: recorded(run, "score"))
     kill(watcher)
-    before = recorded(run)
+    before = measured(run)
     assert before and "out@step30" not in before
     trainer = start(tmp_path, *training)
     finished = dm.watch(wanted, folder=run, client=client)
     assert trainer.wait(60) == 0
-    assert recorded(run) == dict.fromkeys((f"out@step{step}" for step in range(0, 61, 15)), 1)
-    assert before < recorded(run)
+    assert measured(run) == dict.fromkeys((f"out@step{step}" for step in range(0, 61, 15)), 1)
+    assert before < measured(run)
     assert events(run)[-1]["reason"] == "the training has finished"
     last, best = events(run, "updated")[-1], finished.best()
     score = finished.recorded[best.arm]["stdlib:package"]
@@ -142,7 +150,7 @@ def test_a_stopped_watch_goes_on_without_a_deleted_checkpoint(
         with (out / f"step{step}" / "config.json").open("a") as file:
             file.write(" " * step)  # three contents
 
-    def stop():
+    def stop() -> None:
         until(lambda: events(run, "updated"))
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -152,7 +160,7 @@ def test_a_stopped_watch_goes_on_without_a_deleted_checkpoint(
     assert events(run)[-1]["event"] == "stopped"
     shutil.rmtree(out / "step0")
     dm.watch(GIVEN, models=[out], folder=run, client=client, until_idle="100ms")
-    assert recorded(run) == {"out@step0": 1, "out@step1": 1, "out@step2": 1}
+    assert measured(run) == {"out@step0": 1, "out@step1": 1, "out@step2": 1}
     assert events(run)[-1]["reason"] == "no new checkpoint for 0.1 s"
     assert [event["checkpoints"] for event in events(run, "updated")] == [3, 2]
     assert [event["checkpoint"] for event in events(run, "gone")] == ["out@step0"]
@@ -170,14 +178,14 @@ def test_a_checkpoint_that_is_written_again_was_not_deleted(tmp_path, client, of
     for step in (0, 1):
         loop.save(loop.network(), out / f"step{step}")
 
-    def write_again():
+    def write_again() -> None:
         until(lambda: events(run, "updated"))
         with (out / "step1" / "config.json").open("a") as file:
             file.write(" ")
 
     threading.Thread(target=write_again).start()
     dm.watch(GIVEN, models=[out], folder=run, client=client, until_idle="2s")
-    assert recorded(run)["out@step1"] == 2
+    assert measured(run)["out@step1"] == 2
     assert not events(run, "gone")
     output = capsys.readouterr()
     assert "out@step1 is written again" in output.out + output.err
@@ -186,11 +194,11 @@ def test_a_checkpoint_that_is_written_again_was_not_deleted(tmp_path, client, of
 def test_a_stop_signal_is_not_lost_in_a_callback_of_the_garbage_collector(
     tmp_path, monkeypatch, interruptible
 ):
-    def stop(phase, info):
+    def stop(phase: str, info: dict) -> None:
         gc.callbacks.remove(stop)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    def look(follower, now):
+    def look(follower: Follower, now: float) -> Arrivals:
         gc.callbacks.append(stop)
         gc.collect()
         return Arrivals({}, {}, finished=False, changed=0.0)
@@ -255,7 +263,7 @@ def test_a_trainer_of_transformers_does_not_wait_for_its_checkpoints_to_be_score
     assert background.running and again.running
     background.wait(400)
     assert not background.running and not again.running
-    assert recorded(run) == {f"fine-tuned@checkpoint-{step}": 1 for step in (2, 4, 6)}
+    assert measured(run) == {f"fine-tuned@checkpoint-{step}": 1 for step in (2, 4, 6)}
     assert dm.open(run).best().load().encode(["a text"]).shape == (1, 16)
 
 
@@ -314,7 +322,7 @@ def test_a_run_trains_by_a_program_and_measures_each_checkpoint_beside_it(
         assert not events(run, "trained")
         (tmp_path / "go").touch()
         driver.result(400)
-    assert recorded(run) == {f"mine@step{step}": 1 for step in (0, 10, 20)}
+    assert measured(run) == {f"mine@step{step}": 1 for step in (0, 10, 20)}
     dm.run(wanted, folder=run, client=client)
     assert (tmp_path / "starts").read_text() == "start " and len(events(run, "trained")) == 1
 
@@ -336,4 +344,7 @@ def test_a_program_that_cannot_be_started_is_an_error_before_anything_starts(
     wanted = {**GIVEN, "models": [{"name": "mine", "train": {**SCRIPT, **change}}]}
     with pytest.raises(ConfigError, match=text):
         dm.run(wanted, folder=tmp_path / "run")
+    (tmp_path / "mine.yaml").write_text(json.dumps(wanted))
+    words = ["run", str(tmp_path / "mine.yaml"), "--folder", str(tmp_path / "run")]
+    assert re.search(text, CliRunner().invoke(main, words).output)
     assert not (tmp_path / "run").exists()
