@@ -123,8 +123,8 @@ def _key(name: str, field: FieldInfo, schema: dict[str, Any]) -> str:
         kind += "; required"
     elif not inner:
         kind += f"; default `{json.dumps(field.default)}`"
-    example = f" Example: `{_flow(field.examples[0])}`" if field.examples else ""
-    return f"`{name}`\n: *{kind}.* {field.description}{example}\n\n"
+    description = " ".join((field.description or "").split())
+    return f"`{name}`\n: *{kind}.* {description}\n\n"
 
 
 def _type(schema: dict[str, Any]) -> str:
@@ -147,10 +147,6 @@ def _type(schema: dict[str, Any]) -> str:
     )
 
 
-def _flow(example: Any) -> str:
-    return example if isinstance(example, str) else json.dumps(example)
-
-
 def schema() -> str:
     """The JSON schema of a configuration file, with the short forms that `daskmetrics.config.load`
     accepts.
@@ -158,6 +154,10 @@ def schema() -> str:
     whole = Config.model_json_schema()
     whole["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     whole["title"] = "An experiment of daskmetrics"
+    for section in (whole, *whole["$defs"].values()):
+        for described in section["properties"].values():
+            if text := described.get("description"):
+                described["description"] = " ".join(text.split())
     for key, word in (("protocol", "preset"), ("cluster", "profile")):
         section = whole["$defs"][key.capitalize()]
         section["properties"][word] = {

@@ -35,58 +35,35 @@ class Pool(Section):
     hold for them, too.
     """
 
-    workers: int = Field(
-        2,
-        ge=1,
-        description=(
-            "Number of workers, or the largest number with `fewest`. If that of a run on this"
-            " machine is left out, a small one starts one worker: less than 10 seconds of work"
-            " (estimated), and no training."
-        ),
-    )
-    fewest: int | None = Field(
-        None,
-        ge=1,
-        description=(
-            "Smallest number of workers (Slurm). With it, the number follows the work, up to"
-            " `workers`."
-        ),
-    )
-    threads: int = Field(1, ge=1, description="CPU threads per worker.")
-    memory: Size | None = Field(
-        None, description="Memory per worker. By default no limit.", examples=["16GiB"]
-    )
-    partition: Partitions | None = Field(
-        None,
-        description=(
-            "Slurm partition, or several: jobs go to those that accept them, and start in "
-            "the first with room."
-        ),
-        examples=["gpu", ["gpu", "preempt"]],
-    )
-    directives: tuple[Directive, ...] = Field(
-        (),
-        description="Further #SBATCH lines, without the prefix.",
-        examples=[["--constraint=a100|h100"]],
-    )
+    workers: int = Field(2, ge=1)
+    """Number of workers, or the largest number with `fewest`. If that of a run on this machine is
+    left out, a small one starts one worker: less than 10 seconds of work (estimated), and no
+    training.
+    """
+    fewest: int | None = Field(None, ge=1)
+    """Smallest number of workers (Slurm). With it, the number follows the work, up to `workers`."""
+    threads: int = Field(1, ge=1)
+    """CPU threads per worker."""
+    memory: Size | None = None
+    """Memory per worker. By default no limit. Example: `16GiB`"""
+    partition: Partitions | None = None
+    """Slurm partition, or several: jobs go to those that accept them, and start in the first with
+    room.
+    Example: `gpu`
+    """
+    directives: tuple[Directive, ...] = ()
+    """Further #SBATCH lines, without the prefix. Example: `["--constraint=a100|h100"]`"""
 
 
 class Factory(Section):
     """A class that makes a cluster of Dask."""
 
-    module: DottedName = Field(
-        description="Module that has the class.", examples=["dask_jobqueue", "dask_cuda"]
-    )
-    class_: DottedName = Field(
-        alias="class",
-        description="Class of the cluster, or a function.",
-        examples=["PBSCluster", "LocalCUDACluster"],
-    )
-    kwargs: dict[str, Any] = Field(
-        {},
-        description="Its keyword arguments.",
-        examples=[{"cores": 8, "memory": "64GB", "queue": "gpu"}],
-    )
+    module: DottedName
+    """Module that has the class. Example: `dask_jobqueue`"""
+    class_: DottedName = Field(alias="class")
+    """Class of the cluster, or a function. Example: `PBSCluster`"""
+    kwargs: dict[str, Any] = Field({})
+    """Its keyword arguments. Example: `{"cores": 8, "memory": "64GB", "queue": "gpu"}`"""
 
 
 class Cluster(Pool):
@@ -103,112 +80,70 @@ class Cluster(Pool):
         "scratch": (None, "Use exports: {DASK_TEMPORARY_DIRECTORY: ...}"),
     }
 
-    kind: Literal["local", "slurm", "allocation", "existing", "factory"] = Field(
-        "local",
-        description=(
-            "`local` for this machine, `slurm` for jobs that are submitted, `allocation` for the"
-            " Slurm job that this process runs in, `existing` for a scheduler that is already"
-            " running, `factory` for a cluster of any class."
-        ),
-    )
-    max_memory: Size | None = Field(
-        None,
-        description=(
-            "Largest memory per worker (Slurm). With it, a job whose worker was killed "
-            "for its memory is "
-            "replaced by one with twice as much, up to this; for the scoring workers, too."
-        ),
-        examples=["64GiB"],
-    )
-    address: str | None = Field(
-        None,
-        description=(
-            "Address of a running scheduler, or path of its scheduler file (`kind: existing`)."
-        ),
-        examples=["tcp://10.0.0.1:8786", "scheduler.json"],
-    )
-    factory: Factory | None = Field(
-        None,
-        description=(
-            "The class of the cluster (`kind: factory`), which then gets `workers` workers."
-        ),
-        examples=[{"module": "dask_jobqueue", "class": "PBSCluster", "kwargs": {"queue": "gpu"}}],
-    )
-    account: SlurmName | None = Field(None, description="Slurm account.", examples=["proj42"])
-    walltime: Walltime = Field(
-        "04:00:00", description="Time limit of a job.", examples=["12:00:00"]
-    )
-    gpus_per_job: int = Field(
-        1,
-        ge=0,
-        description=(
-            "GPUs of a job, with one worker process for each. The number of GPUs of a "
-            "node gives whole-node jobs; 0 gives CPU workers."
-        ),
-    )
-    gpu_type: Word | None = Field(
-        None, description="Type of GPU, as in --gres=gpu:TYPE.", examples=["a100"]
-    )
-    scoring: Pool | None = Field(
-        None,
-        description=(
-            "CPU workers beside the GPU workers. If they exist, GPU workers never score tasks."
-        ),
-        examples=[{"workers": 16, "partition": "cpu"}],
-    )
-    interface: Word | None = Field(
-        None,
-        description="Network interface through which nodes reach each other.",
-        examples=["ib0"],
-    )
-    prologue: tuple[Line, ...] = Field(
-        (),
-        description="Lines of shell that run before the worker starts.",
-        examples=[["module load cuda", "source venv/bin/activate"]],
-    )
-    exports: dict[Variable, Line] = Field(
-        {},
-        description="Environment variables of the workers. Values are used literally.",
-        examples=[{"HF_HUB_OFFLINE": "1"}],
-    )
-    logs: SharedFolder = Field(
-        "slurm-logs",
-        description="Folder that all nodes can read and write, for job logs and certificates.",
-        examples=["/scratch/me/logs"],
-    )
-    dashboard_port: int | None = Field(
-        None,
-        ge=1,
-        le=65535,
-        description=(
-            "Port of the dashboard and of /metrics, below a private path that stays the same for"
-            " your runs. Refused if the port is taken. By default a free port and a new path."
-        ),
-    )
-    poll_seconds: float = Field(30.0, gt=0, description="Seconds between two looks at the queue.")
-    connect_within: float = Field(
-        300.0, gt=0, description="Seconds within which the worker of a running job must connect."
-    )
-    arrive_within: float | None = Field(
-        None,
-        gt=0,
-        description=(
-            "Seconds within which the first worker must connect. By default 600, with Slurm a week."
-        ),
-    )
-    unit_minutes: float | None = Field(
-        None, gt=0, description="Minutes after which an attempt at a work unit is stopped."
-    )
+    kind: Literal["local", "slurm", "allocation", "existing", "factory"] = "local"
+    """`local` for this machine, `slurm` for jobs that are submitted, `allocation` for the Slurm job
+    that this process runs in, `existing` for a scheduler that is already running, `factory` for a
+    cluster of any class.
+    """
+    max_memory: Size | None = None
+    """Largest memory per worker (Slurm). With it, a job whose worker was killed for its memory is
+    replaced by one with twice as much, up to this; for the scoring workers, too.
+    Example: `64GiB`
+    """
+    address: str | None = None
+    """Address of a running scheduler, or path of its scheduler file (`kind: existing`).
+    Example: `tcp://10.0.0.1:8786`
+    """
+    factory: Factory | None = None
+    """The class of the cluster (`kind: factory`), which then gets `workers` workers.
+    Example: `{"module": "dask_jobqueue", "class": "PBSCluster", "kwargs": {"queue": "gpu"}}`
+    """
+    account: SlurmName | None = None
+    """Slurm account. Example: `proj42`"""
+    walltime: Walltime = "04:00:00"
+    """Time limit of a job. Example: `12:00:00`"""
+    gpus_per_job: int = Field(1, ge=0)
+    """GPUs of a job, with one worker process for each. The number of GPUs of a node gives
+    whole-node jobs; 0 gives CPU workers.
+    """
+    gpu_type: Word | None = None
+    """Type of GPU, as in --gres=gpu:TYPE. Example: `a100`"""
+    scoring: Pool | None = None
+    """CPU workers beside the GPU workers. If they exist, GPU workers never score tasks.
+    Example: `{"workers": 16, "partition": "cpu"}`
+    """
+    interface: Word | None = None
+    """Network interface through which nodes reach each other. Example: `ib0`"""
+    prologue: tuple[Line, ...] = ()
+    """Lines of shell that run before the worker starts.
+    Example: `["module load cuda", "source venv/bin/activate"]`
+    """
+    exports: dict[Variable, Line] = Field({})
+    """Environment variables of the workers. Values are used literally.
+    Example: `{"HF_HUB_OFFLINE": "1"}`
+    """
+    logs: SharedFolder = "slurm-logs"
+    """Folder that all nodes can read and write, for job logs and certificates.
+    Example: `/scratch/me/logs`
+    """
+    dashboard_port: int | None = Field(None, ge=1, le=65535)
+    """Port of the dashboard and of /metrics, below a private path that stays the same for your
+    runs. Refused if the port is taken. By default a free port and a new path.
+    """
+    poll_seconds: float = Field(30.0, gt=0)
+    """Seconds between two looks at the queue."""
+    connect_within: float = Field(300.0, gt=0)
+    """Seconds within which the worker of a running job must connect."""
+    arrive_within: float | None = Field(None, gt=0)
+    """Seconds within which the first worker must connect. By default 600, with Slurm a week."""
+    unit_minutes: float | None = Field(None, gt=0)
+    """Minutes after which an attempt at a work unit is stopped."""
 
-    driver_directives: tuple[Directive, ...] = Field(
-        (),
-        description=(
-            "#SBATCH lines of the job in which `run --submit` drives a run, without the "
-            "prefix. By default it "
-            "has the account of the workers, the site's partition, 2 CPUs, 4 GiB and one day."
-        ),
-        examples=[["--partition=long", "--time=3-00:00:00"]],
-    )
+    driver_directives: tuple[Directive, ...] = ()
+    """#SBATCH lines of the job in which `run --submit` drives a run, without the prefix. By default
+    it has the account of the workers, the site's partition, 2 CPUs, 4 GiB and one day.
+    Example: `["--partition=long", "--time=3-00:00:00"]`
+    """
 
     @model_validator(mode="after")
     def _check_counts(self) -> Cluster:
@@ -217,11 +152,7 @@ class Cluster(Pool):
                 raise ValueError(
                     f"fewest is {pool.fewest}, which is more than the {pool.workers} workers"
                 )
-        if (
-            self.max_memory
-            and self.kind == "slurm"
-            and not (self.memory and _bytes(self.memory) <= self.most_memory)
-        ):
+        if self.most_memory and not (self.memory and _bytes(self.memory) <= self.most_memory):
             raise ValueError(
                 f"max_memory is {self.max_memory}, so memory, with which jobs begin, must be set, "
                 "to less"

@@ -39,34 +39,22 @@ class Readouts(Section):
         "whitening": ([False], "Remove it: a trial found no gain"),
     }
 
-    pooling: Annotated[tuple[Pooling, ...], AS_LIST] = Field(
-        ("protocol",),
-        min_length=1,
-        description=(
-            "How token states become one vector: as the task or the protocol says, as a "
-            "folder of sentence-transformers says, their mean, the last or the first token, a mean "
-            "weighted by position, or the maximum."
-        ),
-        examples=[["mean", "last", "cls", "weighted", "max"]],
-    )
-    layers: Annotated[tuple[Joined, ...], AS_LIST] = Field(
-        (EACH,),
-        min_length=1,
-        description=(
-            "Which layers are read: `each` alone, or several together, by their mean or "
-            "one after the other. As in Python, `3:6` leaves out 6, and -1 is the last layer."
-        ),
-        examples=[[EACH, "mean(-4:)", "concat(3, 7)"]],
-    )
-    dimensions: Annotated[tuple[Count | Components, ...], AS_LIST] = Field(
-        ("all",),
-        min_length=1,
-        description=(
-            "Which dimensions are kept: `all`, the first so many, or so many principal "
-            "components, `pca128`, fitted on the corpus."
-        ),
-        examples=[["all", 256, "pca128"]],
-    )
+    pooling: Annotated[tuple[Pooling, ...], AS_LIST] = Field(("protocol",), min_length=1)
+    """How token states become one vector: as the task or the protocol says, as a folder of
+    sentence-transformers says, their mean, the last or the first token, a mean weighted by
+    position, or the maximum.
+    Example: `["mean", "last", "cls", "weighted", "max"]`
+    """
+    layers: Annotated[tuple[Joined, ...], AS_LIST] = Field((EACH,), min_length=1)
+    """Which layers are read: `each` alone, or several together, by their mean or one after the
+    other. As in Python, `3:6` leaves out 6, and -1 is the last layer.
+    Example: `["each", "mean(-4:)", "concat(3, 7)"]`
+    """
+    dimensions: Annotated[tuple[Count | Components, ...], AS_LIST] = Field(("all",), min_length=1)
+    """Which dimensions are kept: `all`, the first so many, or so many principal components,
+    `pca128`, fitted on the corpus.
+    Example: `["all", 256, "pca128"]`
+    """
 
     @property
     def is_fitted(self) -> bool:

@@ -45,67 +45,50 @@ class Recipe(Section):
         "warmup": (0.0625, _OWN_PROGRAM),
     }
 
-    width: int = Field(64, ge=8, le=65_536, description="Hidden size.")
-    depth: int = Field(4, ge=1, le=1000, description="Number of transformer blocks.")
-    heads: int = Field(2, ge=1, description="Number of attention heads; divides `width`.")
-    context: int = Field(64, ge=8, le=1_000_000, description="Tokens in a training sequence.")
-    vocabulary: int = Field(
-        1024,
-        ge=300,
-        le=1_000_000,
-        description="Size of the byte-level BPE vocabulary that is fitted to the corpus.",
-    )
-    corpus: Source = Field(
-        "stdlib",
-        description=(
-            "Training texts: `stdlib`, a .txt, .jsonl, .csv or .parquet file, or a folder "
-            "of such files."
-        ),
-        examples=["texts/"],
-    )
-    text: str = Field("text", description="Column of the texts.", examples=["body"])
-    ranks: int = Field(
-        1,
-        ge=1,
-        le=10_000,
-        description=(
-            "Processes that train together, one per worker. Training goes on with fewer "
-            "if some are lost."
-        ),
-    )
-    batch: int = Field(8, ge=1, le=1_000_000, description="Sequences per rank and forward pass.")
-    accumulate: int = Field(1, ge=1, le=1_000_000, description="Forward passes per optimizer step.")
-    steps: int = Field(512, ge=1, le=10**9, description="Number of optimizer steps.")
-    epochs: float | None = Field(
-        None,
-        gt=0,
-        le=10**6,
-        description=(
-            "Passes over the corpus, in place of `steps`. The corpus is then counted "
-            "before anything starts."
-        ),
-    )
+    width: int = Field(64, ge=8, le=65_536)
+    """Hidden size."""
+    depth: int = Field(4, ge=1, le=1000)
+    """Number of transformer blocks."""
+    heads: int = Field(2, ge=1)
+    """Number of attention heads; divides `width`."""
+    context: int = Field(64, ge=8, le=1_000_000)
+    """Tokens in a training sequence."""
+    vocabulary: int = Field(1024, ge=300, le=1_000_000)
+    """Size of the byte-level BPE vocabulary that is fitted to the corpus."""
+    corpus: Source = "stdlib"
+    """Training texts: `stdlib`, a .txt, .jsonl, .csv or .parquet file, or a folder of such files.
+    Example: `texts/`
+    """
+    text: str = "text"
+    """Column of the texts. Example: `body`"""
+    ranks: int = Field(1, ge=1, le=10_000)
+    """Processes that train together, one per worker. Training goes on with fewer if some are lost.
+    """
+    batch: int = Field(8, ge=1, le=1_000_000)
+    """Sequences per rank and forward pass."""
+    accumulate: int = Field(1, ge=1, le=1_000_000)
+    """Forward passes per optimizer step."""
+    steps: int = Field(512, ge=1, le=10**9)
+    """Number of optimizer steps."""
+    epochs: float | None = Field(None, gt=0, le=10**6)
+    """Passes over the corpus, in place of `steps`. The corpus is then counted before anything
+    starts.
+    """
     checkpoints: (
         Literal["log"] | Annotated[int, Field(ge=1)] | tuple[Annotated[int, Field(ge=0)], ...]
-    ) = Field(
-        "log",
-        description=(
-            "Steps at which a checkpoint is saved: `log` for 0, 1, 2, 4, 8, ..., a number "
-            "N for every N steps, or a list of steps. The last step is always saved."
-        ),
-        examples=[1000, [0, 100, 1000]],
-    )
-    learning_rate: float = Field(1e-2, gt=0, description="Peak learning rate.")
-    precision: Literal["float32", "bfloat16"] = Field(
-        "float32", description="Number format of the forward and backward pass."
-    )
-    threads: int = Field(
-        1,
-        ge=1,
-        le=1024,
-        description="CPU threads per rank. The last bits of the weights depend on it.",
-    )
-    seed: Seed = Field(0, description="Seed of the initial weights and of the order of the texts.")
+    ) = "log"
+    """Steps at which a checkpoint is saved: `log` for 0, 1, 2, 4, 8, ..., a number N for every N
+    steps, or a list of steps. The last step is always saved.
+    Example: `1000`
+    """
+    learning_rate: float = Field(1e-2, gt=0)
+    """Peak learning rate."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Number format of the forward and backward pass."""
+    threads: int = Field(1, ge=1, le=1024)
+    """CPU threads per rank. The last bits of the weights depend on it."""
+    seed: Seed = 0
+    """Seed of the initial weights and of the order of the texts."""
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Recipe:
@@ -127,27 +110,19 @@ class Script(Section):
     Each process has the environment that ``torchrun`` gives, so that the program needs no change.
     """
 
-    script: Source = Field(
-        description="The program: a Python file, or another command.", examples=["train.py"]
-    )
-    args: tuple[TextOrNumber, ...] = Field(
-        (), description="Its arguments.", examples=[["--lr", 3e-4]]
-    )
-    ranks: int = Field(1, ge=1, le=10_000, description="Processes, one per worker and GPU.")
-    checkpoints: _Pattern | None = Field(
-        None,
-        description=(
-            "Where it saves checkpoints, with the step in place of `*`; each becomes a "
-            "candidate once it is complete."
-        ),
-        examples=["out/checkpoint-*"],
-    )
-    max_restarts: int = Field(
-        3,
-        ge=0,
-        le=1000,
-        description="Failures in a row, without a further step, after which it is started again.",
-    )
+    script: Source
+    """The program: a Python file, or another command. Example: `train.py`"""
+    args: tuple[TextOrNumber, ...] = ()
+    """Its arguments. Example: `["--lr", 0.0003]`"""
+    ranks: int = Field(1, ge=1, le=10_000)
+    """Processes, one per worker and GPU."""
+    checkpoints: _Pattern | None = None
+    """Where it saves checkpoints, with the step in place of `*`; each becomes a candidate once it
+    is complete.
+    Example: `out/checkpoint-*`
+    """
+    max_restarts: int = Field(3, ge=0, le=1000)
+    """Failures in a row, without a further step, after which it is started again."""
 
 
 def is_script(train: Any) -> TypeGuard[Mapping[str, Any]]:
@@ -169,34 +144,20 @@ class DDP(Section):
 
     removed: ClassVar[RemovedKeys] = {"interface": (None, "Use cluster.interface")}
 
-    folder: Source | None = Field(
-        None,
-        description=(
-            "Folder in which each suite gets a sub-folder by its name. By default suites "
-            "are in the cache."
-        ),
-        examples=["suites"],
-    )
-    timeout: float = Field(
-        60.0, gt=0, description="Seconds without a sign of life after which a rank counts as lost."
-    )
-    patience: float = Field(
-        60.0, ge=0, description="Seconds to wait for missing ranks before training with fewer."
-    )
-    save_every: int = Field(100, ge=1, description="Steps between two resume states.")
-    loaders: int = Field(
-        0,
-        ge=0,
-        description=(
-            "Data loader processes per rank; `bench --workload loader` recommends a number."
-        ),
-    )
-    stage: Source | None = Field(
-        None,
-        description=(
-            "Folder of each node, such as `$TMPDIR`, into which the tokens of the corpus "
-            "are copied before "
-            "training, where the shared file system is slow. The copy is removed at the end."
-        ),
-        examples=["$TMPDIR"],
-    )
+    folder: Source | None = None
+    """Folder in which each suite gets a sub-folder by its name. By default suites are in the cache.
+    Example: `suites`
+    """
+    timeout: float = Field(60.0, gt=0)
+    """Seconds without a sign of life after which a rank counts as lost."""
+    patience: float = Field(60.0, ge=0)
+    """Seconds to wait for missing ranks before training with fewer."""
+    save_every: int = Field(100, ge=1)
+    """Steps between two resume states."""
+    loaders: int = Field(0, ge=0)
+    """Data loader processes per rank; `bench --workload loader` recommends a number."""
+    stage: Source | None = None
+    """Folder of each node, such as `$TMPDIR`, into which the tokens of the corpus are copied before
+    training, where the shared file system is slow. The copy is removed at the end.
+    Example: `$TMPDIR`
+    """

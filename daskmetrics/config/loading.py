@@ -130,7 +130,7 @@ def parse(data: Mapping[str, object], where: str = "configuration") -> Config:
     >>> parse({"name": "x", "models": [{"name": "a", "source": "./a"}], "protocol": "paper"}).protocol.padding
     'left'
     """
-    protocol = _as_mapping("protocol", "preset", data.get("protocol"))
+    protocol = _as_mapping("protocol", data.get("protocol"))
     preset = protocol.pop("preset", "corrected")
     if preset not in PRESETS:
         raise unknown("protocol preset", preset, PRESETS)
@@ -141,10 +141,7 @@ def parse(data: Mapping[str, object], where: str = "configuration") -> Config:
     except ValidationError as error:
         raise ConfigError(f"{where}: " + "\n".join(map(_message, _causes(error)))) from None
     except UnicodeEncodeError as error:  # half of a surrogate pair where a choice is expected
-        character = error.object[error.start]
-        raise ConfigError(
-            f"{where}: {character!r} is half of a surrogate pair; write the whole character."
-        ) from None
+        raise ConfigError(f"{where}: {error}") from None
 
 
 def cluster(base: str | Mapping[str, object] | None, **keys: object) -> Cluster:
@@ -170,10 +167,8 @@ def cluster(base: str | Mapping[str, object] | None, **keys: object) -> Cluster:
     >>> cluster("local", workers=3).workers
     3
     """
-    if isinstance(base, str):
-        base = {"profile": base}
     try:
-        return Cluster.model_validate(_cluster_keys({**(base or {}), **keys}))
+        return Cluster.model_validate(_cluster_keys({**_as_mapping("cluster", base), **keys}))
     except ValidationError as error:
         places = ({**item, "loc": ("cluster", *item["loc"])} for item in _causes(error))
         raise ConfigError("\n".join(map(_message, places))) from None
@@ -195,7 +190,7 @@ def _cluster_layers(section: object) -> list[tuple[str, Keys]]:
     """Cluster settings by origin, weakest first: the named profile, the site's file, the keys."""
     import dask.config
 
-    keys = _as_mapping("cluster", "profile", section)
+    keys = _as_mapping("cluster", section)
     name = keys.pop("profile", None)
     profile = {}
     if name and name.endswith((".yaml", ".yml")):
@@ -226,8 +221,9 @@ def _merge(*weakest_first: Keys) -> dict[Any, Any]:
     return merged
 
 
-def _as_mapping(section: str, key: str, value: object) -> dict[Any, Any]:
-    """A section as a mapping; a single name stands for ``{key: name}``."""
+def _as_mapping(section: str, value: object) -> dict[Any, Any]:
+    """A section as a mapping; a single name stands for its key in `_NAMED`."""
+    key = _NAMED[section]
     mapping = value
     if isinstance(value, str):
         mapping = {key: value}

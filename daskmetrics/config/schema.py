@@ -55,98 +55,61 @@ class Model(Section):
         "tensors": ("needed", "Remove it: the hub's client downloads whole files"),
     }
 
-    name: Name = Field(
-        description="Name of the suite in every result; by default the last part of `source`.",
-        examples=["pythia-70m"],
-    )
-    source: Source | None = Field(
-        None,
-        description=(
-            "A folder with one sub-folder per revision (`step1000`, or a trainer's"
-            " `checkpoint-1000`), a folder of one model, or a hub id. A model needs either `source`"
-            " or `train`."
-        ),
-        examples=["EleutherAI/pythia-70m"],
-    )
-    base: Source | None = Field(
-        None,
-        description=(
-            "For a folder of LoRA adapters: the folder or hub id of their base model. By "
-            "default the one that their `adapter_config.json` names."
-        ),
-        examples=["EleutherAI/pythia-70m"],
-    )
-    train: Training | None = Field(
-        None,
-        description="How to train the suite: see Recipe; or a program of one's own: see Script.",
-        examples=[
-            {"width": 64, "depth": 4},
-            {"script": "train.py", "ranks": 8, "checkpoints": "out/checkpoint-*"},
-        ],
-    )
-    revisions: Revision | tuple[Revision, ...] = Field(
-        "all",
-        description=(
-            "Revisions to compare: a list of names, or a range: `all`, `log`, `every N`, "
-            "each with an optional `to STEP`."
-        ),
-        examples=["every 1000 to 143000", ["step0", "step512"]],
-    )
-    layers: Literal["all", "blocks"] | tuple[int, ...] = Field(
-        "all",
-        description="Layers to compare. Layer 0 is the embedding output; `blocks` leaves it out.",
-        examples=["blocks", [4, 5, 6]],
-    )
-    depth: int | None = Field(
-        None,
-        ge=1,
-        le=DEEPEST,
-        description="Number of blocks; needed for a hub id that is not in the local cache.",
-    )
-    width: int | None = Field(
-        None,
-        ge=1,
-        le=WIDEST,
-        description="Hidden size; needed for a hub id that is not in the local cache.",
-    )
-    pickled: bool = Field(
-        False, description="Allow pickled weights (.bin) where there is no .safetensors file."
-    )
-    ignore_code: bool = Field(
-        False,
-        description=(
-            "Read a model that comes with code of its own (`auto_map` in `config.json`) by the"
-            " class that transformers has for its type. That code is never run; without this, the"
-            " model is refused."
-        ),
-    )
-    disk: Size | None = Field(
-        None,
-        description=(
-            "Disk space for the checkpoints of a hub id: each is downloaded when it is "
-            "needed, and removed when its space is. By default nothing is removed."
-        ),
-        examples=["10GB"],
-    )
-    pooling: Pooling | None = Field(None, description="In place of the protocol's, for this model.")
-    prompts: str | dict[str, str] | None = Field(
-        None,
-        description=(
-            "What is put before every text: one prompt for all, or prompts by role (`query`,"
-            " `document`, `default` for neither), kind of task or task. By default those of a"
-            " folder of sentence-transformers that is read as shipped."
-        ),
-        examples=[{"query": "query: ", "document": "passage: "}],
-    )
-    max_length: int | None = Field(
-        None, ge=2, description="In place of the protocol's, or of what is shipped, for this model."
-    )
+    name: Name
+    """Name of the suite in every result; by default the last part of `source`.
+    Example: `pythia-70m`
+    """
+    source: Source | None = None
+    """A folder with one sub-folder per revision (`step1000`, or a trainer's `checkpoint-1000`), a
+    folder of one model, or a hub id. A model needs either `source` or `train`.
+    Example: `EleutherAI/pythia-70m`
+    """
+    base: Source | None = None
+    """For a folder of LoRA adapters: the folder or hub id of their base model. By default the one
+    that their `adapter_config.json` names.
+    Example: `EleutherAI/pythia-70m`
+    """
+    train: Training | None = None
+    """How to train the suite: see Recipe; or a program of one's own: see Script.
+    Example: `{"width": 64, "depth": 4}`
+    """
+    revisions: Revision | tuple[Revision, ...] = "all"
+    """Revisions to compare: a list of names, or a range: `all`, `log`, `every N`, each with an
+    optional `to STEP`.
+    Example: `every 1000 to 143000`
+    """
+    layers: Literal["all", "blocks"] | tuple[int, ...] = "all"
+    """Layers to compare. Layer 0 is the embedding output; `blocks` leaves it out.
+    Example: `blocks`
+    """
+    depth: int | None = Field(None, ge=1, le=DEEPEST)
+    """Number of blocks; needed for a hub id that is not in the local cache."""
+    width: int | None = Field(None, ge=1, le=WIDEST)
+    """Hidden size; needed for a hub id that is not in the local cache."""
+    pickled: bool = False
+    """Allow pickled weights (.bin) where there is no .safetensors file."""
+    ignore_code: bool = False
+    """Read a model that comes with code of its own (`auto_map` in `config.json`) by the class that
+    transformers has for its type. That code is never run; without this, the model is refused.
+    """
+    disk: Size | None = None
+    """Disk space for the checkpoints of a hub id: each is downloaded when it is needed, and removed
+    when its space is. By default nothing is removed.
+    Example: `10GB`
+    """
+    pooling: Pooling | None = None
+    """In place of the protocol's, for this model."""
+    prompts: str | dict[str, str] | None = None
+    """What is put before every text: one prompt for all, or prompts by role (`query`, `document`,
+    `default` for neither), kind of task or task. By default those of a folder of
+    sentence-transformers that is read as shipped.
+    Example: `{"query": "query: ", "document": "passage: "}`
+    """
+    max_length: int | None = Field(None, ge=2)
+    """In place of the protocol's, or of what is shipped, for this model."""
 
-    readouts: Readouts | None = Field(
-        None,
-        description="In place of the configuration's, for this model.",
-        examples=[{"pooling": ["mean", "last"]}],
-    )
+    readouts: Readouts | None = None
+    """In place of the configuration's, for this model. Example: `{"pooling": ["mean", "last"]}`"""
 
     @model_validator(mode="before")
     @classmethod
@@ -187,20 +150,12 @@ class Model(Section):
 class Corpus(Section):
     """The texts whose representations are measured."""
 
-    source: Source = Field(
-        "stdlib",
-        description=(
-            "`stdlib`, a text file with one prompt per line, or `task:NAME` for the texts "
-            "of a task."
-        ),
-        examples=["prompts.txt", "task:Banking77Classification"],
-    )
-    prompts: int = Field(
-        256,
-        ge=2,
-        le=10_000_000,
-        description="Number of prompts. They are drawn with the seed of the run.",
-    )
+    source: Source = "stdlib"
+    """`stdlib`, a text file with one prompt per line, or `task:NAME` for the texts of a task.
+    Example: `prompts.txt`
+    """
+    prompts: int = Field(256, ge=2, le=10_000_000)
+    """Number of prompts. They are drawn with the seed of the run."""
 
 
 class Protocol(Section):
@@ -212,45 +167,27 @@ class Protocol(Section):
     as in "Layer by Layer" (Skean et al., 2025).
     """
 
-    pooling: Pooling = Field(
-        "as_shipped",
-        description=(
-            "How token states become one vector: their mean, the last or the first token; "
-            "or `as_shipped`, as a folder of sentence-transformers says (pooling, dense layers, "
-            "normalisation, prompts, length, padding), and the mean for other models."
-        ),
-    )
-    padding: Literal["right", "left"] = Field(
-        "right", description="Side on which shorter texts are padded; it changes no vector."
-    )
-    max_length: int = Field(
-        256,
-        ge=2,
-        le=10_000_000,
-        description=(
-            "Tokens of a text that are read, at most. What a folder of sentence-transformers says"
-            " counts instead; `max_length` of the model replaces both."
-        ),
-    )
-    state_norm: Literal["raw", "final_ln", "hidden_states"] = Field(
-        "final_ln",
-        description=(
-            "How a layer is read: `raw` as the block returns it, `final_ln` after the "
-            "final layer norm of the model, `hidden_states` as transformers returns it."
-        ),
-    )
-    dtype: Literal["float32", "bfloat16", "float16"] = Field(
-        "float32", description="Number format of weights and states."
-    )
-    batch_tokens: int = Field(
-        1024,
-        ge=1,
-        le=10**9,
-        description=(
-            "Padded tokens per batch. Texts are sorted by length. On a GPU these are at least as "
-            "many as fit into half of its free memory, up to 65,536."
-        ),
-    )
+    pooling: Pooling = "as_shipped"
+    """How token states become one vector: their mean, the last or the first token; or `as_shipped`,
+    as a folder of sentence-transformers says (pooling, dense layers, normalisation, prompts,
+    length, padding), and the mean for other models.
+    """
+    padding: Literal["right", "left"] = "right"
+    """Side on which shorter texts are padded; it changes no vector."""
+    max_length: int = Field(256, ge=2, le=10_000_000)
+    """Tokens of a text that are read, at most. What a folder of sentence-transformers says counts
+    instead; `max_length` of the model replaces both.
+    """
+    state_norm: Literal["raw", "final_ln", "hidden_states"] = "final_ln"
+    """How a layer is read: `raw` as the block returns it, `final_ln` after the final layer norm of
+    the model, `hidden_states` as transformers returns it.
+    """
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Number format of weights and states."""
+    batch_tokens: int = Field(1024, ge=1, le=10**9)
+    """Padded tokens per batch. Texts are sorted by length. On a GPU these are at least as many as
+    fit into half of its free memory, up to 65,536.
+    """
 
 
 PRESETS: Mapping[str, Protocol] = {
@@ -268,92 +205,55 @@ class Search(Section):
         "wall_hours": (None, "Use search.budget"),
     }
 
-    policy: str = Field(
-        "race", description="Name of a policy, or `package.module:function`.", examples=["random"]
-    )
-    budget: Annotated[float, Field(ge=1e-6, le=1)] | Literal["auto"] = Field(
-        "auto",
-        description=(
-            "Share of the cost of every score that may be spent. `auto` computes every score where"
-            " there are few checkpoints, where all scores take less than five minutes (estimated),"
-            " or where a first look at every model takes half of that, and else allows 30 %."
-        ),
-    )
-    cells: int | None = Field(None, ge=1, description="Largest number of scores to compute.")
-    confidence: float | None = Field(
-        None,
-        gt=0,
-        lt=1,
-        description=(
-            "Stop when the probability of being within `within` of the best candidate reaches this."
-        ),
-    )
-    within: float = Field(
-        0.01,
-        gt=0,
-        lt=1,
-        description="Accepted difference from the best candidate, as a share of its mean score.",
-    )
-    reward: Literal["mean", "robust"] = Field(
-        "mean",
-        description=(
-            "How scores of different tasks are made comparable: `mean` as they are, "
-            "`robust` in spreads of each task, clipped, so that no task or outlier decides."
-        ),
-    )
-    objective: str = Field(
-        "all",
-        description=(
-            "What the best candidate is best at: `all` tasks, one kind of task, or one task."
-        ),
-        examples=["classification"],
-    )
-    weights: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(
-        {},
-        description="Weight of a task in the objective, by its name. The default is 1.",
-        examples=[{"STS12": 2.0}],
-    )
-    baseline: str | None = Field(
-        None,
-        description=(
-            "MODEL@REVISION whose last layer every candidate is compared with. By default "
-            "the last checkpoint of the recommended candidate's own model."
-        ),
-        examples=["pythia-410m@step143000"],
-    )
-    confirm: Literal["leader", "fresh"] = Field(
-        "leader",
-        description=(
-            "What checks the choice: `leader` scores the leading candidate on its "
-            "missing tasks; `fresh` also keeps back items of every task from the search, and scores"
-            " up to five finalists on them, beyond its budget."
-        ),
-    )
-    items: Literal["whole", "adaptive"] = Field(
-        "whole",
-        description=(
-            "Items that a score is computed from: `whole` takes all of a task, `adaptive` also looks"
-            " at a sixteenth of the items of large tasks of one's own texts, where encoding costs"
-            " nearly all. Only whole scores are compared and reported."
-        ),
-    )
-    device: Literal["cpu", "gpu"] = Field(
-        "cpu", description="Device whose speed is assumed when costs are compared."
-    )
-    window: int | None = Field(
-        None,
-        ge=1,
-        le=10_000,
-        description=(
-            "Decisions that may be open at once. By default the number of workers, from 8 to 32."
-        ),
-    )
+    policy: str = "race"
+    """Name of a policy, or `package.module:function`. Example: `random`"""
+    budget: Annotated[float, Field(ge=1e-6, le=1)] | Literal["auto"] = "auto"
+    """Share of the cost of every score that may be spent. `auto` computes every score where there
+    are few checkpoints, where all scores take less than five minutes (estimated), or where a first
+    look at every model takes half of that, and else allows 30 %.
+    """
+    cells: int | None = Field(None, ge=1)
+    """Largest number of scores to compute."""
+    confidence: float | None = Field(None, gt=0, lt=1)
+    """Stop when the probability of being within `within` of the best candidate reaches this."""
+    within: float = Field(0.01, gt=0, lt=1)
+    """Accepted difference from the best candidate, as a share of its mean score."""
+    reward: Literal["mean", "robust"] = "mean"
+    """How scores of different tasks are made comparable: `mean` as they are, `robust` in spreads of
+    each task, clipped, so that no task or outlier decides.
+    """
+    objective: str = "all"
+    """What the best candidate is best at: `all` tasks, one kind of task, or one task.
+    Example: `classification`
+    """
+    weights: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field({})
+    """Weight of a task in the objective, by its name. The default is 1.
+    Example: `{"STS12": 2.0}`
+    """
+    baseline: str | None = None
+    """MODEL@REVISION whose last layer every candidate is compared with. By default the last
+    checkpoint of the recommended candidate's own model.
+    Example: `pythia-410m@step143000`
+    """
+    confirm: Literal["leader", "fresh"] = "leader"
+    """What checks the choice: `leader` scores the leading candidate on its missing tasks; `fresh`
+    also keeps back items of every task from the search, and scores up to five finalists on them,
+    beyond its budget.
+    """
+    items: Literal["whole", "adaptive"] = "whole"
+    """Items that a score is computed from: `whole` takes all of a task, `adaptive` also looks at a
+    sixteenth of the items of large tasks of one's own texts, where encoding costs nearly all. Only
+    whole scores are compared and reported.
+    """
+    device: Literal["cpu", "gpu"] = "cpu"
+    """Device whose speed is assumed when costs are compared."""
+    window: int | None = Field(None, ge=1, le=10_000)
+    """Decisions that may be open at once. By default the number of workers, from 8 to 32."""
 
     @field_validator("budget", mode="before")
     @classmethod
     def _check_budget(cls, value: object) -> object:
-        # True is a number of Python
-        is_share = isinstance(value, int | float) and value is not True and 1e-6 <= value <= 1
+        is_share = isinstance(value, int | float) and 1e-6 <= value <= 1
         if value != "auto" and not is_share:
             raise ValueError(
                 "must be a share of the cost of every score, at least 0.000001 and at most 1, or"
@@ -375,80 +275,52 @@ class Config(Section):
         ),
     }
 
-    name: Name = Field(description="Name of the experiment and of its folder.", examples=["pythia"])
-    seed: Seed = Field(0, description="Seed of everything that is drawn at random.")
-    models: tuple[Model, ...] = Field(
-        min_length=1,
-        description="The suites whose checkpoints are compared.",
-        examples=[[{"name": "pythia-70m", "source": "EleutherAI/pythia-70m"}]],
-    )
-    corpus: Corpus = Field(
-        Corpus(),
-        description="The texts whose representations are measured.",
-        examples=[{"source": "prompts.txt"}],
-    )
-    protocol: Protocol = Field(
-        Protocol(),
-        description=(
-            "How a text becomes a vector. Also the name of a preset, or keys on top of "
-            "`preset: NAME`."
-        ),
-        examples=["paper", {"preset": "corrected", "max_length": 512}],
-    )
-    readouts: Readouts = Field(
-        Readouts(),
-        description=(
-            "How vectors are read from the states, beside the layer: each choice is an arm."
-        ),
-        examples=[
-            {"pooling": ["mean", "last"], "dimensions": ["all", 256]},
-        ],
-    )
-    metrics: Names = Field(
-        ("prompt_entropy", "curvature", "effective_rank"),
-        description=(
-            "Label-free metrics: names, families, or `all` of them; `[]` measures nothing. The"
-            " default ones are cheap, and about different things: the tokens of a prompt, their"
-            " order, and the prompts."
-        ),
-        examples=["all", ["prompt_entropy", "infonce"], []],
-    )
-    tasks: tuple[str, ...] = Field(
-        (),
-        description="Names of tasks, of sets of tasks, or of presets.",
-        examples=[["stdlib:demo", "mteb:STS12", "file:reviews.csv"]],
-    )
-    search: Search = Field(
-        Search(), description="Which task evaluations are paid for.", examples=[{"budget": 0.1}]
-    )
-    cluster: Cluster = Field(
-        Cluster(),
-        description=(
-            "Where the work runs. Also the name of a profile, or keys on top of `profile: NAME`."
-        ),
-        examples=["local", {"profile": "a100", "workers": 8}],
-    )
-    ddp: DDP = Field(
-        DDP(),
-        description="How processes that train together are run.",
-        examples=[{"folder": "suites"}],
-    )
-    until_idle: Duration = Field(
-        "none",
-        description=(
-            "`daskmetrics watch` ends when no new checkpoint appeared for this long. `none` does"
-            " not end it."
-        ),
-        examples=["10m"],
-    )
-    log_to: Trackers = Field(
-        (),
-        description=(
-            "Also log the best score to MLflow or Weights & Biases: at the end of a run, and with "
-            "each round of a watch. Their own settings and variables say where."
-        ),
-        examples=[["mlflow", "wandb"]],
-    )
+    name: Name
+    """Name of the experiment and of its folder. Example: `pythia`"""
+    seed: Seed = 0
+    """Seed of everything that is drawn at random."""
+    models: tuple[Model, ...] = Field(min_length=1)
+    """The suites whose checkpoints are compared.
+    Example: `[{"name": "pythia-70m", "source": "EleutherAI/pythia-70m"}]`
+    """
+    corpus: Corpus = Corpus()
+    """The texts whose representations are measured. Example: `{"source": "prompts.txt"}`"""
+    protocol: Protocol = Protocol()
+    """How a text becomes a vector. Also the name of a preset, or keys on top of `preset: NAME`.
+    Example: `paper`
+    """
+    readouts: Readouts = Readouts()
+    """How vectors are read from the states, beside the layer: each choice is an arm.
+    Example: `{"pooling": ["mean", "last"], "dimensions": ["all", 256]}`
+    """
+    metrics: Names = ("prompt_entropy", "curvature", "effective_rank")
+    """Label-free metrics: names, families, or `all` of them; `[]` measures nothing. The default
+    ones are cheap, and about different things: the tokens of a prompt, their order, and the
+    prompts.
+    Example: `all`
+    """
+    tasks: tuple[str, ...] = ()
+    """Names of tasks, of sets of tasks, or of presets.
+    Example: `["stdlib:demo", "mteb:STS12", "file:reviews.csv"]`
+    """
+    search: Search = Search()
+    """Which task evaluations are paid for. Example: `{"budget": 0.1}`"""
+    cluster: Cluster = Cluster()
+    """Where the work runs. Also the name of a profile, or keys on top of `profile: NAME`.
+    Example: `local`
+    """
+    ddp: DDP = DDP()
+    """How processes that train together are run. Example: `{"folder": "suites"}`"""
+    until_idle: Duration = "none"
+    """`daskmetrics watch` ends when no new checkpoint appeared for this long. `none` does not end
+    it.
+    Example: `10m`
+    """
+    log_to: Trackers = ()
+    """Also log the best score to MLflow or Weights & Biases: at the end of a run, and with each
+    round of a watch. Their own settings and variables say where.
+    Example: `["mlflow", "wandb"]`
+    """
 
     @model_validator(mode="after")
     def _check_names(self) -> Config:

@@ -66,12 +66,6 @@ def read_by(parse: Callable[[str], object]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _reject_number(value: object) -> object:
-    if isinstance(value, int):  # seconds or minutes?
-        raise ValueError("write a time with its units, for instance '12:30:00'")
-    return value
-
-
 # all of these become folders, Slurm job names, or parts of lines of job scripts
 Name = Annotated[
     str,
@@ -128,7 +122,7 @@ Revision = Annotated[
         "a name, without '..' and not beginning with '/', '~' or '-'",
     ),
 ]
-Walltime = Annotated[str, BeforeValidator(_reject_number), read_by(parse_walltime)]
+Walltime = Annotated[str, read_by(parse_walltime)]
 Duration = Annotated[Line, read_by(parse_duration)]
 Directive = Annotated[Line, matching(r"--?[A-Za-z].*", "an option of sbatch such as '--exclusive'")]
 DottedName = Annotated[
@@ -149,6 +143,7 @@ class Section(BaseModel):
         validate_default=True,
         allow_inf_nan=False,
         serialize_by_alias=True,
+        use_attribute_docstrings=True,
     )
 
     #: Keys of 0.1: what they were by default, and the remedy. The `config.yaml` of a run has every

@@ -18,7 +18,6 @@ from daskmetrics.core.text import plural
 from daskmetrics.tasks.file import OPTIONS, ROLES
 from daskmetrics.tasks.registry import FILE
 
-ARGUMENTS = ("models", "tasks", "budget")  # beside the sections of a configuration
 UNSUITABLE = re.compile(r"[^A-Za-z0-9._-]+")  # in a name
 
 
@@ -34,10 +33,10 @@ def configured(
     the same task. An argument that is unknown or not valid is a `ConfigError` that names it.
     """
     changes = {name: value for name, value in arguments.items() if value is not None}
-    sections = sorted(set(Config.model_fields) - set(ARGUMENTS))
+    valid = {*Config.model_fields, "budget"}
     for name in changes:
-        if name not in (*ARGUMENTS, *sections):
-            raise unknown("argument", name, [*ARGUMENTS, *sections])
+        if name not in valid:
+            raise unknown("argument", name, valid)
     tasks = None
     if "tasks" in changes:
         tasks = _listed("tasks", changes["tasks"])
@@ -130,28 +129,23 @@ def _written(argument: str, table: dict[str, object], folder: RunFolder) -> str:
         if key not in keys:
             raise unknown(f"key of {argument}", key, keys)
     name = table["name"]
-    data = table.get("data")
     if not isinstance(name, str) or UNSUITABLE.search(name) or not name.strip("."):
         raise ConfigError(
             f"{argument}: the name {name!r} is not valid; use letters, digits, '.', '_' and '-'."
         )
-    options = {key: table[key] for key in OPTIONS if key in table}
-    roles = {role: column for role, column in table.items() if role in ROLES}
-    if isinstance(data, str | Path):
-        source = str(data)
-        options = {**roles, **options}
-    elif is_table(data):
-        lines = json_lines(argument, data, roles)
-        data_folder = folder.create().path / "data" / content_key(lines)[:12]
-        source = str(data_folder / f"{name}.jsonl")
-        with room_for(f"'{source}'"):
-            data_folder.mkdir(parents=True, exist_ok=True)
-            atomic_write(Path(source), lines)
-    else:
+    data = table.get("data")
+    if not is_table(data):
         raise ConfigError(
-            f"{argument}: 'data' is a {type(data).__name__}; pass a DataFrame, or the path of a file."
+            f"{argument}: 'data' is a {type(data).__name__}; pass a DataFrame. A file is a task by"
+            " its name, such as 'file:reviews.csv(text=body, label=stars)'."
         )
-    return file_name(source, options)
+    roles = {role: column for role, column in table.items() if role in ROLES}
+    lines = json_lines(argument, data, roles)
+    source = folder.create().path / "data" / content_key(lines)[:12] / f"{name}.jsonl"
+    with room_for(f"'{source}'"):
+        source.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(source, lines)
+    return file_name(source, {key: table[key] for key in OPTIONS if key in table})
 
 
 def file_name(source: object, options: Mapping[str, object]) -> str:

@@ -99,7 +99,7 @@ def continue_run(
     folder: RunFolder,
     journal: Journal,
     display: Display,
-    client: Client | None = None,
+    client: Client | None,
     grows: bool = False,
 ) -> int:
     """`run` for an open journal, after `require_inputs`.
@@ -244,11 +244,12 @@ def _lay_out(planned: StorePlan, folder: RunFolder, journal: Journal) -> None:
     if not is_kept:
         store.create(folder.store, planned.template)
         journal.append(replace(planned, files=store.files_of(folder.store)))
-    _restore(folder, planned, list(journal.records()))
+    _restore(folder, planned, journal)
 
 
-def _restore(folder: RunFolder, plan: StorePlan, records: Sequence[Record]) -> None:
+def _restore(folder: RunFolder, plan: StorePlan, journal: Journal) -> None:
     """Make the store equal to the records."""
+    records = list(journal.records())
     with room_for(f"the store '{folder.store}'"):
         store.restore(folder.store, "metrics", store.metric_blocks(plan, records))
         store.restore(folder.store, "scores", store.score_blocks(plan, records))
@@ -397,7 +398,7 @@ class _RunDriver:
             if self.experiment.tasks:
                 self._search(publisher)
             self.journal.append(usage(client))
-        _restore(self.folder, self.plan, list(self.journal.records()))
+        _restore(self.folder, self.plan, self.journal)
         return self.ran
 
     def _files(self) -> list[str]:
@@ -424,28 +425,24 @@ class _RunDriver:
         """Train the suites of several ranks by process groups; suites of one rank are work units of
         `_measure`.
         """
-        suites = {}
-        for name, suite in self.experiment.trainings.items():
+        trainings = self.experiment.trainings
+        for suite in trainings.values():
             suite.claim()
-            if suite.recipe.ranks > 1:
-                suites[name] = suite
+        suites = {name: suite for name, suite in trainings.items() if suite.recipe.ranks > 1}
         train.train(client, self.experiment.config, self.display, suites, self.folder.telemetry)
         recorded = self._recorded()
-        for record in train.records(suites):
-            if record.key not in recorded:
-                self.journal.append(record)
+        new = (record for record in train.records(suites) if record.key not in recorded)
+        self.journal.append(*new)
 
     def _measure(self, publisher: Publisher) -> None:
         units = measure.units(self.experiment, self.folder, self.journal.records())
         recorded = self._recorded()
+        shown = [unit for unit in units if unit.kind == "train" or self.experiment.metrics]
         planned = {}
         for kind in ("train", "measure"):
-            keys = [unit.key for unit in units if unit.kind == kind]
-            if kind == "measure" and not self.experiment.metrics:
-                keys = []
+            keys = [unit.key for unit in shown if unit.kind == kind]
             planned[kind] = len(keys)
-            done = sum(key in recorded for key in keys)
-            self.display.phase(kind, len(keys), done)
+            self.display.phase(kind, len(keys), sum(key in recorded for key in keys))
         publisher.send(UnitsPlanned(planned))
         waiting = (unit for unit in units if unit.kind == "measure" and unit.key not in recorded)
         specs = (unit.args[0] for unit in waiting)
@@ -459,20 +456,20 @@ class _RunDriver:
 
     def _search(self, publisher: Publisher) -> None:
         experiment = self.experiment
-        config = self.experiment.config.search
-        problem = search.problem(experiment, self.journal.records())
+        config = experiment.config.search
+        records = list(self.journal.records())
+        problem = search.problem(experiment, records)
         key = content_key("search", experiment.key, [str(arm) for arm in problem.arms])
-        limits = search.budget(config, problem, self.grows)
         if config.budget == "auto":
             _, allowed = search.automatic_budget(problem)
             self.display.say(f"Budget {allowed}.")
         decided = search.decided(self.journal.entries, key)
         if self.grows:
-            decided = search.carried_on(experiment, problem, decided, self.journal.records())
+            decided = search.carried_on(experiment, problem, decided, records)
         learner = Learner(
             problem,
             experiment.policy,
-            budget=limits,
+            budget=search.budget(config, problem, self.grows),
             window=search.window(experiment, self.journal.entries),
             seed=experiment.config.seed,
             decided=decided,
@@ -480,33 +477,34 @@ class _RunDriver:
             within=config.within,
         )
         scratch = self.folder.embeddings.resolve()
-        recorded = self._recorded()
+        recorded = {record.key for record in records}
         source = search.SearchSource(experiment, learner, key, scratch, self.downloads, recorded)
-        share = 100 / learner.budget
-        percent = min(100, int(learner.spent * share))
-        self.display.phase("search", 100, percent, unit="% of budget")
+
+        def percent() -> float:
+            return min(100.0, 100 * learner.spent / learner.budget)
+
+        self.display.phase("search", 100, int(percent()), unit="% of budget")
         publisher.send(SearchStarted(learner.budget, problem.exhaustive_cost, learner.spent))
 
         def show(record: Record) -> None:
-            self._show(record, min(100.0, learner.spent * share))
+            self._show(record, percent())
             publisher.send_computed(partial(search.posterior, experiment, learner))
             if record.kind == "score":
                 write_score(record)
 
-        records = list(self.journal.records())
         with _scores_written(self.folder.store, self.plan, records) as write_score:
             self._compute(source, show)
         self.display.finish("search")
         learner.rebuild_posterior()  # the live posterior depends on the clock
         best = learner.recommendation()
-        finalists: tuple[Arm, ...] = ()
+        finalists: Sequence[Arm] = ()
         if experiment.fresh:
             finalists = self._score_fresh(learner, best)
             cost = search.fresh_cost(experiment, finalists)
             best = replace(best, spent=best.spent + cost, exhaustive=best.exhaustive + cost)
         self._conclude(learner, best, finalists)
 
-    def _score_fresh(self, learner: Learner, best: Recommendation) -> tuple[Arm, ...]:
+    def _score_fresh(self, learner: Learner, best: Recommendation) -> Sequence[Arm]:
         """Score the finalists on the items kept back, and return them."""
         experiment = self.experiment
         cells = {
@@ -521,8 +519,7 @@ class _RunDriver:
         arms = search.finalists(experiment, best, scores)
         units = list(search.fresh_units(experiment, arms, self.folder.embeddings.resolve()))
         recorded = self._recorded()
-        done = sum(unit.key in recorded for unit in units)
-        self.display.phase("fresh", len(units), done)
+        self.display.phase("fresh", len(units), sum(unit.key in recorded for unit in units))
         self._compute(Sweep(units), self._show)
         return arms
 
@@ -556,7 +553,5 @@ class _RunDriver:
             self.display.message(
                 f"[yellow]{record.kind} {record.name}: {record.status}, {reason}[/]"
             )
-        phase = record.kind
-        if record.kind in ("score", "look"):
-            phase = "search"
+        phase = {"score": "search", "look": "search"}.get(record.kind, record.kind)
         self.display.advance(phase, record_text(record), spent)

@@ -7,7 +7,7 @@ import json
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
@@ -84,7 +84,6 @@ class EncodeSpec:
     poolings: tuple[str, ...] = ("",)
     corpus: tuple[str, ...] = ()  # texts on which readouts are fitted, if there are such readouts
     sized: bool = False  # whether scores record the size of the network, since no measuring does
-    memory: int = MEMORY  # bytes; embeddings that are larger are in files
 
 
 def train_to(recipe: Recipe, folder: str, revision: str, model: str) -> Trained:
@@ -107,10 +106,9 @@ def _training_events(recipe: Recipe, model: str) -> Callable[[int, float], None]
         clock = time.perf_counter()
         if step not in last_steps and clock - logged_at < TRAINING_INTERVAL:
             return
-        speed = None
+        event: dict[str, object] = {"model": model, "step": step, "loss": loss}
         if logged_at:  # loading does not count
-            speed = tokens * (step - logged_step) / (clock - logged_at)
-        event = {"model": model, "step": step, "loss": loss, "tokens_per_second": speed}
+            event["tokens_per_second"] = tokens * (step - logged_step) / (clock - logged_at)
         get_worker().log_event(TRAIN, event)
         logged_step = step
         logged_at = clock
@@ -128,22 +126,21 @@ def measure(spec: MeasureSpec) -> Measured:
     """
     from daskmetrics import store
 
-    results = list(spec.recorded)
+    results = spec.recorded
     download = None
     if spec.missing:
-        computed = _reduce(spec, spec.missing)
+        computed = _reduce(spec)
         download = computed.download
-        results.insert(0, computed)
+        results = (computed, *results)
     size = next((result.size for result in results if result.size), None)
     result = joined_results(results, tuple(spec.metrics), spec.layers)
     if spec.metrics:
-        block = store.Block.of(result)
-        store.write(Path(spec.store), "metrics", spec.checkpoint, block)
+        store.write(Path(spec.store), "metrics", spec.checkpoint, store.Block.of(result))
     return replace(result, states=spec.states_key, size=size, download=download)
 
 
 def joined_results(
-    results: Iterable[Measured], metrics: tuple[Key, ...], layers: tuple[int, ...]
+    results: Sequence[Measured], metrics: tuple[Key, ...], layers: tuple[int, ...]
 ) -> Measured:
     """These metrics, in this order, from results that have all of them between them; the earlier
     result counts.
@@ -152,23 +149,26 @@ def joined_results(
     >>> joined_results([one], ("k",), (0,)) == one
     True
     """
-    columns: dict[Key, tuple[Measured, int]] = {}
-    for result in results:
-        for column, key in enumerate(result.metrics):
-            columns.setdefault(key, (result, column))
+    columns = {
+        key: (result, column)
+        for result in reversed(results)
+        for column, key in enumerate(result.metrics)
+    }
     chosen = [columns[key] for key in metrics]
 
     def rows(name: str) -> tuple[tuple[Any, ...], ...]:
         of_metrics = [np.array(getattr(result, name), object)[:, i] for result, i in chosen]
         return tuple(zip(*of_metrics, strict=True)) or ((),) * len(layers)
 
-    names = tuple(result.names[column] for result, column in chosen)
+    names = []
     reasons: list[tuple[int, str, str]] = []
-    for (result, _), name in zip(chosen, names, strict=True):
+    for result, column in chosen:
+        name = result.names[column]
+        names.append(name)
         reasons += (reason for reason in result.reasons if reason[1] == name)
     return Measured(
         layers=layers,
-        names=names,
+        names=tuple(names),
         values=rows("values"),
         stderr=rows("stderr"),
         status=rows("status"),
@@ -177,8 +177,8 @@ def joined_results(
     )
 
 
-def _reduce(spec: MeasureSpec, metrics: Mapping[Key, Metric]) -> Measured:
-    """The values of these metrics, by one forward pass over each view of the prompts."""
+def _reduce(spec: MeasureSpec) -> Measured:
+    """The values of the missing metrics, by one forward pass over each view of the prompts."""
     from daskmetrics.metrics import engine
     from daskmetrics.models import Encoder, LoadedModel
 
@@ -187,6 +187,7 @@ def _reduce(spec: MeasureSpec, metrics: Mapping[Key, Metric]) -> Measured:
         raise DataError(
             f"'{spec.prompts}' does not hold the prompts of the run: run the same command again."
         )
+    metrics = spec.missing
     reducer = engine.Reducer(tuple(metrics.values()), spec.layers, len(prompts))
     with (
         rolling.held(spec.location.rolling) as download,
@@ -232,7 +233,6 @@ class LayerEmbeddings:
         widths: Mapping[str, int],
         folder: Path,
         key: Key,
-        memory: int = MEMORY,
     ) -> None:
         self.layers = tuple(layers)
         self.texts = texts
@@ -248,7 +248,7 @@ class LayerEmbeddings:
         self._rows = np.arange(texts)
         self._vectors: dict[str, NDArray[np.float32]] | None = None  # by pooling
         self._folder = folder / f"{key}-{secrets.token_hex(4)}"
-        if self.nbytes <= memory:
+        if self.nbytes <= MEMORY:
             self._vectors = {
                 pooling: np.empty((len(self.layers), texts, width), dtype=np.float32)
                 for pooling, width in self.widths.items()
@@ -331,9 +331,7 @@ def encode_task(encoder: Encoder, spec: EncodeSpec) -> LayerEmbeddings:
     prompts, texts, places = _distinct(spec.task, encoder.protocol.prompts)
     pooler = Pooler(encoder.model, encoder.protocol, texts, prompts, _poolings(spec))
     widths = dict(zip(spec.poolings, pooler.widths, strict=True))
-    embeddings = LayerEmbeddings(
-        encoder.layers, len(texts), widths, Path(spec.scratch), spec.key, spec.memory
-    )
+    embeddings = LayerEmbeddings(encoder.layers, len(texts), widths, Path(spec.scratch), spec.key)
     embeddings.places = places
     tokens = np.zeros(len(texts))
 

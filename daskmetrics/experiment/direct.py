@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from daskmetrics import config, tasks
 from daskmetrics import metrics as catalogue
@@ -56,6 +56,9 @@ if TYPE_CHECKING:
 # keys that a model sets for itself, which also replace what its folder ships
 _MODEL_KEYS = ("pooling", "max_length")
 _MAIN = "main"
+
+Layers: TypeAlias = str | Sequence[int]
+Keys: TypeAlias = Mapping[str, object]  # of a section
 
 
 def embed(
@@ -173,7 +176,7 @@ class LayerScores:
     tasks: tuple[Task, ...]
     recorded: Mapping[Arm, Mapping[str, Scored]]
     sources: Mapping[Checkpoint, object]
-    protocol: Mapping[str, object]
+    protocol: Keys
     corpus: tuple[str, ...]
 
     def last_layer(self, arm: Arm) -> Arm:
@@ -216,11 +219,11 @@ def score_layers(
     models: object,
     data: object,
     columns: Mapping[str, str],
-    layers: str | Sequence[int],
+    layers: Layers,
     tokenizer: object,
     seed: int,
-    protocol: Mapping[str, object],
-    readouts: Mapping[str, object],
+    protocol: Keys,
+    readouts: Keys,
     display: Display,
 ) -> LayerScores:
     """The recorded values of every layer and readout of checkpoints on every task of the data."""
@@ -284,7 +287,7 @@ def _sources(models: object) -> list[object]:
 
 
 def _suite(
-    encoder: Encoder, checkpoint: Checkpoint, readouts: Mapping[str, object], seed: int
+    encoder: Encoder, checkpoint: Checkpoint, readouts: Keys, seed: int
 ) -> tuple[Suite, tuple[str, ...]]:
     """The checkpoint as a suite with these readouts, and the texts on which they are fitted, if any
     is.
@@ -338,31 +341,27 @@ def tasks_of(data: object, columns: Mapping[str, str]) -> tuple[Task, ...]:
     """
     import pandas
 
-    prefixes = {name.partition(":")[0] for name in (*tasks.catalogue(), *RESERVED)}
-    names = [data] if isinstance(data, str) else data
     if isinstance(data, (str, Path)):
+        prefixes = {name.partition(":")[0] for name in (*tasks.catalogue(), *RESERVED)}
         prefix, colon, _ = str(data).partition(":")
         if isinstance(data, Path) or not (colon and prefix in prefixes):
             return tasks.resolve([file_name(data, columns)])
-    if isinstance(names, (list, tuple)) and names and all(isinstance(name, str) for name in names):
+        data = [data]
+    if isinstance(data, (list, tuple)) and data and all(isinstance(name, str) for name in data):
         if columns:
             raise ConfigError(
                 f"{', '.join(columns)} name columns of one's own data, but the data are tasks:"
-                f" {', '.join(names)}. Write them into the name, such as"
+                f" {', '.join(data)}. Write them into the name, such as"
                 " file:reviews.csv(text=body, label=stars)."
             )
-        return tasks.resolve(names)
+        return tasks.resolve(data)
     if isinstance(data, (list, tuple)) and all(isinstance(row, Mapping) for row in data):
         data = pandas.DataFrame(list(data), dtype=object)
-    if isinstance(names := getattr(data, "column_names", None), Mapping):
-        raise ConfigError(
-            f"The data have several splits: choose one, such as data['{next(iter(names))}']."
-        )
     if not is_table(data):
         raise ConfigError(
             f"Data of type {type(data).__name__} cannot be read. Give a DataFrame, the path of a"
-            " CSV, TSV, JSON Lines or Parquet file, a dataset of Hugging Face, or a list of names"
-            " of tasks."
+            " CSV, TSV, JSON Lines or Parquet file, one split of a dataset of Hugging Face, or a"
+            " list of names of tasks."
         )
     lines = json_lines("data", data, {}).rstrip("\n").split("\n")
     rows = [(f"row {number}", json.loads(line)) for number, line in enumerate(lines, start=1)]
@@ -372,9 +371,9 @@ def tasks_of(data: object, columns: Mapping[str, str]) -> tuple[Task, ...]:
 @contextmanager
 def _opened(
     model: Any,
-    layers: str | Sequence[int],
+    layers: Layers,
     tokenizer: object,
-    protocol: Mapping[str, object],
+    protocol: Keys,
 ) -> Iterator[tuple[Encoder, Checkpoint]]:
     """The encoder of what a user calls a model, and the name of its checkpoint.
 
@@ -418,23 +417,21 @@ def _settings(
     name: str,
     source: str,
     revision: str,
-    layers: str | Sequence[int],
-    protocol: Mapping[str, object],
+    layers: Layers,
+    protocol: Keys,
 ) -> Config:
     """These arguments as a configuration of one model, which checks them."""
+    if not isinstance(layers, str):
+        layers = list(map(int, layers))
     model: dict[str, object] = {"name": name, "source": source}
     model |= {"revisions": revision, "layers": layers}
-    if isinstance(layers, Sequence) and not isinstance(layers, str):
-        model["layers"] = list(map(int, layers))
     model |= {key: protocol[key] for key in _MODEL_KEYS if key in protocol}
     return config.parse(
         {"name": "direct", "models": [model], "protocol": dict(protocol)}, where="arguments"
     )
 
 
-def _from_source(
-    model: str, layers: str | Sequence[int], protocol: Mapping[str, object]
-) -> tuple[Encoder, Checkpoint]:
+def _from_source(model: str, layers: Layers, protocol: Keys) -> tuple[Encoder, Checkpoint]:
     """The encoder of a folder or of a hub id, whose files are downloaded if they are not on this
     machine.
     """
@@ -476,9 +473,9 @@ def _download(source: str, revision: str) -> None:
 
 def _from_transformers(
     model: nn.Module,
-    layers: str | Sequence[int],
+    layers: Layers,
     tokenizer: object,
-    protocol: Mapping[str, object],
+    protocol: Keys,
     shipped: Shipped | None,
 ) -> tuple[Encoder, Checkpoint]:
     """The encoder of a model of transformers in memory, without its head."""

@@ -6,12 +6,10 @@ Functions that write take the run's lock first, so that no driver runs at the sa
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import yaml
 
@@ -34,9 +32,7 @@ from daskmetrics.core.files import RunFolder, atomic_write
 from daskmetrics.core.names import Key
 from daskmetrics.execution import Journal
 from daskmetrics.execution.journal import scan
-
-if TYPE_CHECKING:
-    from daskmetrics.store import Damage, DamageKind
+from daskmetrics.store import Damage, DamageKind
 
 
 @dataclass(frozen=True)
@@ -52,10 +48,6 @@ class CheckResult:
     def damaged(self) -> tuple[Damage, ...]:
         """The damages that are not just missing values of an unfinished run."""
         return tuple(damage for damage in self.damages if damage.kind.is_damage)
-
-    @property
-    def counts(self) -> Counter[DamageKind]:
-        return Counter(damage.kind for damage in self.damages)
 
 
 def verify(folder: RunFolder) -> CheckResult:
@@ -105,11 +97,10 @@ def check_files(folder: RunFolder, entries: Sequence[Event]) -> Iterator[Damage]
         config = yaml.safe_dump(dict(start.config), sort_keys=False)
         if not _holds(folder.config, lambda text: text == config):
             problem = "it is not the configuration of the journal"
-            yield store.Damage(store.DamageKind.FILE, folder.config.name, problem)
+            yield Damage(DamageKind.FILE, folder.config.name, problem)
     if key and not _holds(folder.corpus, lambda text: digest(json.loads(text)) == key):
-        yield store.Damage(
-            store.DamageKind.FILE, folder.corpus.name, "it does not hold the prompts of the run"
-        )
+        problem = "it does not hold the prompts of the run"
+        yield Damage(DamageKind.FILE, folder.corpus.name, problem)
 
 
 def write_files(folder: RunFolder, config: Plain, prompts: Sequence[str]) -> None:
@@ -128,7 +119,7 @@ def _restore_files(folder: RunFolder, entries: Sequence[Event]) -> None:
             " again."
         )
     key = _prompts_key(entries)
-    prompts = tuple[str, ...]()
+    prompts: tuple[str, ...] = ()
     if digest(prompts) != key:
         # the configuration of an earlier version may have keys that this one does not know
         corpus = Corpus.model_validate(start.config["corpus"])
@@ -178,10 +169,10 @@ def _plan(folder: RunFolder, entries: Sequence[Event]) -> StorePlan:
 
 
 def _cells(plan: StorePlan) -> int:
-    template = plan.template
-    cells = 0
-    for suite in template.suites:
-        metrics = len(suite.layers) * len(template.metrics.names)
-        scores = len(suite.rows) * len(template.tasks.names)
-        cells += len(suite.revisions) * (metrics + scores)
-    return 3 * cells  # a value, a standard error and a status each
+    metrics = len(plan.template.metrics.names)
+    tasks = len(plan.template.tasks.names)
+    cells = (
+        len(suite.revisions) * (len(suite.layers) * metrics + len(suite.rows) * tasks)
+        for suite in plan.template.suites
+    )
+    return 3 * sum(cells)  # a value, a standard error and a status each

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 import daskmetrics.training as training
@@ -38,10 +38,9 @@ def units(experiment: Experiment, folder: RunFolder, records: Iterable[Record]) 
     # what each checkpoint's worker probably measures next, if units are assigned in turn
     later = map(experiment.locations.__getitem__, waiting[experiment.config.cluster.workers :])
     following = dict(zip(waiting, later, strict=False))
-    results: dict[Key, list[Measured]] = {}
+    results = defaultdict[Key | None, list[Measured]](list)
     for _, result in events.measured(records):
-        if result.states:  # older records name none
-            results.setdefault(result.states, []).append(result)
+        results[result.states].append(result)
     metrics = dict(zip(experiment.metric_keys, experiment.metrics, strict=True))
     measure = []
     for checkpoint, key in experiment.measure_keys.items():
@@ -57,7 +56,7 @@ def units(experiment: Experiment, folder: RunFolder, records: Iterable[Record]) 
             store=str(folder.store.resolve()),
             seed=experiment.config.seed,
             states_key=states,
-            recorded=tuple(results.get(states, ())),
+            recorded=tuple(results[states]),
             following=following.get(checkpoint),
         )
         training_unit = chains[checkpoint.model].get(checkpoint.revision)
@@ -113,25 +112,22 @@ def assumed_seconds(experiment: Experiment, checkpoint: Checkpoint, costs: CostM
     suite = experiment.by_model[checkpoint.model]
     prompts = TextSize.of(map(len, experiment.prompts), experiment.config.protocol.max_length)
     layer_operations = operations(experiment.metrics, prompts.texts, width, prompts.length)
+    views = max((metric.views for metric in experiment.metrics), default=0)
     return (
         costs.load_seconds(bytes_of(experiment, checkpoint))
-        + experiment.views * costs.forward_seconds(width, suite.depth, prompts)
+        + views * costs.forward_seconds(width, suite.depth, prompts)
         + costs.reduce_seconds(len(suite.layers) * layer_operations)
     )
 
 
 def bytes_of(experiment: Experiment, checkpoint: Checkpoint) -> float:
     """Bytes of a checkpoint's weights: of its files, of its recipe, or assumed from its shape."""
-    location = experiment.locations.get(checkpoint)
+    location = experiment.locations.get(checkpoint)  # none of an earlier configuration
     if location and location.rolling:
         return float(location.rolling.bytes)
-    folder = None
-    if location:
-        folder = folder_of(location)
-    if folder:  # none is recorded for a checkpoint of an earlier configuration
-        files = [*folder.glob("*.safetensors")] or [*folder.glob("*.bin")]
-        if files:
-            return float(sum(path.stat().st_size for path in files))
+    folder = location and folder_of(location)
+    if folder and (files := [*folder.glob("*.safetensors")] or [*folder.glob("*.bin")]):
+        return float(sum(path.stat().st_size for path in files))
     if checkpoint.model in experiment.trainings:
         return 4.0 * parameters(experiment.trainings[checkpoint.model].recipe)
     depth = experiment.by_model[checkpoint.model].depth

@@ -16,7 +16,7 @@ from daskmetrics.config import Config, Corpus, Readouts
 from daskmetrics.config.prompts import check_names
 from daskmetrics.core import corpus
 from daskmetrics.core.errors import ConfigError, unknown
-from daskmetrics.core.names import Arm, Checkpoint, Key, Suite, content_key, grid, seed_of
+from daskmetrics.core.names import Arm, Checkpoint, Key, Suite, content_key, grid
 from daskmetrics.core.outcomes import FRESH_SHARE
 from daskmetrics.core.text import OnMessage
 from daskmetrics.experiment import train
@@ -45,11 +45,11 @@ class Experiment:
     prompts: tuple[str, ...]  # the texts whose states are measured
     policy: Policy  # chooses the cells of the search
     # the same tasks on the items that `search.confirm: fresh` keeps back from the search
-    fresh: tuple[Task, ...] = ()
+    fresh: tuple[Task, ...]
     # looks at the tasks, of which a search takes those that pay (`search.build_problem`)
-    looks: tuple[ExampleTask, ...] = ()
+    looks: tuple[ExampleTask, ...]
     # what is doubtful about weights or data; each begins with the model or task
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...]
     scored_on: str = "CPU"  # the resource of a worker that scoring occupies
 
     @cached_property
@@ -61,13 +61,13 @@ class Experiment:
         return tuple(chain.from_iterable(suite.checkpoints() for suite in self.suites))
 
     @cached_property
-    def baseline(self) -> Checkpoint:
-        """The checkpoint with whose layers scores are compared; `ConfigError` if the configured one
-        does not exist.
+    def baseline(self) -> Checkpoint | None:
+        """The checkpoint with whose last layer every candidate is compared, if one is configured;
+        `ConfigError` if it does not exist.
         """
         configured = self.config.search.baseline
         if configured is None:
-            return self.suites[-1].checkpoints()[-1]
+            return None
         by_text = {str(name): checkpoint for name, checkpoint in self.by_name.items()}
         if configured not in by_text:
             raise unknown("baseline checkpoint", configured, by_text)
@@ -179,17 +179,6 @@ class Experiment:
             VERSION, self.encode_key(arm.checkpoint, task), arm, self.config.seed, self.prompts_key
         )
 
-    def score_seed(self, task: Task) -> int:
-        """Seed of folds, draws and starting points: of the task and the run, so that equal vectors
-        score equally.
-        """
-        return seed_of("score", task.key, self.config.seed)
-
-    @property
-    def views(self) -> int:
-        """Number of views of every prompt that the metrics read."""
-        return max((metric.views for metric in self.metrics), default=0)
-
     def template(self, attributes: Mapping[str, object]) -> Template:
         """The layout of the store that this experiment fills."""
         measured = Axis(
@@ -224,10 +213,9 @@ def prepare(
     fresh: tuple[Task, ...] = ()
     if config.search.confirm == "fresh":
         chosen_tasks, fresh = divide(chosen_tasks, FRESH_SHARE)
-    looks: list[ExampleTask] = []
+    own: list[ExampleTask] = []
     if config.search.items == "adaptive":
-        own = (task for task in chosen_tasks if isinstance(task, ExampleTask))
-        looks += filter(None, (task.look() for task in own))
+        own += (task for task in chosen_tasks if isinstance(task, ExampleTask))
     trainings = train.suites_to_train(config)
     located = _located(config, trainings, on_message)
     prompts = draw_prompts(config)
@@ -264,7 +252,7 @@ def prepare(
         prompts=prompts,
         policy=policy,
         fresh=fresh,
-        looks=tuple(looks),
+        looks=tuple(filter(None, (task.look() for task in own))),
         warnings=tuple(warnings),
     )
     # unknown names are an error now, not during the run
@@ -301,11 +289,11 @@ def _with_readouts(
     suite = located.suite
     try:
         suite = replace(suite, readouts=readouts.names(suite.depth))
+        if suite.has_readouts:
+            for checkpoint in suite.checkpoints():
+                check_readouts(suite, protocols[checkpoint], located.width, corpus)
     except ConfigError as error:
         raise ConfigError(f"Model '{suite.model}': {error}") from None
-    if suite.has_readouts:
-        for checkpoint in suite.checkpoints():
-            check_readouts(suite, protocols[checkpoint], located.width, corpus)
     return suite
 
 
@@ -316,18 +304,15 @@ def check_readouts(suite: Suite, protocol: ModelProtocol, hidden: int, corpus: i
     for readout in suite.reads:
         if readout.pooling == "as_shipped" and not protocol.shipped:
             raise ConfigError(
-                f"Model '{suite.model}' is to be read with 'pooling: as_shipped', but it ships"
-                " none: it is no folder of sentence-transformers, or the protocol does not read it"
-                " as one. Set the protocol's 'pooling: as_shipped', or give the model 'readouts'"
-                " of its own without it."
+                "It is to be read with 'pooling: as_shipped', but ships no pooling: it is no folder"
+                " of sentence-transformers, or the protocol does not read it as one. Set the"
+                " protocol's 'pooling: as_shipped', or give the model 'readouts' of its own without"
+                " it."
             )
         width = hidden
-        try:
-            if protocol.shipped and readout.pooling in ("", "as_shipped"):
-                width = protocol.shipped.width(hidden)
-            readout.check(width, corpus)
-        except ConfigError as error:
-            raise ConfigError(f"Model '{suite.model}': {error}") from None
+        if protocol.shipped and readout.pooling in ("", "as_shipped"):
+            width = protocol.shipped.width(hidden)
+        readout.check(width, corpus)
 
 
 def draw_prompts(config: Config) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ from daskmetrics.bandit import (
 )
 from daskmetrics.bandit.costs import PaidCosts, useful_workers
 from daskmetrics.bandit.problem import with_checkpoints
-from daskmetrics.checkpoints.rolling import Downloads, Rolling
+from daskmetrics.checkpoints.rolling import Downloads
 from daskmetrics.config import Protocol
 from daskmetrics.core import events
 from daskmetrics.core.costs import CHARACTERS_PER_TOKEN, UNKNOWN_TASK, CostModel, TextSize
@@ -48,7 +48,7 @@ from daskmetrics.core.events import (
     is_finished,
     standing,
 )
-from daskmetrics.core.names import Arm, Cell, Key, Suite, grid
+from daskmetrics.core.names import Arm, Cell, Key, Suite, grid, seed_of
 from daskmetrics.core.outcomes import difference, mean_difference
 from daskmetrics.core.readouts import Readout
 from daskmetrics.core.results import Scored
@@ -92,14 +92,14 @@ class SearchSource:
         learner: Learner,
         key: Key,
         scratch: Path,
-        downloads: Downloads | None = None,
-        recorded: Collection[Key] = (),
+        downloads: Downloads,
+        recorded: Collection[Key],
     ) -> None:
         self.experiment = experiment
         self.learner = learner
         self.key = key
         self.scratch = scratch
-        self._downloads = downloads or Downloads(())
+        self._downloads = downloads
         self._recorded = recorded
         self._decided = list(learner.open)  # before an interruption
         self._running: dict[Key, tuple[Pick, Key]] = {}  # with the key of the encoding
@@ -112,7 +112,7 @@ class SearchSource:
         self._decided = self._decided[n:]
         picks += self.learner.ask(n - len(picks))
         units = []
-        needed: dict[Rolling | None, None] = {}
+        needed = []
         for pick in picks:
             arm = pick.cell.arm
             task = self.experiment.by_task[pick.cell.task]
@@ -122,21 +122,21 @@ class SearchSource:
             self._running[unit.key] = pick, self.experiment.encode_key(arm.checkpoint, task)
             units.append(unit)
             if unit.key not in self._recorded:
-                needed[self.experiment.locations[arm.checkpoint].rolling] = None
+                needed.append(self.experiment.locations[arm.checkpoint].rolling)
         self._downloads.expect(needed)
         return units
 
     def tell(self, record: Record) -> Sequence[Key]:
         pick, used = self._running.pop(record.key)
         outcome = Outcome(None, 0.0)
+        size = self._kept.get(used, 0)
         if isinstance(record.value, Scored):
             outcome = Outcome(record.value.score, record.value.stderr)
+            size = record.value.bytes
         self.learner.tell(pick.index, outcome)
         if record.key in self._recorded:
             return []
-        size = self._kept.pop(used, 0)
-        if isinstance(record.value, Scored):
-            size = record.value.bytes
+        self._kept.pop(used, None)  # the latest comes last
         self._kept[used] = size
         return self._release()
 
@@ -189,6 +189,8 @@ def score_unit(
         keeps=str(checkpoint),
     )
     key = experiment.score_key(arm, task)
+    # of the task and the run, so that equal vectors score equally
+    seed = seed_of("score", task.key, experiment.config.seed)
     protocol = experiment.protocols[checkpoint]
     if isinstance(task, MtebTask) and protocol.shipped:
         task = task.compared_by(protocol.shipped.similarity)
@@ -197,7 +199,7 @@ def score_unit(
         name=str(Cell(arm, task.name)),
         kind=kind,
         function=worker.score,
-        args=(task, arm.layer, experiment.score_seed(task), protocol.key, arm.readout),
+        args=(task, arm.layer, seed, protocol.key, arm.readout),
         resources={experiment.scored_on: 1},
         timeout=timeout,
         input=encode,
@@ -273,11 +275,8 @@ def fixed_window(experiment: Experiment, entries: Iterable[Event]) -> int | None
     """The `window` if it is configured or the run has begun; None if the number of workers
     determines it.
     """
-    begun = (
-        entry.window
-        for entry in entries
-        if isinstance(entry, RunStarted) and entry.key == experiment.key
-    )
+    starts = (entry for entry in entries if isinstance(entry, RunStarted))
+    begun = (start.window for start in starts if start.key == experiment.key)
     return experiment.config.search.window or next(begun, None)
 
 
@@ -357,6 +356,7 @@ def build_problem(
     Looks are among the tasks where they pay (`looks_of`).
     """
     suites = suites or experiment.suites
+    costs = costs or CostModel(experiment.config.search.device)
     problem = _problem_of(experiment, experiment.tasks, suites, costs, read)
     if looks := looks_of(experiment, problem):
         problem = _problem_of(experiment, (*experiment.tasks, *looks), suites, costs, read)
@@ -384,18 +384,16 @@ def _problem_of(
     experiment: Experiment,
     tasks: Sequence[Task],
     suites: Sequence[Suite],
-    costs: CostModel | None,
+    costs: CostModel,
     read: bool,
 ) -> Problem:
     arms = grid(suites)
     checkpoints = {arm.checkpoint for arm in arms}
     baseline = experiment.baseline
-    if baseline not in checkpoints:  # it could not be measured
+    if baseline and baseline not in checkpoints:  # it could not be measured
         baseline = arms[-1].checkpoint
     sizes = [task_size(task, experiment.config.protocol, read) for task in tasks]
-    encode, score = _costs(
-        experiment, arms, sizes, costs or CostModel(experiment.config.search.device)
-    )
+    encode, score = _costs(experiment, arms, sizes, costs)
     weights = experiment.task_weights
     return Problem(
         arms=arms,
@@ -403,7 +401,7 @@ def _problem_of(
         features=arm_features(suites),
         encode_cost=encode,
         score_cost=score,
-        default=baseline if experiment.config.search.baseline else None,
+        default=baseline,
         reward=experiment.config.search.reward,
         weights=tuple(weights.get(task.name, 0.0) for task in tasks),
         kinds=tuple(task.kind for task in tasks),

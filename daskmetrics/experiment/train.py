@@ -95,12 +95,8 @@ def suites_to_train(config: Config) -> dict[str, TrainedSuite]:
 
 def largest_first(suites: Mapping[str, TrainedSuite]) -> list[tuple[str, TrainedSuite]]:
     """Models and their suites, by the work of a training."""
-
-    def work(item: tuple[str, TrainedSuite]) -> int:
-        _, suite = item
-        return parameters(suite.recipe) * suite.recipe.steps
-
-    return sorted(suites.items(), key=work, reverse=True)
+    work = {name: parameters(suite.recipe) * suite.recipe.steps for name, suite in suites.items()}
+    return sorted(suites.items(), key=lambda item: work[item[0]], reverse=True)
 
 
 def programs(config: Config, folder: Path = Path()) -> list[Program]:

@@ -16,8 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from distributed import Client
 
@@ -61,6 +62,8 @@ SETTLE = 3.0  # seconds for which the files of a checkpoint must not have change
 RISE = 0.01  # the rise of the score that would matter, as a share of the best score
 AHEAD = 3  # future checkpoints for which a rise is predicted
 STOPPED = 0.1  # the score has stopped rising if the probability of such a rise is below this
+
+Revisions: TypeAlias = Mapping[str, tuple[str, ...]]  # by model
 
 
 def watch(
@@ -142,7 +145,7 @@ class _Watcher:
     client: Client | None
     follower: Follower
     # the revisions of the latest round, by model
-    grid: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    grid: Revisions = field(default_factory=dict)
     notices: set[str] = field(default_factory=set)  # lines that are shown once
     active: float = field(default_factory=time.monotonic)  # the end of the latest round
     programs: Mapping[str, Program] = field(default_factory=dict)
@@ -225,7 +228,7 @@ class _Watcher:
             return f"no new checkpoint for {duration(longest)}"
         return ""
 
-    def _round(self, grid: Mapping[str, tuple[str, ...]]) -> bool:
+    def _round(self, grid: Revisions) -> bool:
         """Run the grid as it is; returns False if a checkpoint was deleted before it began."""
         models = [
             model.model_copy(update={"revisions": grid[model.name]})
@@ -248,18 +251,13 @@ class _Watcher:
                 if self.client is None:
                     self.client = self.stack.enter_context(started(self.config, self.display))
                 continue_run(
-                    experiment,
-                    self.folder,
-                    self.journal,
-                    self.display,
-                    self.client,
-                    grows=True,
+                    experiment, self.folder, self.journal, self.display, self.client, grows=True
                 )
         self.grid = grid
         self._conclude(experiment)
         return True
 
-    def _announce(self, revisions: Mapping[str, tuple[str, ...]]) -> None:
+    def _announce(self, revisions: Revisions) -> None:
         """Say which checkpoints are new, and which were deleted or are written again."""
         for model in self.config.models:
             present = revisions.get(model.name, ())
@@ -287,9 +285,9 @@ class _Watcher:
         """Write what the round says."""
         ended = latest(self.journal.entries, SearchEnded)
         checkpoints = len(experiment.checkpoints)
+        write = partial(self.log.write, "updated", key=experiment.key, checkpoints=checkpoints)
         if ended is None or ended.key != experiment.key:  # there are no tasks
-            without = {"checkpoints": checkpoints, "best": None, "rise": None}
-            self.log.write("updated", key=experiment.key, **without)
+            write(best=None, rise=None)
             return
         best = best_fields(experiment, ended)
         rise = rise_fields(experiment, list(self.journal.records()), ended.best_arm)
@@ -304,14 +302,10 @@ class _Watcher:
                 f" Layer {rise['layer']} {state}: by step {rise['steps'][-1]:,} it rises by more"
                 f" than {100 * RISE:g} % with probability {rise['probability']:.2f}."
             )
-        counts = {"checkpoints": checkpoints, "cells": ended.cells}
-        fields = {**counts, "best": best, "rise": rise, "text": text}
-        if not self.log.write("updated", key=experiment.key, **fields):
-            return
-        log_search(
-            self.track, experiment, ended, rise_probability=rise["probability"] if rise else None
-        )
-        self.display.say(text)
+        if write(cells=ended.cells, best=best, rise=rise, text=text):
+            probability = rise["probability"] if rise else None
+            log_search(self.track, experiment, ended, rise_probability=probability)
+            self.display.say(text)
 
 
 def rise_fields(

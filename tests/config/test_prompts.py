@@ -19,9 +19,7 @@ NAMES += ["Retrieval", "NFCorpus-document", "x"]
     task=st.sampled_from([("STS12", "STS"), ("NFCorpus", "Retrieval")]),
     role=st.sampled_from([None, "query", "document"]),
 )
-def test_the_choice_is_that_of_mteb_and_sentence_transformers(
-    names: set[str], default: str | None, task: tuple[str, str], role: str | None
-) -> None:
+def test_the_choice_is_that_of_mteb_and_sentence_transformers(names, default, task, role):
     mteb = pytest.importorskip("mteb.models.abs_encoder", reason="needs mteb")
     from mteb.types import PromptType
 
@@ -34,7 +32,7 @@ def test_the_choice_is_that_of_mteb_and_sentence_transformers(
     assert Prompts(texts, default).of(role, task[0], kind) == expected
 
 
-def test_one_prompt_is_for_all_texts_and_one_that_is_empty_is_none() -> None:
+def test_one_prompt_is_for_all_texts_and_one_that_is_empty_is_none():
     prompts = configured("Instruct: ")
     assert {prompts.of(role) for role in ("query", "document", None)} == {"Instruct: "}
     assert prompts.of("query", "STS12", "sts") == "Instruct: "
@@ -42,7 +40,7 @@ def test_one_prompt_is_for_all_texts_and_one_that_is_empty_is_none() -> None:
     assert (empty.as_dict(), empty.summary) == ({}, "none")
 
 
-def test_a_prompt_for_nothing_is_an_error() -> None:
+def test_a_prompt_for_nothing_is_an_error():
     known = ["query", "passage", "default", "STS12", "STS12-query", "STS", "sts"]
     known += ["PairClassification-document"]
     check_names(dict.fromkeys(known, "x"), ["STS12"], ["sts", "pair_classification"])

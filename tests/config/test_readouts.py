@@ -29,14 +29,6 @@ def test_readouts_are_the_product_of_what_is_listed(readouts, names):
 
 
 @pytest.mark.parametrize(
-    ("text", "name"),
-    [("mean(:)", "mean0-12"), ("concat(7,3)", "concat3+7"), ("concat(-1, 0)", "concat0+12")],
-)
-def test_layers_together_count_as_in_python(text, name):
-    assert Readouts(layers=[text]).names(depth=12) == (name,)
-
-
-@pytest.mark.parametrize(
     "text", ["mean(10:20)", "concat(3, 13)", "mean(-20:)", "concat(3, 3)", "mean(3:4)", "mean(5:3)"]
 )
 def test_layers_that_do_not_exist_are_refused_with_those_that_do(text):
@@ -48,12 +40,9 @@ def test_layers_that_do_not_exist_are_refused_with_those_that_do(text):
     ("part", "value", "message"),
     [
         ("pooling", ["men"], "readouts.pooling"),
-        ("layers", ["middle"], "'each', or layers that are read together"),
         ("layers", ["mean(-:3)"], "'each', or layers that are read together"),
         ("dimensions", ["pca"], "components such as pca128"),
-        ("dimensions", [0], "readouts.dimensions"),
         ("dimensions", [], "readouts.dimensions"),
-        ("poling", ["mean"], "Did you mean 'pooling'"),
     ],
 )
 def test_what_is_not_a_part_of_a_readout_is_refused_and_named(part, value, message):

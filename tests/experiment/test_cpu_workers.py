@@ -4,9 +4,6 @@ ran what.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from distributed import Client, Nanny, Scheduler, SpecCluster
 
@@ -25,7 +22,7 @@ TASKS = [
 
 
 @pytest.fixture
-def two_kinds() -> Iterator[Client]:
+def two_kinds():
     """One worker that offers a GPU and nothing else, one that offers a CPU."""
     options = {
         "nthreads": 1,
@@ -49,16 +46,13 @@ def two_kinds() -> Iterator[Client]:
         yield client
 
 
-def test_trees_run_on_cpu_workers_beside_encoding(
-    two_kinds: Client, minilm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trees_run_on_cpu_workers_beside_encoding(two_kinds, minilm, tmp_path):
     if not any(map(any, map(probes.library_version, ("xgboost", "lightgbm")))):
         pytest.skip("needs the extra 'trees'")
     narrow = build("gpt_neox", tmp_path / "narrow", minilm)  # trees on its vectors are quick
     model = {"name": "narrow", "source": str(narrow), "layers": [0, DEPTH]}
-    # less than they need, so that they go through files
-    made = worker.EncodeSpec.__init__
-    monkeypatch.setattr(made, "__defaults__", (*made.__defaults__[:-1], 10_000))
+    # less than the vectors need, so that they go through files
+    two_kinds.run(setattr, worker, "MEMORY", 10_000)
     wanted = {
         "name": "trees",
         "models": [model],

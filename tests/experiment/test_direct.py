@@ -8,16 +8,13 @@ import os
 import random
 import shutil
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pandas
 import pytest
 import torch
 from click.testing import CliRunner
-from distributed import Client
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
@@ -34,7 +31,7 @@ METRICS = ["effective_rank", "curvature", "infonce", "cka_next"]
 SEED = 3
 
 
-def reviews(path: Path, rows: int) -> Path:
+def reviews(path, rows):
     """Passages with the package each is of as their label."""
     passages = corpus.passages(corpus.held_out(), 10)
     chosen = []
@@ -48,9 +45,7 @@ def reviews(path: Path, rows: int) -> Path:
 
 
 @pytest.fixture(scope="module")
-def finished(
-    minilm: Path, tmp_path_factory: pytest.TempPathFactory, client: Client
-) -> tuple[dm.Run, Path]:
+def finished(minilm, tmp_path_factory, client):
     """A real run of a real encoder that scored every layer on a file, with the file."""
     folder = tmp_path_factory.mktemp("direct")
     data = reviews(folder / "reviews.csv", 80)
@@ -70,13 +65,13 @@ def finished(
 
 
 @pytest.fixture(scope="module")
-def small(minilm: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dm.Leaderboard]:
+def small(minilm, tmp_path_factory):
     """A table with the board of the first and the last layer on it."""
     data = reviews(tmp_path_factory.mktemp("small") / "reviews.csv", 40)
     return data, dm.layers(minilm, data, "body", "stars", layers=[0, 6])
 
 
-def test_metrics_are_those_of_the_store_of_a_run(finished, minilm: Path) -> None:
+def test_metrics_are_those_of_the_store_of_a_run(finished, minilm):
     run, _ = finished
     prompts = json.loads(run.folder.corpus.read_text())
     measured = dm.measure(str(minilm), prompts, METRICS, seed=SEED)
@@ -89,9 +84,7 @@ def test_metrics_are_those_of_the_store_of_a_run(finished, minilm: Path) -> None
     assert measured.curvature.attrs == stored.curvature.attrs
 
 
-def test_the_best_arm_is_loaded_and_saved_as_a_smaller_model(
-    finished, minilm: Path, tmp_path: Path
-) -> None:
+def test_the_best_arm_is_loaded_and_saved_as_a_smaller_model(finished, minilm, tmp_path):
     run, _ = finished
     best = run.best()
     vectors = best.load().encode(TEXTS)
@@ -108,9 +101,7 @@ def test_the_best_arm_is_loaded_and_saved_as_a_smaller_model(
         best.save(folder)
 
 
-def test_the_best_arm_is_not_loaded_from_a_folder_with_other_weights(
-    finished, minilm: Path, tmp_path: Path
-) -> None:
+def test_the_best_arm_is_not_loaded_from_a_folder_with_other_weights(finished, minilm, tmp_path):
     run, _ = finished
     copy = tmp_path / "copy"
     shutil.copytree(minilm, copy)
@@ -123,8 +114,8 @@ def test_the_best_arm_is_not_loaded_from_a_folder_with_other_weights(
         best.save(tmp_path / "saved")
 
 
-def test_models_in_memory_give_the_vectors_of_their_folder(minilm: Path) -> None:
-    def same(model: object, expected: np.ndarray, **options: Any) -> None:
+def test_models_in_memory_give_the_vectors_of_their_folder(minilm):
+    def same(model, expected, **options):
         vectors = dm.embed(model, TEXTS, **options).values
         np.testing.assert_allclose(vectors, expected, atol=1e-6)
 
@@ -144,7 +135,7 @@ def test_models_in_memory_give_the_vectors_of_their_folder(minilm: Path) -> None
     assert np.abs(shorter - expected[:, [6]]).max(axis=(1, 2))[1] > 1e-3
 
 
-def test_a_table_in_memory_gives_the_scores_of_its_file(small, minilm: Path) -> None:
+def test_a_table_in_memory_gives_the_scores_of_its_file(small, minilm):
     data, board = small
     frame, columns = pandas.read_csv(data), {"text": "body", "label": "stars"}
     datasets = pytest.importorskip("datasets")
@@ -175,21 +166,17 @@ def test_a_table_in_memory_gives_the_scores_of_its_file(small, minilm: Path) -> 
         (lambda m: dm.embed(AutoTokenizer.from_pretrained(m), ["x"]), r"A \w+ is no model"),
         (lambda m: dm.measure(m, TEXTS, "efective_rank"), "Did you mean 'effective_rank'"),
         (lambda m: dm.layers(m, 3), "Data of type int cannot be read"),
-        (lambda m: dm.layers(m, ["stdlib:ordr"]), "Did you mean 'stdlib:order'"),
-        (lambda m: dm.layers(m, "nothing.csv"), "File 'nothing.csv' does not exist"),
         (lambda m: dm.layers(m, ["stdlib:order"], text="body"), "text name columns"),
         (lambda m: dm.layers([m, m], ["stdlib:word"], layers=[0]), "Two models are called 'model'"),
     ],
 )
-def test_a_wrong_argument_is_an_error_with_the_remedy(
-    call, message: str, minilm: Path, monkeypatch
-) -> None:
+def test_a_wrong_argument_is_an_error_with_the_remedy(call, message, minilm, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises((ConfigError, DataError), match=message):
         call(minilm)
 
 
-def test_the_command_prints_the_layers_and_gives_json(small, minilm: Path) -> None:
+def test_the_command_prints_the_layers_and_gives_json(small, minilm):
     data, board = small
     words = f"layers {minilm} --data {data} --text body --label stars --layers 0,6".split()
     rows = json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)["layers"]
@@ -209,9 +196,7 @@ def test_the_command_prints_the_layers_and_gives_json(small, minilm: Path) -> No
     assert nothing.exit_code == 2 and "Give either --data FILE" in nothing.output
 
 
-def test_checkpoints_of_a_folder_and_several_models_share_one_leaderboard(
-    small, tmp_path: Path, minilm: Path
-) -> None:
+def test_checkpoints_of_a_folder_and_several_models_share_one_leaderboard(small, tmp_path, minilm):
     (data, board), out = small, tmp_path / "out"
     same = {row.arm.layer: row.mean for row in board.arms}
     for step in (8, 16):
@@ -222,7 +207,7 @@ def test_checkpoints_of_a_folder_and_several_models_share_one_leaderboard(
     assert all(row.mean == same[row.arm.layer] for row in board.arms)
 
 
-def test_the_best_layer_is_saved(small, tmp_path: Path, minilm: Path) -> None:
+def test_the_best_layer_is_saved(small, tmp_path, minilm):
     _, board = small
     best = board.arms[0].arm.layer
     saved = SentenceTransformer(str(board.save(tmp_path / "saved")), device="cpu")

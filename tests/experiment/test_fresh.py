@@ -12,7 +12,7 @@ from daskmetrics.answer.worth import fresh_items
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm, Cell
-from daskmetrics.core.outcomes import pack, unpack
+from daskmetrics.core.outcomes import pack
 from daskmetrics.core.results import Scored
 from daskmetrics.execution import Record
 from daskmetrics.experiment import Display
@@ -44,21 +44,10 @@ def test_the_cells_that_are_left_include_the_fresh_items(prepared):
     assert search.cells_left(kept, (record,)) == left - 1
 
 
-def recorded(problem, means, noise):
-    """Scores of every arm with outcomes that are common to all arms but for a little."""
-    shared, rng = np.random.default_rng(1).normal(0, 0.3, 200), np.random.default_rng(2)
-    scores = {}
-    for arm, mean in zip(problem.arms, means, strict=True):
-        outcomes = mean + shared - shared.mean() + rng.normal(0, noise, 200)
-        packed = pack(outcomes, outcomes.mean(), "items")
-        value = Scored(float(outcomes.mean()), 0.02, outcomes=packed)
-        scores[arm] = dict.fromkeys(problem.tasks, value)
-    return scores
-
-
-def shifted(score: Scored, gap: float) -> Scored:
-    """The score with all of its outcomes higher by the gap."""
-    outcomes = unpack(score.outcomes) + gap
+def scored(mean, seed):
+    """A score with outcomes that are common to all of them but for a little."""
+    shared = np.random.default_rng(1).normal(0, 0.3, 200)
+    outcomes = mean + shared - shared.mean() + np.random.default_rng(seed).normal(0, 0.05, 200)
     return Scored(float(outcomes.mean()), 0.02, outcomes=pack(outcomes, outcomes.mean(), "items"))
 
 
@@ -67,7 +56,7 @@ def decided(prepared):
     """An experiment that keeps items back, its problem, and a recommendation that is sure of its
     first arm.
     """
-    bench = Bench(prepared(search=FRESH))
+    bench = Bench(prepared(search={**FRESH, "weights": {"stdlib:order": 9.0}}))
     bench.drive(slots=1)
     best = bench.learner.recommendation()
     return bench.search.experiment, bench.problem, replace(best, credible=(best.arm,))
@@ -86,31 +75,18 @@ def test_finalists_are_the_leader_its_rivals_and_the_default_arm(decided):
     assert len(chosen(*others)) == search.FINALISTS
 
 
-def test_arms_that_paired_differences_cannot_tell_apart_are_finalists(decided):
+def test_arms_that_weighted_paired_differences_cannot_tell_apart_are_finalists(decided):
     kept, problem, best = decided
-    means = [0.5 if arm == best.arm else 0.2 for arm in problem.arms]
+    scores = {
+        arm: dict.fromkeys(problem.tasks, scored(0.2, seed))
+        for seed, arm in enumerate(problem.arms)
+    }
+    scores[best.arm] = dict.fromkeys(problem.tasks, scored(0.5, 100))
     tied = problem.arms[3] if problem.arms[3] != best.arm else problem.arms[4]
-    means[problem.arm_index[tied]] = 0.499
-    chosen = search.finalists(kept, best, recorded(problem, means, 0.05))
-    assert chosen[:2] == (best.arm, tied) and set(chosen) <= {best.arm, tied, best.default.arm}
-
-
-def test_finalists_are_compared_by_the_weights_of_the_tasks(prepared):
-    weights = {"stdlib:order": 9.0}
-    bench = Bench(prepared(search={**FRESH, "weights": weights}))
-    bench.drive(slots=1)
-    best = bench.learner.recommendation()
-    best = replace(best, credible=(best.arm,))
-    problem = bench.problem
-    scores = recorded(problem, [0.5] * len(problem.arms), 0.05)
-    other = problem.arms[3] if problem.arms[3] != best.arm else problem.arms[4]
-    for arm in problem.arms:
-        if arm not in (best.arm, other):
-            scores[arm] = {task: shifted(score, -0.3) for task, score in scores[arm].items()}
     # equal in the weighted mean, and far behind in the plain one
-    for task, gap in (("stdlib:order", 0.05), ("stdlib:package", -0.45)):
-        scores[other][task] = shifted(scores[best.arm][task], gap)
-    assert other in search.finalists(bench.search.experiment, best, scores)
+    scores[tied] = {"stdlib:order": scored(0.55, 101), "stdlib:package": scored(0.05, 102)}
+    chosen = search.finalists(kept, best, scores)
+    assert chosen[:2] == (best.arm, tied) and set(chosen) <= {best.arm, tied, best.default.arm}
 
 
 @pytest.mark.slow

@@ -17,7 +17,6 @@ from daskmetrics.core.events import Record
 from daskmetrics.core.results import Scored
 from daskmetrics.experiment import maintenance as maintenance
 from daskmetrics.experiment import search as search
-from daskmetrics.report import Run
 from daskmetrics.tasks import examples as examples
 from tests.experiment.conftest import SMALL
 from tests.experiment.test_search import Bench
@@ -25,15 +24,11 @@ from tests.experiment.test_search import Bench
 LOOKS = {"items": "adaptive", "budget": 0.5}
 
 
-def assume_slow_models(patch):
-    """Encoding costs nearly all, and tasks of a few hundred items are large."""
-    patch.setattr(examples, "LOOKED_AT", 300)
-    patch.setattr(CostModel, "encode_seconds", lambda self, hidden, depth, size: size.tokens / 10)
-
-
 @pytest.fixture(autouse=True)
 def slow_models(monkeypatch):
-    assume_slow_models(monkeypatch)
+    """Encoding costs nearly all, and tasks of a few hundred items are large."""
+    monkeypatch.setattr(examples, "LOOKED_AT", 300)
+    monkeypatch.setattr(CostModel, "encode_seconds", lambda *given: given[-1].tokens / 10)
 
 
 def columns(experiment):
@@ -97,20 +92,10 @@ def test_the_finalists_are_scored_on_fresh_items_of_whole_tasks(prepared):
     assert [unit.name.partition(":")[2] for unit in units] == list(WHOLE)
 
 
-@pytest.fixture(scope="module")
-def looked(tmp_path_factory):
-    """A real run whose search looks, on a cluster that it starts."""
-    folder = tmp_path_factory.mktemp("looked")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DASKMETRICS_CACHE", str(folder / "cache"))
-        assume_slow_models(patch)
-        model = {"name": "a", "train": {"width": 16, "depth": 2, "steps": 2}}
-        small = {**SMALL, "models": [model], "metrics": [], "cluster": {"workers": 1}}
-        yield dm.run(config.parse({**small, "search": LOOKS}), folder=folder / "run")
-
-
-def test_a_run_counts_looks_as_looks_and_shows_no_score_of_them(looked):
-    run = Run(looked.folder.path)
+def test_a_run_counts_looks_as_looks_and_shows_no_score_of_them(tmp_path):
+    model = {"name": "a", "train": {"width": 16, "depth": 2, "steps": 2}}
+    small = {**SMALL, "models": [model], "metrics": [], "cluster": {"workers": 1}}
+    run = dm.run(config.parse({**small, "search": LOOKS}), folder=tmp_path / "run")
     status, answer = status_of(run), run.answer
     assert status.cells["looks"] == answer.looks == run.counts["look", "ok"] > 0
     assert status.cells["scored"] == answer.scored == run.counts["score", "ok"] > 0
@@ -121,9 +106,6 @@ def test_a_run_counts_looks_as_looks_and_shows_no_score_of_them(looked):
     assert all(scores.keys() <= set(WHOLE) for scores in run.recorded.values())
     assert not maintenance.verify(run.folder).damages
 
-
-def test_the_posterior_of_a_run_is_that_of_its_search(looked):
-    run = Run(looked.folder.path)
     posterior = posterior_of(run)
     index = posterior.problem.arm_index[run.result.best_arm]
     assert posterior.posterior.mean[index] == run.result.best["value"]

@@ -7,15 +7,9 @@ from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Checkpoint
 from daskmetrics.experiment import measure as measure
 from daskmetrics.experiment import preparation as preparation
+from daskmetrics.experiment import search as search
 from daskmetrics.planning.preview import preview
 from tests.checkpoints.weights import write
-
-
-def test_arms_of_suites_that_are_not_trained_yet(prepared):
-    experiment = prepared()
-    assert [len(suite.arms()) for suite in experiment.suites] == [4 * 3, 3 * 1]
-    assert experiment.baseline == Checkpoint("b", "step2")
-
 
 TRAIN = {"width": 16, "depth": 2, "steps": 4, "seed": 1}
 
@@ -85,7 +79,8 @@ def test_equal_weights_are_measured_and_scored_once(doubled, tmp_path):
 
 
 def test_a_baseline_may_have_any_of_the_names_of_equal_weights(doubled):
-    assert doubled(baseline="a@step1").baseline == Checkpoint("a", "step4")
+    compared = doubled(baseline="a@step1")
+    assert compared.baseline == search.build_problem(compared).default == Checkpoint("a", "step4")
     with pytest.raises(ConfigError, match="Unknown baseline checkpoint 'a@step3'"):
         doubled(baseline="a@step3")
 

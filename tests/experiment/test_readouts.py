@@ -52,7 +52,7 @@ def test_only_a_readout_that_is_fitted_depends_on_the_corpus(prepared):
     [
         ({"dimensions": [17]}, "'a': Readout '17d' keeps 17 dimensions, but vectors have 16"),
         ({"dimensions": ["pca16"]}, "a corpus of 16 texts.*Set corpus.prompts to 17 or more"),
-        ({"pooling": ["as_shipped"]}, "'a' is to be read with 'pooling: as_shipped', but it ships"),
+        ({"pooling": ["as_shipped"]}, "'a': It is to be read with .* but ships no pooling"),
         ({"layers": ["concat(0, 2)"]}, "'b'.*is not two or more different layers of 0...1"),
         ({"layers": ["mean(:)"]}, r"'mean0\+1' of model 'b' reads layers \[0\], which are not"),
     ],

@@ -54,12 +54,12 @@ def test_scores_are_in_the_store_while_the_run_goes_on_and_after_a_kill(prepared
     plan = run._plan(experiment)
     checkpoint = Checkpoint("a", "step1")
 
-    def record(layer: int, task: int, **result) -> Record:
+    def record(layer, task, **result):
         cell = Cell(Arm("a", "step1", layer), experiment.tasks[task].name)
         key = experiment.score_key(cell.arm, experiment.tasks[task])
         return Record(key, str(cell), "score", **result)
 
-    def stored() -> store.Block:
+    def stored():
         return read_block(folder.store, "scores", checkpoint)
 
     first = record(2, 1, status="ok", value=Scored(0.5, 0.1))

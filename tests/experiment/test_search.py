@@ -11,6 +11,7 @@ import pytest
 
 from daskmetrics import experiment
 from daskmetrics.bandit import Learner, Problem, arm_features, least_budget, policy_named
+from daskmetrics.checkpoints.rolling import Downloads
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.events import UnitAsked
 from daskmetrics.core.names import Suite, grid, seed_of
@@ -23,7 +24,7 @@ from tests.events import started
 from tests.experiment.conftest import SMALL
 
 
-def measured(experiment, lost=()) -> list[Record]:
+def measured(experiment, lost=()):
     """Records of all checkpoints, some of which could not be measured."""
     records = []
     for checkpoint, key in experiment.measure_keys.items():
@@ -34,7 +35,7 @@ def measured(experiment, lost=()) -> list[Record]:
     return records
 
 
-def answer(unit) -> Record:
+def answer(unit):
     result = Scored(seed_of(unit.key) % 1000 / 1000, 0.01, n=100, encode_seconds=0.1)
     return Record(unit.key, unit.name, unit.kind, "ok", result)
 
@@ -54,7 +55,9 @@ class Bench:
             seed=0,
             decided=decided,
         )
-        self.search = search.SearchSource(experiment, self.learner, self.key, Path())
+        self.search = search.SearchSource(
+            experiment, self.learner, self.key, Path(), Downloads(()), ()
+        )
         self.entries: list[UnitAsked] = []
 
     def drive(self, slots=4, seed=0, stop_after=10_000, known=()):
@@ -76,9 +79,14 @@ class Bench:
         return asked
 
 
-def test_each_cell_is_scored_once_and_encodings_are_shared(prepared):
-    asked = Bench(prepared()).drive()
+def test_each_cell_is_scored_once_also_if_it_fails_and_encodings_are_shared(prepared):
+    bench, asked = Bench(prepared()), []
+    while units := bench.search.ask(1):
+        asked += units
+        failed = Record(units[0].key, units[0].name, "score", "nan", reason="not finite")
+        bench.search.tell(failed if len(asked) % 3 == 0 else answer(units[0]))
     assert len({unit.key for unit in asked}) == len(asked) > 4
+    assert bench.learner.recommendation().failed == len(asked) // 3
     assert len({unit.input.key for unit in asked}) < len(asked)
     assert {tuple(unit.resources) for unit in asked} == {("CPU",)}
     assert {tuple(unit.input.resources) for unit in asked} == {("GPU",)}
@@ -126,10 +134,8 @@ def test_arms_with_equal_vectors_score_equally(prepared, tmp_path):
         assert len(values) > 1 and values.count(values[0]) == len(values)
         apart = difference(*values[:2])
         assert apart.value == 0 and apart.paired and apart.stderr < values[0].stderr / 4
-    seeds = {
-        other.score_seed(task) for other in (experiment, prepared(seed=3)) for task in other.tasks
-    }
-    assert len(seeds) == 3 + 2
+    units += Bench(prepared(seed=3)).drive()
+    assert len({unit.args[2] for unit in units}) == 3 + 2  # of a task and a seed
 
 
 def test_the_order_of_arrival_does_not_change_the_search(prepared):
@@ -159,16 +165,6 @@ def test_checkpoints_that_could_not_be_measured_are_excluded_and_one_at_least_is
     lost = tuple(map(str, experiment.checkpoints))
     with pytest.raises(DaskmetricsError, match="No checkpoint could be measured"):
         search.problem(experiment, measured(experiment, lost))
-
-
-def test_failed_cells_are_not_scored_again(prepared):
-    bench, asked = Bench(prepared()), []
-    while units := bench.search.ask(1):
-        asked += units
-        failed = Record(units[0].key, units[0].name, "score", "nan", reason="not finite")
-        bench.search.tell(failed if len(asked) % 3 == 0 else answer(units[0]))
-    assert len({unit.key for unit in asked}) == len(asked)
-    assert bench.learner.recommendation().failed == len(asked) // 3
 
 
 def test_an_objective_sets_the_weights_of_tasks_and_not_the_keys_of_numbers(prepared):
@@ -253,7 +249,7 @@ def test_a_growing_search_goes_on_from_the_cells_of_earlier_searches(prepared):
     assert again == picks
     learner = Learner(problem, exp.policy, budget=0.6, window=4, seed=0, decided=picks)
     assert [pick.cell for pick in learner.open] == cells and learner.spent > 0
-    source = search.SearchSource(exp, learner, "key", Path("scratch"))
+    source = search.SearchSource(exp, learner, "key", Path("scratch"), Downloads(()), ())
     asked = source.ask(3)
     assert [unit.key for unit in asked] == [record.key for record in records]
     for record in records:
@@ -271,7 +267,7 @@ def test_a_growing_search_pays_for_one_arm_and_a_look_at_every_model_at_least(pr
     assert least >= max(problem.arm_cost.min(), least_budget(problem)) > 0.01 * whole
 
 
-def problem_of(checkpoints: int, seconds: float, times: float = 1.0) -> Problem:
+def problem_of(checkpoints, seconds, times=1.0):
     """Two models of so many checkpoints in all, whose scores take so many seconds together; those
     of the second model take so many times as much as those of the other.
     """

@@ -8,10 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, replace
-from pathlib import Path
-from types import ModuleType
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -27,7 +24,7 @@ PROMPTS = {"query": "query: ", "document": "passage: ", "Clustering": "topic: ",
 
 
 @pytest.fixture(scope="module")
-def embedder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def embedder(tmp_path_factory):
     """With prompts, and vectors of any length that are compared by their dot product."""
     from sentence_transformers.sentence_transformer.modules import Pooling
 
@@ -42,7 +39,7 @@ def embedder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-def prepared(folder: Path, task: str, **model: Any) -> experiment.Experiment:
+def prepared(folder, task, **model):
     about = {"name": "m", "source": str(folder), "layers": [DEPTH], **model}
     # one text at a time, so that vectors differ by nothing from those of another library
     plain = {"name": "shipped", "metrics": [], "protocol": {"batch_tokens": 1}, "tasks": [task]}
@@ -61,8 +58,8 @@ def prepared(folder: Path, task: str, **model: Any) -> experiment.Experiment:
     ],
 )
 def test_the_last_layer_scores_as_the_model_does_in_the_benchmark(
-    local_mteb: ModuleType, embedder: Path, name: str, error: float, tmp_path: Path
-) -> None:
+    local_mteb, embedder, name, error, tmp_path
+):
     import mteb
     from sentence_transformers import SentenceTransformer
 
@@ -80,7 +77,7 @@ def test_the_last_layer_scores_as_the_model_does_in_the_benchmark(
     assert score.score == pytest.approx(plain.task_results[0].get_score(), abs=error)
 
 
-def test_prompts_of_a_model_change_keys_and_are_for_something(embedder: Path) -> None:
+def test_prompts_of_a_model_change_keys_and_are_for_something(embedder):
     shipped = prepared(embedder, "stdlib:candidates")
     assert shipped.key != prepared(embedder, "stdlib:candidates", prompts="").key
     with pytest.raises(ConfigError, match=r"prompt 'querry'.*'query'"):
@@ -95,10 +92,10 @@ class Twice:
     kind: str = "retrieval"
     pooling: None = None
 
-    def texts(self) -> list[str]:
+    def texts(self):
         return ["the same text"] * 3
 
-    def roles(self) -> tuple[str | None, ...]:
+    def roles(self):
         return ("query", "document", None)
 
 
@@ -111,21 +108,20 @@ class Twice:
         ({}, 1),
     ],
 )
-def test_a_text_is_read_once_for_each_prompt(
-    embedder: Path, tmp_path: Path, prompts: Any, vectors: int
-) -> None:
+def test_a_text_is_read_once_for_each_prompt(embedder, tmp_path, prompts, vectors, monkeypatch):
     whole = prepared(embedder, "stdlib:candidates", prompts=prompts)
     (checkpoint,) = whole.checkpoints
     location, protocol = whole.locations[checkpoint], whole.protocols[checkpoint]
     spec = worker.EncodeSpec("key", location, protocol, Twice(), (DEPTH,), str(tmp_path))
     embeddings = worker.encode(spec)
-    in_files = worker.encode(replace(spec, memory=0))
+    monkeypatch.setattr(worker, "MEMORY", 0)
+    in_files = worker.encode(spec)
     assert embeddings.texts == vectors
     for read in (embeddings.at(DEPTH), in_files.at(DEPTH)):
         assert read.shape[0] == 3 and len(np.unique(read, axis=0)) == vectors
 
 
-def test_a_preview_of_shipped_models_does_not_import_torch(embedder: Path, tmp_path: Path) -> None:
+def test_a_preview_of_shipped_models_does_not_import_torch(embedder, tmp_path):
     path = tmp_path / "x.yaml"
     path.write_text(json.dumps({"name": "x", "models": [{"name": "m", "source": str(embedder)}]}))
     code = (

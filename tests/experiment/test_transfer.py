@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 
 from daskmetrics import config, experiment
 from daskmetrics.bandit import Learner, policy_named
+from daskmetrics.checkpoints.rolling import Downloads
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.files import RunFolder
 from daskmetrics.execution import Journal, Record, Settings
@@ -27,10 +26,10 @@ Prepare = Callable[..., experiment.Experiment]
 
 
 @pytest.fixture(scope="module")
-def prepared(local_mteb: ModuleType, minilm: Path) -> Prepare:
+def prepared(local_mteb, minilm):
     """Prepares a run on these tasks, of the local benchmark where they begin with ``mteb:``."""
 
-    def prepare(*tasks: str, **changes: object) -> experiment.Experiment:
+    def prepare(*tasks, **changes):
         places = {f"mteb:{name}": f"mteb:{place}" for name, place in local_mteb.PLACES.items()}
         wanted = {
             "name": "exchange",
@@ -49,25 +48,24 @@ def prepared(local_mteb: ModuleType, minilm: Path) -> Prepare:
 ALL = ("mteb:LocalSTS", "mteb:LocalPairs", "stdlib:closeness")
 
 
-def scores(folder: RunFolder) -> dict[str, Record]:
+def scores(folder):
     records = [entry for entry in read(folder.journal) if isinstance(entry, Record)]
     return {record.name: record for record in records if record.kind == "score"}
 
 
-def score_without_workers(prepared: experiment.Experiment, run: RunFolder) -> Learner:
+def score_without_workers(prepared, run):
     """A search whose scores are all recorded; one that is not would need a worker."""
     problem = search.build_problem(prepared, prepared.suites)
     learner = Learner(problem, policy_named("sweep"), budget=1.0, window=9, seed=0)
     with Journal(run.journal, run.lock) as journal:
-        loop = Loop(search.SearchSource(prepared, learner, "key", run.path), journal, Settings())
+        source = search.SearchSource(prepared, learner, "key", run.path, Downloads(()), ())
+        loop = Loop(source, journal, Settings())
         # decisions are written a moment after they are made
         assert [*loop.step(0.0), *loop.step(1.0)] == [] and loop.done
     return learner
 
 
-def test_results_are_exported_in_mtebs_layout_and_imported_again_at_no_cost(
-    prepared: Prepare, tmp_path: Path
-) -> None:
+def test_results_are_exported_in_mtebs_layout_and_imported_again_at_no_cost(prepared, tmp_path):
     import mteb
     from mteb.models import ModelMeta
 
@@ -123,7 +121,7 @@ LANGUAGES = {
 }
 
 
-def publish(folder: Path, name: str, task: str, **splits: dict[str, float]) -> Path:
+def publish(folder, name, task, **splits):
     """A result as others publish it: the layer in the folder's name, and bare NaN in the file."""
     path = folder / "results" / "local__minilm" / "main" / "experiments" / name / f"{task}.json"
     path.parent.mkdir(parents=True)
@@ -139,9 +137,7 @@ def publish(folder: Path, name: str, task: str, **splits: dict[str, float]) -> P
     return path
 
 
-def test_published_results_need_no_protocol_and_no_worker(
-    prepared: Prepare, tmp_path: Path
-) -> None:
+def test_published_results_need_no_protocol_and_no_worker(prepared, tmp_path):
     for number, layer in enumerate(LAYERS):
         name = f"layer_{layer}__pooling_mean"
         publish(tmp_path, name, "LocalSTS", test={"default": 0.4 + 0.1 * number})
@@ -156,8 +152,8 @@ def test_published_results_need_no_protocol_and_no_worker(
 
 @pytest.mark.parametrize(("task", "scored"), [("Banking77Classification", 3080), ("NFCorpus", 323)])
 def test_only_what_is_scored_counts_in_the_error_of_a_published_result(
-    prepared: Prepare, tmp_path: Path, task: str, scored: int
-) -> None:
+    prepared, tmp_path, task, scored
+):
     publish(tmp_path, "layer_3__pooling_mean", task, test={"default": 0.8})
     run = RunFolder(tmp_path / "run")
     transfer.import_results(prepared(f"mteb:{task}"), run, tmp_path)
@@ -166,7 +162,7 @@ def test_only_what_is_scored_counts_in_the_error_of_a_published_result(
     assert (value.n, value.stderr) == (scored, pytest.approx((0.8 * 0.2 / scored) ** 0.5))
 
 
-def test_a_result_that_is_cut_or_stands_twice_is_named(prepared: Prepare, tmp_path: Path) -> None:
+def test_a_result_that_is_cut_or_stands_twice_is_named(prepared, tmp_path):
     publish(tmp_path, "layer_3__pooling_last", "LocalSTS", test={"default": 0.5})
     twin = publish(tmp_path, "layer_3__pooling_mean", "LocalSTS", test={"default": 0.6})
     only, run = prepared("mteb:LocalSTS"), RunFolder(tmp_path / "run")
@@ -178,9 +174,7 @@ def test_a_result_that_is_cut_or_stands_twice_is_named(prepared: Prepare, tmp_pa
     assert not run.path.exists()
 
 
-def test_only_the_splits_and_subsets_of_the_task_are_imported(
-    prepared: Prepare, local_mteb: ModuleType, tmp_path: Path
-) -> None:
+def test_only_the_splits_and_subsets_of_the_task_are_imported(prepared, local_mteb, tmp_path):
     english = {"en": 0.4, "en-ext": 0.6}
     publish(tmp_path, "layer_0", "LocalLanguages", test=english)
     more = {"test": {**english, "de": 0.9}, "validation": {"en": 0.1}}

@@ -19,7 +19,6 @@ from daskmetrics.checkpoints.locations import Location
 from daskmetrics.core.corpus import digest
 from daskmetrics.core.errors import DataError, UndefinedError
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.results import Status
 from daskmetrics.execution import Record
 from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment import measure as measuring
@@ -79,17 +78,6 @@ def test_known_metrics_are_reused_and_the_others_computed(measured):
     assert again.value.size == size
 
 
-def test_a_layer_whose_vectors_are_equal_is_measured_as_undefined(measured):
-    """The first token of these texts is the same, and it sees no other token of a causal model."""
-    prompts = [f"one {end}" for end in ("two", "three", "four five")]
-    record, block = measured(FEW, prompts=prompts, protocol={"pooling": "cls"})
-    names = record.value.names
-    assert block.status[:, names.index("anisotropy")].tolist() == [Status.NAN] * 3
-    assert (block.status[:, names.index("curvature")] == Status.OK).all()
-    reason = 0, "anisotropy", "layer 0: the vectors of all 3 prompts are equal"
-    assert reason in record.value.reasons
-
-
 def test_a_layer_whose_vectors_are_equal_has_no_score(tmp_path, prepared):
     task = prepared().tasks[0]
     texts = len(task.texts())
@@ -113,9 +101,9 @@ SIZE = 4 * len(LAYERS) * TEXTS * WIDTH
 VECTORS = np.random.default_rng(0).normal(size=(len(LAYERS), TEXTS, WIDTH)).astype(np.float32)
 
 
-def filled(folder, memory):
+def filled(folder):
     """Filled in batches of scattered texts, one of which is added twice."""
-    made = LayerEmbeddings(LAYERS, TEXTS, {"": WIDTH}, folder, "key", memory)
+    made = LayerEmbeddings(LAYERS, TEXTS, {"": WIDTH}, folder, "key")
     order = np.random.default_rng(1).permutation(TEXTS)
     made.put(order[:7], [np.zeros((len(LAYERS), 7, WIDTH), np.float32)])
     for start in range(0, TEXTS, 7):
@@ -125,9 +113,12 @@ def filled(folder, memory):
 
 
 @pytest.mark.parametrize("limit", [SIZE, SIZE - 1, 0])
-def test_vectors_are_stored_unchanged_and_a_copy_outlives_its_original(tmp_path, limit):
+def test_vectors_are_stored_unchanged_and_a_copy_outlives_its_original(
+    tmp_path, limit, monkeypatch
+):
     """Dask keeps one of several copies, not always the first."""
-    made = filled(tmp_path, limit)
+    monkeypatch.setattr(worker, "MEMORY", limit)
+    made = filled(tmp_path)
     assert any(tmp_path.iterdir()) == (limit < SIZE)
     assert (sys.getsizeof(made) >= SIZE) == (limit == SIZE)
     assert made.nbytes == SIZE
@@ -139,8 +130,9 @@ def test_vectors_are_stored_unchanged_and_a_copy_outlives_its_original(tmp_path,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_missing_files_are_an_error(tmp_path):
-    made = filled(tmp_path, 0)
+def test_missing_files_are_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(worker, "MEMORY", 0)
+    made = filled(tmp_path)
     for path in tmp_path.glob("*/*.f32"):
         path.unlink()
     with pytest.raises(DataError, match="Cannot read the embeddings"):
