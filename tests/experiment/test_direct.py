@@ -119,7 +119,7 @@ def test_the_best_arm_is_not_loaded_from_a_folder_with_other_weights(
     weights = load_file(copy / "model.safetensors")
     weights["embeddings.word_embeddings.weight"] *= 1.01
     save_file(weights, copy / "model.safetensors", {"format": "pt"})
-    with pytest.raises(DataError, match=r"has other weights, .* than when the run scored it"):
+    with pytest.raises(DataError, match=r"has other weights, .* than when the run began"):
         best.save(tmp_path / "saved")
 
 
