@@ -171,6 +171,8 @@ def test_a_table_in_memory_gives_the_scores_of_its_file(small, minilm: Path) -> 
         (lambda m: dm.embed(m, ["x"], pool="mean"), "Unknown key 'pool'.*Did you mean 'pooling'"),
         (lambda m: dm.embed(m, ["x"], [9]), r"layers 0\.\.\.6, but not \[9\]"),
         (lambda m: dm.embed(m, ["x", 1]), "Item 1 is a int; a text is needed"),
+        (lambda m: dm.embed(m, ["x", "\ud83d"]), "Item 1 has half of a surrogate pair"),
+        (lambda m: dm.layers([], ["stdlib:order"]), "at least one model"),
         (lambda m: dm.embed(torch.nn.Linear(2, 2), ["x"]), "A Linear is no model"),
         (lambda m: dm.embed(AutoTokenizer.from_pretrained(m), ["x"]), r"A \w+ is no model"),
         (lambda m: dm.measure(m, TEXTS, "efective_rank"), "Did you mean 'effective_rank'"),
