@@ -141,14 +141,20 @@ def require_content(record: Mapping[str, Any], pickled: bool) -> None:
     Raises
     ------
     DataError
-        If its files are others: its scores are those of another model.
+        If it is gone, or its files are others: its scores are those of another model.
     """
     base = record.get("base")
     if base:
         require_content(base, pickled)
+    if record["revision"] is not None:
+        return
     folder = Path(record["path"])
+    if not folder.is_dir():
+        raise DataError(
+            f"The model folder '{folder}' is gone. Restore it, or run again without it."
+        )
     identity = record.get("identity")  # earlier versions recorded none
-    if identity is None or record["revision"] is not None or not folder.is_dir():
+    if identity is None:
         return
     (digests,) = digests_of([folder], pickled)
     key = weights_key(digests)

@@ -350,7 +350,7 @@ class _Table:
                 values, lambda value: isinstance(value, str) and bool(value.strip()), problem
             )
             problem = "which has half of a surrogate pair, as a text that was cut. Correct it."
-            self.check(values, is_encodable, problem)
+            self.check(values, lambda value: is_encodable(str(value)), problem)
             texts += tuple(values)
         return texts
 

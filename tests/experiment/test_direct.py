@@ -121,6 +121,9 @@ def test_the_best_arm_is_not_loaded_from_a_folder_with_other_weights(
     save_file(weights, copy / "model.safetensors", {"format": "pt"})
     with pytest.raises(DataError, match=r"has other weights, .* than when the run began"):
         best.save(tmp_path / "saved")
+    shutil.rmtree(copy)
+    with pytest.raises(DataError, match=r"copy' is gone. Restore it"):
+        best.save(tmp_path / "saved")
 
 
 def test_models_in_memory_give_the_vectors_of_their_folder(minilm: Path) -> None:
