@@ -16,6 +16,7 @@ from distributed.nanny import WorkerProcess
 from daskmetrics.cluster import ProfileCluster, connect
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.execution.runner import client_of
 
 
 def test_a_configured_port_keeps_its_link_and_is_refused_if_taken(tmp_path, monkeypatch):
@@ -68,6 +69,11 @@ def test_each_cluster_of_a_notebook_has_its_own_link_and_leaves_no_setting():
     assert repr(cluster) == "<ProfileCluster state: closed>" and "closed" in cluster._repr_html_()
     with pytest.raises(RuntimeError, match="closed"):
         cluster.scheduler_address  # noqa: B018
+    with (
+        pytest.raises(ConfigError, match="cluster: This cluster is closed"),
+        client_of(cluster, "cluster"),
+    ):
+        pass
 
 
 @pytest.mark.parametrize(

@@ -255,7 +255,7 @@ def _absolute(path: str | Path) -> Path:
             f"journal: got a {type(path).__name__}; pass the folder of the journal, such as "
             "'runs/step'."
         )
-    return Path(path).absolute()
+    return Path(path).expanduser().absolute()
 
 
 def _check_function(spec: MapSpec, client: Client) -> None:
