@@ -131,7 +131,7 @@ def open(path: str | Path) -> Run:
     """
     from daskmetrics.report import Run
 
-    return Run(path)
+    return Run(Path(path).expanduser().absolute())  # the caller may change the current folder
 
 
 @overload

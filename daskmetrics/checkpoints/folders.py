@@ -32,6 +32,7 @@ from daskmetrics.core.names import Key, content_key, select_revisions, step_of, 
 from daskmetrics.core.serialization import parse, readable
 from daskmetrics.core.text import OnMessage, listed
 
+Stamp = tuple[str, int, int, int]  # path, size, and times of changes, in nanoseconds
 Headers = Mapping[str, tuple[str, tuple[int, ...]]]  # type and shape of tensors, by name
 T = TypeVar("T")
 
@@ -285,7 +286,8 @@ class ModelFolder:
     path: Path
     adapter: Adapter | None  # None for a whole model
     shape: tuple[int, int] | None  # number of blocks and hidden size; None for an adapter
-    digests: Mapping[str, str]  # of the files that decide its numbers
+    stamps: tuple[Stamp, ...]  # of the files that decide its numbers, before they were read
+    digests: Mapping[str, str]  # of these files
     problem: str  # why its weights cannot be read; empty if they can
 
 
@@ -316,6 +318,7 @@ def read_folders(
             if classes:
                 refuse_code(model, str(path), f"{file}: {classes!s:.200}")
     folders = []
+    stamps = {name: stamps_of(path, model.pickled) for name, path in paths.items()}
     read = digests_of(list(paths.values()), model.pickled, on_message)
     for (name, path), digests in zip(paths.items(), read, strict=True):
         problem = ""
@@ -323,8 +326,9 @@ def read_folders(
             require_agreement(path, weight_headers(path))
         except Incomplete as error:
             problem = str(error)
+        shape = shapes.get(name)
         folders.append(
-            ModelFolder(name, path, adapters.get(name), shapes.get(name), digests, problem)
+            ModelFolder(name, path, adapters.get(name), shape, stamps[name], digests, problem)
         )
     return folders
 
@@ -675,6 +679,26 @@ def digests_of(
             f"'{error.filename}' cannot be read ({error.strerror}), so its content is not known."
         ) from None
     return [dict(zip(files, digests, strict=False)) for files in required]
+
+
+def stamps_of(folder: Path, pickled: bool) -> tuple[Stamp, ...]:
+    """Of the files that decide the numbers of a model folder, what changes with their content."""
+    paths = required_files(folder, pickled).values()
+    return tuple(_stamp(path) for path in paths)
+
+
+def has_changed(stamps: Iterable[Stamp]) -> bool:
+    """Whether a file was written again; one that a trainer has deleted was not."""
+    for stamp in stamps:
+        with suppress(FileNotFoundError):
+            if _stamp(Path(stamp[0])) != stamp:
+                return True
+    return False
+
+
+def _stamp(path: Path) -> Stamp:
+    status = path.stat()
+    return str(path), status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _known(path: Path) -> str | None:

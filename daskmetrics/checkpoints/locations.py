@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from daskmetrics.checkpoints import hub
 from daskmetrics.checkpoints.folders import (
     ModelFolder,
+    Stamp,
     digests_of,
     files_of,
+    has_changed,
     read_folders,
     read_suite,
     refuse_code,
@@ -52,6 +54,8 @@ class Location:
     is_missing: bool = False  # a revision of the hub that is not on this machine
     aliases: tuple[str, ...] = ()  # the other revisions of equal content
     problem: str = ""  # why its weights cannot be read; empty if they can
+    # of the files of a folder whose content is its identity
+    stamps: tuple[Stamp, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -134,14 +138,20 @@ def require_content(record: Mapping[str, Any], pickled: bool) -> None:
     Raises
     ------
     DataError
-        If its files are others: its scores are those of another model.
+        If it is gone, or its files are others: its scores are those of another model.
     """
     base = record.get("base")
     if base:
         require_content(base, pickled)
+    if record["revision"] is not None:
+        return
     folder = Path(record["path"])
+    if not folder.is_dir():
+        raise DataError(
+            f"The model folder '{folder}' is gone. Restore it, or run again without it."
+        )
     identity = record.get("identity")  # earlier versions recorded none
-    if identity is None or record["revision"] is not None or not folder.is_dir():
+    if identity is None:
         return
     (digests,) = digests_of([folder], pickled)
     key = weights_key(digests)
@@ -150,8 +160,19 @@ def require_content(record: Mapping[str, Any], pickled: bool) -> None:
     if key != identity:
         raise DataError(
             f"'{folder}' has other weights, or another configuration or tokenizer, than when the"
-            " run scored it. Restore the folder, or run again."
+            " run began. Restore the folder, or run again, which reads what is there."
         )
+
+
+def require_unchanged(location: Location) -> None:
+    """Check that a folder has the content of its identity; a `DataError` otherwise, as of
+    `require_content`. Its files are read again only if they were written since.
+    """
+    stamps = location.stamps
+    if location.base:
+        stamps += location.base.stamps
+    if has_changed(stamps):
+        require_content(recorded(location), location.pickled)
 
 
 def tokenizer_of(location: Location) -> Path | None:
@@ -214,6 +235,7 @@ def _find_folder(model: Model, folder: Path, on_message: OnMessage | None) -> Lo
             pickled=model.pickled,
             base=base if read.adapter else None,
             problem=read.problem,
+            stamps=read.stamps,
         )
     return _located(model, locations, *shape, left_out)
 

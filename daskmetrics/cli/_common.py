@@ -253,6 +253,15 @@ def friendly(command: Callable[..., T]) -> Callable[..., T]:
     return run
 
 
+def _open_closed_streams() -> None:
+    """Give this process the standard streams that its caller has closed: the journal would take the
+    number of one, and get what libraries print.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - until the end
+
+
 def _discard_output() -> None:
     """Lose what standard output does not take, which Python would try to write again."""
     with suppress(ValueError):  # a notebook's or a test's is no file
@@ -347,6 +356,7 @@ class Sections(click.Group):
         """Read the words and run the command; errors of the reading, too, are printed as
         messages.
         """
+        _open_closed_streams()
         # the entries of a long journal stay: to look for garbage among them takes as long as to
         # read
         gc.set_threshold(50_000, 20, 100)

@@ -55,6 +55,13 @@ CLOSE_AGAIN = 10.0  # seconds for a cluster whose worker did not end in time
 NANNY_PROCESS = "Dask Worker process (from Nanny)"
 """The name that `distributed.nanny` gives to the process of each worker, also to one that it restarts."""
 
+# each has a level of its own
+QUIET = ("distributed", "distributed.client", "tornado.application", "asyncio", "bokeh")
+
+_quiet_lock = threading.Lock()
+_quiet_blocks = 0
+_levels: dict[str, int] = {}  # of loggers that are quiet now
+
 log = logging.getLogger(__name__)
 
 
@@ -209,22 +216,37 @@ def _wait_for_workers(client: Client, profile: Cluster, count: int) -> None:
 @contextmanager
 def _quiet_disconnects() -> Iterator[None]:
     """Hide the messages of lost connections: of a cluster that closes, of a browser that closes a
-    page.
+    page. Such blocks, of several clusters, may end in any order.
     """
-    # each has a level of its own
-    names = ("distributed", "distributed.client", "tornado.application", "asyncio", "bokeh")
-    levels = {name: logging.getLogger(name).level for name in names}
-    for name in names:
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    global _quiet_blocks
+    with _quiet_lock:
+        _quiet_blocks += 1
+        for name in QUIET:
+            logger = logging.getLogger(name)
+            _levels.setdefault(name, logger.level)
+            logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)
+        with _quiet_lock:
+            _quiet_blocks -= 1
+            while _levels and not _quiet_blocks:
+                name, level = _levels.popitem()
+                logging.getLogger(name).setLevel(level)
 
 
 class _LocalCluster(PrivateDashboard, LocalCluster):  # type: ignore[misc]  # distributed has no types
-    """Processes on this machine."""
+    """Processes on this machine; `problem` is why a process could not start."""
+
+    problem: ConfigError | None = None
+
+    async def _correct_state_internal(self) -> None:
+        remedy = " Correct Dask's configuration: its files, or variables DASK_..."
+        try:
+            with foreign_errors("A worker cannot start", remedy=remedy):
+                await super()._correct_state_internal()
+        except ConfigError as error:  # in a task of Dask, for which no one waits
+            self.problem = error
 
 
 @contextmanager

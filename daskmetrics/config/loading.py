@@ -17,8 +17,9 @@ from daskmetrics.config._cluster import Cluster
 from daskmetrics.config.schema import PRESETS, Config
 from daskmetrics.config.section import shorten
 from daskmetrics.core.errors import ConfigError, unknown
-from daskmetrics.core.files import require_regular
+from daskmetrics.core.files import RUNS, RunFolder
 from daskmetrics.core.main_module import import_from
+from daskmetrics.core.rows import read_text
 
 # as YAML gives them: they may have any type until they are validated
 Keys: TypeAlias = Mapping[Any, Any]
@@ -237,14 +238,17 @@ def _as_mapping(section: str, value: object) -> dict[Any, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    require_regular(path)
+    for run in RunFolder(path), RunFolder(RUNS / path):
+        if run.config.is_file() and run.journal.is_file():
+            raise ConfigError(
+                f"'{path}' is a run, and no configuration file. To continue it: daskmetrics run"
+                f" {run.config} --folder {run.path}"
+            )
+    if not path.exists():
+        available = ", ".join(map(str, sorted(folder().glob("*.yaml"))))
+        raise ConfigError(f"No configuration file '{path}'. Ready-made ones: {available}.")
     try:
-        data = _parse_yaml(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        available = ", ".join(str(p) for p in sorted(folder().glob("*.yaml")))
-        raise ConfigError(
-            f"No configuration file '{path}' ({error.strerror}). Ready-made ones: {available}."
-        ) from None
+        data = _parse_yaml(read_text(path))
     except ValueError as error:
         raise ConfigError(f"'{path}' is not valid YAML: {error}") from None
     if not isinstance(data, dict):

@@ -180,3 +180,16 @@ def spread(revisions: Sequence[str], most: int) -> tuple[str, ...]:
     if last_index < most:
         return tuple(revisions)
     return tuple(revisions[round(i * last_index / (most - 1))] for i in range(most))
+
+
+def is_encodable(text: str) -> bool:
+    """Whether a text has no half of a surrogate pair, as one that was cut within an emoji has.
+
+    >>> is_encodable("a"), is_encodable(chr(0xD83D))
+    (True, False)
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

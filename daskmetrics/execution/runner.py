@@ -400,15 +400,15 @@ def client_of(given: Any) -> Iterator[Client]:
     """
     if isinstance(given, Client):
         address = given.scheduler.address if given.status == "running" else ""
-    elif hasattr(given, "scheduler_address"):
+    else:
         try:
             address = str(given.scheduler_address)
+        except AttributeError:
+            raise ConfigError(
+                f"client or cluster: got a {type(given).__name__}; pass a client or a cluster of Dask."
+            ) from None
         except RuntimeError as error:  # of a ProfileCluster
             raise ConfigError(f"client or cluster: {error}.") from None
-    else:
-        raise ConfigError(
-            f"client or cluster: got a {type(given).__name__}; pass a client or a cluster of Dask."
-        )
     if "://" not in address:
         raise ConfigError("client or cluster: it is not connected. Await it if it is asynchronous.")
     running = [worker for worker in Worker._instances if worker.status is Status.running]

@@ -69,7 +69,9 @@ def configured(
         changes.setdefault("name", name)
     parsed = configuration.load(source, settings, changes)
     # the caller may change the current folder while the run goes on
-    run_folder = RunFolder(Path(folder or f"runs/{parsed.name}").absolute())
+    run_folder = RunFolder(Path(folder or f"runs/{parsed.name}").expanduser().absolute())
+    if run_folder.path.is_file():
+        raise ConfigError(f"folder: '{run_folder.path}' is a file. Name a folder for the run.")
     if tasks is not None:
         changes["tasks"] = list(_tasks(tasks, run_folder))
         parsed = configuration.load(source, settings, changes)

@@ -283,6 +283,8 @@ def _sources(models: object) -> list[object]:
             if folder.is_dir() and not is_model(folder):
                 revisions, _ = revision_folders(folder)
         sources += [f"{model}@{revision}" for revision in training_order(revisions)] or [model]
+    if not sources:
+        raise ConfigError("The list of models is empty: give at least one model.")
     return sources
 
 

@@ -339,7 +339,12 @@ def problem(experiment: Experiment, records: Iterable[Record]) -> Problem:
     keys = {record.key for record, _ in events.measured(records)}
     measured = {c for c, key in experiment.measure_keys.items() if key in keys}
     if not measured:
-        raise DaskmetricsError("No checkpoint could be measured, so there is nothing to search.")
+        reasons = [f"{record.name}: {record.reason}" for record in records if not record.ok]
+        raise DaskmetricsError(
+            "No checkpoint could be measured, so there is nothing to search. Remove the cause, then"
+            " try again with 'daskmetrics runs retry RUN' and the same command. The latest"
+            f" failure: {''.join(reasons[-1:])}"
+        )
     costs = CostModel(experiment.config.search.device, rate(records))
     return build_problem(experiment, with_checkpoints(experiment.suites, measured), costs, True)
 

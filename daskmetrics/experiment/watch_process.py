@@ -4,10 +4,12 @@ it.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import yaml
 
 from daskmetrics.checkpoints.arrivals import FINISHED
 from daskmetrics.config import Config
-from daskmetrics.core.errors import ConfigError, DaskmetricsError
+from daskmetrics.core.errors import ConfigError, DaskmetricsError, LockedError
 from daskmetrics.core.files import RunFolder, atomic_write
 from daskmetrics.execution.journal import holder
 from daskmetrics.experiment._arguments import configured
@@ -30,6 +32,7 @@ OF_THE_TRAINING = (
     "MASTER_PORT",
 )
 """Variables of a distributed training, which a watch does not take part in."""
+POLL = 0.2  # seconds between two looks whether a watch goes on
 STOPPED = 130  # exit code of a watch that was asked to end
 
 
@@ -110,14 +113,18 @@ class BackgroundWatch:
         DaskmetricsError
             If it failed; the message has the end of its log.
         """
+        deadline = math.inf
+        if timeout is not None:
+            deadline = time.monotonic() + timeout
+        while self.running:
+            if time.monotonic() >= deadline:
+                raise TimeoutError(
+                    f"The watch in '{self.folder}' still goes on; its messages are in '{self.log}'."
+                )
+            time.sleep(POLL)
         if self._process is None:
             return
-        try:
-            code = self._process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            raise TimeoutError(
-                f"The watch in '{self.folder}' still goes on; its messages are in '{self.log}'."
-            ) from None
+        code = self._process.returncode
         if code not in (0, STOPPED, -signal.SIGTERM):  # the latter before it could handle it
             lines = self.log.read_text(errors="replace").splitlines()
             end = "\n".join(lines[-5:])
@@ -126,7 +133,18 @@ class BackgroundWatch:
             )
 
     def stop(self) -> None:
-        """End the watch now, after units that are running; started again, it goes on from there."""
+        """End the watch now, after units that are running; started again, it goes on from there.
+
+        Raises
+        ------
+        LockedError
+            If it was started by another object, perhaps of a notebook that was closed.
+        """
+        if self._process is None and (other := holder(RunFolder(self.folder).lock)):
+            raise LockedError(
+                f"The watch in '{self.folder}' was started before, and goes on as {other}. End that"
+                " process with: kill NUMBER"
+            )
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             self._process.wait()
@@ -138,7 +156,7 @@ class BackgroundWatch:
         if error is None:
             self.finish()
             self.wait()
-        else:
+        elif self._process is not None:
             self.stop()
 
 

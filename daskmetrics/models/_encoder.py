@@ -26,7 +26,7 @@ from daskmetrics.core.errors import DataError, require_known
 from daskmetrics.core.fitted import Fitted, fit, joined
 from daskmetrics.core.names import seed_of
 from daskmetrics.core.readouts import Readout
-from daskmetrics.core.text import plural
+from daskmetrics.core.text import is_encodable, plural
 from daskmetrics.metrics import Metric, views
 from daskmetrics.metrics.engine import Reducer
 from daskmetrics.models._model import LoadedModel
@@ -313,4 +313,9 @@ def _checked(texts: Sequence[str], fewest: int) -> Sequence[str]:
     for index, item in enumerate(items):
         if not isinstance(item, str):
             raise DataError(f"Item {index} is a {type(item).__name__}; a text is needed.")
+        if not is_encodable(item):
+            raise DataError(
+                f"Item {index} has half of a surrogate pair, as a text that was cut. Correct it:"
+                f" {item!r:.80}"
+            )
     return items

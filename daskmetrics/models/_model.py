@@ -11,7 +11,7 @@ from typing import Self, cast
 import torch
 from torch import Tensor
 
-from daskmetrics.checkpoints.locations import Location
+from daskmetrics.checkpoints.locations import Location, require_unchanged
 from daskmetrics.config import Protocol
 from daskmetrics.core.errors import DataError, is_out_of_memory
 from daskmetrics.core.results import NetworkSize
@@ -50,6 +50,8 @@ class LoadedModel:
     loaded.
 
     As a context manager, it returns its network for the next checkpoint of the same architecture.
+    A block that read files which were replaced since their content was identified ends with a
+    `DataError`.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class LoadedModel:
         following: Location | None = None,
     ) -> None:
         self.protocol = protocol
+        self._location = location
         if isinstance(location, InMemory):
             device = str(location.module.device)
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -79,9 +82,12 @@ class LoadedModel:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if self._network:
-            NETWORKS.give_back(self._network)
+        network = self._network
         self._network = None
+        if error is None and isinstance(self._location, Location):
+            require_unchanged(self._location)
+        if network:
+            NETWORKS.give_back(network)
 
     @property
     def network(self) -> Network:

@@ -84,7 +84,8 @@ class RunCollection:
     def __init__(self, folder: Path) -> None:
         if not folder.is_dir():
             raise ConfigError(
-                f"'{folder}' is not a folder. Give the folder that holds the runs, such as runs/."
+                f"There is no folder '{folder}'. Give the folder that holds the runs, which 'daskmetrics"
+                " run' makes."
             )
         if RunFolder(folder).journal.exists():
             raise ConfigError(

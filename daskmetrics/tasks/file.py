@@ -26,7 +26,7 @@ import pandas as pd
 from daskmetrics.core.errors import ConfigError, DataError, require_known
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.core.rows import PlacedRow, check_names, read_rows, read_text
-from daskmetrics.core.text import plural
+from daskmetrics.core.text import is_encodable, plural
 from daskmetrics.tasks import _probes as probes
 from daskmetrics.tasks.examples import FEWEST, KINDS, Examples, ExampleTask
 
@@ -343,6 +343,8 @@ class _Table:
             self.check(
                 values, lambda value: isinstance(value, str) and bool(value.strip()), problem
             )
+            problem = "which has half of a surrogate pair, as a text that was cut. Correct it."
+            self.check(values, lambda value: is_encodable(str(value)), problem)
             texts += tuple(values)
         return texts
 

@@ -69,6 +69,14 @@ def test_more_workers_than_the_memory_holds_are_refused(a_map):
     assert done.returncode == 2 and "free: at most --workers" in done.stderr
 
 
+def test_streams_that_the_caller_has_closed_are_no_error(tmp_path):
+    line = (
+        "daskmetrics list metrics <&- >&- 2>error; echo $?; daskmetrics init <&- 2>>error; echo $?"
+    )
+    assert in_shell(tmp_path, line).stdout.endswith("1\n")
+    assert "Traceback" not in (tmp_path / "error").read_text()
+
+
 def test_a_reader_that_ends_early_is_no_error(tmp_path):
     done = in_shell(tmp_path, "daskmetrics list metrics | head -1")
     assert done.stderr == "" and done.stdout.count("\n") == 1
@@ -76,7 +84,8 @@ def test_a_reader_that_ends_early_is_no_error(tmp_path):
 
 @pytest.mark.parametrize("file", ["journal.mark", "journal.jsonl"])
 def test_a_pipe_in_place_of_a_file_is_one_message(a_map, file):
-    (a_map / "m" / file).unlink()
+    for name in (file, "items.jsonl"):
+        (a_map / "m" / name).unlink()
     os.mkfifo(a_map / "m" / file)
     done = call(a_map, "status m")
     assert done.exit_code == 1 and "is a pipe" in done.stderr

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -15,6 +16,7 @@ from distributed.nanny import WorkerProcess
 from daskmetrics.cluster import ProfileCluster, connect
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.execution.runner import client_of
 
 
 def test_a_configured_port_keeps_its_link_and_is_refused_if_taken(tmp_path, monkeypatch):
@@ -49,6 +51,11 @@ def test_workers_do_not_get_ctrl_c_however_young_they_are():
 
 def test_each_cluster_of_a_notebook_has_its_own_link_and_leaves_no_setting():
     before = dask.config.get("distributed")
+    level = logging.getLogger("distributed").level
+    first = ProfileCluster("local", workers=1)
+    with ProfileCluster("local", workers=1):
+        first.close()  # before the other one, which began later
+    assert logging.getLogger("distributed").level == level
     with ProfileCluster("local", workers=1) as cluster, ProfileCluster("local", workers=1) as other:
         links = {cluster.dashboard_link, other.dashboard_link}
         assert len(links) == 2 and cluster.client.dashboard_link in links
@@ -62,14 +69,29 @@ def test_each_cluster_of_a_notebook_has_its_own_link_and_leaves_no_setting():
     assert repr(cluster) == "<ProfileCluster state: closed>" and "closed" in cluster._repr_html_()
     with pytest.raises(RuntimeError, match="closed"):
         cluster.scheduler_address  # noqa: B018
-
-
-def test_a_value_that_dask_cannot_use_is_one_message():
-    key = "distributed.admin.low-level-log-length"
     with (
-        dask.config.set({key: "x"}),
-        pytest.raises(ConfigError, match=r"cannot start: TypeError.*Correct Dask's configuration"),
-        connect(Cluster(workers=1)),
+        pytest.raises(ConfigError, match="cluster: This cluster is closed"),
+        client_of(cluster, "cluster"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "error"),
+    [
+        ("distributed.admin.low-level-log-length", "x", "TypeError"),
+        (
+            "distributed.nanny.preload",
+            ["no_such_module"],
+            "A worker cannot start: ModuleNotFoundError",
+        ),
+    ],
+)
+def test_a_value_that_dask_cannot_use_is_one_message_at_once(key, value, error):
+    with (
+        dask.config.set({key: value}),
+        pytest.raises(ConfigError, match=rf"{error}.*Correct Dask's configuration"),
+        connect(Cluster(workers=1, arrive_within=3600)),
     ):
         pass
 

@@ -139,6 +139,22 @@ def test_a_file_that_is_not_a_mapping_is_an_error(path, text):
         config.load(path)
 
 
+def test_a_file_of_another_encoding_and_the_folder_of_a_run_name_the_remedy(path, monkeypatch):
+    path.write_text("name: x", encoding="utf-16")
+    with pytest.raises(ConfigError, match=r"is UTF-16 text.*iconv"):
+        config.load(path)
+    run = path.parent / "runs" / "mine"
+    run.mkdir(parents=True)
+    for name in ("config.yaml", "journal.jsonl"):
+        (run / name).touch()
+    monkeypatch.chdir(path.parent)
+    for given in (run, "mine"):
+        with pytest.raises(
+            ConfigError, match=r"daskmetrics run \S*mine/config.yaml --folder \S*mine"
+        ):
+            config.load(given)
+
+
 @pytest.mark.parametrize("text", ["seed: 1\nname: a\nseed: 2\n", "search: {seed: 1, seed: 2}"])
 def test_a_key_that_is_there_twice_is_an_error_and_one_in_place_of_a_merged_one_is_not(path, text):
     path.write_text(text)

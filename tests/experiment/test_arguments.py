@@ -43,6 +43,9 @@ def test_models_need_no_name_and_name_the_run():
     assert [model.name for model in named.models] == ["model-a", "b-c"]
     assert named.models[1].layers == "blocks"
     assert folder.path == Path("runs/model-a-and-1-model").absolute()
+    assert configured(None, {"models": models}, (), "~/here")[1].path == Path.home() / "here"
+    with pytest.raises(ConfigError, match="is a file"):
+        configured(None, {"models": models}, (), __file__)
 
 
 def test_a_table_becomes_a_task_whose_key_is_its_content(tmp_path):

@@ -110,7 +110,10 @@ def test_the_best_arm_is_not_loaded_from_a_folder_with_other_weights(finished, m
     weights = load_file(copy / "model.safetensors")
     weights["embeddings.word_embeddings.weight"] *= 1.01
     save_file(weights, copy / "model.safetensors", {"format": "pt"})
-    with pytest.raises(DataError, match=r"has other weights, .* than when the run scored it"):
+    with pytest.raises(DataError, match=r"has other weights, .* than when the run began"):
+        best.save(tmp_path / "saved")
+    shutil.rmtree(copy)
+    with pytest.raises(DataError, match=r"copy' is gone. Restore it"):
         best.save(tmp_path / "saved")
 
 
@@ -162,6 +165,8 @@ def test_a_table_in_memory_gives_the_scores_of_its_file(small, minilm):
         (lambda m: dm.embed(m, ["x"], pool="mean"), "Unknown key 'pool'.*Did you mean 'pooling'"),
         (lambda m: dm.embed(m, ["x"], [9]), r"layers 0\.\.\.6, but not \[9\]"),
         (lambda m: dm.embed(m, ["x", 1]), "Item 1 is a int; a text is needed"),
+        (lambda m: dm.embed(m, ["x", "\ud83d"]), "Item 1 has half of a surrogate pair"),
+        (lambda m: dm.layers([], ["stdlib:order"]), "at least one model"),
         (lambda m: dm.embed(torch.nn.Linear(2, 2), ["x"]), "A Linear is no model"),
         (lambda m: dm.embed(AutoTokenizer.from_pretrained(m), ["x"]), r"A \w+ is no model"),
         (lambda m: dm.measure(m, TEXTS, "efective_rank"), "Did you mean 'effective_rank'"),

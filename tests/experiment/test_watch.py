@@ -24,7 +24,7 @@ from click.testing import CliRunner
 import daskmetrics as dm
 from daskmetrics.checkpoints.arrivals import FINISHED, Arrivals, Follower
 from daskmetrics.cli import main
-from daskmetrics.core.errors import ConfigError, DaskmetricsError, DataError
+from daskmetrics.core.errors import ConfigError, DaskmetricsError, DataError, LockedError
 from daskmetrics.core.events import Record
 from daskmetrics.execution.journal import read
 from daskmetrics.experiment import watch as watching
@@ -261,6 +261,10 @@ def test_a_trainer_of_transformers_does_not_wait_for_its_checkpoints_to_be_score
     # a training that starts again leaves the work to the watch that goes on
     again = dm.watch(GIVEN, models=[out], folder=run, background=True)
     assert background.running and again.running
+    with pytest.raises(TimeoutError, match="still goes on"):
+        again.wait(0.01)
+    with pytest.raises(LockedError, match="goes on as process"):
+        again.stop()
     background.wait(400)
     assert not background.running and not again.running
     assert measured(run) == {f"fine-tuned@checkpoint-{step}": 1 for step in (2, 4, 6)}

@@ -10,7 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
-from daskmetrics.config import Protocol
+from daskmetrics.checkpoints.locations import locate
+from daskmetrics.config import Model, Protocol
 from daskmetrics.core.errors import DataError
 from daskmetrics.models import LoadedModel
 from daskmetrics.models import _networks as networks
@@ -99,6 +100,23 @@ def test_a_checkpoint_that_a_network_holds_is_not_read_again(neox_pair, monkeypa
         (network,) = borrowed_in_turn(pool, [folder])
         assert_equal_to_transformers(network, folder)
     assert read == [str(first), str(second), str(first)]
+
+
+def test_a_block_ends_with_an_error_if_other_weights_were_written_meanwhile(pair, fresh_pool):
+    folder, other = pair
+    weights = folder / "model.safetensors"
+    (location,) = locate(Model(name="neox", source=str(folder))).locations
+    with LoadedModel(location, Protocol(), "cpu"):
+        weights.touch()  # the same weights
+    with (
+        pytest.raises(DataError, match=r"has other weights, .* than when the run began"),
+        LoadedModel(location, Protocol(), "cpu"),
+    ):
+        shutil.copyfile(other / weights.name, weights)
+    assert not fresh_pool._idle  # its network may have weights of both
+    (location,) = locate(Model(name="neox", source=str(folder))).locations
+    with LoadedModel(location, Protocol(), "cpu"):
+        weights.unlink()  # as trainers do with earlier checkpoints
 
 
 @pytest.mark.parametrize("change", ["a further key", "another dtype", "another config"])

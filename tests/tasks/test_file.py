@@ -281,6 +281,11 @@ REFUSED_LINES = [
     ('{"text": "a", "label": 1}\n{"text": \n', "", "line 2 is not JSON"),
     ('["a", 1]\n', "", "line 1 is a list, not an object"),
     ('{"text": "a", "label": {"a": 1}}\n', "", "got {'a': 1}, not a label"),
+    (
+        '{"text": "a\\ud83d", "label": 1}\n',
+        "",
+        "line 1, column 'text': got 'a\\ud83d', which has half",
+    ),
     (f'{{"text": "a", "score": {10**400}}}\n', "", "not a finite number"),
     ('{"one": "a b", "two": null}\n{"two": 1}\n', "", "(text=one, label=COLUMN)"),
     (more_labels(["a", None]), SEVERAL, "line 41, column 'label': got 'a;NA', not a label"),

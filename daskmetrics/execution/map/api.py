@@ -122,10 +122,10 @@ def map(
         batch_size, retries, parse_duration(timeout), resources or {}, checkpoint_interval
     )
     spec = make_spec(function, iterable, options, seed=seed, version=version)
-    return _stream(spec, client, journal)
+    return _stream(spec, client, _absolute(journal))
 
 
-def _stream(spec: MapSpec, given: object, folder: str | Path) -> Iterator[ItemResult]:
+def _stream(spec: MapSpec, given: object, folder: Path) -> Iterator[ItemResult]:
     """Recorded results, and then those of a thread that runs the loop: results wait for a slow
     caller, and the loop does not.
     """
@@ -242,14 +242,18 @@ def _run_on(
 
 def open_journal(path: str | Path) -> Journal:
     """The journal of a folder, which is created if it does not exist."""
+    folder = RunFolder(_absolute(path)).create()
+    return Journal(folder.journal, folder.lock)
+
+
+def _absolute(path: str | Path) -> Path:
+    """The path of a journal's folder: the function or the caller may change the current folder."""
     if not isinstance(path, str | os.PathLike):
         raise ConfigError(
             f"journal: got a {type(path).__name__}; pass the folder of the journal, such as "
             "'runs/step'."
         )
-    # the function or the caller may change the current folder meanwhile
-    folder = RunFolder(Path(path).absolute()).create()
-    return Journal(folder.journal, folder.lock)
+    return Path(path).expanduser().absolute()
 
 
 def _check_function(spec: MapSpec, client: Client) -> None:

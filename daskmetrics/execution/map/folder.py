@@ -139,6 +139,8 @@ def is_map(folder: str | Path) -> bool:
     run = RunFolder(Path(folder))
     if run.items.is_file():
         return True
+    if not run.journal.is_file():  # to open a pipe would wait for ever
+        return False
     with suppress(OSError), run.journal.open("rb") as file:
         return any(b' {"type":"map",' in line for line in islice(file, 2))
     return False
@@ -391,8 +393,8 @@ def _read_table(path: Path) -> pd.DataFrame:
         raise DataError(f"{error} {REMEDY}") from error
     if "index" not in table:
         raise DataError(
-            f"'{path}' is not a results file of a map: it has no column 'index', but "
-            f"{', '.join(map(str, table))}."
+            f"'{path}' is not a results file of a map: it has no column 'index'. Its columns: "
+            f"{', '.join(map(str, table)) or 'none'}."
         )
     return table.set_index("index")
 

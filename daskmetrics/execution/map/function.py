@@ -26,6 +26,7 @@ from typing import Any
 import cloudpickle
 
 from daskmetrics.core.errors import ConfigError, DataError, describe, foreign_errors, unknown
+from daskmetrics.core.files import require_regular
 from daskmetrics.core.names import Key, content_key, seed_of
 from daskmetrics.core.results import ItemOutcome, Mapped
 from daskmetrics.core.retry import Fault
@@ -312,6 +313,7 @@ def _import(source: str) -> ModuleType:
     if is_file := source.endswith(".py"):
         folder, name, remedy = path.parent, path.stem, ""
         if not path.is_file():
+            require_regular(path)
             raise ConfigError(f"File '{path}' does not exist.")
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))  # as Python does for a script

@@ -174,7 +174,9 @@ def test_a_map_goes_on_where_it_began_after_the_current_folder_has_changed(
         run(make_spec(goes_elsewhere, map(str, others), MapOptions(batch_size=1)), None, journal)
     assert len(recorded_results(tmp_path / "serial")) == 3
     monkeypatch.chdir(tmp_path)
-    for result in dm.map(twice, range(20), client=client, journal="parallel", batch_size=1):
+    results = dm.map(twice, range(20), client=client, journal="parallel", batch_size=1)
+    monkeypatch.chdir(others[0])
+    for result in results:
         os.chdir(others[result.index % 3])
     assert len(recorded_results(tmp_path / "parallel")) == 20
 

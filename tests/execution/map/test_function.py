@@ -7,6 +7,7 @@ import functools
 import importlib.util
 import json
 import operator
+import os
 import subprocess
 import sys
 import threading
@@ -330,6 +331,7 @@ def test_a_module_given_as_a_file_is_sent_with_the_modules_beside_it(tmp_path):
         ("json:decoder", "Unknown function of 'json' 'decoder'"),
         ("broken_here.py:step", "ZeroDivisionError"),
         ("json.py:step", "A module 'json' is already loaded"),
+        ("pipe.py:step", "is a pipe"),
     ],
 )
 @pytest.mark.usefixtures("restored_path")
@@ -337,8 +339,9 @@ def test_the_message_names_what_cannot_be_loaded(tmp_path, monkeypatch, referenc
     monkeypatch.chdir(tmp_path)
     (tmp_path / "broken_here.py").write_text("1 / 0")
     (tmp_path / "json.py").write_text("def step(item): ...")
+    os.mkfifo(tmp_path / "pipe.py")
     assert load("json:dumps")(1) == "1"
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises((ConfigError, DataError), match=message):
         load(reference)
 
 
