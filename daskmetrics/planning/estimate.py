@@ -19,6 +19,7 @@ from math import fsum
 from operator import attrgetter
 from pathlib import Path
 from socket import gethostname
+from statistics import fmean
 from typing import TypeVar
 
 from pydantic import TypeAdapter
@@ -74,10 +75,6 @@ ASSUMED_LINK = 1e9  # bytes of gradients that ranks are assumed to exchange in a
 Unit = TypeVar("Unit", Record, WorkUnit)
 
 
-versions = partial(environment, "daskmetrics", "distributed", "torch", "transformers")
-"""What a calibration is measured with."""
-
-
 @dataclass(frozen=True)
 class Sample:
     """Measured seconds of units of one kind and model, and the assumed seconds of one unit."""
@@ -111,7 +108,10 @@ class Calibration:
     device: str
     host: str = field(default_factory=gethostname)
     at: float = field(default_factory=time.time)  # seconds since 1970
-    versions: Mapping[str, str] = field(default_factory=versions)  # of what it was measured with
+    # of what it was measured with
+    versions: Mapping[str, str] = field(
+        default_factory=partial(environment, "daskmetrics", "distributed", "torch", "transformers")
+    )
     samples: tuple[Sample, ...] = ()
     workers: int = 1  # the largest number that was tried
     serial: tuple[float, float, float] = (0.0, 0.0, 0.0)  # the serial share: low, value, high
@@ -134,12 +134,7 @@ def best_sample(
     same_kind: list[tuple[Calibration, Sample]] = []
     for measured in calibrations:
         same_kind += [(measured, sample) for sample in measured.samples if sample.kind == kind]
-
-    def relevance(pair: tuple[Calibration, Sample]) -> tuple[bool, float]:
-        calibration, sample = pair
-        return sample.group == group, calibration.at
-
-    return max(same_kind, key=relevance, default=None)
+    return max(same_kind, key=lambda pair: (pair[1].group == group, pair[0].at), default=None)
 
 
 def calibrated(
@@ -163,11 +158,11 @@ def calibrated(
         return Estimate(Interval.around(assumed, ASSUMED))
     calibration, sample = best
     same_model = sample.group == group
-    ratio = sample.ratio
+    seconds = sample.ratio * assumed
     if not same_model:
-        ratio *= Interval.around(1.0, OTHER_MODEL)
+        seconds *= Interval.around(1.0, OTHER_MODEL)
     source = f"{len(sample.seconds)} x {kind} {sample.group} measured on {calibration.host}"
-    return Estimate(ratio * assumed, source, measured=same_model, at=calibration.at)
+    return Estimate(seconds, source, same_model, calibration.at)
 
 
 def workload(
@@ -196,19 +191,15 @@ def workload(
             groups["train", model] = names
     phases = []
     for (kind, model), names in groups.items():
-        assumed = _mean_seconds(experiment, kind, names, costs)
+        assumed = fmean(assumed_seconds(experiment, kind, name, costs) for name in names)
         seconds = calibrated(kind, model, assumed, of_device)
         phase = Phase(f"{kind} {model}", len(names), seconds, device)
         if kind == "measure":
             phase = _with_bench(phase, kind, of_device)
         else:
-            suite = experiment.trainings[model]
-            steps = sum(steps_to(suite.recipe, Checkpoint.parse(name).revision) for name in names)
-            steps_each = max(1, steps) / len(names)
-            phase = _training(phase, model, suite, steps_each, of_device)
+            phase = _training(phase, model, experiment.trainings[model], names, of_device)
         phases.append(phase)
-    if search_left := search_phase(experiment, entries, of_device, costs):
-        phases.append(search_left)
+    phases += search_phase(experiment, entries, of_device, costs)
     start = Estimate(Interval.exactly(0.0), "nothing to do", True)
     missing: tuple[str, ...] = ()
     download = None
@@ -297,14 +288,14 @@ def search_phase(
     entries: Sequence[Event],
     calibrations: Sequence[Calibration],
     costs: CostModel,
-) -> Phase | None:
-    """The scores that are left; each with its share of the encoding that scores share."""
-    if not experiment.tasks:
-        return None
-    problem = search.build_problem(experiment, costs=costs)
-    cells = search.cells_left(experiment, entries, problem)
+) -> list[Phase]:
+    """The scores that are left, if any; each with its share of the encoding that scores share."""
+    cells = 0
+    if experiment.tasks:
+        problem = search.build_problem(experiment, costs=costs)
+        cells = search.cells_left(experiment, entries, problem)
     if not cells:
-        return None
+        return []
     at_once = search.fixed_window(experiment, entries)
     useful = useful_workers(experiment.config.search.policy)
     if not at_once and useful < math.inf:
@@ -312,7 +303,7 @@ def search_phase(
     assumed = problem.exhaustive_cost / (len(experiment.arms) * len(experiment.tasks))
     seconds = calibrated("search", "cells", assumed, calibrations)
     phase = Phase("search", cells, seconds, costs.device, at_once)
-    return _with_bench(phase, "search", calibrations)
+    return [_with_bench(phase, "search", calibrations)]
 
 
 def _start(calibrations: Sequence[Calibration]) -> Estimate:
@@ -338,13 +329,15 @@ def _training(
     phase: Phase,
     model: str,
     suite: TrainedSuite,
-    steps: float,
+    names: Sequence[str],
     calibrations: Sequence[Calibration],
 ) -> Phase:
-    """A training of so many steps in a unit, whose ranks share each step, and each step follows the
-    one before; the exchange of gradients is its serial share.
+    """A training to these checkpoints, whose ranks share each step, and each step follows the one
+    before; the exchange of gradients is its serial share.
     """
     recipe = suite.recipe
+    steps = fmean(steps_to(recipe, Checkpoint.parse(name).revision) for name in names)
+    steps = max(1 / len(names), steps)
     phase = replace(
         phase,
         chains=recipe.ranks,
@@ -365,13 +358,8 @@ def _training(
         source=f"{phase.seconds.source}; exchange of gradients {exchange.source}",
         measured=phase.seconds.measured and exchange.measured,
     )
-    return replace(
-        phase,
-        seconds=seconds,
-        together=True,
-        workers=ranks,
-        serial=exchange_share(step, exchange.interval, ranks),
-    )
+    serial = exchange_share(step, exchange.interval, ranks)
+    return replace(phase, seconds=seconds, together=True, workers=ranks, serial=serial)
 
 
 def exchange_seconds(recipe: Recipe) -> float:
@@ -415,12 +403,6 @@ def _by_suite(experiment: Experiment, units: Sequence[Unit]) -> dict[tuple[str, 
         if same:
             groups[kind, suite.model] = same
     return groups
-
-
-def _mean_seconds(
-    experiment: Experiment, kind: str, names: Sequence[str], costs: CostModel
-) -> float:
-    return fsum(assumed_seconds(experiment, kind, name, costs) for name in names) / len(names)
 
 
 def steps_to(recipe: Recipe, revision: str) -> int:
@@ -471,9 +453,7 @@ def _downloads(experiment: Experiment) -> tuple[tuple[str, ...], Estimate | None
 
 def store_bytes(experiment: Experiment) -> float:
     """Assumed size of the arrays and the journal; weights are not counted."""
-    rows = 0
-    for suite in experiment.suites:
-        rows += len(suite.revisions) * len(suite.layers)
+    rows = sum(len(suite.revisions) * len(suite.layers) for suite in experiment.suites)
     cells = len(experiment.arms) * len(experiment.tasks)
     metrics = rows * len(experiment.metrics)
     # two doubles and a byte in the store, about 80 bytes of text in the journal; small files fill a
@@ -551,8 +531,8 @@ def samples(
         ranks = 1
         if kind == "train":
             ranks = min(profile.workers, experiment.trainings[model].recipe.ranks)
-        assumed = _mean_seconds(experiment, kind, [record.name for record in units], costs)
-        seconds = tuple(record.seconds for record in units)
+        assumed = fmean(assumed_seconds(experiment, kind, unit.name, costs) for unit in units)
+        seconds = tuple(unit.seconds for unit in units)
         result.append(Sample(kind, model, seconds, assumed, ranks))
     picks = {
         entry.key: entry.pick for entry in entries if isinstance(entry, UnitAsked) and entry.pick

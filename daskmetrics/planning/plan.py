@@ -48,7 +48,7 @@ from daskmetrics.planning.options import (
 # whose speed is assumed where no GPU was measured; datasheets relate other GPUs to it
 ASSUMED_GPU = "l40s"
 DAYS = 30  # of Slurm's accounts that count
-LOST = ("FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT", "PREEMPTED", "BOOT_FAIL", "DEADLINE")
+
 SOON = 30  # seconds: Slurm's clock counts whole seconds, and it schedules periodically
 
 
@@ -95,11 +95,11 @@ def propose(request: PlanRequest, loaded: Config | None = None) -> Proposal:
     profiles = {name: configuration.cluster(name) for name in request.profiles}
     site = None
     for name, profile in (profiles or {"": config.cluster}).items():
+        counts = request.counts_of(profile)
+        offers = local_offers(name, profile, counts)
         if profile.kind == "slurm":
             site = site or read_partitions()
-            offers = slurm_offers(name, profile, request.counts_of(profile), site)
-        else:
-            offers = local_offers(name, profile, request.counts_of(profile))
+            offers = slurm_offers(name, profile, counts, site)
         for offer in offers:
             price = request.prices.get(offer.device, request.prices.get(""))
             offer = replace(offer, price=price)
@@ -192,10 +192,8 @@ def rehearsed(offer: Offer, profile: Cluster, walltime: str) -> Offer:
     per_node = -(-offer.workers // offer.nodes)
     directives = [*profile.directives, f"--nodes={offer.nodes}", f"--ntasks={offer.nodes}"]
     if profile.gpus_per_job:
-        kind = ""
-        if profile.gpu_type:
-            kind = f"{profile.gpu_type}:"
-        directives.append(f"--gres=gpu:{kind}{per_node}")
+        gpus = ("--gres=gpu", profile.gpu_type, str(per_node))
+        directives.append(":".join(filter(None, gpus)))
     if offer.device == "cpu":
         directives.append(f"--cpus-per-task={profile.threads * per_node}")
     changes = {
@@ -211,13 +209,13 @@ def rehearsed(offer: Offer, profile: Cluster, walltime: str) -> Offer:
     if start is None:
         return offer
     asked_at = time.time()
-    seconds = max(0.0, start.timestamp() - asked_at)
-    # running jobs rarely use all of their time, and jobs of others may come before
-    wait = Interval(0.0, seconds, 2 * seconds)
+    seconds = start.timestamp() - asked_at
     source = "sbatch --test-only"
     if seconds < SOON:
-        wait = Interval.exactly(0.0)
+        seconds = 0.0
         source = "free now (sbatch --test-only)"
+    # running jobs rarely use all of their time, and jobs of others may come before
+    wait = Interval(0.0, seconds, 2 * seconds)
     return replace(offer, wait=Estimate(wait, source, True, asked_at))
 
 
@@ -254,7 +252,7 @@ def jobs_record(lines: Sequence[str], partition: str) -> TrackRecord | None:
         ended_by_us = state == "CANCELLED" and name.startswith(job_name(""))
         if state == "COMPLETED" or ended_by_us:
             well += 1
-        elif state in LOST:
+        elif state in commands.ENDED and state != "CANCELLED":
             lost[state] += 1
     ended = well + lost.total()
     if not ended:

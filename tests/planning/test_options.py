@@ -22,7 +22,6 @@ from daskmetrics.planning.options import (
     Workload,
     proposal_tables,
     speed,
-    suggestions,
 )
 
 HOUR = 3600.0
@@ -50,9 +49,7 @@ def close(low_to_high: float) -> Workload:
     return Workload((Phase("measure", 64, unit, "l40s"),), AT_ONCE)
 
 
-def test_bounds_of_an_interval_are_in_order_and_kept_by_products_and_sums():
-    with pytest.raises(ValueError, match="low <= value <= high"):
-        Interval(2.0, 1.0, 3.0)
+def test_the_bounds_of_an_interval_are_kept_by_products_and_sums():
     assert Interval(1, 2, 3) * Interval(2, 2, 4) == Interval(2, 4, 12)
     assert Interval(1, 2, 3) * 2 + Interval(1, 1, 1) == Interval(3, 5, 7)
     assert Interval(2, 4, 6) / Interval(1, 2, 2) == Interval(1, 2, 6)
@@ -77,9 +74,9 @@ def test_memory_limits_and_problems_rule_an_option_out():
     for option, fact in zip(options, facts, strict=False):
         (problem,) = option.problems
         assert fact in problem
-    assert {suggestion.option.number for suggestion in suggestions(options)} == {3}
+    assert {suggestion.option.number for suggestion in proposal(options).suggestions} == {3}
     impossible = planned(offer(1, problem="is not up"))
-    assert suggestions(impossible) == () and "No option" in proposal(impossible).reason
+    assert proposal(impossible).suggestions == () and "No option" in proposal(impossible).reason
 
 
 def test_the_walltime_has_a_margin_and_ends_at_the_limit():
@@ -95,7 +92,7 @@ def test_the_walltime_has_a_margin_and_ends_at_the_limit():
 )
 def test_no_option_beats_a_suggested_one_in_both_time_and_cost(given):
     options = planned(*(offer(n, wait, price=price) for n, wait, price in given))
-    chosen = {suggestion.label: suggestion.option for suggestion in suggestions(options)}
+    chosen = {suggestion.label: suggestion.option for suggestion in proposal(options).suggestions}
     for a in chosen.values():
         for b in options:
             assert b.total.value >= a.total.value or b.cost.value >= a.cost.value
@@ -211,16 +208,18 @@ def test_the_recommended_option_has_its_reason():
 
 
 def test_of_options_that_are_too_close_to_call_the_cheapest_is_recommended():
-    fastest, *_ = suggestions(planned(offer(8), offer(9), work=close(2.0)))
+    fastest, *_ = proposal(planned(offer(8), offer(9), work=close(2.0))).suggestions
     assert [option.number for option in fastest.ties] == [2]
     chosen = proposal(planned(offer(9), offer(8), work=close(2.0)), "fastest")
     assert chosen.recommended.choice.number == 2
 
 
 def test_one_measurement_errs_alike_for_all_options_of_its_device_and_costs_have_no_waits():
-    same = suggestions(planned(offer(8), offer(16), work=close(4.0)))[0]
+    same = proposal(planned(offer(8), offer(16), work=close(4.0))).suggestions[0]
     assert same.option.number == 2 and not same.ties
-    assert suggestions(planned(offer(8), offer(16, device="a100"), work=close(4.0)))[0].ties
+    assert (
+        proposal(planned(offer(8), offer(16, device="a100"), work=close(4.0))).suggestions[0].ties
+    )
     options = planned(offer(8, price=1.0), offer(8, price=7.0, wait=1.0), work=close(4.0))
-    fastest, cheapest, _ = suggestions(options)
+    fastest, cheapest, _ = proposal(options).suggestions
     assert fastest.ties and cheapest.option.number == 1 and not cheapest.ties
