@@ -164,7 +164,7 @@ class Supervisor:
         self._canceller = CancelOnExit(self.job_name, launch.owner, keys)
         self._numbers = count()
         self._is_ending = False
-        self._reported_reasons = ""
+        self._reported_reasons: set[str] = set()
         self._is_silent = False
 
     def scale(self, minimum: int, maximum: int) -> None:
@@ -257,8 +257,6 @@ class Supervisor:
 
     async def _submit(self, state: _PoolState, number: int) -> None:
         """Submit this number of jobs, one after the other, until one is refused."""
-        if not number:
-            return
         pool = state.pool.with_memory(state.rules.memories[state.jobs.step])
         try:
             for _ in range(number):
@@ -293,10 +291,7 @@ class Supervisor:
         state.refusals += 1
         if str(error) != state.latest_refusal:
             state.latest_refusal = str(error)
-            number = ""
-            if state.refusals > 1:
-                number = f" ({state.refusals} in a row)"
-            self.on_message(f"Slurm refused a further {state.pool.name} job{number}: {error}.")
+            self.on_message(f"Slurm refused a further {state.pool.name} job: {error}.")
         if not isinstance(error, SlurmRefusal):
             return
         if state.jobs.excluded:  # perhaps no other node has what the jobs need
@@ -319,8 +314,7 @@ class Supervisor:
         queued = [snapshot.queue[job.id] for job in jobs if job.id in snapshot.queue]
         text = f"Jobs: {commands.summary(queued)}"
         self.scheduler.log_event(CLUSTER, {"text": text})
-        named = {job.reason or job.state for job in queued if job.pending}
-        reasons = ", ".join(sorted(named))
+        reasons = {job.reason or job.state for job in queued if job.pending}
         if reasons and reasons != self._reported_reasons:
             self.on_message(f"{text}.")
         self._reported_reasons = reasons
@@ -371,21 +365,21 @@ class CancelOnExit:
             text=True,
             start_new_session=True,  # a signal to the driver's process group must not end it
         )
+        assert self._process.stdin is not None
+        self._jobs = self._process.stdin
 
     def add(self, job: str) -> None:
         """Add a job; after `cancel_all` it is cancelled at once."""
         with self._lock:
-            if self._process.stdin and not self._process.stdin.closed:
-                self._process.stdin.write(f"{job}\n")
-                self._process.stdin.flush()
+            if not self._jobs.closed:
+                print(job, file=self._jobs, flush=True)
                 return
         commands.cancel([job])
 
     def cancel_all(self) -> None:
         """Cancel all jobs; returns when Slurm has received it, SlurmError if it does not answer."""
         with self._lock:
-            if self._process.stdin:
-                self._process.stdin.close()
+            self._jobs.close()
         try:
             self._process.wait(timeout=HANGS_AFTER)
         except subprocess.TimeoutExpired:

@@ -45,6 +45,9 @@ class Allocation:
     def slots(self, threads: int, workers: int | None = None) -> int:
         """How many workers with this number of CPUs fit: one per GPU, or by CPUs alone if the job
         has no GPU; the given number if it fits, else ConfigError.
+
+        >>> Allocation("7", cpus=8, gpus=4).slots(threads=2), Allocation("7", 8, 0).slots(3)
+        (4, 2)
         """
         by_cpus = self.cpus // threads
         needed = max(1, self.gpus)

@@ -20,11 +20,6 @@ def test_the_resources_of_a_job_are_parsed(printed):
     assert job == Allocation("7", cpus=8, gpus=PRINTED[printed])
 
 
-def test_there_is_one_worker_per_gpu_and_without_gpus_cpus_decide():
-    assert Allocation("7", cpus=8, gpus=4).slots(threads=2) == 4
-    assert Allocation("7", cpus=8, gpus=0).slots(threads=3) == 2
-
-
 @pytest.mark.parametrize(
     ("cpus", "gpus", "workers", "message"),
     [
