@@ -10,7 +10,6 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

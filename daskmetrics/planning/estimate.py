@@ -507,14 +507,13 @@ def measurements(
     """All kept calibrations, and what the run in a folder has recorded, the latest one last."""
     calibrations = list(known())
     start = latest(entries, RunStarted)
-    if not (start and start.config):
-        return calibrations
-    fields = Cluster.model_fields  # a run of an earlier version may have other keys
-    keys = start.config["cluster"].items()
-    profile = Cluster(**{key: value for key, value in keys if key in fields})
-    if of_run := samples(experiment, entries, profile):
+    if start and start.config:
+        fields = Cluster.model_fields  # a run of an earlier version may have other keys
+        keys = start.config["cluster"].items()
+        profile = Cluster(**{key: value for key, value in keys if key in fields})
         host = f"the workers of {folder.path}"
-        calibrations.append(Calibration(profile.device, host, start.at, {}, of_run))
+        if of_run := samples(experiment, entries, profile):
+            calibrations.append(Calibration(profile.device, host, start.at, {}, of_run))
     return sorted(calibrations, key=attrgetter("at"))
 
 

@@ -753,8 +753,6 @@ def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
         "plan",
         title,
         proposal=proposal,
-        unit="worker" if any(option.offer.device == "cpu" for option in options) else "GPU",
-        is_waiting=any(option.offer.wait.interval.high for option in options),
         amount=amount,
         bounded=bounded,
         numbers=numbers_of,
@@ -772,10 +770,10 @@ def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
             sources[name, estimate.source, age].append(option)
         if option.offer.success:
             sources["chance of success", str(option.offer.success), ""].append(option)
-    origins = []
-    for (name, source, age), of_source in sources.items():
-        numbers = numbers_of(of_source)
-        origins.append((name, numbers, source, age))
+    origins = [
+        (name, numbers_of(of_source), source, age)
+        for (name, source, age), of_source in sources.items()
+    ]
     yield Table(("number", "options", "from", "age"), sorted(origins))
     needs = {"work": options[0].workload, "request": proposal.request, "size_text": size_text}
     yield Table(("needs", ""), rows_of("plan_needs", **needs))
@@ -806,9 +804,7 @@ def proposal_document(proposal: Proposal) -> dict[str, object]:
         document |= {name: getattr(option, name) for name in OPTION_KEYS}
         document["training"] = option.pace
         document["success"] = record and {**vars(record), "chance": record.chance}
-        document["command"] = None
-        if option.possible:
-            document["command"] = proposal.command(option)
+        document["command"] = proposal.command(option) if option.possible else None
         options.append(document)
     return {
         "name": proposal.name,

@@ -154,7 +154,7 @@ def _slurm_offer(name: str, profile: Cluster, workers: int, partition: Partition
     if profile.gpus_per_job:
         # the profile's kind of GPU, or else the partition's most frequent one, which is empty where
         # the site names none
-        slurm_type = profile.gpu_type or next((kind for kind, _ in kinds.most_common(1)), "")
+        slurm_type = profile.gpu_type or max(kinds, key=kinds.__getitem__, default="")
         device = slurm_type or "gpu"
     able = [node for node in partition.nodes if node.has(slurm_type)]
     available = sum(node.has(slurm_type) for node in able)
@@ -162,13 +162,14 @@ def _slurm_offer(name: str, profile: Cluster, workers: int, partition: Partition
     per_node = workers  # they share a node's CPUs freely, while a GPU belongs to one worker
     if device != "cpu":
         per_node = max((node.has(slurm_type) for node in able), default=1)
-    others = ", ".join(kind or "GPUs without a type" for kind in sorted(kinds)) or "no GPUs"
-    problems = {
-        f"has no {device}, but {others}": not available,
-        f"has only {available} {device}": available < workers,
-        "is not up": not partition.up,
-    }
-    problem = next((text for text, holds in problems.items() if holds), None)
+    problem = None
+    if not available:
+        others = ", ".join(kind or "GPUs without a type" for kind in sorted(kinds)) or "no GPUs"
+        problem = f"partition {partition.name} has no {device}, but {others}"
+    elif available < workers:
+        problem = f"partition {partition.name} has only {available} {device}"
+    elif not partition.up:
+        problem = f"partition {partition.name} is not up"
     smallest_node_gib = min((node.memory for node in able), default=0) / 1024
     memory_gib = parse_bytes(profile.memory or "0") / 2**30
     return Offer(
@@ -181,7 +182,7 @@ def _slurm_offer(name: str, profile: Cluster, workers: int, partition: Partition
         vram_gib=DEVICES[device].memory_gib if device in DEVICES else None,
         host_gib=memory_gib or smallest_node_gib / per_node or None,
         partition=partition.name,
-        problem=problem and f"partition {partition.name} {problem}",
+        problem=problem,
     )
 
 
