@@ -122,6 +122,15 @@ def check_clock(ask: Callable[[], float], clock: Callable[[], float] = time.time
     >>> times = iter([100.0, 104.0, 110.0, 110.2])
     >>> check_clock(lambda: 110.0, lambda: next(times))
     ('ok', 'agrees within 0.2 s')
+    >>> times = iter([2000.0, 2000.2, 2000.3, 2000.4])
+    >>> check_clock(lambda: 200.0, lambda: next(times))[1]
+    "its clock is 1800 s behind this machine's: ask the site's support to synchronise them"
+
+    A slow answer proves nothing.
+
+    >>> times = iter([98.0, 102.0, 98.0, 102.0])
+    >>> check_clock(lambda: 106.0, lambda: next(times))
+    ('ok', 'agrees within 8.0 s')
     """
     offsets = []
     for _ in range(2):  # the first may have to connect

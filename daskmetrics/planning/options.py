@@ -32,8 +32,12 @@ class Interval:
 
     Examples
     --------
-    >>> Interval(1, 2, 3) + Interval.exactly(1)
-    Interval(low=2, value=3, high=4)
+    >>> Interval(1, 2, 3) * 2 + Interval.exactly(1)
+    Interval(low=3, value=5, high=7)
+    >>> Interval(1, 2, 3) * Interval(2, 2, 4)
+    Interval(low=2, value=4, high=12)
+    >>> Interval(2, 4, 6) / Interval(1, 2, 2)
+    Interval(low=1.0, value=2.0, high=6.0)
     >>> Interval(1, 2, 3).overlaps(Interval(3, 4, 5))
     True
     """
@@ -250,6 +254,11 @@ class Phase:
         >>> epochs = Phase("epochs", 40, Estimate(Interval.exactly(60.0)), chains=32, together=True, workers=16)
         >>> epochs.on(8).value, epochs.on(64).value
         (4800.0, 1200.0)
+        >>> second = Estimate(Interval.exactly(1.0))
+        >>> Phase("train", 10, second, chains=2).on(8).value
+        5.0
+        >>> Phase("measure", 10, second, serial=Interval.exactly(0.5)).on(10).value
+        5.5
         """
         seconds = self.seconds.interval / (
             speed(device or self.device, self.device) or UNKNOWN_DEVICE

@@ -241,9 +241,11 @@ def jobs_record(lines: Sequence[str], partition: str) -> TrackRecord | None:
     Jobs that are not over do not count, nor those that the user cancelled, except our own workers:
     they are cancelled when their run ends.
 
-    >>> jobs = ("a|COMPLETED", "b|TIMEOUT", "c|RUNNING", "d|CANCELLED by 7", "daskmetrics-x|CANCELLED by 7")
+    >>> others = ("c|RUNNING", "d|CANCELLED by 7", "")
+    >>> jobs = ("a|b|COMPLETED", "b|TIMEOUT", "daskmetrics-x|CANCELLED by 7", *others)
     >>> print(jobs_record(jobs, "gpu"))
     2 of 3 of your jobs on gpu in 30 days ended well (1 timeout): 67 % (24 % to 94 %)
+    >>> jobs_record(others, "gpu")
     """
     well = 0
     lost = Counter[str]()

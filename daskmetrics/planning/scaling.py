@@ -186,8 +186,10 @@ def makespan(chains: Iterable[Sequence[float]], workers: int, dispatch: float = 
 
     >>> makespan([[1.0]] * 5, workers=2)
     3.0
-    >>> makespan([[1.0, 1.0, 1.0], [1.0]], workers=2)
+    >>> makespan([[1.0, 1.0, 1.0], [1.0]], workers=4)
     3.0
+    >>> makespan([[0.5]] * 100, workers=100, dispatch=1.0)
+    100.5
     """
     lengths = [list(chain) for chain in chains]
     waiting = [(0.0, i, 0) for i, chain in enumerate(lengths) if chain]

@@ -66,11 +66,6 @@ def test_a_schedule_is_between_its_bounds(seconds, workers):
     assert least * (1 - 1e-9) <= makespan([[s] for s in seconds], workers) <= most * (1 + 1e-9)
 
 
-def test_chains_are_not_divided_and_the_driver_is_a_limit():
-    assert makespan([[1.0] * 5, [1.0]], workers=4) == 5.0
-    assert makespan([[0.1]] * 100, workers=100, dispatch=1.0) == pytest.approx(100.1)
-
-
 def test_a_larger_worker_computes_as_many_units_side_by_side_as_its_cores_and_memory_allow():
     trial = BenchTrial(1, 8.0, ((1.0,),) * 8, memory=3 * 2**30)
     table = size_table(Bench("map", (trial,), cores=2), (2, 8), (2.0**31, 2.0**33, None), most=2)

@@ -285,20 +285,17 @@ class Supervisor:
                 job = Job(job_id, launch.worker, time.monotonic(), step=state.jobs.step)
                 state.jobs = replace(state.jobs, jobs=(*state.jobs.jobs, job))
         except SlurmError as error:
-            self._on_refusal(state, error)
-
-    def _on_refusal(self, state: _PoolState, error: SlurmError) -> None:
-        state.refusals += 1
-        if str(error) != state.latest_refusal:
-            state.latest_refusal = str(error)
-            self.on_message(f"Slurm refused a further {state.pool.name} job: {error}.")
-        if not isinstance(error, SlurmRefusal):
-            return
-        if state.jobs.excluded:  # perhaps no other node has what the jobs need
-            self.on_message(f"Jobs may use {', '.join(state.jobs.excluded)} again.")
-            state.jobs = replace(state.jobs, failed_on={})
-        failure = JobFailure(f"Slurm refused it: {error}")
-        state.jobs = state.jobs.with_failures([failure], time.monotonic(), state.rules)
+            state.refusals += 1
+            if str(error) != state.latest_refusal:
+                state.latest_refusal = str(error)
+                self.on_message(f"Slurm refused a further {pool.name} job: {error}.")
+            if not isinstance(error, SlurmRefusal):
+                return
+            if state.jobs.excluded:  # perhaps no other node has what the jobs need
+                self.on_message(f"Jobs may use {', '.join(state.jobs.excluded)} again.")
+                state.jobs = replace(state.jobs, failed_on={})
+            failure = JobFailure(f"Slurm refused it: {error}")
+            state.jobs = state.jobs.with_failures([failure], time.monotonic(), state.rules)
 
     def _sbatch(self, pool: WorkerPool, launch: LaunchInfo) -> str:
         job = commands.submit(script(pool, launch), self.job_name, launch.comment)

@@ -84,6 +84,12 @@ def parse_allocation(job: str, printed: str) -> Allocation:
 
     >>> parse_allocation("7", "NumNodes=2 NumCPUs=8 TRES=cpu=8,node=2 JOB_GRES=gpu:l40s:4")
     Allocation(job='7', cpus=8, gpus=4, ends=None)
+
+    Of two types, of 23.11 with GPUs accounted for, and of a job without GPUs:
+
+    >>> printed = "JOB_GRES=gpu:a100:2,gpu:l40s:1", "AllocTRES=cpu=8,gres/gpu=6,gres/gpu:a100=6", ""
+    >>> [parse_allocation("7", f"NumCPUs=8 {resources}").gpus for resources in printed]
+    [3, 6, 0]
     """
     pairs = parse_pairs(printed)
     count = sum(parse_gpus(pairs.get("JOB_GRES", "")).values())
