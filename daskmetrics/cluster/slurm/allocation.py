@@ -46,7 +46,7 @@ class Allocation:
         """How many workers with this number of CPUs fit: one per GPU, or by CPUs alone if the job
         has no GPU; the given number if it fits, else ConfigError.
 
-        >>> Allocation("7", cpus=8, gpus=4).slots(threads=2), Allocation("7", 8, 0).slots(3)
+        >>> Allocation("7", cpus=16, gpus=4).slots(threads=2), Allocation("7", 8, 0).slots(3)
         (4, 2)
         """
         by_cpus = self.cpus // threads
