@@ -93,6 +93,12 @@ class Sample:
     def ratio(self) -> Interval:
         """Measured over assumed seconds: the mean, since a plan predicts sums, with the error of
         the mean.
+
+        >>> unlike = (8.0, 0.1)
+        >>> Sample("search", "cells", unlike, 1.0).ratio == Interval.around(4.05, ASSUMED)
+        True
+        >>> 5.0 < Sample("search", "cells", 50 * unlike, 1.0).ratio.high < 8.0
+        True
         """
         error = Interval.of([max(seconds, 1e-6) for seconds in self.seconds])
         mean = max(sum(self.seconds) / len(self.seconds), 1e-6)
@@ -147,10 +153,17 @@ def calibrated(
 
     The newest calibration of the same model is used, or else the newest of the same kind.
 
-    >>> known = [Calibration("cpu", "here", 0.0, samples=(Sample("measure", "tiny", (2.0, 2.0), 1.0),))]
-    >>> round(calibrated("measure", "tiny", 1.0, known).value, 6)
-    2.0
-    >>> calibrated("measure", "tiny", 1.0, ()).source
+    >>> known = [
+    ...     Calibration("cpu", "here", at, samples=(Sample("measure", "tiny", (at, at), 1.0),))
+    ...     for at in (3.0, 2.0)
+    ... ]
+    >>> seconds = calibrated("measure", "tiny", 10.0, known)
+    >>> round(seconds.value, 6), seconds.measured
+    (30.0, True)
+    >>> seconds = calibrated("measure", "small", 10.0, known)
+    >>> seconds.measured, seconds.interval.high > 40.0
+    (False, True)
+    >>> calibrated("search", "tiny", 10.0, known).source
     'estimated'
     """
     best = best_sample(kind, group, calibrations)

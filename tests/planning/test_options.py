@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskmetrics.planning.estimate import ASSUMED, Calibration, Sample, calibrated
 from daskmetrics.planning.options import (
     DEVICES,
     NO_WAIT,
@@ -100,24 +99,6 @@ def test_another_gpu_is_assumed_by_its_datasheet_and_an_unknown_one_widely():
     assert same.measured and not known.measured and known.value < same.value
     assert unknown.interval.high / unknown.interval.low == pytest.approx(9.0)
     assert speed("gtx", "a100") is None and all(speed(name, name).value == 1.0 for name in DEVICES)
-
-
-def test_the_newest_calibration_of_the_model_counts():
-    known = []
-    for at in (3.0, 2.0):
-        samples = (Sample("measure", "a", (at,) * 3, 1.0),)
-        known.append(Calibration("cpu", "h", at, samples=samples))
-    assert calibrated("measure", "a", 10.0, tuple(known)).value == pytest.approx(30.0)
-    other = calibrated("measure", "b", 10.0, tuple(known))
-    assert not other.measured and other.interval.high > 40.0
-    assert calibrated("search", "b", 10.0, tuple(known)).source == "estimated"
-
-
-def test_a_few_very_different_times_say_no_less_than_an_assumption():
-    unlike = 8.0, 0.1
-    assert Sample("search", "cells", unlike, 1.0).ratio == Interval.around(4.05, ASSUMED)
-    many = Sample("search", "cells", 50 * unlike, 1.0).ratio
-    assert many.value == pytest.approx(4.05) and 1.25 < many.high / many.value < 2.0
 
 
 def proposal(options, purpose=None):
