@@ -64,8 +64,8 @@ def knee(serial: float) -> int | None:
     """The largest number of workers that are at least half used, at a share of the work that more
     workers do not shorten; None without such a share.
 
-    >>> knee(0.1)
-    11
+    >>> knee(0.1), knee(0.0)
+    (11, None)
     """
     if serial <= 1e-6:
         return None
@@ -135,6 +135,9 @@ def fit(trials: Sequence[BenchTrial]) -> Phase | None:
     >>> from daskmetrics.planning.options import divided
     >>> fit([BenchTrial(n, 100.0 * divided(0.2, n), ()) for n in (1, 2, 4)]).serial.value
     0.2
+    >>> fit([BenchTrial(1, 10.0, ()), BenchTrial(2, 12.0, ())]).serial.value
+    1.0
+    >>> fit([BenchTrial(2, 1.0, ()), BenchTrial(2, 1.1, ())])
     """
     if len({trial.workers for trial in trials}) < 2:
         return None

@@ -11,7 +11,6 @@ from daskmetrics.planning.scaling import (
     BenchTrial,
     bench_table,
     fit,
-    knee,
     makespan,
     size_table,
     times,
@@ -38,14 +37,6 @@ def trials(times):
         for n, seconds in times.items()
         for r, t in enumerate(seconds)
     ]
-
-
-def test_what_too_few_or_slower_workers_say_and_at_the_knee_they_are_half_used():
-    assert fit(trials({2: [1.0, 1.1]})) is None
-    assert fit(trials({1: [10.0], 2: [12.0]})).serial.value == 1.0
-    most = knee(0.04)
-    assert 1 / divided(0.04, most) / most >= 0.5 > 1 / divided(0.04, most + 1) / (most + 1)
-    assert knee(0.0) is None
 
 
 def test_rows_count_from_the_fewest_workers():
