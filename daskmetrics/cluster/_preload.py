@@ -121,8 +121,11 @@ def worker_gpu(name: str, visible: str) -> str:
 
     It follows from the name, so that a restarted worker gets the same GPU.
 
-    >>> worker_gpu("gpu-7-2", "4,5,6,7")
-    '6'
+    >>> worker_gpu("gpu-7-2", "4,5,6,7"), worker_gpu("gpu-7-0", "MIG-a,MIG-b")
+    ('6', 'MIG-a')
+    >>> worker_gpu("gpu-7-4", "4,5,6,7")
+    Traceback (most recent call last):
+    SystemExit: Worker gpu-7-4 has no GPU: its job's CUDA_VISIBLE_DEVICES is '4,5,6,7'.
     """
     number = name.rpartition("-")[2]
     gpus = split_gpus(visible)

@@ -182,18 +182,14 @@ def _require_interface(name: str) -> None:
     """Raise ConfigError if this machine has no network interface of this name, or none with an
     address.
     """
-    addresses = interfaces()
-    if addresses.get(name):
-        return
-    problem = "does not exist"
-    if name in addresses:
-        problem = "has no address"
-    usable = [interface for interface in addresses if addresses[interface]]
-    raise ConfigError(
-        f"The network interface '{name}' {problem} on {socket.gethostname()}; it has "
-        f"{', '.join(usable)}. Set cluster.interface to one that leads to the nodes; 'daskmetrics "
-        "cluster show PROFILE' says where the present one comes from."
-    )
+    usable = [interface for interface, addresses in interfaces().items() if addresses]
+    if name not in usable:
+        raise ConfigError(
+            f"The network interface '{name}' does not exist on {socket.gethostname()} or has no"
+            f" address; with one are {', '.join(usable)}. Set cluster.interface to one that leads"
+            " to the nodes; 'daskmetrics cluster show PROFILE' says where the present one comes"
+            " from."
+        )
 
 
 def _wait_for_workers(client: Client, profile: Cluster, count: int) -> None:
@@ -202,11 +198,9 @@ def _wait_for_workers(client: Client, profile: Cluster, count: int) -> None:
         if problem := getattr(client.cluster, "problem", None):
             raise problem
         if time.monotonic() >= deadline:
-            few = "No worker"
-            if arrived:
-                few = f"Only {arrived} of {count} workers"
             raise ConfigError(
-                f"{few} arrived within {profile.patience:.0f} s on the {profile.kind} cluster. "
+                f"Only {arrived} of {count} workers arrived within {profile.patience:.0f} s on the"
+                f" {profile.kind} cluster. "
                 f"On Slurm, see 'squeue --me' and the job logs in '{profile.logs}'. "
                 "To wait longer, set cluster.arrive_within."
             )

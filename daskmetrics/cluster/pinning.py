@@ -10,7 +10,6 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -125,10 +124,9 @@ def pin(pins: Pins) -> dict[str, Any]:
             result["cpus"] = claim("cpu", cpus, pins.cpus)
             os.sched_setaffinity(0, map(int, result["cpus"]))
             os.environ.update(dict.fromkeys(THREADS, str(pins.cpus)))
-            with suppress(ImportError):
-                from threadpoolctl import threadpool_limits
+            from threadpoolctl import threadpool_limits
 
-                threadpool_limits(pins.cpus)  # for libraries that have already read the environment
+            threadpool_limits(pins.cpus)  # for libraries that have already read the environment
     except (ConfigError, OSError) as error:
         result["problem"] = str(error)
     return result

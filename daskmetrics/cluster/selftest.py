@@ -21,7 +21,7 @@ from distributed import Client
 
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.machine import VISIBLE, infiniband_ports, split_gpus, workers
+from daskmetrics.core.machine import VISIBLE, infiniband_ports, workers
 
 PAYLOAD = 8 * 2**20  # bytes sent each way
 TOLERATED = 5.0  # seconds; certificates allow a day, but times of files and logs would mislead
@@ -108,7 +108,7 @@ def check_device(device: Mapping[str, Any], needs_gpu: bool) -> Observed:
             "the node has NVIDIA's driver, but torch sees no GPU: install a build of torch with"
             " CUDA"
         )
-    if not split_gpus(visible or ""):
+    if not visible:
         raise ConfigError(
             f"its job has no GPU: {VISIBLE} is not set. Check gpus_per_job and gpu_type"
         )
@@ -122,6 +122,15 @@ def check_clock(ask: Callable[[], float], clock: Callable[[], float] = time.time
     >>> times = iter([100.0, 104.0, 110.0, 110.2])
     >>> check_clock(lambda: 110.0, lambda: next(times))
     ('ok', 'agrees within 0.2 s')
+    >>> times = iter([2000.0, 2000.2, 2000.3, 2000.4])
+    >>> check_clock(lambda: 200.0, lambda: next(times))[1]
+    "its clock is 1800 s behind this machine's: ask the site's support to synchronise them"
+
+    A slow answer proves nothing.
+
+    >>> times = iter([98.0, 102.0, 98.0, 102.0])
+    >>> check_clock(lambda: 106.0, lambda: next(times))
+    ('ok', 'agrees within 8.0 s')
     """
     offsets = []
     for _ in range(2):  # the first may have to connect
@@ -164,9 +173,10 @@ def measure_speed(call: Call) -> Observed:
     received = time.perf_counter()
     to = PAYLOAD / (sent - began)
     back = PAYLOAD / (received - sent)
-    size = f"{PAYLOAD / 2**20:.0f} MiB"
-    speeds = f"{size} to the worker with {to / 1e6:,.0f} MB/s, back with {back / 1e6:,.0f} MB/s"
-    return "ok", speeds
+    return "ok", (
+        f"{PAYLOAD / 2**20:.0f} MiB to the worker with {to / 1e6:,.0f} MB/s,"
+        f" back with {back / 1e6:,.0f} MB/s"
+    )
 
 
 @contextmanager
@@ -205,19 +215,15 @@ def _transports() -> dict[str, str]:
     """What this machine has of MPI, UCX, NCCL and InfiniBand, each with its version or its
     ports.
     """
-    libraries = dict.fromkeys(("MPI", "UCX", "NCCL", "InfiniBand"), "not found")
+    ports = [f"{port} {state}" for port, state in infiniband_ports().items()]
+    libraries = {"MPI": "", "UCX": "", "NCCL": find_library("nccl"), "InfiniBand": ", ".join(ports)}
     for name, *command in (("MPI", "mpirun", "--version"), ("UCX", "ucx_info", "-v")):
         with suppress(OSError, subprocess.SubprocessError):
-            text = subprocess.run(
-                command, capture_output=True, text=True, check=True, timeout=20
-            ).stdout
-            libraries[name] = next(iter(text.splitlines()), "").lstrip("# ")
-    if nccl := find_library("nccl"):
-        libraries["NCCL"] = nccl
+            text = subprocess.check_output(
+                command, stderr=subprocess.DEVNULL, text=True, timeout=20
+            )
+            libraries[name] = text.partition("\n")[0].lstrip("# ")
     for package in ("nvidia-nccl-cu13", "nvidia-nccl-cu12"):
         with suppress(PackageNotFoundError):
             libraries["NCCL"] = version(package)
-    ports = infiniband_ports()
-    if ports:
-        libraries["InfiniBand"] = ", ".join(f"{port} {state}" for port, state in ports.items())
-    return libraries
+    return {name: found or "not found" for name, found in libraries.items()}

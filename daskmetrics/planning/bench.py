@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain, pairwise
+from itertools import pairwise
 from math import fsum
 from operator import attrgetter
 from pathlib import Path
@@ -78,9 +78,23 @@ def bench(
     with new_folder() as root:
         for repeat in range(repeats):
             for n in counts[:: -1 if repeat % 2 else 1]:
-                of_size = profile.model_copy(update={"workers": n})
-                trial = run_trial(runner, root, of_size, on_start)
-                trials.append(replace(trial, repeat=repeat))
+                began = time.perf_counter()
+                with connect(profile.model_copy(update={"workers": n}), wait=n) as client:
+                    if on_start is not None:
+                        client.run(on_start)
+                    start = time.perf_counter() - began
+                    trial = runner(client, Path(tempfile.mkdtemp(dir=root)))
+                    peaks = [used["memory"] for used in usage(client).workers.values()]
+                if not trial.units:
+                    raise DaskmetricsError(
+                        "The work did not finish a single unit. Run it once without bench to see"
+                        " why."
+                    )
+                # the processes of a trial can start, too, before its clock does
+                start += trial.start
+                trials.append(
+                    replace(trial, repeat=repeat, start=start, memory=max(peaks, default=0))
+                )
                 progress(f"{n} workers, round {repeat + 1} of {repeats}: {trial.seconds:.1f} s")
     return Bench(name, tuple(trials), profile.threads)
 
@@ -90,28 +104,6 @@ def new_folder() -> Iterator[Path]:
     """A folder in the present one, since workers must see it; it is removed with the block."""
     with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as root:
         yield Path(root).resolve()
-
-
-def run_trial(
-    runner: Runner,
-    root: Path,
-    profile: Cluster,
-    on_start: Callable[[], None] | None,
-) -> BenchTrial:
-    """The work once, on workers of its own."""
-    began = time.perf_counter()
-    with connect(profile, wait=profile.workers) as client:
-        if on_start is not None:
-            client.run(on_start)
-        start = time.perf_counter() - began
-        trial = runner(client, Path(tempfile.mkdtemp(dir=root)))
-        peaks = [used["memory"] for used in usage(client).workers.values()]
-    if not trial.units:
-        raise DaskmetricsError(
-            "The work did not finish a single unit. Run it once without bench to see why."
-        )
-    # the processes of a trial can start, too, before its clock does
-    return replace(trial, start=start + trial.start, memory=max(peaks, default=0))
 
 
 def warm() -> None:
@@ -129,16 +121,16 @@ def calibration_of(bench: Bench, device: str) -> Calibration:
     """What a bench has measured on a device, by the trials with the fewest workers; of a program
     by all, since its steps may depend on the number of ranks.
     """
-    counted = fewest = bench.fewest
-    if any(sample.kind == "program" for trial in fewest for sample in trial.samples):
-        counted = sorted(bench.trials, key=attrgetter("workers"))
+    fewest = bench.fewest
+    least = fewest[0].workers
     merged: dict[tuple[str, str, int], Sample] = {}  # of all rounds
-    for sample in chain.from_iterable(trial.samples for trial in counted):
-        kind = sample.kind, sample.group, sample.ranks
-        if kind in merged:
-            seconds = merged[kind].seconds + sample.seconds
-            sample = replace(sample, seconds=seconds)
-        merged[kind] = sample
+    for trial in sorted(bench.trials, key=attrgetter("workers")):
+        for sample in trial.samples:
+            kind = sample.kind, sample.group, sample.ranks
+            if kind in merged:
+                sample = replace(sample, seconds=merged[kind].seconds + sample.seconds)
+            if trial.workers == least or sample.kind == "program":
+                merged[kind] = sample
     law = fit(bench.trials)
     busy = fsum(fsum(map(fsum, trial.chains)) for trial in fewest)
     wall = fsum(trial.seconds * trial.workers for trial in fewest)

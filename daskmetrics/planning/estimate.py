@@ -83,10 +83,6 @@ ASSUMED_LINK = 1e9  # bytes of gradients that ranks are assumed to exchange in a
 Unit = TypeVar("Unit", Record, WorkUnit)
 
 
-versions = partial(environment, "daskmetrics", "distributed", "torch", "transformers")
-"""What a calibration is measured with."""
-
-
 @dataclass(frozen=True)
 class Sample:
     """Measured seconds of units of one kind and model, and the assumed seconds of one unit."""
@@ -105,6 +101,12 @@ class Sample:
     def ratio(self) -> Interval:
         """Measured over assumed seconds: the mean, since a plan predicts sums, with the error of
         the mean.
+
+        >>> unlike = (8.0, 0.1)
+        >>> Sample("search", "cells", unlike, 1.0).ratio == Interval.around(4.05, ASSUMED)
+        True
+        >>> 5.0 < Sample("search", "cells", 50 * unlike, 1.0).ratio.high < 8.0
+        True
         """
         error = Interval.of([max(seconds, 1e-6) for seconds in self.seconds])
         mean = max(sum(self.seconds) / len(self.seconds), 1e-6)
@@ -120,7 +122,10 @@ class Calibration:
     device: str
     host: str = field(default_factory=gethostname)
     at: float = field(default_factory=time.time)  # seconds since 1970
-    versions: Mapping[str, str] = field(default_factory=versions)  # of what it was measured with
+    # of what it was measured with
+    versions: Mapping[str, str] = field(
+        default_factory=partial(environment, "daskmetrics", "distributed", "torch", "transformers")
+    )
     samples: tuple[Sample, ...] = ()
     workers: int = 1  # the largest number that was tried
     serial: tuple[float, float, float] = (0.0, 0.0, 0.0)  # the serial share: low, value, high
@@ -143,12 +148,7 @@ def best_sample(
     same_kind: list[tuple[Calibration, Sample]] = []
     for measured in calibrations:
         same_kind += [(measured, sample) for sample in measured.samples if sample.kind == kind]
-
-    def relevance(pair: tuple[Calibration, Sample]) -> tuple[bool, float]:
-        calibration, sample = pair
-        return sample.group == group, calibration.at
-
-    return max(same_kind, key=relevance, default=None)
+    return max(same_kind, key=lambda pair: (pair[1].group == group, pair[0].at), default=None)
 
 
 def calibrated(
@@ -161,10 +161,17 @@ def calibrated(
 
     The newest calibration of the same model is used, or else the newest of the same kind.
 
-    >>> known = [Calibration("cpu", "here", 0.0, samples=(Sample("measure", "tiny", (2.0, 2.0), 1.0),))]
-    >>> round(calibrated("measure", "tiny", 1.0, known).value, 6)
-    2.0
-    >>> calibrated("measure", "tiny", 1.0, ()).source
+    >>> known = [
+    ...     Calibration("cpu", "here", at, samples=(Sample("measure", "tiny", (at, at), 1.0),))
+    ...     for at in (3.0, 2.0)
+    ... ]
+    >>> seconds = calibrated("measure", "tiny", 10.0, known)
+    >>> round(seconds.value, 6), seconds.measured
+    (30.0, True)
+    >>> seconds = calibrated("measure", "small", 10.0, known)
+    >>> seconds.measured, seconds.interval.high > 40.0
+    (False, True)
+    >>> calibrated("search", "tiny", 10.0, known).source
     'estimated'
     """
     best = best_sample(kind, group, calibrations)
@@ -172,11 +179,11 @@ def calibrated(
         return Estimate(Interval.around(assumed, ASSUMED))
     calibration, sample = best
     same_model = sample.group == group
-    ratio = sample.ratio
+    seconds = sample.ratio * assumed
     if not same_model:
-        ratio *= Interval.around(1.0, OTHER_MODEL)
+        seconds *= Interval.around(1.0, OTHER_MODEL)
     source = f"{len(sample.seconds)} x {kind} {sample.group} measured on {calibration.host}"
-    return Estimate(ratio * assumed, source, measured=same_model, at=calibration.at)
+    return Estimate(seconds, source, same_model, calibration.at)
 
 
 def workload(
@@ -205,16 +212,13 @@ def workload(
             groups["train", model] = names
     phases = []
     for (kind, model), names in groups.items():
-        assumed = _mean_seconds(experiment, kind, names, costs)
+        assumed = fmean(assumed_seconds(experiment, kind, name, costs) for name in names)
         seconds = calibrated(kind, model, assumed, of_device)
         phase = Phase(f"{kind} {model}", len(names), seconds, device)
         if kind == "measure":
             phase = _with_bench(phase, kind, of_device)
         else:
-            suite = experiment.trainings[model]
-            steps = sum(steps_to(suite.recipe, Checkpoint.parse(name).revision) for name in names)
-            steps_each = max(1, steps) / len(names)
-            phase = _training(phase, model, suite, steps_each, of_device)
+            phase = _training(phase, model, experiment.trainings[model], names, of_device)
         phases.append(phase)
     scores = 0
     if search_left := search_phase(experiment, entries, of_device, costs):
@@ -354,13 +358,15 @@ def _training(
     phase: Phase,
     model: str,
     suite: TrainedSuite,
-    steps: float,
+    names: Sequence[str],
     calibrations: Sequence[Calibration],
 ) -> Phase:
-    """A training of so many steps in a unit, whose ranks share each step, and each step follows the
-    one before; the exchange of gradients is its serial share.
+    """A training to these checkpoints, whose ranks share each step, and each step follows the one
+    before; the exchange of gradients is its serial share.
     """
     recipe = suite.recipe
+    steps = fmean(steps_to(recipe, Checkpoint.parse(name).revision) for name in names)
+    steps = max(1 / len(names), steps)
     phase = replace(
         phase,
         chains=recipe.ranks,
@@ -381,13 +387,8 @@ def _training(
         source=f"{phase.seconds.source}; exchange of gradients {exchange.source}",
         measured=phase.seconds.measured and exchange.measured,
     )
-    return replace(
-        phase,
-        seconds=seconds,
-        together=True,
-        workers=ranks,
-        serial=exchange_share(step, exchange.interval, ranks),
-    )
+    serial = exchange_share(step, exchange.interval, ranks)
+    return replace(phase, seconds=seconds, together=True, workers=ranks, serial=serial)
 
 
 def exchange_seconds(recipe: Recipe) -> float:
@@ -431,12 +432,6 @@ def _by_suite(experiment: Experiment, units: Sequence[Unit]) -> dict[tuple[str, 
         if same:
             groups[kind, suite.model] = same
     return groups
-
-
-def _mean_seconds(
-    experiment: Experiment, kind: str, names: Sequence[str], costs: CostModel
-) -> float:
-    return fsum(assumed_seconds(experiment, kind, name, costs) for name in names) / len(names)
 
 
 def steps_to(recipe: Recipe, revision: str) -> int:
@@ -553,14 +548,13 @@ def measurements(
     """All kept calibrations, and what the run in a folder has recorded, the latest one last."""
     calibrations = list(known())
     start = latest(entries, RunStarted)
-    if not (start and start.config):
-        return calibrations
-    fields = Cluster.model_fields  # a run of an earlier version may have other keys
-    keys = start.config["cluster"].items()
-    profile = Cluster(**{key: value for key, value in keys if key in fields})
-    if of_run := samples(experiment, entries, profile):
+    if start and start.config:
+        fields = Cluster.model_fields  # a run of an earlier version may have other keys
+        keys = start.config["cluster"].items()
+        profile = Cluster(**{key: value for key, value in keys if key in fields})
         host = f"the workers of {folder.path}"
-        calibrations.append(Calibration(profile.device, host, start.at, {}, of_run))
+        if of_run := samples(experiment, entries, profile):
+            calibrations.append(Calibration(profile.device, host, start.at, {}, of_run))
     return sorted(calibrations, key=attrgetter("at"))
 
 
@@ -577,8 +571,8 @@ def samples(
         ranks = 1
         if kind == "train":
             ranks = min(profile.workers, experiment.trainings[model].recipe.ranks)
-        assumed = _mean_seconds(experiment, kind, [record.name for record in units], costs)
-        seconds = tuple(record.seconds for record in units)
+        assumed = fmean(assumed_seconds(experiment, kind, unit.name, costs) for unit in units)
+        seconds = tuple(unit.seconds for unit in units)
         result.append(Sample(kind, model, seconds, assumed, ranks))
     picks = {
         entry.key: entry.pick for entry in entries if isinstance(entry, UnitAsked) and entry.pick

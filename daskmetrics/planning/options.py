@@ -32,8 +32,12 @@ class Interval:
 
     Examples
     --------
-    >>> Interval(1, 2, 3) + Interval.exactly(1)
-    Interval(low=2, value=3, high=4)
+    >>> Interval(1, 2, 3) * 2 + Interval.exactly(1)
+    Interval(low=3, value=5, high=7)
+    >>> Interval(1, 2, 3) * Interval(2, 2, 4)
+    Interval(low=2, value=4, high=12)
+    >>> Interval(2, 4, 6) / Interval(1, 2, 2)
+    Interval(low=1.0, value=2.0, high=6.0)
     >>> Interval(1, 2, 3).overlaps(Interval(3, 4, 5))
     True
     """
@@ -41,13 +45,6 @@ class Interval:
     low: float
     value: float
     high: float
-
-    def __post_init__(self) -> None:
-        if not self.low <= self.value <= self.high:
-            raise ValueError(
-                f"An interval needs low <= value <= high, got {self.low}, {self.value},"
-                f" {self.high}."
-            )
 
     @classmethod
     def exactly(cls, value: float) -> Interval:
@@ -257,25 +254,28 @@ class Phase:
         >>> epochs = Phase("epochs", 40, Estimate(Interval.exactly(60.0)), chains=32, together=True, workers=16)
         >>> epochs.on(8).value, epochs.on(64).value
         (4800.0, 1200.0)
+        >>> second = Estimate(Interval.exactly(1.0))
+        >>> Phase("train", 10, second, chains=2).on(8).value
+        5.0
+        >>> Phase("measure", 10, second, serial=Interval.exactly(0.5)).on(10).value
+        5.5
         """
-        seconds = self.seconds.interval
-        if device not in (None, self.device):
-            seconds /= speed(str(device), self.device) or UNKNOWN_DEVICE
+        seconds = self.seconds.interval / (
+            speed(device or self.device, self.device) or UNKNOWN_DEVICE
+        )
+        workers = min(workers, self.chains or workers)
         if self.together:
-            workers = min(workers, self.chains or workers)
-            shares = []
-            for serial in self.serial.bounds:
-                alone = divided(serial, self.workers)
-                shares.append(divided(serial, workers) / alone)
-            share = Interval(min(shares), shares[1], max(shares))
-            return seconds * (share * self.units)
+            shares = [
+                divided(serial, workers) / divided(serial, self.workers)
+                for serial in self.serial.bounds
+            ]
+            return seconds * (Interval(min(shares), shares[1], max(shares)) * self.units)
         # free workers take the next unit of any chain: equal units end in so many rounds
-        rounds = math.ceil(self.units / min(workers, self.chains or workers))
+        rounds = math.ceil(self.units / workers)
         # the serial share keeps its length, whatever the number of workers; in this form rounding
         # keeps the order of the bounds
-        saved = self.units - rounds
-        units_one_by_one = [rounds + share * saved for share in self.serial.bounds]
-        return seconds * Interval(*units_one_by_one)
+        units = [rounds + share * (self.units - rounds) for share in self.serial.bounds]
+        return seconds * Interval(*units)
 
 
 @dataclass(frozen=True)
@@ -505,8 +505,8 @@ class Option:
         unit = replace(phase, units=1).on(workers, self.offer.device)
         seconds = {name: unit * (1 / count) for name, count in counts.items() if count}
         batch = None
-        if "step" in seconds and "sample" in seconds:
-            batch = seconds["step"].value / seconds["sample"].value
+        if steps and phase.samples:
+            batch = phase.samples / steps
         return TrainingPace(ranks, batch, seconds)
 
     @property
@@ -525,21 +525,22 @@ class Option:
         work = self.workload
         offer = self.offer
         late = f"takes longer than {duration(self.deadline or 0)}"
+        # datasheets relate GPUs alone
+        is_cpu = offer.device == "cpu"
+        untimed = any((phase.device == "cpu") != is_cpu for phase in work.phases)
         bounds = (
+            (untimed, False, f"the program was not timed on {offer.device}"),
             (work.least, offer.workers, "the program has {} ranks, one for each worker"),
             (work.vram_gib, offer.vram_gib, "needs {:.0f} GiB of GPU memory, has {:.0f}"),
             (work.host_gib, offer.host_gib, "needs {:.0f} GiB of memory per worker, has {:.0f}"),
             (self.total.value, self.deadline, late),
         )
-        problems = [offer.problem] if offer.problem else []
-        # datasheets relate GPUs alone
-        is_cpu = offer.device == "cpu"
-        if any((phase.device == "cpu") != is_cpu for phase in work.phases):
-            problems.append(f"the program was not timed on {offer.device}")
-        for needed, bound, problem in bounds:
-            if bound is not None and needed > bound:
-                problems.append(problem.format(needed, bound))
-        return tuple(problems)
+        exceeded = [
+            problem.format(needed, bound)
+            for needed, bound, problem in bounds
+            if bound is not None and needed > bound
+        ]
+        return tuple(filter(None, (offer.problem, *exceeded)))
 
     @property
     def possible(self) -> bool:
@@ -552,10 +553,8 @@ class Option:
         the offer's limit.
         """
         quarters = math.ceil(MARGIN * self.run.interval.high / QUARTER)
-        seconds = quarters * QUARTER
-        limited = min(seconds, self.offer.limit or seconds)
-        minutes = math.ceil(limited / 60)  # Slurm counts whole ones
-        return walltime_text(60 * max(1, minutes))
+        seconds = max(60, min(quarters * QUARTER, self.offer.limit or math.inf))
+        return walltime_text(60 * math.ceil(seconds / 60))  # Slurm counts whole minutes
 
     @property
     def jobs(self) -> int:
@@ -577,14 +576,6 @@ class Suggestion:
     option: Option
     ties: tuple[Option, ...]
     choice: Option  # of these: the cheapest, or the fastest if all are as cheap
-
-
-def spent(option: Option, all_options: Sequence[Option]) -> Interval:
-    """Money if every price is known, else worker hours: the two cannot be compared."""
-    has_prices = all(option.cost is not None for option in all_options)
-    if has_prices and option.cost is not None:
-        return option.cost
-    return option.worker_hours
 
 
 def total_time(option: Option) -> Interval:
@@ -611,37 +602,6 @@ def is_within_error(option: Option, other: Option, measure: Measure) -> bool:
     bounds = zip(interval.bounds, of_other.bounds, strict=True)
     orders = {bound < of_same_side for bound, of_same_side in bounds}
     return interval == of_other or len(orders) > 1
-
-
-def suggestions(all_options: Sequence[Option]) -> tuple[Suggestion, ...]:
-    """The fastest, the cheapest and the balanced option.
-
-    Balanced is the option with the smallest product of time and cost: a faster option is then more
-    expensive by a larger factor, and a cheaper one slower by a larger factor.
-    """
-    possible = [option for option in all_options if option.possible]
-    if not possible:
-        return ()
-
-    def cost(option: Option) -> Interval:
-        return spent(option, all_options)
-
-    def suggestion(label: str, number: Measure, other: Measure, power: int) -> Suggestion:
-        def rank(option: Option) -> tuple[float, float]:
-            tie_break = other(option).value
-            return number(option).value * tie_break**power, tie_break
-
-        best = min(possible, key=rank)
-        others = [option for option in possible if option is not best]
-        ties = [option for option in others if is_within_error(option, best, number)]
-        choice = min([best, *ties], key=lambda option: other(option).value)
-        return Suggestion(label, best, tuple(ties), choice)
-
-    return (
-        suggestion("fastest", total_time, cost, 0),
-        suggestion("cheapest", cost, total_time, 0),
-        suggestion("balanced", total_time, cost, 1),
-    )
 
 
 OFFER_KEYS = ("profile", "device", "nodes", "workers", "partition", "free", "price", "wait")
@@ -695,10 +655,39 @@ class Proposal:
     at: float  # when the proposal was made, in seconds since 1970
     is_finished: bool = False  # whether the run has nothing left to do
 
+    def spent(self, option: Option) -> Interval:
+        """Money if every price is known, else worker hours: the two cannot be compared."""
+        if option.cost is None or any(other.cost is None for other in self.options):
+            return option.worker_hours
+        return option.cost
+
     @cached_property
     def suggestions(self) -> tuple[Suggestion, ...]:
-        """The fastest, the cheapest and the balanced option."""
-        return suggestions(self.options)
+        """The fastest, the cheapest and the balanced option.
+
+        Balanced is the option with the smallest product of time and cost: a faster option is then
+        more expensive by a larger factor, and a cheaper one slower by a larger factor.
+        """
+        possible = [option for option in self.options if option.possible]
+        if not possible:
+            return ()
+
+        def suggestion(label: str, number: Measure, other: Measure, power: int) -> Suggestion:
+            def rank(option: Option) -> tuple[float, float]:
+                tie_break = other(option).value
+                return number(option).value * tie_break**power, tie_break
+
+            best = min(possible, key=rank)
+            others = [option for option in possible if option is not best]
+            ties = [option for option in others if is_within_error(option, best, number)]
+            choice = min([best, *ties], key=lambda option: other(option).value)
+            return Suggestion(label, best, tuple(ties), choice)
+
+        return (
+            suggestion("fastest", total_time, self.spent, 0),
+            suggestion("cheapest", self.spent, total_time, 0),
+            suggestion("balanced", total_time, self.spent, 1),
+        )
 
     @property
     def recommended(self) -> Suggestion | None:
@@ -706,23 +695,19 @@ class Proposal:
         by_label = {suggestion.label: suggestion for suggestion in self.suggestions}
         return by_label.get(self.request.purpose or "balanced")
 
-    @property
-    def has_choice(self) -> bool:
-        """Whether more than one option can be used."""
-        return sum(option.possible for option in self.options) > 1
-
     @cached_property
     def labels(self) -> dict[Option, list[str]]:
-        """What each suggested option is best in."""
+        """What each suggested option is best in; empty where fewer than two can be used."""
         labels: dict[Option, list[str]] = defaultdict(list)
-        for suggestion in self.suggestions:
-            labels[suggestion.option].append(suggestion.label)
+        if sum(option.possible for option in self.options) > 1:
+            for suggestion in self.suggestions:
+                labels[suggestion.option].append(suggestion.label)
         return dict(labels)
 
     @property
     def reason(self) -> str:
         """Why the recommended option is recommended, in a sentence."""
-        return text_of("recommended", proposal=self, numbers=numbers_of, spent=spent)
+        return text_of("recommended", proposal=self, numbers=numbers_of)
 
     def option(self, number: int) -> Option:
         """The option with a number; ConfigError if it does not exist or cannot be used."""
@@ -742,7 +727,7 @@ class Proposal:
         settings = [*self.request.settings, f"cluster.workers={offer.workers}"]
         if offer.profile:
             settings.insert(0, f"cluster={offer.profile}")
-        if offer.partition is not None:
+        if offer.partition:
             settings.append(f'cluster.walltime="{option.walltime}"')
         return tuple(settings)
 
@@ -777,8 +762,6 @@ def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
         "plan",
         title,
         proposal=proposal,
-        unit="worker" if any(option.offer.device == "cpu" for option in options) else "GPU",
-        is_waiting=any(option.offer.wait.interval.high for option in options),
         amount=amount,
         bounded=bounded,
         numbers=numbers_of,
@@ -796,10 +779,10 @@ def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
             sources[name, estimate.source, age].append(option)
         if option.offer.success:
             sources["chance of success", str(option.offer.success), ""].append(option)
-    origins = []
-    for (name, source, age), of_source in sources.items():
-        numbers = numbers_of(of_source)
-        origins.append((name, numbers, source, age))
+    origins = [
+        (name, numbers_of(of_source), source, age)
+        for (name, source, age), of_source in sources.items()
+    ]
     yield Table(("number", "options", "from", "age"), sorted(origins))
     needs = {"work": options[0].workload, "request": proposal.request, "size_text": size_text}
     yield Table(("needs", ""), rows_of("plan_needs", **needs))
@@ -830,9 +813,7 @@ def proposal_document(proposal: Proposal) -> dict[str, object]:
         document |= {name: getattr(option, name) for name in OPTION_KEYS}
         document["training"] = option.pace
         document["success"] = record and {**vars(record), "chance": record.chance}
-        document["command"] = None
-        if option.possible:
-            document["command"] = proposal.command(option)
+        document["command"] = proposal.command(option) if option.possible else None
         options.append(document)
     return {
         "name": proposal.name,

@@ -48,7 +48,7 @@ from daskmetrics.planning.options import (
 # whose speed is assumed where no GPU was measured; datasheets relate other GPUs to it
 ASSUMED_GPU = "l40s"
 DAYS = 30  # of Slurm's accounts that count
-LOST = ("FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT", "PREEMPTED", "BOOT_FAIL", "DEADLINE")
+
 SOON = 30  # seconds: Slurm's clock counts whole seconds, and it schedules periodically
 
 
@@ -95,11 +95,11 @@ def propose(request: PlanRequest, loaded: Config | None = None) -> Proposal:
     profiles = {name: configuration.cluster(name) for name in request.profiles}
     site = None
     for name, profile in (profiles or {"": config.cluster}).items():
+        counts = request.counts_of(profile)
+        offers = local_offers(name, profile, counts)
         if profile.kind == "slurm":
             site = site or read_partitions()
-            offers = slurm_offers(name, profile, request.counts_of(profile), site)
-        else:
-            offers = local_offers(name, profile, request.counts_of(profile))
+            offers = slurm_offers(name, profile, counts, site)
         for offer in offers:
             price = request.prices.get(offer.device, request.prices.get(""))
             offer = replace(offer, price=price)
@@ -154,7 +154,7 @@ def _slurm_offer(name: str, profile: Cluster, workers: int, partition: Partition
     if profile.gpus_per_job:
         # the profile's kind of GPU, or else the partition's most frequent one, which is empty where
         # the site names none
-        slurm_type = profile.gpu_type or next((kind for kind, _ in kinds.most_common(1)), "")
+        slurm_type = profile.gpu_type or max(kinds, key=kinds.__getitem__, default="")
         device = slurm_type or "gpu"
     able = [node for node in partition.nodes if node.has(slurm_type)]
     available = sum(node.has(slurm_type) for node in able)
@@ -162,13 +162,14 @@ def _slurm_offer(name: str, profile: Cluster, workers: int, partition: Partition
     per_node = workers  # they share a node's CPUs freely, while a GPU belongs to one worker
     if device != "cpu":
         per_node = max((node.has(slurm_type) for node in able), default=1)
-    others = ", ".join(kind or "GPUs without a type" for kind in sorted(kinds)) or "no GPUs"
-    problems = {
-        f"has no {device}, but {others}": not available,
-        f"has only {available} {device}": available < workers,
-        "is not up": not partition.up,
-    }
-    problem = next((text for text, holds in problems.items() if holds), None)
+    problem = None
+    if not available:
+        others = ", ".join(kind or "GPUs without a type" for kind in sorted(kinds)) or "no GPUs"
+        problem = f"partition {partition.name} has no {device}, but {others}"
+    elif available < workers:
+        problem = f"partition {partition.name} has only {available} {device}"
+    elif not partition.up:
+        problem = f"partition {partition.name} is not up"
     smallest_node_gib = min((node.memory for node in able), default=0) / 1024
     memory_gib = parse_bytes(profile.memory or "0") / 2**30
     return Offer(
@@ -181,7 +182,7 @@ def _slurm_offer(name: str, profile: Cluster, workers: int, partition: Partition
         vram_gib=DEVICES[device].memory_gib if device in DEVICES else None,
         host_gib=memory_gib or smallest_node_gib / per_node or None,
         partition=partition.name,
-        problem=problem and f"partition {partition.name} {problem}",
+        problem=problem,
     )
 
 
@@ -192,10 +193,8 @@ def rehearsed(offer: Offer, profile: Cluster, walltime: str) -> Offer:
     per_node = -(-offer.workers // offer.nodes)
     directives = [*profile.directives, f"--nodes={offer.nodes}", f"--ntasks={offer.nodes}"]
     if profile.gpus_per_job:
-        kind = ""
-        if profile.gpu_type:
-            kind = f"{profile.gpu_type}:"
-        directives.append(f"--gres=gpu:{kind}{per_node}")
+        gpus = ("--gres=gpu", profile.gpu_type, str(per_node))
+        directives.append(":".join(filter(None, gpus)))
     if offer.device == "cpu":
         directives.append(f"--cpus-per-task={profile.threads * per_node}")
     changes = {
@@ -211,13 +210,13 @@ def rehearsed(offer: Offer, profile: Cluster, walltime: str) -> Offer:
     if start is None:
         return offer
     asked_at = time.time()
-    seconds = max(0.0, start.timestamp() - asked_at)
-    # running jobs rarely use all of their time, and jobs of others may come before
-    wait = Interval(0.0, seconds, 2 * seconds)
+    seconds = start.timestamp() - asked_at
     source = "sbatch --test-only"
     if seconds < SOON:
-        wait = Interval.exactly(0.0)
+        seconds = 0.0
         source = "free now (sbatch --test-only)"
+    # running jobs rarely use all of their time, and jobs of others may come before
+    wait = Interval(0.0, seconds, 2 * seconds)
     return replace(offer, wait=Estimate(wait, source, True, asked_at))
 
 
@@ -242,9 +241,11 @@ def jobs_record(lines: Sequence[str], partition: str) -> TrackRecord | None:
     Jobs that are not over do not count, nor those that the user cancelled, except our own workers:
     they are cancelled when their run ends.
 
-    >>> jobs = ("a|COMPLETED", "b|TIMEOUT", "c|RUNNING", "d|CANCELLED by 7", "daskmetrics-x|CANCELLED by 7")
+    >>> others = ("c|RUNNING", "d|CANCELLED by 7", "")
+    >>> jobs = ("a|b|COMPLETED", "b|TIMEOUT", "daskmetrics-x|CANCELLED by 7", *others)
     >>> print(jobs_record(jobs, "gpu"))
     2 of 3 of your jobs on gpu in 30 days ended well (1 timeout): 67 % (24 % to 94 %)
+    >>> jobs_record(others, "gpu")
     """
     well = 0
     lost = Counter[str]()
@@ -254,7 +255,7 @@ def jobs_record(lines: Sequence[str], partition: str) -> TrackRecord | None:
         ended_by_us = state == "CANCELLED" and name.startswith(job_name(""))
         if state == "COMPLETED" or ended_by_us:
             well += 1
-        elif state in LOST:
+        elif state in commands.ENDED and state != "CANCELLED":
             lost[state] += 1
     ended = well + lost.total()
     if not ended:

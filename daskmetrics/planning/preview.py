@@ -4,8 +4,6 @@ and warnings about the data.
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 from daskmetrics.core.events import is_finished, records
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.outcomes import FRESH_SHARE
@@ -26,9 +24,7 @@ def preview(experiment: Experiment, folder: RunFolder) -> Table:
     finished = is_finished(entries, experiment.key)
     if not finished:
         search.check(experiment)
-    vectors: dict[str, dict[str, None]] = defaultdict(dict)
-    for checkpoint, protocol in experiment.protocols.items():
-        vectors[protocol.summary][checkpoint.model] = None
+
     looks = 0
     allowed = ""
     if experiment.tasks:
@@ -44,7 +40,6 @@ def preview(experiment: Experiment, folder: RunFolder) -> Table:
         experiment=experiment,
         folder=folder.path,
         is_finished=finished,
-        vectors=vectors,
         looks=looks,
         allowed=allowed,
         fresh_share=FRESH_SHARE,

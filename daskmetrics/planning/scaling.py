@@ -64,8 +64,8 @@ def knee(serial: float) -> int | None:
     """The largest number of workers that are at least half used, at a share of the work that more
     workers do not shorten; None without such a share.
 
-    >>> knee(0.1)
-    11
+    >>> knee(0.1), knee(0.0)
+    (11, None)
     """
     if serial <= 1e-6:
         return None
@@ -147,6 +147,9 @@ def fit(trials: Sequence[BenchTrial]) -> Phase | None:
     >>> from daskmetrics.planning.options import divided
     >>> fit([BenchTrial(n, 100.0 * divided(0.2, n), ()) for n in (1, 2, 4)]).serial.value
     0.2
+    >>> fit([BenchTrial(1, 10.0, ()), BenchTrial(2, 12.0, ())]).serial.value
+    1.0
+    >>> fit([BenchTrial(2, 1.0, ()), BenchTrial(2, 1.1, ())])
     """
     if len({trial.workers for trial in trials}) < 2:
         return None
@@ -199,58 +202,41 @@ def makespan(chains: Iterable[Sequence[float]], workers: int, dispatch: float = 
 
     >>> makespan([[1.0]] * 5, workers=2)
     3.0
-    >>> makespan([[1.0, 1.0, 1.0], [1.0]], workers=2)
+    >>> makespan([[1.0, 1.0, 1.0], [1.0]], workers=4)
     3.0
+    >>> makespan([[0.5]] * 100, workers=100, dispatch=1.0)
+    100.5
     """
     lengths = [list(chain) for chain in chains]
     waiting = [(0.0, i, 0) for i, chain in enumerate(lengths) if chain]
     free = [0.0] * min(workers, max(1, len(waiting)))
-    driver = end = 0.0
+    driver = 0.0
     while waiting:
         ready, chain, unit = heapq.heappop(waiting)
         driver = max(driver, ready, heapq.heappop(free)) + dispatch
         done = driver + lengths[chain][unit]
         heapq.heappush(free, done)
-        end = max(end, done)
         if unit + 1 < len(lengths[chain]):
             heapq.heappush(waiting, (done, chain, unit + 1))
-    return end
+    return max(free)
 
 
-def bench_table(bench: Bench, price: float | None = None) -> Table:
+def bench_table(bench: Bench, price: float | None) -> Table:
     """What was measured; the price is that of one worker for an hour."""
     repeats = len({trial.repeat for trial in bench.trials})
     units = plural(bench.fewest[0].units, "unit")
-    title = f"{bench.name}: {units}, {plural(repeats, 'repeat')}, measured"
-    law = fit(bench.trials)
-    return _scaling_table(
-        title,
-        bench.trials,
-        times(bench.trials),
-        price,
-        bench=bench,
-        law=law,
-        repeats=repeats,
-    )
+    title = f"{units}, {plural(repeats, 'repeat')}, measured"
+    return _scaling_table(bench, price, title, times(bench.trials), fit(bench.trials), repeats)
 
 
-def simulation_table(bench: Bench, most: int, price: float | None = None) -> Table:
+def simulation_table(bench: Bench, most: int, price: float | None) -> Table:
     """What a simulation with the measured unit times gives; its times have no error."""
     simulated = bench.simulated(most)
     trials: Sequence[BenchTrial] = bench.trials
     if not bench.is_shared:
         trials = [BenchTrial(workers, seconds, ()) for workers, seconds in simulated.items()]
-    title = f"{bench.name}: SIMULATED, not measured"
     seconds = {workers: Interval.exactly(value) for workers, value in simulated.items()}
-    return _scaling_table(
-        title,
-        bench.fewest[:1],
-        seconds,
-        price,
-        bench=bench,
-        law=fit(trials),
-        repeats=0,
-    )
+    return _scaling_table(bench, price, "SIMULATED, not measured", seconds, fit(trials), 0)
 
 
 def size_table(
@@ -266,16 +252,17 @@ def size_table(
     for number, size in product(cores, memory):
         units = number // bench.cores
         limit = "cores"
-        if size is not None and size // max(1, bench.memory) < units:
-            units = int(size // max(1, bench.memory))
-            limit = "memory"
-        alone = "no unit fits"
-        together = alone
+        allowed = "any"
+        if size is not None:
+            allowed = size_text(size)
+            fitting = int(size // max(1, bench.memory))
+            if fitting < units:
+                units = fitting
+                limit = "memory"
+        shown = ["no unit fits"] * 2
         if units:
-            alone = duration(bench.seconds(units))
-            together = duration(bench.seconds(most * units))
-        allowed = "any" if size is None else size_text(size)
-        table.append((str(number), allowed, str(units), limit, alone, together))
+            shown = [duration(bench.seconds(workers * units)) for workers in (1, most)]
+        table.append((str(number), allowed, str(units), limit, *shown))
     unit = f"{plural(bench.cores, 'core')} and the peak memory ({size_text(bench.memory)})"
     notes = (
         f"a unit takes the {unit} of the worker that was measured",
@@ -294,19 +281,22 @@ def size_table(
 
 
 def _scaling_table(
-    title: str,
-    trials: Sequence[BenchTrial],
-    seconds: Mapping[int, Interval],
+    bench: Bench,
     price: float | None,
-    **about: object,
+    title: str,
+    seconds: Mapping[int, Interval],
+    law: Phase | None,
+    repeats: int,
 ) -> Table:
     """A row for each number of workers; their units are those of the trials with as many workers, or
-    of all.
+    of the quickest with the fewest.
     """
     fewest = min(seconds)
     rows = []
     for workers, time in seconds.items():
-        measured = [trial for trial in trials if trial.workers == workers] or trials
+        measured = bench.fewest[:1]
+        if repeats:
+            measured = [trial for trial in bench.trials if trial.workers == workers]
         # of the fewest workers itself, no error
         ratio = Interval.exactly(1.0)
         if workers != fewest:
@@ -324,7 +314,17 @@ def _scaling_table(
             "verdict": next(word for share, word in VERDICTS.items() if used >= share),
         }
         rows.append(row)
-    functions = {"amount": amount, "bounded": bounded, "knee": knee, "plural": plural}
-    equal = fastest(seconds)
-    table = table_of("scaling", title, rows=rows, price=price, fastest=equal, **functions, **about)
+    table = table_of(
+        "scaling",
+        f"{bench.name}: {title}",
+        rows=rows,
+        price=price,
+        fastest=fastest(seconds),
+        amount=amount,
+        bounded=bounded,
+        knee=knee,
+        bench=bench,
+        law=law,
+        repeats=repeats,
+    )
     return without_empty_columns(table)

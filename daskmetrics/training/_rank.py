@@ -31,7 +31,10 @@ def main(words: Sequence[str]) -> None:
     """Run the program; an error is reported before the connections to other ranks close, so that
     theirs come later.
     """
-    _die_with_parent()
+    # the kernel kills this process when its worker ends, even if this process is stopped
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() == 1:
+        os._exit(1)
     # workers block or ignore the Ctrl-C of a terminal, which does not reach a rank
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -70,13 +73,6 @@ def _report(error: BaseException) -> None:
     reason = " ".join(f"{type(error).__name__}: {error}".split())[:500]
     permanent = isinstance(error, PERMANENT) or reason == USAGE
     report(cause=cause, reason=reason, permanent=permanent, since=time.time())
-
-
-def _die_with_parent() -> None:
-    """Ask the kernel to kill this process when its worker ends, even if this process is stopped."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() == 1:
-        os._exit(1)
 
 
 if __name__ == "__main__":

@@ -120,7 +120,7 @@ def test_the_dashboard_link_is_printed_before_any_worker_arrives():
         lines: list[str] = []
         profile = Cluster(kind="existing", address=cluster.scheduler_address, arrive_within=1)
         with (
-            pytest.raises(ConfigError, match="No worker arrived"),
+            pytest.raises(ConfigError, match="Only 0 of 1 workers arrived"),
             connect(profile, on_start=lines.append),
         ):
             pass

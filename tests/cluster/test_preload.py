@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from distributed.comm import CommClosedError
 
-from daskmetrics.cluster._preload import OVER_MEMORY, is_no_failure, oom_kills, watch, worker_gpu
+from daskmetrics.cluster._preload import OVER_MEMORY, is_no_failure, oom_kills, watch
 
 
 @pytest.mark.parametrize(
@@ -68,15 +68,6 @@ def test_a_worker_is_reported_only_if_it_ended_and_the_kernel_killed_a_process()
     nanny.pid = 9  # it ended for another reason
     check()
     assert len(events) == 1
-
-
-def test_each_process_of_a_job_gets_a_different_gpu_or_does_not_start():
-    seen = [worker_gpu(f"gpu-12-{i}", "MIG-a,MIG-b,7,8") for i in range(4)]
-    assert seen == ["MIG-a", "MIG-b", "7", "8"]
-    for name, visible in (("gpu-1-4", "0,1,2,3"), ("gpu-1-0", ""), ("alone", "0")):
-        message = f"Worker {name} has no GPU: its job's CUDA_VISIBLE_DEVICES is '{visible}'"
-        with pytest.raises(SystemExit, match=message):
-            worker_gpu(name, visible)
 
 
 WORKER = """

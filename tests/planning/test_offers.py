@@ -1,4 +1,4 @@
-"""What Slurm's commands print as values and offers; how earlier jobs ended."""
+"""What Slurm's commands print as offers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import pytest
 
 from daskmetrics.cluster.slurm.partitions import parse_partitions
 from daskmetrics.config import Cluster
-from daskmetrics.planning.plan import jobs_record
 from daskmetrics.planning.plan import slurm_offers as offers
 
 PARTITIONS = (
@@ -53,11 +52,3 @@ def test_gpus_without_a_type_are_gpus():
     assert (three.device, three.free, three.problem, three.nodes) == ("gpu", 3, None, 1)
     (typed,) = offers("p", profile(gpu_type="a100"), [1], site)
     assert "has no a100, but GPUs without a type" in typed.problem
-
-
-def test_jobs_that_are_not_over_or_were_cancelled_by_hand_say_nothing():
-    assert jobs_record(["a|RUNNING", "b|PENDING", "c|CANCELLED by 1000", ""], "gpu") is None
-    ended = ["daskmetrics-x|CANCELLED by 0", "e|NODE_FAIL", "f|OUT_OF_MEMORY", "a|b|COMPLETED"]
-    record = jobs_record(ended, "gpu")
-    assert (record.well, record.ended) == (2, 4)
-    assert record.lost == {"NODE_FAIL": 1, "OUT_OF_MEMORY": 1}

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskmetrics.planning.estimate import ASSUMED, Calibration, Sample, calibrated
 from daskmetrics.planning.options import (
     DEVICES,
     NO_WAIT,
@@ -22,7 +21,6 @@ from daskmetrics.planning.options import (
     Workload,
     proposal_tables,
     speed,
-    suggestions,
 )
 
 HOUR = 3600.0
@@ -50,14 +48,6 @@ def close(low_to_high: float) -> Workload:
     return Workload((Phase("measure", 64, unit, "l40s"),), AT_ONCE)
 
 
-def test_bounds_of_an_interval_are_in_order_and_kept_by_products_and_sums():
-    with pytest.raises(ValueError, match="low <= value <= high"):
-        Interval(2.0, 1.0, 3.0)
-    assert Interval(1, 2, 3) * Interval(2, 2, 4) == Interval(2, 4, 12)
-    assert Interval(1, 2, 3) * 2 + Interval(1, 1, 1) == Interval(3, 5, 7)
-    assert Interval(2, 4, 6) / Interval(1, 2, 2) == Interval(1, 2, 6)
-
-
 def test_the_interval_of_samples_holds_their_true_mean_nine_times_in_ten():
     draws = np.random.default_rng(0).lognormal(mean=np.log(10.0), sigma=0.3, size=(1000, 4))
     intervals = [Interval.of(list(samples)) for samples in draws]
@@ -77,9 +67,9 @@ def test_memory_limits_and_problems_rule_an_option_out():
     for option, fact in zip(options, facts, strict=False):
         (problem,) = option.problems
         assert fact in problem
-    assert {suggestion.option.number for suggestion in suggestions(options)} == {3}
+    assert {suggestion.option.number for suggestion in proposal(options).suggestions} == {3}
     impossible = planned(offer(1, problem="is not up"))
-    assert suggestions(impossible) == () and "No option" in proposal(impossible).reason
+    assert proposal(impossible).suggestions == () and "No option" in proposal(impossible).reason
 
 
 def test_the_walltime_has_a_margin_and_ends_at_the_limit():
@@ -95,7 +85,7 @@ def test_the_walltime_has_a_margin_and_ends_at_the_limit():
 )
 def test_no_option_beats_a_suggested_one_in_both_time_and_cost(given):
     options = planned(*(offer(n, wait, price=price) for n, wait, price in given))
-    chosen = {suggestion.label: suggestion.option for suggestion in suggestions(options)}
+    chosen = {suggestion.label: suggestion.option for suggestion in proposal(options).suggestions}
     for a in chosen.values():
         for b in options:
             assert b.total.value >= a.total.value or b.cost.value >= a.cost.value
@@ -109,41 +99,6 @@ def test_another_gpu_is_assumed_by_its_datasheet_and_an_unknown_one_widely():
     assert same.measured and not known.measured and known.value < same.value
     assert unknown.interval.high / unknown.interval.low == pytest.approx(9.0)
     assert speed("gtx", "a100") is None and all(speed(name, name).value == 1.0 for name in DEVICES)
-
-
-@pytest.mark.parametrize(
-    ("units", "workers", "about", "seconds"),
-    [
-        (10, 8, {"chains": 2}, 5.0),
-        (10, 10, {"serial": Interval.exactly(0.5)}, 5.5),
-        (10**6, 10, {}, 10**5),
-        # more ranks than the recipe has do not shorten a training
-        (1, 8, {"chains": 4, "together": True, "serial": Interval.exactly(0.0)}, 0.25),
-        # one worker takes as long whatever the serial share
-        (39, 1, {"serial": Interval(0.1, 0.2, 0.3)}, 39.0),
-    ],
-)
-def test_neither_a_chain_nor_a_serial_share_is_divided(units, workers, about, seconds):
-    phase = Phase("x", units, Estimate(Interval.exactly(1.0)), **about)
-    assert phase.on(workers) == Interval.exactly(seconds)
-
-
-def test_the_newest_calibration_of_the_model_counts():
-    known = []
-    for at in (3.0, 2.0):
-        samples = (Sample("measure", "a", (at,) * 3, 1.0),)
-        known.append(Calibration("cpu", "h", at, samples=samples))
-    assert calibrated("measure", "a", 10.0, tuple(known)).value == pytest.approx(30.0)
-    other = calibrated("measure", "b", 10.0, tuple(known))
-    assert not other.measured and other.interval.high > 40.0
-    assert calibrated("search", "b", 10.0, tuple(known)).source == "estimated"
-
-
-def test_a_few_very_different_times_say_no_less_than_an_assumption():
-    unlike = 8.0, 0.1
-    assert Sample("search", "cells", unlike, 1.0).ratio == Interval.around(4.05, ASSUMED)
-    many = Sample("search", "cells", 50 * unlike, 1.0).ratio
-    assert many.value == pytest.approx(4.05) and 1.25 < many.high / many.value < 2.0
 
 
 def proposal(options, purpose=None):
@@ -211,16 +166,18 @@ def test_the_recommended_option_has_its_reason():
 
 
 def test_of_options_that_are_too_close_to_call_the_cheapest_is_recommended():
-    fastest, *_ = suggestions(planned(offer(8), offer(9), work=close(2.0)))
+    fastest, *_ = proposal(planned(offer(8), offer(9), work=close(2.0))).suggestions
     assert [option.number for option in fastest.ties] == [2]
     chosen = proposal(planned(offer(9), offer(8), work=close(2.0)), "fastest")
     assert chosen.recommended.choice.number == 2
 
 
 def test_one_measurement_errs_alike_for_all_options_of_its_device_and_costs_have_no_waits():
-    same = suggestions(planned(offer(8), offer(16), work=close(4.0)))[0]
+    same = proposal(planned(offer(8), offer(16), work=close(4.0))).suggestions[0]
     assert same.option.number == 2 and not same.ties
-    assert suggestions(planned(offer(8), offer(16, device="a100"), work=close(4.0)))[0].ties
+    assert (
+        proposal(planned(offer(8), offer(16, device="a100"), work=close(4.0))).suggestions[0].ties
+    )
     options = planned(offer(8, price=1.0), offer(8, price=7.0, wait=1.0), work=close(4.0))
-    fastest, cheapest, _ = suggestions(options)
+    fastest, cheapest, _ = proposal(options).suggestions
     assert fastest.ties and cheapest.option.number == 1 and not cheapest.ties

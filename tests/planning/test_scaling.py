@@ -11,7 +11,6 @@ from daskmetrics.planning.scaling import (
     BenchTrial,
     bench_table,
     fit,
-    knee,
     makespan,
     size_table,
     times,
@@ -40,14 +39,6 @@ def trials(times):
     ]
 
 
-def test_what_too_few_or_slower_workers_say_and_at_the_knee_they_are_half_used():
-    assert fit(trials({2: [1.0, 1.1]})) is None
-    assert fit(trials({1: [10.0], 2: [12.0]})).serial.value == 1.0
-    most = knee(0.04)
-    assert 1 / divided(0.04, most) / most >= 0.5 > 1 / divided(0.04, most + 1) / (most + 1)
-    assert knee(0.0) is None
-
-
 def test_rows_count_from_the_fewest_workers():
     measured = trials({2: [10.0, 10.0], 4: [5.0, 5.0]})
     assert [time.value for time in times(measured).values()] == [10.0, 5.0]
@@ -64,11 +55,6 @@ def test_a_schedule_is_between_its_bounds(seconds, workers):
     least = max(sum(seconds) / workers, max(seconds))
     most = sum(seconds) / workers + (1 - 1 / workers) * max(seconds)
     assert least * (1 - 1e-9) <= makespan([[s] for s in seconds], workers) <= most * (1 + 1e-9)
-
-
-def test_chains_are_not_divided_and_the_driver_is_a_limit():
-    assert makespan([[1.0] * 5, [1.0]], workers=4) == 5.0
-    assert makespan([[0.1]] * 100, workers=100, dispatch=1.0) == pytest.approx(100.1)
 
 
 @pytest.mark.parametrize("workers", [1, 3])

@@ -17,19 +17,13 @@ from daskmetrics.cli import main
 from daskmetrics.cluster.slurm.partitions import account_limits, job_limit, user_accounts
 from tests.slurm.site import comes_true, command, needs_slurm, profile, site
 
-with_accounts = [
+pytestmark = [
     *needs_slurm,
     pytest.mark.skipif(
         not shutil.which("slurmdbd"),
         reason="needs slurmdbd and mariadb-server; .ci/run provides both",
     ),
 ]
-
-
-def marked(test):
-    for mark in with_accounts:
-        test = mark(test)
-    return test
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +40,6 @@ def accounts(tmp_path_factory) -> Iterator[Path]:
         yield place
 
 
-@marked
 def test_the_limits_of_accounts_and_of_their_qos_are_read(accounts, monkeypatch):
     monkeypatch.delenv("USER", raising=False)  # as in a container, or under cron
     assert "proj42" in user_accounts()
@@ -57,7 +50,6 @@ def test_the_limits_of_accounts_and_of_their_qos_are_read(accounts, monkeypatch)
     assert job_limit() == 50
 
 
-@marked
 def test_a_plan_states_how_our_jobs_ended(accounts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for work in ("true", "false", "true"):

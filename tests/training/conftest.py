@@ -9,11 +9,16 @@ from daskmetrics.training import revisions, train_to
 
 
 @pytest.fixture(scope="session")
-def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
-    """A suite that trains in a second."""
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("corpus") / "corpus.txt"
     lines = [f"{n} times seven is {7 * n}, as everyone knows." for n in range(200)]
     path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def recipe(corpus: Path) -> Recipe:
+    """A suite that trains in a second."""
     return Recipe(
         width=16,
         depth=2,
@@ -23,7 +28,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
         batch=4,
         steps=12,
         learning_rate=1e-2,
-        corpus=str(path),
+        corpus=str(corpus),
     )
 
 

@@ -23,23 +23,10 @@ from daskmetrics.training.data import examples, staged
 FILES = {
     "txt": "one, two\n\nthree\n",
     "jsonl": "\n".join(json.dumps({"text": text}) for text in ("one, two", "three")),
-    "csv": 'text,label\n"one, two",b\nthree,a\n',
 }
 TEXTS = ["The quick brown fox jumps over the lazy dog.", "The lazy dog sleeps."] * 8
 FITTED = data.fit_tokenizer(TEXTS, vocabulary=300)
 TOKENS = np.arange(500, dtype=np.int32)
-
-
-@pytest.mark.parametrize("kind", [*FILES, "parquet"])
-def test_every_kind_of_file_holds_the_same_texts(tmp_path, kind):
-    path = tmp_path / f"rows.{kind}"
-    if kind == "parquet":
-        pyarrow = pytest.importorskip("pyarrow")
-        parquet = pytest.importorskip("pyarrow.parquet")
-        parquet.write_table(pyarrow.table({"text": ["one, two", "three"]}), path)
-    else:
-        path.write_text(FILES[kind], encoding="utf-8")
-    assert data.texts(Recipe(corpus=str(path))) == ("one, two", "three")
 
 
 def test_a_folder_is_read_file_by_file(tmp_path):

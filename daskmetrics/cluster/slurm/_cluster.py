@@ -164,7 +164,7 @@ class Supervisor:
         self._canceller = CancelOnExit(self.job_name, launch.owner, keys)
         self._numbers = count()
         self._is_ending = False
-        self._reported_reasons = ""
+        self._reported_reasons: set[str] = set()
         self._is_silent = False
 
     def scale(self, minimum: int, maximum: int) -> None:
@@ -257,8 +257,6 @@ class Supervisor:
 
     async def _submit(self, state: _PoolState, number: int) -> None:
         """Submit this number of jobs, one after the other, until one is refused."""
-        if not number:
-            return
         pool = state.pool.with_memory(state.rules.memories[state.jobs.step])
         try:
             for _ in range(number):
@@ -287,23 +285,17 @@ class Supervisor:
                 job = Job(job_id, launch.worker, time.monotonic(), step=state.jobs.step)
                 state.jobs = replace(state.jobs, jobs=(*state.jobs.jobs, job))
         except SlurmError as error:
-            self._on_refusal(state, error)
-
-    def _on_refusal(self, state: _PoolState, error: SlurmError) -> None:
-        state.refusals += 1
-        if str(error) != state.latest_refusal:
-            state.latest_refusal = str(error)
-            number = ""
-            if state.refusals > 1:
-                number = f" ({state.refusals} in a row)"
-            self.on_message(f"Slurm refused a further {state.pool.name} job{number}: {error}.")
-        if not isinstance(error, SlurmRefusal):
-            return
-        if state.jobs.excluded:  # perhaps no other node has what the jobs need
-            self.on_message(f"Jobs may use {', '.join(state.jobs.excluded)} again.")
-            state.jobs = replace(state.jobs, failed_on={})
-        failure = JobFailure(f"Slurm refused it: {error}")
-        state.jobs = state.jobs.with_failures([failure], time.monotonic(), state.rules)
+            state.refusals += 1
+            if str(error) != state.latest_refusal:
+                state.latest_refusal = str(error)
+                self.on_message(f"Slurm refused a further {pool.name} job: {error}.")
+            if not isinstance(error, SlurmRefusal):
+                return
+            if state.jobs.excluded:  # perhaps no other node has what the jobs need
+                self.on_message(f"Jobs may use {', '.join(state.jobs.excluded)} again.")
+                state.jobs = replace(state.jobs, failed_on={})
+            failure = JobFailure(f"Slurm refused it: {error}")
+            state.jobs = state.jobs.with_failures([failure], time.monotonic(), state.rules)
 
     def _sbatch(self, pool: WorkerPool, launch: LaunchInfo) -> str:
         job = commands.submit(script(pool, launch), self.job_name, launch.comment)
@@ -319,8 +311,7 @@ class Supervisor:
         queued = [snapshot.queue[job.id] for job in jobs if job.id in snapshot.queue]
         text = f"Jobs: {commands.summary(queued)}"
         self.scheduler.log_event(CLUSTER, {"text": text})
-        named = {job.reason or job.state for job in queued if job.pending}
-        reasons = ", ".join(sorted(named))
+        reasons = {job.reason or job.state for job in queued if job.pending}
         if reasons and reasons != self._reported_reasons:
             self.on_message(f"{text}.")
         self._reported_reasons = reasons
@@ -371,21 +362,21 @@ class CancelOnExit:
             text=True,
             start_new_session=True,  # a signal to the driver's process group must not end it
         )
+        assert self._process.stdin is not None
+        self._jobs = self._process.stdin
 
     def add(self, job: str) -> None:
         """Add a job; after `cancel_all` it is cancelled at once."""
         with self._lock:
-            if self._process.stdin and not self._process.stdin.closed:
-                self._process.stdin.write(f"{job}\n")
-                self._process.stdin.flush()
+            if not self._jobs.closed:
+                print(job, file=self._jobs, flush=True)
                 return
         commands.cancel([job])
 
     def cancel_all(self) -> None:
         """Cancel all jobs; returns when Slurm has received it, SlurmError if it does not answer."""
         with self._lock:
-            if self._process.stdin:
-                self._process.stdin.close()
+            self._jobs.close()
         try:
             self._process.wait(timeout=HANGS_AFTER)
         except subprocess.TimeoutExpired:

@@ -25,7 +25,7 @@ class Job:
     id: str
     name: str  # of its worker; with several processes those are called ``NAME-0``, ``NAME-1``, ...
     submitted: float
-    incomplete_since: float | None = None  # when it began to run with too few workers
+    incomplete_since: float = math.inf  # when it began to run with too few workers
     missing: bool = False  # whether the latest queue lacked it
     arrived: bool = False  # whether one of its workers has ever arrived
     leaving: bool = False  # whether it no longer counts, and a replacement was or will be submitted
@@ -102,7 +102,7 @@ class JobSet:
     def is_unsettled(self) -> bool:
         """Whether the queue should be read again soon: jobs fail, or one has lost a worker."""
         return self.failed > 0 or any(
-            job.arrived and not job.leaving and (job.missing or job.incomplete_since is not None)
+            job.arrived and not job.leaving and (job.missing or job.incomplete_since < math.inf)
             for job in self.jobs
         )
 
@@ -199,7 +199,12 @@ def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> Pool
         if job not in idle
     ]
     jobs = replace(jobs, jobs=tuple(remaining))
-    submit = _missing(jobs, snapshot, rules, target)
+    submit = max(0, target - sum(not job.leaving for job in remaining))
+    if jobs.failed and snapshot.now < jobs.not_before:
+        submit = 0
+    if jobs.failed >= rules.failures:
+        # while other jobs work, a single one shows from time to time whether jobs start again
+        submit = min(submit, 1)
     return PoolDecision(jobs, submit, (*cancelled, *idle), tuple(lines), excluded)
 
 
@@ -230,16 +235,12 @@ def _update(job: Job, snapshot: Snapshot, rules: Rules) -> _JobUpdate:
         killed |= can_grow and queued.state == "OUT_OF_MEMORY"
         return _JobUpdate(job, _describe_end(queued), killed=killed)
     if queued.pending:
-        return _JobUpdate(replace(job, incomplete_since=None))
+        return _JobUpdate(replace(job, incomplete_since=math.inf))
 
-    incomplete_since = None
+    incomplete_since = math.inf
     if len(tasks) < rules.processes:
-        incomplete_since = job.incomplete_since
-        if incomplete_since is None:
-            incomplete_since = snapshot.now
-    late = incomplete_since is not None and (
-        snapshot.now - incomplete_since >= rules.connect_within
-    )
+        incomplete_since = min(job.incomplete_since, snapshot.now)
+    late = snapshot.now - incomplete_since >= rules.connect_within
     job = replace(job, incomplete_since=incomplete_since)
     if late and not tasks:
         end = (
@@ -295,17 +296,6 @@ def _surplus(jobs: JobSet, snapshot: Snapshot, target: int) -> Sequence[Job]:
 
     serving = [job for job in jobs.jobs if not job.leaving]
     return sorted(serving, key=order)[: max(0, len(serving) - target)]
-
-
-def _missing(jobs: JobSet, snapshot: Snapshot, rules: Rules, target: int) -> int:
-    """How many jobs to submit now."""
-    count = target - sum(not job.leaving for job in jobs.jobs)
-    if jobs.failed and snapshot.now < jobs.not_before:
-        return 0
-    if jobs.failed >= rules.failures:
-        # while other jobs work, a single one shows from time to time whether jobs start again
-        count = min(count, 1)
-    return max(0, count)
 
 
 def demand(task_counts: Sequence[int]) -> int:

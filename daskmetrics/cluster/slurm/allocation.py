@@ -45,6 +45,9 @@ class Allocation:
     def slots(self, threads: int, workers: int | None = None) -> int:
         """How many workers with this number of CPUs fit: one per GPU, or by CPUs alone if the job
         has no GPU; the given number if it fits, else ConfigError.
+
+        >>> Allocation("7", cpus=16, gpus=4).slots(threads=2), Allocation("7", 8, 0).slots(3)
+        (4, 2)
         """
         by_cpus = self.cpus // threads
         needed = max(1, self.gpus)
@@ -81,6 +84,12 @@ def parse_allocation(job: str, printed: str) -> Allocation:
 
     >>> parse_allocation("7", "NumNodes=2 NumCPUs=8 TRES=cpu=8,node=2 JOB_GRES=gpu:l40s:4")
     Allocation(job='7', cpus=8, gpus=4, ends=None)
+
+    Of two types, of 23.11 with GPUs accounted for, and of a job without GPUs:
+
+    >>> printed = "JOB_GRES=gpu:a100:2,gpu:l40s:1", "AllocTRES=cpu=8,gres/gpu=6,gres/gpu:a100=6", ""
+    >>> [parse_allocation("7", f"NumCPUs=8 {resources}").gpus for resources in printed]
+    [3, 6, 0]
     """
     pairs = parse_pairs(printed)
     count = sum(parse_gpus(pairs.get("JOB_GRES", "")).values())

@@ -120,9 +120,9 @@ def queue(name: str) -> tuple[QueuedJob, ...]:
 def parse_queue(printed: str) -> tuple[QueuedJob, ...]:
     """The jobs of a queue printed in `QUEUE_FORMAT`.
 
-    >>> [job] = parse_queue("7|PENDING|N/A|1:00:00||Priority")
+    >>> [job] = parse_queue("7|PENDING|N/A|1:00:00||Nodes required for job are down|x")
     >>> job.state, job.reason, job.left, job.start
-    ('PENDING', 'Priority', 3600, None)
+    ('PENDING', 'Nodes required for job are down|x', 3600, None)
     """
     jobs = []
     for line in printed.splitlines():
@@ -147,6 +147,9 @@ def time_of(text: str) -> datetime | None:
 def seconds_left(text: str) -> int | None:
     """Seconds of ``D-HH:MM:SS``, whose leading parts may be missing; None for UNLIMITED and the
     like.
+
+    >>> seconds_left("1-02:03:04"), seconds_left("9:59"), seconds_left("UNLIMITED")
+    (93784, 599, None)
     """
     if not re.fullmatch(r"(\d{1,4}-)?(\d{1,5}:)?\d{1,2}:\d{1,2}", text):
         return None

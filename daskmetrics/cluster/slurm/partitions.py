@@ -196,37 +196,33 @@ def account_limits() -> Sequence[tuple[str, Mapping[str, str]]]:
     """
     account = "account,partition,qos,maxjobs,maxsubmitjobs,maxwall,maxtres,grptres"
     qos = "name,maxjobsperuser,maxsubmitjobsperuser,maxwall,maxtres,maxtresperuser,grptres"
-    sources: list[tuple[str, dict[str, str]]] = []
+    limits: list[tuple[str, dict[str, str]]] = []
     usable_qos: set[str] = set()
     for row in _sacctmgr("associations", account):
         usable_qos |= set(row.pop("QOS", "").split(","))
         source = f"account {row.pop('Account', '')}"
         if partition := row.pop("Partition", ""):
             source += f" on {partition}"
-        sources.append((source, row))
+        limits.append((source, row))
     for row in _sacctmgr("qos", qos):
         name = row.pop("Name", "")
         if name in usable_qos:
-            sources.append((f"QOS {name}", row))
-    limits = []
-    for source, row in sources:
-        present = {name: value for name, value in row.items() if value}
-        if present:
-            limits.append((source, present))
-    return limits
+            limits.append((f"QOS {name}", row))
+    return [(source, row) for source, row in limits if row]
 
 
 def _sacctmgr(table: str, fields: str) -> Sequence[dict[str, str]]:
-    """The rows of a table of ``sacctmgr``, of associations only the user's; none without
-    accounting.
+    """The rows of a table of ``sacctmgr``, without empty fields, of associations only the user's;
+    none without accounting.
     """
     words = ["sacctmgr", "-P", "show", table, f"format={fields}"]
     if table == "associations":
         words.append(f"user={getpass.getuser()}")  # $USER is not set everywhere
     try:
-        return list(csv.DictReader(slurm(*words).splitlines(), delimiter="|"))
+        rows = csv.DictReader(slurm(*words).splitlines(), delimiter="|")
     except DaskmetricsError:
         return []
+    return [{name: value for name, value in row.items() if value} for row in rows]
 
 
 def choose(partitions: Sequence[Partition]) -> tuple[Partition, Node]:

@@ -173,8 +173,9 @@ def _directives(pool: WorkerPool, launch: LaunchInfo) -> Iterator[str]:
     if profile.memory:  # by default none: some sites forbid --mem
         size = parse_bytes(profile.memory) * pool.processes
         yield f"--mem={-(-size // 2**20)}M"
-    if pool.gres:
-        yield f"--gres={pool.gres}"
+    if profile.gpus_per_job:
+        gpus = ("--gres=gpu", profile.gpu_type, str(profile.gpus_per_job))
+        yield ":".join(filter(None, gpus))
     yield "--no-requeue"  # the supervisor has replaced the job already
     yield from profile.directives  # of two equal ones Slurm takes the last
     if launch.exclude:
@@ -189,15 +190,13 @@ class WorkerPool:
 
     name: str  # ``gpu`` or ``cpu``; the names of its workers begin with it
     profile: Cluster  # what these workers alone need
-    gres: str | None  # generic resources of a job
+
     resources: Mapping[str, int]  # what each worker offers to Dask
 
     @property
     def processes(self) -> int:
         """Worker processes per job."""
-        if self.gres:
-            return self.profile.gpus_per_job
-        return 1
+        return max(1, self.profile.gpus_per_job)
 
     @property
     def early(self) -> int:
@@ -239,25 +238,17 @@ def pools(profile: Cluster) -> tuple[WorkerPool, ...]:
     >>> [pool.resources for pool in pools(Cluster(kind="slurm", scoring={"workers": 4}))]
     [{'GPU': 1}, {'CPU': 1}]
     """
-    gres = None
-    name = "cpu"
-    scoring_name = "scoring"
+    main, second = "cpu", "scoring"
     if profile.gpus_per_job:
-        named = ("gpu", profile.gpu_type, str(profile.gpus_per_job))
-        gres = ":".join(filter(None, named))
-        name = "gpu"
-        scoring_name = "cpu"
+        main, second = "gpu", "cpu"
     if profile.scoring is None:
-        return (WorkerPool(name, profile, gres, RESOURCES),)
+        return (WorkerPool(main, profile, RESOURCES),)
     # what the main jobs demand of nodes is not taken over: it may be a GPU
-    demands = dict(profile.scoring)
+    demands = {"gpus_per_job": 0, **dict(profile.scoring)}
     if profile.scoring.partition is None:
         demands["partition"] = profile.partition
     scoring = profile.model_copy(update=demands)
-    return (
-        WorkerPool(name, profile, gres, {"GPU": 1}),
-        WorkerPool(scoring_name, scoring, None, {"CPU": 1}),
-    )
+    return WorkerPool(main, profile, {"GPU": 1}), WorkerPool(second, scoring, {"CPU": 1})
 
 
 def rehearse_workers(profile: Cluster, launch: LaunchInfo) -> None:

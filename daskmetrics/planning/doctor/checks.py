@@ -89,11 +89,11 @@ CHECKS: dict[str, Check] = {}
 
 
 def check(
-    name: str, needed: str, when: Callable[[Facts], object] = lambda facts: True
+    needed: str, when: Callable[[Facts], object] = lambda facts: True
 ) -> Callable[[Examine], Examine]:
-    """Add a function to the checks. Its docstring says what holds where all is well. It gets what
-    it needs, an attribute of the facts such as ``slurm.partitions``; it does not apply where that
-    was not collected or is empty, nor if ``when`` is false.
+    """Add a function to the checks, by its name. Its docstring says what holds where all is well.
+    It gets what it needs, an attribute of the facts such as ``slurm.partitions``; it does not apply
+    where that was not collected or is empty, nor if ``when`` is false.
     """
 
     def register(function: Examine) -> Examine:
@@ -107,7 +107,7 @@ def check(
                 return None
             return next(function(facts, subject), Finding("ok", summary))
 
-        CHECKS[name] = run
+        CHECKS[function.__name__.strip("_").replace("_", "-")] = run
         return function
 
     return register
@@ -118,15 +118,15 @@ def examine(facts: Facts) -> dict[str, Finding | None]:
     return {name: check(facts) for name, check in CHECKS.items()}
 
 
-@check("slurm", "slurm")
-def _answers(facts: Facts, slurm: SlurmFacts) -> Findings:
+@check("slurm")
+def _slurm(facts: Facts, slurm: SlurmFacts) -> Findings:
     """Slurm's commands are installed, and its controller answers."""
     if slurm.problem:
         remedy = "run this on a login node, or: module load slurm; or --cluster local; see: scontrol ping"
         yield failure(slurm.problem, remedy)
 
 
-@check("partition", "slurm.partitions")
+@check("slurm.partitions")
 def _partition(facts: Facts, offered: tuple[Partition, ...]) -> Findings:
     """The partition exists, is up and has nodes that accept jobs."""
     names = [partition.name for partition in offered]
@@ -144,13 +144,11 @@ def _partition(facts: Facts, offered: tuple[Partition, ...]) -> Findings:
         yield failure(f"no node of {chosen.name} accepts jobs", "see: sinfo -R")
 
 
-@check("account", "partition")
+@check("partition")
 def _account(facts: Facts, partition: Partition) -> Findings:
     """The account may use the partition."""
     name = facts.profile.account
-    accounts = None
-    if facts.slurm:
-        accounts = facts.slurm.accounts
+    accounts = getattr(facts.slurm, "accounts", None)
     if partition.accounts and name not in partition.accounts:
         accepted = ", ".join(partition.accounts)
         yield failure(
@@ -163,7 +161,7 @@ def _account(facts: Facts, partition: Partition) -> Findings:
         yield failure(f"{name} is not one of your accounts", remedy)
 
 
-@check("job-limit", "slurm.max_jobs")
+@check("slurm.max_jobs")
 def _job_limit(facts: Facts, allowed: int) -> Findings:
     """The site lets a user submit all jobs."""
     processes = max(1, facts.profile.gpus_per_job)
@@ -173,7 +171,7 @@ def _job_limit(facts: Facts, allowed: int) -> Findings:
         yield failure(message, f"--set cluster.workers={allowed * processes}")
 
 
-@check("gres", "partition", lambda facts: facts.profile.gpus_per_job)
+@check("partition", lambda facts: facts.profile.gpus_per_job)
 def _gres(facts: Facts, partition: Partition) -> Findings:
     """The partition has the GPUs that a job requests."""
     kind = facts.profile.gpu_type
@@ -184,17 +182,15 @@ def _gres(facts: Facts, partition: Partition) -> Findings:
     largest = max(counts, default=0)
     if needed <= largest:
         return
-    remedy = f"--set cluster.gpus_per_job={largest}"
+    remedy = f"--set cluster.gpus_per_job={largest}, or another partition"
     other = next(filter(None, partition.gpus), None)
-    if not largest:
-        remedy += ", or another partition"
     if not largest and other:
         remedy = f"--set cluster.gpu_type={other}"
     message = f"a job requests {needed} {kind or 'GPUs'}, a node of {partition.name} has {largest}"
     yield failure(message, remedy)
 
 
-@check("walltime", "partition")
+@check("partition")
 def _walltime(facts: Facts, partition: Partition) -> Findings:
     """The partition allows the jobs' walltime."""
     needed = parse_walltime(facts.profile.walltime)
@@ -204,7 +200,7 @@ def _walltime(facts: Facts, partition: Partition) -> Findings:
         yield failure(message, f"--set 'cluster.walltime=\"{walltime_text(longest)}\"'")
 
 
-@check("memory", "partition")
+@check("partition")
 def _memory(facts: Facts, partition: Partition) -> Findings:
     """Nodes have the memory that a job requests."""
     size = parse_bytes(facts.profile.memory or "0")
@@ -216,7 +212,7 @@ def _memory(facts: Facts, partition: Partition) -> Findings:
         yield failure(message, remedy)
 
 
-@check("cpus", "partition")
+@check("partition")
 def _cpus(facts: Facts, partition: Partition) -> Findings:
     """Nodes have the CPUs that a job requests, and enough for all their GPUs."""
     profile = facts.profile
@@ -236,16 +232,14 @@ def _cpus(facts: Facts, partition: Partition) -> Findings:
         yield warning(f"{message}: some of its GPUs stay unused", remedy)
 
 
-@check("task-layout", "profile.directives")
+@check("profile.directives")
 def _task_layout(facts: Facts, directives: tuple[str, ...]) -> Findings:
     """There is one worker process for each GPU, so that no GPU of a job is idle."""
     gpus = 0
     for line in directives:
-        match = re.match(r"--gres[= ](\S+)", line)
-        if match:
+        gres = re.sub(r"^--gpus(-per-node|-per-task)?[= ]", "--gres=gpu:", line)
+        if match := re.match(r"--gres[= ](\S+)", gres):
             gpus = sum(parse_gpus(match[1]).values())
-        elif match := re.match(r"--gpus(?:-per-node|-per-task)?[= ](?:\w+:)?(\d+)", line):
-            gpus = int(match[1])
     workers = max(1, facts.profile.gpus_per_job)
     if gpus > workers:
         message = f"a job requests {gpus} GPUs and starts {plural(workers)}"
@@ -260,7 +254,7 @@ def _task_layout(facts: Facts, directives: tuple[str, ...]) -> Findings:
         )
 
 
-@check("allocation-layout", "here.variables", lambda facts: "SLURM_JOB_ID" in facts.here.variables)
+@check("here.variables", lambda facts: "SLURM_JOB_ID" in facts.here.variables)
 def _allocation_layout(facts: Facts, variables: Mapping[str, str]) -> Findings:
     """Inside a job there are as many tasks as GPUs; otherwise the work uses only one GPU."""
     tasks = int(variables.get("SLURM_NTASKS", "1") or 1)
@@ -275,7 +269,7 @@ def _allocation_layout(facts: Facts, variables: Mapping[str, str]) -> Findings:
         )
 
 
-@check("rehearsal", "slurm.partitions")
+@check("slurm.partitions")
 def _rehearsal(facts: Facts, _: object) -> Findings:
     """Slurm would accept the profile's jobs (``sbatch --test-only``)."""
     if facts.slurm and facts.slurm.refusal:
@@ -283,14 +277,12 @@ def _rehearsal(facts: Facts, _: object) -> Findings:
         yield failure(facts.slurm.refusal, remedy)
 
 
-@check("interface", "here", lambda facts: facts.profile.interface or facts.slurm)
+@check("here", lambda facts: facts.profile.interface or facts.slurm)
 def _interface(facts: Facts, machine: MachineFacts) -> Findings:
     """The profile's network interface is up and leads to the nodes."""
     name = facts.profile.interface
     interfaces = machine.interfaces
-    reached_by = None
-    if facts.slurm:
-        reached_by = facts.slurm.reached_by
+    reached_by = getattr(facts.slurm, "reached_by", None)
     remedy = f"--set cluster.interface={reached_by or 'NAME'}"
     if name and not interfaces.get(name):
         up = ", ".join(other for other, addresses in interfaces.items() if addresses)
@@ -308,7 +300,7 @@ def _interface(facts: Facts, machine: MachineFacts) -> Findings:
         yield warning(message, f"{remedy}, if jobs cannot connect to the scheduler")
 
 
-@check("open-files", "here")
+@check("here")
 def _open_files(facts: Facts, machine: MachineFacts) -> Findings:
     """The scheduler may open a connection to every worker."""
     workers = facts.profile.workers
@@ -318,7 +310,7 @@ def _open_files(facts: Facts, machine: MachineFacts) -> Findings:
         yield warning(message, f"ulimit -n {needed}")
 
 
-@check("nccl-interface", "here")
+@check("here")
 def _nccl_interface(facts: Facts, machine: MachineFacts) -> Findings:
     """The interfaces that NCCL and Gloo should use exist, if any are set."""
     for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
@@ -332,7 +324,7 @@ def _nccl_interface(facts: Facts, machine: MachineFacts) -> Findings:
                 yield failure(message, f"unset {name}, or name one of these")
 
 
-@check("infiniband", "here.infiniband")
+@check("here.infiniband")
 def _infiniband(facts: Facts, ports: Mapping[str, str]) -> Findings:
     """NCCL can use the InfiniBand of this machine; otherwise it falls back to sockets, without an
     error.
@@ -359,7 +351,7 @@ def _infiniband(facts: Facts, ports: Mapping[str, str]) -> Findings:
         )
 
 
-@check("threads", "here", lambda facts: facts.profile.kind == "local")
+@check("here", lambda facts: facts.profile.kind == "local")
 def _threads(facts: Facts, machine: MachineFacts) -> Findings:
     """Local workers together have no more threads than the machine has CPUs."""
     profile = facts.profile
@@ -369,22 +361,20 @@ def _threads(facts: Facts, machine: MachineFacts) -> Findings:
         yield warning(message, f"--workers {max(1, machine.cpus // profile.threads)}")
 
 
-@check("gpu-driver", "here", lambda facts: facts.here.gpus)
+@check("here", lambda facts: facts.here.gpus)
 def _gpu_driver(facts: Facts, machine: MachineFacts) -> Findings:
     """The NVIDIA driver is new enough for this build of torch."""
-    build = re.search(r"\+cu(\d{2})", machine.torch)
-    if build is None and "+cpu" in machine.torch:
+    if "+cpu" in machine.torch:
         message = "this build of torch has no CUDA, but there are GPUs"
         yield failure(message, "install a build of torch with CUDA")
-    oldest = 0
-    if build:
-        oldest = CUDA_DRIVERS.get(build[1], 0)
+    cuda = machine.torch.partition("+cu")[2][:2]
+    oldest = CUDA_DRIVERS.get(cuda, 0)
     if machine.gpu_driver and float(machine.gpu_driver.split(".")[0]) < oldest:
         message = f"driver {machine.gpu_driver}, but torch needs {oldest} or later"
         yield failure(message, "a build of torch for an older CUDA, or a newer driver")
 
 
-@check("gpu-memory", "here.gpu_used")
+@check("here.gpu_used")
 def _gpu_memory(facts: Facts, shares: tuple[float, ...]) -> Findings:
     """No other process uses the GPUs' memory."""
     busy = [f"GPU {number}: {share:.0%}" for number, share in enumerate(shares) if share > 0.1]
@@ -393,8 +383,8 @@ def _gpu_memory(facts: Facts, shares: tuple[float, ...]) -> Findings:
         yield warning(f"memory in use: {', '.join(busy)}", remedy)
 
 
-@check("folders", "folders")
-def _writable(facts: Facts, folders: tuple[FolderFacts, ...]) -> Findings:
+@check("folders")
+def _folders(facts: Facts, folders: tuple[FolderFacts, ...]) -> Findings:
     """The folders of run, cache, logs and scratch are writable."""
     unwritable = [folder for folder in folders if folder.problem]
     if not unwritable:
@@ -404,8 +394,8 @@ def _writable(facts: Facts, folders: tuple[FolderFacts, ...]) -> Findings:
     yield failure("; ".join(problems), "; ".join(remedies))
 
 
-@check("disk-room", "folders")
-def _room(facts: Facts, folders: tuple[FolderFacts, ...]) -> Findings:
+@check("folders")
+def _disk_room(facts: Facts, folders: tuple[FolderFacts, ...]) -> Findings:
     """There is free space for what the run writes, and for its files."""
     for folder in folders:
         full = folder.free < LEAST_SPACE or folder.free_files < LEAST_FILES
@@ -416,8 +406,8 @@ def _room(facts: Facts, folders: tuple[FolderFacts, ...]) -> Findings:
             yield failure(message, f"free some, or {FOLDERS[folder.what]}")
 
 
-@check("shared-folders", "slurm")
-def _shared(facts: Facts, slurm: SlurmFacts) -> Findings:
+@check("slurm")
+def _shared_folders(facts: Facts, slurm: SlurmFacts) -> Findings:
     """The folders of run, logs and cache and the Python environment are on a network file
     system.
     """
@@ -434,7 +424,7 @@ def _shared(facts: Facts, slurm: SlurmFacts) -> Findings:
         yield warning(message, remedy)
 
 
-@check("hub-cache", "models")
+@check("models")
 def _hub_cache(facts: Facts, models: ModelFacts) -> Findings:
     """Required models are in the hub's cache, or can be downloaded."""
     if not models.missing:
@@ -453,7 +443,7 @@ def _hub_cache(facts: Facts, models: ModelFacts) -> Findings:
         yield warning(message, f"on the login node: {download}")
 
 
-@check("checkpoints", "models")
+@check("models")
 def _checkpoints(facts: Facts, models: ModelFacts) -> Findings:
     """The checkpoints of all models can be found, and their weights are what their names say."""
     if models.problems:
@@ -464,7 +454,7 @@ def _checkpoints(facts: Facts, models: ModelFacts) -> Findings:
         yield warning(warnings, "check that these revisions hold the weights of their steps")
 
 
-@check("failed-units", "history")
+@check("history")
 def _failed_units(facts: Facts, history: RunHistory) -> Findings:
     """Every unit has a value."""
     lost = [record for record in history.records if record.status in STATUSES]
@@ -473,14 +463,14 @@ def _failed_units(facts: Facts, history: RunHistory) -> Findings:
     counts = Counter(record.status for record in lost)
     statuses = ", ".join(f"{count} {status}" for status, count in counts.items())
     example = f"the first: {lost[0].name}: {lost[0].reason}"
-    remedies = dict.fromkeys(STATUSES[status] for status in counts)
+    remedies = "; ".join(dict.fromkeys(STATUSES[status] for status in counts))
     yield failure(
         f"{plural(len(lost), 'unit')} without a value ({statuses}), {example}",
-        f"{'; '.join(remedies)}; then: daskmetrics runs retry {history.folder}",
+        f"{remedies}; then: daskmetrics runs retry {history.folder}",
     )
 
 
-@check("failed-attempts", "history")
+@check("history")
 def _failed_attempts(facts: Facts, history: RunHistory) -> Findings:
     """No attempt ended by its memory, its time or the death of its worker."""
     counts = Counter(
@@ -497,7 +487,7 @@ def _failed_attempts(facts: Facts, history: RunHistory) -> Findings:
     )
 
 
-@check("slow-node", "history.paces")
+@check("history.paces")
 def _slow_node(facts: Facts, paces: dict[str, float]) -> Findings:
     """No node is much slower than the others at the same kind of unit."""
     slowest, ratio = max(paces.items(), key=itemgetter(1))
@@ -507,7 +497,7 @@ def _slow_node(facts: Facts, paces: dict[str, float]) -> Findings:
         yield warning(message, f"{exclude}; tell the site's support")
 
 
-@check("waiting", "history.busy")
+@check("history.busy")
 def _waiting(facts: Facts, busy: float) -> Findings:
     """Workers compute most of the time, instead of waiting for data or for the driver."""
     if busy < IDLE:

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from itertools import chain
 from math import fsum
 from operator import attrgetter
@@ -79,12 +79,9 @@ def this_machine() -> MachineFacts:
     with suppress(subprocess.SubprocessError, OSError):  # there is no driver
         printed = subprocess.check_output(["nvidia-smi", *query], text=True, timeout=TIMEOUT)
     gpus = [line.split(", ") for line in printed.splitlines() if line.count(", ") == 2]
-    torch = ""
-    with suppress(PackageNotFoundError):
-        torch = version("torch")
     return MachineFacts(
         host=socket.gethostname(),
-        torch=torch,
+        torch=version("torch"),
         interfaces=interfaces(),
         cpus=len(os.sched_getaffinity(0)),
         gpus=tuple(gpu_models()),
@@ -112,13 +109,13 @@ class SlurmFacts:
 
 def slurm_facts(profile: Cluster) -> SlurmFacts:
     """The answers of Slurm about a profile."""
-    refusal = None
     try:
         for name in COMMANDS:
             require(name)
         site = partitions.read_partitions()
     except DaskmetricsError as error:
         return SlurmFacts(str(error))
+    refusal = None
     try:
         rehearse_workers(profile, LaunchInfo())
     except ConfigError as error:
@@ -176,7 +173,7 @@ def folder(what: str, path: Path) -> FolderFacts:
     # some file systems do not count files
     free_files = space.f_favail
     if not space.f_files:
-        free_files = free_files or 2**40
+        free_files = 2**40
     return FolderFacts(what, path, None, space.f_bavail * space.f_frsize, free_files, kind)
 
 
@@ -313,18 +310,13 @@ def collect(subject: str) -> Facts:
     path = Path(subject)
     run = RunFolder(path)
     if run.journal.is_file():
-        has_models = run.config.is_file() and _has_models(run.config)
-        config = None
-        if has_models:
-            config = configuration.load(run.config)
-        return replace(_facts(run, config), history=history(run))
+        return replace(_facts(run, _experiment(run.config)), history=history(run))
     if path.is_dir():
         run.must_exist()
-    if path.is_file() and _has_models(path):
-        config = configuration.load(path)
+    if config := _experiment(path):
         return _facts(RunFolder(RUNS / config.name), config)
     try:
-        profile = configuration.cluster(subject)
+        return _facts(RunFolder(RUNS), None, configuration.cluster(subject))
     except ConfigError as error:
         names = run_names(RUNS)
         if subject in names:
@@ -334,7 +326,6 @@ def collect(subject: str) -> Facts:
         raise ConfigError(
             f"{error}{did_you_mean(subject, names)} Runs in '{RUNS}': {', '.join(names)}."
         ) from None
-    return _facts(RunFolder(RUNS), None, profile)
 
 
 def _facts(run: RunFolder, config: Config | None, profile: Cluster = LOCAL_CLUSTER) -> Facts:
@@ -351,10 +342,15 @@ def _facts(run: RunFolder, config: Config | None, profile: Cluster = LOCAL_CLUST
     )
 
 
-def _has_models(path: Path) -> bool:
+def _experiment(path: Path) -> Config | None:
+    """The configuration in a file; None where there is none, as in a profile or a map."""
+    if not path.is_file():
+        return None
     require_regular(path)
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise ConfigError(f"'{path}' cannot be read as YAML: {error}") from None
-    return isinstance(data, Mapping) and "models" in data
+    if isinstance(data, Mapping) and "models" in data:
+        return configuration.load(path)
+    return None

@@ -2,27 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from daskmetrics.cluster.slurm.allocation import Allocation, parse_allocation, present
+from daskmetrics.cluster.slurm.allocation import Allocation, present
 from daskmetrics.core.errors import ConfigError
-
-# of 22.05 with details, two types in one job, 23.11 with GPUs accounted for, and none
-PRINTED = {
-    "TRES=cpu=8,mem=2G,node=2 JOB_GRES=gpu:l40s:4 Nodes=g[0-1] GRES=gpu:l40s:2(IDX:0-1)": 4,
-    "JOB_GRES=gpu:a100:2,gpu:l40s:1": 3,
-    "ReqTRES=cpu=8 AllocTRES=cpu=8,node=2,billing=8,gres/gpu=6,gres/gpu:a100=6": 6,
-    "TRES=cpu=8,node=1": 0,
-}
-
-
-@pytest.mark.parametrize("printed", PRINTED)
-def test_the_resources_of_a_job_are_parsed(printed):
-    job = parse_allocation("7", f"NumNodes=1-1 NumCPUs=8 {printed}")
-    assert job == Allocation("7", cpus=8, gpus=PRINTED[printed])
-
-
-def test_there_is_one_worker_per_gpu_and_without_gpus_cpus_decide():
-    assert Allocation("7", cpus=8, gpus=4).slots(threads=2) == 4
-    assert Allocation("7", cpus=8, gpus=0).slots(threads=3) == 2
 
 
 @pytest.mark.parametrize(

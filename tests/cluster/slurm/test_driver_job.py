@@ -2,13 +2,12 @@ from __future__ import annotations
 
 import os
 import re
-from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from daskmetrics import config
-from daskmetrics.cluster.slurm.commands import QueuedJob, parse_job_state, parse_queue
+from daskmetrics.cluster.slurm.commands import parse_job_state
 from daskmetrics.cluster.slurm.driver_job import Submitted, script, submit, submitted
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.report.templates import text_of
@@ -40,23 +39,6 @@ def test_a_folder_whose_name_would_add_lines_to_the_script_is_refused(folder):
 
 
 @pytest.mark.parametrize(
-    ("printed", "state"),
-    [
-        (
-            "JobId=7 JobState=PENDING Reason=Resources StartTime=2030-01-01T14:05:00 ExitCode=0:0",
-            QueuedJob("7", "PENDING", "Resources", datetime(2030, 1, 1, 14, 5), exit="0:0"),
-        ),
-        ("JobId=7 JobState=FAILED Reason=NonZeroExitCode StartTime=Unknown ExitCode=2:0",
-         QueuedJob("7", "FAILED", "NonZeroExitCode", exit="2:0")),
-        ("JobId=7 JobState=CANCELLED+ Reason=None", QueuedJob("7", "CANCELLED", "")),
-    ],
-)  # fmt: skip
-def test_the_state_of_a_job_is_parsed(printed, state):
-    assert parse_job_state(printed) == state
-    assert state.ended == (state.state != "PENDING")
-
-
-@pytest.mark.parametrize(
     ("ended", "is_out_of_time"),
     [
         ("JobState=TIMEOUT ExitCode=0:15 RunTime=01:00:10 TimeLimit=01:00:00", True),
@@ -76,6 +58,7 @@ def test_a_driver_that_ran_out_of_walltime_is_known(ended, is_out_of_time):
         (None, "submitted today"),
         ("JobState=PENDING Reason=Priority StartTime=2030-01-01T14:05:00", "Priority, .*T14:05"),
         ("JobState=FAILED Reason=None ExitCode=2:0", "failed, exit code 2"),
+        ("JobState=CANCELLED+ Reason=None ExitCode=0:0", "is cancelled, exit code 0"),
         ("JobState=TIMEOUT", "walltime.*cluster.driver_directives"),
     ],
 )
@@ -90,20 +73,3 @@ def test_without_slurm_no_submission_is_recorded(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="'sbatch' is not on PATH"):
         submit(config.cluster(SITE), "demo", folder, "name: demo\n")
     assert submitted(folder) is None
-
-
-@pytest.mark.parametrize(
-    ("left", "seconds"),
-    [
-        ("1-02:03:04", 93784),
-        ("2:03:04", 7384),
-        ("9:59", 599),
-        ("UNLIMITED", None),
-        ("INVALID", None),
-    ],
-)
-def test_the_time_left_is_parsed_and_a_reason_may_contain_any_character(left, seconds):
-    reason = "ReqNodeNotAvail, UnavailableNodes:gpu[0-3]|x"
-    [job] = parse_queue(f"7|PENDING|N/A|{left}||{reason}")
-    assert job == QueuedJob("7", "PENDING", reason, left=seconds)
-    assert job.pending and job.alive

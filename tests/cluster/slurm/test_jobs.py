@@ -286,21 +286,6 @@ MEMORIES = ("4GiB", "8.00 GiB", "12GiB")
 GROWN = "A worker was killed for its memory: further jobs get {} per worker."
 
 
-def test_a_job_that_slurm_killed_for_memory_is_replaced_by_one_with_more():
-    bench = started(memories=MEMORIES)
-    bench.end("1", "OUT_OF_MEMORY")
-    decision = bench.step()
-    assert decision.lines == (
-        "Job 1 ended as OUT_OF_MEMORY on node1.",
-        GROWN.format("8.00 GiB"),
-    )
-    assert decision.submit == 1
-    assert bench.is_quiet() and [job.step for job in bench.jobs.jobs] == [0, 1]
-    bench.target = 1
-    bench.step()
-    assert bench.ids() == ["3"], "surplus jobs with less memory are released first"
-
-
 def test_a_job_whose_worker_was_killed_for_memory_ends_and_is_replaced_by_one_with_more():
     bench = started(target=4, memories=MEMORIES, processes=2)
     bench.workers["gpu-1-1"] = 1
@@ -327,3 +312,6 @@ def test_jobs_of_one_memory_that_are_killed_one_after_the_other_ask_for_more_onc
     bench.end("7", "OUT_OF_MEMORY")
     assert bench.step().lines == ("Job 7 ended as OUT_OF_MEMORY on node7.",)
     assert bench.jobs.step == 2, "there is no more"
+    bench.target = 1
+    bench.step()
+    assert bench.ids() == ["8"], "surplus jobs with less memory are released first"

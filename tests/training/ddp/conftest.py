@@ -5,7 +5,6 @@ import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import psutil
 import pytest
@@ -93,13 +92,3 @@ def client() -> Iterator[Client]:
 @pytest.fixture
 def observer() -> Recorder:
     return Recorder()
-
-
-@pytest.fixture(scope="package")
-def corpus(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("corpus") / "corpus.txt"
-    path.write_text(
-        "\n".join(f"{n} times seven is {7 * n}, as everyone knows." for n in range(400)),
-        encoding="utf-8",
-    )
-    return path
