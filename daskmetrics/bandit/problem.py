@@ -106,15 +106,6 @@ class Problem:
             _check("weights", np.array(self.weights, dtype=float), (tasks,))
             if not any(self.weights):
                 raise DataError(f"weights must not all be 0; got {self.weights}.")
-        if self.kinds is not None and len(self.kinds) != tasks:
-            raise DataError(
-                f"kinds must name the kind of each of the {tasks} tasks; got {len(self.kinds)}."
-            )
-        if len(self.is_look) != tasks or self.objective_weights[self.is_look].any():
-            raise DataError(
-                f"looks must say of each of the {tasks} tasks whether it is one, and the weight of"
-                f" a look must be 0; got {self.looks} with weights {self.weights}."
-            )
         if self.default and self._last_arm(self.default) is None:
             raise DataError(
                 f"The baseline {self.default} has no arm among the {arms} arms of the search."
@@ -419,7 +410,12 @@ def arm_features(suites: Sequence[Suite]) -> Floats:
         for layer, readout in suite.rows:
             layers = Readout.parse(readout).layers_of(layer)
             depths.append(fmean(layers) / suite.depth)
-        for time in _training_times(suite):
+        steps = [checkpoint.step for checkpoint in suite.checkpoints()]
+        last_step = max(filter(None, steps), default=1)
+        for step in steps:
+            if step is None:
+                step = last_step
+            time = float(np.log2(step + 1) / np.log2(last_step + 1))
             rows += [[time, depth, *models] for depth in depths]
     return np.array(rows, dtype=float)
 
@@ -432,17 +428,6 @@ def with_checkpoints(suites: Sequence[Suite], wanted: Collection[Checkpoint]) ->
         if revisions:
             kept.append(replace(suite, revisions=revisions))
     return kept
-
-
-def _training_times(suite: Suite) -> list[float]:
-    steps = [checkpoint.step for checkpoint in suite.checkpoints()]
-    last_step = max(filter(None, steps), default=1)
-    times = []
-    for step in steps:
-        if step is None:
-            step = last_step
-        times.append(float(np.log2(step + 1) / np.log2(last_step + 1)))
-    return times
 
 
 def task_weights(

@@ -29,21 +29,13 @@ def test_a_task_whose_scores_hardly_differ_has_a_smallest_spread():
     assert (neutral.centre == 0).all() and (neutral.spread == 1).all()
 
 
-def test_a_broken_cell_changes_robust_values_little():
-    plain = [(arm, 0, 0.5 + 0.01 * arm, 0.001) for arm in range(9)]
-    broken = [*plain, (9, 0, 40.0, 0.001)]
-    observed = [Observations.of(cells) for cells in (plain, broken)]
-    before, after = (gp.reward_scale("robust", 5, seen).values(seen) for seen in observed)
-    assert gp.CLIP < after[-1] < gp.CLIP + gp.ORDER
-    assert np.abs(after[:-1] - before).max() < 0.6
-
-
-def test_the_best_of_several_outliers_is_the_best():
+def test_outliers_keep_their_order_and_change_the_other_robust_values_little():
     cells = [(arm, 0, 0.2 + 0.001 * arm, 0.02) for arm in range(40)]
-    cells += [(40, 0, 0.64, 0.02), (41, 0, 0.68, 0.02), (42, 0, 0.66, 0.02)]
-    seen = Observations.of(cells)
-    values = gp.reward_scale("robust", 1, seen).values(seen)
-    assert values[40] < values[42] < values[41] < gp.CLIP + gp.ORDER
+    outliers = [(40, 0, 0.64, 0.02), (41, 0, 0.68, 0.02), (42, 0, 0.66, 0.02)]
+    observed = [Observations.of(rows) for rows in (cells, cells + outliers)]
+    before, after = (gp.reward_scale("robust", 1, seen).values(seen) for seen in observed)
+    assert gp.CLIP < after[40] < after[42] < after[41] < gp.CLIP + gp.ORDER
+    assert np.abs(after[:40] - before).max() < 0.6
 
 
 PARTS = ("", "last", "max"), ("", "mean1-3", "concat1+3"), ("", "256d", "64d", "pca64")
@@ -174,20 +166,6 @@ def test_pending_cells_count_as_observed_at_their_expected_value():
     assert_equal(posterior.without_pending(), computed(small.problem, seen))
 
 
-def test_the_choice_of_arms_for_a_task_says_nothing_about_them():
-    small = make_world()
-    seen = observe(small, random_cells(small, 40))
-    best = int(computed(small.problem, seen).mean.argmax())
-    task = min(set(range(5)) - set(seen.task[seen.arm == best].tolist()))
-    others = seen.take(seen.task != task)
-    low = Observations.of([(best, task, 0.1, 0.01)])  # the only score of this task
-    leads = []
-    for known in (others, others.append(low)):
-        posterior = computed(small.problem, known)
-        leads.append(posterior.mean[best] - np.delete(posterior.mean, best).max())
-    assert leads[1] == pytest.approx(leads[0], abs=0.2 * posterior.sd[best])
-
-
 def outcomes_of(world, n, seed=0, lost=()):
     outcomes = observe(world, random_cells(world, n, seed))
     outcomes.score[list(lost)] = np.nan
@@ -224,7 +202,7 @@ def test_scores_processed_early_leave_no_work_and_change_nothing(monkeypatch):
     outcomes = outcomes_of(small, 90, lost=(3, 20, 41))
     monkeypatch.setattr(gp, "BATCH", 8)
     early, late = gp.IncrementalPosterior(small.problem), gp.IncrementalPosterior(small.problem)
-    for n in range(len(outcomes) + 1):
+    for n in range(81):
         early.update(outcomes.take(slice(n)))
     steps = []
     monkeypatch.setattr(early, "_step", steps.append)
@@ -259,16 +237,6 @@ def test_the_spread_of_a_task_that_is_first_scored_late_is_its_own(scores):
     model = growing.posterior(outcomes).model
     assert not assumed.has_spread[4] and model.has_spread.all()
     assert model.spread[4] > 3 * np.median(assumed.spread)
-
-
-def test_observations_change_the_hyperparameters():
-    small = make_world(seed=1)
-    rng = np.random.default_rng(0)
-    rows = [(int(a), t) for a in rng.permutation(48)[:30] for t in range(5)]
-    alike = Observations.of((a, t, float(small.scores[a].mean()), 0.0) for a, t in rows)
-    apart = Observations.of((a, t, float(rng.normal()), 0.0) for a, t in rows)
-    few, many = (gp.fit_model(small.problem, seen).hyperparameters for seen in (alike, apart))
-    assert few.task_variance < many.task_variance and few.cell_variance < many.cell_variance
 
 
 def test_beyond_the_limit_rows_are_averages_of_arms_with_little_loss(monkeypatch):
