@@ -726,39 +726,24 @@ class Posterior:
         variances = self.variance[arms] + self.variance[other]
         return np.asarray(variances - 2 * covariance)
 
-    @cached_property
-    def task_group(self) -> Ints:
-        """The element of `whitened` that belongs to each task (T,): tasks without a row share that
-        of their kind.
+    def whitened(self, arms: Ints) -> Iterator[tuple[Ints, Floats]]:
+        """Whitened covariances of some arms' cells with the rows: tasks, and their matrix (a, n).
+
+        Tasks of a kind without a row share one. They come one by one, since all together they do
+        not fit in a processor's cache.
         """
         mix = self.rows.mix
-        has_row = mix.any(axis=0)
-        kind_has_row = (mix @ self.problem.kind_membership).any(axis=0)
-        of_kind = np.where(kind_has_row, np.cumsum(kind_has_row), 0)
-        of_task = kind_has_row.sum() + np.cumsum(has_row)
-        return np.where(has_row, of_task, of_kind[self.problem.kind_index])
-
-    def whitened(self, arms: Ints) -> Iterator[Floats]:
-        """Whitened covariances of some arms' cells with the rows: a matrix (a, n) per group of
-        tasks.
-
-        First that of tasks of a kind without a row, then of each kind with a row, then of each task
-        with a row. They come one by one, since all together they do not fit in a processor's cache.
-        """
-        rows = self.rows
-        kind = self.problem.kind_index
-        common, of_kind, of_task = self.model.parts(arms, rows.arm)
-        shares = rows.mix @ self.problem.kind_membership
+        membership = self.problem.kind_membership
+        common, of_kind, of_task = self.model.parts(arms, self.rows.arm)
         shared = common @ self.inverse.T
-        yield shared
         # the part of a kind or of a task is correlated with rows of it alone
-        with_kind = {}
-        for k in np.flatnonzero(shares.any(axis=0)).tolist():
-            with_kind[k] = shared + self._whitened_part(of_kind, shares[:, k])
-            yield with_kind[k]
-        for task in np.flatnonzero(rows.mix.any(axis=0)):
-            of_its_kind = with_kind[kind[task]]
-            yield of_its_kind + self._whitened_part(of_task, rows.mix[:, task])
+        for kind, share in enumerate((mix @ membership).T):
+            of_its_kind = shared + self._whitened_part(of_kind, share)
+            tasks = np.flatnonzero(membership[:, kind])
+            has_row = mix[:, tasks].any(axis=0)
+            yield tasks[~has_row], of_its_kind
+            for task in tasks[has_row]:
+                yield np.array([task]), of_its_kind + self._whitened_part(of_task, mix[:, task])
 
     def _whitened_part(self, part: Floats, share: Floats) -> Floats:
         """Whitened covariances (a, n) of a part of cells (a, n) with rows that have a share (n,) of

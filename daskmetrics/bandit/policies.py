@@ -257,17 +257,13 @@ def _posterior_of_cells(posterior: Posterior, arms: Ints) -> tuple[Floats, Float
     """
     model = posterior.model
     cross = posterior.cross[:, arms]
-    of_objectives = []
-    of_variances = []
-    of_leader = []
-    for white in posterior.whitened(arms):
-        of_objectives.append(_product(white, cross))
-        of_variances.append((white**2).sum(axis=1))
-        of_leader.append(np.einsum("an,n->a", white, white[-1]))
-    group_of_task = posterior.task_group
-    with_objectives = -np.stack(of_objectives, axis=1)[:, group_of_task]
-    variance_explained = np.stack(of_variances, axis=1)[:, group_of_task]
-    leader_explained = np.stack(of_leader, axis=1)[:, group_of_task]
+    tasks = len(posterior.problem.tasks)
+    with_objectives = np.empty((len(arms), tasks, len(arms)))
+    variance_explained, leader_explained = np.empty((2, len(arms), tasks))
+    for these, white in posterior.whitened(arms):
+        with_objectives.T[:, these] = -_product(white, cross).T[:, None]
+        variance_explained.T[these] = (white**2).sum(axis=1)
+        leader_explained.T[these] = np.einsum("an,n->a", white, white[-1])
     priors = model.parts(arms, arms)
     for prior, group in zip(priors, posterior.problem.task_groups, strict=True):
         of_task = group @ (model.weights @ group)

@@ -52,6 +52,8 @@ def readouts() -> Problem:
 
 def test_the_covariance_of_arms_is_one_and_a_readout_is_most_like_its_layer(readouts):
     arms = np.arange(len(readouts.arms))
+    distance = gp.readout_distances(NAMES)
+    assert (np.diag(distance) == 0).all() and (distance + np.eye(len(NAMES)) > 0).all()
     covariance = gp.arm_covariance(readouts, gp.Hyperparameters(), arms, arms)
     values = np.linalg.eigvalsh(covariance)
     assert values.min() > -1e-8 * values.max()
@@ -59,16 +61,6 @@ def test_the_covariance_of_arms_is_one_and_a_readout_is_most_like_its_layer(read
     of_256 = covariance[index[3, "256d"]]
     assert of_256[index[3, ""]] > of_256[index[0, "256d"]]
     assert of_256[index[2, "256d"]] > of_256[index[2, "last,64d"]]
-
-
-def test_distances_are_a_metric_that_grows_with_what_changes_a_vector():
-    distance = gp.readout_distances(NAMES)
-    assert np.array_equal(distance, distance.T)
-    assert (np.diag(distance) == 0).all() and (distance + np.eye(len(NAMES)) > 0).all()
-    detour = distance[:, :, None] + distance[None]  # from the first by the second to the third
-    assert (distance[:, None] <= detour + 1e-12).all()
-    growing = gp.readout_distances(("", "256d", "64d", "last", "last,64d"))[0]
-    assert (np.diff(growing) > 0).all()
 
 
 @pytest.mark.parametrize(("spread", "is_alike"), [(0.001, True), (0.3, False)])
@@ -89,7 +81,7 @@ def computed(problem, *history):
     return gp.IncrementalPosterior(problem).posterior(*history)
 
 
-def dense(model, seen, pending=None):
+def dense(model, seen, pending):
     """Mean (A,), covariance (A, A), cells with objectives (AT, A), all cells (AT, AT), from the AT
     x AT prior.
     """
@@ -109,10 +101,9 @@ def dense(model, seen, pending=None):
         return gain @ values, prior - gain @ prior[rows]
 
     rows, values = seen.arm * tasks + seen.task, model.values(seen)
-    mean, covariance = condition(rows, values)
-    if pending is not None:
-        late = pending.arm * tasks + pending.task
-        mean, covariance = condition(np.append(rows, late), np.append(values, mean[late]))
+    mean, _ = condition(rows, values)
+    late = pending.arm * tasks + pending.task  # as if observed at their expected value
+    mean, covariance = condition(np.append(rows, late), np.append(values, mean[late]))
     level = model.problem.objective_weights @ model.level
     return (
         level + objective @ mean,
@@ -128,20 +119,24 @@ def of_cells(posterior, arms, tasks, targets):
     """
     model, cells = posterior.model, gp.ObservationRows.of(posterior.model, arms, tasks)
     distinct, where = np.unique(arms, return_inverse=True)
-    white = np.stack(list(posterior.whitened(distinct)))[posterior.task_group[tasks], where]
+    of_task = {task: white for these, white in posterior.whitened(distinct) for task in these}
+    white = np.stack([of_task[task][arm] for task, arm in zip(tasks, where, strict=True)])
     prior = model.cells(targets, model.weights, arms, cells.mix).T
     variance = model.cell_variance - (white**2).sum(axis=1) + cells.noise
     return prior - white @ posterior.cross[:, targets], variance
 
 
-@pytest.mark.parametrize("n", [0, 7, 60])
-def test_it_equals_a_dense_gaussian_process(n):
-    small = make_world(seed=n)
+@pytest.mark.parametrize("known", [0, 7, gp.FEW])
+@pytest.mark.parametrize("pending", [0, 2])
+def test_it_equals_a_dense_gaussian_process(known, pending):
+    small = make_world(seed=known)
     weights = (1.0, 2.0, 0.5, 1.0, 0.0)
     problem = replace(small.problem, weights=weights, kinds=("a", "b", "a", "", "b"))
-    seen = observe(small, random_cells(small, n))
-    posterior = computed(problem, seen)
-    mean, covariance, with_cells, cells = dense(gp.fit_model(problem, seen), seen)
+    every = observe(small, random_cells(small, known + pending))
+    seen, late = every.take(slice(known)), every.take(slice(known, None))
+    posterior = computed(problem, seen, np.column_stack([late.arm, late.task]))
+    assert_equal(posterior.without_pending(), computed(problem, seen))
+    mean, covariance, with_cells, cells = dense(gp.fit_model(problem, seen), seen, late)
     np.testing.assert_allclose(posterior.mean, mean, atol=1e-8)
     np.testing.assert_allclose(posterior.sd, np.sqrt(np.diag(covariance)), atol=1e-8)
     some, all_arms = np.array([3, 0, 17]), np.arange(len(problem.arms))
@@ -152,18 +147,6 @@ def test_it_equals_a_dense_gaussian_process(n):
     np.testing.assert_allclose(between, with_cells[index][:, some], atol=1e-8)
     expected = np.diag(cells)[index] + posterior.model.noise[tasks] + gp.NOISE
     np.testing.assert_allclose(variance, expected, atol=1e-8)
-
-
-def test_pending_cells_count_as_observed_at_their_expected_value():
-    small = make_world()
-    seen = observe(small, random_cells(small, 30))
-    pending = Observations.of([(1, 2, 0.0, 0.0), (20, 0, 0.0, 0.0)])
-    cells = np.column_stack([pending.arm, pending.task])
-    posterior = computed(small.problem, seen, cells)
-    mean, covariance, *_ = dense(posterior.model, seen, pending)
-    np.testing.assert_allclose(posterior.mean, mean, atol=1e-8)
-    np.testing.assert_allclose(posterior.sd, np.sqrt(np.diag(covariance)), atol=1e-8)
-    assert_equal(posterior.without_pending(), computed(small.problem, seen))
 
 
 def outcomes_of(world, n, seed=0, lost=()):
@@ -210,18 +193,6 @@ def test_scores_processed_early_leave_no_work_and_change_nothing(monkeypatch):
     assert not steps and early.is_used
     assert actual.model.hyperparameters == expected.model.hyperparameters
     assert_equal(actual, expected)
-
-
-@pytest.mark.parametrize("scores", [20, gp.FEW])
-def test_with_few_scores_the_model_is_estimated_from_all_of_them(scores):
-    small = make_world(revisions=5)
-    outcomes = outcomes_of(small, gp.FEW + 1)
-    growing = gp.IncrementalPosterior(small.problem)
-    model = gp.fit_model(small.problem, outcomes.take(slice(scores)))
-    for n in (1, 7, scores, gp.FEW + 1):
-        posterior = growing.posterior(*first(outcomes, n, min(n, scores)))
-    assert posterior.model.hyperparameters == model.hyperparameters
-    np.testing.assert_allclose(posterior.model.spread, model.spread, rtol=1e-10)
 
 
 @pytest.mark.parametrize("scores", [gp.FEW + 3, gp.REFIT + gp.ROWS])

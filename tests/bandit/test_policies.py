@@ -24,14 +24,6 @@ def test_an_entry_point_adds_a_policy_and_replaces_none(monkeypatch):
     assert installed_policies()["race"] is not sum
 
 
-def test_race_does_not_pay_twice_for_pending_information():
-    small = make_world()
-    cells = random_cells(small, 40)
-    first = race(state_after(small, cells))
-    second = race(state_after(small, [*cells, (first.arm, first.task)], known=40))
-    assert (second.arm, second.task) != (first.arm, first.task)
-
-
 @pytest.mark.parametrize(
     ("score_cost", "cells", "takes_all"), [(0.1, None, True), (1.0, None, False), (0.1, 60, False)]
 )
