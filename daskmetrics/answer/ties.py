@@ -100,8 +100,7 @@ class MeanScores:
         """
         gap = self.mean - self.mean[arm]
         bound = gap + critical * self._errors[arm]
-        most = bound[tied].max()
-        return float(max(0.0, most))
+        return float(max(0.0, bound[tied].max()))
 
     def _critical(self, arms: Ints, level: float) -> float:
         """A quantile of the greatest studentised difference of two of these arms, if all are

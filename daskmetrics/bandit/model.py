@@ -332,8 +332,8 @@ class CovarianceModel:
         shares in mix, (L, T), or (T,) for all rows. With the `weights` it is the arm's objective.
         """
         mixed = np.zeros(())
-        parts = self.parts(left, right)
-        for covariance, group in zip(parts, self.problem.task_groups, strict=True):
+        covariances = self.parts(left, right)
+        for covariance, group in zip(covariances, self.problem.task_groups, strict=True):
             left_shares = left_mix @ group
             right_shares = right_mix @ group
             mixed = mixed + covariance * (left_shares @ right_shares.T)
@@ -909,7 +909,8 @@ class IncrementalPosterior:
         """
         self.is_used = True
         seen = self.update(finished)
-        if self._since < len(seen) <= FEW:
+        # with few scores the model is estimated from all of them
+        if self._basis.factor.model.count.sum() < len(seen) <= FEW:
             self._begin(seen)
         basis = self._basis
         new = seen.take(slice(basis.pooled, None))  # scores that are not pooled
@@ -932,7 +933,6 @@ class IncrementalPosterior:
         model = model or fit_model(self._problem, seen)
         no_rows, no_values = pooled(model, Observations.of([]), LIMIT)
         self._basis = Basis(CholeskyFactor(model), no_rows, no_values, pooled=0)
-        self._since = len(seen)  # number of scores from which on the basis is in use
 
     def _step(self, seen: Observations) -> None:
         """Process one more score: start to build a basis if one is due, or continue with the one
@@ -951,7 +951,6 @@ class IncrementalPosterior:
             if basis is not None:
                 self._basis = basis
                 self._building = None
-                self._since = self._scores
         if self._building is None or scores < 2 * REFIT:
             self._update_spreads(seen)
 

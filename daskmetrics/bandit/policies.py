@@ -211,8 +211,8 @@ def _draw_rivals(all_rivals: Rivals, rng: np.random.Generator) -> Rivals:
     loss = np.maximum(all_rivals.loss[others], 1e-300)
     # a weighted sample without replacement (Efraimidis and Spirakis, 2006)
     arrival = rng.exponential(size=len(others)) / loss
-    first = np.argsort(arrival)[: RIVALS - len(top)]
-    drawn = np.sort(others[first])
+    earliest = np.argsort(arrival)[: RIVALS - len(top)]
+    drawn = np.sort(others[earliest])
     return all_rivals.take(np.append(top, drawn))
 
 

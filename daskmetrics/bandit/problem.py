@@ -69,7 +69,7 @@ class Problem:
     Raises
     ------
     DataError
-        If shapes do not match, a number is not finite, or the default checkpoint has no arm.
+        If shapes do not match, a cost or a weight is not finite, or the default checkpoint has no arm.
     """
 
     arms: tuple[Arm, ...]
@@ -92,7 +92,6 @@ class Problem:
             raise DataError(
                 f"A search needs distinct arms and tasks, got {arms} arms and {tasks} tasks."
             )
-        _check("features", self.features, (arms, 2 + len(self.models)), -math.inf)
         _check("encode_cost", self.encode_cost, (arms, tasks))
         _check("score_cost", self.score_cost, (arms, tasks))
         _check("load_cost", self.load_costs, (arms,))
@@ -369,16 +368,15 @@ def numbered(labels: Sequence[Hashable]) -> Ints:
     return np.array([number[label] for label in labels], dtype=np.intp)
 
 
-def _check(name: str, array: Floats, shape: tuple[int, ...], least: float = 0.0) -> None:
-    """Raise a DataError unless an array has this shape and finite values of at least ``least``."""
+def _check(name: str, array: Floats, shape: tuple[int, ...]) -> None:
+    """Raise a DataError unless an array has this shape and finite values that are not negative."""
     if array.shape != shape:
         raise DataError(f"{name} must have the shape {shape}, got {array.shape}.")
-    is_valid = np.isfinite(array) & (array >= least)
+    is_valid = np.isfinite(array) & (array >= 0)
     if not is_valid.all():
-        must = "finite and not negative"
-        if least < 0:
-            must = "finite"
-        raise DataError(f"{name} must be {must}, got values from {array.min():g} on.")
+        raise DataError(
+            f"{name} must be finite and not negative, got values from {array.min():g} on."
+        )
 
 
 def arm_features(suites: Sequence[Suite]) -> Floats:

@@ -341,8 +341,8 @@ def true_objectives(problem: Problem, table: Mapping[Cell, float]) -> Floats:
     """True objective of every arm, in units of the reward: weighted mean over the tasks with a
     known score (A,).
     """
-    known = ((cell, Outcome(score)) for cell, score in table.items())
-    return measured_objectives(problem, problem.observe(known).by_cell())
+    outcomes = ((cell, Outcome(score)) for cell, score in table.items())
+    return measured_objectives(problem, problem.observe(outcomes).by_cell())
 
 
 Costs = Literal["published", "shared", "unit"]
@@ -421,9 +421,12 @@ class Scenario:
     def _seconds(self, table: ScoreTable) -> tuple[Floats, Floats]:
         """Seconds to encode and to score, each (A, T)."""
         has_seconds = (table.seconds > 0).any()
-        is_encoding_known = np.nansum(table.encode) > 0
-        most_precise: Costs = "shared" if is_encoding_known else "published"
-        costs = self.costs or (most_precise if has_seconds else "unit")
+        most_precise: Costs = "published"
+        if not has_seconds:
+            most_precise = "unit"
+        elif np.nansum(table.encode) > 0:
+            most_precise = "shared"
+        costs = self.costs or most_precise
         if costs == "unit":
             return np.zeros_like(table.scores), np.ones_like(table.scores) + self.overhead
         if not has_seconds:
