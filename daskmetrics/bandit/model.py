@@ -451,19 +451,6 @@ def fit_model_steps(problem: Problem, seen: Observations) -> Iterator[Covariance
         options = [neighbour for neighbour in neighbours if neighbour not in tried]
 
 
-def _with_new_spreads(model: CovarianceModel, seen: Observations) -> CovarianceModel:
-    """The model with levels and spreads estimated again, from the first scores and from all those
-    of tasks that have few of them.
-    """
-    first_scores = model.problem.cells_per_task(seen.take(slice(REFIT)))
-    has_few = first_scores < ENOUGH
-    is_used = has_few[seen.task]
-    is_used[:REFIT] = True
-    scores = _TrainingScores(model.problem, seen.take(is_used))
-    (updated,) = _standardised(scores, [model.hyperparameters])
-    return updated
-
-
 def _scaled(
     h: Hyperparameters, names: Iterable[str], factors: Sequence[float] = (1 / STEP, STEP)
 ) -> list[Hyperparameters]:
@@ -965,11 +952,17 @@ class IncrementalPosterior:
         is_outdated = (early_scores < LOOKS) & (model.count < ENOUGH) & (scores >= needed)
         if not is_outdated.any():
             return
-        model = _with_new_spreads(model, seen)
+        # from the first scores, and from all those of tasks that have few of them
+        first_scores = self._problem.cells_per_task(seen.take(slice(REFIT)))
+        has_few = first_scores < ENOUGH
+        is_used = has_few[seen.task]
+        is_used[:REFIT] = True
+        scores_used = _TrainingScores(self._problem, seen.take(is_used))
+        (updated,) = _standardised(scores_used, [model.hyperparameters])
         if len(seen) < 2 * REFIT:
-            self._begin(seen, model)
+            self._begin(seen, updated)
         else:
-            self._building = _build_basis(self._problem, seen, model)
+            self._building = _build_basis(self._problem, seen, updated)
 
 
 def _build_basis(

@@ -149,10 +149,9 @@ def recommend(state: State, budget: float, spent: float, within: float) -> Recom
     posterior = state.posterior.without_pending()
     best = state.recommended
     default = int(problem.default_arms[best])
-    tasks_of_best = seen.task[seen.arm == best]
-    tasks_of_default = seen.task[seen.arm == default]
-    common = np.intersect1d(tasks_of_best, tasks_of_default)
-    common = common[problem.in_objective[common]]
+    is_scored = np.zeros_like(state.paid)
+    is_scored[seen.arm, seen.task] = True
+    common = np.flatnonzero(is_scored[best] & is_scored[default] & problem.in_objective)
     certainty = leader_confidence(state, within)
     return Recommendation(
         best=_summary(state, posterior, best, common),

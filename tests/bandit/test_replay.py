@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -15,16 +13,13 @@ from daskmetrics.bandit import policy_named
 from daskmetrics.bandit.replay import (
     ReplayPlan,
     Scenario,
-    ScoreRow,
-    ScoreTable,
     Setting,
     run_trials,
-    score_table,
     simulate,
     true_losses,
 )
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.core.names import Arm
+from daskmetrics.experiment.score_tables import read
 from tests.bandit.conftest import make_world
 
 DATA = os.environ.get("DASKMETRICS_PUBLISHED_DATA")
@@ -43,29 +38,15 @@ def test_a_worker_loads_a_checkpoint_that_it_does_not_hold():
     assert sweep[1].recommendation.spent == pytest.approx(loading.exhaustive_cost + 100.0)
 
 
-@pytest.fixture(scope="module")
-def published() -> ScoreTable:
-    """The published scores: 14 checkpoints x 25 layers of Pythia-410m on 32 tasks."""
-    with gzip.open(Path(str(DATA)) / "published_scores.csv.gz", "rt", encoding="utf-8") as lines:
-        rows = [row for row in csv.DictReader(lines) if row["size"] == "410m"]
-    return score_table(
-        ScoreRow(
-            Arm("410m", row["revision"], int(row["layer"])),
-            row["task"],
-            float(row["main_score"]),
-            seconds=float(row["evaluation_time"]),
-        )
-        for row in rows
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.skipif(
     not DATA, reason="set DASKMETRICS_PUBLISHED_DATA to the folder of published_scores.csv.gz"
 )
 @pytest.mark.parametrize(("tasks", "budget"), [(16, 0.02), (32, 0.003)])
-def test_a_small_share_of_the_cost_finds_the_best_published_arm(published, tasks, budget):
+def test_a_small_share_of_the_cost_finds_the_best_published_arm(tasks, budget):
+    """Of 14 checkpoints x 25 layers on 32 tasks."""
+    published = read(Path(str(DATA)) / "published_scores.csv.gz", ["Pythia-410m"])
     plan = ReplayPlan(published, Scenario("published", subset=tasks), budget, 0, ())
     trials = list(run_trials(plan, [Setting("race")], range(5)))
     assert all(trial.path[-1].share <= budget * (1 + 1e-9) for trial in trials)
