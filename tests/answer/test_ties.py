@@ -83,3 +83,11 @@ def test_what_a_tied_arm_loses_is_bounded():
             loss = truth.max() - truth[arm]
             within.append(loss <= scores.most_lost(int(arm), tied, critical) + 1e-12)
     assert np.mean(within) >= 0.95
+
+
+def test_weights_of_tasks_change_what_is_tied():
+    merit = np.array([[0.9, 0.2], [0.2, 0.9]])
+    assert len(drawn(np.random.default_rng(2), merit, 300).tied()[0]) == 2
+    values = np.array([[0.8, 0.5], [0.5, 0.8]])
+    errors = [joint_error([Scored(0.8, 0.01)] * 2)] * 2
+    assert MeanScores.of(values, np.array([3.0, 1.0]), errors).tied()[0].tolist() == [0]
