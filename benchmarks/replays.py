@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from daskmetrics.bandit.recommend import NORMAL_95, WITHIN
-from daskmetrics.bandit.replay import ReplayStep, ReplayTrial, Setting
+from daskmetrics.bandit.replay import ReplayStep, ReplayTrial
 from daskmetrics.core.table import Table
 
 #: Shares of the exhaustive cost at which the confidence of a search is computed.
@@ -51,11 +51,15 @@ def is_found(step: ReplayStep | None) -> bool:
     return step is not None and step.loss <= WITHIN
 
 
-def by_setting(trials: Iterable[ReplayTrial]) -> dict[Setting, list[ReplayTrial]]:
-    """The trials of each setting, in their order."""
-    groups: dict[Setting, list[ReplayTrial]] = {}
+def by_setting(trials: Iterable[ReplayTrial]) -> dict[str, list[ReplayTrial]]:
+    """The trials of each setting, by its name, in their order."""
+    groups: dict[str, list[ReplayTrial]] = {}
     for trial in trials:
-        groups.setdefault(trial.setting, []).append(trial)
+        setting = trial.setting
+        name = setting.policy
+        if setting.workers > 1:
+            name += f", {setting.workers} workers"
+        groups.setdefault(name, []).append(trial)
     return groups
 
 
@@ -159,7 +163,7 @@ def _clustered_interval(searches: Sequence[Rate]) -> tuple[float, float]:
 def success_table(trials: Sequence[ReplayTrial], shares: Sequence[float]) -> Table:
     """How many searches had found the best arm, at each share of the exhaustive cost."""
     rows = [
-        (str(setting), *(_hits(success(group, share)) for share in shares))
+        (setting, *(_hits(success(group, share)) for share in shares))
         for setting, group in by_setting(trials).items()
     ]
     title = f"Searches whose arm is within {WITHIN:.0%} of the best, after a share of the exhaustive cost"
@@ -175,7 +179,7 @@ def confidence_table(trials: Sequence[ReplayTrial]) -> Table:
             correct = f"{band.correct.value:.3f}", _interval(band.interval), str(band.correct.of)
             first = _hits(band.first), _interval(band.first.interval)
             lost = [f"{100 * loss:.2g} %" for loss in (band.expected_loss, band.loss)]
-            rows.append((str(setting), stated, f"{band.mean:.3f}", *correct, *first, *lost))
+            rows.append((setting, stated, f"{band.mean:.3f}", *correct, *first, *lost))
     found = ("stated", "mean", "true", "95 % interval", "moments", "first", "95 % interval")
     header = ("policy", *found, "expected loss", "true loss")
     note = (

@@ -197,7 +197,7 @@ def found_by_budget(chosen: Chosen) -> None:
 def found_by_cost(chosen: Chosen) -> None:
     """Claims 1 and 3: every policy under four costs; then the calibration of its confidence."""
     tested: list[ReplayTrial] = []
-    every: dict[tuple[str, float], dict[Setting, Rate]] = {}
+    every: dict[tuple[str, float], dict[str, Rate]] = {}
     for question in RIVALLED:
         print(question.about)
         trials = chosen.tested(question, OWN_BUDGET)
@@ -214,12 +214,12 @@ def found_by_cost(chosen: Chosen) -> None:
     show(confidence_table(tested))
 
 
-def _side_by_side(every: Mapping[tuple[str, float], Mapping[Setting, Rate]]) -> Table:
+def _side_by_side(every: Mapping[tuple[str, float], Mapping[str, Rate]]) -> Table:
     """A row per policy, a column per question and share of the cost with a goal."""
     goals = {question.name: question.goals for question in RIVALLED}
     settings = list(next(iter(every.values())))
     rows = [
-        (str(setting), *(f"{rates[setting].hits}/{rates[setting].of}" for rates in every.values()))
+        (setting, *(f"{rates[setting].hits}/{rates[setting].of}" for rates in every.values()))
         for setting in settings
     ]
     rows.append(("goal", *(f"{goals[name][share]}/100" for name, share in every)))

@@ -111,19 +111,6 @@ def test_the_summary_names_the_best_arm_and_a_finished_run_is_not_changed(undist
         assert (undisturbed.run_folder / path).exists()
 
 
-def test_the_store_holds_the_scores_of_the_best_arm(undisturbed):
-    run = dm.open(undisturbed.run_folder)
-    best = run.best()
-    for task, measured in best.answer.best.scores.items():
-        stored = run.scores[task].sel(
-            model=best.arm.model, checkpoint=best.arm.revision, layer=best.arm.layer
-        )
-        assert float(stored) == measured.score
-    assert np.isfinite(run.metrics.prompt_entropy.sel(model="a")).all()
-    assert run.metrics.curvature.attrs["units"]
-    assert run.metrics.sizes == {"model": 2, "checkpoint": 5, "layer": 3}
-
-
 def test_a_larger_budget_continues_from_the_recorded_units_and_repairs_the_store(undisturbed):
     known = undisturbed.recorded()
     arrays = undisturbed.arrays()

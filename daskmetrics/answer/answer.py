@@ -192,10 +192,9 @@ class Verdict:
         """
         if within is None:
             within = self.within
-        for simpler in self.overall.simpler:
-            if simpler.most_lost <= within * abs(self.score_unit):
-                return simpler
-        return None
+        limit = within * abs(self.score_unit)
+        acceptable = (arm for arm in self.overall.simpler if arm.most_lost <= limit)
+        return next(acceptable, None)
 
     @property
     def disagreeing(self) -> tuple[Standing, ...]:

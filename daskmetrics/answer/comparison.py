@@ -226,7 +226,7 @@ def _agreement(
         pairs[cell] = known_score.score, other_score
     if not pairs:
         return Agreement(0), left_out
-    gaps = {cell: other - own for cell, (own, other) in sorted(pairs.items())}
+    gaps = {cell: other - score for cell, (score, other) in sorted(pairs.items())}
     at = max(gaps, key=lambda cell: abs(gaps[cell]))
     rho = rank_correlation(pairs.values())
     agreement = Agreement(

@@ -28,7 +28,7 @@ from statistics import NormalDist
 import numpy as np
 
 from daskmetrics.bandit.model import ORDER, reward_scale
-from daskmetrics.bandit.problem import Bools, Floats, Ints, Observations, Reward, Singles
+from daskmetrics.bandit.problem import Floats, Ints, Observations, Reward, Singles
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import Difference, JointError, joint_error
 from daskmetrics.core.results import Scored
@@ -100,8 +100,7 @@ class MeanScores:
         """
         gap = self.mean - self.mean[arm]
         bound = gap + critical * self._errors[arm]
-        most = bound[tied].max()
-        return float(max(0.0, most))
+        return float(max(0.0, bound[tied].max()))
 
     def _critical(self, arms: Ints, level: float) -> float:
         """A quantile of the greatest studentised difference of two of these arms, if all are
@@ -169,17 +168,6 @@ class MeanScores:
         rounding = EXACT * np.abs(self.mean).max()
         ahead = np.where(gaps > rounding, np.inf, 0.0)
         return np.divide(gaps, errors, out=ahead, where=errors > 0)
-
-
-def _not_worse(mean: Floats, variance: Floats, level: float) -> Bools:
-    """Which of the arms after the first a coarse test does not tell from it: unpaired, by
-    Bonferroni over all pairs.
-    """
-    pairs = len(mean) ** 2
-    critical = -NormalDist().inv_cdf(level / pairs)
-    gaps = mean[0] - mean[1:]
-    errors = np.sqrt(variance[0] + variance[1:])
-    return np.asarray(gaps <= critical * errors)
 
 
 @lru_cache(maxsize=2)  # the parts of a verdict mostly compare equally many arms
@@ -313,11 +301,13 @@ class ScoreMatrix:
             row = arms.index(chosen)
             if means.mean[row] >= means.mean[best] - ORDER:
                 best = row
-        # the others are compared with the best alone
+        # the others are compared with the best alone, unpaired, by Bonferroni over all pairs
         compared = [leading[best], *others]
         stderr = errors[self._places(complete, tasks)][compared]
         variance = ((shares * stderr) ** 2).sum(axis=1)
-        is_as_good = _not_worse(values[compared] @ shares, variance, level)
+        mean = values[compared] @ shares
+        bound = -NormalDist().inv_cdf(level / len(mean) ** 2)
+        is_as_good = mean[0] - mean[1:] <= bound * np.sqrt(variance[0] + variance[1:])
         equal, critical = means.tied(level)
         return TestedArms(
             arms=arms,

@@ -167,9 +167,9 @@ def _front(arms: Sequence[TradeOff]) -> list[TradeOff]:
     costs_of = attrgetter(*compared)
     points = np.array([(-row.score, *costs_of(row.cost)) for row in arms])
     # of those with equal scores and costs the first
-    distinct, first = np.unique(points, axis=0, return_index=True)
+    distinct, rows = np.unique(points, axis=0, return_index=True)
     front = []
-    for row, point in zip(first, distinct, strict=True):
+    for row, point in zip(rows, distinct, strict=True):
         # another one takes at most as much of everything, and less of something (Pareto)
         is_as_good = (distinct <= point).all(axis=1)
         if is_as_good.sum() == 1:

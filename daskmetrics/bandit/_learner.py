@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -18,9 +18,8 @@ from daskmetrics.bandit.costs import AssumedWorkers, PaidCosts
 from daskmetrics.bandit.model import IncrementalPosterior
 from daskmetrics.bandit.problem import ROUNDING, Observations, Outcome, Problem
 from daskmetrics.bandit.recommend import WITHIN, Recommendation, leader_confidence, recommend
-from daskmetrics.core.errors import ConfigError, DaskmetricsError, DataError
+from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Cell, without_default
-from daskmetrics.core.serialization import build
 from daskmetrics.core.text import plural
 
 Stage = Literal["cover", "search", "confirm"]
@@ -114,13 +113,8 @@ class Pick:
     known: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        """The decision as plain JSON values; `from_dict` reads them."""
+        """The decision as plain JSON values."""
         return asdict(self, dict_factory=without_default)
-
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> Pick:
-        """The inverse of `as_dict`."""
-        return build(cls, plain)
 
 
 class Learner:
@@ -451,8 +445,6 @@ def _chosen(policy: Policy, state: State) -> Choice | None:
     """
     try:
         choice = policy(state)
-    except DaskmetricsError:
-        raise
     except Exception as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         raise ConfigError(

@@ -245,8 +245,8 @@ def _is_as_good(posterior: Posterior, arm: int, other: int) -> bool:
     """Whether an arm may be as good as another, by the distribution of the stated confidence."""
     from scipy.special import stdtr
 
-    known = posterior.without_pending()
-    (variance,) = known.difference_variance(np.array([arm]), other)
+    of_scores = posterior.without_pending()
+    (variance,) = of_scores.difference_variance(np.array([arm]), other)
     gap = posterior.mean[other] - posterior.mean[arm]
     distance = gap / np.sqrt(max(variance, LEAST_SD**2))
     probability = stdtr(posterior.model.freedom, -distance)

@@ -45,9 +45,8 @@ uses depends on the outcomes alone, and no decision takes long.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields, replace
 from functools import cached_property, lru_cache
-from typing import cast
 
 import numpy as np
 
@@ -198,32 +197,19 @@ class Hyperparameters:
         of_task = deviation + LEVEL
         return common, of_kind, of_task
 
-    @property
-    def of_arms(self) -> tuple[float, float, float, float]:
-        """The hyperparameters of `arm_covariance`."""
-        return self.time_scale, self.depth_scale, self.model_variance, self.readout_scale
-
-    @property
-    def total(self) -> float:
-        """Variance of a cell relative to the part that all tasks share, as far as it is smooth over
-        arms.
-        """
-        return 1 + (1 + self.kind_variance) * self.task_variance
-
-    @property
-    def alone(self) -> float:
-        """Variance of a cell that its arm shares with no other arm."""
-        return self.arm_variance + self.cell_variance
+    def within_task(self, near: Floats, same: Bools) -> Floats:
+        """Prior covariances of cells of one task, without its level."""
+        smooth = 1 + (1 + self.kind_variance) * self.task_variance
+        alone = self.arm_variance + self.cell_variance
+        return smooth * near + alone * same
 
     @property
     def surprise(self) -> float:
         """Squared distance from the defaults, in prior standard deviations."""
-        surprise = 0.0
-        for field, sd in zip(fields(self), PRIOR_SD, strict=True):
-            ratio = getattr(self, field.name) / cast(float, field.default)
-            steps = np.log(ratio) / np.log(STEP)
-            surprise += float((steps / sd) ** 2)
-        return surprise
+        ratios = np.divide(astuple(self), astuple(Hyperparameters()))
+        steps = np.log(ratios) / np.log(STEP)
+        distances = steps / PRIOR_SD
+        return float(sum(distances**2))
 
 
 def arm_covariance(problem: Problem, h: Hyperparameters, left: Ints, right: Ints) -> Floats:
@@ -336,19 +322,18 @@ class CovarianceModel:
         return self.hyperparameters.parts(kernel, left[:, None] == right)
 
     @property
-    def _variances(self) -> tuple[float, float, float]:
-        """The three parts of the prior variance of a cell."""
+    def _variances(self) -> Floats:
+        """The three parts of the prior variance of a cell (3,)."""
         variance = np.array(ARM_VARIANCE)
-        common, of_kind, of_task = self.hyperparameters.parts(variance, np.array(True))
-        return float(common), float(of_kind), float(of_task)
+        return np.array(self.hyperparameters.parts(variance, np.array(True)))
 
     def cells(self, left: Ints, left_mix: Floats, right: Ints, right_mix: Floats) -> Floats:
         """Prior covariance of two sets of rows (L, R); a row averages an arm's tasks with the
         shares in mix, (L, T), or (T,) for all rows. With the `weights` it is the arm's objective.
         """
         mixed = np.zeros(())
-        parts = self.parts(left, right)
-        for covariance, group in zip(parts, self.problem.task_groups, strict=True):
+        covariances = self.parts(left, right)
+        for covariance, group in zip(covariances, self.problem.task_groups, strict=True):
             left_shares = left_mix @ group
             right_shares = right_mix @ group
             mixed = mixed + covariance * (left_shares @ right_shares.T)
@@ -357,7 +342,7 @@ class CovarianceModel:
     @property
     def cell_variance(self) -> float:
         """Prior variance of a standardised score."""
-        return sum(self._variances)
+        return float(self._variances.sum())
 
     @property
     def objective_variance(self) -> float:
@@ -409,12 +394,12 @@ class _TrainingScores:
         common, of_kind, of_task = h.parts(self.kernel(h), self.same_arm)
         return np.asarray(common + of_kind * self.same_kind + of_task * self.same_task)
 
-    def kernel(self, hyperparameters: Hyperparameters) -> Floats:
+    def kernel(self, h: Hyperparameters) -> Floats:
         """Covariance of the observed arms (n, n)."""
-        of_arms = hyperparameters.of_arms
+        of_arms = h.time_scale, h.depth_scale, h.model_variance, h.readout_scale
         if of_arms not in self._kernels:
             arms = self.seen.arm
-            self._kernels[of_arms] = arm_covariance(self.problem, hyperparameters, arms, arms)
+            self._kernels[of_arms] = arm_covariance(self.problem, h, arms, arms)
         return self._kernels[of_arms]
 
 
@@ -443,11 +428,11 @@ def fit_model_steps(problem: Problem, seen: Observations) -> Iterator[Covariance
     names = [field.name for field in fields(Hyperparameters)]
     if len(problem.readouts) == 1:
         names.remove("readout_scale")
-    options = _neighbours(best.hyperparameters, names)
+    options = _scaled(best.hyperparameters, names)
     if not is_error_stated:
         # Short length scales explain noise as well, and an ascent that begins with them ends there.
         factors = [STEP**i for i in range(1, TRIALS + 1)]
-        options = _scaled(best.hyperparameters, "cell_variance", factors) + options
+        options = _scaled(best.hyperparameters, ["cell_variance"], factors) + options
     tried = {best.hyperparameters}
     while options:
         tried.update(options)
@@ -462,35 +447,17 @@ def fit_model_steps(problem: Problem, seen: Observations) -> Iterator[Covariance
             yield best
         if best is before:
             return
-        neighbours = _neighbours(best.hyperparameters, names)
+        neighbours = _scaled(best.hyperparameters, names)
         options = [neighbour for neighbour in neighbours if neighbour not in tried]
 
 
-def _with_new_spreads(model: CovarianceModel, seen: Observations) -> CovarianceModel:
-    """The model with levels and spreads estimated again, from the first scores and from all those
-    of tasks that have few of them.
+def _scaled(
+    h: Hyperparameters, names: Iterable[str], factors: Sequence[float] = (1 / STEP, STEP)
+) -> list[Hyperparameters]:
+    """The same with one of these values multiplied by a factor; by default neighbours on the
+    grid.
     """
-    first_scores = model.problem.cells_per_task(seen.take(slice(REFIT)))
-    has_few = first_scores < ENOUGH
-    is_used = has_few[seen.task]
-    is_used[:REFIT] = True
-    scores = _TrainingScores(model.problem, seen.take(is_used))
-    (updated,) = _standardised(scores, [model.hyperparameters])
-    return updated
-
-
-def _scaled(h: Hyperparameters, name: str, factors: Iterable[float]) -> list[Hyperparameters]:
-    """The same with one of the values multiplied by each of these factors."""
-    value = getattr(h, name)
-    return [replace(h, **{name: value * factor}) for factor in factors]
-
-
-def _neighbours(h: Hyperparameters, names: Iterable[str]) -> list[Hyperparameters]:
-    """Neighbours on the grid, by a factor of `STEP` in one of these values."""
-    neighbours = []
-    for name in names:
-        neighbours += _scaled(h, name, (1 / STEP, STEP))
-    return neighbours
+    return [replace(h, **{name: getattr(h, name) * factor}) for name in names for factor in factors]
 
 
 def _standardised(
@@ -512,7 +479,7 @@ def _standardised(
     diagonal = np.arange(len(task))
     noise = np.zeros((len(options), len(count)))
     # block diagonal: each task has a scale of its own
-    of_cells = [h.total * scores.kernel(h) + h.alone * scores.same_arm for h in options]
+    of_cells = [h.within_task(scores.kernel(h), scores.same_arm) for h in options]
     covariance = np.stack(of_cells) * scores.same_task
     deviation = np.array([[h.cell_variance] for h in options])
     rounds = 1
@@ -625,16 +592,19 @@ class CholeskyFactor:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def truncate(self, n: int) -> None:
-        """Keep the first n rows."""
-        if n >= len(self):
-            return
-        removed = self._cross[n : len(self)]
+    def change(self, rows: ObservationRows) -> None:
+        """Replace the rows by others, which begin with those that have values; keep the leading
+        ones that are equal.
+        """
+        n = min(len(self), len(rows))
+        same_arm = self._rows.arm[:n] == rows.arm[:n]
+        same_mix = self._rows.mix[:n] == rows.mix[:n]
+        is_equal = same_arm & same_mix.all(axis=1)
+        kept = int(np.append(is_equal, False).argmin())  # the index of the first False
+        removed = self._cross[kept : len(self)]
         self._explained -= (removed**2).sum(axis=0)
-        self._rows = self._rows.take(slice(n))
-        if len(self._white) > n:
-            self._white = self._white[:n]
-            self._mean = self._white @ self._cross[:n]
+        self._rows = rows.take(slice(kept))
+        self.extend(rows.take(slice(kept, None)))
 
     def extend(self, more: ObservationRows) -> None:
         """Append rows: a block update of the inverse factor."""
@@ -660,25 +630,12 @@ class CholeskyFactor:
         self._explained += (self._cross[added] ** 2).sum(axis=0)
         self._rows = rows.append(more)
 
-    def common_rows(self, rows: ObservationRows) -> int:
-        """The number of leading rows that equal the given ones."""
-        n = min(len(self), len(rows))
-        same_arm = self._rows.arm[:n] == rows.arm[:n]
-        same_mix = self._rows.mix[:n] == rows.mix[:n]
-        is_equal = same_arm & same_mix.all(axis=1)
-        # the index of the first False
-        return int(np.append(is_equal, False).argmin())
-
     def posterior(self, values: Floats) -> Posterior:
         """Condition on the values of the first rows; the values of an earlier call must be the
         first of these.
         """
         old = len(self._white)
         n = len(values)
-        if n < old:
-            self._white = np.zeros(0)
-            self._mean = np.zeros_like(self._mean)
-            old = 0
         new = self._inverse[old:n, :n] @ values
         self._white = np.append(self._white, new)
         self._mean = self._mean + new @ self._cross[old:n]
@@ -756,39 +713,24 @@ class Posterior:
         variances = self.variance[arms] + self.variance[other]
         return np.asarray(variances - 2 * covariance)
 
-    @cached_property
-    def task_group(self) -> Ints:
-        """The element of `whitened` that belongs to each task (T,): tasks without a row share that
-        of their kind.
+    def whitened(self, arms: Ints) -> Iterator[tuple[Ints, Floats]]:
+        """Whitened covariances of some arms' cells with the rows: tasks, and their matrix (a, n).
+
+        Tasks of a kind without a row share one. They come one by one, since all together they do
+        not fit in a processor's cache.
         """
         mix = self.rows.mix
-        has_row = mix.any(axis=0)
-        kind_has_row = (mix @ self.problem.kind_membership).any(axis=0)
-        of_kind = np.where(kind_has_row, np.cumsum(kind_has_row), 0)
-        of_task = kind_has_row.sum() + np.cumsum(has_row)
-        return np.where(has_row, of_task, of_kind[self.problem.kind_index])
-
-    def whitened(self, arms: Ints) -> Iterator[Floats]:
-        """Whitened covariances of some arms' cells with the rows: a matrix (a, n) per group of
-        tasks.
-
-        First that of tasks of a kind without a row, then of each kind with a row, then of each task
-        with a row. They come one by one, since all together they do not fit in a processor's cache.
-        """
-        rows = self.rows
-        kind = self.problem.kind_index
-        common, of_kind, of_task = self.model.parts(arms, rows.arm)
-        shares = rows.mix @ self.problem.kind_membership
+        membership = self.problem.kind_membership
+        common, of_kind, of_task = self.model.parts(arms, self.rows.arm)
         shared = common @ self.inverse.T
-        yield shared
         # the part of a kind or of a task is correlated with rows of it alone
-        with_kind = {}
-        for k in np.flatnonzero(shares.any(axis=0)).tolist():
-            with_kind[k] = shared + self._whitened_part(of_kind, shares[:, k])
-            yield with_kind[k]
-        for task in np.flatnonzero(rows.mix.any(axis=0)):
-            of_its_kind = with_kind[kind[task]]
-            yield of_its_kind + self._whitened_part(of_task, rows.mix[:, task])
+        for kind, share in enumerate((mix @ membership).T):
+            of_its_kind = shared + self._whitened_part(of_kind, share)
+            tasks = np.flatnonzero(membership[:, kind])
+            has_row = mix[:, tasks].any(axis=0)
+            yield tasks[~has_row], of_its_kind
+            for task in tasks[has_row]:
+                yield np.array([task]), of_its_kind + self._whitened_part(of_task, mix[:, task])
 
     def _whitened_part(self, part: Floats, share: Floats) -> Floats:
         """Whitened covariances (a, n) of a part of cells (a, n) with rows that have a share (n,) of
@@ -877,14 +819,8 @@ def greatest(values: Floats, n: int) -> Ints:
     >>> greatest(np.array([0.0, 2.0, 1.0, 1.0]), 2).tolist()
     [1, 2]
     """
-    if n >= len(values):
-        return np.arange(len(values))
-    threshold = np.inf
-    if n:
-        threshold = np.partition(values, -n)[-n]
-    above = np.flatnonzero(values > threshold)
-    equal = np.flatnonzero(values == threshold)
-    return np.sort(np.append(above, equal[: n - len(above)]))
+    best_first = np.argsort(-values, kind="stable")
+    return np.sort(best_first[:n])
 
 
 # --- the posterior of a growing search
@@ -898,11 +834,8 @@ NO_CELLS = np.zeros((0, 2), dtype=np.intp)
 
 @dataclass(frozen=True, eq=False)
 class Basis:
-    """A model, and a factor whose first rows are those of the first ``pooled`` scores, with their
-    values.
-    """
+    """A factor, whose first rows are those of the first ``pooled`` scores, with their values."""
 
-    model: CovarianceModel
     factor: CholeskyFactor
     rows: ObservationRows
     values: Floats
@@ -943,26 +876,19 @@ class IncrementalPosterior:
         the next posterior.
         """
         seen = finished.scores
-        # these scores extend the earlier ones, or are a part of them that the basis covers;
-        # otherwise start again
-        if len(seen) < self._since or not self._agrees(seen):
+        # start again unless these scores extend the earlier ones
+        if not seen.take(slice(len(self._seen))).equals(self._seen):
             self._reset()
         while self._scores < len(seen):
             self._scores += 1
             if self._scores >= FEW:
                 self._step(seen.take(slice(self._scores)))
-        if len(seen) >= len(self._seen):
-            self._seen = seen
+        self._seen = seen
         basis = self._basis
         new = seen.take(slice(basis.pooled, None))
         if len(basis.rows) + len(new) - len(basis.factor) >= BATCH:
             self._factor_rows(new)
         return seen
-
-    def _agrees(self, seen: Observations) -> bool:
-        """Whether the scores that these and the earlier ones have in common are equal."""
-        common = slice(min(len(self._seen), len(seen)))
-        return self._seen.take(common).equals(seen.take(common))
 
     def posterior(self, finished: Observations, pending: Ints = NO_CELLS) -> Posterior:
         """The posterior given the outcomes so far, of which failures are ignored, and pending cells
@@ -970,12 +896,13 @@ class IncrementalPosterior:
         """
         self.is_used = True
         seen = self.update(finished)
-        if self._since < len(seen) <= FEW:
+        # with few scores the model is estimated from all of them
+        if self._basis.factor.model.count.sum() < len(seen) <= FEW:
             self._begin(seen)
         basis = self._basis
         new = seen.take(slice(basis.pooled, None))  # scores that are not pooled
         self._factor_rows(new, pending)
-        values = np.append(basis.values, basis.model.values(new))
+        values = np.append(basis.values, basis.factor.model.values(new))
         return basis.factor.posterior(values)
 
     def _factor_rows(self, new: Observations, pending: Ints = NO_CELLS) -> None:
@@ -986,64 +913,56 @@ class IncrementalPosterior:
         arms = np.append(new.arm, pending[:, 0])
         tasks = np.append(new.task, pending[:, 1])
         added = ObservationRows.of(factor.model, arms, tasks)
-        rows = self._basis.rows.append(added)
-        common = factor.common_rows(rows)
-        factor.truncate(common)
-        factor.extend(rows.take(slice(common, None)))
+        factor.change(self._basis.rows.append(added))
 
     def _begin(self, seen: Observations, model: CovarianceModel | None = None) -> None:
         """Use a basis with a model, by default estimated from these few scores."""
         model = model or fit_model(self._problem, seen)
-        no_scores = Observations.of([])
-        rows, values = pooled(model, no_scores, LIMIT)
-        self._basis = Basis(model, CholeskyFactor(model), rows, values, pooled=0)
-        self._since = len(seen)  # number of scores from which on the basis is in use
+        no_rows, no_values = pooled(model, Observations.of([]), LIMIT)
+        self._basis = Basis(CholeskyFactor(model), no_rows, no_values, pooled=0)
 
     def _step(self, seen: Observations) -> None:
         """Process one more score: start to build a basis if one is due, or continue with the one
         being built.
         """
-        if len(seen) == FEW:
+        scores = len(seen)
+        if scores == FEW:
             self._begin(seen)
-        elif is_due(len(seen)):
+        elif scores == REFIT or (scores >= LIMIT and scores % (LIMIT // 2) == 0):
             model = None
-            if len(seen) > REFIT:
-                model = self._basis.model
+            if scores > REFIT:
+                model = self._basis.factor.model
             self._building = _build_basis(self._problem, seen, model)
         if self._building is not None:
             basis = next(self._building)
             if basis is not None:
                 self._basis = basis
                 self._building = None
-                self._since = self._scores
-        if self._building is None or len(seen) < 2 * REFIT:
+        if self._building is None or scores < 2 * REFIT:
             self._update_spreads(seen)
 
     def _update_spreads(self, seen: Observations) -> None:
         """Use, or start to build, a basis with new spreads if a task that was scored late has
         enough scores, or twice as many as before.
         """
-        model = self._basis.model
+        model = self._basis.factor.model
         early_scores = self._problem.cells_per_task(seen.take(slice(FEW)))
         scores = self._problem.cells_per_task(seen)
         needed = np.where(model.has_spread, 2 * model.count, LOOKS)
         is_outdated = (early_scores < LOOKS) & (model.count < ENOUGH) & (scores >= needed)
         if not is_outdated.any():
             return
-        model = _with_new_spreads(model, seen)
+        # from the first scores, and from all those of tasks that have few of them
+        first_scores = self._problem.cells_per_task(seen.take(slice(REFIT)))
+        has_few = first_scores < ENOUGH
+        is_used = has_few[seen.task]
+        is_used[:REFIT] = True
+        scores_used = _TrainingScores(self._problem, seen.take(is_used))
+        (updated,) = _standardised(scores_used, [model.hyperparameters])
         if len(seen) < 2 * REFIT:
-            self._begin(seen, model)
+            self._begin(seen, updated)
         else:
-            self._building = _build_basis(self._problem, seen, model)
-
-
-def is_due(scores: int) -> bool:
-    """Whether building a new basis starts at this number of scores.
-
-    >>> [n for n in range(2000) if is_due(n)]
-    [128, 750, 1125, 1500, 1875]
-    """
-    return scores == REFIT or (scores >= LIMIT and scores % (LIMIT // 2) == 0)
+            self._building = _build_basis(self._problem, seen, updated)
 
 
 def _build_basis(
@@ -1065,4 +984,4 @@ def _build_basis(
         if start:
             yield None
         factor.extend(all_rows.take(slice(start, start + ROWS)))
-    yield Basis(model, factor, rows, values, count)
+    yield Basis(factor, rows, values, count)

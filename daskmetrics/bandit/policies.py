@@ -31,7 +31,6 @@ import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
-from types import BuiltinFunctionType
 
 import numpy as np
 
@@ -82,8 +81,10 @@ def race(state: State) -> Choice | None:
     value = _value_per_cost(state, drawn)
     if not value.max() > 0:
         return None
-    best = _random_max(value, state.random())
-    is_duel, row, task = np.unravel_index(best, value.shape)
+    # at random among values that differ by rounding
+    best = np.flatnonzero(value >= value.max() * (1 - 1e-9))
+    drawn_best = state.random().choice(best)
+    is_duel, row, task = np.unravel_index(drawn_best, value.shape)
     arm = int(np.append(drawn.arms, leader)[row])
     if is_duel and state.open[leader, task]:
         arm = leader  # first: it serves every duel on this task
@@ -150,7 +151,7 @@ def policy_named(name: str) -> Policy:
         raise ConfigError(
             f"Policy '{name}' cannot be loaded: {error}. Write it as 'package.module:function'."
         ) from error
-    if not callable(policy) or isinstance(policy, BuiltinFunctionType):
+    if not callable(policy):
         raise ConfigError(
             f"Policy '{name}' must be a function of a State, but is a {type(policy).__name__}."
         )
@@ -210,8 +211,8 @@ def _draw_rivals(all_rivals: Rivals, rng: np.random.Generator) -> Rivals:
     loss = np.maximum(all_rivals.loss[others], 1e-300)
     # a weighted sample without replacement (Efraimidis and Spirakis, 2006)
     arrival = rng.exponential(size=len(others)) / loss
-    first = np.argsort(arrival)[: RIVALS - len(top)]
-    drawn = np.sort(others[first])
+    earliest = np.argsort(arrival)[: RIVALS - len(top)]
+    drawn = np.sort(others[earliest])
     return all_rivals.take(np.append(top, drawn))
 
 
@@ -242,7 +243,11 @@ def _value_per_cost(state: State, drawn: Rivals) -> Floats:
     is_possible = is_measurable & is_measurable[-1] & (duel_cost > 0)
     duel = np.where(is_possible, removed / np.maximum(duel_cost, 1e-300), 0.0)
     duel[-1] = 0.0
-    return np.stack([single, duel]) * _success_rate(state)
+    # the probability that a cell of a task gives a score, from the outcomes so far (T,)
+    finished = state.problem.cells_per_task(state.finished)
+    scored = state.problem.cells_per_task(state.observations)
+    success_rate = (scored + 1.0) / (finished + 1.0)
+    return np.stack([single, duel]) * success_rate
 
 
 def _posterior_of_cells(posterior: Posterior, arms: Ints) -> tuple[Floats, Floats, Floats]:
@@ -252,17 +257,13 @@ def _posterior_of_cells(posterior: Posterior, arms: Ints) -> tuple[Floats, Float
     """
     model = posterior.model
     cross = posterior.cross[:, arms]
-    of_objectives = []
-    of_variances = []
-    of_leader = []
-    for white in posterior.whitened(arms):
-        of_objectives.append(_product(white, cross))
-        of_variances.append((white**2).sum(axis=1))
-        of_leader.append(np.einsum("an,n->a", white, white[-1]))
-    group_of_task = posterior.task_group
-    with_objectives = -np.stack(of_objectives, axis=1)[:, group_of_task]
-    variance_explained = np.stack(of_variances, axis=1)[:, group_of_task]
-    leader_explained = np.stack(of_leader, axis=1)[:, group_of_task]
+    tasks = len(posterior.problem.tasks)
+    with_objectives = np.empty((len(arms), tasks, len(arms)))
+    variance_explained, leader_explained = np.empty((2, len(arms), tasks))
+    for these, white in posterior.whitened(arms):
+        with_objectives.T[:, these] = -_product(white, cross).T[:, None]
+        variance_explained.T[these] = (white**2).sum(axis=1)
+        leader_explained.T[these] = np.einsum("an,n->a", white, white[-1])
     priors = model.parts(arms, arms)
     for prior, group in zip(priors, posterior.problem.task_groups, strict=True):
         of_task = group @ (model.weights @ group)
@@ -295,20 +296,6 @@ def _shared_cost(state: State, arms: Ints) -> Floats:
     sharing = is_same.sum(axis=1, keepdims=True)
     shared_cost = scoring + encoding / sharing
     return np.where(problem.encode_cost[arms] > 0, shared_cost, cost)
-
-
-def _success_rate(state: State) -> Floats:
-    """Probability that a cell of a task gives a score, from the outcomes so far (T,)."""
-    finished = state.problem.cells_per_task(state.finished)
-    scored = state.problem.cells_per_task(state.observations)
-    return (scored + 1.0) / (finished + 1.0)
-
-
-def _random_max(values: Floats, rng: np.random.Generator) -> int:
-    """Index of one of the greatest values, at random among values that differ by rounding."""
-    threshold = values.max() * (1 - 1e-9)
-    best = np.flatnonzero(values >= threshold)
-    return int(rng.choice(best))
 
 
 def normal_tail(x: Floats) -> Floats:

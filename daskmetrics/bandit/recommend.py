@@ -96,7 +96,7 @@ class Recommendation:
         `margin_of`.
     credible : tuple of Arm
         The smallest set that contains the best arm with probability 0.95, most likely first.
-    top : tuple of ArmSummary
+    top : tuple of Arm
         The arms with the greatest expected objectives, best first; those with all scores in the
         order of these.
     cells, failed, looks : int
@@ -114,7 +114,7 @@ class Recommendation:
     expected_loss: float
     score_unit: float
     credible: tuple[Arm, ...]
-    top: tuple[ArmSummary, ...]
+    top: tuple[Arm, ...]
     reward: str
     cells: int
     failed: int
@@ -130,14 +130,12 @@ class Recommendation:
     def as_dict(self) -> dict[str, Any]:
         """The recommendation as plain JSON values."""
         plain = asdict(self, dict_factory=without_default)
-        plain["top"] = list(plain["top"])
-        plain["credible"] = list(plain["credible"])
         plain["best"]["interval"] = list(self.best.interval)
         plain["default"]["interval"] = list(self.default.interval)
         return plain
 
 
-def recommend(state: State, budget: float, spent: float, within: float = WITHIN) -> Recommendation:
+def recommend(state: State, budget: float, spent: float, within: float) -> Recommendation:
     """Recommend the best arm of a state; raises UndefinedError if no cell was measured."""
     problem = state.problem
     seen = state.observations
@@ -151,12 +149,10 @@ def recommend(state: State, budget: float, spent: float, within: float = WITHIN)
     posterior = state.posterior.without_pending()
     best = state.recommended
     default = int(problem.default_arms[best])
-    tasks_of_best = seen.task[seen.arm == best]
-    tasks_of_default = seen.task[seen.arm == default]
-    common = np.intersect1d(tasks_of_best, tasks_of_default)
-    common = common[problem.in_objective[common]]
+    is_scored = np.zeros_like(state.paid)
+    is_scored[seen.arm, seen.task] = True
+    common = np.flatnonzero(is_scored[best] & is_scored[default] & problem.in_objective)
     certainty = leader_confidence(state, within)
-    top = [_summary(state, posterior, arm) for arm in _ranking(state)[:TOP].tolist()]
     return Recommendation(
         best=_summary(state, posterior, best, common),
         default=_summary(state, posterior, default, common),
@@ -167,7 +163,7 @@ def recommend(state: State, budget: float, spent: float, within: float = WITHIN)
         expected_loss=certainty.loss,
         score_unit=margin_of(posterior, best, seen, 1.0),
         credible=tuple(problem.arms[arm] for arm in certainty.credible),
-        top=tuple(top),
+        top=tuple(problem.arms[arm] for arm in _ranking(state)[:TOP]),
         reward=problem.reward,
         cells=cells,
         failed=failed,
@@ -192,9 +188,7 @@ def _ranking(state: State) -> Ints:
     return np.append(recommended, others)
 
 
-def _summary(
-    state: State, posterior: Posterior, arm: int, common: Ints | tuple[()] = ()
-) -> ArmSummary:
+def _summary(state: State, posterior: Posterior, arm: int, common: Ints) -> ArmSummary:
     problem = state.problem
     of_arm = state.scores.take(state.scores.arm == arm)
     scores = {}
@@ -252,14 +246,16 @@ def leader_confidence(state: State, within: float) -> Confidence:
 
 
 def confidence(
-    posterior: Posterior, arm: int, margin: float, seed: int, usable: Bools | None = None
+    posterior: Posterior, arm: int, margin: float, seed: int, usable: Bools
 ) -> Confidence:
     """Estimate the probabilities for an arm by joint draws of the objectives of the usable arms.
 
     The posterior has no pending cells; ``margin``, by which another arm may be better, is in units
     of the reward.
     """
-    arms = _drawn_arms(posterior, arm, usable)
+    bound = np.where(usable, posterior.mean + 3 * posterior.sd, -np.inf)
+    likely = greatest(bound, min(JOINT, int(usable.sum())))
+    arms = np.append(likely[likely != arm], arm)
     # a Cholesky factor is a smooth function of the matrix: rounding of the covariance decides
     # nothing
     covariance = posterior.covariance(arms, arms)
@@ -290,19 +286,6 @@ def confidence(
     )
 
 
-def _drawn_arms(posterior: Posterior, arm: int, usable: Bools | None) -> Ints:
-    """The usable arms with the greatest upper bounds, at most `JOINT`, and an arm, which is the
-    last.
-    """
-    bound = posterior.mean + 3 * posterior.sd
-    if usable is not None:
-        bound = np.where(usable, bound, -np.inf)
-    candidates = int(np.isfinite(bound).sum())
-    rivals = greatest(bound, min(JOINT, candidates))
-    others = rivals[rivals != arm]
-    return np.append(others, arm)
-
-
 def margin_of(posterior: Posterior, arm: int, seen: Observations, within: float) -> float:
     """A share of an arm's mean score, in units of the reward.
 
@@ -331,25 +314,9 @@ def normal_draws(seed: int, n: int) -> Singles:
 # --- the best arm of every kind of task
 
 
-@dataclass(frozen=True)
-class Champion:
-    """The best arm for one kind of task; expected to be the best if it was not scored on all of
-    ``tasks``.
-    """
-
-    kind: str
-    tasks: tuple[str, ...]  # of this kind, those with a weight if there are any
-    arm: Arm
-    value: float  # posterior mean of its mean over these tasks, in units of the reward ...
-    sd: float  # ... and its standard deviation
-    probability_best: float  # that no other arm is better on these tasks
-    score: float | None  # weighted mean raw score over those tasks on which it was scored ...
-    scored: int  # ... and their number
-
-
-def champions(state: State, kinds: Mapping[str, str]) -> tuple[Champion, ...]:
+def champions(state: State, kinds: Mapping[str, str]) -> dict[str, Arm]:
     """The recommended arm of every kind of task, from the scores of all tasks; empty if there is
-    only one kind.
+    only one kind. The tasks of a kind are those with a weight, if there are any.
 
     Parameters
     ----------
@@ -360,42 +327,26 @@ def champions(state: State, kinds: Mapping[str, str]) -> tuple[Champion, ...]:
     """
     distinct = sorted(set(kinds.values()))
     if len(distinct) < 2 or not len(state.observations):
-        return ()
-    return tuple(_champion(state, kinds, kind) for kind in distinct)
-
-
-def _champion(state: State, kinds: Mapping[str, str], kind: str) -> Champion:
+        return {}
     problem = state.problem
-    seen = state.observations
-    is_of_kind = np.array([kinds.get(task) == kind for task in problem.tasks])
-    weights = is_of_kind * problem.objective_weights
-    if not weights.any():
-        weights = is_of_kind.astype(float)
-    weighted = replace(problem, weights=tuple(weights.tolist()))
-    of_these_tasks = replace(state, problem=weighted, pending=NO_CELLS, cache=None)
-    posterior = of_these_tasks.posterior
-    arm = of_these_tasks.recommended
-    is_weighted = weights[seen.task] > 0
-    of_arm = seen.take((seen.arm == arm) & is_weighted)
-    score = None
-    if len(of_arm):
-        score = float(np.average(of_arm.score, weights=weights[of_arm.task]))
-    return Champion(
-        kind=kind,
-        tasks=tuple(problem.tasks[task] for task in np.flatnonzero(weights)),
-        arm=problem.arms[arm],
-        value=float(posterior.mean[arm]),
-        sd=float(posterior.sd[arm]),
-        probability_best=confidence(posterior, arm, 0.0, state.seed).best,
-        score=score,
-        scored=len(of_arm),
-    )
+    best = {}
+    for kind in distinct:
+        is_of_kind = np.array([kinds.get(task) == kind for task in problem.tasks])
+        weights = is_of_kind * problem.objective_weights
+        if not weights.any():
+            weights = is_of_kind.astype(float)
+        weighted = replace(problem, weights=tuple(weights.tolist()))
+        of_these_tasks = replace(state, problem=weighted, pending=NO_CELLS, cache=None)
+        best[kind] = problem.arms[of_these_tasks.recommended]
+    return best
 
 
 # --- whether a score will still rise
 
 FEWEST = 3  #: scored checkpoints below which nothing is predicted
-POINTS = 16  #: steps over which the score at one time is averaged
+POINTS = (
+    16  #: steps over which the score at one time is averaged, over the distance of two checkpoints
+)
 TINY = 1e-10  #: variance that is added, so that the covariance matrix can be factored
 
 
@@ -405,11 +356,8 @@ class RiseForecast:
     checkpoints.
     """
 
-    arm: Arm  # the best arm; its layer is the one whose score is predicted
     steps: tuple[int, ...]  # of the next checkpoints, which do not exist yet
-    more_than: float  # the rise, as a share of the best arm's mean score
     probability: float
-    expected: float  # rise of the highest of them, in units of the reward; may be negative
 
 
 def next_steps(revisions: Iterable[str], count: int) -> tuple[int, ...]:
@@ -433,10 +381,10 @@ def rise_forecast(
     *,
     tasks: Mapping[str, float],
     kinds: Mapping[str, str],
-    reward: Reward = "mean",
-    share: float = 0.01,
-    ahead: int = 3,
-    seed: int = 0,
+    reward: Reward,
+    share: float,
+    ahead: int,
+    seed: int,
 ) -> RiseForecast | None:
     """The probability that the score of the best arm's layer rises by more than a share within the
     next checkpoints.
@@ -479,11 +427,7 @@ def rise_forecast(
         None with fewer than `FEWEST` scored checkpoints of the model, or if the best one has no
         step.
     """
-    scored_cells = {
-        cell: outcome
-        for cell, outcome in scores.items()
-        if outcome.score is not None and cell.task in tasks
-    }
+    scored_cells = {cell: outcome for cell, outcome in scores.items() if cell.task in tasks}
     revisions = next((suite.revisions for suite in suites if suite.model == best.model), ())
     scored = {cell.arm.revision for cell in scored_cells if cell.arm.model == best.model}
     scored_steps = sum(step_of(name) is not None for name in scored)
@@ -493,7 +437,9 @@ def rise_forecast(
         return None
     latest = max(step_of(name) or 0 for name in revisions)
     until_next = steps[0] - latest
-    spans = np.array([_span(step, until_next) for step in (best_step, *steps)])
+    share_of_span = (np.arange(POINTS) + 0.5) / POINTS
+    around = until_next * (share_of_span - 0.5)
+    spans = np.maximum(0.0, np.add.outer((best_step, *steps), around))
     arms = grid(suites)
     features = arm_features(suites)
     # at the model and depth of the best arm, and a time as in `arm_features`
@@ -514,16 +460,9 @@ def rise_forecast(
     seen = problem.observe(scored_cells.items()).by_cell()
     posterior = IncrementalPosterior(problem).posterior(seen)
     future_index = np.arange(len(arms), len(problem.arms)).reshape(spans.shape)
-    rise = _rises(posterior, future_index, seed)
     margin = margin_of(posterior, arms.index(best), seen, share)
-    is_more = rise > margin
-    return RiseForecast(
-        arm=best,
-        steps=steps,
-        more_than=share,
-        probability=float(is_more.mean()),
-        expected=float(rise.mean()),
-    )
+    is_more = _rises(posterior, future_index, seed) > margin
+    return RiseForecast(steps, float(is_more.mean()))
 
 
 def _rises(posterior: Posterior, arms: Ints, seed: int) -> Floats:
@@ -538,9 +477,3 @@ def _rises(posterior: Posterior, arms: Ints, seed: int) -> Floats:
     draws = normal_draws(seed, times) @ root.T + mean
     highest = draws[:, 1:].max(axis=1)
     return np.asarray(highest - draws[:, 0])
-
-
-def _span(step: int, distance: int) -> Floats:
-    """Evenly spaced steps around one, over the distance of two checkpoints."""
-    share = (np.arange(POINTS) + 0.5) / POINTS
-    return np.maximum(0.0, step + distance * (share - 0.5))

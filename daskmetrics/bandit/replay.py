@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import product
+from itertools import chain, product
 from statistics import median_low
 from typing import Literal
 
@@ -173,24 +173,22 @@ def score_table(rows: Iterable[ScoreRow]) -> ScoreTable:
 
 
 def _suites(arms: Iterable[Arm]) -> tuple[Suite, ...]:
-    revisions = defaultdict[str, set[str]](set)
-    layers = defaultdict[str, set[int]](set)
-    readouts = defaultdict[str, set[str]](set)
+    by_model = defaultdict[str, list[Arm]](list)
     for arm in arms:
-        readout = Readout.parse(arm.readout)
-        revisions[arm.model].add(arm.revision)
-        layers[arm.model].update(readout.layers_of(arm.layer))
-        readouts[arm.model].add(arm.readout)
-    return tuple(
-        Suite(
+        by_model[arm.model].append(arm)
+    suites = []
+    for model, of_model in by_model.items():
+        read = [Readout.parse(arm.readout).layers_of(arm.layer) for arm in of_model]
+        layers = sorted(set(chain(*read)))
+        suite = Suite(
             model=model,
-            revisions=training_order(revisions[model]),
-            layers=tuple(sorted(numbers)),
-            depth=max(1, *numbers),
-            readouts=tuple(sorted(readouts[model])),
+            revisions=training_order({arm.revision for arm in of_model}),
+            layers=tuple(layers),
+            depth=max(1, layers[-1]),
+            readouts=tuple(sorted({arm.readout for arm in of_model})),
         )
-        for model, numbers in layers.items()
-    )
+        suites.append(suite)
+    return tuple(suites)
 
 
 # --- one search
@@ -285,24 +283,25 @@ def simulate(
         reported += 1
         if not every or reported % every:
             continue
-        step = _step(learner, pool.schedule.now, loss)
+        share = learner.spent / problem.exhaustive_cost
+        stated = None
         passed_before = passed
-        passed = sum(share <= step.share for share in confidence_at)
+        passed = sum(limit <= share for limit in confidence_at)
         if passed > passed_before and len(learner.state.observations):
-            step = _with_confidence(step, learner.recommendation())
-        path.append(step)
+            stated = learner.recommendation()
+        path.append(_step(learner, pool.schedule.now, loss, stated))
     result = learner.recommendation()
-    end = _step(learner, pool.schedule.now, loss)
-    path.append(_with_confidence(end, result))
+    path.append(_step(learner, pool.schedule.now, loss, result))
     return SimulatedSearch(learner.picks, result, tuple(path))
 
 
-def _step(learner: Learner, seconds: float, loss: Floats) -> ReplayStep:
+def _step(
+    learner: Learner, seconds: float, loss: Floats, stated: Recommendation | None
+) -> ReplayStep:
     share = learner.spent / learner.problem.exhaustive_cost
-    return ReplayStep(share, seconds, float(loss[learner.state.recommended]))
-
-
-def _with_confidence(step: ReplayStep, stated: Recommendation) -> ReplayStep:
+    step = ReplayStep(share, seconds, float(loss[learner.state.recommended]))
+    if stated is None:
+        return step
     expected_loss = math.nan  # no loss is a share of a mean score of 0
     if stated.score_unit:
         expected_loss = stated.expected_loss / stated.score_unit
@@ -342,8 +341,8 @@ def true_objectives(problem: Problem, table: Mapping[Cell, float]) -> Floats:
     """True objective of every arm, in units of the reward: weighted mean over the tasks with a
     known score (A,).
     """
-    known = ((cell, Outcome(score)) for cell, score in table.items())
-    return measured_objectives(problem, problem.observe(known).by_cell())
+    outcomes = ((cell, Outcome(score)) for cell, score in table.items())
+    return measured_objectives(problem, problem.observe(outcomes).by_cell())
 
 
 Costs = Literal["published", "shared", "unit"]
@@ -419,22 +418,18 @@ class Scenario:
             kinds=tuple(table.kinds.values()),
         )
 
-    def costs_for(self, table: ScoreTable) -> Costs:
-        """The requested costs, or by default the most precise that the table allows."""
-        if self.costs:
-            return self.costs
-        if not (table.seconds > 0).any():
-            return "unit"
-        if np.nansum(table.encode) > 0:
-            return "shared"
-        return "published"
-
     def _seconds(self, table: ScoreTable) -> tuple[Floats, Floats]:
         """Seconds to encode and to score, each (A, T)."""
-        costs = self.costs_for(table)
+        has_seconds = (table.seconds > 0).any()
+        most_precise: Costs = "published"
+        if not has_seconds:
+            most_precise = "unit"
+        elif np.nansum(table.encode) > 0:
+            most_precise = "shared"
+        costs = self.costs or most_precise
         if costs == "unit":
             return np.zeros_like(table.scores), np.ones_like(table.scores) + self.overhead
-        if not (table.seconds > 0).any():
+        if not has_seconds:
             raise ConfigError(
                 f"Costs '{costs}' need seconds above 0, which the table does not have. Use costs"
                 " 'unit'."
@@ -511,11 +506,6 @@ class Setting:
 
     policy: str
     workers: int = 1
-
-    def __str__(self) -> str:
-        if self.workers > 1:
-            return f"{self.policy}, {self.workers} workers"
-        return self.policy
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -38,7 +38,7 @@ from daskmetrics.core.events import (
 )
 from daskmetrics.core.files import RunFolder, private
 from daskmetrics.core.machine import environment, usage, workers
-from daskmetrics.core.names import Arm, Cell, Key, content_key, without_default
+from daskmetrics.core.names import Arm, Cell, Key, content_key
 from daskmetrics.core.results import Scored
 from daskmetrics.dashboard import RUN_PAGE, Publisher
 from daskmetrics.execution import (
@@ -538,8 +538,8 @@ class _RunDriver:
                 **best.as_dict(),
                 order=learner.outcome_order,
                 kinds=[
-                    asdict(champion, dict_factory=without_default)
-                    for champion in champions(learner.state, experiment.kinds)
+                    {"kind": kind, "arm": arm.as_dict()}
+                    for kind, arm in champions(learner.state, experiment.kinds).items()
                 ],
                 ending=learner.ending,
                 fresh=[str(arm) for arm in finalists],

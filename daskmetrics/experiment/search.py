@@ -52,6 +52,7 @@ from daskmetrics.core.names import Arm, Cell, Key, Suite, grid, seed_of
 from daskmetrics.core.outcomes import difference, mean_difference
 from daskmetrics.core.readouts import Readout
 from daskmetrics.core.results import Scored
+from daskmetrics.core.serialization import build
 from daskmetrics.core.text import duration, plural
 from daskmetrics.execution import Record, WorkUnit
 from daskmetrics.experiment import _worker as worker
@@ -285,7 +286,7 @@ def decided(entries: Iterable[Event], key: Key) -> list[Pick]:
     notes = (entry.note for entry in entries if isinstance(entry, UnitAsked))
     picks = {note["pick"]["index"]: note["pick"] for note in notes if note.get("search") == key}
     without_gap = takewhile(picks.__contains__, count())
-    return [Pick.from_dict(picks[index]) for index in without_gap]
+    return [build(Pick, picks[index]) for index in without_gap]
 
 
 def carried_on(
@@ -525,7 +526,7 @@ def finalists(
                 behind[arm] = mean.value
     ranked_arms = [*best.credible, *sorted(behind, key=behind.__getitem__)]
     tied = [arm for arm in ranked_arms if arm != best.arm]
-    tied = tied or [summary.arm for summary in best.top if summary.arm != best.arm][:1]
+    tied = tied or [arm for arm in best.top if arm != best.arm][:1]
     ranked = dict.fromkeys([best.arm, *tied[:1], best.default.arm, *tied])
     return tuple(ranked)[:FINALISTS]
 

@@ -343,7 +343,7 @@ def rise_fields(
     return {
         "layer": best.layer,
         "probability": round(forecast.probability, 4),
-        "more_than": forecast.more_than,
+        "more_than": RISE,
         "steps": list(forecast.steps),
         "stopped": forecast.probability < STOPPED,
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from functools import cache
 
@@ -18,23 +17,10 @@ from daskmetrics.answer.comparison import (
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Cell, Suite
 from daskmetrics.experiment.score_tables import KnownScore
-from daskmetrics.report.sections import best_text, compare_tables
+from daskmetrics.report.sections import compare_tables
 from tests.report.conftest import Story, invoke, make_run
 
 LANGUAGES = "mteb:STS17"
-
-
-def test_outcomes_make_the_error_of_a_difference_smaller_and_an_unpaired_one_is_marked(
-    a_run, finished
-):
-    for run, small in ((a_run(outcomes=True), True), (finished, False)):
-        answer = run.answer
-        for task, difference in answer.differences.items():
-            both = (side.scores[task].stderr for side in (answer.best, answer.default))
-            alone = math.hypot(*both)
-            assert difference.paired is small
-            assert difference.stderr == pytest.approx(alone) or difference.stderr < 0.3 * alone
-        assert ("(unpaired)" not in best_text(run)) is small
 
 
 def test_two_candidates_are_compared_by_task_and_by_a_mean_with_the_weights_of_the_search(a_run):

@@ -13,7 +13,7 @@ from daskmetrics.answer.trade_offs import ArmCost, _front
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm
 from daskmetrics.report.sections import folded_tables, trade_offs_table
-from tests.report.conftest import Story, invoke, make_run
+from tests.report.conftest import Story, make_run
 
 
 @pytest.fixture(scope="module")
@@ -86,11 +86,6 @@ def test_without_an_arm_scored_on_all_tasks_there_is_nothing_to_compare(a_run):
     with pytest.raises(DataError, match="was scored on all 3 tasks of the objective"):
         run.trade_offs()
     assert "What a better score costs" not in folded_tables(run)
-
-
-def test_the_command_shows_the_table(run):
-    done = invoke("best", run.folder.path, "--pareto")
-    assert str(run.trade_offs().front[0].arm) in done.output
 
 
 def test_the_panels_are_of_the_costs_that_differ(run):

@@ -48,10 +48,10 @@ def made(seed: int = 0, layers: int = 4) -> dict:
 
 
 def naive(recorded, value: str, base: str) -> tuple[float, float, int]:
-    """The same in plain loops: differences of all pairs item by item, their mean over pairs, then
-    over tasks.
+    """The same in plain loops: differences of all pairs item by item, their mean over the pairs that
+    were scored on a task, then over tasks.
     """
-    pairs = []
+    pairs, common = [], set()
     for one in recorded:
         parts = one.readout.split(",")
         if value in parts:
@@ -60,41 +60,30 @@ def naive(recorded, value: str, base: str) -> tuple[float, float, int]:
     mean = variance = 0.0
     for task, weight in TASKS.items():
         items, centre = np.zeros(N), 0.0
-        for one, other in pairs:
+        scored = [pair for pair in pairs if all(task in recorded[arm] for arm in pair)]
+        common.update(scored)
+        for one, other in scored:
             ours, theirs = recorded[one][task], recorded[other][task]
-            items += (unpack(ours.outcomes) - unpack(theirs.outcomes)) / len(pairs)
-            centre += (ours.score - theirs.score) / len(pairs)
+            items += (unpack(ours.outcomes) - unpack(theirs.outcomes)) / len(scored)
+            centre += (ours.score - theirs.score) / len(scored)
         mean += weight / 3 * centre
         variance += (weight / 3) ** 2 * items.var(ddof=1) / N
-    return mean, math.sqrt(variance), len(pairs)
+    return mean, math.sqrt(variance), len(common)
 
 
-def worth_of(recorded, value):
-    """What a choice is worth."""
-    return next(worth for worth in worths_of(recorded, TASKS) if worth.value == value)
-
-
-def test_a_choice_is_worth_what_plain_loops_over_items_and_pairs_give():
+@pytest.mark.parametrize(("is_complete", "count"), [(True, 16), (False, 15)])
+def test_a_choice_is_worth_what_plain_loops_over_items_and_pairs_give(is_complete, count):
     recorded = made()
+    if not is_complete:
+        recorded[arm(0, "last,mean1-3")] = {}
+        for name in READOUTS:
+            del recorded[arm(1, name)]["topics"]
     for value, base in (("last", "mean"), ("mean1-3", "")):
-        worth, (mean, stderr, pairs) = worth_of(recorded, value), naive(recorded, value, base)
+        worth = next(worth for worth in worths_of(recorded, TASKS) if worth.value == value)
+        mean, stderr, pairs = naive(recorded, value, base)
         assert worth.difference.value == pytest.approx(mean, rel=1e-6, abs=1e-12)
         assert worth.difference.stderr == pytest.approx(stderr, rel=1e-6)
-        assert worth.pairs == pairs == 16 and worth.difference.paired
-
-
-def test_only_tasks_on_which_both_arms_of_a_pair_were_scored_count():
-    recorded = made(layers=2)
-    recorded[arm(0, "last")] = {}
-    for candidate, by_task in recorded.items():
-        if "last" in candidate.readout and candidate.layer == 1:
-            del by_task["topics"]
-    worth, parts = worth_of(recorded, "last"), []
-    for task in TASKS:
-        own = {one: {task: by_task[task]} for one, by_task in recorded.items() if task in by_task}
-        parts.append(worth_of(own, "last").difference.value)
-    assert worth.pairs == 7
-    assert worth.difference.value == pytest.approx((parts[0] + 2 * parts[1]) / 3)
+        assert worth.pairs == pairs == count and worth.difference.paired
 
 
 def test_a_pair_differs_in_one_choice_whose_base_is_the_one_nearest_to_the_default():

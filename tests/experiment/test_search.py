@@ -212,7 +212,7 @@ def fails(state):
     ("path", "message"),
     [
         ("os:makedirs", "failed with TypeError in .*posixpath"),
-        ("operator:not_", "Policy 'operator:not_' must be a function of a State"),
+        ("operator:not_", "must return a Choice or None, but returned a bool"),
         ("tests.experiment.test_search:fails", r"KeyError in .*test_search\.py, line \d+"),
         ("copy:copy", "must return a Choice or None, but returned a State"),
     ],

@@ -6,7 +6,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -254,7 +254,10 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
     ended = {
         "location": location,
         "order": campaign.outcome_order,
-        "kinds": [asdict(champion) for champion in champions(campaign.state, kinds)],
+        "kinds": [
+            {"kind": kind, "arm": arm.as_dict()}
+            for kind, arm in champions(campaign.state, kinds).items()
+        ],
         "ending": campaign.ending,
     }
     journal.append(SearchEnded(key=story.key, **best.as_dict(), **ended))
