@@ -83,7 +83,7 @@ def pack(outcomes: ArrayLike, score: float, items: Key) -> Outcomes:
     the sizes of the groups.
 
     >>> pack([True, False, True, True], 0.75, "task")
-    Outcomes(items='task', n=4, bits='sA==', float16=None)
+    Outcomes(items='task', n=4, bits='sA==', float16=None, centre=None, unit=None)
     """
     values = np.asarray(outcomes)
     if values.ndim != 1 or not np.isfinite(values).all():

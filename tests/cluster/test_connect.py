@@ -71,7 +71,7 @@ def test_each_cluster_of_a_notebook_has_its_own_link_and_leaves_no_setting():
         cluster.scheduler_address  # noqa: B018
     with (
         pytest.raises(ConfigError, match="cluster: This cluster is closed"),
-        client_of(cluster, "cluster"),
+        client_of(cluster),
     ):
         pass
 
