@@ -47,6 +47,16 @@ def test_probabilities_are_those_of_the_draws():
     assert credible == pytest.approx(sorted(credible, reverse=True), abs=0.03)
 
 
+def test_two_scores_do_not_give_high_confidence():
+    seen = Observations.of([(0, 0, 0.500, 0.0), (9, 0, 0.501, 0.0)])
+    posterior = IncrementalPosterior(make_world().problem).posterior(seen)
+    leader = int(posterior.mean.argmax())
+    margin = margin_of(posterior, leader, seen, 0.01)
+    assert margin > 4 * posterior.sd.max()
+    usable = np.ones(len(posterior.mean), dtype=bool)
+    assert confidence(posterior, leader, margin, 0, usable).within < 0.9
+
+
 @pytest.mark.parametrize("reward", ["mean", "robust"])
 def test_the_margin_is_a_share_of_the_mean_score(reward):
     small = make_world(reward=reward)
@@ -200,6 +210,22 @@ def test_every_kind_has_its_own_best_arm_also_one_without_weight(objective):
     best = {kind: problem.arm_index[arm] for kind, arm in found.items()}
     assert best == {"classes": 3, "pairs": 7, "search": 11}
     assert champions(state_after(small, [(0, 0)]), dict.fromkeys(KINDS, "same")) == {}
+
+
+def test_a_search_for_one_kind_finds_its_best_arm_and_confirms_no_other_task():
+    small = make_world(seed=2)
+    scores = small.scores.copy()
+    scores[:, 2:4] = scores[::-1, 2:4]  # what is good at pairs is bad at everything else
+    problem = replace(small.problem, weights=tuple(task_weights(KINDS, "pairs")))
+    table = replace(small, problem=problem, scores=scores).table
+    result = simulate(problem, table, policy_named("race"), budget=0.7, seed=0)
+    answer, means = result.recommendation, scores.mean(axis=1)
+    assert result.path[-1].loss < 0.01
+    assert means[problem.arm_index[answer.arm]] < means.max()
+    assert answer.confirmed
+    assert {"task2", "task3"} <= set(answer.best.scores)
+    confirmed = {pick.cell.task for pick in result.picks if pick.stage == "confirm"}
+    assert confirmed <= {"task2", "task3"}
 
 
 TASKS = {"s": 1.0, "t": 1.0}

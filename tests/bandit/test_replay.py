@@ -25,6 +25,14 @@ from tests.bandit.conftest import make_world
 DATA = os.environ.get("DASKMETRICS_PUBLISHED_DATA")
 
 
+def test_a_cell_missing_from_the_table_fails():
+    small = make_world(revisions=3)
+    table = {cell: score for cell, score in small.table.items() if cell.task != "task1"}
+    result = simulate(small.problem, table, policy_named("race"), budget=0.5, seed=0)
+    assert result.recommendation.failed > 0
+    assert "task1" not in result.recommendation.best.scores
+
+
 def test_a_worker_loads_a_checkpoint_that_it_does_not_hold():
     small = make_world(revisions=3, layers=2, tasks=3)
     loading = replace(small.problem, load_cost=np.full(len(small.problem.arms), 100.0))
