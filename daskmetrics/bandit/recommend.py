@@ -344,9 +344,8 @@ def champions(state: State, kinds: Mapping[str, str]) -> dict[str, Arm]:
 # --- whether a score will still rise
 
 FEWEST = 3  #: scored checkpoints below which nothing is predicted
-POINTS = (
-    16  #: steps over which the score at one time is averaged, over the distance of two checkpoints
-)
+#: steps over which the score at one time is averaged, over the distance of two checkpoints
+POINTS = 16
 TINY = 1e-10  #: variance that is added, so that the covariance matrix can be factored
 
 

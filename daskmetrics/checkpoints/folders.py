@@ -32,7 +32,7 @@ from daskmetrics.core.names import Key, content_key, select_revisions, step_of, 
 from daskmetrics.core.serialization import parse, readable
 from daskmetrics.core.text import OnMessage, listed
 
-Stamp = tuple[str, int, int, int]  # path, size, and times of changes, in nanoseconds
+Stamp = tuple[str, list[int]]  # path, and what changes with the content of the file
 Headers = Mapping[str, tuple[str, tuple[int, ...]]]  # type and shape of tensors, by name
 T = TypeVar("T")
 
@@ -684,21 +684,16 @@ def digests_of(
 def stamps_of(folder: Path, pickled: bool) -> tuple[Stamp, ...]:
     """Of the files that decide the numbers of a model folder, what changes with their content."""
     paths = required_files(folder, pickled).values()
-    return tuple(_stamp(path) for path in paths)
+    return tuple((str(path), _stamp(path.stat())) for path in paths)
 
 
 def has_changed(stamps: Iterable[Stamp]) -> bool:
     """Whether a file was written again; one that a trainer has deleted was not."""
-    for stamp in stamps:
+    for path, stamp in stamps:
         with suppress(FileNotFoundError):
-            if _stamp(Path(stamp[0])) != stamp:
+            if _stamp(Path(path).stat()) != stamp:
                 return True
     return False
-
-
-def _stamp(path: Path) -> Stamp:
-    status = path.stat()
-    return str(path), status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _known(path: Path) -> str | None:
@@ -736,11 +731,16 @@ def _read(path: Path) -> str:
 
 
 def _kept_digest(status: os.stat_result) -> tuple[Path, list[int]]:
-    """The file that keeps the digest of a file, and what changes with the file's content; no
-    program can set the last number, the time of the change of the inode.
-    """
+    """The file that keeps the digest of a file, and the file's stamp."""
     entry = cache_folder() / "digests" / f"{status.st_dev:x}-{status.st_ino:x}.json"
-    return entry, [status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+    return entry, _stamp(status)
+
+
+def _stamp(status: os.stat_result) -> list[int]:
+    """What changes with the content of a file; no program can set the last number, the time of the
+    change of the inode.
+    """
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
 def digest_of(path: Path, like: str | None) -> str:

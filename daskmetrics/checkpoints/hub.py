@@ -192,17 +192,17 @@ def read_revisions(model: Model) -> tuple[list[HubRevision], bool, str]:
     if not refs and len(cached) < len(snapshots):
         refs, silence = known_refs(source)
     commits = {**_commits(refs), **cached}
-
-    def read(name: str) -> HubRevision:
-        commit = commits.get(name)
-        listing: Listing = {}
-        if commit:
-            ask = not silence and commit not in cached.values()
-            listing = _listing(source, commit, ask)
-        return HubRevision(name, snapshots[name], name in cached, commit, listing)
-
+    selected = {commits[name] for name in snapshots.keys() & commits.keys()}
+    unknown = set() if silence else selected - set(cached.values())
     with ThreadPoolExecutor(REQUESTS) as pool:
-        return list(pool.map(read, snapshots)), is_open, silence
+        answers = pool.map(lambda commit: _listing(source, commit, commit in unknown), selected)
+        listings = dict(zip(selected, answers, strict=True))
+    revisions = []
+    for name, folder in snapshots.items():
+        commit = commits.get(name)
+        listing = listings.get(commit or "", {})
+        revisions.append(HubRevision(name, folder, name in cached, commit, listing))
+    return revisions, is_open, silence
 
 
 def snapshot(source: str, revision: str) -> Path | None:

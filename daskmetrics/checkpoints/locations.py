@@ -355,9 +355,7 @@ def _located(
         groups.setdefault(location.identity, []).append(name)
     chosen: dict[str, Location] = {}
     for names in groups.values():
-        latest = max(
-            names, key=lambda name: (step_of(name) is not None, step_of(name) or 0, name == "main")
-        )
+        latest = max(names, key=_precedence)
         # any of them that is on this machine, else the one that names the group
         served = min((latest, *names), key=lambda name: locations[name].is_missing)
         aliases = tuple(name for name in names if name != latest)
@@ -375,3 +373,9 @@ def _located(
         width=width,
         warnings=tuple(f"{model.name}: {text}" for text in (*warnings, *unreadable)),
     )
+
+
+def _precedence(name: str) -> tuple[int, bool]:
+    """The latest step comes first, then ``main``."""
+    step = step_of(name)
+    return -1 if step is None else step, name == "main"

@@ -78,23 +78,9 @@ def bench(
     with new_folder() as root:
         for repeat in range(repeats):
             for n in counts[:: -1 if repeat % 2 else 1]:
-                began = time.perf_counter()
-                with connect(profile.model_copy(update={"workers": n}), wait=n) as client:
-                    if on_start is not None:
-                        client.run(on_start)
-                    start = time.perf_counter() - began
-                    trial = runner(client, Path(tempfile.mkdtemp(dir=root)))
-                    peaks = [used["memory"] for used in usage(client).workers.values()]
-                if not trial.units:
-                    raise DaskmetricsError(
-                        "The work did not finish a single unit. Run it once without bench to see"
-                        " why."
-                    )
-                # the processes of a trial can start, too, before its clock does
-                start += trial.start
-                trials.append(
-                    replace(trial, repeat=repeat, start=start, memory=max(peaks, default=0))
-                )
+                of_size = profile.model_copy(update={"workers": n})
+                trial = _run_trial(runner, root, of_size, on_start)
+                trials.append(replace(trial, repeat=repeat))
                 progress(f"{n} workers, round {repeat + 1} of {repeats}: {trial.seconds:.1f} s")
     return Bench(name, tuple(trials), profile.threads)
 
@@ -104,6 +90,25 @@ def new_folder() -> Iterator[Path]:
     """A folder in the present one, since workers must see it; it is removed with the block."""
     with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as root:
         yield Path(root).resolve()
+
+
+def _run_trial(
+    runner: Runner, root: Path, profile: Cluster, on_start: Callable[[], None] | None
+) -> BenchTrial:
+    """The work once, on workers of its own."""
+    began = time.perf_counter()
+    with connect(profile, wait=profile.workers) as client:
+        if on_start is not None:
+            client.run(on_start)
+        start = time.perf_counter() - began
+        trial = runner(client, Path(tempfile.mkdtemp(dir=root)))
+        peaks = [used["memory"] for used in usage(client).workers.values()]
+    if not trial.units:
+        raise DaskmetricsError(
+            "The work did not finish a single unit. Run it once without bench to see why."
+        )
+    # the processes of a trial can start, too, before its clock does
+    return replace(trial, start=start + trial.start, memory=max(peaks, default=0))
 
 
 def warm() -> None:

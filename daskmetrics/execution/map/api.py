@@ -222,21 +222,26 @@ def _run_on(
     _check_function(source.spec, client)
     options = source.spec.options
     tracker = source.tracker
-    due = 0.0
+    counts = Counter(result.status for result in tracker.results())
+    next_listener, due = source.on_result, 0.0
 
-    def publish(record: Record | None = None) -> None:
-        nonlocal due
-        if record and time.monotonic() < due:
-            return
-        due = time.monotonic() + PUBLISH_EVERY
-        counts = Counter(result.status for result in tracker.results())
+    def publish() -> None:
         # the scheduler is gone: the loop notices and ends the run with a message
         with suppress(OSError):
             client.log_event(MAP, {"items": len(tracker.states), "counts": dict(counts)})
 
+    def on_result(result: ItemResult) -> None:
+        nonlocal due
+        next_listener(result)
+        counts[result.status] += 1
+        if time.monotonic() >= due:
+            due = time.monotonic() + PUBLISH_EVERY
+            publish()
+
+    source.on_result = on_result
     commit_every = max(1, options.checkpoint_interval // options.batch_size)
     settings = Settings(retry=RETRY, commit_every=commit_every, most_memory=most_memory)
-    run_source(source, client, journal, settings, publish, say)
+    run_source(source, client, journal, settings, say=say)
     publish()
 
 
