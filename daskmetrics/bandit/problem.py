@@ -69,7 +69,7 @@ class Problem:
     Raises
     ------
     DataError
-        If shapes do not match, a cost or a weight is not finite, or the default checkpoint has no arm.
+        If shapes do not match, a number is not finite, or the default checkpoint has no arm.
     """
 
     arms: tuple[Arm, ...]
@@ -92,6 +92,7 @@ class Problem:
             raise DataError(
                 f"A search needs distinct arms and tasks, got {arms} arms and {tasks} tasks."
             )
+        _check("features", self.features, (arms, 2 + len(self.models)), -math.inf)
         _check("encode_cost", self.encode_cost, (arms, tasks))
         _check("score_cost", self.score_cost, (arms, tasks))
         _check("load_cost", self.load_costs, (arms,))
@@ -105,6 +106,15 @@ class Problem:
             _check("weights", np.array(self.weights, dtype=float), (tasks,))
             if not any(self.weights):
                 raise DataError(f"weights must not all be 0; got {self.weights}.")
+        if self.kinds is not None and len(self.kinds) != tasks:
+            raise DataError(
+                f"kinds must name the kind of each of the {tasks} tasks; got {len(self.kinds)}."
+            )
+        if len(self.is_look) != tasks or self.objective_weights[self.is_look].any():
+            raise DataError(
+                f"looks must say of each of the {tasks} tasks whether it is one, and the weight of"
+                f" a look must be 0; got {self.looks} with weights {self.weights}."
+            )
         if self.default and self._last_arm(self.default) is None:
             raise DataError(
                 f"The baseline {self.default} has no arm among the {arms} arms of the search."
@@ -368,15 +378,16 @@ def numbered(labels: Sequence[Hashable]) -> Ints:
     return np.array([number[label] for label in labels], dtype=np.intp)
 
 
-def _check(name: str, array: Floats, shape: tuple[int, ...]) -> None:
-    """Raise a DataError unless an array has this shape and finite values that are not negative."""
+def _check(name: str, array: Floats, shape: tuple[int, ...], least: float = 0.0) -> None:
+    """Raise a DataError unless an array has this shape and finite values of at least ``least``."""
     if array.shape != shape:
         raise DataError(f"{name} must have the shape {shape}, got {array.shape}.")
-    is_valid = np.isfinite(array) & (array >= 0)
+    is_valid = np.isfinite(array) & (array >= least)
     if not is_valid.all():
-        raise DataError(
-            f"{name} must be finite and not negative, got values from {array.min():g} on."
-        )
+        must = "finite and not negative"
+        if least < 0:
+            must = "finite"
+        raise DataError(f"{name} must be {must}, got values from {array.min():g} on.")
 
 
 def arm_features(suites: Sequence[Suite]) -> Floats:

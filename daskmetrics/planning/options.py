@@ -46,6 +46,13 @@ class Interval:
     value: float
     high: float
 
+    def __post_init__(self) -> None:
+        if not self.low <= self.value <= self.high:
+            raise ValueError(
+                f"An interval needs low <= value <= high, got {self.low}, {self.value},"
+                f" {self.high}."
+            )
+
     @classmethod
     def exactly(cls, value: float) -> Interval:
         """A value without error."""

@@ -75,6 +75,7 @@ UNFIT = [
     ({"score_cost": PROBLEM.score_cost[:, :2]}, r"score_cost must have the shape \(48, 5"),
     ({"score_cost": PROBLEM.score_cost * np.nan}, "score_cost must be finite"),
     ({"score_cost": -PROBLEM.score_cost}, "not negative"),
+    ({"features": PROBLEM.features + np.inf}, "features must be finite"),
     ({"weights": (0.0,) * 5}, "must not all be 0"),
     ({"default": Checkpoint("large", "step999")}, "has no arm"),
     ({"load_cost": BY_ARM}, "load_cost must be equal for all layers"),

@@ -48,6 +48,11 @@ def close(low_to_high: float) -> Workload:
     return Workload((Phase("measure", 64, unit, "l40s"),), AT_ONCE)
 
 
+def test_bounds_of_an_interval_are_in_order_and_kept_by_products_and_sums():
+    with pytest.raises(ValueError, match="low <= value <= high"):
+        Interval(2.0, 1.0, 3.0)
+
+
 def test_the_interval_of_samples_holds_their_true_mean_nine_times_in_ten():
     draws = np.random.default_rng(0).lognormal(mean=np.log(10.0), sigma=0.3, size=(1000, 4))
     intervals = [Interval.of(list(samples)) for samples in draws]
@@ -99,6 +104,23 @@ def test_another_gpu_is_assumed_by_its_datasheet_and_an_unknown_one_widely():
     assert same.measured and not known.measured and known.value < same.value
     assert unknown.interval.high / unknown.interval.low == pytest.approx(9.0)
     assert speed("gtx", "a100") is None and all(speed(name, name).value == 1.0 for name in DEVICES)
+
+
+@pytest.mark.parametrize(
+    ("units", "workers", "about", "seconds"),
+    [
+        (10, 8, {"chains": 2}, 5.0),
+        (10, 10, {"serial": Interval.exactly(0.5)}, 5.5),
+        (10**6, 10, {}, 10**5),
+        # more ranks than the recipe has do not shorten a training
+        (1, 8, {"chains": 4, "together": True, "serial": Interval.exactly(0.0)}, 0.25),
+        # one worker takes as long whatever the serial share
+        (39, 1, {"serial": Interval(0.1, 0.2, 0.3)}, 39.0),
+    ],
+)
+def test_neither_a_chain_nor_a_serial_share_is_divided(units, workers, about, seconds):
+    phase = Phase("x", units, Estimate(Interval.exactly(1.0)), **about)
+    assert phase.on(workers) == Interval.exactly(seconds)
 
 
 def proposal(options, purpose=None):
