@@ -83,7 +83,7 @@ def mine(state):
 plan = ReplayPlan(score_table(known_rows()), Scenario(), 0.1)
 settings = [Setting("race"), Setting("__main__:mine")]
 race_trial, my_trial = run_trials(plan, settings, [0], jobs=2)
-print([step.loss for step in race_trial.path] == [step.loss for step in my_trial.path], my_trial.setting)
+print([step.loss for step in race_trial.path] == [step.loss for step in my_trial.path], my_trial.setting.policy)
 """
 
 OTHER_POOL = """

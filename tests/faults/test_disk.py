@@ -4,6 +4,7 @@ meets them.
 
 from __future__ import annotations
 
+import resource
 import signal
 from collections import Counter
 from pathlib import Path
@@ -21,13 +22,6 @@ from tests.cli.calling import process, start, wait_until
 from tests.faults.conftest import RECIPE
 
 RUN = "run x.yaml"
-#: the same, whose files may not grow beyond 8 kB
-LIMITED = """
-import resource
-from daskmetrics.cli import main
-resource.setrlimit(resource.RLIMIT_FSIZE, (8000, 8000))
-main(["run", "x.yaml"])
-"""
 
 
 @pytest.fixture
@@ -44,13 +38,21 @@ def place(tmp_path, suite) -> Path:
     return tmp_path
 
 
+def has_started(folder: RunFolder) -> bool:
+    """Whether the journal knows a worker of this run."""
+    return folder.journal.exists() and b'"type":"worker"' in folder.journal.read_bytes()
+
+
 def test_a_run_that_finds_no_room_says_so_and_the_same_command_finishes_it(place):
-    with process(place, "-c", LIMITED) as driver:
-        message = next(line for line in driver.stderr if "No room" in line)  # while measuring
+    folder = RunFolder(place / "runs" / "x")
+    with process(place, "-m", "daskmetrics", *RUN.split()) as driver:
+        wait_until(lambda: has_started(folder), driver)
+        # less than its journal and its store need from here on
+        resource.prlimit(driver.pid, resource.RLIMIT_FSIZE, (3000, 3000))
+        message = next(line for line in driver.stderr if "The run pauses" in line)
         driver.send_signal(signal.SIGINT)
         said = message + driver.communicate(timeout=120)[1]
     assert driver.returncode != 0 and "Traceback" not in said, said
-    folder = RunFolder(place / "runs" / "x")
     before = list(read(folder.journal))
     again = start(place, RUN)
     assert again.returncode == 0, again.stderr
@@ -64,11 +66,7 @@ def test_a_run_that_finds_no_room_says_so_and_the_same_command_finishes_it(place
 def test_a_run_whose_journal_is_deleted_ends_says_so_and_goes_on_after_the_remedy(place):
     folder = RunFolder(place / "runs" / "x")
     with process(place, "-m", "daskmetrics", *RUN.split()) as driver:
-        # then its start is committed
-        wait_until(
-            lambda: folder.journal.exists() and b'"type":"worker"' in folder.journal.read_bytes(),
-            driver,
-        )
+        wait_until(lambda: has_started(folder), driver)  # then its start is committed
         folder.journal.rename(place / "moved")
         said = driver.communicate(timeout=120)[1]
     assert driver.returncode != 0 and "was removed: stopped" in said, said

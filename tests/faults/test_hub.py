@@ -49,6 +49,7 @@ def test_a_fault_of_the_hub_is_a_status_of_its_checkpoint_alone(
     said = " ".join((done.stdout + done.stderr).split())
     entries = read(home / "runs" / "x" / "journal.jsonl")
     records = {entry.name: entry for entry in entries if isinstance(entry, Record)}
+    assert {f"m@{name}" for name in SUITE} <= set(records), said
     statuses = [records[f"m@{name}"].status for name in SUITE]
     assert statuses == ["ok", "ok", "ok", "error", "error"]
     reasons = {
