@@ -70,7 +70,7 @@ def test_prefetch_lists_branches_and_downloads_equal_weights_once(tmp_path: Path
     config = {"name": "x", "models": [model], "corpus": {"prompts": 8}}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     with serve({"org/suite": {**steps, "step2": steps["step1"], "main": steps["step1"]}}) as hub:
-        online = {**hub.environment(tmp_path), "HF_HUB_OFFLINE": "0"}
+        online = hub.environment(tmp_path)
         offline = {**online, "HF_HUB_OFFLINE": "1"}
         refused = start(tmp_path, "runs prefetch config.yaml", **offline)
         assert refused.returncode == 2 and "the list of branches of" in refused.stderr
