@@ -373,6 +373,8 @@ class Sections(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that the words name; an error that names the one that was meant, or moved."""
+        if ctx.resilient_parsing:  # a shell that completes words ignores what is no command
+            return super().resolve_command(ctx, args)
         name = args[0]
         if name in self._moved and name not in self.commands:
             ctx.fail(f"No command '{name}'. Use: daskmetrics {self._moved[name]}")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 
 from daskmetrics.cli import main
 from daskmetrics.cli._common import RUN
@@ -56,3 +57,9 @@ def test_the_shell_completes_names_of_runs(here):
     complete = RUN.shell_complete
     assert [item.value for item in complete(context, None, "m")] == ["minilm"]
     assert [item.type for item in complete(context, None, "./other")] == ["file"]
+
+
+@pytest.mark.parametrize("command", ["nosuch", "serve"])  # one that never was, and one that moved
+def test_the_shell_completes_nothing_after_what_is_no_command(command):
+    words = ShellComplete(main, {}, "daskmetrics", "_DASKMETRICS_COMPLETE")
+    assert words.get_completions([command], "runs/") == []
