@@ -41,7 +41,25 @@ T = TypeVar("T")
 LONGEST = 1000  # characters of a sentence
 INTERRUPTED = 130  # exit code of a command that was ended by Ctrl-C
 
-PATH = click.Path(path_type=Path)
+
+class NamedPath(click.Path):
+    """A path that is not empty, as that of a variable of the shell without a value: pathlib takes
+    it for the current folder.
+    """
+
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:
+        """The path."""
+        if value == "":
+            self.fail("The path is empty. Write . for the current folder.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PATH = NamedPath(path_type=Path)
 
 
 class RunPath(click.Path):
@@ -144,7 +162,7 @@ settings_option = click.option(
 #: The option --folder.
 folder_option = click.option(
     "--folder",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=NamedPath(path_type=Path, file_okay=False),
     help="Folder of the run.  [default: runs/NAME]",
 )
 
