@@ -56,8 +56,8 @@ class RunFolder:
     lock = _Inside("lock")
 
     def create(self) -> RunFolder:
-        """Create the folder, or make an existing one private to its owner; raises ConfigError if
-        that fails.
+        """Create the folder, or make that of an existing run private to its owner; raises
+        ConfigError if that fails, or if the folder holds other files and no run.
         """
         # in a folder that others share
         if self.path.is_symlink() and self.path.lstat().st_uid != os.getuid():
@@ -66,7 +66,12 @@ class RunFolder:
             )
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not (self.lock.exists() or self.journal.exists()) and any(self.path.iterdir()):
+                raise ConfigError(
+                    f"'{self.path}' holds other files and no run. Choose a new or empty --folder."
+                )
             self.path.chmod(0o700)
+            self.lock.touch(mode=0o600)  # from now on it is that of a run
         except OSError as error:
             raise ConfigError(
                 f"The run folder '{self.path}' cannot be created or written: {error.strerror}. "
