@@ -38,6 +38,7 @@ class RunFolder:
     # every decision and every result, one line with a checksum each; all other files can be
     # computed from it
     journal = _Inside("journal.jsonl")
+    mark = _Inside("journal.mark")  # how long the journal was after the last commit
     items = _Inside("items.jsonl")  # of a map: what the function is applied to
     summary = _Inside("summary.json")  # of a map: what `status` goes on from, with a digest
     store = _Inside("store.zarr")  # the arrays, a Zarr store that xarray opens
@@ -83,9 +84,11 @@ class RunFolder:
     def must_exist(self) -> RunFolder:
         """The folder itself; raises ConfigError, which names the runs that exist, if it holds no
         run, and DataError if one of its files is a pipe or a device.
+
+        A run whose journal is gone has its mark: who reads the journal says that it is missing.
         """
         require_regular(self.path)
-        if self.journal.is_file():
+        if self.journal.is_file() or self.mark.is_file():
             return self
         name = self.path.name
         for folder in (self.path.parent, RUNS):
