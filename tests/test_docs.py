@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from daskmetrics.cli import main
+from daskmetrics.tasks.file import ROLES
 
 ROOT = Path(__file__).parent.parent
 DESIGN = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
@@ -41,6 +42,11 @@ def test_the_map_names_every_package_and_no_module_that_does_not_exist():
     named = re.findall(r"`([a-z_/]+\.py)`", DESIGN)
     assert len(named) > 20
     assert [name for name in named if not (ROOT / "daskmetrics" / name).is_file()] == []
+
+
+def test_the_page_of_tasks_lists_the_names_of_columns_that_are_recognised():
+    rows = [f"| `{role}` | {', '.join(names)} |" for role, names in ROLES.items()]
+    assert "\n".join(rows) in (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
 
 
 def test_the_examples_of_metric_functions_give_what_they_show():
