@@ -357,9 +357,12 @@ def latest(entries: Sequence[Event], kind: type[E]) -> E | None:
 
 @dataclass(frozen=True)
 class UnitsPlanned:
-    """How many units of each kind a run plans; for the live pages."""
+    """How many units of each kind a run plans, and the steps that each training unit takes, by its
+    name; for the live pages.
+    """
 
     units: Mapping[str, int]
+    steps: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
