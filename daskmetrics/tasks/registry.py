@@ -12,7 +12,6 @@ entry is the name of the task. Options follow in parentheses:
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,6 +20,7 @@ from itertools import chain
 
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.text import parse_call
+from daskmetrics.core.user_code import load_object
 from daskmetrics.tasks._stdlib import SETS, TASKS
 from daskmetrics.tasks.file import file_task, hub_task
 from daskmetrics.tasks.mteb import PRESETS, mteb_task
@@ -51,7 +51,10 @@ def catalogue() -> Mapping[str, Callable[[], Task]]:
     'pair_classification'
     """
     builtin = {name: partial(TASKS.__getitem__, name) for name in TASKS}
-    installed = {entry.name: entry.load for entry in entry_points(group=GROUP)}
+    installed = {
+        entry.name: partial(load_object, f"Task '{entry.name}'", entry.value)
+        for entry in entry_points(group=GROUP)
+    }
     return {**installed, **builtin}
 
 
@@ -112,13 +115,11 @@ def _make(text: str, makers: Mapping[str, Callable[[], Task]]) -> Task:
 def _imported(name: str, module: str) -> Task:
     """The task at an import path such as ``package.module:NAME``."""
     try:
-        task: Task = pkgutil.resolve_name(name)
-    except (ImportError, AttributeError, ValueError) as error:
-        if getattr(error, "name", "") == module:
+        task: Task = load_object(f"Task '{name}'", name)
+    except ConfigError as error:
+        if getattr(error.__cause__, "name", "") == module:
             raise unknown("task", name, [*catalogue(), *SETS, *PRESETS]) from None
-        raise ConfigError(
-            f"Task '{name}' cannot be loaded: {error}. Write it as 'package.module:NAME'."
-        ) from error
+        raise
     if not hasattr(task, "main_score"):
         raise ConfigError(
             f"Task '{name}' must be a daskmetrics.tasks.Task, but is a {type(task).__name__}."
