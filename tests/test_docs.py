@@ -60,6 +60,15 @@ def test_the_schema_is_what_the_configuration_says(generate):
     assert generate.schema() == generate.SCHEMA.read_text(encoding="utf-8"), "run: make docs"
 
 
+def test_the_examples_of_the_schema_satisfy_it():
+    sections = (SCHEMA, *SCHEMA["$defs"].values())
+    keys = [key for section in sections for key in section["properties"].values()]
+    examples = [(key, example) for key in keys for example in key.get("examples", ())]
+    assert len(examples) > 50
+    for key, example in examples:
+        jsonschema.validate(example, {**key, "$defs": SCHEMA["$defs"]})
+
+
 @pytest.mark.parametrize(
     "path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem
 )
