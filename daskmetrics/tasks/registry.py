@@ -22,7 +22,7 @@ from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.text import parse_call
 from daskmetrics.core.user_code import load_object
 from daskmetrics.tasks._stdlib import SETS, TASKS
-from daskmetrics.tasks.file import file_task, hub_task
+from daskmetrics.tasks.file import FileTask, file_task, hub_task
 from daskmetrics.tasks.mteb import PRESETS, mteb_task
 from daskmetrics.tasks.task import Task
 
@@ -91,8 +91,22 @@ def resolve(names: Sequence[str]) -> tuple[Task, ...]:
                 f"Two tasks are named '{task.name}'. Scores are stored by name: rename one of the"
                 " files."
             )
+        if isinstance(task, FileTask):
+            task = _compared(task, tasks)
         tasks.append(task)
     return tuple(tasks)
+
+
+def _compared(task: FileTask, others: Sequence[Task]) -> FileTask:
+    """The task, with a warning if another one reads its file."""
+    for other in others:
+        if isinstance(other, FileTask) and other.source == task.source:
+            text = (
+                f"It reads the file of {other.name}. The error of a mean takes tasks as independent:"
+                " with two tasks of one file it may be 1.4 times too small."
+            )
+            return replace(task, warnings=(*task.warnings, text))
+    return task
 
 
 def _make(text: str, makers: Mapping[str, Callable[[], Task]]) -> Task:
