@@ -52,11 +52,11 @@ class NamedPath(click.Path):
         value: str | os.PathLike[str],
         param: click.Parameter | None,
         ctx: click.Context | None,
-    ) -> Path:
+    ) -> str | bytes | os.PathLike[str]:
         """The path; an empty one is refused."""
         if not os.fspath(value):
             self.fail("the path is empty. Name one; '.' is the current folder.", param, ctx)
-        return Path(super().convert(value, param, ctx))
+        return super().convert(value, param, ctx)
 
 
 PATH = NamedPath(path_type=Path)
