@@ -37,6 +37,7 @@ from daskmetrics.core.names import (
 from daskmetrics.core.outcomes import Difference, difference, mean_difference
 from daskmetrics.core.readouts import Readout
 from daskmetrics.core.results import Scored
+from daskmetrics.core.text import score_text
 from daskmetrics.execution.display import Display
 from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment import prefetch
@@ -266,7 +267,7 @@ def score_layers(
                 )
                 for arm, value in _scores(encoder, spec, seed, arms):
                     recorded[arm][task.name] = value
-                    latest = f"{arm}:{task.name}  {value.score:.3f}"
+                    latest = f"{arm}:{task.name}  {score_text(value.score)}"
                     display.advance("layers", latest, next(percents))
                 worker.remove(Path(scratch), spec.key)
     display.advance("layers", "", 100)

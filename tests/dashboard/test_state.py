@@ -141,11 +141,13 @@ def test_posteriors_are_shown_as_they_are_received(live, history):
 
 def test_the_phases_of_a_run(live):
     assert live.phase == "measuring"
-    live.receive([UnitsPlanned({"train": 3, "measure": 5}), HistorySent()], 10.0)
+    steps = {"a@step0": 0, "a@step1": 1, "a@step8": 7}
+    live.receive([UnitsPlanned({"train": 3, "measure": 5}, steps), HistorySent()], 10.0)
     assert live.left(14.0) is None  # without any progress
     trained = Trained(loss=1.0, tokens=1.0, seconds=1.0)
     live.receive([done("train", "a@step0", trained), done("train", "a@step1", trained)], 14.0)
-    assert live.left(14.0) == pytest.approx(6 * 4 / 2) and live.progress == (2, 8)
+    assert live.progress == (3 * 1 / 8, 8)  # not two of three checkpoints
+    assert live.left(14.0) == pytest.approx(4 * (8 - 3 / 8) / (3 / 8))
     live.receive([SearchStarted(10 * COST, exhaustive=100.0, spent=0.0)], 20.0)
     live.receive([ask(0, ARM, "s"), scored(ARM, "s", 0.3)], 25.0)
     assert live.phase == "searching" and live.left(25.0) == pytest.approx(45.0)

@@ -92,6 +92,9 @@ def test_items_that_the_folder_does_not_contain_must_be_given(tmp_path):
         ("status", 0, "30"),
         ("best", 2, "contains a map, not an experiment"),
         ("runs retry", 2, "--retry-failed"),
+        ("runs repair", 2, "contains a map, not an experiment"),
+        ("runs export", 2, "contains a map, not an experiment"),
+        ("runs replay", 2, "contains a map, not an experiment"),
     ],
 )
 def test_commands_recognize_a_map(folder, command, code, message):
