@@ -235,7 +235,7 @@ def _lined_up(
     chosen, else one.
     """
     suites = analysis.suites(run)
-    if model or readout or any(len(suite.revisions) > 1 for suite in suites):
+    if model or readout or not suites or any(len(suite.revisions) > 1 for suite in suites):
         return [suite_of(run, model, readout)]
     return suites
 

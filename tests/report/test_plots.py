@@ -74,6 +74,9 @@ def test_unknown_names_are_errors_that_name_the_nearest(finished, a_run):
         finished.plot.tradeoff("layer")
     with pytest.raises(DataError, match="no search yet"):
         a_run(tasks=()).plot.search()
+    failing = tuple(str(checkpoint) for suite in SUITES for checkpoint in suite.checkpoints())
+    with pytest.raises(DataError, match="no measurement yet"):
+        a_run(tasks=(), failing=failing).plot.layers()
 
 
 def test_the_quantities_of_a_run_are_what_it_recorded(finished):
