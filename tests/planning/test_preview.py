@@ -240,9 +240,10 @@ def test_warnings_about_the_data_are_shown_before_the_run(prepared, tmp_path):
 
 
 def test_models_whose_names_or_prompts_differ_in_case_alone_are_shown_apart(prepared, tmp_path):
-    model = {"train": {"width": 16, "depth": 2, "steps": 4}}
+    model = {"train": {"width": 16, "depth": 1, "steps": 4}, "layers": "blocks"}
     prompts = {"a": "Query: ", "A": "query: ", "b": "query: "}
     models = [{**model, "name": name, "prompts": {"query": text}} for name, text in prompts.items()]
-    vectors = shown(prepared(models=models), RunFolder(tmp_path / "run"))["vectors"]
+    rows = shown(prepared(models=models), RunFolder(tmp_path / "run"))
     read = "mean, at most 256 tokens, prompts: query"
-    assert vectors == f"a: {read} 'Query: '; A, b: {read} 'query: '"
+    assert rows["models"].startswith("a (4 checkpoints x 1 layer), A")
+    assert rows["vectors"] == f"a: {read} 'Query: '; A, b: {read} 'query: '"
