@@ -424,7 +424,7 @@ def trade_off(ax: Axes, trade_offs: TradeOffs, name: str) -> None:
         lw=1.1,
         elinewidth=0.9,
         capsize=2,
-        zorder=0,
+        zorder=0.6,  # between the grid and the points
     )
     lowest_cost = points["cost"][points["cost"] > 0].min()
     if points["cost"].max() >= LOGARITHMIC * lowest_cost:

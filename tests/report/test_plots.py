@@ -35,6 +35,7 @@ def test_every_plot_draws_on_the_given_axes_or_new_ones_and_returns_them(finishe
     draw = getattr(finished.plot, name)
     assert draw(ax=ax) is ax
     assert ax.get_xlabel() and ax.get_ylabel()
+    assert all(line.get_zorder() > 0.5 for line in ax.lines)  # above the grid
     assert draw().figure is not ax.figure
 
 
