@@ -321,7 +321,7 @@ class Page:
         """A quantity of all arms, of which the map shows those of its model."""
         values = live.values[name]
         self.source.data.update({"value": values, "error": live.errors[name]})
-        greatest = float(np.nanmax(np.abs(values)))
+        greatest = float(np.abs(values[np.isfinite(values)]).max())
         low, high = drawing.span(values, LEAST_SHARE * greatest, margin=0.0)
         self.mapper.update(low=low, high=high)
         marks = self.map.select_one({"name": "marks"})

@@ -126,10 +126,10 @@ class LiveState:
                     if message.key not in self._recorded:
                         self.open[message.key] = message.name
                     self._decide(message)
-                case events.UnitsRetried():
-                    for unit, record in list(self._units.items()):
-                        if record.key in message.keys:
-                            self._forget(unit)
+                case events.UnitsRetried(keys=keys):
+                    retried = [unit for unit, record in self._units.items() if record.key in keys]
+                    for unit in retried:
+                        self._forget(unit)
                 case events.Record():
                     self._record(message)
                 case events.SearchStarted():

@@ -39,6 +39,7 @@ MISTAKES = [
     ("init --yes --model a/b --text body", "add --data FILE"),
     ("init --yes --model a/b --data reviews.csv --text bdy", "bdy"),
     ("init --yes --model a/b -o reviews.csv", "already exists"),
+    ("init --yes --model a/b -o none/mine.yaml", "No folder 'none'"),
     ("runs replay none.csv", "No scores at 'none.csv'"),
     ("runs replay scores.csv --jobs 1 --objective chep", "Did you mean 'cheap'?"),
     ("runs replay scores.csv --jobs 1 --budget 2", "A search needs a budget"),

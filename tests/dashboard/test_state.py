@@ -19,7 +19,7 @@ from daskmetrics.core.events import (
 )
 from daskmetrics.core.names import Arm, Suite
 from daskmetrics.core.results import Measured, Outcomes, Scored, Trained, result_as_json
-from daskmetrics.dashboard._pages import current_quantity
+from daskmetrics.dashboard._pages import Page, current_quantity
 from daskmetrics.dashboard._publisher import _shown
 from daskmetrics.dashboard._state import (
     LATEST,
@@ -178,3 +178,11 @@ def test_a_run_without_metrics_shows_its_scores():
     live = LiveState(replace(opening, template=replace(opening.template, metrics=Axis((), (), ()))))
     live.receive([UnitsPlanned({"measure": 0}), measured("a@step0", (), (), names=())], 0.0)
     assert set(live.names) == {"Search", "Scores"} and current_quantity(live) == SCORED
+
+
+def test_the_colours_of_a_map_span_the_finite_values(live):
+    live.values["s"][:3] = 1.0, 3.0, np.inf  # of a metric that 32 bits do not hold
+    page = Page(None)
+    page._begin(live)
+    page._show_map(live, "s")
+    assert (page.mapper.low, page.mapper.high) == (1.0, 3.0)
