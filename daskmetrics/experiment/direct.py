@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
@@ -306,7 +306,10 @@ def _suite(
     texts: tuple[str, ...] = ()
     if suite.is_fitted:
         texts = prompts(corpus.source, corpus.prompts, seed)
-    check_readouts(suite, encoder.protocol, encoder.model.width, corpus.prompts)
+    try:
+        check_readouts(suite, encoder.protocol, encoder.model.width, corpus.prompts)
+    except ConfigError as error:
+        raise ConfigError(f"Model '{suite.model}': {error}") from None
     return suite, texts
 
 
@@ -424,7 +427,7 @@ def _settings(
     protocol: Keys,
 ) -> Config:
     """These arguments as a configuration of one model, which checks them."""
-    if not isinstance(layers, str):
+    if isinstance(layers, Iterable) and not isinstance(layers, str):
         layers = list(map(int, layers))
     model: dict[str, object] = {"name": name, "source": source}
     model |= {"revisions": revision, "layers": layers}
