@@ -6,6 +6,7 @@ import doctest
 import importlib.util
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import click
 import jsonschema
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from daskmetrics.cli import main
 from daskmetrics.tasks.file import ROLES
@@ -54,6 +56,18 @@ def test_the_examples_of_metric_functions_give_what_they_show():
     failed, tried = doctest.testfile(str(page), module_relative=False, encoding="utf-8")
     assert tried > 20
     assert not failed
+
+
+def test_the_page_of_maps_shows_what_a_dry_run_prints(tmp_path, monkeypatch):
+    page = (ROOT / "docs" / "map.md").read_text(encoding="utf-8")
+    (typed, printed) = re.findall(r"\$ daskmetrics (map .*?--dry-run)\n(.*?)```", page, re.DOTALL)[
+        0
+    ]
+    (tmp_path / "benchmarks").symlink_to(ROOT / "benchmarks")
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, shlex.split(typed.replace("\\\n", " ")))
+    version = re.compile(r"version \w+")  # a hash of the function's source
+    assert version.sub("", done.output) == version.sub("", printed)
 
 
 def test_the_schema_is_what_the_configuration_says(generate):
@@ -114,4 +128,7 @@ def test_the_site_builds_without_a_warning(tmp_path):
     words = ["sphinx", "-W", "--keep-going", "-q", "-b", "html", "docs", str(tmp_path)]
     done = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "index.html").is_file()
+    for page in (ROOT / "docs").glob("*.md"):  # none is replaced by one of Sphinx's own
+        title = page.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
+        html = (tmp_path / page.with_suffix(".html").name).read_text(encoding="utf-8")
+        assert f"<h1>{title}<" in html, page

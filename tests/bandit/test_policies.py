@@ -100,7 +100,7 @@ def test_a_choice_is_open_affordable_and_a_pure_function_of_the_state(policy):
 
 
 def test_the_documentation_lists_every_policy_and_its_own_one_is_a_plain_callable():
-    page = (Path(__file__).parents[2] / "docs" / "search.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "searching.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| `([a-z][a-z-]*)` \| [a-z].* cell", page, re.MULTILINE)
     assert set(listed) == set(BUILT_IN)
     names: dict[str, object] = {}
