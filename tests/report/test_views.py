@@ -128,13 +128,13 @@ def test_a_layer_that_is_not_the_last_one_of_its_model_is_not_called_so(a_run):
 
 def test_rows_say_what_the_answer_knows(finished):
     answer, overall = finished.answer, finished.verdict.overall
-    tie = replace(finished.verdict, overall=replace(overall, open=2))
+    tie = replace(finished.verdict, overall=replace(overall, open=1))
     rows = answer_rows(replace(answer, verdict=tie, sureness="a tie", probability=0.17))
     assert f"{answer.best.score:.3f} ± {answer.best.stderr:.3f}" in rows["Use"]
     assert str(overall.tested) in rows["Best of"] and "35" in rows["Best of"]
     assert f"{answer.scored} of 105" in rows["Cost"]
     assert f"{100 * answer.cost.share:.0f} %" in rows["Cost"]
-    assert rows["Sure"].startswith("a tie: 17 %") and "2 have too few" in rows["Sure"]
+    assert rows["Sure"].startswith("a tie: 17 %") and "1 with too few" in rows["Sure"]
     undefined = Failure("curvature", "nan", 2, "tiny@step0/0", "Not defined for one token.")
     failed = replace(undefined, kind="score")
     warned = replace(answer, unscored_models=("tiny",), warnings=("step2 cannot be read", "b"))
