@@ -171,6 +171,7 @@ def test_a_table_in_memory_gives_the_scores_of_its_file(small, minilm):
         (lambda m: dm.embed(torch.nn.Linear(2, 2), ["x"]), "A Linear is no model"),
         (lambda m: dm.embed(AutoTokenizer.from_pretrained(m), ["x"]), r"A \w+ is no model"),
         (lambda m: dm.measure(m, TEXTS, "efective_rank"), "Did you mean 'effective_rank'"),
+        (lambda m: dm.layers("~nouser/m", ["stdlib:word"]), "no folder '~nouser/m'"),
         (lambda m: dm.layers(m, 3), "Data of type int cannot be read"),
         (
             lambda m: dm.layers(m, ["stdlib:word"], readouts={"dimensions": 999}),
