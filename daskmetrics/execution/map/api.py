@@ -119,7 +119,7 @@ def map(
     ...     print(result.name, result.status, result.value)
     """
     options = MapOptions(
-        batch_size, retries, parse_duration(timeout), resources or {}, checkpoint_interval
+        batch_size, retries, parse_duration(timeout), dict(resources or {}), checkpoint_interval
     )
     spec = make_spec(function, iterable, options, seed=seed, version=version)
     return _stream(spec, client, _absolute(journal))
