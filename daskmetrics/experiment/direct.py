@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
@@ -427,8 +427,6 @@ def _settings(
     protocol: Keys,
 ) -> Config:
     """These arguments as a configuration of one model, which checks them."""
-    if isinstance(layers, Iterable) and not isinstance(layers, str):
-        layers = list(map(int, layers))
     model: dict[str, object] = {"name": name, "source": source}
     model |= {"revisions": revision, "layers": layers}
     model |= {key: protocol[key] for key in _MODEL_KEYS if key in protocol}

@@ -165,6 +165,7 @@ def test_a_table_in_memory_gives_the_scores_of_its_file(small, minilm):
         (lambda m: dm.embed(m, ["x"], pool="mean"), "Unknown key 'pool'.*Did you mean 'pooling'"),
         (lambda m: dm.embed(m, ["x"], [9]), r"layers 0\.\.\.6, but not \[9\]"),
         (lambda m: dm.embed(m, ["x"], layers=6), "layers': got 6"),
+        (lambda m: dm.embed(m, ["x"], layers=[1.5]), "got 1.5; Input should be a valid integer"),
         (lambda m: dm.embed(m, ["x", 1]), "Item 1 is a int; a text is needed"),
         (lambda m: dm.embed(m, ["x", "\ud83d"]), "Item 1 has half of a surrogate pair"),
         (lambda m: dm.layers([], ["stdlib:order"]), "at least one model"),
