@@ -427,8 +427,12 @@ def _settings(
     protocol: Keys,
 ) -> Config:
     """These arguments as a configuration of one model, which checks them."""
-    model: dict[str, object] = {"name": name, "source": source}
-    model |= {"revisions": revision, "layers": layers}
+    model: dict[str, object] = {
+        "name": name,
+        "source": source,
+        "revisions": revision,
+        "layers": layers,
+    }
     model |= {key: protocol[key] for key in _MODEL_KEYS if key in protocol}
     return config.parse(
         {"name": "direct", "models": [model], "protocol": dict(protocol)}, where="arguments"
