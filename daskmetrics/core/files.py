@@ -169,12 +169,23 @@ def atomic_write(path: Path, content: str | bytes) -> Path:
     return path
 
 
+def expanded(path: str | Path) -> Path:
+    """A path whose ``~`` is a home; it stays as it is for a user that does not exist.
+
+    >>> expanded("~no one/model").as_posix()
+    '~no one/model'
+    """
+    with suppress(RuntimeError):
+        return Path(path).expanduser()
+    return Path(path)
+
+
 def cache_folder() -> Path:
     """Folder of trained suites and of texts of tasks: ``$DASKMETRICS_CACHE``, or
     ``~/.cache/daskmetrics``.
     """
     default = f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/daskmetrics"
-    return Path(os.environ.get("DASKMETRICS_CACHE") or default).expanduser()
+    return expanded(os.environ.get("DASKMETRICS_CACHE") or default)
 
 
 SUFFIX = ".part"

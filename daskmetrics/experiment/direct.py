@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
@@ -26,6 +26,7 @@ from daskmetrics.config import Config
 from daskmetrics.config.schema import name_of
 from daskmetrics.core.corpus import prompts
 from daskmetrics.core.errors import ConfigError, DataError, UndefinedError
+from daskmetrics.core.files import expanded
 from daskmetrics.core.names import (
     Arm,
     Checkpoint,
@@ -280,7 +281,7 @@ def _sources(models: object) -> list[object]:
     for model in models if isinstance(models, (list, tuple)) else [models]:
         revisions: Mapping[str, Path] = {}
         if isinstance(model, (str, Path)):
-            folder = Path(model).expanduser()
+            folder = expanded(model)
             if folder.is_dir() and not is_model(folder):
                 revisions, _ = revision_folders(folder)
         sources += [f"{model}@{revision}" for revision in training_order(revisions)] or [model]
@@ -427,10 +428,12 @@ def _settings(
     protocol: Keys,
 ) -> Config:
     """These arguments as a configuration of one model, which checks them."""
-    if isinstance(layers, Iterable) and not isinstance(layers, str):
-        layers = list(map(int, layers))
-    model: dict[str, object] = {"name": name, "source": source}
-    model |= {"revisions": revision, "layers": layers}
+    model: dict[str, object] = {
+        "name": name,
+        "source": source,
+        "revisions": revision,
+        "layers": layers,
+    }
     model |= {key: protocol[key] for key in _MODEL_KEYS if key in protocol}
     return config.parse(
         {"name": "direct", "models": [model], "protocol": dict(protocol)}, where="arguments"
@@ -445,11 +448,11 @@ def _from_source(model: str, layers: Layers, protocol: Keys) -> tuple[Encoder, C
 
     source = model
     revision = ""
-    if not Path(model).expanduser().is_dir():
+    if not expanded(model).is_dir():
         source, _, revision = model.partition("@")
     on_hub = checkpoints.is_hub_id(source)
     # a trainer's checkpoints may lie in the folder of the model with which it ended
-    is_one = on_hub or is_model(Path(source).expanduser())
+    is_one = on_hub or is_model(expanded(source))
     revisions = revision or (_MAIN if is_one else "all")
     settings = _settings(name_of(source), source, revisions, layers, protocol)
     if on_hub and checkpoints.folder_of(Location(source, revision or _MAIN, "")) is None:

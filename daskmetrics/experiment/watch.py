@@ -36,7 +36,7 @@ from daskmetrics.core.events import (
     measured,
     scored,
 )
-from daskmetrics.core.files import RunFolder, private
+from daskmetrics.core.files import RunFolder, expanded, private
 from daskmetrics.core.machine import workers
 from daskmetrics.core.names import Arm, Cell, Checkpoint, content_key, training_order
 from daskmetrics.core.text import duration, parse_duration, plural, score_text
@@ -155,7 +155,7 @@ class _Watcher:
     def train(self) -> None:
         """Begin the training of the models whose programs have not ended well in this run."""
         for model in self.config.models:  # else it could be taken for an id of the hub
-            folder = Path(model.source or "").expanduser()
+            folder = expanded(model.source or "")
             folder.mkdir(parents=True, exist_ok=True)
         programs = {
             program.name: program
@@ -265,7 +265,7 @@ class _Watcher:
                 checkpoint = Checkpoint(model.name, name)
                 if self.log.write("checkpoint", checkpoint=str(checkpoint), step=checkpoint.step):
                     self.display.say(f"{checkpoint} is complete")
-            folder = Path(model.source or "").expanduser()
+            folder = expanded(model.source or "")
             for checkpoint in self.log.complete():
                 name = checkpoint.revision
                 if checkpoint.model != model.name or name in present:

@@ -49,7 +49,6 @@ from daskmetrics.planning.options import (
 # whose speed is assumed where no GPU was measured; datasheets relate other GPUs to it
 ASSUMED_GPU = "l40s"
 DAYS = 30  # of Slurm's accounts that count
-
 SOON = 30  # seconds: Slurm's clock counts whole seconds, and it schedules periodically
 
 

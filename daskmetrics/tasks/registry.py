@@ -18,7 +18,7 @@ from functools import partial
 from importlib.metadata import entry_points
 from itertools import chain
 
-from daskmetrics.core.errors import ConfigError, unknown
+from daskmetrics.core.errors import ConfigError, require_known, unknown
 from daskmetrics.core.text import parse_call
 from daskmetrics.core.user_code import load_object
 from daskmetrics.tasks._stdlib import SETS, TASKS
@@ -116,7 +116,9 @@ def _make(text: str, makers: Mapping[str, Callable[[], Task]]) -> Task:
     for prefix, make in MAKERS.items():
         if name.startswith(prefix) and name != prefix:
             return make(name.removeprefix(prefix), options)
-    if name in TASKS and options.keys() == {"probe"}:
+    if name in TASKS and options:
+        for option in options:
+            require_known(f"option of '{name}'", option, ["probe"])
         task = TASKS[name].with_probe(options["probe"])
         return replace(task, name=f"{name}(probe={task.probe})")
     module, colon, _ = text.partition(":")
