@@ -41,7 +41,25 @@ T = TypeVar("T")
 LONGEST = 1000  # characters of a sentence
 INTERRUPTED = 130  # exit code of a command that was ended by Ctrl-C
 
-PATH = click.Path(path_type=Path)
+
+class NamedPath(click.Path):
+    """A path with a name: an empty one, as of a variable that is not set, would be the current
+    folder.
+    """
+
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str | bytes | os.PathLike[str]:
+        """The path; an empty one is refused."""
+        if not os.fspath(value):
+            self.fail("the path is empty. Name one; '.' is the current folder.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PATH = NamedPath(path_type=Path)
 
 
 class RunPath(click.Path):
@@ -144,7 +162,7 @@ settings_option = click.option(
 #: The option --folder.
 folder_option = click.option(
     "--folder",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=NamedPath(path_type=Path, file_okay=False),
     help="Folder of the run.  [default: runs/NAME]",
 )
 

@@ -147,6 +147,8 @@ def _write(output: Path, content: str, force: bool) -> None:
         raise ConfigError(
             f"'{output}' already exists: choose another file with -o, or replace it with --force."
         )
+    if not output.parent.is_dir():
+        raise ConfigError(f"No folder '{output.parent}' for '{output.name}': create it first.")
     parse(yaml.safe_load(content), where=str(output))
     output.write_text(content, encoding="utf-8")
 

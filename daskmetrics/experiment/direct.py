@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
@@ -37,6 +37,7 @@ from daskmetrics.core.names import (
 from daskmetrics.core.outcomes import Difference, difference, mean_difference
 from daskmetrics.core.readouts import Readout
 from daskmetrics.core.results import Scored
+from daskmetrics.core.text import score_text
 from daskmetrics.execution.display import Display
 from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment import prefetch
@@ -266,7 +267,7 @@ def score_layers(
                 )
                 for arm, value in _scores(encoder, spec, seed, arms):
                     recorded[arm][task.name] = value
-                    latest = f"{arm}:{task.name}  {value.score:.3f}"
+                    latest = f"{arm}:{task.name}  {score_text(value.score)}"
                     display.advance("layers", latest, next(percents))
                 worker.remove(Path(scratch), spec.key)
     display.advance("layers", "", 100)
@@ -305,7 +306,10 @@ def _suite(
     texts: tuple[str, ...] = ()
     if suite.is_fitted:
         texts = prompts(corpus.source, corpus.prompts, seed)
-    check_readouts(suite, encoder.protocol, encoder.model.width, corpus.prompts)
+    try:
+        check_readouts(suite, encoder.protocol, encoder.model.width, corpus.prompts)
+    except ConfigError as error:
+        raise ConfigError(f"Model '{suite.model}': {error}") from None
     return suite, texts
 
 
@@ -423,7 +427,7 @@ def _settings(
     protocol: Keys,
 ) -> Config:
     """These arguments as a configuration of one model, which checks them."""
-    if not isinstance(layers, str):
+    if isinstance(layers, Iterable) and not isinstance(layers, str):
         layers = list(map(int, layers))
     model: dict[str, object] = {"name": name, "source": source}
     model |= {"revisions": revision, "layers": layers}

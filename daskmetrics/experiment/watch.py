@@ -39,7 +39,7 @@ from daskmetrics.core.events import (
 from daskmetrics.core.files import RunFolder, private
 from daskmetrics.core.machine import workers
 from daskmetrics.core.names import Arm, Cell, Checkpoint, content_key, training_order
-from daskmetrics.core.text import duration, parse_duration, plural
+from daskmetrics.core.text import duration, parse_duration, plural, score_text
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.display import Display
 from daskmetrics.execution.stopping import stop_signals
@@ -294,7 +294,7 @@ class _Watcher:
         believed = "is" if ended.confirmed else "is expected to be"
         text = f"{best['arm']} {believed} the best of {plural(checkpoints, 'checkpoint')}"
         if best["score"] is not None:
-            text += f", {best['score']:.3f} ± {best['stderr']:.3f}"
+            text += f", {score_text(best['score'], best['stderr'])}"
         text += "."
         if rise:
             state = "has stopped rising" if rise["stopped"] else "may still rise"

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import cache, partial
 from itertools import chain, product
 
+import psutil
 from dask.utils import parse_bytes
 
 from daskmetrics import config as configuration
@@ -116,7 +117,7 @@ def propose(request: PlanRequest, loaded: Config | None = None) -> Proposal:
 def local_offers(name: str, profile: Cluster, counts: Sequence[int]) -> Iterator[Offer]:
     """Numbers of workers on this machine, or of a scheduler that runs already."""
     cpus = len(os.sched_getaffinity(0))
-    free_gib = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    free_gib = psutil.virtual_memory().available / 2**30
     for workers in counts:
         offer = Offer(name, profile.gpu_type or "cpu", 1, workers, NO_WAIT)
         if profile.kind == "local":

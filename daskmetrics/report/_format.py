@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Arm
 from daskmetrics.core.table import printable, text_width
+from daskmetrics.core.text import score_text
 
 if TYPE_CHECKING:
     from daskmetrics.core.outcomes import Difference  # imports numpy, which `status` need not
@@ -51,20 +52,6 @@ def candidate(arm: Arm) -> str:
     return ", ".join(word for word in words if word and word != "main")
 
 
-def number(value: float | None, stderr: float | None = None, sign: bool = False) -> str:
-    """A score with its standard error.
-
-    >>> number(0.5, 0.01), number(0.02, 0.01, sign=True), number(None)
-    ('0.500 ± 0.010', '+0.020 ± 0.010', 'no score')
-    """
-    if value is None:
-        return "no score"
-    text = f"{value:+.3f}" if sign else f"{value:.3f}"
-    if stderr is not None:
-        text += f" ± {stderr:.3f}"
-    return text
-
-
 def apart(difference: Difference, mark: str = " (unpaired)") -> str:
     """A difference with its standard error, and a mark if the error is not paired.
 
@@ -72,7 +59,7 @@ def apart(difference: Difference, mark: str = " (unpaired)") -> str:
     >>> apart(Difference(0.02, 0.01, paired=True)), apart(Difference(0.02, 0.01, paired=False))
     ('+0.020 ± 0.010', '+0.020 ± 0.010 (unpaired)')
     """
-    text = number(difference.value, difference.stderr, sign=True)
+    text = score_text(difference.value, difference.stderr, sign=True)
     if not difference.paired:
         text += mark
     return text

@@ -96,6 +96,11 @@ class FileTask(ExampleTask):
         version = VERSIONS.get(self.kind, 1)
         return content_key("task", "own", version, self.kind, fitted, self.content, *self._part_key)
 
+    @property
+    def source(self) -> tuple[str, str]:
+        """The file, or the data set and its split."""
+        return self.path, self.name.partition("(")[0]
+
     def whole(self) -> Examples:
         """The content of the file; an error if it has changed since the task was resolved."""
         return self.held or _read_examples(self.path, self.options, self.content)

@@ -164,6 +164,7 @@ def test_a_table_in_memory_gives_the_scores_of_its_file(small, minilm):
         (lambda m: dm.embed(m, []), "Got 0 texts; 1 or more are needed"),
         (lambda m: dm.embed(m, ["x"], pool="mean"), "Unknown key 'pool'.*Did you mean 'pooling'"),
         (lambda m: dm.embed(m, ["x"], [9]), r"layers 0\.\.\.6, but not \[9\]"),
+        (lambda m: dm.embed(m, ["x"], layers=6), "layers': got 6"),
         (lambda m: dm.embed(m, ["x", 1]), "Item 1 is a int; a text is needed"),
         (lambda m: dm.embed(m, ["x", "\ud83d"]), "Item 1 has half of a surrogate pair"),
         (lambda m: dm.layers([], ["stdlib:order"]), "at least one model"),
@@ -171,6 +172,10 @@ def test_a_table_in_memory_gives_the_scores_of_its_file(small, minilm):
         (lambda m: dm.embed(AutoTokenizer.from_pretrained(m), ["x"]), r"A \w+ is no model"),
         (lambda m: dm.measure(m, TEXTS, "efective_rank"), "Did you mean 'effective_rank'"),
         (lambda m: dm.layers(m, 3), "Data of type int cannot be read"),
+        (
+            lambda m: dm.layers(m, ["stdlib:word"], readouts={"dimensions": 999}),
+            r"Model 'model': Readout .* keeps 999 dimensions",
+        ),
         (lambda m: dm.layers(m, ["stdlib:order"], text="body"), "text name columns"),
         (lambda m: dm.layers([m, m], ["stdlib:word"], layers=[0]), "Two models are called 'model'"),
     ],

@@ -1,11 +1,15 @@
-"""What Slurm's commands print as offers."""
+"""What Slurm's commands print, and this machine, as offers."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import psutil
 import pytest
 
 from daskmetrics.cluster.slurm.partitions import parse_partitions
 from daskmetrics.config import Cluster
+from daskmetrics.planning.plan import local_offers
 from daskmetrics.planning.plan import slurm_offers as offers
 
 PARTITIONS = (
@@ -52,3 +56,10 @@ def test_gpus_without_a_type_are_gpus():
     assert (three.device, three.free, three.problem, three.nodes) == ("gpu", 3, None, 1)
     (typed,) = offers("p", profile(gpu_type="a100"), [1], site)
     assert "has no a100, but GPUs without a type" in typed.problem
+
+
+def test_the_memory_of_this_machine_is_that_which_a_local_run_finds(monkeypatch):
+    memory = SimpleNamespace(available=64 * 2**30)  # the kernel's cache of files counts, too
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
+    (four,) = local_offers("p", Cluster(kind="local"), [4])
+    assert four.host_gib == 16

@@ -237,3 +237,13 @@ def test_warnings_about_the_data_are_shown_before_the_run(prepared, tmp_path):
     (tmp_path / "own.csv").write_text(f"text,label\n{rows}!,a\n")
     found = shown(prepared(tasks=[f"file:{tmp_path / 'own.csv'}"]), RunFolder(tmp_path / "run"))
     assert "1 of 21 texts" in found["warning"]
+
+
+def test_models_whose_names_or_prompts_differ_in_case_alone_are_shown_apart(prepared, tmp_path):
+    model = {"train": {"width": 16, "depth": 1, "steps": 4}, "layers": "blocks"}
+    prompts = {"a": "Query: ", "A": "query: ", "b": "query: "}
+    models = [{**model, "name": name, "prompts": {"query": text}} for name, text in prompts.items()]
+    rows = shown(prepared(models=models), RunFolder(tmp_path / "run"))
+    read = "mean, at most 256 tokens, prompts: query"
+    assert rows["models"].startswith("a (4 checkpoints x 1 layer), A")
+    assert rows["vectors"] == f"a: {read} 'Query: '; A, b: {read} 'query: '"
