@@ -76,12 +76,12 @@ class Table:
             drawn.add_row(*map(Text, row))
         yield drawn
 
-    def as_text(self, width: int | None = None) -> str:
-        """Title, aligned columns and notes; with a width, longer rows continue on the next line."""
+    def as_text(self, width: int = _UNBOUNDED) -> str:
+        """Title, aligned columns and notes; rows longer than ``width`` continue on the next line."""
         from rich.console import Console
 
         text = io.StringIO()
-        Console(file=text, width=width or _UNBOUNDED, color_system=None).print(self)
+        Console(file=text, width=width, color_system=None).print(self)
         body = "\n".join(line.rstrip() for line in text.getvalue().splitlines() if line.strip())
         notes = printable("\n".join(self.notes), "\n")
         return "\n\n".join(filter(None, (printable(self.title), body, notes)))
