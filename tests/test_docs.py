@@ -122,13 +122,14 @@ def test_every_command_and_option_has_a_help_text():
     assert not list(silent(main, "daskmetrics"))
 
 
+def test_no_page_has_the_name_of_one_that_sphinx_writes_over_it():
+    assert {page.stem for page in ROOT.glob("docs/*")}.isdisjoint({"search", "genindex"})
+
+
 @pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path):
     pytest.importorskip("sphinx", reason="needs the extra 'docs'")
     words = ["sphinx", "-W", "--keep-going", "-q", "-b", "html", "docs", str(tmp_path)]
     done = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    for page in (ROOT / "docs").glob("*.md"):  # none is replaced by one of Sphinx's own
-        title = page.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
-        html = (tmp_path / page.with_suffix(".html").name).read_text(encoding="utf-8")
-        assert f"<h1>{title}<" in html, page
+    assert (tmp_path / "index.html").is_file()

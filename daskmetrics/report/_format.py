@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Arm
-from daskmetrics.core.table import printable
+from daskmetrics.core.table import printable, text_width
 from daskmetrics.core.text import score_text
 
 if TYPE_CHECKING:
     from daskmetrics.core.outcomes import Difference  # imports numpy, which `status` need not
 
-WIDTH = 100  #: columns of a text for a terminal
+WIDTH = 100  #: most columns of a text for a terminal
 LABEL = 12  #: columns of the labels on the left
 
 
@@ -31,7 +31,7 @@ def fact(label: str, text: str) -> str:
         indent = f"{label}: "
     return textwrap.fill(
         printable(text),
-        WIDTH,
+        text_width(WIDTH),
         initial_indent=indent,
         subsequent_indent=" " * LABEL,
         break_long_words=False,
