@@ -210,7 +210,8 @@ def workload(
         ]
         if names:  # a process group trains it
             groups["train", model] = names
-    phases = []
+    phases: list[Phase] = []
+    kind_before = ""
     for (kind, model), names in groups.items():
         assumed = fmean(assumed_seconds(experiment, kind, name, costs) for name in names)
         seconds = calibrated(kind, model, assumed, of_device)
@@ -219,6 +220,9 @@ def workload(
             phase = _with_bench(phase, kind, of_device)
         else:
             phase = _training(phase, model, experiment.trainings[model], names, of_device)
+        if kind == kind_before and not (phase.together or phases[-1].together):
+            phase = replace(phase, beside=True)
+        kind_before = kind
         phases.append(phase)
     scores = 0
     if search_left := search_phase(experiment, entries, of_device, costs):

@@ -123,6 +123,28 @@ def test_neither_a_chain_nor_a_serial_share_is_divided(units, workers, about, se
     assert phase.on(workers) == Interval.exactly(seconds)
 
 
+def test_the_units_of_several_models_share_the_workers():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        counts, workers = rng.integers(1, 9, size=4), int(rng.integers(1, 7))
+        seconds = rng.uniform(1, 9, size=4)
+        free = [0.0] * workers
+        for duration in np.repeat(seconds, counts):
+            free[int(np.argmin(free))] += duration
+        phases = [
+            Phase(f"measure {i}", int(n), Estimate(Interval.exactly(s)), beside=i > 0)
+            for i, (n, s) in enumerate(zip(counts, seconds, strict=True))
+        ]
+        search = Phase("search", workers, Estimate(Interval.exactly(1.0)))
+        taken = Workload((*phases, search), AT_ONCE).on(workers, "cpu").value
+        assert taken == pytest.approx(max(free) + 1)
+    # one chain for each suite that is trained, with a serial share as of equal units
+    about = {"chains": 1, "serial": Interval.exactly(0.5)}
+    unit = Estimate(Interval.exactly(1.0))
+    chains = (Phase("train a", 9, unit, **about), Phase("train b", 1, unit, **about, beside=True))
+    assert Workload(chains, AT_ONCE).on(8, "cpu").value == 0.5 * 10 + 0.5 * 9
+
+
 def proposal(options, purpose=None):
     return Proposal("x", PlanRequest(Path("x.yaml"), purpose=purpose), tuple(options), 0.0)
 
