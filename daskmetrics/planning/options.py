@@ -550,13 +550,24 @@ class Option:
 
     @cached_property
     def run(self) -> Estimate:
-        """Seconds from the start of the jobs to the last result."""
-        return self.workload.run(self.offer.workers, self.offer.device)
+        """Seconds from the start of the jobs to the last result, waiting not included; each job
+        starts its workers.
+        """
+        run = self.workload.run(self.offer.workers, self.offer.device)
+        restarts = Interval(*(jobs - 1 for jobs in self._jobs.bounds))
+        return replace(run, interval=run.interval + self.workload.start.interval * restarts)
 
     @property
     def total(self) -> Interval:
-        """Seconds from now to the last result, waiting included."""
-        return self.run.interval + self.offer.wait.interval
+        """Seconds from now to the last result; each job waits."""
+        return self.run.interval + self.offer.wait.interval * self._jobs
+
+    @cached_property
+    def _jobs(self) -> Interval:
+        """Numbers of jobs, one after the other, for the bounds of the work."""
+        run = self.workload.run(self.offer.workers, self.offer.device)
+        limit = self.offer.limit or math.inf
+        return Interval(*(max(1, math.ceil(seconds / limit)) for seconds in run.interval.bounds))
 
     @property
     def worker_hours(self) -> Interval:
@@ -607,11 +618,20 @@ class Option:
         # datasheets relate GPUs alone
         is_cpu = offer.device == "cpu"
         untimed = any((phase.device == "cpu") != is_cpu for phase in work.phases)
+        # only a training goes on where a job ended
+        units = [
+            phase.unit_on(offer.device).value
+            for phase in work.phases
+            if not (phase.steps or phase.together)
+        ]
+        longest = max(units, default=0.0)
+        cut = f"a unit takes {duration(longest)}, a job at most {duration(offer.limit or 0)}"
         bounds = (
             (untimed, False, f"the program was not timed on {offer.device}"),
             (work.least, offer.workers, "the program has {} ranks, one for each worker"),
             (work.vram_gib, offer.vram_gib, "needs {:.0f} GiB of GPU memory, has {:.0f}"),
             (work.host_gib, offer.host_gib, "needs {:.0f} GiB of memory per worker, has {:.0f}"),
+            (longest, offer.limit, cut),
             (self.total.value, self.deadline, late),
         )
         exceeded = [
@@ -640,9 +660,7 @@ class Option:
         """Number of jobs, one after the other, if each resumes where the time limit ended the one
         before.
         """
-        if not self.offer.limit:
-            return 1
-        return math.ceil(self.run.interval.high / self.offer.limit)
+        return int(self._jobs.high)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +82,22 @@ def test_the_walltime_has_a_margin_and_ends_at_the_limit():
     free, limited = planned(offer(8), offer(8, limit=4 * HOUR))
     assert (free.walltime, free.jobs) == ("09:45:00", 1)
     assert (limited.walltime, limited.jobs) == ("04:00:00", 2)
+
+
+def test_each_job_waits_and_starts_its_workers():
+    work = replace(workload(), start=Estimate(Interval.exactly(HOUR)))
+    (option,) = planned(offer(8, wait=3.0, limit=4 * HOUR), work=work)
+    # nine hours in jobs of four hours
+    assert (option.jobs, option.run.value, option.total.value) == (3, 11 * HOUR, 20 * HOUR)
+    assert option.worker_hours.value == 8 * 11
+
+
+def test_a_job_shorter_than_a_unit_is_not_possible():
+    short = offer(8, limit=HOUR / 2)
+    (measured,) = planned(short)
+    assert measured.problems == ("a unit takes 60.0 min, a job at most 30.0 min",)
+    (trained,) = planned(short, work=training({1: 100}))
+    assert trained.possible  # it goes on where a job ended
 
 
 @given(
