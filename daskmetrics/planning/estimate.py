@@ -130,7 +130,8 @@ class Calibration:
     workers: int = 1  # the largest number that was tried
     serial: tuple[float, float, float] = (0.0, 0.0, 0.0)  # the serial share: low, value, high
     start: float = 0.0  # seconds until workers were ready
-    overhead: float = 0.0  # time of a run beyond its units, as a share of the units' time
+    # time of a run beyond that of its units on as many workers, as a share of it
+    overhead: float = 0.0
 
     @property
     def is_of_experiment(self) -> bool:
