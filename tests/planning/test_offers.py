@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 
 import psutil
@@ -36,9 +37,19 @@ def test_free_gpus_are_counted_on_nodes_that_take_work():
     assert (gpu.partition, gpu.problem, old.partition) == ("gpu", None, "old")
 
 
+def test_a_worker_of_several_threads_needs_as_many_free_cpus_of_a_node():
+    of_three = profile(partition="gpu", gpus_per_job=0, threads=3)
+    (one,) = offers("p", of_three, [1], SITE)
+    assert one.free == 2  # of eight CPUs
+    of_many = Cluster(kind="local", threads=len(os.sched_getaffinity(0)))
+    (local,) = local_offers("", of_many, [1])
+    assert local.free == 1
+
+
 @pytest.mark.parametrize(
     ("about", "count", "problem"),
     [
+        ({"partition": "gpu", "gpus_per_job": 0, "threads": 3}, 16, "only 15 cpu workers of 3"),
         ({"partition": "gpuu"}, 1, "Did you mean 'gpu'"),
         ({"gpu_type": "h200"}, 1, "has no h200, but a100"),
         ({}, 13, "has only 12 a100"),

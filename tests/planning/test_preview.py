@@ -27,7 +27,7 @@ from daskmetrics.planning.estimate import (
     store_bytes,
     workload,
 )
-from daskmetrics.planning.options import NO_WAIT, USUAL_START, Offer, Option, bounded
+from daskmetrics.planning.options import NO_WAIT, USUAL_START, Offer, Option, Workload, bounded
 from daskmetrics.planning.preview import preview
 from tests.events import started
 
@@ -83,6 +83,17 @@ def test_a_finished_run_has_nothing_left_to_do(prepared, tmp_path):
     assert rows["measuring"].endswith(" units, 0 to do") and rows["state"].startswith("finished")
     work = work_left(small, folder)
     assert (work.units, work.start.value, work.on(2, "cpu").value) == (0, 0.0, 0.0)
+
+
+def test_checkpoints_of_several_models_are_measured_side_by_side(prepared, tmp_path):
+    small, folder = prepared(tasks=[]), RunFolder(tmp_path / "run").create()
+    work = work_left(small, folder)
+    by_kind = [phase for phase in work.phases if phase.name.startswith("measure")]
+    assert len(by_kind) == len(small.suites) > 1
+    longest = max(phase.seconds.value for phase in work.phases)
+    alone = sum(phase.units * phase.seconds.value for phase in by_kind)
+    many = Workload(tuple(by_kind)).on(len(small.checkpoints), "cpu").value
+    assert many <= longest < alone
 
 
 def test_the_time_includes_the_start_of_workers_of_an_experiment(prepared, tmp_path):
