@@ -15,6 +15,7 @@ from daskmetrics.checkpoints.folders import (
     digests_of,
     files_of,
     has_changed,
+    is_adapter,
     read_folders,
     read_suite,
     refuse_code,
@@ -262,7 +263,14 @@ def _base_of(model: Model, folders: Sequence[ModelFolder]) -> LocatedSuite | Non
             f" {listed(sorted(source for source, _ in sources))}, which are several base models."
             " Give each a suite of its own."
         )
-    if expanded(source or "?").is_dir():
+    folder = expanded(source or "?")
+    if is_adapter(folder):
+        raise ConfigError(
+            f"Model '{model.name}': the base model '{source}' of the adapter in"
+            f" '{next(iter(adapters))}' is an adapter itself. Merge it into its own base with"
+            " merge_and_unload() of peft, and write that folder as 'base' of the model."
+        )
+    if folder.is_dir():
         revision = "main"
     elif folder_of(Location(source or "?", revision, "")) is None:
         remedy = "Write its folder as 'base' of the model"

@@ -256,6 +256,7 @@ def friendly(command: Callable[..., T]) -> Callable[..., T]:
             note(f"Error: {error}")
             sys.exit(2 if isinstance(error, (ConfigError, LockedError)) else 1)
         except KeyboardInterrupt:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a further one ends what still closes
             note("Stopped. Recorded results are safe: run the same command again to resume.")
             sys.exit(INTERRUPTED)
         except BrokenPipeError:  # the reader, such as head, has ended

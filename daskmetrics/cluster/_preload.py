@@ -58,7 +58,9 @@ def dask_setup(process: Scheduler | Nanny | Worker) -> None:
     keep_time()
     match process:
         case Scheduler():
-            hide_other_paths(process, dask.config.get(PREFIX))
+            # a driver that was stopped meanwhile has taken the prefix back
+            if prefix := dask.config.get(PREFIX, None):
+                hide_other_paths(process, prefix)
         case Worker():
             # The worker is started with -P: otherwise a file queue.py in the working folder would
             # replace the module of this name.

@@ -245,16 +245,18 @@ class _LocalCluster(PrivateDashboard, LocalCluster):  # type: ignore[misc]  # di
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Threads that start within the block, and their child processes, do not get SIGINT.
+    """Threads that start within the block, and their child processes, get neither SIGINT nor SIGHUP.
 
-    A terminal sends Ctrl-C to workers, too, and the driver handles it. A worker that is just
-    starting would end with a traceback.
+    A terminal sends Ctrl-C, and the end of its session, to workers, too, and the driver handles
+    them. A worker that is just starting would end with a traceback, and so would what tidies up
+    for multiprocessing.
     """
-    # of a driver that was killed it would warn, although the next one continues
-    with variable("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning"):
-        resource_tracker.ensure_running()  # where it starts, SIGINT is let through again
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     try:
+        # of a driver that was killed it would warn, although the next one continues
+        with variable("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning"):
+            resource_tracker.ensure_running()  # where it starts, SIGINT is let through again
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -29,7 +29,7 @@ __all__ = [
 
 #: Error numbers for a full disk, an exceeded quota, and a file that is too large.
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_PERMISSIONS = "make the place writable"
+_PERMISSIONS = "make the place readable and writable"
 _REMEDIES = {
     **dict.fromkeys(NO_ROOM, "free some space, or raise the quota or the limit of file sizes"),
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), _PERMISSIONS),

@@ -236,6 +236,10 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
             # otherwise a power failure can leave an empty file with this name
             os.fsync(file.fileno())
             partial.replace(path)
+    except OSError as error:
+        if error.filename is None:  # that of a full disk names no file
+            error.filename = str(path)
+        raise
     finally:
         partial.unlink(missing_ok=True)
 

@@ -24,6 +24,7 @@ from daskmetrics.core.files import require_regular
 _LONGEST_FIELD = 1 << 27
 _ALWAYS_UNPACKED, _GREATEST_RATIO = 1 << 26, 100  # bytes, and times the size of a gzip file
 _LONE_RETURN = re.compile(r"\r(?!\n)")
+_NO_TEXT = (b"PK\x03\x04", b"\x1f\x8b", b"PAR1")  # how zip (also a workbook), gzip, Parquet begin
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # how such a text begins
 _START = 64  # bytes, of which none is 0 in UTF-8 text
 _RETURN = "\udc0d"  # stands for it: no UTF-8 text holds this character
@@ -146,6 +147,11 @@ def _opened(path: Path, newline: str | None = None) -> Iterator[IO[str]]:
                 _Unpacked(path, file) if path.suffix.lower() == ".gz" else file
             )
             start = content.peek(_START)[:_START]
+            if start.startswith(_NO_TEXT):
+                raise ConfigError(
+                    f"'{path}' is no text, but an archive, a workbook or Parquet. Give it the suffix"
+                    " of its format, or export it as CSV."
+                )
             # of Latin letters each second byte is 0, of UTF-32 three of four
             has_wide_letters = 0 < start.count(0) <= 0.75 * len(start)
             if start.startswith(_UTF_16) or has_wide_letters:
@@ -170,6 +176,11 @@ def _encoding_error(path: Path, problem: str, encoding: str) -> ConfigError:
     )
 
 
+def _require_distinct(path: Path, names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        raise ConfigError(f"'{path}' has a column twice in its header: {', '.join(names)}.")
+
+
 def _csv(path: Path, columns: Sequence[str]) -> Iterator[PlacedRow]:
     csv.field_size_limit(_LONGEST_FIELD)
     with _opened(path, "") as text:
@@ -187,8 +198,7 @@ def _csv(path: Path, columns: Sequence[str]) -> Iterator[PlacedRow]:
         reader = csv.reader(lines, delimiter=separator, strict=True)
         try:
             names = next(filter(None, reader), [])
-            if len(set(names)) < len(names):
-                raise ConfigError(f"'{path}' has a column twice in its header: {', '.join(names)}.")
+            _require_distinct(path, names)
             for row in filter(None, reader):
                 if len(row) != len(names):
                     raise ConfigError(
@@ -224,6 +234,7 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[PlacedRow]:
             raise ConfigError(
                 f"'{path}' has {file.metadata.num_rows:,} rows in {path.stat().st_size:,} bytes."
             )
+        _require_distinct(path, file.schema_arrow.names)
         present = [column for column in columns if column in file.schema_arrow.names]
         for batch in file.iter_batches(columns=present or None):
             for row in batch.to_pylist():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import pickle
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -65,14 +67,27 @@ class WorkUnit:
     keeps: str | None = None
 
 
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """A pickler that refuses open files: cloudpickle sends a copy of what they contain, and from
+    which place on a call reads would depend on the calls before it.
+    """
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, io.TextIOWrapper) and value not in (sys.stdout, sys.stderr):
+            raise pickle.PicklingError(f"the file '{value.name}' is open")
+        return super().reducer_override(value)
+
+
 def pickled(value: object) -> bytes:
     """What is sent to the workers; raises `pickle.PicklingError`, naming the error, if it cannot
     be.
     """
+    buffer = io.BytesIO()
     try:
-        return bytes(cloudpickle.dumps(value))
+        _Pickler(buffer).dump(value)
     except Exception as error:  # the __reduce__ of a captured object can raise anything
         raise pickle.PicklingError(describe(error)) from None
+    return buffer.getvalue()
 
 
 class Source(Protocol):

@@ -14,6 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+
 from daskmetrics import config, tasks
 from daskmetrics import metrics as catalogue
 from daskmetrics.checkpoints import locations as checkpoints
@@ -348,6 +350,7 @@ def tasks_of(data: object, columns: Mapping[str, str]) -> tuple[Task, ...]:
     """
     import pandas
 
+    columns = {role: str(column) for role, column in columns.items()}  # 0 in a table without names
     if isinstance(data, (str, Path)):
         prefixes = {name.partition(":")[0] for name in (*tasks.catalogue(), *RESERVED)}
         prefix, colon, _ = str(data).partition(":")
@@ -428,6 +431,8 @@ def _settings(
     protocol: Keys,
 ) -> Config:
     """These arguments as a configuration of one model, which checks them."""
+    if not isinstance(layers, str):
+        layers = np.asarray(layers).tolist()  # numbers of Python; 1.5 stays what it is
     model: dict[str, object] = {
         "name": name,
         "source": source,

@@ -50,6 +50,11 @@ def adapted(
         for name, tensor in replacements.items():
             yield name, tensor, False
         for name, factors in factors_of.items():
+            if not factors.keys() >= {"A", "B"}:
+                raise DataError(
+                    f"The adapter in '{path}' has one of the two matrices of {name} alone. Save or"
+                    " download it again."
+                )
             down = factors["A"].float()
             up = factors["B"].float()
             scale = adapter.scale(name, down.shape[0])

@@ -307,6 +307,11 @@ def _checked(texts: Sequence[str], fewest: int) -> Sequence[str]:
         raise DataError(
             f"A list of texts is needed, got one text: {texts[:50]!r}. Write it as [text]."
         )
+    if hasattr(texts, "columns"):  # a table is iterated by the names of its columns
+        raise DataError(
+            f"A list of texts is needed, got a {type(texts).__name__}. Give its column of texts, such"
+            " as frame['text']."
+        )
     items = list(texts)
     if len(items) < fewest:
         raise DataError(f"Got {plural(len(items), 'text')}; {fewest} or more are needed.")

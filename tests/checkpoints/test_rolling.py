@@ -116,7 +116,7 @@ def test_a_download_ends_with_an_error_that_says_what_to_do(suite, fault, messag
     assert not located()[0].entry.complete.exists()
 
 
-DENIED = r"'/cache/x': Permission denied\. Please make the place writable"
+DENIED = r"'/cache/x': Permission denied\. Please make the place readable and writable"
 
 
 @pytest.mark.parametrize("wrapped", [False, True])

@@ -36,13 +36,14 @@ def test_a_configured_port_keeps_its_link_and_is_refused_if_taken(tmp_path, monk
     assert links[0] == links[1] and f":{profile.dashboard_port}/" in links[0]
 
 
-def test_workers_do_not_get_ctrl_c_however_young_they_are():
+def test_workers_get_neither_ctrl_c_nor_the_end_of_a_terminal_however_young():
     with connect(Cluster(workers=1)) as client:
         os.kill(next(iter(client.run(os.getpid).values())), signal.SIGINT)
         client.cluster.scale(2)
         client.wait_for_workers(2)
         for pid in client.run(os.getpid).values():
             os.kill(pid, signal.SIGINT)
+            os.kill(pid, signal.SIGHUP)
             blocked = re.search(r"SigBlk:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
             assert int(blocked[1], 16) & 1 << signal.SIGINT - 1
         assert len(client.run(os.getpid)) == 2

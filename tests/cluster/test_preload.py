@@ -10,9 +10,16 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from distributed import Scheduler
 from distributed.comm import CommClosedError
 
-from daskmetrics.cluster._preload import OVER_MEMORY, is_no_failure, oom_kills, watch
+from daskmetrics.cluster._preload import (
+    OVER_MEMORY,
+    dask_setup,
+    is_no_failure,
+    oom_kills,
+    watch,
+)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +75,10 @@ def test_a_worker_is_reported_only_if_it_ended_and_the_kernel_killed_a_process()
     nanny.pid = 9  # it ended for another reason
     check()
     assert len(events) == 1
+
+
+def test_a_scheduler_that_starts_while_its_driver_is_stopped_logs_no_error():
+    dask_setup(object.__new__(Scheduler))
 
 
 WORKER = """

@@ -154,6 +154,9 @@ def test_a_table_in_memory_gives_the_scores_of_its_file(small, minilm):
         dm.layers(minilm, frame, "bdy", "stars")
 
 
+NAMELESS = pandas.DataFrame([["a text", "a"], ["another", "b"]])
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -161,6 +164,12 @@ def test_a_table_in_memory_gives_the_scores_of_its_file(small, minilm):
         (lambda m: dm.embed("gpt2", ["x"]), "'gpt2' is not in the cache and the hub cannot be"),
         (lambda m: dm.embed("test", ["x"]), r"HF_HUB_OFFLINE is set\)\. Did you mean 'tests'"),
         (lambda m: dm.embed(m, "one text"), r"got one text: 'one text'. Write it as \[text\]"),
+        (
+            lambda m: dm.embed(m, pandas.DataFrame({"text": ["x"]})),
+            r"got a DataFrame. Give its column",
+        ),
+        (lambda m: dm.embed(m, ["x"], [1.5]), "got 1.5; Input should be a valid integer"),
+        (lambda m: dm.layers(m, NAMELESS, 7, 1), "Unknown column .* '7'. Valid: 0, 1"),
         (lambda m: dm.embed(m, []), "Got 0 texts; 1 or more are needed"),
         (lambda m: dm.embed(m, ["x"], pool="mean"), "Unknown key 'pool'.*Did you mean 'pooling'"),
         (lambda m: dm.embed(m, ["x"], [9]), r"layers 0\.\.\.6, but not \[9\]"),

@@ -242,6 +242,7 @@ REFUSED = [
     ("text,label\ncaf\xe9,a\n".encode("latin1"), "", "is not UTF-8 text"),
     (LABELLED.encode("utf-16"), "", "is UTF-16 text. Convert it first"),
     (LABELLED.encode("utf-16-be"), "", "is UTF-16 text"),
+    (b"PK\x03\x04\0\0", "", "is no text, but an archive"),
     ("text,Text,label\na,b,c\n", "", "the columns 'text' and 'Text', which differ"),
     ("text,text,label\na,b,c\n", "", "has a column twice"),
     (
@@ -324,12 +325,15 @@ def test_files_that_are_no_tables_are_an_error(written, tmp_path):
 
     texts = pyarrow.array([b"caf\xe9", b"b"]).view(pyarrow.string())
     parquet.write_table(pyarrow.table({"text": texts, "label": texts}), tmp_path / "x.parquet")
+    twice = pyarrow.table([texts, texts], names=["text", "text"])
+    parquet.write_table(twice, tmp_path / "twice.parquet")
     folder = Path(written("folder/a.txt", "a text without a class")).parent
     for path, message in (
         (tmp_path / "missing.csv", "does not exist"),
         (written("own.doc", "text"), r"has an unknown format \('.doc'\). Use .csv,"),
         (written("own.parquet", LABELLED), "cannot be read as Parquet"),
         (tmp_path / "x.parquet", "cannot be read as Parquet: 'utf-8' codec"),
+        (tmp_path / "twice.parquet", "has a column twice"),
         (folder, "has no rows"),
     ):
         with pytest.raises(ConfigError, match=message):

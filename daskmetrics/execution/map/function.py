@@ -53,6 +53,7 @@ class Item:
     index: int
     value: Any
     name: str  # short text for tables
+    content: Key = ""  # hash of the element as it was read
 
     @property
     def seed(self) -> int:
@@ -79,8 +80,18 @@ def make_items(
         content = content_hash(value)
         key = content_key("item", function, version, content, counts[content], seed)
         counts[content] += 1
-        items.append(Item(key, index, value, _short_text(value)))
+        items.append(Item(key, index, value, _short_text(value), content))
     return tuple(items)
+
+
+def unchanged(item: Item) -> object:
+    """The element; raises ConfigError if it has another content than when it was read."""
+    if content_hash(item.value) != item.content:
+        raise ConfigError(
+            f"Item {item.index} ({item.name}) was changed after it was read, so its result would be"
+            " that of another item. Give each item a copy of its own."
+        )
+    return item.value
 
 
 def content_hash(value: object) -> Key:
@@ -214,7 +225,7 @@ def prepare(function: Callable[..., object], version: str | None = None) -> Prep
         version or version_of(function),
         frozenset(accepted),
         payload,
-        stated=version is not None,
+        stated=bool(version),
         constants=constants(function),
     )
     try:
@@ -334,11 +345,12 @@ def _file_of(module: ModuleType) -> Path:
 
 
 def run_batch(
-    function: bytes, calls: bytes, wait: float = 0.0, folder: Path | None = None
+    function: bytes, calls: Sequence[bytes], wait: float = 0.0, folder: Path | None = None
 ) -> Mapped:
     """The outcome of each call, in order.
 
-    Function and calls are pickled; a call is the key of an item, its value and the keywords. After
+    Function and calls are pickled, each by itself: an item that a call changes is not changed for
+    the others. A call is the key of an item, its value and the keywords. After
     ``wait`` seconds, an item that failed before may succeed. An item that finds no room although
     the folder has some failed; without a folder, its worker decides that (`perform`).
     """
@@ -347,7 +359,7 @@ def run_batch(
     return Mapped(
         tuple(
             run_call(loaded, key, value, keywords, folder)
-            for key, value, keywords in pickle.loads(calls)
+            for key, value, keywords in map(pickle.loads, calls)
         )
     )
 

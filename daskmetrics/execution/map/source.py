@@ -24,6 +24,7 @@ from daskmetrics.execution.map.function import (
     make_items,
     prepare,
     run_batch,
+    unchanged,
 )
 
 BATCH = "batch"  # the kind of the work units of a map
@@ -49,7 +50,15 @@ class MapOptions:
         for name, minimum in {"batch_size": 1, "retries": 0, "checkpoint_interval": 1}.items():
             value = getattr(self, name)
             if not isinstance(value, int) or value < minimum:
-                raise ConfigError(f"{name} is {value!r}, but must be a number from {minimum}.")
+                raise ConfigError(f"{name} is {value!r}, but must be an int from {minimum}.")
+        amounts = [math.nan]
+        if isinstance(self.resources, Mapping):
+            amounts = list(self.resources.values())
+        if not all(isinstance(amount, int | float) and amount >= 0 for amount in amounts):
+            raise ConfigError(
+                f"resources is {self.resources!r}, but must name numbers from 0, such as"
+                " {'GPU': 1}."
+            )
 
 
 @dataclass(frozen=True)
@@ -73,6 +82,17 @@ def make_spec(
     reference: str | None = None,
 ) -> MapSpec:
     """The specification of a map; raises ConfigError if the function or an item cannot be used."""
+    # iterated by characters and by the names of columns
+    if isinstance(values, str) or hasattr(values, "columns"):
+        raise ConfigError(
+            f"The items are a {type(values).__name__}. Give a list of items; of a table, its rows:"
+            " frame.to_dict('records')."
+        )
+    # a journal with another type could not be read
+    if not isinstance(seed, int):
+        raise ConfigError(f"seed is {seed!r}, but must be an int.")
+    if not isinstance(version, str | None):
+        raise ConfigError(f"version is {version!r}, but must be a text.")
     prepared = prepare(function, version)
     items = make_items(values, prepared.name, prepared.version, seed)
     return MapSpec(prepared, items, options, seed, reference)
@@ -288,13 +308,16 @@ class MapSource:
             if self._longest is not None:
                 others = min(timeout, SLACK * self._longest)
             timeout = wait + timeout + (size - 1) * others
-        calls = [(item.key, item.value, function.keywords(item.seed, size)) for item in batch]
+        calls = [
+            cloudpickle.dumps((item.key, unchanged(item), function.keywords(item.seed, size)))
+            for item in batch
+        ]
         return WorkUnit(
             key,
             name,
             BATCH,
             run_batch,
-            (function.payload, cloudpickle.dumps(calls), wait),
+            (function.payload, calls, wait),
             resources=self.options.resources,
             note={"items": [item.key for item in batch]},
             timeout=timeout,

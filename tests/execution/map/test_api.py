@@ -6,6 +6,8 @@ import os
 import sys
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
 from distributed.comm import CommClosedError
@@ -19,6 +21,18 @@ from daskmetrics.execution.map.api import open_journal, run
 from daskmetrics.execution.map.folder import read_map, retry_failed
 from daskmetrics.execution.map.source import MapOptions, make_spec
 from tests.events import started
+
+WRONG = (
+    *({"batch_size": value} for value in (0, "2")),
+    *({"seed": value} for value in ("a", 1.5, None)),
+    *(
+        {"resources": value}
+        for value in ({"GPU": "a"}, {"GPU": -1}, {"GPU": float("nan")}, ["GPU"])
+    ),
+    {"timeout": "soon"},
+    {"retries": -1},
+    {"version": 3},
+)
 
 
 def twice(item: int) -> int:
@@ -163,6 +177,31 @@ def test_serial_and_parallel_give_the_same_records(client, tmp_path):
     assert len({r.value for r in serial}) == 12
 
 
+def test_an_item_that_a_call_changes_is_not_changed_for_the_others(tmp_path):
+    def grow(item: list) -> int:
+        item.append(0)
+        return len(item)
+
+    spec = make_spec(grow, [[1]] * 3, MapOptions(batch_size=3))
+    with open_journal(tmp_path) as journal:
+        assert [result.value for result in run(spec, None, journal)] == [2] * 3
+
+
+def test_an_item_that_is_changed_after_it_was_read_is_refused(tmp_path):
+    def refilled():
+        buffer = np.zeros(2)
+        for number in range(3):
+            buffer[0] = number
+            yield buffer
+
+    spec = make_spec(np.sum, refilled(), MapOptions(batch_size=3), version="1")
+    with (
+        open_journal(tmp_path) as journal,
+        pytest.raises(ConfigError, match=r"Item 0 .* was changed after it was read"),
+    ):
+        run(spec, None, journal)
+
+
 def test_a_map_goes_on_where_it_began_after_the_current_folder_has_changed(
     client, tmp_path, monkeypatch
 ):
@@ -255,9 +294,12 @@ def test_workers_that_are_threads_of_the_caller_are_refused(tmp_path, protocol):
 
 
 def test_a_wrong_journal_or_option_is_refused_before_anything_starts(client, tmp_path):
-    for wrong in ({"batch_size": 0}, {"batch_size": "2"}, {"timeout": "soon"}, {"retries": -1}):
+    for wrong in WRONG:
         with pytest.raises(ConfigError):
             dm.map(twice, range(3), client=client, journal=tmp_path / "run", **wrong)
+    for items in ("items.jsonl", pd.DataFrame({"a": [1]})):
+        with pytest.raises(ConfigError, match=r"Give a list of items; of a table"):
+            dm.map(twice, items, client=client, journal=tmp_path / "run")
     assert not (tmp_path / "run").exists()
     with open_journal(tmp_path) as journal:
         journal.append(started())

@@ -284,10 +284,12 @@ def test_name_and_keywords_are_detected():
     assert name_of(str.upper) == "builtins:str.upper"
 
 
-def test_a_function_that_cannot_be_sent_is_refused():
+def test_a_function_that_cannot_be_sent_is_refused(tmp_path):
+    file = (tmp_path / "open.txt").open("w+")
     lock, big = threading.Lock(), bytes(33 * 2**20)
     for function, message in (
         (lambda item: lock, "cannot be sent to workers"),
+        (lambda item: file.read(), "the file '.*open.txt' is open"),
         (lambda: 1, r"too many positional arguments"),
         (lambda item, rate: 1, r"missing a required argument: .rate"),
         (lambda *, seed: 1, r"too many positional arguments"),
@@ -296,6 +298,7 @@ def test_a_function_that_cannot_be_sent_is_refused():
     ):
         with pytest.raises(ConfigError, match=message):
             prepare(function)
+    file.close()
 
 
 @pytest.fixture
@@ -424,7 +427,7 @@ def test_reason_and_traceback_are_bounded():
 def test_a_failing_item_does_not_affect_its_neighbours_and_keywords_are_passed():
     payload = prepare(lambda item, seed, batch_size: seed + batch_size / item).payload
     keywords = {"seed": 10, "batch_size": 3}
-    calls = cloudpickle.dumps(tuple(("k", i, keywords) for i in (1, 0, 2)))
+    calls = [cloudpickle.dumps(("k", i, keywords)) for i in (1, 0, 2)]
     outcomes = [(outcome.status, outcome.value) for outcome in run_batch(payload, calls).items]
     assert outcomes == [("ok", 13.0), ("error", None), ("ok", 11.5)]
     assert load_function(payload) is load_function(bytes(payload))  # once per worker

@@ -52,7 +52,7 @@ class World:
         return MapSource(make_spec(step, range(self.n), options), self.entries, **clock)
 
     def run(self, unit) -> Record:
-        calls = pickle.loads(unit.args[1])
+        calls = [pickle.loads(call) for call in unit.args[1]]
         self.calls.update(value for _, value, _ in calls)
         kinds = [self.bad.get(value) for _, value, _ in calls]
         for kind in ("quarantined", "timeout"):
