@@ -172,10 +172,8 @@ class LiveState:
         """
         if self.phase == "searching":
             return self.spent, self.budget
-        trained = 0.0
-        if self.steps:
-            taken = (steps for name, steps in self.steps.items() if ("train", name) in self._units)
-            trained = len(self.steps) * sum(taken) / max(1, sum(self.steps.values()))
+        taken = (steps for name, steps in self.steps.items() if ("train", name) in self._units)
+        trained = len(self.steps) * sum(taken) / max(1, sum(self.steps.values()))
         return trained + self.done("measure"), len(self.steps) + self.planned.get("measure", 0)
 
     def left(self, now: float) -> float | None:
