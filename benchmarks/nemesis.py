@@ -224,6 +224,7 @@ class Site:
             "is being driven by",
             "lock.owner' is held by",
             "was removed",
+            "holds other files and no run",  # of workers, while the folder was moved away
             "was replaced or cut",
             "There is no store",
             "Stopped.",

@@ -129,9 +129,10 @@ def open(path: str | Path) -> Run:
     >>> run = open("runs/demo")  # doctest: +SKIP
     >>> run.best()  # doctest: +SKIP
     """
+    from daskmetrics.core.files import expanded
     from daskmetrics.report import Run
 
-    return Run(Path(path).expanduser().absolute())  # the caller may change the current folder
+    return Run(expanded(path).absolute())  # the caller may change the current folder
 
 
 @overload

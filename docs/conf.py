@@ -65,8 +65,9 @@ html_theme_options = {
     "show_prev_next": True,
     "navigation_with_keys": False,
     "secondary_sidebar_items": ["page-toc"],
-    "header_links_before_dropdown": 6,
+    "navbar_center": [],  # the pages are listed beside each page
     "footer_start": ["copyright"],
     "footer_end": [],
 }
+html_sidebars = {"index": [], "**": ["globaltoc"]}
 html_show_sourcelink = False

@@ -11,6 +11,7 @@ import importlib
 import json
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
 
@@ -158,6 +159,11 @@ def schema() -> str:
         for described in section["properties"].values():
             if text := described.get("description"):
                 described["description"] = " ".join(text.split())
+                _, _, example = described["description"].rstrip("`").partition("Example: `")
+                if example:
+                    described["examples"] = [example]
+                with suppress(ValueError):  # a text without quotes
+                    described["examples"] = [json.loads(example)]
     for key, word in (("protocol", "preset"), ("cluster", "profile")):
         section = whole["$defs"][key.capitalize()]
         section["properties"][word] = {

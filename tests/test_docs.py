@@ -6,6 +6,7 @@ import doctest
 import importlib.util
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +16,10 @@ import click
 import jsonschema
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from daskmetrics.cli import main
+from daskmetrics.tasks.file import ROLES
 
 ROOT = Path(__file__).parent.parent
 DESIGN = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
@@ -43,6 +46,11 @@ def test_the_map_names_every_package_and_no_module_that_does_not_exist():
     assert [name for name in named if not (ROOT / "daskmetrics" / name).is_file()] == []
 
 
+def test_the_page_of_tasks_lists_the_names_of_columns_that_are_recognised():
+    rows = [f"| `{role}` | {', '.join(names)} |" for role, names in ROLES.items()]
+    assert "\n".join(rows) in (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
+
+
 def test_the_examples_of_metric_functions_give_what_they_show():
     page = ROOT / "docs" / "metric_functions.md"
     failed, tried = doctest.testfile(str(page), module_relative=False, encoding="utf-8")
@@ -50,8 +58,29 @@ def test_the_examples_of_metric_functions_give_what_they_show():
     assert not failed
 
 
+def test_the_page_of_maps_shows_what_a_dry_run_prints(tmp_path, monkeypatch):
+    page = (ROOT / "docs" / "map.md").read_text(encoding="utf-8")
+    (typed, printed) = re.findall(r"\$ daskmetrics (map .*?--dry-run)\n(.*?)```", page, re.DOTALL)[
+        0
+    ]
+    (tmp_path / "benchmarks").symlink_to(ROOT / "benchmarks")
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, shlex.split(typed.replace("\\\n", " ")))
+    version = re.compile(r"version \w+")  # a hash of the function's source
+    assert version.sub("", done.output) == version.sub("", printed)
+
+
 def test_the_schema_is_what_the_configuration_says(generate):
     assert generate.schema() == generate.SCHEMA.read_text(encoding="utf-8"), "run: make docs"
+
+
+def test_the_examples_of_the_schema_satisfy_it():
+    sections = (SCHEMA, *SCHEMA["$defs"].values())
+    keys = [key for section in sections for key in section["properties"].values()]
+    examples = [(key, example) for key in keys for example in key.get("examples", ())]
+    assert len(examples) > 50
+    for key, example in examples:
+        jsonschema.validate(example, {**key, "$defs": SCHEMA["$defs"]})
 
 
 @pytest.mark.parametrize(
@@ -91,6 +120,10 @@ def test_every_command_and_option_has_a_help_text():
             yield from silent(inner, f"{path} {name}")
 
     assert not list(silent(main, "daskmetrics"))
+
+
+def test_no_page_has_the_name_of_one_that_sphinx_writes_over_it():
+    assert {page.stem for page in ROOT.glob("docs/*")}.isdisjoint({"search", "genindex"})
 
 
 @pytest.mark.slow

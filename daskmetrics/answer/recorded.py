@@ -14,9 +14,8 @@ import yaml
 
 from daskmetrics.bandit import task_weights
 from daskmetrics.bandit.problem import Floats
-from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.core.errors import DataError
 from daskmetrics.core.events import (
-    MapStarted,
     Record,
     RunStarted,
     SearchEnded,
@@ -24,7 +23,7 @@ from daskmetrics.core.events import (
     UnitAsked,
     is_finished,
     latest,
-    require_printable,
+    require_experiment,
     scored,
     standing,
 )
@@ -49,13 +48,7 @@ class RecordedRun:
     def __init__(self, path: str | Path) -> None:
         self.folder = RunFolder(Path(path)).must_exist()
         self.entries = list(read(self.folder.journal))
-        require_printable(self.entries, self.folder.path)
-        if latest(self.entries, MapStarted):
-            raise ConfigError(
-                f"'{path}' contains a map, not an experiment. Use `daskmetrics status`, `runs"
-                " journal` or `runs verify` to read it, and `daskmetrics map ... --retry-failed`"
-                " to try its failures again."
-            )
+        require_experiment(self.entries, self.folder.path)
         if not latest(self.entries, RunStarted):
             if self.driver is not None:
                 raise DataError(

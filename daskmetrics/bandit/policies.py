@@ -27,7 +27,6 @@ each task that could decide (`check_rivals`).
 from __future__ import annotations
 
 import math
-import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -39,6 +38,7 @@ from daskmetrics.bandit._state import Choice, Policy, State, Why
 from daskmetrics.bandit.model import LEAST_SD, NOISE, Posterior
 from daskmetrics.bandit.problem import Floats, Ints, Rows
 from daskmetrics.core.errors import ConfigError, unknown
+from daskmetrics.core.user_code import load_object
 
 __all__ = ["installed_policies", "policy_named", "policy_path", "race", "random", "sweep"]
 
@@ -127,7 +127,10 @@ def installed_policies() -> Mapping[str, Policy]:
     >>> {"race", "random", "sweep"} <= set(installed_policies())
     True
     """
-    of_others = {point.name: point.load() for point in entry_points(group=GROUP)}
+    of_others = {
+        point.name: load_object(f"Policy '{point.name}'", point.value)
+        for point in entry_points(group=GROUP)
+    }
     return of_others | dict(BUILT_IN)
 
 
@@ -145,12 +148,7 @@ def policy_named(name: str) -> Policy:
         if name not in policies:
             raise unknown("policy", name, policies)
         return policies[name]
-    try:
-        policy = pkgutil.resolve_name(name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"Policy '{name}' cannot be loaded: {error}. Write it as 'package.module:function'."
-        ) from error
+    policy = load_object(f"Policy '{name}'", name)
     if not callable(policy):
         raise ConfigError(
             f"Policy '{name}' must be a function of a State, but is a {type(policy).__name__}."

@@ -289,17 +289,21 @@ def confidence(
 def margin_of(posterior: Posterior, arm: int, seen: Observations, within: float) -> float:
     """A share of an arm's mean score, in units of the reward.
 
-    If the reward is not the score itself, the mean over tasks of the best observed score stands for
-    the arm's mean score, and the slope of the reward, its median over tasks, converts a difference
-    of scores to units of the reward.
+    If the reward is not the score itself, it is this share of the best observed score of every task
+    of the objective: each is converted by the reward of its own task, since scores of different
+    tasks may have different scales, and the weighted mean is taken.
     """
-    if posterior.problem.reward == "mean":
+    problem = posterior.problem
+    if problem.reward == "mean":
         return within * abs(float(posterior.mean[arm]))
-    tasks = np.unique(seen.task)
-    best_scores = [seen.score[seen.task == task].max() for task in tasks]
-    mean_score = np.abs(best_scores).mean()
-    slopes = 1 / posterior.model.scale.spread[tasks]
-    return within * float(mean_score * np.median(slopes))
+    best_scores = np.full(len(problem.tasks), -np.inf)
+    np.maximum.at(best_scores, seen.task, seen.score)
+    rewards = np.abs(best_scores) / posterior.model.scale.spread
+    is_seen = np.isfinite(rewards)
+    weights = problem.objective_weights * is_seen
+    if not weights.any():  # as yet only other tasks have scores
+        weights = is_seen.astype(float)
+    return within * float(np.average(rewards[is_seen], weights=weights[is_seen]))
 
 
 @lru_cache(maxsize=2)  # a search uses the same draws at every decision

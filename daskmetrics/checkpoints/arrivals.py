@@ -18,6 +18,7 @@ from daskmetrics.checkpoints.folders import (
 from daskmetrics.checkpoints.locations import is_hub_id
 from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.files import expanded
 from daskmetrics.core.names import select_revisions, step_of, training_order
 from daskmetrics.core.serialization import parse
 
@@ -114,7 +115,7 @@ def _checkpoints(model: Model) -> Iterator[Path]:
     if model.program and model.program.checkpoints:
         pattern = Path(model.program.checkpoints).name
     with suppress(OSError):
-        source = Path(model.source or "").expanduser()
+        source = expanded(model.source or "")
         for path in sorted(source.glob(f"{pattern}/")):
             if step_of(path.name) is not None:
                 yield path
@@ -138,7 +139,7 @@ def _is_finished(model: Model) -> bool:
     """Whether a training has ended: it says so by a file, or its last checkpoint is that of its
     last step.
     """
-    source = Path(model.source or "").expanduser()
+    source = expanded(model.source or "")
     if (source / FINISHED).exists():
         return True
     folders = sorted(_checkpoints(model), key=lambda folder: step_of(folder.name) or 0)

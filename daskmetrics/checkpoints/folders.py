@@ -16,7 +16,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cache
@@ -661,7 +661,7 @@ def digests_of(
     """
     required = [required_files(folder, pickled) for folder in folders]
     paths = list(chain.from_iterable(files.values() for files in required))
-    try:
+    with _content_errors():
         kept = [_known(path) for path in paths]
         size = sum(
             path.stat().st_size for path, digest in zip(paths, kept, strict=True) if digest is None
@@ -674,17 +674,25 @@ def digests_of(
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
             read = pool.map(lambda path, digest: digest or _read(path), paths, kept)
             digests = iter(list(read))
-    except OSError as error:
-        raise DataError(
-            f"'{error.filename}' cannot be read ({error.strerror}), so its content is not known."
-        ) from None
     return [dict(zip(files, digests, strict=False)) for files in required]
 
 
 def stamps_of(folder: Path, pickled: bool) -> tuple[Stamp, ...]:
     """Of the files that decide the numbers of a model folder, what changes with their content."""
     paths = required_files(folder, pickled).values()
-    return tuple((str(path), _stamp(path.stat())) for path in paths)
+    with _content_errors():
+        return tuple((str(path), _stamp(path.stat())) for path in paths)
+
+
+@contextmanager
+def _content_errors() -> Iterator[None]:
+    """Name a file that cannot be read; a trainer removes old checkpoints at any time."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"'{error.filename}' cannot be read ({error.strerror}), so its content is not known."
+        ) from None
 
 
 def has_changed(stamps: Iterable[Stamp]) -> bool:

@@ -29,6 +29,7 @@ from daskmetrics.checkpoints.folders import (
 from daskmetrics.checkpoints.rolling import Rolling, rolling_of
 from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.core.files import expanded
 from daskmetrics.core.names import Key, Suite, content_key, step_of
 from daskmetrics.core.text import OnMessage, listed, shortened
 
@@ -82,7 +83,7 @@ def locate(model: Model, on_message: OnMessage | None = None) -> LocatedSuite:
     before if it takes long. The hub is asked for what is not on this machine.
     """
     source = model.source or ""
-    folder = Path(source).expanduser()
+    folder = expanded(source)
     if folder.is_dir():
         if model.disk:
             raise ConfigError(
@@ -262,7 +263,7 @@ def _base_of(model: Model, folders: Sequence[ModelFolder]) -> LocatedSuite | Non
             f" {listed(sorted(source for source, _ in sources))}, which are several base models."
             " Give each a suite of its own."
         )
-    folder = Path(source or "?").expanduser()
+    folder = expanded(source or "?")
     if is_adapter(folder):
         raise ConfigError(
             f"Model '{model.name}': the base model '{source}' of the adapter in"

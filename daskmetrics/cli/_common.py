@@ -43,8 +43,8 @@ INTERRUPTED = 130  # exit code of a command that was ended by Ctrl-C
 
 
 class NamedPath(click.Path):
-    """A path that is not empty, as that of a variable of the shell without a value: pathlib takes
-    it for the current folder.
+    """A path with a name: an empty one, as of a variable that is not set, would be the current
+    folder.
     """
 
     def convert(
@@ -52,10 +52,10 @@ class NamedPath(click.Path):
         value: str | os.PathLike[str],
         param: click.Parameter | None,
         ctx: click.Context | None,
-    ) -> Any:
-        """The path."""
-        if value == "":
-            self.fail("The path is empty. Write . for the current folder.", param, ctx)
+    ) -> str | bytes | os.PathLike[str]:
+        """The path; an empty one is refused."""
+        if not os.fspath(value):
+            self.fail("the path is empty. Name one; '.' is the current folder.", param, ctx)
         return super().convert(value, param, ctx)
 
 

@@ -19,6 +19,7 @@ from daskmetrics.cli._common import (
     text_option,
 )
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.files import expanded
 
 TASKS = "stdlib:demo"
 
@@ -147,6 +148,8 @@ def _write(output: Path, content: str, force: bool) -> None:
         raise ConfigError(
             f"'{output}' already exists: choose another file with -o, or replace it with --force."
         )
+    if not output.parent.is_dir():
+        raise ConfigError(f"No folder '{output.parent}' for '{output.name}': create it first.")
     parse(yaml.safe_load(content), where=str(output))
     output.write_text(content, encoding="utf-8")
 
@@ -180,7 +183,7 @@ def starter(path: Path, sources: Sequence[str], tasks: Sequence[str]) -> str:
 
 def _absolute(source: str) -> Path:
     """The path of a source, also of ``.``; a link keeps its own name."""
-    return Path(os.path.abspath(Path(source).expanduser()))  # noqa: PTH100
+    return Path(os.path.abspath(expanded(source)))  # noqa: PTH100
 
 
 def _require(source: str) -> None:
@@ -189,7 +192,7 @@ def _require(source: str) -> None:
 
     if not source:
         raise ConfigError("No model: name its folder or hub id with --model.")
-    if not Path(source).expanduser().is_dir() and not is_hub_id(source):
+    if not expanded(source).is_dir() and not is_hub_id(source):
         raise ConfigError(
             f"--model '{source}' is neither a folder nor a hub id such as gpt2 or"
             " EleutherAI/pythia-14m."

@@ -87,7 +87,7 @@ def policies() -> None:
     for name, policy in installed_policies().items():
         summary, _, _ = (inspect.getdoc(policy) or "").partition("\n\n")
         rows.append((name, " ".join(summary.split())))
-    note = "Your own: --policy package.module:function. See docs/search.md."
+    note = "Your own: --policy package.module:function. See docs/searching.md."
     Table(("policy", "what it pays for next"), rows, notes=(note,)).show()
 
 

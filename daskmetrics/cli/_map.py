@@ -210,8 +210,11 @@ def _report_earlier_runs(spec: MapSpec, journal: Journal, finished: int, display
     if finished:
         display.say(f"{finished} of {len(spec.items)} items are recorded already.")
     header = latest(journal.entries, MapStarted)
-    if header and header.version != spec.function.version:
-        display.say("The function's source has changed: results of the old source are not used.")
+    function = spec.function
+    if header and (header.function, header.version) != (function.name, function.version):
+        display.say(
+            "The function or its source has changed: earlier results are kept, and not used."
+        )
 
 
 @contextmanager

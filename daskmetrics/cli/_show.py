@@ -24,11 +24,11 @@ from daskmetrics.cli._common import (
 )
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder
+from daskmetrics.core.table import Table, text_width
 
 if TYPE_CHECKING:
     from daskmetrics.answer.comparison import ArmComparison, PublishedComparison, RunComparison
     from daskmetrics.core.names import Cell
-    from daskmetrics.core.table import Table
     from daskmetrics.experiment.score_tables import KnownScore
 
 WIDTH, TABLE_WIDTH = 100, 132  # columns of tables; a row of trade-offs has nine cells
@@ -243,7 +243,7 @@ def compare(
 
 
 def _text(tables: Iterable[Table]) -> str:
-    return "\n\n".join(table.as_text(WIDTH) for table in tables)
+    return "\n\n".join(table.as_text(text_width(WIDTH)) for table in tables)
 
 
 def _published(path: Path | None) -> tuple[Mapping[Cell, KnownScore], str]:

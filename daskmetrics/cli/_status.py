@@ -19,7 +19,7 @@ from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.telemetry import read_samples
 from daskmetrics.core.text import duration
-from daskmetrics.execution.journal import holder
+from daskmetrics.execution.journal import holder, read
 from daskmetrics.execution.map.folder import is_map
 from daskmetrics.execution.map.status import MapStatus
 
@@ -127,7 +127,7 @@ def follow(run: Path) -> Shown:
 
     job = driver_job.submitted(RunFolder(run).driver)
     if job is None:
-        RunFolder(run).must_exist()
+        read(RunFolder(run).must_exist().journal)  # a missing or damaged one is an error now
     try:
         _show_progress(run, job)
     except KeyboardInterrupt:

@@ -68,14 +68,16 @@ def run_checks(
         return "ok", f"{', '.join(versions)}, on {answer['host']}"
 
     needs_gpu = profile.kind in ("slurm", "allocation") and profile.gpus_per_job > 0
+    logs = Path(profile.logs).resolve()
     checks: dict[str, Callable[[], Observed]] = {
         "versions": check_versions,
         "device": lambda: check_device(call(_device), needs_gpu),
         "transports": lambda: ("ok", "; ".join(map(": ".join, call(_transports).items()))),
         "clock": lambda: check_clock(lambda: float(call(time.time))),
-        "shared folder": lambda: check_folder(call, Path(profile.logs).resolve()),
+        "shared folder": lambda: check_folder(call, logs),
         "network": lambda: measure_speed(call),
     }
+    is_new = not logs.exists()
     for name, check in checks.items():
         began = time.perf_counter()
         try:
@@ -84,6 +86,9 @@ def run_checks(
             status = "failed"
             message = str(error) or type(error).__name__
         yield SelfTestResult(name, status, time.perf_counter() - began, message)
+    if is_new:
+        with suppress(OSError):  # the log of the worker is in it
+            logs.rmdir()
 
 
 def check_device(device: Mapping[str, Any], needs_gpu: bool) -> Observed:

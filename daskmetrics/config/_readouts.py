@@ -30,8 +30,8 @@ Count = Annotated[int, Field(ge=1, strict=True)]
 
 
 class Readouts(Section):
-    """How vectors are read from the states: an arm is a layer with one of each list. All share one
-    forward pass.
+    """How vectors are read from the states: a candidate is a layer with one of each list. All share
+    one forward pass.
     """
 
     removed: ClassVar[RemovedKeys] = {

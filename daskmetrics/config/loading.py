@@ -239,7 +239,7 @@ def _as_mapping(section: str, value: object) -> dict[Any, Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     for run in RunFolder(path), RunFolder(RUNS / path):
-        if run.config.is_file() and run.journal.is_file():
+        if not path.is_file() and run.config.is_file() and run.journal.is_file():
             raise ConfigError(
                 f"'{path}' is a run, and no configuration file. To continue it: daskmetrics run"
                 f" {run.config} --folder {run.path}"

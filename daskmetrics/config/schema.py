@@ -290,7 +290,7 @@ class Config(Section):
     Example: `paper`
     """
     readouts: Readouts = Readouts()
-    """How vectors are read from the states, beside the layer: each choice is an arm.
+    """How vectors are read from the states, beside the layer: each choice is a candidate.
     Example: `{"pooling": ["mean", "last"], "dimensions": ["all", 256]}`
     """
     metrics: Names = ("prompt_entropy", "curvature", "effective_rank")

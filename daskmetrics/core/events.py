@@ -357,9 +357,12 @@ def latest(entries: Sequence[Event], kind: type[E]) -> E | None:
 
 @dataclass(frozen=True)
 class UnitsPlanned:
-    """How many units of each kind a run plans; for the live pages."""
+    """How many units of each kind a run plans, and the steps that each training unit takes, by its
+    name; for the live pages.
+    """
 
     units: Mapping[str, int]
+    steps: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -497,10 +500,16 @@ def _read(plain: Plain, kinds: Mapping[str, type[M]]) -> M:
         raise ValueError(f"an entry of the kind {kind!r}: {problem}") from None
 
 
-def require_printable(entries: Iterable[Event], place: object) -> None:
-    """Raise DataError if an entry of an experiment has a name that no run writes, since names go to
-    files and pages.
+def require_experiment(entries: Sequence[Event], place: object) -> None:
+    """Raise ConfigError if these are the entries of a map, and DataError if one has a name that no
+    run writes, since names go to files and pages.
     """
+    if latest(entries, MapStarted):
+        raise ConfigError(
+            f"'{place}' contains a map, not an experiment. Use `daskmetrics status`, `runs journal`"
+            " or `runs verify` to read it, and `daskmetrics map ... --retry-failed` to try its"
+            " failures again."
+        )
     names = (str(getattr(entry, "name", "")) for entry in entries)
     wrong = next((name for name in names if not name.isprintable()), None)
     if wrong:

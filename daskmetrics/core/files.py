@@ -38,6 +38,7 @@ class RunFolder:
     # every decision and every result, one line with a checksum each; all other files can be
     # computed from it
     journal = _Inside("journal.jsonl")
+    mark = _Inside("journal.mark")  # how long the journal was after the last commit
     items = _Inside("items.jsonl")  # of a map: what the function is applied to
     summary = _Inside("summary.json")  # of a map: what `status` goes on from, with a digest
     store = _Inside("store.zarr")  # the arrays, a Zarr store that xarray opens
@@ -56,8 +57,8 @@ class RunFolder:
     lock = _Inside("lock")
 
     def create(self) -> RunFolder:
-        """Create the folder, or make an existing one private to its owner; raises ConfigError if
-        that fails.
+        """Create the folder, or make that of an existing run private to its owner; raises
+        ConfigError if that fails, or if the folder holds other files and no run.
         """
         # in a folder that others share
         if self.path.is_symlink() and self.path.lstat().st_uid != os.getuid():
@@ -66,7 +67,12 @@ class RunFolder:
             )
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not (self.lock.exists() or self.journal.exists()) and any(self.path.iterdir()):
+                raise ConfigError(
+                    f"'{self.path}' holds other files and no run. Choose a new or empty --folder."
+                )
             self.path.chmod(0o700)
+            self.lock.touch(mode=0o600)  # from now on it is that of a run
         except OSError as error:
             raise ConfigError(
                 f"The run folder '{self.path}' cannot be created or written: {error.strerror}. "
@@ -78,9 +84,11 @@ class RunFolder:
     def must_exist(self) -> RunFolder:
         """The folder itself; raises ConfigError, which names the runs that exist, if it holds no
         run, and DataError if one of its files is a pipe or a device.
+
+        A run whose journal is gone has its mark: who reads the journal says that it is missing.
         """
         require_regular(self.path)
-        if self.journal.is_file():
+        if self.journal.is_file() or self.mark.is_file():
             return self
         name = self.path.name
         for folder in (self.path.parent, RUNS):
@@ -161,12 +169,23 @@ def atomic_write(path: Path, content: str | bytes) -> Path:
     return path
 
 
+def expanded(path: str | Path) -> Path:
+    """A path whose ``~`` is a home; it stays as it is for a user that does not exist.
+
+    >>> expanded("~no one/model").as_posix()
+    '~no one/model'
+    """
+    with suppress(RuntimeError):
+        return Path(path).expanduser()
+    return Path(path)
+
+
 def cache_folder() -> Path:
     """Folder of trained suites and of texts of tasks: ``$DASKMETRICS_CACHE``, or
     ``~/.cache/daskmetrics``.
     """
     default = f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/daskmetrics"
-    return Path(os.environ.get("DASKMETRICS_CACHE") or default).expanduser()
+    return expanded(os.environ.get("DASKMETRICS_CACHE") or default)
 
 
 SUFFIX = ".part"

@@ -76,12 +76,12 @@ class Table:
             drawn.add_row(*map(Text, row))
         yield drawn
 
-    def as_text(self, width: int | None = None) -> str:
-        """Title, aligned columns and notes; with a width, longer rows continue on the next line."""
+    def as_text(self, width: int = _UNBOUNDED) -> str:
+        """Title, aligned columns and notes; rows longer than ``width`` continue on the next line."""
         from rich.console import Console
 
         text = io.StringIO()
-        Console(file=text, width=width or _UNBOUNDED, color_system=None).print(self)
+        Console(file=text, width=width, color_system=None).print(self)
         body = "\n".join(line.rstrip() for line in text.getvalue().splitlines() if line.strip())
         notes = printable("\n".join(self.notes), "\n")
         return "\n\n".join(filter(None, (printable(self.title), body, notes)))
@@ -90,10 +90,7 @@ class Table:
         """Print to standard output: as wide as the terminal, or one line for each row into a file
         or a pipe.
         """
-        width = None
-        if sys.stdout.isatty():
-            width = shutil.get_terminal_size().columns
-        print(self.as_text(width))
+        print(self.as_text(text_width(_UNBOUNDED)))
 
     def as_html(self) -> str:
         """Title, table and notes as HTML."""
@@ -104,6 +101,13 @@ class Table:
         body = "".join(f"<tr>{_elements('td', row)}</tr>" for row in self.rows)
         notes = _elements("p", self.notes)
         return f"{heading}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
+
+
+def text_width(most: int) -> int:
+    """Columns of a text on standard output: at most ``most``, and at most those of a terminal."""
+    if not sys.stdout.isatty():
+        return most
+    return min(most, shutil.get_terminal_size().columns)
 
 
 def spreadsheet_cell(value: T) -> T | str:

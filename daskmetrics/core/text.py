@@ -1,7 +1,8 @@
-"""Durations, counts, lists and training steps as text for readers, and durations read from text."""
+"""Scores, durations, counts, lists and training steps as text for readers, and durations read from text."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -122,6 +123,28 @@ def size_text(size: float) -> str:
     if size < 1e9:
         return f"{size / 1e6:,.1f} MB"
     return f"{size / 1e9:,.1f} GB"
+
+
+def score_text(value: float | None, stderr: float | None = None, sign: bool = False) -> str:
+    """A score with its standard error: three decimals, or two digits if it is too small for them.
+
+    >>> score_text(0.5, 0.01), score_text(0.02, 0.01, sign=True), score_text(None)
+    ('0.500 ± 0.010', '+0.020 ± 0.010', 'no score')
+    >>> score_text(1e-5, 2e-6), score_text(0.0, 0.0001)
+    ('0.000010 ± 0.000002', '0.00000 ± 0.00010')
+    """
+    if value is None:
+        return "no score"
+    size = max(abs(value), stderr or 0.0)
+    decimals = 3
+    if 1e-12 < size < 0.0005:  # below, a difference may be of rounding alone
+        decimals = 1 - math.floor(math.log10(size))
+    text = f"{value:.{decimals}f}"
+    if sign:
+        text = f"{value:+.{decimals}f}"
+    if stderr is not None:
+        text += f" ± {stderr:.{decimals}f}"
+    return text
 
 
 def plural(n: int, noun: str = "worker") -> str:

@@ -1,5 +1,5 @@
-"""The code of a user's function: what it does follows from the source of the function and of what it
-uses in its module.
+"""Objects of a user's own modules, and the code of a function: what it does follows from the source
+of the function and of what it uses in its module.
 """
 
 from __future__ import annotations
@@ -16,8 +16,21 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
+from daskmetrics.core.errors import foreign_errors
 from daskmetrics.core.main_module import MAIN
 from daskmetrics.core.names import Key, content_key
+
+
+def load_object(subject: str, path: str) -> Any:
+    """The object at an import path such as ``package.module:NAME``; a ConfigError that names the
+    subject if it cannot be imported.
+
+    >>> load_object("Policy 'math:floor'", "math:floor")
+    <built-in function floor>
+    """
+    remedy = " Write 'package.module:NAME' of a package that every worker has, or repair it."
+    with foreign_errors(f"{subject} cannot be loaded", remedy=remedy):
+        return pkgutil.resolve_name(path)
 
 
 def code_key(reference: str) -> Key:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from daskmetrics.core.failures import failures_table
 from daskmetrics.core.names import Suite
-from daskmetrics.core.text import duration, plural, shortened
+from daskmetrics.core.text import duration, plural, score_text, shortened
 from daskmetrics.dashboard import drawing
 from daskmetrics.dashboard._plugin import USED, DashboardPlugin, plugin_of
 from daskmetrics.dashboard._state import (
@@ -105,6 +105,7 @@ dark.addEventListener('change', paint)
 HTML = Environment(autoescape=True, trim_blocks=True)
 HTML.filters.update(
     duration=duration,
+    number=score_text,
     plural=plural,
     shortened=shortened,
     format_bytes=format_bytes,
@@ -126,14 +127,14 @@ HEAD = HTML.from_string("""{% macro fact(value, label) %}
 {{ fact("%.1f %% of %.1f %%" % (spent, budget), "of the cost of scoring everything") }}
 {% endif %}
 {% if left %}{{ fact(left | duration, "left of " ~ live.phase) }}{% endif %}
-{% if live.best == live.best %}{{ fact("%.3f" % live.best, "best mean score so far") }}{% endif %}
+{% if live.best == live.best %}{{ fact(live.best | number, "best mean score so far") }}{% endif %}
 {% if live.leader and live.phase != "finished" %}
 {{ fact(live.leader, "leading candidate") }}
 {% elif live.leader %}
 {{ fact(live.leader, "best" if live.confirmed else "expected to be the best") }}
 {% endif %}
 {% if live.phase == "searching" and live.shortfall == live.shortfall %}
-{{ fact("%.3f" % live.shortfall, "possible regret, 95 % bound") }}
+{{ fact(live.shortfall | number, "possible regret, 95 % bound") }}
 {% endif %}
 {{ fact(workers, "workers") }}
 </div>
@@ -152,7 +153,7 @@ DECISIONS = HTML.from_string("""<p class="title">Latest decisions</p>
 <tr><th>number</th><th>score of</th><th>stage</th><th>score</th><th>cost</th></tr>
 {% for index, decision in latest | dictsort(reverse=true) %}
 <tr><td>{{ "{:,}".format(index) }}</td><td>{{ decision.name }}</td><td>{{ decision.stage }}</td>
-<td>{{ "%.3f" % decision.score if decision.score == decision.score else "open" }}</td>
+<td>{{ decision.score | number if decision.score == decision.score else "open" }}</td>
 <td>{{ decision.cost | duration }}</td></tr>
 {% endfor %}
 </table></div>""")
@@ -320,7 +321,7 @@ class Page:
         """A quantity of all arms, of which the map shows those of its model."""
         values = live.values[name]
         self.source.data.update({"value": values, "error": live.errors[name]})
-        greatest = float(np.nanmax(np.abs(values)))
+        greatest = float(np.abs(values[np.isfinite(values)]).max())
         low, high = drawing.span(values, LEAST_SHARE * greatest, margin=0.0)
         self.mapper.update(low=low, high=high)
         marks = self.map.select_one({"name": "marks"})

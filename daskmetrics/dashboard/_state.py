@@ -83,6 +83,7 @@ class LiveState:
         self.version = 0
         self.counts: Counter[tuple[str, str]] = Counter()
         self.planned: dict[str, int] = {}
+        self.steps: Mapping[str, int] = {}  # of each training unit, by its name
         self.open: dict[str, str] = {}  # names of the units that are asked for, by key
         self.paid: set[str] = set()  # arms that the search has paid for
         self.latest: dict[int, Decision] = {}
@@ -114,8 +115,9 @@ class LiveState:
                     self.planned["score"] = message.arms * len(message.tasks)
                 case events.ObjectiveSet(weights=weights):
                     self.weights = np.array([weights.get(task, 0.0) for task in self.tasks])
-                case events.UnitsPlanned(units=units):
+                case events.UnitsPlanned(units=units, steps=steps):
                     self.planned.update(units)
+                    self.steps = steps
                 case events.HistorySent():
                     self._began = now
                     self._before = self.progress[0]
@@ -124,10 +126,10 @@ class LiveState:
                     if message.key not in self._recorded:
                         self.open[message.key] = message.name
                     self._decide(message)
-                case events.UnitsRetried():
-                    for unit, record in list(self._units.items()):
-                        if record.key in message.keys:
-                            self._forget(unit)
+                case events.UnitsRetried(keys=keys):
+                    retried = [unit for unit, record in self._units.items() if record.key in keys]
+                    for unit in retried:
+                        self._forget(unit)
                 case events.Record():
                     self._record(message)
                 case events.SearchStarted():
@@ -165,12 +167,14 @@ class LiveState:
 
     @property
     def progress(self) -> tuple[float, float]:
-        """How much of the current phase is done, and of how much; units, or cost of a search."""
+        """How much of the current phase is done, and of how much: checkpoints that are trained or
+        measured, or cost of a search. The training counts by its steps.
+        """
         if self.phase == "searching":
             return self.spent, self.budget
-        kinds = ("train", "measure")
-        planned = sum(self.planned.get(kind, 0) for kind in kinds)
-        return sum(map(self.done, kinds)), planned
+        taken = (steps for name, steps in self.steps.items() if ("train", name) in self._units)
+        trained = len(self.steps) * sum(taken) / max(1, sum(self.steps.values()))
+        return trained + self.done("measure"), len(self.steps) + self.planned.get("measure", 0)
 
     def left(self, now: float) -> float | None:
         """Remaining seconds of the current phase, by its progress so far; None if not known."""

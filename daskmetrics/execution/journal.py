@@ -529,7 +529,13 @@ def _locked(path: Path, by: Holder | None) -> LockedError:
     run = path.parent
     text = f"The run in '{run}' is being driven by {by or 'another process'}."
     if by is None or not by.is_elsewhere:
-        return LockedError(f"{text} Wait for it, or stop it.")
+        remedy = "Wait for it, or stop it."
+        if by and by.pid == os.getpid():
+            remedy = (
+                "That is this process: call stop() or wait() of the run that it drives in the "
+                "background, or start the process again."
+            )
+        return LockedError(f"{text} {remedy}")
     return LockedError(
         f"{text} Whether that process is alive is not visible from here: if it has ended, remove "
         f"its lock with: daskmetrics runs unlock {run}"

@@ -13,6 +13,7 @@ import pickle
 import queue
 import secrets
 import shutil
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
@@ -395,8 +396,9 @@ def client_of(given: Any) -> Iterator[Client]:
     Raises
     ------
     ConfigError
-        If it is neither, is not connected, its workers are threads of this process, or its
-        scheduler needs the event loop that the caller would block.
+        If it is neither, is not connected, or was made before this process was forked; if its
+        workers are threads of this process, or its scheduler needs the event loop that the caller
+        would block.
     """
     if isinstance(given, Client):
         address = given.scheduler.address if given.status == "running" else ""
@@ -411,6 +413,13 @@ def client_of(given: Any) -> Iterator[Client]:
             raise ConfigError(f"client or cluster: {error}.") from None
     if "://" not in address:
         raise ConfigError("client or cluster: it is not connected. Await it if it is asynchronous.")
+    loop = getattr(getattr(given, "loop", None), "asyncio_loop", None)
+    threads = {thread.ident for thread in threading.enumerate()}
+    if getattr(loop, "_thread_id", None) not in {None, *threads}:
+        raise ConfigError(
+            "client or cluster: it was made before this process was forked, and its thread is not"
+            f" here. Make one in this process, such as Client('{address}')."
+        )
     running = [worker for worker in Worker._instances if worker.status is Status.running]
     if any(worker.scheduler.address == address for worker in running):
         raise ConfigError(

@@ -12,7 +12,7 @@ from daskmetrics import config as configuration
 from daskmetrics.config import Config
 from daskmetrics.config.schema import name_of
 from daskmetrics.core.errors import ConfigError, room_for, unknown
-from daskmetrics.core.files import RunFolder, atomic_write
+from daskmetrics.core.files import RunFolder, atomic_write, expanded
 from daskmetrics.core.names import content_key
 from daskmetrics.core.text import plural
 from daskmetrics.tasks.file import OPTIONS, ROLES
@@ -69,7 +69,7 @@ def configured(
         changes.setdefault("name", name)
     parsed = configuration.load(source, settings, changes)
     # the caller may change the current folder while the run goes on
-    run_folder = RunFolder(Path(folder or f"runs/{parsed.name}").expanduser().absolute())
+    run_folder = RunFolder(expanded(folder or f"runs/{parsed.name}").absolute())
     if run_folder.path.is_file():
         raise ConfigError(f"folder: '{run_folder.path}' is a file. Name a folder for the run.")
     if tasks is not None:
@@ -92,7 +92,7 @@ def _listed(name: str, value: object) -> list[object]:
 def _model(number: int, given: object) -> str | Mapping[str, object]:
     """A model as a configuration names it: a hub id or folder, or a mapping."""
     if isinstance(given, Path):
-        return str(given.expanduser())
+        return str(expanded(given))
     if not isinstance(given, str | Mapping):
         raise ConfigError(
             f"models[{number}]: got a {type(given).__name__}; pass a hub id, a folder, or a mapping such as"

@@ -361,6 +361,7 @@ class _RunDriver:
     display: Display
     grows: bool
     ran: int = 0  # units
+    trained: int = 0  # steps
 
     def drive(self, given: Client | None) -> int:
         config = self.experiment.config
@@ -438,12 +439,14 @@ class _RunDriver:
         units = measure.units(self.experiment, self.folder, self.journal.records())
         recorded = self._recorded()
         shown = [unit for unit in units if unit.kind == "train" or self.experiment.metrics]
-        planned = {}
-        for kind in ("train", "measure"):
-            keys = [unit.key for unit in shown if unit.kind == kind]
-            planned[kind] = len(keys)
-            self.display.phase(kind, len(keys), sum(key in recorded for key in keys))
-        publisher.send(UnitsPlanned(planned))
+        kinds = [unit.kind for unit in shown]
+        planned = {kind: kinds.count(kind) for kind in ("train", "measure")}
+        self._steps = measure.steps_of(units)  # checkpoints may be at unequal distances
+        steps = sum(self._steps.values())
+        self.display.phase("train", steps, unit=f"of {steps} steps")
+        measured = sum(unit.kind == "measure" and unit.key in recorded for unit in shown)
+        self.display.phase("measure", planned["measure"], measured)
+        publisher.send(UnitsPlanned(planned, self._steps))
         waiting = (unit for unit in units if unit.kind == "measure" and unit.key not in recorded)
         specs = (unit.args[0] for unit in waiting)
         self.downloads.expect(spec.location.rolling for spec in specs if spec.missing)
@@ -546,12 +549,15 @@ class _RunDriver:
             )
         )
 
-    def _show(self, record: Record, spent: float | None = None) -> None:
+    def _show(self, record: Record, done: float | None = None) -> None:
         self.ran += 1
         if not record.ok:
             reason = escape(str(record.reason))
             self.display.message(
                 f"[yellow]{record.kind} {record.name}: {record.status}, {reason}[/]"
             )
+        if record.kind == "train":
+            self.trained += self._steps[record.name]
+            done = self.trained
         phase = {"score": "search", "look": "search"}.get(record.kind, record.kind)
-        self.display.advance(phase, record_text(record), spent)
+        self.display.advance(phase, record_text(record), done)

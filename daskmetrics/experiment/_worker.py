@@ -34,6 +34,7 @@ from daskmetrics.core.names import Checkpoint, Key, content_key, step_of
 from daskmetrics.core.outcomes import pack
 from daskmetrics.core.readouts import Readout
 from daskmetrics.core.results import EQUAL, Measured, NetworkSize, Reading, Row, Scored, Trained
+from daskmetrics.core.text import score_text
 from daskmetrics.execution import Record
 
 if TYPE_CHECKING:
@@ -485,7 +486,7 @@ def record_text(record: Record) -> str:
         case Trained(loss=loss):
             return f"{record.name}  loss {loss:.2f}"
         case Scored(score=score):
-            return f"{record.name}  {score:.3f}"
+            return f"{record.name}  {score_text(score)}"
         case Measured(names=names, values=(*_, deepest)):
             metrics = zip(names[:2], deepest, strict=False)
             shown = (f"  {name} {number:.3g}" for name, number in metrics if number is not None)

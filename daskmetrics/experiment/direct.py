@@ -28,6 +28,7 @@ from daskmetrics.config import Config
 from daskmetrics.config.schema import name_of
 from daskmetrics.core.corpus import prompts
 from daskmetrics.core.errors import ConfigError, DataError, UndefinedError
+from daskmetrics.core.files import expanded
 from daskmetrics.core.names import (
     Arm,
     Checkpoint,
@@ -39,6 +40,7 @@ from daskmetrics.core.names import (
 from daskmetrics.core.outcomes import Difference, difference, mean_difference
 from daskmetrics.core.readouts import Readout
 from daskmetrics.core.results import Scored
+from daskmetrics.core.text import score_text
 from daskmetrics.execution.display import Display
 from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment import prefetch
@@ -268,7 +270,7 @@ def score_layers(
                 )
                 for arm, value in _scores(encoder, spec, seed, arms):
                     recorded[arm][task.name] = value
-                    latest = f"{arm}:{task.name}  {value.score:.3f}"
+                    latest = f"{arm}:{task.name}  {score_text(value.score)}"
                     display.advance("layers", latest, next(percents))
                 worker.remove(Path(scratch), spec.key)
     display.advance("layers", "", 100)
@@ -281,7 +283,7 @@ def _sources(models: object) -> list[object]:
     for model in models if isinstance(models, (list, tuple)) else [models]:
         revisions: Mapping[str, Path] = {}
         if isinstance(model, (str, Path)):
-            folder = Path(model).expanduser()
+            folder = expanded(model)
             if folder.is_dir() and not is_model(folder):
                 revisions, _ = revision_folders(folder)
         sources += [f"{model}@{revision}" for revision in training_order(revisions)] or [model]
@@ -307,7 +309,10 @@ def _suite(
     texts: tuple[str, ...] = ()
     if suite.is_fitted:
         texts = prompts(corpus.source, corpus.prompts, seed)
-    check_readouts(suite, encoder.protocol, encoder.model.width, corpus.prompts)
+    try:
+        check_readouts(suite, encoder.protocol, encoder.model.width, corpus.prompts)
+    except ConfigError as error:
+        raise ConfigError(f"Model '{suite.model}': {error}") from None
     return suite, texts
 
 
@@ -428,8 +433,12 @@ def _settings(
     """These arguments as a configuration of one model, which checks them."""
     if not isinstance(layers, str):
         layers = np.asarray(layers).tolist()  # numbers of Python; 1.5 stays what it is
-    model: dict[str, object] = {"name": name, "source": source}
-    model |= {"revisions": revision, "layers": layers}
+    model: dict[str, object] = {
+        "name": name,
+        "source": source,
+        "revisions": revision,
+        "layers": layers,
+    }
     model |= {key: protocol[key] for key in _MODEL_KEYS if key in protocol}
     return config.parse(
         {"name": "direct", "models": [model], "protocol": dict(protocol)}, where="arguments"
@@ -444,11 +453,11 @@ def _from_source(model: str, layers: Layers, protocol: Keys) -> tuple[Encoder, C
 
     source = model
     revision = ""
-    if not Path(model).expanduser().is_dir():
+    if not expanded(model).is_dir():
         source, _, revision = model.partition("@")
     on_hub = checkpoints.is_hub_id(source)
     # a trainer's checkpoints may lie in the folder of the model with which it ended
-    is_one = on_hub or is_model(Path(source).expanduser())
+    is_one = on_hub or is_model(expanded(source))
     revisions = revision or (_MAIN if is_one else "all")
     settings = _settings(name_of(source), source, revisions, layers, protocol)
     if on_hub and checkpoints.folder_of(Location(source, revision or _MAIN, "")) is None:

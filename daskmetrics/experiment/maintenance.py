@@ -27,6 +27,7 @@ from daskmetrics.core.events import (
     is_finished,
     latest,
     records,
+    require_experiment,
 )
 from daskmetrics.core.files import RunFolder, atomic_write
 from daskmetrics.core.names import Key
@@ -160,6 +161,7 @@ def retry(folder: RunFolder, keys: Iterable[Key]) -> int:
 
 
 def _plan(folder: RunFolder, entries: Sequence[Event]) -> StorePlan:
+    require_experiment(entries, folder.path)
     plan = latest(entries, StorePlan)
     if plan is None:
         raise DataError(

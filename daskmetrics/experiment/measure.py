@@ -10,7 +10,7 @@ from daskmetrics.checkpoints.locations import folder_of
 from daskmetrics.core import events
 from daskmetrics.core.costs import CostModel, TextSize, weight_bytes
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.names import Checkpoint, Key, Suite, content_key
+from daskmetrics.core.names import Checkpoint, Key, Suite, content_key, step_of
 from daskmetrics.core.results import Measured
 from daskmetrics.execution import Record, WorkUnit
 from daskmetrics.experiment import _worker as worker
@@ -104,6 +104,18 @@ def _training_chain(
         )
         before = (chain[revision].key,)
     return chain
+
+
+def steps_of(units: Iterable[WorkUnit]) -> dict[str, int]:
+    """The steps that each training unit takes, by its name."""
+    steps = {}
+    for unit in units:
+        if unit.kind == "train":
+            recipe, _, revision, _ = unit.args
+            names = ["step0", *training.revisions(recipe)]
+            before = names[names.index(revision, 1) - 1]
+            steps[unit.name] = (step_of(revision) or 0) - (step_of(before) or 0)
+    return steps
 
 
 def assumed_seconds(experiment: Experiment, checkpoint: Checkpoint, costs: CostModel) -> float:

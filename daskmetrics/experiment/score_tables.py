@@ -12,7 +12,7 @@ from pydantic import Field
 
 from daskmetrics.bandit.replay import ScoreRow, ScoreTable, score_table
 from daskmetrics.core.errors import ConfigError, DataError, unknown
-from daskmetrics.core.events import Record, RunStarted
+from daskmetrics.core.events import Record, RunStarted, require_experiment
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm, Cell
 from daskmetrics.core.readouts import Readout
@@ -214,7 +214,9 @@ def _from_run(folder: RunFolder) -> tuple[list[ScoreRow], dict[str, Any]]:
     kinds: dict[str, str] = {}
     models: list[str] = []
     rows: dict[str, ScoreRow] = {}
-    for entry in read_journal(folder.journal):
+    entries = list(read_journal(folder.journal))
+    require_experiment(entries, folder.path)
+    for entry in entries:
         match entry:
             case RunStarted():
                 kinds = {name: task["kind"] for name, task in entry.tasks.items()}

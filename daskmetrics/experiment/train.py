@@ -20,7 +20,7 @@ from daskmetrics.checkpoints.locations import LocatedSuite, Location, layers_of
 from daskmetrics.cluster.slurm.partitions import account_limits
 from daskmetrics.config import Config, Model, Recipe
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.files import atomic_write, cache_folder
+from daskmetrics.core.files import atomic_write, cache_folder, expanded
 from daskmetrics.core.names import Key, Suite, content_key
 from daskmetrics.core.results import Trained
 from daskmetrics.execution import Record
@@ -79,7 +79,7 @@ def suites_to_train(config: Config) -> dict[str, TrainedSuite]:
         key = training.recipe_key(recipe)
         folder = cache_folder() / "suites" / key
         if config.ddp.folder is not None:
-            folder = Path(config.ddp.folder).expanduser() / model.name
+            folder = expanded(config.ddp.folder) / model.name
             owner = folder / OWNER
             if folder.is_dir() and not (
                 owner.is_file() and owner.read_text(encoding="utf-8").strip() == key
@@ -131,7 +131,7 @@ def program_of(model: Model, config: Config, folder: Path) -> Program:
     script = model.program
     assert script is not None
     if script.script.endswith(".py"):
-        if not Path(script.script).expanduser().is_file():
+        if not expanded(script.script).is_file():
             raise ConfigError(f"Model '{model.name}': no program '{script.script}' is here.")
     elif shutil.which(script.script) is None:
         raise ConfigError(
@@ -143,7 +143,7 @@ def program_of(model: Model, config: Config, folder: Path) -> Program:
             f"Model '{model.name}' has {script.ranks} ranks, and the cluster {cluster.workers} "
             f"workers, one for each rank: --workers {script.ranks}, or fewer ranks."
         )
-    path = str(Path(script.script).expanduser())
+    path = str(expanded(script.script))
     return Program(
         model.name,
         (path, *script.args),

@@ -18,7 +18,7 @@ import yaml
 from daskmetrics.checkpoints.locations import is_hub_id
 from daskmetrics.core.costs import UNKNOWN_TASK
 from daskmetrics.core.errors import DataError
-from daskmetrics.core.events import RunStarted, latest, records, require_printable, scored
+from daskmetrics.core.events import RunStarted, latest, records, require_experiment, scored
 from daskmetrics.core.files import RunFolder, private
 from daskmetrics.core.names import Arm, Cell, Key
 from daskmetrics.core.results import Scored
@@ -39,7 +39,7 @@ def to_mteb(folder: RunFolder, path: Path) -> tuple[int, int]:
     ``protocol``.
     """
     entries = list(read_journal(folder.must_exist().journal))
-    require_printable(entries, folder.path)
+    require_experiment(entries, folder.path)
     start = latest(entries, RunStarted)
     config = yaml.safe_load(folder.config.read_text(encoding="utf-8"))
     names = _model_names(config["models"])

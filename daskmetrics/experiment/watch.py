@@ -36,10 +36,10 @@ from daskmetrics.core.events import (
     measured,
     scored,
 )
-from daskmetrics.core.files import RunFolder, private
+from daskmetrics.core.files import RunFolder, expanded, private
 from daskmetrics.core.machine import workers
 from daskmetrics.core.names import Arm, Cell, Checkpoint, content_key, training_order
-from daskmetrics.core.text import duration, parse_duration, plural
+from daskmetrics.core.text import duration, parse_duration, plural, score_text
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.display import Display
 from daskmetrics.execution.stopping import stop_signals
@@ -155,7 +155,7 @@ class _Watcher:
     def train(self) -> None:
         """Begin the training of the models whose programs have not ended well in this run."""
         for model in self.config.models:  # else it could be taken for an id of the hub
-            folder = Path(model.source or "").expanduser()
+            folder = expanded(model.source or "")
             folder.mkdir(parents=True, exist_ok=True)
         programs = {
             program.name: program
@@ -265,7 +265,7 @@ class _Watcher:
                 checkpoint = Checkpoint(model.name, name)
                 if self.log.write("checkpoint", checkpoint=str(checkpoint), step=checkpoint.step):
                     self.display.say(f"{checkpoint} is complete")
-            folder = Path(model.source or "").expanduser()
+            folder = expanded(model.source or "")
             for checkpoint in self.log.complete():
                 name = checkpoint.revision
                 if checkpoint.model != model.name or name in present:
@@ -294,7 +294,7 @@ class _Watcher:
         believed = "is" if ended.confirmed else "is expected to be"
         text = f"{best['arm']} {believed} the best of {plural(checkpoints, 'checkpoint')}"
         if best["score"] is not None:
-            text += f", {best['score']:.3f} ± {best['stderr']:.3f}"
+            text += f", {score_text(best['score'], best['stderr'])}"
         text += "."
         if rise:
             state = "has stopped rising" if rise["stopped"] else "may still rise"

@@ -19,7 +19,7 @@ import yaml
 from daskmetrics.checkpoints.arrivals import FINISHED
 from daskmetrics.config import Config
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, LockedError
-from daskmetrics.core.files import RunFolder, atomic_write
+from daskmetrics.core.files import RunFolder, atomic_write, expanded
 from daskmetrics.execution.journal import holder
 from daskmetrics.experiment._arguments import configured
 
@@ -61,7 +61,7 @@ class BackgroundWatch:
 
     def __init__(self, config: Config, folder: RunFolder) -> None:
         self.folder = folder.path
-        self._sources = [Path(model.source or "").expanduser() for model in config.models]
+        self._sources = [expanded(model.source or "") for model in config.models]
         self.log = folder.path / "watch.log"
         self._process: subprocess.Popen[bytes] | None = None
         folder.create()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +15,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from daskmetrics.core.errors import ConfigError, require_known
 from daskmetrics.core.main_module import restore_state, state_with_main_object
-from daskmetrics.core.user_code import code_key
+from daskmetrics.core.user_code import code_key, load_object
 
 Takes = Literal["tokens", "pooled", "views", "layers"]
 Value: TypeAlias = bool | int | float | str
@@ -184,13 +183,8 @@ class Metric:
         ConfigError
             If the function does not exist on this machine.
         """
-        try:
-            function: Callable[..., Any] = pkgutil.resolve_name(self.function)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise ConfigError(
-                f"Metric '{self.name}' cannot be loaded from '{self.function}': {error}. "
-                "It must be importable on every worker, as 'package.module:function'."
-            ) from error
+        subject = f"Function '{self.function}' of the metric '{self.name}'"
+        function: Callable[..., Any] = load_object(subject, self.function)
         keywords = {name: value for name, value in self.settings if name != "views"}
         if keywords:
             return partial(function, **keywords)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, islice, product
 from typing import NamedTuple
 
@@ -51,6 +52,13 @@ class _Layer:
     vectors: Tensor  # (V, P, D)
     states: Tensor  # (V, P): MISSING, BROKEN or FINITE
     values: dict[str, Tensor]  # by token metric, (P,)
+
+    @cached_property
+    def are_equal(self) -> list[bool]:
+        """Of each view, whether the vectors of all prompts are equal (V,), once all are known."""
+        span = (self.vectors.amax(1) - self.vectors.amin(1)).amax(1)
+        size = self.vectors.abs().amax((1, 2))
+        return list((span <= EQUAL * size).tolist())
 
 
 @dataclass
@@ -287,9 +295,7 @@ class Reducer:
             # layer 0
             if metric.takes == "tokens" or self._prompts == 1:
                 continue
-            vectors = kept.vectors[view]
-            span = (vectors.amax(0) - vectors.amin(0)).max()
-            if span <= EQUAL * vectors.abs().max():
+            if kept.are_equal[view]:
                 return f"the vectors{which} of all {self._prompts} prompts are equal"
         return ""
 

@@ -8,13 +8,13 @@ views.
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import entry_points
 
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.text import parse_call
+from daskmetrics.core.user_code import load_object
 from daskmetrics.metrics._metric import Metric, Parameter, Takes, constant
 
 _ALPHA = Parameter("alpha", 1.0, above=0)
@@ -144,7 +144,7 @@ def catalogue() -> Mapping[str, Metric]:
     """
     metrics = dict(CATALOGUE)
     for point in entry_points(group=GROUP):
-        metric = _loaded(f"Metric plug-in '{point.value}'", point.load)
+        metric = _loaded(f"Metric plug-in '{point.value}'", point.value)
         if metric.name in metrics:
             raise ConfigError(
                 f"Metric '{metric.name}' of '{point.value}' exists already. Rename it, or uninstall"
@@ -216,20 +216,14 @@ def _named(name: str | Metric, metrics: Mapping[str, Metric]) -> Sequence[Metric
         if word in groups and not settings:
             return groups[word]
         raise unknown("metric", word, (*groups, *metrics))
-    return (_loaded(f"Metric '{name}'", partial(pkgutil.resolve_name, name)),)
+    return (_loaded(f"Metric '{name}'", name),)
 
 
-def _loaded(what: str, load: Callable[[], object]) -> Metric:
-    try:
-        metric = load()
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"{what} cannot be loaded: {error}. Write it as 'package.module:NAME', or repair or "
-            "uninstall its package."
-        ) from error
+def _loaded(subject: str, path: str) -> Metric:
+    metric = load_object(subject, path)
     if not isinstance(metric, Metric):
         raise ConfigError(
-            f"{what} must be a daskmetrics.metrics.Metric, but is a {type(metric).__name__}."
+            f"{subject} must be a daskmetrics.metrics.Metric, but is a {type(metric).__name__}."
         )
     return metric
 

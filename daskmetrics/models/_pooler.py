@@ -208,4 +208,10 @@ def load_dense(step: Dense) -> dict[str, Tensor]:
             weights = load_file(step.weights)
         else:
             weights = torch.load(step.weights, map_location="cpu", weights_only=True)
-        return {"linear.weight": weights["linear.weight"], **weights}
+        weights = dict(weights)
+    if "linear.weight" not in weights:
+        raise DataError(
+            f"'{step.weights}' has no linear.weight, but {', '.join(weights) or 'nothing'}. Copy the"
+            " model's folder again."
+        )
+    return weights

@@ -45,6 +45,7 @@ from daskmetrics.planning.estimate import (
     samples,
     unit_seconds,
 )
+from daskmetrics.planning.options import NOTHING_SERIAL, makespan
 from daskmetrics.planning.scaling import Bench, BenchTrial, fit
 from daskmetrics.training.data import effective, write_corpus
 from daskmetrics.training.ddp.driver import launch
@@ -137,15 +138,19 @@ def calibration_of(bench: Bench, device: str) -> Calibration:
             if trial.workers == least or sample.kind == "program":
                 merged[kind] = sample
     law = fit(bench.trials)
+    serial = law.serial if law else NOTHING_SERIAL
     busy = fsum(fsum(map(fsum, trial.chains)) for trial in fewest)
-    wall = fsum(trial.seconds * trial.workers for trial in fewest)
+    # workers without a unit at the end, and the serial share, are no overhead
+    spans = fsum(makespan(trial.chains, trial.workers) for trial in fewest)
+    ideal = spans + serial.value * (busy - spans)
+    wall = fsum(trial.seconds for trial in fewest)
     return Calibration(
         device,
         samples=tuple(merged.values()),
         workers=max(trial.workers for trial in bench.trials),
-        serial=law.serial.bounds if law else (0.0, 0.0, 0.0),
+        serial=serial.bounds,
         start=median_high(trial.start for trial in bench.trials),
-        overhead=max(0.0, wall / busy - 1.0) if busy else 0.0,
+        overhead=max(0.0, wall / ideal - 1.0) if ideal else 0.0,
     )
 
 

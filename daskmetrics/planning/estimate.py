@@ -130,7 +130,8 @@ class Calibration:
     workers: int = 1  # the largest number that was tried
     serial: tuple[float, float, float] = (0.0, 0.0, 0.0)  # the serial share: low, value, high
     start: float = 0.0  # seconds until workers were ready
-    overhead: float = 0.0  # time of a run beyond its units, as a share of the units' time
+    # time of a run beyond that of its units on as many workers, as a share of it
+    overhead: float = 0.0
 
     @property
     def is_of_experiment(self) -> bool:
@@ -210,7 +211,8 @@ def workload(
         ]
         if names:  # a process group trains it
             groups["train", model] = names
-    phases = []
+    phases: list[Phase] = []
+    kind_before = ""
     for (kind, model), names in groups.items():
         assumed = fmean(assumed_seconds(experiment, kind, name, costs) for name in names)
         seconds = calibrated(kind, model, assumed, of_device)
@@ -219,6 +221,9 @@ def workload(
             phase = _with_bench(phase, kind, of_device)
         else:
             phase = _training(phase, model, experiment.trainings[model], names, of_device)
+        if kind == kind_before and not (phase.together or phases[-1].together):
+            phase = replace(phase, beside=True)
+        kind_before = kind
         phases.append(phase)
     scores = 0
     if search_left := search_phase(experiment, entries, of_device, costs):

@@ -4,6 +4,7 @@ when each would finish, at what cost, and which to choose, with tables. Pure fun
 
 from __future__ import annotations
 
+import heapq
 import math
 import shlex
 from collections import defaultdict
@@ -196,7 +197,7 @@ def speed(device: str, reference: str) -> Interval | None:
 
 @dataclass(frozen=True)
 class Phase:
-    """Units of one kind; a workload's phases follow each other.
+    """Units of one kind; a workload's phases follow each other, unless one is ``beside`` another.
 
     Attributes
     ----------
@@ -220,6 +221,9 @@ class Phase:
         Of a training in one unit, by the numbers of workers for which they are known.
     samples, epochs : float
         What a training learns from in one unit, on average; 0 where it is not known.
+    beside : bool
+        Whether its units share the workers with those of the phase before, as of models that are
+        measured; neither phase is ``together``.
     """
 
     name: str
@@ -233,6 +237,7 @@ class Phase:
     steps: Mapping[int, float] = field(default_factory=dict, hash=False)
     samples: float = 0.0
     epochs: float = 0.0
+    beside: bool = False
 
     def steps_on(self, workers: int) -> float | None:
         """Steps in one unit: if they are not known, as many as on other numbers of workers, or in
@@ -251,6 +256,10 @@ class Phase:
                 return products[0] / workers**power
         return None
 
+    def unit_on(self, device: str) -> Interval:
+        """Seconds of one unit on a device."""
+        return self.seconds.interval / (speed(device, self.device) or UNKNOWN_DEVICE)
+
     def on(self, workers: int, device: str | None = None) -> Interval:
         """Seconds on a number of workers of a device, by default the one that was measured.
 
@@ -267,9 +276,7 @@ class Phase:
         >>> Phase("measure", 10, second, serial=Interval.exactly(0.5)).on(10).value
         5.5
         """
-        seconds = self.seconds.interval / (
-            speed(device or self.device, self.device) or UNKNOWN_DEVICE
-        )
+        seconds = self.unit_on(device or self.device)
         workers = min(workers, self.chains or workers)
         if self.together:
             shares = [
@@ -283,6 +290,60 @@ class Phase:
         # keeps the order of the bounds
         units = [rounds + share * (self.units - rounds) for share in self.serial.bounds]
         return seconds * Interval(*units)
+
+
+def makespan(chains: Iterable[Sequence[float]], workers: int, dispatch: float = 0.0) -> float:
+    """Seconds until all units are finished, if each free worker takes the next unit that may start.
+
+    A chain holds the seconds of units that must follow each other; an independent unit is a chain
+    of one. Before each unit a free worker waits ``dispatch`` seconds for the driver, which handles
+    one at a time.
+
+    >>> makespan([[1.0]] * 5, workers=2)
+    3.0
+    >>> makespan([[1.0, 1.0, 1.0], [1.0]], workers=4)
+    3.0
+    >>> makespan([[0.5]] * 100, workers=100, dispatch=1.0)
+    100.5
+    """
+    lengths = [list(chain) for chain in chains]
+    waiting = [(0.0, i, 0) for i, chain in enumerate(lengths) if chain]
+    free = [0.0] * min(workers, max(1, len(waiting)))
+    driver = 0.0
+    while waiting:
+        ready, chain, unit = heapq.heappop(waiting)
+        driver = max(driver, ready, heapq.heappop(free)) + dispatch
+        done = driver + lengths[chain][unit]
+        heapq.heappush(free, done)
+        if unit + 1 < len(lengths[chain]):
+            heapq.heappush(waiting, (done, chain, unit + 1))
+    return max(free)
+
+
+def side_by_side(phases: Sequence[Phase], workers: int, device: str) -> Interval:
+    """Seconds of phases whose units share the workers: each free one takes the next unit.
+
+    >>> minute = Estimate(Interval.exactly(60.0))
+    >>> models = [Phase(f"measure {i}", 1, minute) for i in range(10)]
+    >>> side_by_side(models, 5, "cpu").value
+    120.0
+    """
+    if len(phases) == 1:
+        return phases[0].on(workers, device)
+    spans = []
+    for i in range(3):  # the bounds
+        chains: list[list[float]] = []
+        serial_seconds = 0.0
+        for phase in phases:
+            seconds = phase.unit_on(device).bounds[i]
+            serial = phase.serial.bounds[i]
+            serial_seconds += serial * seconds * phase.units
+            count = min(phase.units, phase.chains or phase.units)
+            units = [(1 - serial) * seconds] * phase.units
+            chains += [units[chain::count] for chain in range(count)]
+        spans.append(serial_seconds + makespan(chains, workers))
+    # shorter units may end later if they meet less well
+    return Interval(*sorted(spans))
 
 
 @dataclass(frozen=True)
@@ -321,6 +382,17 @@ class Workload:
     def units(self) -> int:
         return sum(phase.units for phase in self.phases)
 
+    @property
+    def stages(self) -> list[list[Phase]]:
+        """The phases; those that share the workers are together, and stages follow each other."""
+        stages: list[list[Phase]] = []
+        for phase in self.phases:
+            if phase.beside and stages:
+                stages[-1].append(phase)
+            else:
+                stages.append([phase])
+        return stages
+
     def on(self, workers: int, device: str) -> Estimate:
         """Seconds on a number of workers of a device, without queue and start; the source says how
         they are known.
@@ -332,7 +404,7 @@ class Workload:
         >>> round(Workload((epochs,)).on(16, "a100").value / 3600, 1)
         14.7
         """
-        seconds = [phase.on(workers, device) for phase in self.phases]
+        seconds = [side_by_side(stage, workers, device) for stage in self.stages]
         sources = [phase.seconds.source for phase in self.phases] or ["nothing to do"]
         measured = all(phase.seconds.measured for phase in self.phases)
         for timed_on in {phase.device: None for phase in self.phases if phase.device != device}:
@@ -478,13 +550,24 @@ class Option:
 
     @cached_property
     def run(self) -> Estimate:
-        """Seconds from the start of the jobs to the last result."""
-        return self.workload.run(self.offer.workers, self.offer.device)
+        """Seconds from the start of the jobs to the last result, waiting not included; each job
+        starts its workers.
+        """
+        run = self.workload.run(self.offer.workers, self.offer.device)
+        restarts = Interval(*(jobs - 1 for jobs in self._jobs.bounds))
+        return replace(run, interval=run.interval + self.workload.start.interval * restarts)
 
     @property
     def total(self) -> Interval:
-        """Seconds from now to the last result, waiting included."""
-        return self.run.interval + self.offer.wait.interval
+        """Seconds from now to the last result; each job waits."""
+        return self.run.interval + self.offer.wait.interval * self._jobs
+
+    @cached_property
+    def _jobs(self) -> Interval:
+        """Numbers of jobs, one after the other, for the bounds of the work."""
+        run = self.workload.run(self.offer.workers, self.offer.device)
+        limit = self.offer.limit or math.inf
+        return Interval(*(max(1, math.ceil(seconds / limit)) for seconds in run.interval.bounds))
 
     @property
     def worker_hours(self) -> Interval:
@@ -535,11 +618,20 @@ class Option:
         # datasheets relate GPUs alone
         is_cpu = offer.device == "cpu"
         untimed = any((phase.device == "cpu") != is_cpu for phase in work.phases)
+        # only a training goes on where a job ended
+        units = [
+            phase.unit_on(offer.device).value
+            for phase in work.phases
+            if not (phase.steps or phase.together)
+        ]
+        longest = max(units, default=0.0)
+        cut = f"a unit takes {duration(longest)}, a job at most {duration(offer.limit or 0)}"
         bounds = (
             (untimed, False, f"the program was not timed on {offer.device}"),
             (work.least, offer.workers, "the program has {} ranks, one for each worker"),
             (work.vram_gib, offer.vram_gib, "needs {:.0f} GiB of GPU memory, has {:.0f}"),
             (work.host_gib, offer.host_gib, "needs {:.0f} GiB of memory per worker, has {:.0f}"),
+            (longest, offer.limit, cut),
             (self.total.value, self.deadline, late),
         )
         exceeded = [
@@ -568,9 +660,7 @@ class Option:
         """Number of jobs, one after the other, if each resumes where the time limit ended the one
         before.
         """
-        if not self.offer.limit:
-            return 1
-        return math.ceil(self.run.interval.high / self.offer.limit)
+        return int(self._jobs.high)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import cache, partial
 from itertools import chain, product
 
+import psutil
 from dask.utils import parse_bytes
 
 from daskmetrics import config as configuration
@@ -48,7 +49,6 @@ from daskmetrics.planning.options import (
 # whose speed is assumed where no GPU was measured; datasheets relate other GPUs to it
 ASSUMED_GPU = "l40s"
 DAYS = 30  # of Slurm's accounts that count
-
 SOON = 30  # seconds: Slurm's clock counts whole seconds, and it schedules periodically
 
 
@@ -116,11 +116,12 @@ def propose(request: PlanRequest, loaded: Config | None = None) -> Proposal:
 def local_offers(name: str, profile: Cluster, counts: Sequence[int]) -> Iterator[Offer]:
     """Numbers of workers on this machine, or of a scheduler that runs already."""
     cpus = len(os.sched_getaffinity(0))
-    free_gib = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    free_gib = psutil.virtual_memory().available / 2**30
     for workers in counts:
         offer = Offer(name, profile.gpu_type or "cpu", 1, workers, NO_WAIT)
         if profile.kind == "local":
-            offer = replace(offer, device="cpu", free=cpus, host_gib=free_gib / workers)
+            free = cpus // profile.threads
+            offer = replace(offer, device="cpu", free=free, host_gib=free_gib / workers)
             if workers * profile.threads > cpus:
                 offer = replace(offer, problem=f"this machine offers {cpus} CPUs")
         yield offer
@@ -157,17 +158,23 @@ def _slurm_offer(name: str, profile: Cluster, workers: int, partition: Partition
         slurm_type = profile.gpu_type or max(kinds, key=kinds.__getitem__, default="")
         device = slurm_type or "gpu"
     able = [node for node in partition.nodes if node.has(slurm_type)]
-    available = sum(node.has(slurm_type) for node in able)
-    free = sum(node.free(slurm_type) for node in able)
+    # of a worker: one GPU, or the CPUs of its threads, which are those of one node
+    units = 1
+    if device == "cpu":
+        units = profile.threads
+    available = sum(node.has(slurm_type) // units for node in able)
+    free = sum(node.free(slurm_type) // units for node in able)
     per_node = workers  # they share a node's CPUs freely, while a GPU belongs to one worker
     if device != "cpu":
         per_node = max((node.has(slurm_type) for node in able), default=1)
     problem = None
-    if not available:
+    if not able:
         others = ", ".join(kind or "GPUs without a type" for kind in sorted(kinds)) or "no GPUs"
         problem = f"partition {partition.name} has no {device}, but {others}"
     elif available < workers:
         problem = f"partition {partition.name} has only {available} {device}"
+        if units > 1:
+            problem += f" workers of {units} threads"
     elif not partition.up:
         problem = f"partition {partition.name} is not up"
     smallest_node_gib = min((node.memory for node in able), default=0) / 1024

@@ -24,7 +24,6 @@ def preview(experiment: Experiment, folder: RunFolder) -> Table:
     finished = is_finished(entries, experiment.key)
     if not finished:
         search.check(experiment)
-
     looks = 0
     allowed = ""
     if experiment.tasks:

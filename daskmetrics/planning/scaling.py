@@ -6,7 +6,6 @@ Amdahl (1967): a share s of the work cannot be divided, T(n) = T(1) (s + (1 - s)
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,6 +28,7 @@ from daskmetrics.planning.options import (
     amount,
     bounded,
     doublings,
+    makespan,
     without_empty_columns,
 )
 from daskmetrics.report.templates import table_of
@@ -191,34 +191,6 @@ def fastest(seconds: Mapping[int, Interval]) -> list[int]:
     """
     smallest = min(seconds.values(), key=attrgetter("value"))
     return [workers for workers, time in seconds.items() if time.overlaps(smallest)]
-
-
-def makespan(chains: Iterable[Sequence[float]], workers: int, dispatch: float = 0.0) -> float:
-    """Seconds until all units are finished, if each free worker takes the next unit that may start.
-
-    A chain holds the seconds of units that must follow each other; an independent unit is a chain
-    of one. Before each unit a free worker waits ``dispatch`` seconds for the driver, which handles
-    one at a time.
-
-    >>> makespan([[1.0]] * 5, workers=2)
-    3.0
-    >>> makespan([[1.0, 1.0, 1.0], [1.0]], workers=4)
-    3.0
-    >>> makespan([[0.5]] * 100, workers=100, dispatch=1.0)
-    100.5
-    """
-    lengths = [list(chain) for chain in chains]
-    waiting = [(0.0, i, 0) for i, chain in enumerate(lengths) if chain]
-    free = [0.0] * min(workers, max(1, len(waiting)))
-    driver = 0.0
-    while waiting:
-        ready, chain, unit = heapq.heappop(waiting)
-        driver = max(driver, ready, heapq.heappop(free)) + dispatch
-        done = driver + lengths[chain][unit]
-        heapq.heappush(free, done)
-        if unit + 1 < len(lengths[chain]):
-            heapq.heappush(waiting, (done, chain, unit + 1))
-    return max(free)
 
 
 def bench_table(bench: Bench, price: float | None) -> Table:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Arm
-from daskmetrics.core.table import printable
+from daskmetrics.core.table import printable, text_width
+from daskmetrics.core.text import score_text
 
 if TYPE_CHECKING:
     from daskmetrics.core.outcomes import Difference  # imports numpy, which `status` need not
 
-WIDTH = 100  #: columns of a text for a terminal
+WIDTH = 100  #: most columns of a text for a terminal
 LABEL = 12  #: columns of the labels on the left
 
 
@@ -30,7 +31,7 @@ def fact(label: str, text: str) -> str:
         indent = f"{label}: "
     return textwrap.fill(
         printable(text),
-        WIDTH,
+        text_width(WIDTH),
         initial_indent=indent,
         subsequent_indent=" " * LABEL,
         break_long_words=False,
@@ -51,20 +52,6 @@ def candidate(arm: Arm) -> str:
     return ", ".join(word for word in words if word and word != "main")
 
 
-def number(value: float | None, stderr: float | None = None, sign: bool = False) -> str:
-    """A score with its standard error.
-
-    >>> number(0.5, 0.01), number(0.02, 0.01, sign=True), number(None)
-    ('0.500 ± 0.010', '+0.020 ± 0.010', 'no score')
-    """
-    if value is None:
-        return "no score"
-    text = f"{value:+.3f}" if sign else f"{value:.3f}"
-    if stderr is not None:
-        text += f" ± {stderr:.3f}"
-    return text
-
-
 def apart(difference: Difference, mark: str = " (unpaired)") -> str:
     """A difference with its standard error, and a mark if the error is not paired.
 
@@ -72,7 +59,7 @@ def apart(difference: Difference, mark: str = " (unpaired)") -> str:
     >>> apart(Difference(0.02, 0.01, paired=True)), apart(Difference(0.02, 0.01, paired=False))
     ('+0.020 ± 0.010', '+0.020 ± 0.010 (unpaired)')
     """
-    text = number(difference.value, difference.stderr, sign=True)
+    text = score_text(difference.value, difference.stderr, sign=True)
     if not difference.paired:
         text += mark
     return text

@@ -12,8 +12,8 @@ from daskmetrics.answer.ties import Scores
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm
 from daskmetrics.core.table import Table
-from daskmetrics.core.text import listed
-from daskmetrics.report._format import need_matplotlib, number
+from daskmetrics.core.text import listed, score_text
+from daskmetrics.report._format import need_matplotlib
 from daskmetrics.report.templates import table_of
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ class Leaderboard:
         if self.found is None:
             raise ConfigError("Save the best candidate of a run with run.best().save(folder).")
         best = self.arms[0]
-        card = f"{best.arm}: {number(best.mean, best.stderr)} on {listed(list(self.weights))}."
+        card = f"{best.arm}: {score_text(best.mean, best.stderr)} on {listed(list(self.weights))}."
         return self.found.save(best.arm, folder, card)
 
     def __str__(self) -> str:

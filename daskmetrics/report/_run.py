@@ -145,7 +145,7 @@ class Best:
 
     def __repr__(self) -> str:
         rows = answer_rows(self.answer)
-        return f"{rows['Use']}\n{rows['Gain']}"
+        return f"Use   {rows['Use']}\nGain  {rows['Gain']}"
 
     def _repr_html_(self) -> str:
         rows = answer_rows(self.answer)

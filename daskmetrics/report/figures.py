@@ -235,7 +235,7 @@ def _lined_up(
     chosen, else one.
     """
     suites = analysis.suites(run)
-    if model or readout or any(len(suite.revisions) > 1 for suite in suites):
+    if model or readout or not suites or any(len(suite.revisions) > 1 for suite in suites):
         return [suite_of(run, model, readout)]
     return suites
 
@@ -424,7 +424,7 @@ def trade_off(ax: Axes, trade_offs: TradeOffs, name: str) -> None:
         lw=1.1,
         elinewidth=0.9,
         capsize=2,
-        zorder=0,
+        zorder=0.6,  # between the grid and the points
     )
     lowest_cost = points["cost"][points["cost"] > 0].min()
     if points["cost"].max() >= LOGARITHMIC * lowest_cost:

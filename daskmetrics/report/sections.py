@@ -22,7 +22,7 @@ from daskmetrics.answer.posterior import arm_named, posterior_of
 from daskmetrics.answer.recorded import RecordedRun, cell_of
 from daskmetrics.answer.status import worker_use
 from daskmetrics.answer.trade_offs import TradeOffs, trade_offs_of
-from daskmetrics.core.table import Table
+from daskmetrics.core.table import Table, text_width
 from daskmetrics.report._format import WIDTH, fact
 from daskmetrics.report._run import Run, status_rows
 from daskmetrics.report.templates import answer_rows, rows_of, table_of, text_of
@@ -82,7 +82,7 @@ def best_text(run: Run, in_short: bool = False) -> str:
         return status_text(run)
     rows = Table((), list(answer_rows(run.answer).items()))
     beside = [tasks_table(run.answer, MOST_ROWS)] if in_short else tables(run.answer)
-    blocks = [table.as_text(WIDTH) for table in (rows, *beside)]
+    blocks = [table.as_text(text_width(WIDTH)) for table in (rows, *beside)]
     if run.watched:
         blocks.append(fact("watch", run.watched))
     return "\n\n".join([*blocks, text_of("files", folder=run.folder)])

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from daskmetrics.core.outcomes import Difference
 from daskmetrics.core.table import Table, printable
-from daskmetrics.core.text import duration, listed, plural, size_text
-from daskmetrics.report._format import apart, candidate, number, percent, si
+from daskmetrics.core.text import duration, listed, plural, score_text, size_text
+from daskmetrics.report._format import apart, candidate, percent, si
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -44,7 +44,7 @@ def template(name: str, finalize: Callable[[object], object] | None = None) -> T
         candidate=candidate,
         duration=duration,
         listed=listed,
-        number=number,
+        number=score_text,
         percent=percent,
         plural=plural,
         printable=printable,
@@ -82,7 +82,7 @@ def cell(value: object) -> object:
         case Difference():
             return apart(value, " *")
         case (float() | int() | None as score, float() | int() | None as stderr):
-            return number(score, stderr)
+            return score_text(score, stderr)
         case int():
             return f"{value:,}"
         case str():

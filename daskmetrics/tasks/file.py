@@ -24,6 +24,7 @@ import numpy as np
 import pandas as pd
 
 from daskmetrics.core.errors import ConfigError, DataError, require_known
+from daskmetrics.core.files import expanded
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.core.rows import PlacedRow, check_names, read_rows, read_text
 from daskmetrics.core.text import is_encodable, plural
@@ -96,6 +97,11 @@ class FileTask(ExampleTask):
         version = VERSIONS.get(self.kind, 1)
         return content_key("task", "own", version, self.kind, fitted, self.content, *self._part_key)
 
+    @property
+    def source(self) -> tuple[str, str]:
+        """The file, or the data set and its split."""
+        return self.path, self.name.partition("(")[0]
+
     def whole(self) -> Examples:
         """The content of the file; an error if it has changed since the task was resolved."""
         return self.held or _read_examples(self.path, self.options, self.content)
@@ -107,7 +113,7 @@ def file_task(path: str, options: Mapping[str, str]) -> FileTask:
     Options are ``kind``, ``probe``, ``drop`` (``missing``, ``rare`` or both with +: rows without a
     value, and labels of too few texts), and the column of each of `ROLES` that has another name.
     """
-    file = Path(path).expanduser()
+    file = expanded(path)
     return replace(table_task(file, _read(file), options, f"file:{file.name}"), held=None)
 
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import pkgutil
 import random
 import subprocess
 import sys
@@ -45,6 +44,7 @@ from daskmetrics.core.errors import ConfigError, require_known
 from daskmetrics.core.files import atomic_write, cache_folder
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.core.outcomes import TOLERANCE
+from daskmetrics.core.user_code import load_object
 from daskmetrics.tasks import _measures as measures
 from daskmetrics.tasks.task import Role
 
@@ -339,12 +339,7 @@ def make(target: str) -> Any:
     mteb = import_mteb()
     with _isolated():
         if ":" in target:
-            try:
-                return pkgutil.resolve_name(target)()
-            except (ImportError, AttributeError) as error:
-                raise ConfigError(
-                    f"Task 'mteb:{target}' cannot be imported: {error}. Write MODULE:CLASS."
-                ) from None
+            return load_object(f"Task 'mteb:{target}'", target)()
         try:
             return mteb.get_task(target)
         except KeyError as error:

@@ -12,17 +12,17 @@ entry is the name of the task. Options follow in parentheses:
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import entry_points
 from itertools import chain
 
-from daskmetrics.core.errors import ConfigError, unknown
+from daskmetrics.core.errors import ConfigError, require_known, unknown
 from daskmetrics.core.text import parse_call
+from daskmetrics.core.user_code import load_object
 from daskmetrics.tasks._stdlib import SETS, TASKS
-from daskmetrics.tasks.file import file_task, hub_task
+from daskmetrics.tasks.file import FileTask, file_task, hub_task
 from daskmetrics.tasks.mteb import PRESETS, mteb_task
 from daskmetrics.tasks.task import Task
 
@@ -51,7 +51,10 @@ def catalogue() -> Mapping[str, Callable[[], Task]]:
     'pair_classification'
     """
     builtin = {name: partial(TASKS.__getitem__, name) for name in TASKS}
-    installed = {entry.name: entry.load for entry in entry_points(group=GROUP)}
+    installed = {
+        entry.name: partial(load_object, f"Task '{entry.name}'", entry.value)
+        for entry in entry_points(group=GROUP)
+    }
     return {**installed, **builtin}
 
 
@@ -88,8 +91,22 @@ def resolve(names: Sequence[str]) -> tuple[Task, ...]:
                 f"Two tasks are named '{task.name}'. Scores are stored by name: rename one of the"
                 " files."
             )
+        if isinstance(task, FileTask):
+            task = _compared(task, tasks)
         tasks.append(task)
     return tuple(tasks)
+
+
+def _compared(task: FileTask, others: Sequence[Task]) -> FileTask:
+    """The task, with a warning if another one reads its file."""
+    for other in others:
+        if isinstance(other, FileTask) and other.source == task.source:
+            text = (
+                f"It reads the file of {other.name}. The error of a mean takes tasks as independent:"
+                " with two tasks of one file it may be 1.4 times too small."
+            )
+            return replace(task, warnings=(*task.warnings, text))
+    return task
 
 
 def _make(text: str, makers: Mapping[str, Callable[[], Task]]) -> Task:
@@ -99,7 +116,9 @@ def _make(text: str, makers: Mapping[str, Callable[[], Task]]) -> Task:
     for prefix, make in MAKERS.items():
         if name.startswith(prefix) and name != prefix:
             return make(name.removeprefix(prefix), options)
-    if name in TASKS and options.keys() == {"probe"}:
+    if name in TASKS and options:
+        for option in options:
+            require_known(f"option of '{name}'", option, ["probe"])
         task = TASKS[name].with_probe(options["probe"])
         return replace(task, name=f"{name}(probe={task.probe})")
     module, colon, _ = text.partition(":")
@@ -112,13 +131,11 @@ def _make(text: str, makers: Mapping[str, Callable[[], Task]]) -> Task:
 def _imported(name: str, module: str) -> Task:
     """The task at an import path such as ``package.module:NAME``."""
     try:
-        task: Task = pkgutil.resolve_name(name)
-    except (ImportError, AttributeError, ValueError) as error:
-        if getattr(error, "name", "") == module:
+        task: Task = load_object(f"Task '{name}'", name)
+    except ConfigError as error:
+        if getattr(error.__cause__, "name", "") == module:
             raise unknown("task", name, [*catalogue(), *SETS, *PRESETS]) from None
-        raise ConfigError(
-            f"Task '{name}' cannot be loaded: {error}. Write it as 'package.module:NAME'."
-        ) from error
+        raise
     if not hasattr(task, "main_score"):
         raise ConfigError(
             f"Task '{name}' must be a daskmetrics.tasks.Task, but is a {type(task).__name__}."

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from daskmetrics.config import Recipe
 from daskmetrics.core import corpus as stdlib
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.files import atomic_folder, atomic_write, private
+from daskmetrics.core.files import atomic_folder, atomic_write, expanded, private
 from daskmetrics.core.names import Key, content_key, seed_of
 from daskmetrics.core.rows import READERS, format_of, read_lines, read_rows
 
@@ -38,7 +38,7 @@ Tokens = NDArray[np.int32]  # (tokens,): all texts of a corpus
 
 def files(source: str) -> tuple[Path, ...]:
     """The files of a corpus, at least one."""
-    path = Path(source).expanduser()
+    path = expanded(source)
     if path.is_file():
         return (path,)
     corpus_files = tuple(sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES))
@@ -217,7 +217,7 @@ def staged(corpus: Path, stage: str | None, wait: Callable[[], object]) -> Itera
     if stage is None:
         yield corpus
         return
-    folder = Path(os.path.expandvars(stage)).expanduser()
+    folder = expanded(os.path.expandvars(stage))
     written = (corpus / "tokens.npy").stat().st_mtime_ns
     key = content_key(os.getuid(), str(corpus.resolve()), written)
     copy = folder / f"daskmetrics-{key}"

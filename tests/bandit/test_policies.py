@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from daskmetrics.bandit import Budget, Outcome, Problem, arm_features, installed_policies, policies
-from daskmetrics.bandit.policies import BUILT_IN, race
+from daskmetrics.bandit.policies import BUILT_IN, policy_named, race
 from daskmetrics.bandit.replay import simulate
+from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Suite
 from tests.bandit.conftest import drive, make_learner, make_world, random_cells, state_after
 
@@ -22,6 +23,15 @@ def test_an_entry_point_adds_a_policy_and_replaces_none(monkeypatch):
     monkeypatch.setattr(policies, "entry_points", lambda group: points)
     assert installed_policies()["mine"] is sum
     assert installed_policies()["race"] is not sum
+
+
+def test_a_policy_whose_module_fails_is_one_message(tmp_path, monkeypatch):
+    (tmp_path / "mine_that_fails.py").write_text("ask = nothing")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(
+        ConfigError, match=r"Policy 'mine_.*' cannot be loaded: NameError: name 'no"
+    ):
+        policy_named("mine_that_fails:ask")
 
 
 @pytest.mark.parametrize(
@@ -90,7 +100,7 @@ def test_a_choice_is_open_affordable_and_a_pure_function_of_the_state(policy):
 
 
 def test_the_documentation_lists_every_policy_and_its_own_one_is_a_plain_callable():
-    page = (Path(__file__).parents[2] / "docs" / "search.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "searching.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| `([a-z][a-z-]*)` \| [a-z].* cell", page, re.MULTILINE)
     assert set(listed) == set(BUILT_IN)
     names: dict[str, object] = {}

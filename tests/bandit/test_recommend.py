@@ -69,6 +69,21 @@ def test_the_margin_is_a_share_of_the_mean_score(reward):
     assert margin_of(posterior, leader, seen, 0.01) == pytest.approx(expected, rel=0.3)
 
 
+@pytest.mark.parametrize("weight", [1.0, 0.0])
+@pytest.mark.parametrize("scale", [1.0, 100.0, 1e-3, -1.0])
+def test_the_margin_does_not_depend_on_the_scale_of_a_task(scale, weight):
+    world = make_world(reward="robust", tasks=2)
+    scores = world.scores * [1.0, scale]
+    cells = [(*cell, scores[cell], 0.0) for cell in np.ndindex(*scores.shape)]
+    seen = Observations.of(cells)
+    problem = replace(world.problem, weights=(1.0, weight))
+    posterior = IncrementalPosterior(problem).posterior(seen)
+    # one per cent of the best score of each task of the objective, in units of its own spread
+    shares = 0.01 * np.abs(scores.max(axis=0)) / posterior.model.scale.spread
+    expected = np.average(shares, weights=[1.0, weight])
+    assert margin_of(posterior, 0, seen, 0.01) == pytest.approx(expected)
+
+
 def with_noise(seed, reward="mean"):
     """Twelve arms on three tasks, with scores that differ from smooth ones by noise."""
     small = make_world(seed=seed, reward=reward, revisions=2, layers=3, tasks=3)

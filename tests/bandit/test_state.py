@@ -14,7 +14,14 @@ from daskmetrics.bandit.policies import BUILT_IN
 from daskmetrics.bandit.problem import Observations
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Suite, grid
-from tests.bandit.conftest import World, drive, make_learner, state_of
+from tests.bandit.conftest import (
+    World,
+    drive,
+    make_learner,
+    random_cells,
+    state_after,
+    state_of,
+)
 
 
 def make_models(models: int, seed: int, gap: float = 0.05, kinds: str = "ppc") -> World:
@@ -52,6 +59,16 @@ def between(problem: Problem, share: float) -> Budget:
 
 def best_model(world: World) -> str:
     return world.problem.arms[int(world.scores.mean(axis=1).argmax())].model
+
+
+def test_the_posterior_of_a_state_takes_its_pending_cells_as_observed():
+    world = make_models(2, seed=0)
+    cells = random_cells(world, 10)
+    pending_arms = [arm for arm, _ in cells[8:]]
+    known = state_after(world, cells[:8]).posterior
+    posterior = state_after(world, cells, known=8).posterior
+    assert (posterior.variance[pending_arms] < known.variance[pending_arms]).all()
+    np.testing.assert_allclose(posterior.mean, known.mean, atol=1e-8)
 
 
 @settings(max_examples=settings.default.max_examples // 3)

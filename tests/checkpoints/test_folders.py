@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -125,6 +126,25 @@ def test_a_cache_that_cannot_be_written_costs_only_time(settled, monkeypatch):
     folder, key = settled
     monkeypatch.setenv("DASKMETRICS_CACHE", "/proc/none")
     assert fingerprint(folder) == key
+
+
+@pytest.mark.parametrize("listing", [1, 2])
+def test_a_checkpoint_that_is_removed_while_it_is_read_is_one_message(
+    tmp_path, monkeypatch, listing
+):
+    folder = write(tmp_path / "m", bytes(SHARD))
+    required_files = folders.required_files
+    listings = itertools.count(1)
+
+    def removed(path, pickled):
+        files = required_files(path, pickled)
+        if next(listings) == listing:
+            shutil.rmtree(path)
+        return files
+
+    monkeypatch.setattr(folders, "required_files", removed)
+    with pytest.raises(DataError, match=r"cannot be read \(No such file"):
+        folders.read_folders({"main": folder}, Model(source=str(folder)), None)
 
 
 def test_a_file_of_the_hubs_cache_is_known_by_its_name_until_it_changes(tmp_path):

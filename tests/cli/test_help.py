@@ -98,3 +98,18 @@ def test_every_command_that_is_written_somewhere_exists():
         or (found[1] in ("list", "runs") and f"daskmetrics {found[1]} {found[2]}" not in ALL)
     ]
     assert not wrong
+
+
+TYPED = re.compile(r"^(?:\$ )?(daskmetrics (?:\\\n|.)+)|`(daskmetrics [^`]+)`", re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", ["README.md", *(page.name for page in ROOT.glob("docs/*.md"))])
+def test_every_option_that_a_page_shows_exists(path):
+    folder = ROOT / "docs" if path != "README.md" else ROOT
+    for line, inline in TYPED.findall((folder / path).read_text(encoding="utf-8")):
+        typed = (line.replace("\\\n", " ") or inline).partition(" | ")[0]
+        _, *words = shlex.split(typed, comments=True)
+        command: click.Command = main
+        while isinstance(command, click.Group) and words[0] in command.commands:
+            command = command.commands[words.pop(0)]
+        command.make_parser(click.Context(command)).parse_args(words)

@@ -53,6 +53,9 @@ def test_options_of_a_serial_map_reach_it(place):
     (place / "bench.py").write_text(MODULE.replace("2 * item", "3 * item"))
     changed = call(place, line)
     assert "source has changed" in changed.stderr and "recorded already" not in changed.stderr
+    for function in ("bench.py:step --iterations 1", "bench.py:of_row --items rates.csv"):
+        other = call(place, f"map {function} --serial --folder runs/step --version 1")
+        assert "The function or its source has changed" in other.stderr
 
 
 def test_items_are_read_from_a_file(place):

@@ -59,12 +59,6 @@ def test_the_shell_completes_names_of_runs(here):
     assert [item.type for item in complete(context, None, "./other")] == ["file"]
 
 
-def test_an_empty_path_is_not_the_current_folder(here):
-    before = here.stat().st_mode
-    done = call(here, "map bench.py:step --iterations 1 --serial --folder=")
-    assert fails(done, "The path is empty.") and here.stat().st_mode == before
-
-
 @pytest.mark.parametrize("command", ["nosuch", "serve"])  # one that never was, and one that moved
 def test_the_shell_completes_nothing_after_what_is_no_command(command):
     words = ShellComplete(main, {}, "daskmetrics", "_DASKMETRICS_COMPLETE")

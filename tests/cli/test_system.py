@@ -96,6 +96,13 @@ def test_a_pipe_in_place_of_a_file_is_one_message(a_map, file):
     assert done.exit_code == 1 and "is a pipe" in done.stderr
 
 
+@pytest.mark.parametrize("command", ["status", "status --follow", "best", "runs verify"])
+def test_a_run_whose_journal_is_gone_is_said_to_miss_it(a_map, command):
+    (a_map / "m" / "journal.jsonl").unlink()
+    done = call(a_map, f"{command} m")
+    assert done.exit_code == 1 and "'m/journal.jsonl' is missing, but" in done.stderr
+
+
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_integers_of_any_size_are_reported_and_a_table_refuses_their_column(a_map, suffix):
     done = call(a_map, "status m")

@@ -14,7 +14,7 @@ def results_of(client, folder, require_same=handshake.require_same):
 
 
 def test_a_sound_worker_passes_every_check(client, tmp_path):
-    results = results_of(client, tmp_path)
+    results = results_of(client, tmp_path / "slurm-logs")
     assert " ".join(results) == "versions device transports clock shared folder network"
     assert {result.status for result in results.values()} == {"ok"}
     assert all(result.seconds > 0 for result in results.values())

@@ -153,6 +153,8 @@ def test_a_file_of_another_encoding_and_the_folder_of_a_run_name_the_remedy(path
             ConfigError, match=r"daskmetrics run \S*mine/config.yaml --folder \S*mine"
         ):
             config.load(given)
+    path.with_name("mine").write_text(yaml.safe_dump(SMALL))  # a file of this name is meant
+    assert config.load("mine").name == "x"
 
 
 @pytest.mark.parametrize("text", ["seed: 1\nname: a\nseed: 2\n", "search: {seed: 1, seed: 2}"])

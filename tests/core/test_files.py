@@ -30,6 +30,19 @@ def test_a_run_folder_that_cannot_be_created_is_reported(place):
         files.RunFolder(Path(place)).create()
 
 
+def test_a_folder_with_other_files_is_not_taken_over_for_a_run(tmp_path):
+    folder = files.RunFolder(tmp_path / "mine")
+    folder.path.mkdir(mode=0o755)
+    (folder.path / "notes.txt").touch()
+    with pytest.raises(ConfigError, match=r"mine' holds other files and no run\. Choose a new"):
+        folder.create()
+    assert folder.path.stat().st_mode & 0o777 == 0o755 and not folder.lock.exists()
+    (folder.path / "notes.txt").unlink()
+    folder.create()
+    (folder.path / "data").mkdir()  # before there is a journal
+    assert folder.create().path.stat().st_mode & 0o777 == 0o700
+
+
 @pytest.mark.parametrize(
     "number", [errno.EROFS, errno.EACCES, errno.EIO, errno.ESTALE, errno.ENOSPC]
 )

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from daskmetrics.core.table import Table, printable
+import sys
+
+from daskmetrics.core.table import Table, printable, text_width
 
 TABLE = Table(
     ("task", "question"),
@@ -55,3 +57,10 @@ def test_control_characters_do_not_reach_the_terminal():
     assert printable("a\x1b[2Jb") == "a?[2Jb"
     table = Table((), (("a", "b\x1b[2J"),), "title \x1b[2J", ("note\r\udcff",))
     assert table.as_text().replace("\n", " ").isprintable()
+
+
+def test_a_text_is_as_wide_as_a_terminal_at_most_and_a_file_has_no_width(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert text_width(100) == 100
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert (text_width(100), text_width(60)) == (80, 60)

@@ -19,7 +19,7 @@ from daskmetrics.core.events import (
 )
 from daskmetrics.core.names import Arm, Suite
 from daskmetrics.core.results import Measured, Outcomes, Scored, Trained, result_as_json
-from daskmetrics.dashboard._pages import current_quantity
+from daskmetrics.dashboard._pages import Page, current_quantity
 from daskmetrics.dashboard._publisher import _shown
 from daskmetrics.dashboard._state import (
     LATEST,
@@ -141,11 +141,13 @@ def test_posteriors_are_shown_as_they_are_received(live, history):
 
 def test_the_phases_of_a_run(live):
     assert live.phase == "measuring"
-    live.receive([UnitsPlanned({"train": 3, "measure": 5}), HistorySent()], 10.0)
+    steps = {"a@step0": 0, "a@step1": 1, "a@step8": 7}
+    live.receive([UnitsPlanned({"train": 3, "measure": 5}, steps), HistorySent()], 10.0)
     assert live.left(14.0) is None  # without any progress
     trained = Trained(loss=1.0, tokens=1.0, seconds=1.0)
     live.receive([done("train", "a@step0", trained), done("train", "a@step1", trained)], 14.0)
-    assert live.left(14.0) == pytest.approx(6 * 4 / 2) and live.progress == (2, 8)
+    assert live.progress == (3 * 1 / 8, 8)  # not two of three checkpoints
+    assert live.left(14.0) == pytest.approx(4 * (8 - 3 / 8) / (3 / 8))
     live.receive([SearchStarted(10 * COST, exhaustive=100.0, spent=0.0)], 20.0)
     live.receive([ask(0, ARM, "s"), scored(ARM, "s", 0.3)], 25.0)
     assert live.phase == "searching" and live.left(25.0) == pytest.approx(45.0)
@@ -176,3 +178,11 @@ def test_a_run_without_metrics_shows_its_scores():
     live = LiveState(replace(opening, template=replace(opening.template, metrics=Axis((), (), ()))))
     live.receive([UnitsPlanned({"measure": 0}), measured("a@step0", (), (), names=())], 0.0)
     assert set(live.names) == {"Search", "Scores"} and current_quantity(live) == SCORED
+
+
+def test_the_colours_of_a_map_span_the_finite_values(live):
+    live.values["s"][:3] = 1.0, 3.0, np.inf  # of a metric that 32 bits do not hold
+    page = Page(None)
+    page._begin(live)
+    page._show_map(live, "s")
+    assert (page.mapper.low, page.mapper.high) == (1.0, 3.0)

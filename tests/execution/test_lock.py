@@ -83,7 +83,8 @@ def refuse(number: int):
 def test_without_flock_the_owner_file_alone_keeps_others_out(lock, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", refuse(errno.ENOSYS))
     run_lock = RunLock(lock)
-    with pytest.raises(LockedError, match=f"process {os.getpid()} on"):
+    message = rf"process {os.getpid()} on .* That is this process: call stop\(\) or wait\(\)"
+    with pytest.raises(LockedError, match=message):
         RunLock(lock)
     run_lock.close()
     RunLock(lock).close()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 from distributed import Client, LocalCluster
 
@@ -36,6 +38,21 @@ def test_workers_must_see_the_files_of_the_run(client, tmp_path, monkeypatch):
     assert _first_unseen(file, "text", []) == str(tmp_path)
     file.write_text("text")
     assert _first_unseen(file, "text", []) is None
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of Python 3.12
+def test_a_client_is_refused_in_a_child_that_was_forked(client):
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            with client_of(client):
+                pass
+        except ConfigError as error:
+            code = int("before this process was forked" not in str(error))
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_a_client_of_the_user_stays_open_and_what_is_none_is_an_error(client):

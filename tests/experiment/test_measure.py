@@ -38,6 +38,7 @@ def test_only_what_is_compared_and_not_on_disk_is_trained(prepared, tmp_path):
     units = measure.units(prepared(models=[model]), RunFolder(tmp_path), [])
     trained = [unit.name for unit in units if unit.kind == "train"]
     assert trained == ["b@step1", "b@step2", "b@step4"]
+    assert measure.steps_of(units) == {"b@step1": 1, "b@step2": 1, "b@step4": 2}
     assert next(unit.requires for unit in units if unit.kind == "measure") == ()
 
 

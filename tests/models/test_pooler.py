@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 from sentence_transformers.sentence_transformer.modules import Pooling
@@ -21,6 +23,7 @@ from torch import nn
 from daskmetrics.checkpoints.locations import Location
 from daskmetrics.checkpoints.shipped import protocol_of
 from daskmetrics.config import Model, Protocol
+from daskmetrics.core.errors import DataError
 from daskmetrics.models import LoadedModel, Pooler
 from daskmetrics.models._pooler import MODES
 from tests.embedders import DEPTH, KINDS, LENGTH, WIDTH, build, dense, network_of, save
@@ -137,6 +140,13 @@ def test_the_shipped_length_holds_beside_that_of_the_tokenizer(e5, tmp_path, len
     assert model.max_seq_length == length != LENGTH
     vectors = shipped_vectors(folder, None, [DEPTH])[0]
     np.testing.assert_allclose(vectors, theirs(model, None), atol=1e-5)
+
+
+def test_a_dense_layer_without_its_weights_is_one_message(tmp_path, network):
+    folder = save(tmp_path / "model", network, [Pooling(WIDTH), dense(nn.Tanh())])
+    save_file({"weight": torch.eye(2)}, next(folder.glob("2_Dense/*.safetensors")))
+    with pytest.raises(DataError, match=r"2_Dense.* has no linear\.weight, but weight\. Copy"):
+        shipped_vectors(folder, None, [DEPTH])
 
 
 def test_a_network_in_a_sub_folder_with_dense_weights_beside_it(tmp_path, network):

@@ -1,11 +1,16 @@
-"""What Slurm's commands print as offers."""
+"""What Slurm's commands print, and this machine, as offers."""
 
 from __future__ import annotations
 
+import os
+from types import SimpleNamespace
+
+import psutil
 import pytest
 
 from daskmetrics.cluster.slurm.partitions import parse_partitions
 from daskmetrics.config import Cluster
+from daskmetrics.planning.plan import local_offers
 from daskmetrics.planning.plan import slurm_offers as offers
 
 PARTITIONS = (
@@ -32,9 +37,19 @@ def test_free_gpus_are_counted_on_nodes_that_take_work():
     assert (gpu.partition, gpu.problem, old.partition) == ("gpu", None, "old")
 
 
+def test_a_worker_of_several_threads_needs_as_many_free_cpus_of_a_node():
+    of_three = profile(partition="gpu", gpus_per_job=0, threads=3)
+    (one,) = offers("p", of_three, [1], SITE)
+    assert one.free == 2  # of eight CPUs
+    of_many = Cluster(kind="local", threads=len(os.sched_getaffinity(0)))
+    (local,) = local_offers("", of_many, [1])
+    assert local.free == 1
+
+
 @pytest.mark.parametrize(
     ("about", "count", "problem"),
     [
+        ({"partition": "gpu", "gpus_per_job": 0, "threads": 3}, 16, "only 15 cpu workers of 3"),
         ({"partition": "gpuu"}, 1, "Did you mean 'gpu'"),
         ({"gpu_type": "h200"}, 1, "has no h200, but a100"),
         ({}, 13, "has only 12 a100"),
@@ -52,3 +67,10 @@ def test_gpus_without_a_type_are_gpus():
     assert (three.device, three.free, three.problem, three.nodes) == ("gpu", 3, None, 1)
     (typed,) = offers("p", profile(gpu_type="a100"), [1], site)
     assert "has no a100, but GPUs without a type" in typed.problem
+
+
+def test_the_memory_of_this_machine_is_that_which_a_local_run_finds(monkeypatch):
+    memory = SimpleNamespace(available=64 * 2**30)  # the kernel's cache of files counts, too
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
+    (four,) = local_offers("p", Cluster(kind="local"), [4])
+    assert four.host_gib == 16

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +84,22 @@ def test_the_walltime_has_a_margin_and_ends_at_the_limit():
     assert (limited.walltime, limited.jobs) == ("04:00:00", 2)
 
 
+def test_each_job_waits_and_starts_its_workers():
+    work = replace(workload(), start=Estimate(Interval.exactly(HOUR)))
+    (option,) = planned(offer(8, wait=3.0, limit=4 * HOUR), work=work)
+    # nine hours in jobs of four hours
+    assert (option.jobs, option.run.value, option.total.value) == (3, 11 * HOUR, 20 * HOUR)
+    assert option.worker_hours.value == 8 * 11
+
+
+def test_a_job_shorter_than_a_unit_is_not_possible():
+    short = offer(8, limit=HOUR / 2)
+    (measured,) = planned(short)
+    assert measured.problems == ("a unit takes 60.0 min, a job at most 30.0 min",)
+    (trained,) = planned(short, work=training({1: 100}))
+    assert trained.possible  # it goes on where a job ended
+
+
 @given(
     st.lists(
         st.tuples(st.integers(1, 64), st.floats(0, 20), st.floats(0.1, 10)), min_size=1, max_size=12
@@ -121,6 +138,28 @@ def test_another_gpu_is_assumed_by_its_datasheet_and_an_unknown_one_widely():
 def test_neither_a_chain_nor_a_serial_share_is_divided(units, workers, about, seconds):
     phase = Phase("x", units, Estimate(Interval.exactly(1.0)), **about)
     assert phase.on(workers) == Interval.exactly(seconds)
+
+
+def test_the_units_of_several_models_share_the_workers():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        counts, workers = rng.integers(1, 9, size=4), int(rng.integers(1, 7))
+        seconds = rng.uniform(1, 9, size=4)
+        free = [0.0] * workers
+        for duration in np.repeat(seconds, counts):
+            free[int(np.argmin(free))] += duration
+        phases = [
+            Phase(f"measure {i}", int(n), Estimate(Interval.exactly(s)), beside=i > 0)
+            for i, (n, s) in enumerate(zip(counts, seconds, strict=True))
+        ]
+        search = Phase("search", workers, Estimate(Interval.exactly(1.0)))
+        taken = Workload((*phases, search), AT_ONCE).on(workers, "cpu").value
+        assert taken == pytest.approx(max(free) + 1)
+    # one chain for each suite that is trained, with a serial share as of equal units
+    about = {"chains": 1, "serial": Interval.exactly(0.5)}
+    unit = Estimate(Interval.exactly(1.0))
+    chains = (Phase("train a", 9, unit, **about), Phase("train b", 1, unit, **about, beside=True))
+    assert Workload(chains, AT_ONCE).on(8, "cpu").value == 0.5 * 10 + 0.5 * 9
 
 
 def proposal(options, purpose=None):

@@ -27,7 +27,7 @@ from daskmetrics.planning.estimate import (
     store_bytes,
     workload,
 )
-from daskmetrics.planning.options import NO_WAIT, USUAL_START, Offer, Option, bounded
+from daskmetrics.planning.options import NO_WAIT, USUAL_START, Offer, Option, Workload, bounded
 from daskmetrics.planning.preview import preview
 from tests.events import started
 
@@ -83,6 +83,17 @@ def test_a_finished_run_has_nothing_left_to_do(prepared, tmp_path):
     assert rows["measuring"].endswith(" units, 0 to do") and rows["state"].startswith("finished")
     work = work_left(small, folder)
     assert (work.units, work.start.value, work.on(2, "cpu").value) == (0, 0.0, 0.0)
+
+
+def test_checkpoints_of_several_models_are_measured_side_by_side(prepared, tmp_path):
+    small, folder = prepared(tasks=[]), RunFolder(tmp_path / "run").create()
+    work = work_left(small, folder)
+    by_kind = [phase for phase in work.phases if phase.name.startswith("measure")]
+    assert len(by_kind) == len(small.suites) > 1
+    longest = max(phase.seconds.value for phase in work.phases)
+    alone = sum(phase.units * phase.seconds.value for phase in by_kind)
+    many = Workload(tuple(by_kind)).on(len(small.checkpoints), "cpu").value
+    assert many <= longest < alone
 
 
 def test_the_time_includes_the_start_of_workers_of_an_experiment(prepared, tmp_path):
@@ -237,3 +248,13 @@ def test_warnings_about_the_data_are_shown_before_the_run(prepared, tmp_path):
     (tmp_path / "own.csv").write_text(f"text,label\n{rows}!,a\n")
     found = shown(prepared(tasks=[f"file:{tmp_path / 'own.csv'}"]), RunFolder(tmp_path / "run"))
     assert "1 of 21 texts" in found["warning"]
+
+
+def test_models_whose_names_or_prompts_differ_in_case_alone_are_shown_apart(prepared, tmp_path):
+    model = {"train": {"width": 16, "depth": 1, "steps": 4}, "layers": "blocks"}
+    prompts = {"a": "Query: ", "A": "query: ", "b": "query: "}
+    models = [{**model, "name": name, "prompts": {"query": text}} for name, text in prompts.items()]
+    rows = shown(prepared(models=models), RunFolder(tmp_path / "run"))
+    read = "mean, at most 256 tokens, prompts: query"
+    assert rows["models"].startswith("a (4 checkpoints x 1 layer), A")
+    assert rows["vectors"] == f"a: {read} 'Query: '; A, b: {read} 'query: '"

@@ -13,6 +13,7 @@ from daskmetrics.config import load
 from daskmetrics.planning import bench, estimate
 from daskmetrics.planning.bench import Meter, calibration_of, epochs_done
 from daskmetrics.planning.estimate import Calibration, Sample
+from daskmetrics.planning.options import Estimate, Interval, Phase
 from daskmetrics.planning.scaling import Bench, BenchTrial
 from daskmetrics.training.ddp.ranks import Program, Progress
 from tests.report.conftest import invoke
@@ -111,6 +112,24 @@ def test_a_calibration_has_the_steps_of_every_number_of_ranks():
     samples = calibration_of(Bench("p", tuple(trials)), "cpu").samples
     merged = [(sample.ranks, sample.steps, len(sample.seconds)) for sample in samples]
     assert merged == [(1, 100, 1), (2, 50, 2)]
+
+
+@pytest.mark.parametrize(
+    ("units", "seconds"),
+    [
+        (3, {2: 2.2, 4: 1.1}),  # one of two workers has nothing to do at the end
+        (4, {2: 2.75, 4: 1.925}),  # a quarter is serial
+        (4, {1: 4.4, 2: 2.2}),
+    ],
+)
+def test_the_overhead_of_a_bench_is_what_makes_a_plan_take_as_long(units, seconds):
+    chains = ((1.0,),) * units
+    trials = [BenchTrial(workers, span, chains) for workers, span in seconds.items()]
+    measured = calibration_of(Bench("x", tuple(trials)), "cpu")
+    assert measured.overhead == pytest.approx(0.1)
+    unit = Estimate(Interval.exactly(1.0) * (1 + measured.overhead))
+    planned = Phase("x", units, unit, serial=Interval(*measured.serial)).on(min(seconds))
+    assert planned.value == pytest.approx(seconds[min(seconds)])
 
 
 def test_the_start_of_a_program_does_not_depend_on_its_samples(mine, monkeypatch):

@@ -84,7 +84,7 @@ def test_the_page_begins_with_the_answer_one_picture_and_the_tasks_and_folds_the
     finished, written
 ):
     head = written[: written.index("<details>")]
-    assert "<th>within its error</th>" in head and drawn_in(head) == FIGURES[:1]
+    assert "<th>tied</th>" in head and drawn_in(head) == FIGURES[:1]
     assert drawn_in(written) == FIGURES
     folded = re.findall(r"<summary>(.*?)</summary>", written)
     assert folded[:2] == ["By model", "All candidates"] and len(folded) == 8

@@ -35,6 +35,7 @@ def test_every_plot_draws_on_the_given_axes_or_new_ones_and_returns_them(finishe
     draw = getattr(finished.plot, name)
     assert draw(ax=ax) is ax
     assert ax.get_xlabel() and ax.get_ylabel()
+    assert all(line.get_zorder() > 0.5 for line in ax.lines)  # above the grid
     assert draw().figure is not ax.figure
 
 
@@ -74,6 +75,9 @@ def test_unknown_names_are_errors_that_name_the_nearest(finished, a_run):
         finished.plot.tradeoff("layer")
     with pytest.raises(DataError, match="no search yet"):
         a_run(tasks=()).plot.search()
+    failing = tuple(str(checkpoint) for suite in SUITES for checkpoint in suite.checkpoints())
+    with pytest.raises(DataError, match="no measurement yet"):
+        a_run(tasks=(), failing=failing).plot.layers()
 
 
 def test_the_quantities_of_a_run_are_what_it_recorded(finished):

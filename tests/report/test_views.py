@@ -107,7 +107,11 @@ def test_the_gain_is_over_the_last_layer_of_the_same_model(run):
         if answer.best.arm.revision != answer.default.arm.revision:
             last_layer = "the last layer of its last checkpoint"
         gain = f"{apart(answer.difference)} over {last_layer}, {answer.relation}"
-        assert answer_rows(answer)["Gain"].startswith(gain)
+        shown, overall = answer_rows(answer)["Gain"], answer.verdict.overall
+        assert shown.startswith(gain)
+        # another difference has an error of its own alone
+        is_tested = answer.default.arm in overall.tied + overall.worse
+        assert (f"{gain} of choosing among {overall.tested}" in shown) == is_tested
 
 
 def test_a_layer_that_is_not_the_last_one_of_its_model_is_not_called_so(a_run):
@@ -124,13 +128,13 @@ def test_a_layer_that_is_not_the_last_one_of_its_model_is_not_called_so(a_run):
 
 def test_rows_say_what_the_answer_knows(finished):
     answer, overall = finished.answer, finished.verdict.overall
-    tie = replace(finished.verdict, overall=replace(overall, open=2))
+    tie = replace(finished.verdict, overall=replace(overall, open=1))
     rows = answer_rows(replace(answer, verdict=tie, sureness="a tie", probability=0.17))
     assert f"{answer.best.score:.3f} ± {answer.best.stderr:.3f}" in rows["Use"]
     assert str(overall.tested) in rows["Best of"] and "35" in rows["Best of"]
     assert f"{answer.scored} of 105" in rows["Cost"]
     assert f"{100 * answer.cost.share:.0f} %" in rows["Cost"]
-    assert rows["Sure"].startswith("a tie: 17 %") and "2 have too few" in rows["Sure"]
+    assert rows["Sure"].startswith("a tie: 17 %") and "1 with too few" in rows["Sure"]
     undefined = Failure("curvature", "nan", 2, "tiny@step0/0", "Not defined for one token.")
     failed = replace(undefined, kind="score")
     warned = replace(answer, unscored_models=("tiny",), warnings=("step2 cannot be read", "b"))

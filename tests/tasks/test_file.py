@@ -214,6 +214,15 @@ def test_rows_are_left_out_on_request_and_counted(own, content, options, texts, 
         assert expected in warning
 
 
+def test_two_tasks_of_one_file_are_warned_of(written):
+    first, other = written("a.csv", LABELLED), written("b.csv", LABELLED)
+    names = [f"file:{first}", f"file:{other}", f"file:{first}(kind=clustering)"]
+    *alone, again = resolve(names)
+    assert [task.warnings for task in alone] == [(), ()]
+    assert "reads the file of file:a.csv. The error of a mean" in again.warnings[-1]
+    assert resolve(names[:1] * 2)[0].warnings == ()
+
+
 def test_a_data_set_of_hugging_face(written):
     pytest.importorskip("datasets", reason="needs the extra 'mteb'")
     folder = Path(written("sets/train.csv", LABELLED)).parent

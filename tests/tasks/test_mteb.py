@@ -113,7 +113,7 @@ def test_other_data_in_a_folder_of_the_same_name_is_another_task(local_mteb, tmp
     [
         ("BIOSSES", "daskmetrics runs prefetch --task mteb:BIOSSES"),
         ("BIOSES", "no task 'BIOSES'"),
-        ("nowhere:Task", "cannot be imported"),
+        ("nowhere:Task", "cannot be loaded"),
     ],
 )
 def test_missing_data_and_an_unknown_task_are_an_error(session_cache, name, message):

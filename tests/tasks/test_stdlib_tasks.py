@@ -96,3 +96,5 @@ def test_another_probe_is_another_task():
     assert other.texts() == TASKS["stdlib:package"].texts()
     with pytest.raises(ConfigError, match="which has no probe"):
         resolve(["stdlib:order(probe=ridge)"])
+    with pytest.raises(ConfigError, match="option of 'stdlib:word' 'prob'"):
+        resolve(["stdlib:word(prob=ridge)"])

@@ -190,7 +190,6 @@ class WorkerPool:
 
     name: str  # ``gpu`` or ``cpu``; the names of its workers begin with it
     profile: Cluster  # what these workers alone need
-
     resources: Mapping[str, int]  # what each worker offers to Dask
 
     @property

@@ -19,7 +19,7 @@ from distributed.scheduler import KilledWorker
 
 from daskmetrics.core.errors import ClusterLostError, ConfigError, describe, room_for
 from daskmetrics.core.events import MAP, UnitAsked
-from daskmetrics.core.files import RunFolder
+from daskmetrics.core.files import RunFolder, expanded
 from daskmetrics.core.machine import workers
 from daskmetrics.core.text import parse_duration
 from daskmetrics.execution import Journal, Record, RetryPolicy, Settings
@@ -119,7 +119,7 @@ def map(
     ...     print(result.name, result.status, result.value)
     """
     options = MapOptions(
-        batch_size, retries, parse_duration(timeout), resources or {}, checkpoint_interval
+        batch_size, retries, parse_duration(timeout), dict(resources or {}), checkpoint_interval
     )
     spec = make_spec(function, iterable, options, seed=seed, version=version)
     return _stream(spec, client, _absolute(journal))
@@ -258,7 +258,7 @@ def _absolute(path: str | Path) -> Path:
             f"journal: got a {type(path).__name__}; pass the folder of the journal, such as "
             "'runs/step'."
         )
-    return Path(path).expanduser().absolute()
+    return expanded(path).absolute()
 
 
 def _check_function(spec: MapSpec, client: Client) -> None:

@@ -199,7 +199,9 @@ def aggregates(results: Sequence[ItemResult]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    rows = _statistics(add_rows({}, (result for result in results if result.ok)))
+    # in the order of the items, in which a map does not yield them
+    succeeded = sorted((result for result in results if result.ok), key=_INDEX)
+    rows = _statistics(add_rows({}, succeeded))
     return pd.DataFrame.from_dict(rows, orient="index", columns=STATISTICS)
 
 

@@ -105,7 +105,8 @@ def _digest(folder: RunFolder, length: int) -> hashlib._Hash:
     digest = hashlib.sha256(str(environment("daskmetrics")).encode())
     with suppress(OSError):
         digest.update(hashlib.sha256(folder.items.read_bytes()).digest())
-    with folder.journal.open("rb") as journal:
+    # `scan` says that it is missing
+    with suppress(FileNotFoundError), folder.journal.open("rb") as journal:
         digest.update(journal.read(length))
     return digest
 

@@ -99,6 +99,8 @@ def test_aggregates_equal_those_of_a_plain_loop_and_leave_failures_and_text_out(
     )
     assert math.isnan(aggregates([result(0, 5)]).loc["value", "std"])
     assert aggregates([]).empty
+    # a map yields results as they come
+    assert list(aggregates([result(1, {"b": 1}), result(0, {"a": 1})]).index) == ["a", "b"]
 
 
 def test_causes_that_differ_only_in_numbers_are_grouped_and_the_summary_lists_them():

@@ -14,6 +14,7 @@ from daskmetrics.execution.map import compare, results, verify, write
 from daskmetrics.execution.map.api import open_journal, run
 from daskmetrics.execution.map.folder import folder_of, is_map
 from daskmetrics.execution.map.source import MapOptions, make_spec
+from daskmetrics.report.templates import text_of
 
 SUFFIXES = ["parquet", "csv", "json", "jsonl"]
 STATE = {"offset": 0}
@@ -47,6 +48,17 @@ def test_an_intact_map_passes_and_differences_are_counted_by_field(folder, monke
     monkeypatch.setitem(STATE, "offset", 1e-9)
     assert len(verify(folder, **again, ignore=["clock"]).differences) == 10
     assert verify(folder, **again, ignore=["clock"], tolerance=1e-6).ok
+
+
+def cased(item: str) -> dict[str, float]:
+    return {"Loss": random.random(), "loss": random.random()}
+
+
+def test_items_and_fields_that_differ_in_case_alone_are_counted_apart(tmp_path):
+    mapped(tmp_path, cased, ["a", "A"])
+    found = verify(tmp_path, function=cased)
+    shown = text_of("map_damages", result=found, file=None, differences=())
+    assert "2 items, 2 differ" in shown and "  loss: differs in 2 of 2" in shown
 
 
 def test_items_that_are_deleted_or_changed_are_refused_until_the_same_map_runs_again(folder):
@@ -92,6 +104,9 @@ def test_items_that_the_folder_does_not_contain_must_be_given(tmp_path):
         ("status", 0, "30"),
         ("best", 2, "contains a map, not an experiment"),
         ("runs retry", 2, "--retry-failed"),
+        ("runs repair", 2, "contains a map, not an experiment"),
+        ("runs export", 2, "contains a map, not an experiment"),
+        ("runs replay", 2, "contains a map, not an experiment"),
     ],
 )
 def test_commands_recognize_a_map(folder, command, code, message):
