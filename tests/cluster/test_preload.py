@@ -10,12 +10,10 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from distributed import Scheduler
 from distributed.comm import CommClosedError
 
 from daskmetrics.cluster._preload import (
     OVER_MEMORY,
-    dask_setup,
     is_no_failure,
     oom_kills,
     watch,
@@ -77,8 +75,15 @@ def test_a_worker_is_reported_only_if_it_ended_and_the_kernel_killed_a_process()
     assert len(events) == 1
 
 
+SCHEDULER = """
+from distributed import Scheduler
+from daskmetrics.cluster._preload import dask_setup
+dask_setup(object.__new__(Scheduler))
+"""
+
+
 def test_a_scheduler_that_starts_while_its_driver_is_stopped_logs_no_error():
-    dask_setup(object.__new__(Scheduler))
+    subprocess.run([sys.executable, "-c", SCHEDULER], check=True)
 
 
 WORKER = """
