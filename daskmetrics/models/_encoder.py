@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import uuid
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -288,10 +289,18 @@ class Encoder:
     def _vectors(
         self, texts: Sequence[str], layers: Sequence[int], before: str, pooling: str = ""
     ) -> NDArray[np.float32]:
-        """Vectors (L, texts, D) of these layers."""
+        """Vectors (L, texts, D) of these layers; a warning if some are not finite."""
         texts = _checked(texts, fewest=1)
         pooler = Pooler(self.model, self.protocol, texts, before, [pooling])
-        return pooler.vectors(layers)[0]
+        (vectors,) = pooler.vectors(layers)
+        is_finite = np.isfinite(vectors).all((0, 2))
+        if not is_finite.all():
+            warnings.warn(
+                f"Vectors of {(~is_finite).sum():,} of {plural(len(texts), 'text')} are not finite;"
+                " check the weights of the model and the dtype.",
+                stacklevel=3,
+            )
+        return vectors
 
     def _prompt(self, name: str | None) -> str:
         prompts = self.protocol.prompts

@@ -138,6 +138,15 @@ def test_models_in_memory_give_the_vectors_of_their_folder(minilm):
     assert np.abs(shorter - expected[:, [6]]).max(axis=(1, 2))[1] > 1e-3
 
 
+def test_vectors_that_are_not_finite_are_warned_of(minilm):
+    network = AutoModel.from_pretrained(minilm)
+    token = AutoTokenizer.from_pretrained(minilm).convert_tokens_to_ids("three")
+    network.embeddings.word_embeddings.weight.data[token] = torch.nan
+    with pytest.warns(UserWarning, match="Vectors of 1 of 4 texts are not finite"):
+        vectors = dm.embed(network, TEXTS)
+    assert np.isnan(vectors[3]).all() and np.isfinite(vectors[:3]).all()
+
+
 def test_a_table_in_memory_gives_the_scores_of_its_file(small, minilm):
     data, board = small
     frame, columns = pandas.read_csv(data), {"text": "body", "label": "stars"}
