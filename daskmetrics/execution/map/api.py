@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
+from copy import copy
 from pathlib import Path
 
 from distributed import Client
@@ -119,7 +120,7 @@ def map(
     ...     print(result.name, result.status, result.value)
     """
     options = MapOptions(
-        batch_size, retries, parse_duration(timeout), dict(resources or {}), checkpoint_interval
+        batch_size, retries, parse_duration(timeout), copy(resources or {}), checkpoint_interval
     )
     spec = make_spec(function, iterable, options, seed=seed, version=version)
     return _stream(spec, client, _absolute(journal))
