@@ -553,9 +553,9 @@ class Option:
         """Seconds from the start of the jobs to the last result, waiting not included; each job
         starts its workers.
         """
-        run = self.workload.run(self.offer.workers, self.offer.device)
         restarts = Interval(*(jobs - 1 for jobs in self._jobs.bounds))
-        return replace(run, interval=run.interval + self.workload.start.interval * restarts)
+        seconds = self._unlimited.interval + self.workload.start.interval * restarts
+        return replace(self._unlimited, interval=seconds)
 
     @property
     def total(self) -> Interval:
@@ -563,11 +563,16 @@ class Option:
         return self.run.interval + self.offer.wait.interval * self._jobs
 
     @cached_property
+    def _unlimited(self) -> Estimate:
+        """Seconds of a single job that has no time limit."""
+        return self.workload.run(self.offer.workers, self.offer.device)
+
+    @property
     def _jobs(self) -> Interval:
         """Numbers of jobs, one after the other, for the bounds of the work."""
-        run = self.workload.run(self.offer.workers, self.offer.device)
         limit = self.offer.limit or math.inf
-        return Interval(*(max(1, math.ceil(seconds / limit)) for seconds in run.interval.bounds))
+        seconds = self._unlimited.interval.bounds
+        return Interval(*(max(1, math.ceil(bound / limit)) for bound in seconds))
 
     @property
     def worker_hours(self) -> Interval:
