@@ -6,35 +6,37 @@
 # make notebooks the notebooks
 # make faults    10,000 histories on a simulated disk, and the fault scenarios at full size: 200 workers killed over 500
 #                units (ten to thirty minutes)
-# All create the environment first.
+# All create the environment first, with the extras in EXTRAS: `make test-all EXTRAS=dev,mteb,trees` skips no test for want
+# of a package.
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 EXTRAS ?= dev
+INSTALLED := $(VENV)/.installed-$(EXTRAS)
 # tests run side by side on this many processes
 JOBS ?= 2
 
 .PHONY: run test test-all lint docs notebooks faults clean
 
-run: $(VENV)/.installed
+run: $(INSTALLED)
 	$(BIN)/python -m daskmetrics run
 
-test: $(VENV)/.installed
+test: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow and not slurm and not browser" $(PYTEST_ARGS)
 
-test-all: $(VENV)/.installed
+test-all: $(INSTALLED)
 	DASKMETRICS_CASES=1000 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slurm" $(PYTEST_ARGS)
 	$(BIN)/python -m pytest -m slurm $(PYTEST_ARGS)  # one Slurm serves all its tests, one at a time
 
-lint: $(VENV)/.installed
+lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-docs: $(VENV)/.installed
+docs: $(INSTALLED)
 	$(BIN)/python docs/catalogue.py
 	$(BIN)/python docs/generate.py
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
@@ -46,15 +48,15 @@ MISSING := $(if $(SLURM_CONF),,notebooks/slurm_login_node.ipynb) \
 
 SKIPPED := Skipped without SLURM_CONF or DASKMETRICS_PUBLISHED_DATA: $(strip $(MISSING))
 
-notebooks: $(VENV)/.installed
+notebooks: $(INSTALLED)
 	@$(if $(strip $(MISSING)),echo "$(SKIPPED)",true)
 	$(BIN)/python -m pytest --nbmake notebooks --nbmake-timeout=600 -p no:cacheprovider -W default \
 		$(addprefix --ignore=,$(MISSING))
 
-faults: $(VENV)/.installed
+faults: $(INSTALLED)
 	DASKMETRICS_FAULTS=full DASKMETRICS_SEEDS=10000 $(BIN)/python -m pytest --timeout 1800 tests/faults tests/execution tests/slurm $(PYTEST_ARGS)
 
-$(VENV)/.installed: pyproject.toml ci/constraints.txt
+$(INSTALLED): pyproject.toml ci/constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	# torch first and alone: the others would ask for the newest build
