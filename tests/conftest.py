@@ -67,6 +67,7 @@ SLOW = (
     "models/test_architectures.py",
     "models/test_pooler.py",
     "models/test_trained.py",
+    "models/test_whole.py",
     "planning/test_bench.py",
     "report/test_figures.py",
     "tasks/test_mteb.py",

@@ -418,7 +418,7 @@ def arm_features(suites: Sequence[Suite]) -> Floats:
         depths = []
         for layer, readout in suite.rows:
             layers = Readout.parse(readout).layers_of(layer)
-            depths.append(fmean(layers) / suite.depth)
+            depths.append(fmean(layers) / max(1, suite.depth))
         steps = [checkpoint.step for checkpoint in suite.checkpoints()]
         last_step = max(filter(None, steps), default=1)
         for step in steps:

@@ -2,6 +2,7 @@
 
 | file | what it holds |
 |---|---|
+| `weights` | which files of a folder are read, and what the headers of its weights say |
 | `folders` | what the folder of a model holds, and the digests of the files that decide its numbers |
 | `hub` | what the hub says of a repository; requests that are made again |
 | `locations` | where the checkpoints of a model are, and which of them are equal |

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from daskmetrics.checkpoints.folders import (
     STATE,
-    Incomplete,
     require_complete,
     tokenizer_folder,
     transformer_folder,
 )
 from daskmetrics.checkpoints.locations import is_hub_id
+from daskmetrics.checkpoints.weights import Incomplete
 from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import expanded

@@ -1,6 +1,5 @@
-"""What the folder of a model holds, read without torch: its files, its shape, its tokenizer, an
-adapter, checkpoints; which of the files decide its numbers, whether they are complete, and their
-digests.
+"""What the folder of a model holds, read without torch: its shape, its tokenizer, an adapter,
+checkpoints; whether its files are complete and fit each other, and their digests.
 
 Every byte of these files is read, but once: the digest of a file is kept in the cache folder until
 the file changes.
@@ -18,12 +17,29 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from functools import cache
 from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
+from daskmetrics.checkpoints.weights import (
+    ADAPTER,
+    ADAPTER_WEIGHTS,
+    MODULES,
+    NETWORK,
+    WEIGHTS,
+    WRAPPER,
+    Ambiguous,
+    Headers,
+    Incomplete,
+    decides,
+    files_of,
+    matching_files,
+    names_of,
+    unwrapped,
+    weight_files,
+    weight_headers,
+)
 from daskmetrics.config import Model
 from daskmetrics.config.section import DEEPEST, WIDEST
 from daskmetrics.core.errors import ConfigError, DataError
@@ -33,10 +49,8 @@ from daskmetrics.core.serialization import parse, readable
 from daskmetrics.core.text import OnMessage, listed
 
 Stamp = tuple[str, list[int]]  # path, and what changes with the content of the file
-Headers = Mapping[str, tuple[str, tuple[int, ...]]]  # type and shape of tensors, by name
 T = TypeVar("T")
 
-MODULES = "modules.json"  #: of a folder of sentence-transformers
 #: Patterns of the files of a tokenizer
 TOKENIZER = (
     "tokenizer*",
@@ -55,7 +69,6 @@ CHECKPOINT = re.compile(r"checkpoint-\d+")
 STATE = "trainer_state.json"  # what these trainers write last
 _OF_A_TRAINER = ("training_args.bin", "optimizer.*", "scheduler.pt", "rng_state*.pth", STATE)
 
-_WEIGHTS = (".safetensors", ".bin")
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _SMALL = 1 << 16  # bytes: smaller files are read each time
 # seconds; a file that changed more recently can change again within the resolution of its times
@@ -63,31 +76,19 @@ _SETTLED = 2.0
 _LONG = 10e9  # bytes whose reading is announced
 _FLOATS = {"F64", "F32", "F16", "BF16"}  # types of safetensors
 _BLOCK = re.compile(r"(.*?)\.(\d+)\.")  # the name of a tensor of a block: its stack and its number
-_HEADER = 100 << 20  # bytes: no header of a safetensors file is longer
-BESIDE_WEIGHTS = (  #: suffixes of configuration and tokenizer
-    ".json",
-    ".txt",
-    ".model",
-    ".jinja",
-    ".spm",
-    ".tiktoken",
-    ".codes",
-    ".bpe",
-    ".vocab",
+_BESIDE_TOKENIZER = (
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "*_vocab.json",
+    "*.bpe",
+    "*.tokenizer",
+    "dict.txt",
+    "emoji.json",
+    "byte_maps.json",
+    "normalizer.json",
+    "word_*.json",
 )
-_NOT_READ = (
-    "generation_config.json",
-    "training.json",
-    "trainer_state.json",
-    "*_results.json",
-    "requirements*.txt",
-)
-# a file of a module of sentence-transformers, such as 1_Pooling/config.json
-_MODULE = re.compile(r"\d+_\w+/[^/]+")
-_OF_A_MODEL = ("*", "[0-9]*_*/*")  # patterns of its files, and of those of its modules
-_BESIDE_TOKENIZER = ("special_tokens_map.json", "added_tokens.json", "chat_template.jinja")
-CONFIG = "adapter_config.json"
-WEIGHTS = "adapter_model.safetensors"
 # others change the weights of the base when they begin
 _PLAIN = (
     True,
@@ -135,6 +136,7 @@ _VOCABULARY = (
 )
 _OTHER_INPUTS = ("image_size", "num_mel_bins", "feat_extract_norm")  # images, sound
 _DEPTHS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers")
+_KINDS_OF_BLOCKS = ("layers_block_type", "hybrid_override_pattern", "layer_types")
 _WIDTHS = ("hidden_size", "n_embd", "d_model", "dim", "emb_dim")
 
 
@@ -212,7 +214,7 @@ def is_model(folder: Path) -> bool:
     models.
     """
     network = transformer_folder(folder)
-    return is_adapter(network) or (network / "config.json").is_file()
+    return is_adapter(network) or (network / NETWORK).is_file()
 
 
 def revision_folders(folder: Path) -> tuple[dict[str, Path], dict[str, str]]:
@@ -310,8 +312,8 @@ def read_folders(
         if is_adapter(path):
             adapters[name] = read_adapter(path)
         else:
-            shapes[name] = shape_of(path / "config.json")
-        for file in ("config.json", "tokenizer_config.json"):
+            shapes[name] = shape_of(path / NETWORK)
+        for file in (NETWORK, "tokenizer_config.json"):
             classes = None
             if (path / file).is_file():
                 classes = read_json(path / file, dict).get("auto_map")
@@ -324,6 +326,8 @@ def read_folders(
         problem = ""
         try:
             require_agreement(path, weight_headers(path))
+        except Ambiguous as error:
+            raise ConfigError(f"The weights in '{path}' cannot be read: {error}.") from None
         except Incomplete as error:
             problem = str(error)
         shape = shapes.get(name)
@@ -353,21 +357,26 @@ def shape_of(config: Path) -> tuple[int, int]:
             f"'{config}' is of a {kind}, which is no model that reads text alone: it has no"
             " vocabulary (vocab_size), or reads images or sound."
         )
+    counts = {name: data.get(name) for name in (*_DEPTHS, *_WIDTHS)}
+    for name in _KINDS_OF_BLOCKS:  # a list with the kind of each block states the depth, too
+        if isinstance(data.get(name), list | str):
+            counts["num_layers"] = counts["num_layers"] or len(data[name])
     shape = []
-    for names, greatest in ((_DEPTHS, DEEPEST), (_WIDTHS, WIDEST)):
-        counts = (data.get(name) for name in names)
-        shape += [n for n in counts if type(n) is int and 0 < n <= greatest][:1]
+    # a model that was saved at its layer 0 has no blocks
+    for names, least, greatest in ((_DEPTHS, 0, DEEPEST), (_WIDTHS, 1, WIDEST)):
+        stated = (counts[name] for name in names)
+        shape += [n for n in stated if type(n) is int and least <= n <= greatest][:1]
     if len(shape) < 2:
         raise DataError(
             f"'{config}' has no depth and width of the model (num_hidden_layers, hidden_size),"
-            f" numbers from 1 to {DEEPEST:,} and {WIDEST:,}."
+            f" numbers from 0 to {DEEPEST:,} and from 1 to {WIDEST:,}."
         )
     return shape[0], shape[1]
 
 
 def is_adapter(folder: Path) -> bool:
     """Whether a folder has an adapter, and not the weights of a whole model."""
-    return (folder / CONFIG).is_file() and not (folder / "config.json").is_file()
+    return (folder / ADAPTER).is_file() and not (folder / NETWORK).is_file()
 
 
 def read_adapter(folder: Path) -> Adapter:
@@ -380,8 +389,8 @@ def read_adapter(folder: Path) -> Adapter:
     DataError
         If its configuration cannot be read.
     """
-    with readable("The adapter", folder / CONFIG):
-        config = read_json(folder / CONFIG, dict)
+    with readable("The adapter", folder / ADAPTER):
+        config = read_json(folder / ADAPTER, dict)
         kind = config.get("peft_type")
         start = config.get("init_lora_weights")
         unknown = sorted(name for name, value in config.items() if value and name not in _KNOWN)
@@ -392,8 +401,8 @@ def read_adapter(folder: Path) -> Adapter:
             problem = f"it uses {listed(unknown)}, which is not applied here"
         elif start not in _PLAIN:
             problem = f"'init_lora_weights: {start}' changes the weights of the base model"
-        elif not (folder / WEIGHTS).is_file():
-            problem = f"it has no {WEIGHTS}"
+        elif not (folder / ADAPTER_WEIGHTS).is_file():
+            problem = f"it has no {ADAPTER_WEIGHTS}"
         if problem:
             raise ConfigError(
                 f"The adapter in '{folder}' cannot be read: {problem}. Merge it into its base model"
@@ -417,43 +426,27 @@ def required_files(folder: Path, pickled: bool) -> dict[str, Path]:
     """The files that decide a checkpoint's numbers, by the name that is part of its key: of its
     folder, of the modules around it, and the tokenizer of its suite if it has none.
     """
-    names = files_of(folder, pickled)
-    if not names:
-        raise ConfigError(
-            f"'{folder}' has no weights: no .safetensors file. (Pickled .bin files are loaded only"
-            " with 'pickled: true' for the model, and even then no code in them is run.)"
-        )
-    files = {name: folder / name for name in names}
+    try:
+        files = {name: folder / name for name in files_of(folder, pickled)}
+    except Incomplete as problem:
+        hint = ""
+        if not pickled and any(folder.glob("*.bin")):
+            hint = (
+                " (Pickled .bin files are loaded only with 'pickled: true' for the model, and even"
+                " then no code in them is run.)"
+            )
+        raise ConfigError(f"The weights in '{folder}' cannot be read: {problem}.{hint}") from None
     root = root_of(folder)
     if root not in (None, folder):
-        beside = sorted(path.relative_to(root) for path in matching_files(root, _OF_A_MODEL))
-        for path in beside:
-            if root / path.parent != folder and _decides(path.name, ".safetensors"):
-                files[f"../{path.as_posix()}"] = folder / f"../{path.as_posix()}"
+        for name in sorted(names_of(root)):
+            if (root / name).parent != folder and decides(name, pickled):
+                files[f"../{name}"] = folder / f"../{name}"
     shared = tokenizer_folder(folder)
     if shared not in (None, folder):
         for path in sorted(matching_files(shared, (*TOKENIZER, *_BESIDE_TOKENIZER))):
-            if _decides(path.name, ".safetensors"):
+            if decides(path.name):
                 files[path.name] = path
     return files
-
-
-def matching_files(folder: Path, patterns: Iterable[str]) -> Iterator[Path]:
-    """The files in a folder that match one of the patterns."""
-    return filter(Path.is_file, chain.from_iterable(map(folder.glob, patterns)))
-
-
-def files_of(folder: Path, pickled: bool = False) -> tuple[str, ...]:
-    """Names of the `relevant` files of a model folder; none if a file with weights is missing."""
-    paths = matching_files(folder, _OF_A_MODEL)
-    names = relevant((path.relative_to(folder).as_posix() for path in paths), pickled)
-    for index in (name for name in names if name.endswith(".index.json")):
-        # a foreign file: the loader says what is wrong
-        with suppress(ValueError, KeyError, TypeError, AttributeError):
-            weight_map = parse((folder / index).read_bytes())["weight_map"]
-            if not set(weight_map.values()) <= set(names):
-                return ()
-    return names
 
 
 def tokenizer_folder(folder: Path) -> Path | None:
@@ -470,44 +463,13 @@ def tokenizer_folder(folder: Path) -> Path | None:
     return None
 
 
-def relevant(names: Iterable[str], pickled: bool = False) -> tuple[str, ...]:
-    """Those files of a checkpoint that decide its numbers: weights, configuration, tokenizer; none
-    without weights.
-
-    >>> relevant(["model.safetensors", "config.json", "README.md", "pytorch_model.bin", "generation_config.json"])
-    ('config.json', 'model.safetensors')
-    """
-    names = set(names)
-    top = {name for name in names if "/" not in name}
-    suffixes = {Path(name).suffix for name in top}
-    weights = ".safetensors"
-    if pickled and ".safetensors" not in suffixes:
-        weights = ".bin"
-    if weights not in suffixes:
-        return ()
-    if MODULES in names:
-        top |= set(filter(_MODULE.fullmatch, names))
-    return tuple(sorted(name for name in top if _decides(name, weights)))
-
-
-def _decides(name: str, weights: str) -> bool:
-    if any(fnmatch(name, pattern) for pattern in _NOT_READ):
-        return False
-    is_index_of_others = name.endswith(".index.json") and weights not in name
-    return name.endswith((weights, *BESIDE_WEIGHTS)) and not is_index_of_others
-
-
-class Incomplete(ValueError):
-    """A checkpoint cannot be read, or not yet; the message says why, such as "no weights"."""
-
-
 def require_complete(folder: Path) -> None:
     """Raise `Incomplete` unless the configuration of a checkpoint can be read, every weight file
     that its index names is there and has the size that its header says, and the trainer has written
     the file that it writes last.
     """
     network = transformer_folder(folder)
-    files = [network / (CONFIG if is_adapter(network) else "config.json")]
+    files = [network / (ADAPTER if is_adapter(network) else NETWORK)]
     # others, which somebody copied without the files of the trainer, need none
     beside = folder.parent.glob(f"checkpoint-*/{STATE}")
     try:
@@ -522,38 +484,6 @@ def require_complete(folder: Path) -> None:
         raise Incomplete("it cannot be read") from None
 
 
-def weight_headers(folder: Path) -> Headers:
-    """Type, such as F32, and shape of the tensors in a folder, by name, as the headers of its
-    .safetensors files say.
-
-    Raises `Incomplete` if the weights cannot be read.
-    """
-    names = files_of(folder) or files_of(folder, pickled=True)
-    if not names:
-        raise Incomplete("no weights, or not all of them")
-    headers = {}
-    for name in names:
-        if not name.endswith(".safetensors"):
-            continue
-        size = (folder / name).stat().st_size
-        try:
-            with (folder / name).open("rb") as file:
-                length = int.from_bytes(file.read(8), "little")
-                if length > _HEADER:
-                    raise ValueError(f"a header of {length} bytes")
-                header = parse(file.read(length))
-            header.pop("__metadata__", None)
-            ends = [8 + length + tensor["data_offsets"][1] for tensor in header.values()]
-            wanted = max(ends, default=size)
-            for tensor, values in header.items():
-                headers[tensor] = str(values["dtype"]), tuple(map(int, values["shape"]))
-        except (ValueError, LookupError, TypeError, AttributeError, OverflowError):
-            raise Incomplete(f"{name} has no complete header") from None
-        if size != wanted:
-            raise Incomplete(f"{name} has {size:,} of {wanted:,} bytes")
-    return headers
-
-
 def require_agreement(folder: Path, headers: Headers) -> None:
     """Check that the tensors and the tokenizer of a folder fit its configuration.
 
@@ -565,13 +495,19 @@ def require_agreement(folder: Path, headers: Headers) -> None:
     ConfigError
         With what the configuration says, what is there, and the remedy.
     """
-    if not (folder / "config.json").is_file():
+    if not (folder / NETWORK).is_file():
         return
-    config = read_json(folder / "config.json", dict)
-    shape = shape_of(folder / "config.json")
+    config = read_json(folder / NETWORK, dict)
+    shape = shape_of(folder / NETWORK)
     rows = config.get("vocab_size")
     file = (tokenizer_folder(folder) or folder) / "tokenizer.json"
+    named = config.get("transformers_weights")
     try:
+        if named and named not in weight_files(folder, pickled=True):
+            raise ConfigError(
+                f"it names '{named}' as its weights (transformers_weights), and model.safetensors or"
+                " its index is what is read"
+            )
         _compare_tensors(config, *shape, headers)
         if type(rows) is int and file.is_file():
             greatest = _greatest_token(file, file.stat().st_size, file.stat().st_mtime_ns)
@@ -589,6 +525,11 @@ def require_agreement(folder: Path, headers: Headers) -> None:
 
 def _compare_tensors(config: Mapping[str, Any], depth: int, width: int, headers: Headers) -> None:
     """Raise a `ConfigError` with what the tensors have and the configuration does not say."""
+    wrapper = next(filter(None, map(WRAPPER.match, headers)), None)
+    if wrapper:
+        raise ConfigError(
+            f"the names of tensors begin with '{wrapper[0]}': {unwrapped(wrapper[0])}"
+        )
     blocks: dict[str, set[str]] = {}
     for name in headers:
         if match := _BLOCK.match(name):
@@ -611,7 +552,10 @@ def _compare_tensors(config: Mapping[str, Any], depth: int, width: int, headers:
     is_shared = any("groups" in name or "share" in name for name in config)
     further = config.get("num_nextn_predict_layers")
     allowed = {depth, depth + (further if type(further) is int else 0)}
-    if not is_shared and not allowed & set(counts):
+    fits = bool(allowed & set(counts))
+    if not depth:  # nothing is left but the blocks of a decoder
+        fits = set(counts) <= {config.get("decoder_layers"), config.get("num_decoder_layers")}
+    if not is_shared and not fits:
         raise ConfigError(f"it says {depth} blocks, and there are weights of {counts[-1]}")
 
 
@@ -635,12 +579,12 @@ def _greatest_token(file: Path, size: int, changed: int) -> int:
 
 
 def weights_key(digests: Mapping[str, str]) -> Key:
-    """The key of a checkpoint's content, from the digests of the `relevant` files by name; the name
-    of a single weight file is not part of it.
+    """The key of a checkpoint's content, from the digests of its files by name; the name of a single
+    weight file is not part of it.
     """
     files = sorted(digests.items())
-    weights = [(name, digest) for name, digest in files if name.endswith(_WEIGHTS)]
-    beside = [(name, digest) for name, digest in files if not name.endswith(_WEIGHTS)]
+    weights = [(name, digest) for name, digest in files if name.endswith(WEIGHTS)]
+    beside = [(name, digest) for name, digest in files if not name.endswith(WEIGHTS)]
     named = weights if len(weights) > 1 else [digest for _, digest in weights]
     return content_key(named, beside)
 

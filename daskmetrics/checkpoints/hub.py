@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from daskmetrics.checkpoints.folders import MODULES, files_of, keep, recall, revisions_of
+from daskmetrics.checkpoints.folders import keep, recall, revisions_of
+from daskmetrics.checkpoints.weights import MODULES, NETWORK, has_weights, relevant
 from daskmetrics.config.schema import Model
 from daskmetrics.core.errors import (
     NO_ROOM,
@@ -187,7 +188,7 @@ def read_revisions(model: Model) -> tuple[list[HubRevision], bool, str]:
     cached = {
         name: folder.name
         for name, folder in snapshots.items()
-        if folder and files_of(folder, model.pickled)
+        if folder and has_weights(folder, model.pickled)
     }
     if not refs and len(cached) < len(snapshots):
         refs, silence = known_refs(source)
@@ -213,6 +214,22 @@ def snapshot(source: str, revision: str) -> Path | None:
     if isinstance(config, str):
         return Path(config).parent
     return None
+
+
+def fetch(source: str, revision: str, pickled: bool) -> Path:
+    """Download the files of a revision that are read, and no others; returns their folder."""
+    from huggingface_hub import HfApi, snapshot_download
+
+    folders = []
+
+    def request() -> None:
+        files = HfApi().list_repo_files(source, revision=revision)
+        # of a revision without weights, what says of which kind it is
+        names = relevant(files, pickled) or (NETWORK,)
+        folders.append(snapshot_download(source, revision=revision, allow_patterns=list(names)))
+
+    persist(request, f"{source}@{revision}")
+    return Path(folders[-1])
 
 
 def require_answer(source: str, silence: str | None = None) -> None:

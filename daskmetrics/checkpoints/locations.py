@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from daskmetrics.checkpoints import hub
@@ -13,13 +15,11 @@ from daskmetrics.checkpoints.folders import (
     ModelFolder,
     Stamp,
     digests_of,
-    files_of,
     has_changed,
     is_adapter,
     read_folders,
     read_suite,
     refuse_code,
-    relevant,
     required_files,
     root_of,
     shape_of,
@@ -27,6 +27,7 @@ from daskmetrics.checkpoints.folders import (
     weights_key,
 )
 from daskmetrics.checkpoints.rolling import Rolling, rolling_of
+from daskmetrics.checkpoints.weights import NETWORK, has_weights, relevant, weight_files
 from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.files import expanded
@@ -115,11 +116,28 @@ def folder_of(location: Location) -> Path | None:
     return None
 
 
-def source_of(location: Location) -> dict[str, str]:
-    """From where transformers loads a checkpoint: its folder, or a hub id and revision."""
-    if location.rolling:
-        return {"pretrained_model_name_or_path": location.rolling.folder}
-    return {"pretrained_model_name_or_path": location.path, "revision": location.revision or "main"}
+def fetched(location: Location) -> Path:
+    """The checkpoint's folder on this machine, downloaded before if it is of the hub and not whole."""
+    folder = folder_of(location)
+    is_there = folder is not None and has_weights(folder, location.pickled)
+    if not is_there and is_hub_id(location.path) and not location.rolling:
+        return hub.fetch(location.path, location.revision or "main", location.pickled)
+    if folder is None:
+        raise DataError(f"'{location.path}' is not on this machine.")
+    return folder
+
+
+@contextmanager
+def weights_alone(location: Location) -> Iterator[Path]:
+    """A folder of links to the configuration and the weights of a checkpoint.
+
+    A loader that is given it reads what is part of the key, whatever else lies in the folder.
+    """
+    folder = fetched(location)
+    with TemporaryDirectory() as links:
+        for name in (NETWORK, *weight_files(folder, location.pickled)):
+            Path(links, name).symlink_to((folder / name).absolute())
+        yield Path(links)
 
 
 def recorded(location: Location) -> dict[str, Any]:
@@ -303,7 +321,7 @@ def _find_on_hub(model: Model, on_message: OnMessage | None) -> LocatedSuite:
     for revision in revisions:
         if revision.snapshot and revision.is_complete:
             complete[revision.name] = revision.snapshot
-        elif revision.snapshot and silence and files_of(revision.snapshot, pickled=True):
+        elif revision.snapshot and silence and has_weights(revision.snapshot, pickled=True):
             # raises: there are pickled weights, and the hub offers no others
             required_files(revision.snapshot, pickled=False)
         files = sorted(revision.listing)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from daskmetrics.checkpoints.folders import MODULES, modules_of, read_json, root_of
+from daskmetrics.checkpoints.folders import modules_of, read_json, root_of
+from daskmetrics.checkpoints.weights import MODULES
 from daskmetrics.config.prompts import NO_PROMPTS, Prompts, configured
 from daskmetrics.config.schema import Model, Protocol
 from daskmetrics.core.errors import ConfigError

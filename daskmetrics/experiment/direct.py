@@ -19,11 +19,12 @@ import numpy as np
 from daskmetrics import config, tasks
 from daskmetrics import metrics as catalogue
 from daskmetrics.checkpoints import locations as checkpoints
-from daskmetrics.checkpoints.folders import MODULES, is_model, revision_folders
+from daskmetrics.checkpoints.folders import is_model, revision_folders
 from daskmetrics.checkpoints.hub import require_answer
 from daskmetrics.checkpoints.locations import Location
 from daskmetrics.checkpoints.shipped import Shipped, protocol_of
 from daskmetrics.checkpoints.shipped import read as read_shipped
+from daskmetrics.checkpoints.weights import MODULES
 from daskmetrics.config import Config
 from daskmetrics.config.schema import name_of
 from daskmetrics.core.corpus import prompts

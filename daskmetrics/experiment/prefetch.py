@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daskmetrics.checkpoints.folders import BESIDE_WEIGHTS
-from daskmetrics.checkpoints.hub import client_errors, persist
+from daskmetrics.checkpoints import hub
+from daskmetrics.checkpoints.weights import relevant
 from daskmetrics.core.costs import DOWNLOAD_RATE
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, unsigned
 from daskmetrics.core.events import Record, measured
@@ -23,8 +23,6 @@ from daskmetrics.tasks.mteb import MtebTask
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import RepoSibling
-
-_SUFFIXES: tuple[str, ...] = (".safetensors", *BESIDE_WEIGHTS)  # of a model's files that are loaded
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class MissingFiles:
     def size(self) -> int | None:
         """Bytes to download; None if the hub does not report them."""
         try:
-            with client_errors():
+            with hub.client_errors():
                 return sum(file.size or 0 for file in self.about())
         except DaskmetricsError:
             return None
@@ -106,24 +104,18 @@ def cache() -> Path:
 
 
 def checkpoint(source: str, revision: str, pickled: bool = False) -> MissingFiles:
-    """The files of one revision of a hub repository; also pickled weights if they are allowed."""
-    suffixes = _SUFFIXES
-    if pickled:
-        suffixes += (".bin",)
-    files = [f"*{suffix}" for suffix in suffixes]
-
-    def fetch() -> None:
-        from huggingface_hub import snapshot_download
-
-        download = partial(snapshot_download, source, revision=revision, allow_patterns=files)
-        persist(download, f"{source}@{revision}")
+    """The files of one revision of a hub repository that are read; also pickled weights if they are
+    allowed.
+    """
 
     def about() -> Iterable[RepoSibling]:
         from huggingface_hub import HfApi
 
         info = HfApi().model_info(source, revision=revision, files_metadata=True, timeout=10)
-        return [file for file in info.siblings or () if file.rfilename.endswith(suffixes)]
+        files = {file.rfilename: file for file in info.siblings or ()}
+        return [files[name] for name in relevant(files, pickled)]
 
+    fetch = partial(hub.fetch, source, revision, pickled)
     return MissingFiles("model", f"{source}@{revision}", fetch, about)
 
 

@@ -4,6 +4,7 @@ In the order of the way there:
 
 `_tokens`   texts as token ids, cached by tokenizer
 `_networks` the tensors of a checkpoint's files, and a network of this process that gets them
+`_whole`    whether a network holds every tensor of the files, and nothing else
 `_adapters` what a LoRA adapter makes of the weights of its base
 `_parts`    blocks, final norm and positions of a network; a pass that hands out each layer's states
 `_model`    a loaded checkpoint that reads texts, in batches

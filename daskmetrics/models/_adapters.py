@@ -42,7 +42,12 @@ def adapted(
         elif ".modules_to_save." in name:
             name = name.replace(".base_layer.", ".")
             replacements[name.replace(".modules_to_save.", ".")] = tensor
-        elif ".lora_" not in name and ".original_module." not in name:
+        elif ".lora_" in name:
+            raise DataError(
+                f"The adapter in '{path}' has '{name}', which is no matrix of plain LoRA. Merge it"
+                " into its base with merge_and_unload() of peft."
+            )
+        elif ".original_module." not in name:
             replacements.setdefault(name.replace(".base_layer.", "."), tensor)
 
     def trained() -> Iterator[tuple[str, Tensor, bool]]:

@@ -17,19 +17,20 @@ from functools import cache
 from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
+from zipfile import is_zipfile
 
 import torch
 from torch import Tensor
 
-from daskmetrics.checkpoints.folders import WEIGHTS as ADAPTER
 from daskmetrics.checkpoints.folders import read_adapter, read_json
-from daskmetrics.checkpoints.locations import Location, folder_of, source_of
-from daskmetrics.core.errors import ConfigError, DataError, foreign_errors
+from daskmetrics.checkpoints.locations import Location, fetched, folder_of, weights_alone
+from daskmetrics.checkpoints.weights import NETWORK, weight_files, weight_headers
+from daskmetrics.core.errors import ConfigError, DaskmetricsError, DataError, foreign_errors
 from daskmetrics.core.names import content_key
-from daskmetrics.core.serialization import parse
 from daskmetrics.models._adapters import adapted
 from daskmetrics.models._parts import NetworkParts, parts_of
 from daskmetrics.models._tokens import InMemory, import_transformers
+from daskmetrics.models._whole import require_whole
 
 # do not change a network
 _VOLATILE = ("_name_or_path", "transformers_version", "dtype", "torch_dtype")
@@ -44,36 +45,28 @@ Layout = tuple[tuple[str, tuple[int, ...], torch.dtype], ...]
 
 
 def open_weights(location: Location) -> Weights:
-    """All tensors by their names in the files, memory-mapped; none if there are no readable
-    files.
+    """All tensors by their names in the files, memory-mapped.
+
+    A `DataError` says why they cannot be read.
     """
     from safetensors import safe_open
 
+    release = tuple(map(int, torch.__version__.split(".")[:2]))
+    if location.pickled and release < SAFE_UNPICKLING:
+        raise ConfigError(f"Pickled weights need torch 2.10 or later, this is {torch.__version__}.")
     weights: dict[str, Tensor] = {}
-    try:
-        with foreign_errors(f"Cannot load the weights in '{location.path}'", DataError):
-            for path in _files(location):
-                with safe_open(path, framework="pt") as file:
+    with foreign_errors(f"Cannot load the weights in '{location.path}'", DataError):
+        folder = fetched(location)
+        weight_headers(folder)
+        for name in weight_files(folder, location.pickled):
+            if name.endswith(".safetensors"):
+                with safe_open(folder / name, framework="pt") as file:
                     weights |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    except DataError:  # transformers loads them next and reports what is wrong
-        return {}
+            elif name.endswith(".bin"):
+                # only the format of torch 1.6 and later can be mapped
+                mapped = is_zipfile(folder / name)
+                weights |= torch.load(folder / name, "cpu", weights_only=True, mmap=mapped)
     return weights
-
-
-def _files(location: Location) -> list[Path]:
-    folder = folder_of(location)
-    if folder is None:
-        return []
-    if location.base is not None:
-        return [folder / ADAPTER]
-    single = folder / "model.safetensors"
-    index = folder / "model.safetensors.index.json"
-    if single.is_file():
-        return [single]
-    if not index.is_file():
-        return []
-    names = set(parse(index.read_text("utf-8"))["weight_map"].values())
-    return [folder / name for name in sorted(names)]
 
 
 def pinned(tensor: Tensor) -> Tensor:
@@ -132,7 +125,11 @@ class Prefetch:
         return weights
 
     def _read(self, location: Location, pin: bool, names: Collection[str] | None) -> None:
-        weights = dict(open_weights(location))
+        weights: dict[str, Tensor] = {}
+        with suppress(
+            DaskmetricsError
+        ):  # who needs them reads them again, and reports what is wrong
+            weights |= open_weights(location)
         copy = pinned if pin else torch.clone
         for name, tensor in weights.items():
             if names is None or name in names:
@@ -241,10 +238,6 @@ class NetworkPool:
             if idle is not None and idle.swap(location, weights):
                 return idle
             return load(location, dtype, device, key, weights)
-        if not weights:
-            raise DataError(
-                f"Cannot load the adapter in '{location.path}': its weights cannot be read."
-            )
         if idle is None or location.base not in (idle.base, idle.location):
             if idle is not None:
                 self.give_back(idle)
@@ -277,7 +270,7 @@ def key_of(location: Location, dtype: torch.dtype, device: torch.device) -> str:
     config = {"": location.path}
     # a file that cannot be read: loading it will fail and report why
     with suppress(DataError):
-        config = read_json((folder or Path(location.path)) / "config.json", dict)
+        config = read_json((folder or Path(location.path)) / NETWORK, dict)
     for name in _VOLATILE:
         config.pop(name, None)
     return content_key(config, str(dtype), str(device))
@@ -295,7 +288,7 @@ def load(
     Comparing it with the same weights as read from the files gives the names under which later
     weights are copied in.
     """
-    module = load_module(location, dtype)
+    module = load_module(location, dtype, weights)
     if location.rolling:  # its files are removed later: the parameters must not be views of them
         for tensor in (*module.parameters(), *module.buffers()):
             tensor.data = tensor.data.clone()
@@ -335,6 +328,10 @@ def match(module: Any, weights: Weights) -> dict[str, str] | None:
     None.
     """
     names: dict[str, str] = {}
+    # a tied weight that the files have twice may be two in the next checkpoint
+    tied = module.state_dict().keys() - _parameters(module).keys()
+    if any(name in weights or f"{module.base_model_prefix}.{name}" in weights for name in tied):
+        return None
     for name, tensor in _parameters(module).items():
         for key in (f"{module.base_model_prefix}.{name}", name):
             if key in weights and torch.equal(tensor, weights[key].to(tensor.dtype)):
@@ -353,35 +350,29 @@ def _parameters(module: Any) -> dict[str, Tensor]:
     return {**dict(module.named_parameters()), **buffers}
 
 
-def load_module(location: Location, dtype: torch.dtype) -> Any:
-    """A network of transformers in evaluation mode, with every weight from the files."""
-    release = tuple(map(int, torch.__version__.split(".")[:2]))
-    if location.pickled and release < SAFE_UNPICKLING:
-        raise ConfigError(f"Pickled weights need torch 2.10 or later, this is {torch.__version__}.")
+def load_module(location: Location, dtype: torch.dtype, weights: Weights) -> Any:
+    """A network of transformers in evaluation mode, with every weight from the files, which are
+    those of `open_weights`.
+    """
     with foreign_errors(f"Cannot load the weights in '{location.path}'", DataError):
         transformers = import_transformers()
-        source = {**source_of(location), "trust_remote_code": False}
-        config = transformers.AutoConfig.from_pretrained(**source)
-        # of an encoder-decoder model only the encoder, where transformers can; by the class, since
-        # a T5 that was saved as an encoder says of itself that it has no decoder
-        auto_class = transformers.AutoModel
-        has_decoder = type(config).is_encoder_decoder or config.is_encoder_decoder
-        if has_decoder and type(config) in transformers.MODEL_FOR_TEXT_ENCODING_MAPPING:
-            auto_class = transformers.AutoModelForTextEncoding
-        module, info = auto_class.from_pretrained(
-            **source,
-            dtype=dtype,
-            # None: safetensors where there are some
-            use_safetensors=None if location.pickled else True,
-            weights_only=True,
-            output_loading_info=True,
-        )
-    # the loader draws missing weights at random; only those of a pooler, which no layer reads, are
-    # harmless
-    missing = sorted(name for name in info["missing_keys"] if "pooler" not in name)
-    if missing:
-        raise DataError(
-            f"The weights in '{location.path}' lack {len(missing)} parameters, such as"
-            f" {missing[0]}."
-        )
+        with weights_alone(location) as folder:
+            config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
+            # of an encoder-decoder model only the encoder, where transformers can; by the class,
+            # since a T5 that was saved as an encoder says of itself that it has no decoder
+            auto_class = transformers.AutoModel
+            has_decoder = type(config).is_encoder_decoder or config.is_encoder_decoder
+            if has_decoder and type(config) in transformers.MODEL_FOR_TEXT_ENCODING_MAPPING:
+                auto_class = transformers.AutoModelForTextEncoding
+            module, info = auto_class.from_pretrained(
+                folder,
+                trust_remote_code=False,
+                dtype=dtype,
+                # None: safetensors where there are some
+                use_safetensors=None if location.pickled else True,
+                weights_only=True,
+                output_loading_info=True,
+            )
+        module.config.name_or_path = location.path
+    require_whole(module, info, weights, location.path)
     return module.eval()

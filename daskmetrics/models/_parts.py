@@ -108,7 +108,7 @@ class NetworkParts:
         """Call ``on_states`` with the states of each requested layer as its block returns them,
         before any final norm.
 
-        Layer 0 is the input of the first block. Where the blocks are known, no states are kept and
+        Layer 0 is the input of the first block; without blocks it is the last hidden state. Where the blocks are known, no states are kept and
         no block after the deepest requested layer runs; otherwise all states are kept until the
         pass ends.
         """
@@ -143,6 +143,9 @@ class NetworkParts:
     def _by_outputs(
         self, inputs: Mapping[str, Tensor], layers: Collection[int], on_states: OnStates
     ) -> None:
+        if not self.depth:
+            on_states(0, self(inputs).last_hidden_state)
+            return
         before_norm: list[Tensor] = []
         with ExitStack() as hooks:
             if self.final_norm is not None:
@@ -267,6 +270,8 @@ def parts_of(model: Any) -> NetworkParts:
     network = NetworkParts(reader, depth, (), None)
     with _traced(reader) as (outside, lists):
         last_states = _read_probe(network).last_hidden_state
+    if not depth:  # as a model that was saved at its layer 0
+        return NetworkParts(reader, depth, (), None, "", *_positions(reader.config, outside))
     lists = [calls for calls in lists if len(calls) == depth]
     chained = next(filter(_chains, lists), [])
     blocks = tuple(call.module for call in chained)

@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from daskmetrics.checkpoints.folders import MODULES
 from daskmetrics.checkpoints.locations import Location
 from daskmetrics.checkpoints.shipped import Dense, ModelProtocol
-from daskmetrics.core.errors import DataError
+from daskmetrics.checkpoints.weights import MODULES
+from daskmetrics.core.errors import DataError, foreign_errors
 from daskmetrics.core.files import atomic_folder, require_new
 from daskmetrics.core.fitted import Fitted
 from daskmetrics.models._model import LoadedModel
-from daskmetrics.models._networks import load_module
+from daskmetrics.models._networks import load_module, open_weights
 from daskmetrics.models._pooler import MODES, Pooler, load_dense
 
 #: of the saved model's vectors, relative to the greatest number in them; half precision has its own
@@ -82,7 +82,8 @@ def _cut(module: Any, layer: int, depth: int) -> Any:
         if isinstance(value, list) and len(value) == depth > 1:
             setattr(config, name, value[:layer])
     config.num_hidden_layers = layer
-    network = type(module)(config).to(dtype=module.dtype, device=module.device).eval()
+    with foreign_errors(f"A {config.model_type} cannot be cut after layer {layer}", DataError):
+        network = type(module)(config).to(dtype=module.dtype, device=module.device).eval()
     weights = {
         name: tensor for name, tensor in module.state_dict().items() if _OF_ALL_BLOCKS not in name
     }
@@ -189,7 +190,8 @@ def _check_equal(
     vectors of the layer.
     """
     location = Location(str(folder), None, "saved")
-    module = load_module(location, model.network.dtype).to(model.device)
+    weights = open_weights(location)
+    module = load_module(location, model.network.dtype, weights).to(model.device)
     reader = module
     if module.config.is_encoder_decoder:
         reader = module.get_encoder()

@@ -13,19 +13,12 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.checkpoints.folders import TOKENIZER, matching_files
-from daskmetrics.checkpoints.locations import Location, folder_of, source_of, tokenizer_of
+from daskmetrics.checkpoints.locations import Location, fetched, tokenizer_of
+from daskmetrics.checkpoints.weights import beside_weights, names_of
 from daskmetrics.core.corpus import digest
 from daskmetrics.core.errors import DataError, foreign_errors
 
 _CHUNK = 1024  # texts per call of the tokenizer: what it returns is ten times as large as the ids
-# config.json may name its class
-_FILES = (
-    *TOKENIZER,
-    "config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-)
 _SANE = (8, 1_000_000)  # other lengths stand for no limit
 _ORDINARY = 2  # tokens that are not special, at least; a tokenizer without vocabulary has none
 _LOST = 0.1  # share of texts that may have the tokens of another text
@@ -131,29 +124,25 @@ class Tokenizer:
 
 
 def _content_key(location: Location) -> Hashable:
-    """Digests of the tokenizer's files, or the hub id and revision if they are not on this
-    machine.
-    """
-    folder = folder_of(location.base or location)
-    if folder is None:
-        return location.path, location.revision
-    files = set(matching_files(tokenizer_of(location) or folder, _FILES))
-    files.update(matching_files(folder, _FILES))  # its configuration may name the class
-    return tuple((path.name, sha256(path.read_bytes()).hexdigest()) for path in sorted(files))
+    """Digests of all files that may be the tokenizer's."""
+    network = fetched(location.base or location)
+    # the configuration of the network may name the class
+    folders = dict.fromkeys((tokenizer_of(location) or network, network))
+    files = [
+        folder / name for folder in folders for name in sorted(beside_weights(names_of(folder)))
+    ]
+    return tuple((path.name, sha256(path.read_bytes()).hexdigest()) for path in files)
 
 
 def _load(location: Location) -> Any:
-    network = location.base or location
-    folder = tokenizer_of(location)
     options: dict[str, Any] = {"trust_remote_code": False}
     with foreign_errors(f"Cannot load the tokenizer in '{location.path}'", DataError):
+        network = fetched(location.base or location)
+        folder = tokenizer_of(location) or network
         transformers = import_transformers()
-        source = {**source_of(network), **options}
-        if folder in (None, folder_of(network)):
-            tokenizer = transformers.AutoTokenizer.from_pretrained(**source)
-        else:  # no configuration beside it may say which class it is
-            options["config"] = transformers.AutoConfig.from_pretrained(**source)
-            tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), **options)
+        if folder != network:  # no configuration beside it may say which class it is
+            options["config"] = transformers.AutoConfig.from_pretrained(str(network), **options)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), **options)
     _check_vocabulary(tokenizer, f"in '{location.path}'")
     return tokenizer
 

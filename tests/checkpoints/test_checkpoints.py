@@ -61,7 +61,7 @@ def test_weights_that_cannot_be_read_are_named_before_a_run(tmp_path):
     ("file", "message"),
     [
         ("tokenizer.json", r"has no tokenizer.*Copy tokenizer\.json.*save_pretrained"),
-        ("model.safetensors", r"no \.safetensors file"),
+        ("model.safetensors", r"no weights: no model\.safetensors, only pytorch_model\.bin"),
         ("config.json", r"no model in .*: no config\.json"),
     ],
 )
@@ -94,6 +94,15 @@ def test_a_model_that_reads_no_text_is_refused(tmp_path, kind):
     transformers.AutoConfig.for_model(kind).save_pretrained(folder)
     with pytest.raises(ConfigError, match=f"of a {kind}, which is no model that reads text"):
         checkpoints.locate(model(folder))
+
+
+def test_a_list_with_the_kind_of_each_block_states_the_depth(tmp_path):
+    sizes = {"hidden_size": 32, "vocab_size": 100, "layers_block_type": ["mlp", "moe"] * 3}
+    folder = write(tmp_path / "one", 0)
+    transformers.AutoConfig.for_model("nemotron_h", **sizes).save_pretrained(folder)
+    assert "num_hidden_layers" not in json.loads((folder / "config.json").read_text())
+    located = checkpoints.locate(model(folder))
+    assert (located.suite.depth, located.width) == (6, 32)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -133,6 +142,8 @@ MATRIX = np.ones((8, 8), np.float32)
         ({"layer.1.weight": MATRIX.astype(np.int8)}, {}, "'layer.1.weight' .* the type I8"),
         ({}, {"vocab_size": 101}, "vocab_size is 101"),
         ({}, {"hidden_size": 9}, "the hidden size is 9"),
+        ({}, {"transformers_weights": "model.safetensors"}, None),
+        ({}, {"transformers_weights": "b.safetensors"}, "names 'b.safetensors' as its weights"),
         ({}, {"tokens": 100}, "token number 100, and the embedding has 100 rows"),
     ],
 )

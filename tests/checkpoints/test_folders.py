@@ -22,9 +22,10 @@ from safetensors.numpy import save
 
 from daskmetrics.checkpoints import folders as folders
 from daskmetrics.checkpoints import locations as checkpoints
+from daskmetrics.checkpoints import weights
 from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError, DataError
-from tests.checkpoints.weights import write
+from tests.checkpoints.weights import in_shards, write
 from tests.hub import git
 
 SHARD = 1_500_000  # bytes: far more than a sample of pieces reads
@@ -45,15 +46,13 @@ def fingerprint(folder):
 def sharded(tmp_path_factory):
     """A model folder with weights in two files."""
     rng = np.random.default_rng(0)
-    folder = write(tmp_path_factory.mktemp("model") / "m", rng.bytes(SHARD))
-    (folder / "model.safetensors").rename(folder / "model-1.safetensors")
-    (folder / "model-2.safetensors").write_bytes(rng.bytes(SHARD))
-    return folder
+    folder = write(tmp_path_factory.mktemp("model") / "m", 0)
+    return in_shards(folder, *(rng.bytes(SHARD) for _ in range(2)))
 
 
 @given(shard=st.sampled_from([1, 2]), place=st.integers(0, SHARD - 1), flip=st.integers(1, 255))
 def test_any_changed_byte_of_any_weight_file_changes_the_key(sharded, shard, place, flip):
-    before, path = fingerprint(sharded), sharded / f"model-{shard}.safetensors"
+    before, path = fingerprint(sharded), sharded / f"model-0000{shard}-of-00002.safetensors"
     times = path.stat()
 
     def change() -> None:
@@ -76,7 +75,6 @@ def test_equal_bytes_have_equal_keys_under_other_names_and_times(data):
         folder = write(Path(place) / "one", data)
         key = fingerprint(folder)
         os.utime(folder / "model.safetensors", (1, 1))
-        (folder / "model.safetensors").rename(folder / "other.safetensors")
         moved = shutil.copytree(folder, Path(place) / "two")
         (moved / "README.md").write_text("about")
         (moved / "generation_config.json").write_text("{}")
@@ -168,16 +166,17 @@ def test_files_that_decide_the_numbers_are_those_of_one_format_and_all_that_the_
 ):
     pickled = {"pytorch_model.bin", "pytorch_model.bin.index.json"}
     names = {*pickled, "model.safetensors", "1_Pooling/config.json"}
-    assert folders.relevant(names) == ("model.safetensors",)
-    assert set(folders.relevant(names | {"modules.json"})) == (names | {"modules.json"}) - pickled
-    assert folders.relevant(pickled) == ()
-    assert set(folders.relevant(pickled, pickled=True)) == pickled
+    assert weights.relevant(names) == ("model.safetensors",)
+    assert set(weights.relevant(names | {"modules.json"})) == (names | {"modules.json"}) - pickled
+    assert weights.relevant(pickled) == ()
+    assert set(weights.relevant(pickled, pickled=True)) == pickled
 
     folder = write(tmp_path / "m", 0)
     index = folder / "model.safetensors.index.json"
-    for shards, is_whole in ((["model.safetensors"], True), (["model-2.safetensors"], False)):
+    # the second is left over: of its own files none is there
+    for shards, counts in ((["model.safetensors"], True), (["model-2.safetensors"], False)):
         index.write_text(json.dumps({"weight_map": dict(enumerate(shards))}))
-        assert (index.name in folders.files_of(folder)) == is_whole
+        assert (index.name in weights.files_of(folder)) == counts
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
@@ -241,7 +240,7 @@ WEIGHTS, STATE = "model.safetensors", "trainer_state.json"
     [
         ("config.json", None, "config.json is missing or not complete"),
         ("config.json", 20, "config.json is missing or not complete"),
-        (WEIGHTS, None, "no weights, or not all of them"),
+        (WEIGHTS, None, "no weights: no model.safetensors"),
         (WEIGHTS, 123, "model.safetensors has 123 of 124 bytes"),
         (WEIGHTS, 30, "model.safetensors has no complete header"),
         (STATE, None, "trainer_state.json is missing or not complete"),

@@ -136,7 +136,7 @@ def test_pickled_weights_in_the_cache_are_refused_offline_with_the_reason(hub, m
     hub.repositories = {REPOSITORY: {"main": pickled}}
     download("main")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(ConfigError, match=r"has no weights: no \.safetensors file\. \(Pickled"):
+    with pytest.raises(ConfigError, match=r"no weights: no model\.safetensors, .*\(Pickled"):
         locate(revisions="main")
     assert missing(locate(revisions="main", pickled=True)) == ()
 
@@ -161,6 +161,27 @@ def test_what_the_hub_has_of_each_revision_is_known_before_anything_is_fetched(s
     assert partly.suite.revisions == ("step7", "step8")
     assert partly.warnings[0].removeprefix("m: ") in str(refused.value)
     assert not any("resolve" in path for path in suite.requests)
+
+
+def test_of_a_revision_only_the_files_that_are_read_are_downloaded(hub):
+    beside = ("adapter_config.json", "consolidated.safetensors", "pytorch_model.bin")
+    hub.repositories = {REPOSITORY: {"main": {**files(0), **dict.fromkeys(beside, b"{}")}}}
+    (location,) = locate(revisions="main").locations
+    folder = checkpoints.fetched(location)
+    names = {"config.json", "model.safetensors", "tokenizer.json"}
+    assert {path.name for path in folder.iterdir()} == names
+    requests = len(hub.requests)
+    assert checkpoints.fetched(location) == folder
+    assert len(hub.requests) == requests
+
+
+def test_what_is_read_is_the_commit_of_the_key_and_not_a_later_one(hub):
+    hub.repositories = {REPOSITORY: {"main": files(0)}}
+    download("main")
+    (location,) = locate(revisions="main").locations
+    hub.repositories = {REPOSITORY: {"main": files(1)}}
+    weights = checkpoints.fetched(location) / "model.safetensors"
+    assert weights.read_bytes() == files(0)["model.safetensors"]
 
 
 def test_a_hub_model_is_refused_if_how_to_read_it_is_on_the_hub_only(hub):

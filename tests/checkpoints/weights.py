@@ -23,6 +23,23 @@ def write(folder: Path, values: np.ndarray | bytes | float, **config: object) ->
     return folder
 
 
+def in_shards(folder: Path, *shards: bytes | dict[str, np.ndarray]) -> Path:
+    """The same folder with these files of weights and their index, in place of its own."""
+    (folder / "model.safetensors").unlink()
+    weight_map = {}
+    for number, content in enumerate(shards, start=1):
+        name = f"model-{number:05}-of-{len(shards):05}.safetensors"
+        tensors = {f"t{number}": name}
+        if not isinstance(content, bytes):
+            tensors = dict.fromkeys(content, name)
+            content = save(content)
+        (folder / name).write_bytes(content)
+        weight_map |= tensors
+    index = {"metadata": {}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return folder
+
+
 def files(seed: int) -> dict[str, bytes]:
     """The files of a checkpoint with random weights, as a repository of the hub holds them."""
     weights = np.random.default_rng(seed).normal(size=20_000).astype(np.float32)

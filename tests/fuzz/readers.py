@@ -214,7 +214,7 @@ def model_files() -> dict[str, bytes]:
     }
     described = {
         "config.json": NETWORK,
-        "model.safetensors.index.json": {"weight_map": {"layer.0.bias": "model.safetensors"}},
+        "model.safetensors.index.json": {"weight_map": dict.fromkeys(weights, "model.safetensors")},
         "tokenizer.json": {"model": {"vocab": {"a": 0, "b": 99}}},
         "tokenizer_config.json": {"model_max_length": 512, "padding_side": "left"},
         "modules.json": MODULES,

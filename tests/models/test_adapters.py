@@ -161,7 +161,7 @@ def test_the_base_of_a_suite_is_loaded_once_and_never_worn_by_rounding(tmp_path,
     suite, loaded, opened = located(tmp_path / "out"), [], []
     load_module, open_weights = networks.load_module, networks.open_weights
     monkeypatch.setattr(
-        networks, "load_module", lambda at, dtype: loaded.append(at.path) or load_module(at, dtype)
+        networks, "load_module", lambda at, *args: loaded.append(at.path) or load_module(at, *args)
     )
     monkeypatch.setattr(
         networks, "open_weights", lambda at: opened.append(at.path) or open_weights(at)
@@ -232,6 +232,7 @@ def test_the_key_has_the_content_of_the_base_and_of_the_adapter(tmp_path, neox_p
         ("one matrix of two", "one of the two matrices of "),
         ("another rank", "numbers for .* and its base model"),
         ("names of another model", "changes no parameter that a GPTNeoX"),
+        ("a third tensor", r"lora_magnitude_vector\.weight', which is no matrix of plain LoRA"),
     ],
 )
 def test_an_adapter_of_another_network_is_an_error(tmp_path, lora, change, message):
@@ -245,6 +246,8 @@ def test_an_adapter_of_another_network_is_an_error(tmp_path, lora, change, messa
             name = name.replace("query_key_value", "c_attn")
         if change == "names of another model":
             name = name.replace("gpt_neox", "bert")
+        if change == "a third tensor":
+            weights[name.replace("lora_A", "lora_magnitude_vector")] = tensor.clone()
         if change == "another rank" and "lora_A" in name:
             tensor = tensor[:, :5].contiguous()
         weights[name] = tensor

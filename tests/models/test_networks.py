@@ -145,8 +145,8 @@ def test_a_network_that_changes_itself_is_loaded_again_for_each_checkpoint(neox_
     """As RWKV does, this one divides weights at its first pass, and then expects them divided."""
     load = networks.load_module
 
-    def load_changing(location, dtype):
-        module, hooks = load(location, dtype), []
+    def load_changing(location, dtype, weights):
+        module, hooks = load(location, dtype, weights), []
 
         def divide(*_):
             hooks.pop().remove()
@@ -197,7 +197,8 @@ def test_one_checkpoint_at_most_is_read_ahead_and_none_that_cannot_be_read(neox_
     prefetch.begin(at(tmp_path / "not trained yet"))
     assert not prefetch.take(at(tmp_path / "not trained yet"))
     (tmp_path / "model.safetensors").write_bytes(b"nonsense")
-    assert not open_weights(at(tmp_path))
+    with pytest.raises(DataError, match="has no complete header"):
+        open_weights(at(tmp_path))
 
 
 def test_weights_that_cannot_be_pinned_are_read_all_the_same_and_the_log_says_so(

@@ -12,11 +12,14 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 from sentence_transformers.sentence_transformer.modules import Pooling
 
+import daskmetrics as dm
 from daskmetrics.checkpoints.shipped import protocol_of
 from daskmetrics.config import Model, Protocol
 from daskmetrics.core.errors import DataError
 from daskmetrics.models import Encoder
 from tests import embedders
+
+from .architectures import build
 
 TEXTS = [
     "one",
@@ -139,3 +142,23 @@ def test_a_folder_that_ships_something_else_than_in_the_run_is_refused(tmp_path)
     config.write_text(json.dumps({**json.loads(config.read_text()), "pooling_mode": "cls"}))
     with pytest.raises(DataError, match="does not say any more how its states become vectors"):
         Encoder.load(1, "", read, Path("none"), path=str(folder), revision=None)
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt_neox", "bart", "t5", "xlnet"])
+def test_a_saved_layer_0_is_read_again(tmp_path, minilm, kind):
+    folder = build(kind, tmp_path / "whole", minilm)
+    with encoder_of(folder, 0) as encoder:
+        wanted = encoder.encode(TEXTS)
+        encoder.save(tmp_path / "0")
+    vectors = dm.embed(str(tmp_path / "0"), TEXTS)
+    assert vectors.layer.values.tolist() == [0]
+    np.testing.assert_array_equal(vectors[:, 0], wanted)
+
+
+def test_a_layer_that_no_network_of_its_kind_can_end_with_is_refused(tmp_path, minilm):
+    folder = build("modernbert", tmp_path / "whole", minilm)
+    with (
+        encoder_of(folder, 0, state_norm="final_ln") as encoder,
+        pytest.raises(DataError, match="A modernbert cannot be cut after layer 0"),
+    ):
+        encoder.save(tmp_path / "0")
