@@ -27,7 +27,6 @@ from daskmetrics.bandit.problem import (
     Floats,
     Outcome,
     Problem,
-    Reward,
     arm_features,
     numbered,
     task_weights,
@@ -82,8 +81,8 @@ class ScoreTable:
         Seconds of a cell, and the part of them for encoding; NaN if unknown.
     weights : mapping of str to float
         Weights of some tasks; the default is 1.
-    objective, reward : str
-        Those of the run that the scores are from.
+    objective : str
+        That of the run that the scores are from.
     """
 
     suites: tuple[Suite, ...]
@@ -93,7 +92,6 @@ class ScoreTable:
     encode: Floats
     weights: Mapping[str, float] = field(default_factory=dict)
     objective: str = ALL
-    reward: Reward = "mean"
 
     @cached_property
     def arms(self) -> tuple[Arm, ...]:
@@ -303,8 +301,8 @@ def _step(
     if stated is None:
         return step
     expected_loss = math.nan  # no loss is a share of a mean score of 0
-    if stated.score_unit:
-        expected_loss = stated.expected_loss / stated.score_unit
+    if stated.best.value:
+        expected_loss = stated.expected_loss / abs(stated.best.value)
     return replace(step, confidence=stated.probability_within, expected_loss=expected_loss)
 
 
@@ -338,7 +336,7 @@ class _SimulatedWorkers:
 
 
 def true_objectives(problem: Problem, table: Mapping[Cell, float]) -> Floats:
-    """True objective of every arm, in units of the reward: weighted mean over the tasks with a
+    """True objective of every arm, the weighted mean over the tasks with a
     known score (A,).
     """
     outcomes = ((cell, Outcome(score)) for cell, score in table.items())
@@ -412,7 +410,6 @@ class Scenario:
             features=arm_features(table.suites),
             encode_cost=encode,
             score_cost=score,
-            reward=table.reward,
             weights=tuple(task_weights(table.kinds, objective, table.weights)),
             load_cost=np.full(len(table.arms), self.load),
             kinds=tuple(table.kinds.values()),

@@ -218,10 +218,6 @@ class Search(Section):
     """Stop when the probability of being within `within` of the best candidate reaches this."""
     within: float = Field(0.01, gt=0, lt=1)
     """Accepted difference from the best candidate, as a share of its mean score."""
-    reward: Literal["mean", "robust"] = "mean"
-    """How scores of different tasks are made comparable: `mean` as they are, `robust` in spreads of
-    each task, clipped, so that no task or outlier decides.
-    """
     objective: str = "all"
     """What the best candidate is best at: `all` tasks, one kind of task, or one task.
     Example: `classification`

@@ -225,7 +225,6 @@ class SearchEnded:
     within: float
     credible: Sequence[Plain]
     top: Sequence[Plain]
-    reward: str
     cells: int
     failed: int
     spent: float
@@ -234,10 +233,7 @@ class SearchEnded:
     # of the observations, from which the posterior is computed again to the last bit
     order: Sequence[Any]
     kinds: Sequence[Plain]  # the best arm of every kind of task
-    expected_loss: float = (
-        0.0  # of the recommended arm against the best one, in units of the reward
-    )
-    score_unit: float = 0.0  # units of the reward that correspond to its whole mean score
+    expected_loss: float = 0.0  # of the recommended arm against the best one
     ending: str = ""  # why it ended (`bandit.Learner.ending`)
     # the arms that were scored on items kept back from the search, the best arm first
     fresh: Sequence[str] = ()

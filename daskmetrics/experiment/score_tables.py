@@ -65,7 +65,7 @@ ALIASES = {
 }  #: in the published table
 
 
-COMPARED_BY = ("objective", "weights", "reward")  #: settings of a search that a table has
+COMPARED_BY = ("objective", "weights")  #: settings of a search that a table has
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ def _score_rows(path: Path) -> Iterator[tuple[ScoreRow, KnownScore]]:
 
 def _from_run(folder: RunFolder) -> tuple[list[ScoreRow], dict[str, Any]]:
     """Scores of a run, with the latest score of each cell and models in the order of the run; and
-    the objective, weights and reward of its search.
+    the objective and weights of its search.
     """
     search: dict[str, Any] = {}
     kinds: dict[str, str] = {}

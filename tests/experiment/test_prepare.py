@@ -45,7 +45,7 @@ def test_runs_of_earlier_versions_keep_their_keys(prepared, monkeypatch):
     _, _, search_settings = parts[-1]
     # a setting that is added or removed would change the keys of all runs, which then search again
     assert " ".join(sorted(search_settings)) == (
-        "baseline budget cells confidence confirm device metrics objective policy reward spend"
+        "baseline budget cells confidence confirm device metrics objective policy spend"
         " wall_hours weights window within"
     )
 

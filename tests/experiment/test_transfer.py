@@ -37,7 +37,7 @@ def prepared(local_mteb, minilm):
             "corpus": {"prompts": 8},
             "metrics": [],
             "tasks": [places.get(task, task) for task in tasks],
-            "search": {"policy": "sweep", "budget": 1.0, "reward": "mean"},
+            "search": {"policy": "sweep", "budget": 1.0},
             "cluster": {"workers": 1},
         }
         return experiment.prepare(config.parse({**wanted, **changes}))
