@@ -55,7 +55,6 @@ MOVED = {
     "explain": "best RUN --arm CANDIDATE",
     "tasks": "list tasks",
     "metrics": "list metrics",
-    "serve": "runs serve FOLDER",
     "replay": "runs replay SCORES",
     "worker": "runs worker RUN",
     "logs": "runs logs RUN KEY",

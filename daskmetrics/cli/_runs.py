@@ -1,5 +1,5 @@
-"""The group `runs`: pages of all runs, the maintenance of one, what goes in and out of one, and
-searches of known scores; none needs a scheduler.
+"""The group `runs`: the maintenance of a run, what goes in and out of one, and searches of known
+scores; none needs a scheduler.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import click
 from daskmetrics import experiment
 from daskmetrics.cli._common import (
     AMOUNT,
-    PATH,
     RUN,
     Output,
     Sections,
@@ -51,33 +49,7 @@ FAILED = tuple(
 
 @click.group(cls=Sections, epilog=example("daskmetrics runs verify demo"))
 def runs() -> None:
-    """Look after runs: pages of all, logs, repair, export, replay."""
-
-
-@runs.command(epilog=example("daskmetrics runs serve runs/"))
-@click.argument("folder", type=PATH, default=RUNS)
-@number_option(
-    "--port", "On the loopback interface.  [default: any that is free]", least=0, most=65_535
-)
-def serve(folder: Path, port: int | None) -> None:
-    """Show all runs in FOLDER in a browser: their progress and answers, side by side, as they
-    change.
-
-    The pages are read from the files of the runs, so a run needs nothing else to be shown, and no
-    page changes one. Only those who have the printed link can open them. Ctrl-C ends it.
-    """
-    import asyncio
-
-    from daskmetrics.cluster.links import link_lines
-    from daskmetrics.report.server import RunCollection
-    from daskmetrics.report.server import serve as run_server
-
-    def show(link: str) -> None:
-        for line in link_lines(link, "local", label="Runs"):
-            say(line)
-
-    with suppress(KeyboardInterrupt):
-        asyncio.run(run_server(RunCollection(folder), port or 0, show))
+    """Look after runs: logs, repair, export, replay."""
 
 
 @runs.command(epilog=example("daskmetrics runs worker step --workers 2"))

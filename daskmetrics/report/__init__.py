@@ -12,7 +12,7 @@
 `_quantities`  what figures show of a candidate
 `figures`      the figures with matplotlib, as axes and as files
 `page`         the page, with figures by `daskmetrics.dashboard.drawing`
-`server`       the runs of a folder, one row each, and a server of their pages
+`index`        one page that lists the runs in a folder
 ============== ==============================================================================
 
 Nothing here computes what a run found: `daskmetrics.answer` does. Nothing imports torch or needs a
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from daskmetrics.report._leaderboard import Leaderboard
     from daskmetrics.report._run import Best, Run, status_rows
     from daskmetrics.report.figures import Plots
+    from daskmetrics.report.index import runs_in, write_index
     from daskmetrics.report.page import write
 
 __all__ = [
@@ -46,8 +47,10 @@ __all__ = [
     "frame",
     "need_matplotlib",
     "read_scores",
+    "runs_in",
     "status_rows",
     "write",
+    "write_index",
 ]
 
 _PLACES = {
@@ -59,8 +62,10 @@ _PLACES = {
     "Plots": "daskmetrics.report.figures:Plots",
     "read_scores": "daskmetrics.experiment.score_tables:read",
     "Run": "daskmetrics.report._run:Run",
+    "runs_in": "daskmetrics.report.index:runs_in",
     "status_rows": "daskmetrics.report._run:status_rows",
     "write": "daskmetrics.report.page:write",
+    "write_index": "daskmetrics.report.index:write_index",
 }
 # commands that only render a template need neither pandas nor an answer
 __getattr__ = on_first_use(__name__, _PLACES)

@@ -10,8 +10,7 @@ from daskmetrics.answer import analysis
 from daskmetrics.answer.answer import Evidence, Verdict, answer_of, verdict_of
 from daskmetrics.core.names import Arm, Suite
 from daskmetrics.core.outcomes import Difference, mean_difference, means_of
-from daskmetrics.report import Run
-from daskmetrics.report.server import RunCollection
+from daskmetrics.report import Run, index
 from tests.report.conftest import TASKS, Story, make_run, mean_scores, scores_of
 
 MODEL = Suite("minilm", ("main",), tuple(range(7)), 6)
@@ -189,7 +188,7 @@ def test_the_score_of_the_answer_is_over_all_tasks_of_the_objective(a_run):
     mean = np.mean([score.score for score in answer.best.scores.values()])
     assert [answer.verdict.overall.score, answer.best.score] == pytest.approx([mean, mean])
     assert answer.default.score is None
-    (row,) = RunCollection(run.folder.path.parent).rows()
+    (row,) = index.rows(run.folder.path.parent)
     assert row["score"].startswith(f"{mean:.3f}")
     answer = a_run(objective="retrieval").answer
     assert len(answer.best.scores) == 3 and answer.verdict.overall.what == "the objective"
