@@ -145,8 +145,7 @@ class Record:
     give any value of JSON. A unit without a value has a `status` other than ``ok`` and a `reason`;
     it is never a number.
     `seconds` is the time of the last attempt on its worker, without that of its input; `at` is the
-    driver's clock when the record was written, in seconds since 1970, or 0 if an earlier version
-    wrote it.
+    driver's clock when the record was written, in seconds since 1970.
     """
 
     key: Key
@@ -472,26 +471,17 @@ def message_from_json(plain: Plain) -> LiveMessage:
     return _read(plain, _LIVE)
 
 
-_FORMER_FIELDS: Mapping[str, Sequence[str]] = {
-    "start": ("likeness",),
-    "result": ("outlook", "without_metrics"),
-}
-"""What earlier versions wrote into entries of these kinds."""
-
-
 def _read(plain: Plain, kinds: Mapping[str, type[M]]) -> M:
     fields = dict(plain)
     kind = fields.pop("type", None)
     cls = kinds.get(str(kind))
     if cls is None:
         raise ValueError(f"unknown kind of entry {kind!r}")
-    for name in _FORMER_FIELDS.get(str(kind), ()):
-        fields.pop(name, None)
     try:
         if cls is Record:
             fields["value"] = result_of(str(fields.get("kind")), fields.get("value"))
         return build(cls, fields)
-    except (ConfigError, ValueError) as error:  # such as a readout of an earlier version
+    except (ConfigError, ValueError) as error:
         problem = str(error).rstrip(".")
         raise ValueError(f"an entry of the kind {kind!r}: {problem}") from None
 

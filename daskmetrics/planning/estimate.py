@@ -554,9 +554,7 @@ def measurements(
     calibrations = list(known())
     start = latest(entries, RunStarted)
     if start and start.config:
-        fields = Cluster.model_fields  # a run of an earlier version may have other keys
-        keys = start.config["cluster"].items()
-        profile = Cluster(**{key: value for key, value in keys if key in fields})
+        profile = Cluster(**start.config["cluster"])
         host = f"the workers of {folder.path}"
         if of_run := samples(experiment, entries, profile):
             calibrations.append(Calibration(profile.device, host, start.at, {}, of_run))

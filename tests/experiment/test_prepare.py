@@ -38,18 +38,6 @@ def test_keys_change_with_what_decides_the_numbers(prepared, changes, other_run,
     assert (first.template({}).key != second.template({}).key) == other_numbers
 
 
-def test_runs_of_earlier_versions_keep_their_keys(prepared, monkeypatch):
-    experiment, parts = prepared(), []
-    monkeypatch.setattr(preparation, "content_key", lambda *given: parts.append(given) or "key")
-    assert experiment.key == "key"
-    _, _, search_settings = parts[-1]
-    # a setting that is added or removed would change the keys of all runs, which then search again
-    assert " ".join(sorted(search_settings)) == (
-        "baseline budget cells confidence confirm device metrics objective policy spend"
-        " wall_hours weights window within"
-    )
-
-
 def test_prompts_may_come_from_a_task(prepared):
     experiment = prepared(corpus={"source": "task:stdlib:order", "prompts": 20})
     assert len(experiment.prompts) == 20
