@@ -128,7 +128,6 @@ def _history(run: RecordedRun) -> Iterator[tuple[Cell, Outcome]]:
     """
     scored = events.scored(run.records)
     looked = events.scored(run.records, "look")
-    # an imported score may be of a cell that no search asked for
     asked = {entry.key for entry in run.entries if isinstance(entry, events.UnitAsked)}
     scores = {
         run.cells[record.key]: score

@@ -175,9 +175,7 @@ class RecordedRun:
 
     @cached_property
     def cells(self) -> dict[str, Cell]:
-        """The cell of each score unit, by the key of the unit; also of imported scores that no
-        search has asked for.
-        """
+        """The cell of each score unit, by the key of the unit."""
         cells = {}
         for entry in self.entries:
             if isinstance(entry, UnitAsked) and entry.pick:

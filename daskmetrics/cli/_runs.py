@@ -25,7 +25,6 @@ from daskmetrics.cli._common import (
     configuration,
     example,
     flag_option,
-    folder_option,
     note,
     number_option,
     path_option,
@@ -36,7 +35,7 @@ from daskmetrics.cli._common import (
 )
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.events import to_json
-from daskmetrics.core.files import RUNS, RunFolder
+from daskmetrics.core.files import RunFolder
 from daskmetrics.core.results import Status
 from daskmetrics.core.text import listed, size_text
 
@@ -284,30 +283,6 @@ def export(run: Path, output: Path | None) -> None:
     say(f"{written} scores: {path}")
     if others:
         say(f"{others} scores are of tasks that mteb does not have; report --format csv has them.")
-
-
-@runs.command("import-results", epilog=example("daskmetrics runs import-results results mine.yaml"))
-@click.argument("results", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@config_file
-@settings_option
-@folder_option
-def import_results(
-    results: Path,
-    config: Path | None,
-    settings: tuple[str, ...],
-    folder: Path | None,
-) -> None:
-    """Import scores of mteb into the run of CONFIG, at no cost.
-
-    RESULTS is a folder of mteb results by layer.
-    """
-    from daskmetrics.experiment import transfer
-    from daskmetrics.report import templates
-
-    prepared = experiment.prepare(configuration(config, settings))
-    run = RunFolder(folder or RUNS / prepared.config.name)
-    counts, example = transfer.import_results(prepared, run, results)
-    say(templates.text_of("imported", counts=counts, example=example, run=run.path))
 
 
 @runs.command(epilog=example("daskmetrics runs replay demo --policy race --seeds 20"))

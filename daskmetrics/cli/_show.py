@@ -84,6 +84,7 @@ def report(
     from daskmetrics import report as reports
     from daskmetrics.execution.map.folder import is_map
     from daskmetrics.report import sections
+    from daskmetrics.report.index import runs_in, write_index
 
     if is_map(run):
         if kind != "html" or svg or open_page:
@@ -102,10 +103,10 @@ def report(
             )
         say(drawn)
         return
-    if not RunFolder(run).journal.exists() and reports.runs_in(run):
+    if not RunFolder(run).journal.exists() and runs_in(run):
         if kind != "html" or svg:
             raise ConfigError(f"'{run}' holds several runs: name one for --format or --svg.")
-        index = reports.write_index(run)
+        index = write_index(run)
         say(index.resolve().as_uri())
         if open_page:
             _open(index)

@@ -152,10 +152,7 @@ def _source(path: Path) -> tuple[list[ScoreRow], dict[str, Any]]:
         with readable("The scores of the run", path):
             return _from_run(RunFolder(path))
     if not path.is_file():
-        raise ConfigError(
-            f"No scores at '{path}': it is neither a table nor the folder of a run. Results of mteb"
-            " are read into a run by: daskmetrics runs import-results"
-        )
+        raise ConfigError(f"No scores at '{path}': it is neither a table nor the folder of a run.")
     return [row for row, _ in _score_rows(path) if math.isfinite(row.score)], {}
 
 

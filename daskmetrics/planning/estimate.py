@@ -24,7 +24,6 @@ from typing import TypeVar
 
 from pydantic import TypeAdapter
 
-from daskmetrics.answer.analysis import computed
 from daskmetrics.bandit.costs import useful_workers
 from daskmetrics.config import Cluster, Model, Recipe
 from daskmetrics.config.schema import name_of
@@ -580,7 +579,7 @@ def samples(
     picks = {
         entry.key: entry.pick for entry in entries if isinstance(entry, UnitAsked) and entry.pick
     }
-    scores = [record for record, _ in scored(computed(finished)) if record.key in picks]
+    scores = [record for record, _ in scored(finished) if record.key in picks]
     spent = fsum(picks[record.key]["cost"] for record in scores)
     if spent and experiment.tasks:  # which may all be removed since
         # a search pays in assumed seconds of the device that its configuration names

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from daskmetrics.report._leaderboard import Leaderboard
     from daskmetrics.report._run import Best, Run, status_rows
     from daskmetrics.report.figures import Plots
-    from daskmetrics.report.index import runs_in, write_index
     from daskmetrics.report.page import write
 
 __all__ = [
@@ -47,10 +46,8 @@ __all__ = [
     "frame",
     "need_matplotlib",
     "read_scores",
-    "runs_in",
     "status_rows",
     "write",
-    "write_index",
 ]
 
 _PLACES = {
@@ -62,10 +59,8 @@ _PLACES = {
     "Plots": "daskmetrics.report.figures:Plots",
     "read_scores": "daskmetrics.experiment.score_tables:read",
     "Run": "daskmetrics.report._run:Run",
-    "runs_in": "daskmetrics.report.index:runs_in",
     "status_rows": "daskmetrics.report._run:status_rows",
     "write": "daskmetrics.report.page:write",
-    "write_index": "daskmetrics.report.index:write_index",
 }
 # commands that only render a template need neither pandas nor an answer
 __getattr__ = on_first_use(__name__, _PLACES)

@@ -72,11 +72,11 @@ def test_scores_stay_valid_until_a_checkpoint_is_measured_again_or_a_task_is_rem
     assert set().union(*scores_of(fewer).values()) == {TASKS[0]}
 
 
-def test_an_imported_score_that_no_search_asked_for_is_kept_and_decides_nothing(a_run):
+def test_a_score_that_no_search_asked_for_decides_nothing(a_run):
     before = a_run(outcomes=True)
     (cell, *_) = (Cell(arm, TASKS[0]) for arm in grid(SUITES) if arm not in before.recorded)
     value = Scored(0.99, 0.01)
-    record = Record("imported", str(cell), "score", "ok", value, worker="imported")
+    record = Record("other", str(cell), "score", "ok", value)
     with Journal(before.folder.journal, before.folder.lock) as journal:
         journal.append(record)
     run = Run(before.folder.path)
