@@ -128,12 +128,7 @@ def _history(run: RecordedRun) -> Iterator[tuple[Cell, Outcome]]:
     """
     scored = events.scored(run.records)
     looked = events.scored(run.records, "look")
-    asked = {entry.key for entry in run.entries if isinstance(entry, events.UnitAsked)}
-    scores = {
-        run.cells[record.key]: score
-        for record, score in chain(scored, looked)
-        if record.key in asked
-    }
+    scores = {run.cells[record.key]: score for record, score in chain(scored, looked)}
     # while a search goes on, the order is that of its decisions
     picks = run.picks
     if run.result:

@@ -176,13 +176,11 @@ class RecordedRun:
     @cached_property
     def cells(self) -> dict[str, Cell]:
         """The cell of each score unit, by the key of the unit."""
-        cells = {}
-        for entry in self.entries:
-            if isinstance(entry, UnitAsked) and entry.pick:
-                cells[entry.key] = cell_of(entry.pick)
-            elif isinstance(entry, Record) and entry.kind == "score" and entry.key not in cells:
-                cells[entry.key] = Cell.parse(entry.name)
-        return cells
+        return {
+            entry.key: cell_of(entry.pick)
+            for entry in self.entries
+            if isinstance(entry, UnitAsked) and entry.pick
+        }
 
     @cached_property
     def recorded(self) -> dict[Arm, dict[str, Scored]]:

@@ -578,9 +578,7 @@ class CholeskyFactor:
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """Posterior of every arm's objective; valid until its search computes
-    the next one.
-    """
+    """Posterior of every arm's objective; valid until its search computes the next one."""
 
     model: CovarianceModel
     mean: Floats  # (A,), of the weighted mean over tasks

@@ -247,7 +247,7 @@ def simulate(
     A cell that is not in the table of raw scores fails. A step is recorded after ``every`` so many
     outcomes (0 records the end only), with its confidence at the first one at or after each share
     of the cost in ``confidence_at``. ``loss`` is that of every arm (A,), by default in units of the
-    reward. Each worker scores one cell at a time and holds the checkpoint that it used last; the
+    score. Each worker scores one cell at a time and holds the checkpoint that it used last; the
     window is by default the number of workers. The other parameters are those of `Learner`.
 
     >>> from daskmetrics.core.names import Suite
@@ -336,9 +336,7 @@ class _SimulatedWorkers:
 
 
 def true_objectives(problem: Problem, table: Mapping[Cell, float]) -> Floats:
-    """True objective of every arm, the weighted mean over the tasks with a
-    known score (A,).
-    """
+    """True objective of every arm, the weighted mean over the tasks with a known score (A,)."""
     outcomes = ((cell, Outcome(score)) for cell, score in table.items())
     return measured_objectives(problem, problem.observe(outcomes).by_cell())
 

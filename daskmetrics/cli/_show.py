@@ -104,8 +104,10 @@ def report(
         say(drawn)
         return
     if not RunFolder(run).journal.exists() and runs_in(run):
-        if kind != "html" or svg:
-            raise ConfigError(f"'{run}' holds several runs: name one for --format or --svg.")
+        if kind != "html" or svg or output:
+            raise ConfigError(
+                f"'{run}' holds runs, and is none: name one of them for --format, --output or --svg."
+            )
         index = write_index(run)
         say(index.resolve().as_uri())
         if open_page:

@@ -21,7 +21,6 @@ _Pattern = Annotated[
         r"[^*]*\*[^/]*/?", "a folder, then a name with * for the step, such as out/checkpoint-*"
     ),
 ]
-_OWN_PROGRAM = "Use train: {script: ...}, a program of your own"
 
 
 class Recipe(Section):

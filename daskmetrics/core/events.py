@@ -232,8 +232,8 @@ class SearchEnded:
     # of the observations, from which the posterior is computed again to the last bit
     order: Sequence[Any]
     kinds: Sequence[Plain]  # the best arm of every kind of task
-    expected_loss: float = 0.0  # of the recommended arm against the best one
-    ending: str = ""  # why it ended (`bandit.Learner.ending`)
+    expected_loss: float  # of the recommended arm against the best one
+    ending: str  # why it ended (`bandit.Learner.ending`)
     # the arms that were scored on items kept back from the search, the best arm first
     fresh: Sequence[str] = ()
     looks: int = 0  # scores of a share of a task's items, beside the cells

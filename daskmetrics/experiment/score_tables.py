@@ -22,8 +22,9 @@ from daskmetrics.core.serialization import build, readable
 from daskmetrics.execution.journal import read as read_journal
 from daskmetrics.tasks import mteb_results as results
 
+GREATEST = 1e15  #: no score and no time is greater
 Count = Annotated[int, Field(ge=0, lt=10**6)]
-Size = Annotated[float, Field(ge=0, le=results.GREATEST)]
+Size = Annotated[float, Field(ge=0, le=GREATEST)]
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class _Row:
 
     layer: Count
     task: str
-    score: Annotated[float, Field(ge=-results.GREATEST, le=results.GREATEST)] = math.nan
+    score: Annotated[float, Field(ge=-GREATEST, le=GREATEST)] = math.nan
     model: str = ""
     family: str = ""
     size: str = ""

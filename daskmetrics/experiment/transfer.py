@@ -49,9 +49,7 @@ def to_mteb(folder: RunFolder, path: Path) -> tuple[int, int]:
             settings["readout"] = arm.readout
         content = {**detail, "evaluation_time": record.seconds, "kg_co2_emissions": None}
         task = content["task_name"]
-        of_mteb.append(
-            BenchmarkResult(names[arm.model], arm.revision, arm.layer, task, content, settings)
-        )
+        of_mteb.append(BenchmarkResult(names[arm.model], arm.revision, task, content, settings))
     results.write(of_mteb, path)
     return len(of_mteb), others
 

@@ -22,7 +22,6 @@ from daskmetrics.tasks.mteb_run import LANGUAGE, ONLY, Selection
 from daskmetrics.tasks.task import Score
 
 Content: TypeAlias = Mapping[str, Any]  #: of a result file, or of a subset in it
-GREATEST = 1e15  #: no score and no time is greater
 #: Numbers of a single run or a single threshold; they would multiply the size of a score.
 _OMITTED = ("nauc", "scores_per_experiment", "v_measures", "ami_scores")
 _ABOUT = ("dataset_revision", "task_name", "mteb_version")  # what is kept beside the scores
@@ -34,7 +33,6 @@ class BenchmarkResult:
 
     model: str
     revision: str
-    layer: int
     task: str
     content: Content
     settings: Mapping[str, object]  # the keywords of the experiment: ``layer`` and others

@@ -6,7 +6,6 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Checkpoint
 from daskmetrics.experiment import measure as measure
-from daskmetrics.experiment import preparation as preparation
 from daskmetrics.experiment import search as search
 from daskmetrics.planning.preview import preview
 from tests.checkpoints.weights import write

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from daskmetrics import store
 from daskmetrics.core.events import (
@@ -126,5 +127,7 @@ def test_the_files_of_a_run_are_written_again(prepared, folder):
     with Journal(folder.journal, folder.lock) as journal:
         run.begin(experiment, folder, journal)
         folder.corpus.unlink()
+        folder.config.unlink()
         maintain._restore_files(folder, journal.entries)
     assert json.loads(folder.corpus.read_text()) == list(experiment.prompts)
+    assert yaml.safe_load(folder.config.read_text()) == experiment.config.as_dict()

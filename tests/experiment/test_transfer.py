@@ -1,4 +1,4 @@
-"""A run on mteb tasks, its results in mteb files, and a second run that imports them at no cost."""
+"""A run on mteb tasks, and its results in files of mteb."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from daskmetrics.core.files import RunFolder
 from daskmetrics.execution import Record
 from daskmetrics.execution.journal import read
 from daskmetrics.experiment import Display
-from daskmetrics.experiment import search as search
 from daskmetrics.experiment import transfer as transfer
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error:::daskmetrics")  # the benchmark's own
@@ -23,7 +22,7 @@ Prepare = Callable[..., experiment.Experiment]
 def prepared(local_mteb, minilm):
     """Prepares a run on these tasks, of the local benchmark where they begin with ``mteb:``."""
 
-    def prepare(*tasks, **changes):
+    def prepare(*tasks):
         places = {f"mteb:{name}": f"mteb:{place}" for name, place in local_mteb.PLACES.items()}
         wanted = {
             "name": "exchange",
@@ -34,7 +33,7 @@ def prepared(local_mteb, minilm):
             "search": {"policy": "sweep", "budget": 1.0},
             "cluster": {"workers": 1},
         }
-        return experiment.prepare(config.parse({**wanted, **changes}))
+        return experiment.prepare(config.parse(wanted))
 
     return prepare
 
@@ -73,3 +72,12 @@ def test_results_are_exported_in_mtebs_layout(prepared, tmp_path):
             models=[meta], tasks=["LocalSTS"], load_experiments="match_kwargs"
         )
         assert [result.task_names for result in loaded.model_results] == [["LocalSTS"]]
+
+
+def test_variants_of_a_task_share_a_file(prepared, local_mteb, tmp_path):
+    place = f"mteb:{local_mteb.MULTILINGUAL}"
+    run = RunFolder(tmp_path / "run")
+    experiment.run(prepared(place, f"{place}(languages=deu)"), run, Display())
+    assert transfer.to_mteb(run, tmp_path / "out") == (2 * len(LAYERS), 0)
+    files = list((tmp_path / "out").glob("results/*/*/experiments/*/LocalLanguages.json"))
+    assert len(files) == len(LAYERS)

@@ -68,7 +68,7 @@ class Story:
     warnings: tuple[str, ...] = ()
     outcomes: bool = False
     objective: str = "all"
-    sized: bool = False  # whether weights, tokens and dimensions are recorded, as this version does
+    sized: bool = False  # whether weights, tokens and dimensions are recorded
     timed: bool = False  # whether the time of reading is, too
 
     # exact scores by task and layer
