@@ -31,7 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from daskmetrics.bandit import Choice, Problem, State
-from daskmetrics.bandit.model import first_max, greatest, reward_scale
+from daskmetrics.bandit.model import first_max, greatest
 from daskmetrics.bandit.policies import normal_tail
 from daskmetrics.bandit.problem import Bools, Floats, Ints, Observations
 
@@ -49,7 +49,7 @@ ALPHA = 1.0  #: weight of the uncertainty in LinUCB, in standard deviations of t
 
 @dataclass(frozen=True, eq=False)
 class Averages:
-    """Arms compared over the tasks on which they were scored, in units of the reward."""
+    """Arms compared over the tasks on which they were scored."""
 
     value: Floats  # (A,), lead over an average arm, corrected for its tasks; 0 without a score
     sd: Floats  # (A,), of its mean over all tasks, given the paid ones; 0 once all are paid
@@ -64,10 +64,8 @@ def averages(state: State) -> Averages:
     scored on all of them is known exactly.
     """
     problem, seen = state.problem, state.observations
-    values, weight = (
-        reward_scale(problem.reward, len(problem.tasks), seen).values(seen),
-        problem.objective_weights[seen.task] * len(problem.tasks),
-    )
+    values = seen.score
+    weight = problem.objective_weights[seen.task] * len(problem.tasks)
     arm, residual = _two_way(problem, seen, values, weight)
     parameters = len(np.unique(seen.arm)) + len(np.unique(seen.task)) - 1
     freedom = max(len(seen) - parameters, 0)
@@ -176,11 +174,10 @@ def rungs(state: State) -> Iterator[tuple[Ints, Ints]]:
 
 
 def values(state: State) -> Floats:
-    """Values of all cells in units of the reward, NaN where unknown (A, T)."""
-    problem, seen = state.problem, state.observations
+    """Scores of all cells, NaN where unknown (A, T)."""
+    seen = state.observations
     table = np.full(state.paid.shape, np.nan)
-    scale = reward_scale(problem.reward, len(problem.tasks), seen)
-    table[seen.arm, seen.task] = scale.values(seen)
+    table[seen.arm, seen.task] = seen.score
     return table
 
 

@@ -190,7 +190,7 @@ def spending(run: RecordedRun) -> dict[str, float]:
     """Measured seconds on the workers, by kind of work; an encoding that several layers share
     counts once, and again if it was released and computed again.
     """
-    records = computed(run.records)
+    records = run.records
     encodings = set()
     for record, result in with_results(records, Scored):
         cell = Cell.parse(record.name)
@@ -202,11 +202,6 @@ def spending(run: RecordedRun) -> dict[str, float]:
         "encode": fsum(seconds for *_, seconds in encodings),
         "score": _seconds(records, Scored),
     }
-
-
-def computed(records: Iterable[Record]) -> list[Record]:
-    """The records of work that the run did: imported scores took the time of another program."""
-    return [record for record in records if record.worker != "imported"]
 
 
 def _seconds(records: Iterable[Record], result: type) -> float:

@@ -16,9 +16,8 @@ import numpy as np
 from daskmetrics.answer.analysis import Cost, cost_of, failures
 from daskmetrics.answer.analysis import suites as suites_of
 from daskmetrics.answer.recorded import RecordedRun, gain_over, shares_of
-from daskmetrics.answer.ties import LEVEL, ScoreMatrix, Scores
+from daskmetrics.answer.ties import EQUAL, LEVEL, ScoreMatrix, Scores
 from daskmetrics.answer.worth import FreshItems, Worth, fresh_items, worths_of
-from daskmetrics.bandit.model import ORDER
 from daskmetrics.bandit.recommend import ScoreEstimate
 from daskmetrics.core.events import measured
 from daskmetrics.core.failures import Failure
@@ -44,7 +43,7 @@ class CheaperArm:
     """A simpler arm than the best one, and what is lost by taking it."""
 
     arm: Arm
-    loss: Difference  # how far the best arm is above it, in units of the reward
+    loss: Difference  # how far the best arm is above it
     most_lost: float  # by how much the best arm, whichever it is, is above it at most (95 %)
 
 
@@ -77,7 +76,7 @@ class Standing:
     next : Arm or None
         The next best of the tested arms.
     lead : Difference or None
-        How far the best arm is above the next best, in units of the reward.
+        How far the best arm is above the next best.
     simpler : tuple of CheaperArm
         Those of the tied arms that are simpler than the best one, simplest first.
     gain : Difference or None
@@ -115,7 +114,7 @@ class Standing:
         """How many times as many items would put the next best beyond the error, if their
         difference stayed; None if it is beyond the error already, or nothing can be said.
         """
-        if self.next not in self.tied or not self.lead or abs(self.lead.value) <= ORDER:
+        if self.next not in self.tied or not self.lead or abs(self.lead.value) <= EQUAL:
             return None
         return (self.critical * self.lead.stderr / self.lead.value) ** 2
 
@@ -167,10 +166,6 @@ class Verdict:
     default : Arm
         What one takes without a search: by default the last layer of the best arm's model at its
         last checkpoint.
-    reward : str
-        In whose units arms were compared; ``mean`` is the raw score.
-    score_unit : float
-        The mean score of the best arm, in units of the reward.
     within : float
         Share of the score that a cheaper arm may lose at most to be offered.
     """
@@ -179,8 +174,6 @@ class Verdict:
     parts: tuple[Standing, ...]
     models: tuple[ModelStanding, ...]
     default: Arm
-    reward: str
-    score_unit: float
     within: float
 
     def cheaper(self, within: float | None = None) -> CheaperArm | None:
@@ -192,7 +185,7 @@ class Verdict:
         """
         if within is None:
             within = self.within
-        limit = within * abs(self.score_unit)
+        limit = within * abs(self.overall.score or 0.0)
         acceptable = (arm for arm in self.overall.simpler if arm.most_lost <= limit)
         return next(acceptable, None)
 
@@ -226,8 +219,7 @@ class Evidence:
         self.ended = run.finished_search()
         self.weights = run.weights
         compared = run.compared
-        reward = run.config["search"]["reward"]
-        self.scores = ScoreMatrix(compared, tuple(run.kinds), reward)
+        self.scores = ScoreMatrix(compared, tuple(run.kinds))
         suites = run.plan.template.suites if run.plan else suites_of(run)
         checkpoints = {Checkpoint.parse(record.name) for record, _ in measured(run.records)}
         arms = [arm for arm in grid(suites) if arm.checkpoint in checkpoints]
@@ -278,17 +270,12 @@ def verdict_of(run: RecordedRun) -> Verdict:
         standing = _standing(evidence, name, tasks, LEVEL / len(groups), chosen.get(name))
         over_best = gain_over(run, standing.arm, overall.arm, tasks)
         standings.append(replace(standing, over_best=over_best))
-    score_unit = ended.score_unit
-    if search["reward"] == "mean":
-        score_unit = overall.score or 0.0
     models = dict.fromkeys(arm.model for arm in evidence.arms)
     return Verdict(
         overall=overall,
         parts=tuple(standings),
         models=tuple(_model_standing(evidence, model, overall.arm) for model in models),
         default=ended.default_arm,
-        reward=search["reward"],
-        score_unit=score_unit,
         within=search["within"],
     )
 
@@ -518,8 +505,6 @@ class Answer:
         Why the search ended, as `daskmetrics.bandit.Outlook` names it.
     weights : mapping
         Of the tasks of the objective.
-    reward : str
-        What the search compared arms by; ``mean`` is the mean of the raw scores.
     verdict : Verdict
         How the arms stand over all tasks, by kind, by task and by model.
     readouts : tuple of Worth
@@ -548,7 +533,6 @@ class Answer:
     cost: Cost
     ending: str
     weights: Mapping[str, float]
-    reward: str
     verdict: Verdict
     readouts: tuple[Worth, ...]
     fresh: FreshItems | None
@@ -592,7 +576,6 @@ def answer_of(run: RecordedRun) -> Answer:
         cost=cost_of(run),
         ending=result.ending,
         weights=run.weights,
-        reward=result.reward,
         verdict=verdict,
         readouts=worths_of(run.compared, run.weights),
         fresh=fresh_items(run),

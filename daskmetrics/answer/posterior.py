@@ -45,11 +45,6 @@ class RunPosterior:
     leader: int  # index of the recommended arm or, while there is none, of the greatest mean
 
     @property
-    def is_of_scores(self) -> bool:
-        """Whether the numbers have the units of scores, and not of another reward."""
-        return self.problem.reward == "mean"
-
-    @property
     def estimates(self) -> dict[Arm, tuple[float, float]]:
         """Mean and standard deviation of every arm."""
         mean = self.posterior.mean.tolist()
@@ -63,7 +58,7 @@ class RunPosterior:
         return 1 + int(better.sum())
 
     def lead(self, arm: int) -> Difference:
-        """By how much the leader is expected to be better than an arm, in units of the reward."""
+        """By how much the leader is expected to be better than an arm."""
         leader = self.leader
         mean = self.posterior.mean
         gap = mean[leader] - mean[arm]
@@ -121,7 +116,6 @@ def _problem(run: RecordedRun) -> Problem:
         features=arm_features(suites),
         encode_cost=ones,
         score_cost=ones,
-        reward=run.config["search"]["reward"],
         weights=tuple(weights.get(task, 0.0) for task in kinds),
         kinds=tuple(kinds.values()),
         looks=tuple(task in looks for task in kinds),
@@ -134,13 +128,7 @@ def _history(run: RecordedRun) -> Iterator[tuple[Cell, Outcome]]:
     """
     scored = events.scored(run.records)
     looked = events.scored(run.records, "look")
-    # an imported score may be of a cell that no search asked for
-    asked = {entry.key for entry in run.entries if isinstance(entry, events.UnitAsked)}
-    scores = {
-        run.cells[record.key]: score
-        for record, score in chain(scored, looked)
-        if record.key in asked
-    }
+    scores = {run.cells[record.key]: score for record, score in chain(scored, looked)}
     # while a search goes on, the order is that of its decisions
     picks = run.picks
     if run.result:
@@ -181,7 +169,7 @@ def path_of(run: RecordedRun, posterior: RunPosterior | None = None) -> pandas.D
         seconds = exhaustive / 100
         default, _ = run.means.get(run.result.default_arm, (None, None))
     expected = {}
-    if posterior and posterior.is_of_scores:
+    if posterior:
         expected = posterior.estimates
     weights = run.weights
     points = []

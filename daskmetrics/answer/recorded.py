@@ -175,16 +175,12 @@ class RecordedRun:
 
     @cached_property
     def cells(self) -> dict[str, Cell]:
-        """The cell of each score unit, by the key of the unit; also of imported scores that no
-        search has asked for.
-        """
-        cells = {}
-        for entry in self.entries:
-            if isinstance(entry, UnitAsked) and entry.pick:
-                cells[entry.key] = cell_of(entry.pick)
-            elif isinstance(entry, Record) and entry.kind == "score" and entry.key not in cells:
-                cells[entry.key] = Cell.parse(entry.name)
-        return cells
+        """The cell of each score unit, by the key of the unit."""
+        return {
+            entry.key: cell_of(entry.pick)
+            for entry in self.entries
+            if isinstance(entry, UnitAsked) and entry.pick
+        }
 
     @cached_property
     def recorded(self) -> dict[Arm, dict[str, Scored]]:

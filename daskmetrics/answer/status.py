@@ -99,7 +99,7 @@ def worker_use(entries: Sequence[Event], records: Sequence[Record]) -> pandas.Da
     length = math.nan  # unknown, unless the run was started once
     if len(started) == len(ended) == 1 and ended > started:
         length = ended[0] - started[0]
-    done = [record for record in analysis.computed(records) if record.worker]
+    done = [record for record in records if record.worker]
     encodings = {  # which scores share
         (score.encoded_on or record.worker, score.encode_seconds)
         for record, score in with_results(done, Scored)

@@ -21,14 +21,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from statistics import NormalDist
 
 import numpy as np
 
-from daskmetrics.bandit.model import ORDER, reward_scale
-from daskmetrics.bandit.problem import Floats, Ints, Observations, Reward, Singles
+from daskmetrics.bandit.problem import Floats, Ints, Observations, Singles
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import Difference, JointError, joint_error
 from daskmetrics.core.results import Scored
@@ -42,6 +41,7 @@ DRAWS = 8192
 EXACT = 1e-6
 MANY = 200.0  #: degrees of freedom with which an error counts as known
 LARGE = 1e9  #: in place of infinitely many
+EQUAL = 1e-6  #: of means that differ by less, none is the greater
 Scores = Mapping[str, Scored]  # of an arm, by task
 
 
@@ -227,11 +227,10 @@ class TestedArms:
 
 @dataclass(frozen=True, eq=False)
 class ScoreMatrix:
-    """Recorded scores as an array, in the units of a reward."""
+    """Recorded scores as an array."""
 
     recorded: Mapping[Arm, Scores]
     tasks: Sequence[str]
-    reward: Reward = "mean"
 
     @cached_property
     def _rows(self) -> Mapping[Arm, int]:
@@ -239,10 +238,8 @@ class ScoreMatrix:
         return {arm: row for row, arm in enumerate(sorted(self.recorded))}
 
     @cached_property
-    def _arrays(self) -> tuple[Floats, Floats, Floats]:
-        """Scores and their errors in units of the reward (A, T), NaN where there is none; and one
-        unit of each task's score in these units (T,).
-        """
+    def _arrays(self) -> tuple[Floats, Floats]:
+        """Scores and their errors (A, T), NaN where there is none."""
         columns = {task: column for column, task in enumerate(self.tasks)}
         cells = []
         for arm, row in self._rows.items():
@@ -250,11 +247,10 @@ class ScoreMatrix:
                 if task in columns:
                     cells.append((row, columns[task], scored.score, scored.stderr))
         seen = Observations.of(cells).by_cell()
-        scale = reward_scale(self.reward, len(self.tasks), seen)
         values, errors = np.full((2, len(self._rows), len(self.tasks)), math.nan)
-        values[seen.arm, seen.task] = scale.values(seen)
-        errors[seen.arm, seen.task] = scale.errors(seen)
-        return values, errors, 1 / scale.spread
+        values[seen.arm, seen.task] = seen.score
+        errors[seen.arm, seen.task] = seen.stderr
+        return values, errors
 
     def complete(self, tasks: Iterable[str]) -> list[Arm]:
         """The arms that were scored on all of these tasks, sorted."""
@@ -262,7 +258,7 @@ class ScoreMatrix:
         return [arm for arm in self._rows if wanted <= self.recorded[arm].keys()]
 
     def values(self, arms: Iterable[Arm], tasks: Iterable[str]) -> Floats:
-        """Scores in units of the reward (arms, tasks); every arm was scored on every task."""
+        """Scores (arms, tasks); every arm was scored on every task."""
         return self._arrays[0][self._places(arms, tasks)]
 
     def _places(self, arms: Iterable[Arm], tasks: Iterable[str]) -> tuple[Ints, ...]:
@@ -278,7 +274,7 @@ class ScoreMatrix:
         chosen: Arm | None = None,
     ) -> TestedArms | None:
         """The arms that were scored on all of these tasks, by their weighted means; None if there
-        are none. Of equal means, but for `ORDER`, ``chosen`` is the best.
+        are none. Of equal means, but for `EQUAL`, ``chosen`` is the best.
         """
         complete = self.complete(tasks)
         if not complete:
@@ -288,18 +284,13 @@ class ScoreMatrix:
         leading = np.sort(best_first[:MOST])
         others = np.sort(best_first[MOST:])
         arms = [complete[i] for i in leading]
-        _, errors, units = self._arrays
-        joint_errors = []
-        for task in tasks:
-            error = joint_error([self.recorded[arm][task] for arm in arms])
-            unit = units[self.tasks.index(task)]
-            covariance = error.covariance * (unit * unit)
-            joint_errors.append(replace(error, covariance=covariance))
+        _, errors = self._arrays
+        joint_errors = [joint_error([self.recorded[arm][task] for arm in arms]) for task in tasks]
         means = MeanScores.of(values[leading], shares, joint_errors)
         best = int(means.mean.argmax())
         if chosen in arms:
             row = arms.index(chosen)
-            if means.mean[row] >= means.mean[best] - ORDER:
+            if means.mean[row] >= means.mean[best] - EQUAL:
                 best = row
         # the others are compared with the best alone, unpaired, by Bonferroni over all pairs
         compared = [leading[best], *others]

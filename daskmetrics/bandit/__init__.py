@@ -6,7 +6,7 @@ this list.
 =========== =================================================================================
 `problem`   arms, tasks, features and costs; scores as arrays
 `costs`     what was paid, what a cell would cost next, and the assumed workers
-`model`     the Gaussian process: rewards, the prior, its parameters, the posterior
+`model`     the Gaussian process: the prior, its parameters, the posterior
 `_state`    what a policy sees (`State`) and returns (`Choice`); which arm would be reported
 `_coverage` what a search must have looked at before it compares, and before it is sure
 `policies`  the policies by name: `race` is the default

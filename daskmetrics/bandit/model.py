@@ -1,16 +1,8 @@
-"""The Gaussian process of a search: rewards, the prior, how its parameters are estimated, and the
-posterior of every arm.
+"""The Gaussian process of a search: the prior, how its parameters are estimated, and the posterior
+of every arm.
 
-**Rewards** make the scores of different tasks comparable; an arm's objective is their weighted mean
-over the tasks.
-
-``mean``
-    The score itself, so that the objective is the plain mean of the tasks' main scores, as
-    leaderboards show it. The default. Tasks with a wide spread count more.
-``robust``
-    (score - median) / spread over the task's scores so far, with the spread from the median
-    absolute deviation, clipped at `CLIP`, beyond which only the order counts. Neither a broken cell
-    nor one task on which an arm excels can dominate the mean.
+An arm's objective is the weighted mean of its main scores, as leaderboards show it: tasks with a
+wide spread count more.
 
 **The prior.** The standardised score of a cell is the sum ``common(arm) + of_kind(kind, arm) +
 of_task(task, arm) + level(task)``: a part that all tasks share, a deviation of the task's kind, one
@@ -56,94 +48,18 @@ from daskmetrics.bandit.problem import (
     Ints,
     Observations,
     Problem,
-    Reward,
     Rows,
 )
 from daskmetrics.core.readouts import Readout
 
-# --- rewards
-
-#: Smallest spread of a task, relative to its median score. Scores that differ by less than one per
-#: cent count as equal; dividing by a smaller number would let one such task decide the whole
-#: search.
-FLAT = 0.01
-CLIP = 3.0  #: largest absolute value of ``robust`` ...
-ORDER = 1e-6  #: ... but for less than this, so that the best of several beyond it is the best
-NORMAL = 1.4826  #: standard deviation of a normal distribution, in median absolute deviations
-
-
-@dataclass(frozen=True, eq=False)
-class RewardScale:
-    """value = (score - centre) / spread, with a centre and a spread per task (T,) in units of the
-    score.
-    """
-
-    centre: Floats
-    spread: Floats
-    limit: float = np.inf  # largest absolute value
-
-    def values(self, seen: Observations) -> Floats:
-        deviations = seen.score - self.centre[seen.task]
-        values = deviations / self.spread[seen.task]
-        clipped = np.clip(values, -self.limit, self.limit)
-        beyond = values - clipped
-        order = ORDER * beyond / (1 + np.abs(beyond))
-        return np.asarray(clipped + order)
-
-    def errors(self, seen: Observations) -> Floats:
-        return seen.stderr / self.spread[seen.task]
-
-
-def reward_scale(reward: Reward, tasks: int, seen: Observations) -> RewardScale:
-    """The scale of a reward on so many tasks, estimated from the observations so far.
-
-    >>> seen = Observations.of([(0, 0, 0.3, 0.01), (2, 0, 0.4, 0.01), (3, 0, 0.6, 0.01)])
-    >>> reward_scale("robust", 1, seen).values(seen).round(2).tolist()
-    [-0.67, 0.0, 1.35]
-    """
-    if reward == "mean":
-        return RewardScale(np.zeros(tasks), np.ones(tasks))
-    medians = [_median_and_spread(seen.take(seen.task == task)) for task in range(tasks)]
-    centre, spread = np.array(medians, dtype=float).T
-    is_estimated = np.isfinite(spread)
-    typical = 1.0
-    if is_estimated.any():
-        typical = float(np.median(spread[is_estimated]))
-    spread = np.where(is_estimated, spread, typical)
-    return RewardScale(centre, spread, CLIP)
-
-
-def _median_and_spread(of_task: Observations) -> tuple[float, float]:
-    """Centre and spread of one task's scores; the spread is NaN if they do not determine it.
-
-    The spread is at least the typical standard error, since smaller differences are noise, and at
-    least `FLAT` times the median.
-    """
-    if not len(of_task):
-        return 0.0, np.nan
-    centre = float(np.median(of_task.score))
-    if len(of_task) < 2:
-        return centre, np.nan
-    deviations = np.abs(of_task.score - centre)
-    width = float(NORMAL * np.median(deviations))
-    noise = float(np.median(of_task.stderr))
-    spread = max(width, noise, FLAT * abs(centre))
-    return centre, spread or np.nan
-
 
 def measured_objectives(problem: Problem, seen: Observations) -> Floats:
-    """Weighted mean of every arm's values over the tasks that it has a score on (A,); NaN if it has
-    none.
-
-    With the reward ``mean`` this is the mean of the raw scores.
-    """
+    """Weighted mean of every arm's scores so far (A,); NaN if it has none."""
     arms = len(problem.arms)
-    scale = reward_scale(problem.reward, len(problem.tasks), seen)
     weights = problem.objective_weights[seen.task]
-    weighted_values = scale.values(seen) * weights
     total_weight = np.bincount(seen.arm, weights, arms)
-    total_value = np.bincount(seen.arm, weighted_values, arms)
-    mean = total_value / np.maximum(total_weight, 1e-300)
+    total_score = np.bincount(seen.arm, seen.score * weights, arms)
+    mean = total_score / np.maximum(total_weight, 1e-300)
     return np.where(total_weight > 0, mean, np.nan)
 
 
@@ -280,9 +196,8 @@ class CovarianceModel:
 
     problem: Problem
     hyperparameters: Hyperparameters
-    scale: RewardScale  # from raw scores to values of the reward
-    level: Floats  # (T,), mean of each task's values
-    spread: Floats  # (T,), their sd: standardised value = (value - level) / spread
+    level: Floats  # (T,), mean of each task's scores
+    spread: Floats  # (T,), their sd: standardised value = (score - level) / spread
     noise: Floats  # (T,), variance of a standardised score about the true value of its cell
     count: Ints  # (T,), scores of each task from which its spread was estimated
 
@@ -311,7 +226,7 @@ class CovarianceModel:
 
     def values(self, seen: Observations) -> Floats:
         """Standardised values of observed cells (n,)."""
-        deviations = self.scale.values(seen) - self.level[seen.task]
+        deviations = seen.score - self.level[seen.task]
         return deviations / self.spread[seen.task]
 
     def parts(self, left: Ints, right: Ints) -> tuple[Floats, Floats, Floats]:
@@ -359,19 +274,16 @@ class _TrainingScores:
     def __init__(self, problem: Problem, seen: Observations) -> None:
         self.problem = problem
         self.seen = seen
-        self.scale = reward_scale(problem.reward, len(problem.tasks), seen)
         kind = problem.kind_index[seen.task]
         self.same_arm = seen.arm[:, None] == seen.arm  # (n, n)
         self.same_task = seen.task[:, None] == seen.task
         self.same_kind = kind[:, None] == kind
         self.count = problem.cells_per_task(seen)
         self.freedom = np.maximum(self.count - 1, 0)  # left by the level of each task (T,)
-        self.values = self.scale.values(seen)  # in units of the reward (n,)
-        errors = self.scale.errors(seen)
-        # variance of a task's values about the true values of their cells (T,); NaN without a score
+        # variance of a task's scores about the true values of their cells (T,); NaN without a score
         self.noise = np.full(len(self.count), np.nan)
         for task in np.unique(seen.task):
-            self.noise[task] = np.median(errors[seen.task == task]) ** 2
+            self.noise[task] = np.median(seen.stderr[seen.task == task]) ** 2
         self.of_task = np.eye(len(self.count))[seen.task]  # (n, T)
         self._kernels: dict[tuple[float, ...], Floats] = {}
 
@@ -380,14 +292,14 @@ class _TrainingScores:
         """Variance of the values within tasks, whose levels say nothing of the differences of arms;
         if that is 0, of all values; 1 for equal values, which any scale fits.
         """
-        if not len(self.values) or np.ptp(self.values) == 0:
+        if not len(self.seen.score) or np.ptp(self.seen.score) == 0:
             return 1.0
-        level = (self.values @ self.of_task) / np.maximum(self.count, 1)
-        deviations = self.values - level[self.seen.task]
+        level = (self.seen.score @ self.of_task) / np.maximum(self.count, 1)
+        deviations = self.seen.score - level[self.seen.task]
         squares = (deviations**2).sum()
         if squares > 0:
             return float(squares / self.freedom.sum())
-        return float(self.values.var())
+        return float(self.seen.score.var())
 
     def covariance(self, h: Hyperparameters) -> Floats:
         """Prior covariance of the observed cells (n, n)."""
@@ -404,7 +316,7 @@ class _TrainingScores:
 
 
 def fit_model(problem: Problem, seen: Observations) -> CovarianceModel:
-    """The maximum a posteriori scale and hyperparameters, given the observations."""
+    """The maximum a posteriori hyperparameters, given the observations."""
     *_, best = fit_model_steps(problem, seen)
     return best
 
@@ -471,7 +383,7 @@ def _standardised(
     noise, and the search soon leaves it.
     """
     task = scores.seen.task
-    values = scores.values
+    values = scores.seen.score
     count = scores.count
     freedom = scores.freedom
     overall = scores.variance
@@ -513,7 +425,6 @@ def _standardised(
         CovarianceModel(
             problem=scores.problem,
             hyperparameters=h,
-            scale=scores.scale,
             level=level[i],
             spread=spread[i],
             noise=noise[i],
@@ -667,9 +578,7 @@ class CholeskyFactor:
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """Posterior of every arm's objective, in units of the reward; valid until its search computes
-    the next one.
-    """
+    """Posterior of every arm's objective; valid until its search computes the next one."""
 
     model: CovarianceModel
     mean: Floats  # (A,), of the weighted mean over tasks

@@ -9,7 +9,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from statistics import fmean
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,6 @@ Bools = NDArray[np.bool_]
 Singles = NDArray[np.float32]
 ROUNDING = 1e-9  #: relative difference below which sums of costs count as equal
 
-Reward = Literal["mean", "robust"]
 #: share of an encoding below which the scores of all arms that share it cost next to nothing
 CHEAP_SCORES = 0.25
 ALL = "all"  #: the objective that contains every task
@@ -47,8 +46,6 @@ class Problem:
     score_cost : ndarray (A, T)
         Cost of scoring one layer's embeddings. Costs may have any unit. They are assumed and not
         measured, so that two runs make the same decisions however fast the machine is.
-    reward : {"mean", "robust"}
-        How the scores of different tasks become comparable; see `daskmetrics.bandit.model`.
     weights : tuple of float, length T, or None
         Weights of the tasks in the objective, not negative; None for ones. A task of weight 0 may
         be scored for what it tells about the others.
@@ -77,7 +74,6 @@ class Problem:
     features: Floats
     encode_cost: Floats
     score_cost: Floats
-    reward: Reward = "mean"
     weights: tuple[float, ...] | None = None
     load_cost: Floats | None = None
     kinds: tuple[str, ...] | None = None

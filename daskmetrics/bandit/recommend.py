@@ -19,10 +19,8 @@ from daskmetrics.bandit.problem import (
     Bools,
     Floats,
     Ints,
-    Observations,
     Outcome,
     Problem,
-    Reward,
     Singles,
     arm_features,
 )
@@ -49,7 +47,7 @@ class ScoreEstimate:
 
 @dataclass(frozen=True)
 class ArmSummary:
-    """One arm: the posterior of its objective (in units of the reward), and its raw scores by task.
+    """One arm: the posterior of its objective, and its raw scores by task.
 
     ``mean`` is the weighted mean of the raw scores over the tasks of the objective on which both
     the recommended and the default arm were measured, so that the two can be compared; it is None
@@ -88,12 +86,9 @@ class Recommendation:
     probability_within : float
         Posterior probability that no other arm is better by more than ``within`` of its mean score.
     expected_loss : float
-        By how much the best arm is expected to exceed the recommended one, whichever it is, in
-        units of the reward: E[max of the objectives] - the expected objective of the recommended
-        arm, from joint draws of the posterior.
-    score_unit : float
-        Units of the reward that correspond to the whole mean score of the recommended arm; see
-        `margin_of`.
+        By how much the best arm is expected to exceed the recommended one, whichever it is:
+        E[max of the objectives] - the expected objective of the recommended arm, from joint draws
+        of the posterior.
     credible : tuple of Arm
         The smallest set that contains the best arm with probability 0.95, most likely first.
     top : tuple of Arm
@@ -112,10 +107,8 @@ class Recommendation:
     probability_within: float
     within: float
     expected_loss: float
-    score_unit: float
     credible: tuple[Arm, ...]
     top: tuple[Arm, ...]
-    reward: str
     cells: int
     failed: int
     spent: float
@@ -161,10 +154,8 @@ def recommend(state: State, budget: float, spent: float, within: float) -> Recom
         probability_within=certainty.within,
         within=within,
         expected_loss=certainty.loss,
-        score_unit=margin_of(posterior, best, seen, 1.0),
         credible=tuple(problem.arms[arm] for arm in certainty.credible),
         top=tuple(problem.arms[arm] for arm in _ranking(state)[:TOP]),
-        reward=problem.reward,
         cells=cells,
         failed=failed,
         spent=spent,
@@ -223,7 +214,7 @@ class Confidence:
 
     best: float
     within: float
-    loss: float  # expected difference between the best arm and this one, in units of the reward
+    loss: float  # expected difference between the best arm and this one
     credible: tuple[int, ...]  # smallest set with the best by `CREDIBLE`, most likely first
 
 
@@ -233,8 +224,7 @@ def leader_confidence(state: State, within: float) -> Confidence:
     """
     posterior = state.posterior.without_pending()
     leader = state.recommended
-    seen = state.observations
-    margin = margin_of(posterior, leader, seen, within)
+    margin = margin_of(posterior, leader, within)
     stated = confidence(posterior, leader, margin, state.seed, state.usable)
     bound = 1.0 if is_covered(state) else UNCOVERED
     scored = len(np.unique(state.scores.arm))
@@ -250,8 +240,7 @@ def confidence(
 ) -> Confidence:
     """Estimate the probabilities for an arm by joint draws of the objectives of the usable arms.
 
-    The posterior has no pending cells; ``margin``, by which another arm may be better, is in units
-    of the reward.
+    The posterior has no pending cells; ``margin`` is by how much another arm may be better.
     """
     bound = np.where(usable, posterior.mean + 3 * posterior.sd, -np.inf)
     likely = greatest(bound, min(JOINT, int(usable.sum())))
@@ -286,24 +275,9 @@ def confidence(
     )
 
 
-def margin_of(posterior: Posterior, arm: int, seen: Observations, within: float) -> float:
-    """A share of an arm's mean score, in units of the reward.
-
-    If the reward is not the score itself, it is this share of the best observed score of every task
-    of the objective: each is converted by the reward of its own task, since scores of different
-    tasks may have different scales, and the weighted mean is taken.
-    """
-    problem = posterior.problem
-    if problem.reward == "mean":
-        return within * abs(float(posterior.mean[arm]))
-    best_scores = np.full(len(problem.tasks), -np.inf)
-    np.maximum.at(best_scores, seen.task, seen.score)
-    rewards = np.abs(best_scores) / posterior.model.scale.spread
-    is_seen = np.isfinite(rewards)
-    weights = problem.objective_weights * is_seen
-    if not weights.any():  # as yet only other tasks have scores
-        weights = is_seen.astype(float)
-    return within * float(np.average(rewards[is_seen], weights=weights[is_seen]))
+def margin_of(posterior: Posterior, arm: int, within: float) -> float:
+    """A share of an arm's mean score."""
+    return within * abs(float(posterior.mean[arm]))
 
 
 @lru_cache(maxsize=2)  # a search uses the same draws at every decision
@@ -384,7 +358,6 @@ def rise_forecast(
     *,
     tasks: Mapping[str, float],
     kinds: Mapping[str, str],
-    reward: Reward,
     share: float,
     ahead: int,
     seed: int,
@@ -415,8 +388,6 @@ def rise_forecast(
         Weights of the tasks in the objective, by name.
     kinds : mapping
         Kind of each task, by name.
-    reward : {"mean", "robust"}
-        As in a `Problem`; the probability does not depend on its unit.
     share : float
         x, in (0, 1).
     ahead : int
@@ -456,14 +427,13 @@ def rise_forecast(
         features=np.vstack([features, rows]),
         encode_cost=ones,
         score_cost=ones,
-        reward=reward,
         weights=tuple(tasks.values()),
         kinds=tuple(kinds[task] for task in tasks),
     )
     seen = problem.observe(scored_cells.items()).by_cell()
     posterior = IncrementalPosterior(problem).posterior(seen)
     future_index = np.arange(len(arms), len(problem.arms)).reshape(spans.shape)
-    margin = margin_of(posterior, arms.index(best), seen, share)
+    margin = margin_of(posterior, arms.index(best), share)
     is_more = _rises(posterior, future_index, seed) > margin
     return RiseForecast(steps, float(is_more.mean()))
 

@@ -27,7 +27,6 @@ from daskmetrics.bandit.problem import (
     Floats,
     Outcome,
     Problem,
-    Reward,
     arm_features,
     numbered,
     task_weights,
@@ -82,8 +81,8 @@ class ScoreTable:
         Seconds of a cell, and the part of them for encoding; NaN if unknown.
     weights : mapping of str to float
         Weights of some tasks; the default is 1.
-    objective, reward : str
-        Those of the run that the scores are from.
+    objective : str
+        That of the run that the scores are from.
     """
 
     suites: tuple[Suite, ...]
@@ -93,7 +92,6 @@ class ScoreTable:
     encode: Floats
     weights: Mapping[str, float] = field(default_factory=dict)
     objective: str = ALL
-    reward: Reward = "mean"
 
     @cached_property
     def arms(self) -> tuple[Arm, ...]:
@@ -249,7 +247,7 @@ def simulate(
     A cell that is not in the table of raw scores fails. A step is recorded after ``every`` so many
     outcomes (0 records the end only), with its confidence at the first one at or after each share
     of the cost in ``confidence_at``. ``loss`` is that of every arm (A,), by default in units of the
-    reward. Each worker scores one cell at a time and holds the checkpoint that it used last; the
+    score. Each worker scores one cell at a time and holds the checkpoint that it used last; the
     window is by default the number of workers. The other parameters are those of `Learner`.
 
     >>> from daskmetrics.core.names import Suite
@@ -303,8 +301,8 @@ def _step(
     if stated is None:
         return step
     expected_loss = math.nan  # no loss is a share of a mean score of 0
-    if stated.score_unit:
-        expected_loss = stated.expected_loss / stated.score_unit
+    if stated.best.value:
+        expected_loss = stated.expected_loss / abs(stated.best.value)
     return replace(step, confidence=stated.probability_within, expected_loss=expected_loss)
 
 
@@ -338,9 +336,7 @@ class _SimulatedWorkers:
 
 
 def true_objectives(problem: Problem, table: Mapping[Cell, float]) -> Floats:
-    """True objective of every arm, in units of the reward: weighted mean over the tasks with a
-    known score (A,).
-    """
+    """True objective of every arm, the weighted mean over the tasks with a known score (A,)."""
     outcomes = ((cell, Outcome(score)) for cell, score in table.items())
     return measured_objectives(problem, problem.observe(outcomes).by_cell())
 
@@ -412,7 +408,6 @@ class Scenario:
             features=arm_features(table.suites),
             encode_cost=encode,
             score_cost=score,
-            reward=table.reward,
             weights=tuple(task_weights(table.kinds, objective, table.weights)),
             load_cost=np.full(len(table.arms), self.load),
             kinds=tuple(table.kinds.values()),

@@ -49,32 +49,11 @@ SECTIONS = {
     "Other work": (_train.train, _map.map_),
 }
 
-#: What replaces the commands of earlier versions.
-MOVED = {
-    "attach": "status --follow RUN",
-    "explain": "best RUN --arm CANDIDATE",
-    "tasks": "list tasks",
-    "metrics": "list metrics",
-    "serve": "runs serve FOLDER",
-    "replay": "runs replay SCORES",
-    "worker": "runs worker RUN",
-    "logs": "runs logs RUN KEY",
-    "journal": "runs journal RUN",
-    "retry": "runs retry RUN",
-    "verify": "runs verify RUN",
-    "repair": "runs repair RUN",
-    "unlock": "runs unlock RUN",
-    "export": "runs export RUN",
-    "import-results": "runs import-results RESULTS CONFIG",
-    "prefetch": "runs prefetch CONFIG",
-}
-
 
 @click.group(
     "metrics",  # of the command of Dask, `dask metrics`
     cls=Sections,
     sections=SECTIONS,
-    moved=MOVED,
     context_settings={
         "help_option_names": ["-h", "--help"],
         "max_content_width": 110,

@@ -15,7 +15,6 @@ from daskmetrics.core.table import Table
 
 @click.group(
     cls=Sections,
-    moved={"list": "list profiles"},
     epilog=example("daskmetrics cluster show l40s", "daskmetrics cluster test local"),
 )
 def cluster() -> None:

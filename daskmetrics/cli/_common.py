@@ -355,19 +355,16 @@ class Sections(click.Group):
     """A group whose help lists its commands under headings, each with a whole sentence.
 
     ``sections`` has the commands by heading; without it, all are under one heading.
-    ``moved`` names what replaces a command of an earlier version.
     """
 
     def __init__(
         self,
         *arguments: Any,
         sections: Mapping[str, Sequence[click.Command]] | None = None,
-        moved: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*arguments, **options)
         self._sections = sections or {}
-        self._moved = moved or {}
         for command in chain(*self._sections.values()):
             self.add_command(command)
 
@@ -390,12 +387,10 @@ class Sections(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the words name; an error that names the one that was meant, or moved."""
+        """The command that the words name; an error that names the one that was meant."""
         if ctx.resilient_parsing:  # a shell that completes words ignores what is no command
             return super().resolve_command(ctx, args)
         name = args[0]
-        if name in self._moved and name not in self.commands:
-            ctx.fail(f"No command '{name}'. Use: daskmetrics {self._moved[name]}")
         if name not in self.commands and not name.startswith("-"):
             hint = did_you_mean(name, self.commands)
             ctx.fail(f"No command '{name}'.{hint} See: {ctx.command_path} --help")

@@ -1,5 +1,5 @@
-"""The group `runs`: pages of all runs, the maintenance of one, what goes in and out of one, and
-searches of known scores; none needs a scheduler.
+"""The group `runs`: the maintenance of a run, what goes in and out of one, and searches of known
+scores; none needs a scheduler.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import click
 from daskmetrics import experiment
 from daskmetrics.cli._common import (
     AMOUNT,
-    PATH,
     RUN,
     Output,
     Sections,
@@ -27,7 +25,6 @@ from daskmetrics.cli._common import (
     configuration,
     example,
     flag_option,
-    folder_option,
     note,
     number_option,
     path_option,
@@ -38,7 +35,7 @@ from daskmetrics.cli._common import (
 )
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.events import to_json
-from daskmetrics.core.files import RUNS, RunFolder
+from daskmetrics.core.files import RunFolder
 from daskmetrics.core.results import Status
 from daskmetrics.core.text import listed, size_text
 
@@ -51,33 +48,7 @@ FAILED = tuple(
 
 @click.group(cls=Sections, epilog=example("daskmetrics runs verify demo"))
 def runs() -> None:
-    """Look after runs: pages of all, logs, repair, export, replay."""
-
-
-@runs.command(epilog=example("daskmetrics runs serve runs/"))
-@click.argument("folder", type=PATH, default=RUNS)
-@number_option(
-    "--port", "On the loopback interface.  [default: any that is free]", least=0, most=65_535
-)
-def serve(folder: Path, port: int | None) -> None:
-    """Show all runs in FOLDER in a browser: their progress and answers, side by side, as they
-    change.
-
-    The pages are read from the files of the runs, so a run needs nothing else to be shown, and no
-    page changes one. Only those who have the printed link can open them. Ctrl-C ends it.
-    """
-    import asyncio
-
-    from daskmetrics.cluster.links import link_lines
-    from daskmetrics.report.server import RunCollection
-    from daskmetrics.report.server import serve as run_server
-
-    def show(link: str) -> None:
-        for line in link_lines(link, "local", label="Runs"):
-            say(line)
-
-    with suppress(KeyboardInterrupt):
-        asyncio.run(run_server(RunCollection(folder), port or 0, show))
+    """Look after runs: logs, repair, export, replay."""
 
 
 @runs.command(epilog=example("daskmetrics runs worker step --workers 2"))
@@ -312,30 +283,6 @@ def export(run: Path, output: Path | None) -> None:
     say(f"{written} scores: {path}")
     if others:
         say(f"{others} scores are of tasks that mteb does not have; report --format csv has them.")
-
-
-@runs.command("import-results", epilog=example("daskmetrics runs import-results results mine.yaml"))
-@click.argument("results", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@config_file
-@settings_option
-@folder_option
-def import_results(
-    results: Path,
-    config: Path | None,
-    settings: tuple[str, ...],
-    folder: Path | None,
-) -> None:
-    """Import scores of mteb into the run of CONFIG, at no cost.
-
-    RESULTS is a folder of mteb results by layer.
-    """
-    from daskmetrics.experiment import transfer
-    from daskmetrics.report import templates
-
-    prepared = experiment.prepare(configuration(config, settings))
-    run = RunFolder(folder or RUNS / prepared.config.name)
-    counts, example = transfer.import_results(prepared, run, results)
-    say(templates.text_of("imported", counts=counts, example=example, run=run.path))
 
 
 @runs.command(epilog=example("daskmetrics runs replay demo --policy race --seeds 20"))

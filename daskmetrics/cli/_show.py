@@ -77,10 +77,14 @@ def report(
     svg: bool,
     open_page: bool,
 ) -> None:
-    """Write the HTML report and the figures of RUN, or all its numbers for other programs."""
+    """Write the HTML report and the figures of RUN, or all its numbers for other programs.
+
+    Of a folder that holds runs, write one page that lists them, with links to their reports.
+    """
     from daskmetrics import report as reports
     from daskmetrics.execution.map.folder import is_map
     from daskmetrics.report import sections
+    from daskmetrics.report.index import runs_in, write_index
 
     if is_map(run):
         if kind != "html" or svg or open_page:
@@ -99,6 +103,16 @@ def report(
             )
         say(drawn)
         return
+    if not RunFolder(run).journal.exists() and runs_in(run):
+        if kind != "html" or svg or output:
+            raise ConfigError(
+                f"'{run}' holds runs, and is none: name one of them for --format, --output or --svg."
+            )
+        index = write_index(run)
+        say(index.resolve().as_uri())
+        if open_page:
+            _open(index)
+        return
     loaded = reports.Run(run)
     if kind != "html":
         if open_page or svg:
@@ -113,10 +127,14 @@ def report(
     page = reports.write(loaded, svg)
     say(sections.best_text(loaded, in_short=True))
     if open_page:
-        import webbrowser
+        _open(page)
 
-        if not webbrowser.open(page.resolve().as_uri()):
-            note("No browser could be started here: open the link above yourself.")
+
+def _open(page: Path) -> None:
+    import webbrowser
+
+    if not webbrowser.open(page.resolve().as_uri()):
+        note("No browser could be started here: open the link above yourself.")
 
 
 def _share(text: str) -> float:

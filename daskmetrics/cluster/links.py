@@ -58,7 +58,7 @@ def kept_token(folder: Path) -> str:
     return file.read_text().strip()
 
 
-def link_lines(link: str, kind: str, label: str = "Dashboard") -> list[str]:
+def link_lines(link: str, kind: str) -> list[str]:
     """Lines that explain how to open a dashboard; only the link if the user's browser runs on this
     machine, as it does unless this is a job or the user is connected by ssh.
 
@@ -71,7 +71,7 @@ def link_lines(link: str, kind: str, label: str = "Dashboard") -> list[str]:
     >>> link_lines("http://elsewhere:8787/status", "existing")
     ['Dashboard: http://elsewhere:8787/status']
     """
-    lines = [f"{label}: {link}"]
+    lines = [f"Dashboard: {link}"]
     url = urlsplit(link)
     port = url.port
     # other people's dashboards listen anywhere

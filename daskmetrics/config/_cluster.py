@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -11,7 +11,6 @@ from daskmetrics.config.section import (
     DottedName,
     Line,
     Partitions,
-    RemovedKeys,
     Section,
     SharedFolder,
     Size,
@@ -70,15 +69,6 @@ class Cluster(Pool):
     """Where the work runs: this machine, Slurm jobs, the present Slurm job, a running scheduler, or
     any other class.
     """
-
-    removed: ClassVar[RemovedKeys] = {
-        "constraint": (None, "Use directives: ['--constraint=...']"),
-        "downloads": ("driver", "Remove it: the machine that drives the run downloads"),
-        "embeddings": ("1GiB", "Remove it: it is 1 GiB"),
-        "max_jobs": (None, "Use fewer cluster.workers"),
-        "qos": (None, "Use directives: ['--qos=...']"),
-        "scratch": (None, "Use exports: {DASK_TEMPORARY_DIRECTORY: ...}"),
-    }
 
     kind: Literal["local", "slurm", "allocation", "existing", "factory"] = "local"
     """`local` for this machine, `slurm` for jobs that are submitted, `allocation` for the Slurm job

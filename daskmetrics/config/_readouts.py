@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from itertools import product
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from daskmetrics.config.section import AS_LIST, RemovedKeys, Section, matching
+from daskmetrics.config.section import AS_LIST, Section, matching
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.readouts import Readout, joined_name
 
@@ -33,11 +33,6 @@ class Readouts(Section):
     """How vectors are read from the states: a candidate is a layer with one of each list. All share
     one forward pass.
     """
-
-    removed: ClassVar[RemovedKeys] = {
-        "storage": (["float32"], "Remove it: a trial found no gain"),
-        "whitening": ([False], "Remove it: a trial found no gain"),
-    }
 
     pooling: Annotated[tuple[Pooling, ...], AS_LIST] = Field(("protocol",), min_length=1)
     """How token states become one vector: as the task or the protocol says, as a folder of

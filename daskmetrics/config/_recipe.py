@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, TypeGuard
+from typing import Annotated, Any, Literal, TypeGuard
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from daskmetrics.config.section import (
-    RemovedKeys,
     Section,
     Seed,
     Source,
@@ -22,7 +21,6 @@ _Pattern = Annotated[
         r"[^*]*\*[^/]*/?", "a folder, then a name with * for the step, such as out/checkpoint-*"
     ),
 ]
-_OWN_PROGRAM = "Use train: {script: ...}, a program of your own"
 
 
 class Recipe(Section):
@@ -31,19 +29,6 @@ class Recipe(Section):
     One step learns from ``batch x accumulate x ranks`` sequences, however many processes compute
     it.
     """
-
-    removed: ClassVar[RemovedKeys] = {
-        "activation_checkpointing": (False, _OWN_PROGRAM),
-        "clip": (1.0, _OWN_PROGRAM),
-        "compile": (False, _OWN_PROGRAM),
-        "init_from": (None, _OWN_PROGRAM),
-        "label": ("label", _OWN_PROGRAM),
-        "objective": ("next-token", _OWN_PROGRAM),
-        "schedule": ("cosine", _OWN_PROGRAM),
-        "size": (None, "Use width, depth and heads"),
-        "tokenizer": (None, _OWN_PROGRAM),
-        "warmup": (0.0625, _OWN_PROGRAM),
-    }
 
     width: int = Field(64, ge=8, le=65_536)
     """Hidden size."""
@@ -141,8 +126,6 @@ Training = Annotated[
 
 class DDP(Section):
     """How the processes that train a suite together are run; nothing here changes the weights."""
-
-    removed: ClassVar[RemovedKeys] = {"interface": (None, "Use cluster.interface")}
 
     folder: Source | None = None
     """Folder in which each suite gets a sub-folder by its name. By default suites are in the cache.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -19,7 +19,6 @@ from daskmetrics.config.section import (
     Duration,
     Name,
     Names,
-    RemovedKeys,
     Revision,
     Section,
     Seed,
@@ -49,11 +48,6 @@ class Model(Section):
 
     A source alone, such as ``models: [./out]``, stands for a model that is named after it.
     """
-
-    removed: ClassVar[RemovedKeys] = {
-        "program": (None, "Use train: {script: ...}, a program of your own"),
-        "tensors": ("needed", "Remove it: the hub's client downloads whole files"),
-    }
 
     name: Name
     """Name of the suite in every result; by default the last part of `source`.
@@ -199,12 +193,6 @@ PRESETS: Mapping[str, Protocol] = {
 class Search(Section):
     """Which task evaluations are paid for, and when to stop."""
 
-    removed: ClassVar[RemovedKeys] = {
-        "metrics": (False, "Remove it: metrics as features helped no search"),
-        "spend": (None, "Use search.budget"),
-        "wall_hours": (None, "Use search.budget"),
-    }
-
     policy: str = "race"
     """Name of a policy, or `package.module:function`. Example: `random`"""
     budget: Annotated[float, Field(ge=1e-6, le=1)] | Literal["auto"] = "auto"
@@ -218,10 +206,6 @@ class Search(Section):
     """Stop when the probability of being within `within` of the best candidate reaches this."""
     within: float = Field(0.01, gt=0, lt=1)
     """Accepted difference from the best candidate, as a share of its mean score."""
-    reward: Literal["mean", "robust"] = "mean"
-    """How scores of different tasks are made comparable: `mean` as they are, `robust` in spreads of
-    each task, clipped, so that no task or outlier decides.
-    """
     objective: str = "all"
     """What the best candidate is best at: `all` tasks, one kind of task, or one task.
     Example: `classification`
@@ -267,13 +251,6 @@ Trackers = Annotated[tuple[Literal["mlflow", "wandb"], ...], AS_LIST]
 
 class Config(Section):
     """One experiment."""
-
-    removed: ClassVar[RemovedKeys] = {
-        "watch": (
-            {"keep": None, "log": [], "poll": "5s", "settle": "3s", "until_idle": "none"},
-            "Use until_idle and log_to at the top",
-        ),
-    }
 
     name: Name
     """Name of the experiment and of its folder. Example: `pythia`"""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, ClassVar, TypeAlias
+from typing import Annotated
 
 from pydantic import (
     AfterValidator,
@@ -20,7 +20,6 @@ from pydantic_core import PydanticCustomError
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.text import parse_duration, parse_walltime
 
-RemovedKeys: TypeAlias = Mapping[str, tuple[object, str]]
 DEEPEST, WIDEST = 10_000, 1_000_000  #: blocks and hidden size of a model; greater ones are mistakes
 
 
@@ -146,29 +145,15 @@ class Section(BaseModel):
         use_attribute_docstrings=True,
     )
 
-    #: Keys of 0.1: what they were by default, and the remedy. The `config.yaml` of a run has every
-    #: key.
-    removed: ClassVar[RemovedKeys] = {}
-
     @model_validator(mode="before")
     @classmethod
     def _check_keys(cls, data: object) -> object:
-        """The keys that are left if those that are gone ask for nothing; no others are unknown."""
+        """The keys, of which none is unknown."""
         if not isinstance(data, Mapping):
             return data
         fields = {field.alias or name: field for name, field in cls.model_fields.items()}
-        present = {}
         problems = []
         for key, value in data.items():
-            if key in cls.removed:
-                default, remedy = cls.removed[key]
-                if isinstance(value, Mapping) and isinstance(default, Mapping):
-                    value = {**default, **value}
-                if value not in (None, default):
-                    got = f"got {key}: {shorten(value)}"
-                    problems.append(f"{got}; this key is gone since 0.2. {remedy}.")
-                continue
-            present[key] = value
             if key not in fields:
                 problems.append(str(unknown("key", str(key), fields)))
             elif isinstance(value, bool) and fields[key].annotation is not bool:
@@ -179,4 +164,4 @@ class Section(BaseModel):
                 )
         if problems:
             raise PydanticCustomError("keys", "{problems}", {"problems": "\n".join(problems)})
-        return present
+        return data

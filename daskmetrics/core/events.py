@@ -145,8 +145,7 @@ class Record:
     give any value of JSON. A unit without a value has a `status` other than ``ok`` and a `reason`;
     it is never a number.
     `seconds` is the time of the last attempt on its worker, without that of its input; `at` is the
-    driver's clock when the record was written, in seconds since 1970, or 0 if an earlier version
-    wrote it.
+    driver's clock when the record was written, in seconds since 1970.
     """
 
     key: Key
@@ -225,7 +224,6 @@ class SearchEnded:
     within: float
     credible: Sequence[Plain]
     top: Sequence[Plain]
-    reward: str
     cells: int
     failed: int
     spent: float
@@ -234,11 +232,8 @@ class SearchEnded:
     # of the observations, from which the posterior is computed again to the last bit
     order: Sequence[Any]
     kinds: Sequence[Plain]  # the best arm of every kind of task
-    expected_loss: float = (
-        0.0  # of the recommended arm against the best one, in units of the reward
-    )
-    score_unit: float = 0.0  # units of the reward that correspond to its whole mean score
-    ending: str = ""  # why it ended (`bandit.Learner.ending`)
+    expected_loss: float  # of the recommended arm against the best one
+    ending: str  # why it ended (`bandit.Learner.ending`)
     # the arms that were scored on items kept back from the search, the best arm first
     fresh: Sequence[str] = ()
     looks: int = 0  # scores of a share of a task's items, beside the cells
@@ -476,26 +471,17 @@ def message_from_json(plain: Plain) -> LiveMessage:
     return _read(plain, _LIVE)
 
 
-_FORMER_FIELDS: Mapping[str, Sequence[str]] = {
-    "start": ("likeness",),
-    "result": ("outlook", "without_metrics"),
-}
-"""What earlier versions wrote into entries of these kinds."""
-
-
 def _read(plain: Plain, kinds: Mapping[str, type[M]]) -> M:
     fields = dict(plain)
     kind = fields.pop("type", None)
     cls = kinds.get(str(kind))
     if cls is None:
         raise ValueError(f"unknown kind of entry {kind!r}")
-    for name in _FORMER_FIELDS.get(str(kind), ()):
-        fields.pop(name, None)
     try:
         if cls is Record:
             fields["value"] = result_of(str(fields.get("kind")), fields.get("value"))
         return build(cls, fields)
-    except (ConfigError, ValueError) as error:  # such as a readout of an earlier version
+    except (ConfigError, ValueError) as error:
         problem = str(error).rstrip(".")
         raise ValueError(f"an entry of the kind {kind!r}: {problem}") from None
 

@@ -117,7 +117,6 @@ class Scored:
     size: NetworkSize | None = None
     detail: Mapping[str, Any] | None = None  # what the benchmark says beside the score
     outcomes: Outcomes | None = None
-    imported: Mapping[str, Any] | None = None  # the file it was imported from, and its settings
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ recommendation.
 | `train` | what is trained by process groups: suites, and programs of the user's own |
 | `direct` | one model in this process: its vectors, metrics and scores |
 | `prefetch` | downloads before a run, and what those beside it took |
-| `transfer` | export and import of scores |
+| `transfer` | export of scores |
 | `score_tables` | known scores from a table or a run |
 | `maintenance` | verify, repair and retry a run |
 """

@@ -122,7 +122,6 @@ def _restore_files(folder: RunFolder, entries: Sequence[Event]) -> None:
     key = _prompts_key(entries)
     prompts: tuple[str, ...] = ()
     if digest(prompts) != key:
-        # the configuration of an earlier version may have keys that this one does not know
         corpus = Corpus.model_validate(start.config["corpus"])
         prompts = prompts_of(corpus, start.config["seed"])
     if digest(prompts) != key:

@@ -131,10 +131,6 @@ class Experiment:
         it.
         """
         search = self.config.search.model_dump(mode="json")
-        # keys of earlier versions: runs keep theirs
-        search |= {"metrics": False, "spend": None, "wall_hours": None}
-        if search["items"] == "whole":
-            del search["items"]
         looks = [look.key for look in self.looks]
         readouts = []
         if any(suite.has_readouts for suite in self.suites):

@@ -22,8 +22,9 @@ from daskmetrics.core.serialization import build, readable
 from daskmetrics.execution.journal import read as read_journal
 from daskmetrics.tasks import mteb_results as results
 
+GREATEST = 1e15  #: no score and no time is greater
 Count = Annotated[int, Field(ge=0, lt=10**6)]
-Size = Annotated[float, Field(ge=0, le=results.GREATEST)]
+Size = Annotated[float, Field(ge=0, le=GREATEST)]
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class _Row:
 
     layer: Count
     task: str
-    score: Annotated[float, Field(ge=-results.GREATEST, le=results.GREATEST)] = math.nan
+    score: Annotated[float, Field(ge=-GREATEST, le=GREATEST)] = math.nan
     model: str = ""
     family: str = ""
     size: str = ""
@@ -65,7 +66,7 @@ ALIASES = {
 }  #: in the published table
 
 
-COMPARED_BY = ("objective", "weights", "reward")  #: settings of a search that a table has
+COMPARED_BY = ("objective", "weights")  #: settings of a search that a table has
 
 
 @dataclass(frozen=True)
@@ -152,10 +153,7 @@ def _source(path: Path) -> tuple[list[ScoreRow], dict[str, Any]]:
         with readable("The scores of the run", path):
             return _from_run(RunFolder(path))
     if not path.is_file():
-        raise ConfigError(
-            f"No scores at '{path}': it is neither a table nor the folder of a run. Results of mteb"
-            " are read into a run by: daskmetrics runs import-results"
-        )
+        raise ConfigError(f"No scores at '{path}': it is neither a table nor the folder of a run.")
     return [row for row, _ in _score_rows(path) if math.isfinite(row.score)], {}
 
 
@@ -208,7 +206,7 @@ def _score_rows(path: Path) -> Iterator[tuple[ScoreRow, KnownScore]]:
 
 def _from_run(folder: RunFolder) -> tuple[list[ScoreRow], dict[str, Any]]:
     """Scores of a run, with the latest score of each cell and models in the order of the run; and
-    the objective, weights and reward of its search.
+    the objective and weights of its search.
     """
     search: dict[str, Any] = {}
     kinds: dict[str, str] = {}

@@ -408,7 +408,6 @@ def _problem_of(
         encode_cost=encode,
         score_cost=score,
         default=baseline,
-        reward=experiment.config.search.reward,
         weights=tuple(weights.get(task.name, 0.0) for task in tasks),
         kinds=tuple(task.kind for task in tasks),
         looks=tuple(task in experiment.looks for task in tasks),

@@ -333,7 +333,6 @@ def rise_fields(
         best,
         tasks=experiment.task_weights,
         kinds=experiment.kinds,
-        reward=experiment.config.search.reward,
         share=RISE,
         ahead=AHEAD,
         seed=experiment.config.seed,

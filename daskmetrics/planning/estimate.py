@@ -24,7 +24,6 @@ from typing import TypeVar
 
 from pydantic import TypeAdapter
 
-from daskmetrics.answer.analysis import computed
 from daskmetrics.bandit.costs import useful_workers
 from daskmetrics.config import Cluster, Model, Recipe
 from daskmetrics.config.schema import name_of
@@ -554,9 +553,7 @@ def measurements(
     calibrations = list(known())
     start = latest(entries, RunStarted)
     if start and start.config:
-        fields = Cluster.model_fields  # a run of an earlier version may have other keys
-        keys = start.config["cluster"].items()
-        profile = Cluster(**{key: value for key, value in keys if key in fields})
+        profile = Cluster(**start.config["cluster"])
         host = f"the workers of {folder.path}"
         if of_run := samples(experiment, entries, profile):
             calibrations.append(Calibration(profile.device, host, start.at, {}, of_run))
@@ -582,7 +579,7 @@ def samples(
     picks = {
         entry.key: entry.pick for entry in entries if isinstance(entry, UnitAsked) and entry.pick
     }
-    scores = [record for record, _ in scored(computed(finished)) if record.key in picks]
+    scores = [record for record, _ in scored(finished) if record.key in picks]
     spent = fsum(picks[record.key]["cost"] for record in scores)
     if spent and experiment.tasks:  # which may all be removed since
         # a search pays in assumed seconds of the device that its configuration names

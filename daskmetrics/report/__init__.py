@@ -12,7 +12,7 @@
 `_quantities`  what figures show of a candidate
 `figures`      the figures with matplotlib, as axes and as files
 `page`         the page, with figures by `daskmetrics.dashboard.drawing`
-`server`       the runs of a folder, one row each, and a server of their pages
+`index`        one page that lists the runs in a folder
 ============== ==============================================================================
 
 Nothing here computes what a run found: `daskmetrics.answer` does. Nothing imports torch or needs a

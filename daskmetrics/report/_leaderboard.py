@@ -41,8 +41,6 @@ class Leaderboard:
     weights : mapping
         Weight of each task in the mean, by name; a task of weight 0 has a column, but does not
         count.
-    reward : str
-        In whose units the search tested for ties; ``mean`` is the raw score.
     found : LayerScores, optional
         What was scored here and now, if the arms are not those of a run.
 
@@ -60,7 +58,6 @@ class Leaderboard:
 
     arms: tuple[RankedArm, ...]
     weights: Mapping[str, float]
-    reward: str = "mean"
     found: LayerScores | None = field(default=None, repr=False, compare=False)
 
     @classmethod
@@ -69,7 +66,6 @@ class Leaderboard:
         recorded: Mapping[Arm, Scores],
         weights: Mapping[str, float],
         tied: Collection[Arm] | None = None,
-        reward: str = "mean",
         best: Arm | None = None,
     ) -> Leaderboard:
         """The leaderboard of recorded scores.
@@ -84,12 +80,10 @@ class Leaderboard:
         tied : collection of Arm, optional
             The arms that are within the error of the best; by default they are tested here, by raw
             scores.
-        reward : str
-            In whose units ``tied`` was tested.
         best : Arm, optional
             The first of arms with equal means.
         """
-        return cls(ranked_arms(recorded, weights, tied, best), dict(weights), reward)
+        return cls(ranked_arms(recorded, weights, tied, best), dict(weights))
 
     @classmethod
     def of_layers(cls, found: LayerScores) -> Leaderboard:

@@ -164,10 +164,7 @@ def fields(
         if not means:
             del scores[0]
     if posterior:
-        units = ""
-        if not posterior.is_of_scores:
-            units = f"as the search compares them ({posterior.problem.reward})"
-        field = Field.of("expected score", SCORES, units, arms, posterior.estimates)
+        field = Field.of("expected score", SCORES, "", arms, posterior.estimates)
         # where most arms lack a task, what the search expects of them says more than their means
         is_first = len(means) < SPARSE * len(arms)
         scores.insert(0 if is_first else 1, field)

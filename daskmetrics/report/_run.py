@@ -323,7 +323,7 @@ class Run(RecordedRun):
             return Leaderboard.of(self.compared, weights)
         verdict = self.verdict
         tied = set(verdict.overall.tied)
-        return Leaderboard.of(self.compared, weights, tied, verdict.reward, verdict.overall.arm)
+        return Leaderboard.of(self.compared, weights, tied, verdict.overall.arm)
 
     def to_frame(self) -> pandas.DataFrame:
         """One row per scored cell.

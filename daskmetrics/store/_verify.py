@@ -149,7 +149,7 @@ def check_files(path: Path, files: Mapping[str, str]) -> Iterator[Damage]:
         elif digests[name] != digest:
             yield Damage(DamageKind.METADATA, name, "it was changed")
     for name in digests.keys() - files.keys():
-        if not name.endswith(COPY):  # earlier versions consolidated at the end of a run
+        if not name.endswith(COPY):  # any tool may consolidate
             yield Damage(DamageKind.METADATA, name, "it is not part of this store")
 
 

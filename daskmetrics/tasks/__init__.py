@@ -7,7 +7,7 @@
 `file`         tasks on a user's file: its rows, what is wrong with them, examples made of them
 `mteb`         tasks of the benchmark, and named lists of them
 `mteb_run`     the one file that imports the benchmark: what its tasks declare, their scores
-`mteb_results` result files of the benchmark, read and written
+`mteb_results` results of the benchmark, and their files
 `examples`     tasks whose data is here, how each kind is scored, and parts of their items
 `_probes`      from embeddings and labels to an accuracy
 `_measures`    from embeddings to the scores that need no probe

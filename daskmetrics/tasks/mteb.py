@@ -42,7 +42,7 @@ _MAIN_SCORES: Mapping[str, str] = {
 @dataclass(frozen=True)
 class TextStatistics:
     """The size of the selected part of a task as the benchmark lists it: the number of texts and of
-    their characters, and of the queries, pairs or texts that are scored.
+    their characters.
 
     Classifications also encode the training texts that they draw: their expected number is among
     the texts.
@@ -50,7 +50,6 @@ class TextStatistics:
 
     texts: int
     characters: int
-    scored: int
 
 
 @dataclass(frozen=True)
@@ -286,13 +285,8 @@ def _read_statistics(path: Path, target: str, selection: Selection) -> TextStati
                 drawn.append(n - n * missed**declaration.experiments)
             share = sum(drawn) / sum(counts)
             sizes.append((round(share * texts), round(share * characters)))
-    scored = 0
-    for split in evaluated:
-        for columns in _subsets(split, selection):
-            queries = columns.get("queries_text_statistics")
-            scored += queries["unique_texts"] if queries else columns.get("num_samples", 0)
     texts, characters = map(sum, zip(*sizes, strict=True))
-    return TextStatistics(texts, characters, scored)
+    return TextStatistics(texts, characters)
 
 
 def _subsets(statistics: Mapping[str, Any], selection: Selection) -> Iterator[Mapping[str, Any]]:

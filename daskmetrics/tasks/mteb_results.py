@@ -1,23 +1,20 @@
-"""Result files of mteb: one JSON file per task, in a folder per model, revision and layer.
+"""Results of mteb: the scores in them, and their files, which mteb itself writes.
 
-``results/MODEL/REVISION/experiments/layer_3__.../TASK.json`` since mteb 2.26. Reading does not need
-mteb; writing is done by mteb itself, in one process.
+One JSON file per task, in a folder per model, revision and layer:
+``results/MODEL/REVISION/experiments/layer_3__.../TASK.json`` since mteb 2.26.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from statistics import stdev
 from typing import Any, TypeAlias
 
-from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.core.files import require_regular
-from daskmetrics.core.serialization import parse, readable
+from daskmetrics.core.errors import DataError
 from daskmetrics.core.text import shortened
 from daskmetrics.tasks import mteb_run as benchmark
 from daskmetrics.tasks._measures import correlation_error, with_error
@@ -25,8 +22,6 @@ from daskmetrics.tasks.mteb_run import LANGUAGE, ONLY, Selection
 from daskmetrics.tasks.task import Score
 
 Content: TypeAlias = Mapping[str, Any]  #: of a result file, or of a subset in it
-META = "model_meta.json"
-GREATEST = 1e15  #: no score and no time is greater
 #: Numbers of a single run or a single threshold; they would multiply the size of a score.
 _OMITTED = ("nauc", "scores_per_experiment", "v_measures", "ami_scores")
 _ABOUT = ("dataset_revision", "task_name", "mteb_version")  # what is kept beside the scores
@@ -38,75 +33,9 @@ class BenchmarkResult:
 
     model: str
     revision: str
-    layer: int
     task: str
     content: Content
     settings: Mapping[str, object]  # the keywords of the experiment: ``layer`` and others
-    path: Path = Path()  # empty for a result that was not read from a file
-
-
-def read_result(path: Path) -> BenchmarkResult | None:
-    """The result in a file; None if neither the benchmark's metadata nor the name of the folder has
-    a layer.
-    """
-    experiment = path.parent
-    settings = {}
-    with readable("A result of the benchmark", path):
-        if (experiment / META).is_file():
-            settings = dict(_json(experiment / META).get("experiment_kwargs") or {})
-        match = re.search(r"(?:^|_)layer_(\d+)(?:_|$)", experiment.name)
-        if match and settings.get("layer") is None:
-            settings["layer"] = int(match.group(1))
-        if settings.get("layer") is None:
-            return None
-        content = _json(path)
-        numbers = [content.get("evaluation_time")]
-        names: list[object] = []
-        for subset in _subsets(content):
-            numbers.append(subset.get("main_score"))
-            names.append(subset.get("hf_subset", ""))
-            names += subset.get("languages") or ()
-        for number in numbers:
-            is_number = isinstance(number, int | float | None)
-            if not is_number or abs(number or 0) > GREATEST:
-                raise ValueError(f"{str(number)[:40]} is no score and no time")
-        if not all(isinstance(name, str) for name in names):
-            raise TypeError("the names of subsets and languages must be texts")
-        return BenchmarkResult(
-            model=path.parents[3].name.replace("__", "/"),
-            revision=path.parents[2].name,
-            layer=int(settings["layer"]),
-            task=str(content.get("task_name", path.stem)),
-            content=content,
-            settings=settings,
-            path=path,
-        )
-
-
-def _json(path: Path) -> Content:
-    require_regular(path)
-    try:
-        return dict(parse(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise DataError(
-            f"'{path}' is not a complete result: {error}. Delete it and evaluate the task again."
-        ) from None
-
-
-def read(folder: Path) -> Iterator[BenchmarkResult]:
-    """Read the results in a folder of the benchmark or in its sub-folder ``results``, layer by
-    layer; results without a layer are skipped.
-    """
-    if (folder / "results").is_dir():
-        folder = folder / "results"
-    paths = sorted(folder.glob("*/*/experiments/*/*.json"))
-    files = [path for path in paths if path.name != META]
-    if not files:
-        raise ConfigError(
-            f"'{folder}' has no results by layer "
-            "(results/MODEL/REVISION/experiments/layer_N.../TASK.json)."
-        )
-    yield from filter(None, map(read_result, files))
 
 
 def write(results: Iterable[BenchmarkResult], folder: Path) -> None:

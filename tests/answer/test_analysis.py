@@ -61,7 +61,6 @@ def test_an_encoding_counts_once_where_it_ran(finished):
         scored_on("cpu", 1.0, "gpu", 40.0),
         scored_on("cpu", 2.0, "gpu", 40.0),
         scored_on("old", 1.0, None, 30.0),
-        scored_on("imported", 500.0, None, 0.0),  # took this time elsewhere
     ]
     begun = started()
     uses = worker_use([begun, RunFinished(begun.key, begun.at + 100)], records)

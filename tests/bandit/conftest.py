@@ -36,9 +36,7 @@ class World:
         return Outcome(float(self.scores[self.problem.locate(cell)]), 0.005)
 
 
-def make_world(
-    seed: int = 0, reward: str = "mean", revisions: int = 6, layers: int = 4, tasks: int = 5
-) -> World:
+def make_world(seed: int = 0, revisions: int = 6, layers: int = 4, tasks: int = 5) -> World:
     rng = np.random.default_rng(seed)
     steps = ("step0", *(f"step{4**i}" for i in range(revisions - 1)))
     suites = [Suite(name, steps, tuple(range(layers)), layers - 1) for name in ("small", "large")]
@@ -54,9 +52,7 @@ def make_world(
     encode = price * np.array([1.0, 4.0])[large.astype(int)][:, None] * np.ones((len(arms), 1))
     score = 0.2 * price * np.ones_like(encode)
     return World(
-        Problem(
-            arms, tuple(f"task{t}" for t in range(tasks)), features, encode, score, reward=reward
-        ),
+        Problem(arms, tuple(f"task{t}" for t in range(tasks)), features, encode, score),
         scores,
     )
 

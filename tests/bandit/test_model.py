@@ -1,4 +1,4 @@
-"""The model of the scores: rewards, the kernel, and the factored posterior against a Gaussian process
+"""The model of the scores: the kernel, and the factored posterior against a Gaussian process
 written out over every cell.
 """
 
@@ -15,28 +15,6 @@ from daskmetrics.bandit import model as gp
 from daskmetrics.bandit.problem import Observations
 from daskmetrics.core.names import Suite
 from tests.bandit.conftest import make_world, observe, random_cells
-
-
-def test_a_task_whose_scores_hardly_differ_has_a_smallest_spread():
-    flat = [(arm, 0, 0.5 + 1e-6 * (arm == 3), 0.0) for arm in range(4)]
-    noisy = [(arm, 1, 0.5 + 0.01 * (arm == 3), 0.04) for arm in range(4)]
-    unit = gp.reward_scale("robust", 5, Observations.of([*flat, *noisy, (0, 2, 0.7, 0.0)]))
-    assert unit.spread[0] == pytest.approx(gp.FLAT * 0.5, rel=1e-3)
-    assert unit.spread[1] == pytest.approx(0.04)
-    assert unit.centre[2] == 0.7  # one score has no spread
-    assert unit.spread[2:] == pytest.approx(np.full(3, np.median(unit.spread[:2])))
-    neutral = gp.reward_scale("robust", 5, Observations.of([]))
-    assert (neutral.centre == 0).all() and (neutral.spread == 1).all()
-
-
-def test_outliers_keep_their_order_and_change_the_other_robust_values_little():
-    cells = [(arm, 0, 0.2 + 0.001 * arm, 0.02) for arm in range(40)]
-    outliers = [(40, 0, 0.64, 0.02), (41, 0, 0.68, 0.02), (42, 0, 0.66, 0.02)]
-    observed = [Observations.of(rows) for rows in (cells, cells + outliers)]
-    before, after = (gp.reward_scale("robust", 1, seen).values(seen) for seen in observed)
-    assert gp.CLIP < after[40] < after[42] < after[41] < gp.CLIP + gp.ORDER
-    assert np.abs(after[:40] - before).max() < 0.6
-
 
 PARTS = ("", "last", "max"), ("", "mean1-3", "concat1+3"), ("", "256d", "64d", "pca64")
 NAMES = tuple(",".join(filter(None, parts)) for parts in product(*PARTS))

@@ -15,9 +15,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from benchmarks import serve, train
+from benchmarks import train
 from daskmetrics.config import Recipe
-from tests.report.conftest import SUITES, TASKS, Story, make_run
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "benchmarks"
@@ -178,11 +177,6 @@ def test_a_suite_larger_than_the_disk_is_measured_once_and_equally_also_after_a_
         "left on the disk: 0 bytes",
         "files with the token: 0",
     } <= set(lines)
-
-
-def test_every_copy_of_a_run_is_listed(tmp_path):
-    run = make_run(tmp_path / "run", Story(suites=SUITES[:1], tasks=TASKS[:1]))
-    assert set(serve.measure(run.folder.path, runs=3)) == {"first", "again", "one changed"}
 
 
 def test_a_process_group_of_one_equals_torchrun_to_the_last_bit(tmp_path, capsys):

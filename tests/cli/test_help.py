@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from daskmetrics.cli import MOVED, main
+from daskmetrics.cli import main
 from daskmetrics.cli._common import Sections
 
 
@@ -69,15 +69,6 @@ def test_help_has_an_example_that_parses(path, tmp_path, monkeypatch):
 
 def test_at_most_16_commands_are_at_the_top():
     assert len(main.commands) <= 16
-
-
-@pytest.mark.parametrize("words", [*MOVED, "cluster list"])
-def test_a_moved_command_names_the_one_that_replaces_it(words):
-    done = CliRunner().invoke(main, words.split())
-    _, replacement = done.output.strip().split("Use: daskmetrics ")
-    assert done.exit_code == 2 and f"No command '{words.split()[-1]}'" in done.output
-    moved_to = [word for word in replacement.split() if word.islower() and word[0] != "-"]
-    assert f"daskmetrics {' '.join(moved_to)}" in ALL
 
 
 WRITTEN = re.compile(r"(?:`|'|: |^ *|\$ )daskmetrics ([a-z][a-z-]*)(?: ([a-z-]+))?", re.MULTILINE)

@@ -43,7 +43,6 @@ MISTAKES = [
     ("runs replay none.csv", "No scores at 'none.csv'"),
     ("runs replay scores.csv --jobs 1 --objective chep", "Did you mean 'cheap'?"),
     ("runs replay scores.csv --jobs 1 --budget 2", "A search needs a budget"),
-    ("runs import-results empty config.yaml", "has no results by layer"),
     ("runs export none", "No run in 'none'"),
     ("runs worker none", "No run in 'none'"),
 ]

@@ -59,7 +59,6 @@ def test_the_shell_completes_names_of_runs(here):
     assert [item.type for item in complete(context, None, "./other")] == ["file"]
 
 
-@pytest.mark.parametrize("command", ["nosuch", "serve"])  # one that never was, and one that moved
-def test_the_shell_completes_nothing_after_what_is_no_command(command):
+def test_the_shell_completes_nothing_after_what_is_no_command():
     words = ShellComplete(main, {}, "daskmetrics", "_DASKMETRICS_COMPLETE")
-    assert words.get_completions([command], "runs/") == []
+    assert words.get_completions(["nosuch"], "runs/") == []

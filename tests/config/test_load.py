@@ -38,9 +38,6 @@ def test_ready_made_configurations_and_profiles_are_valid():
     [
         (with_(serch={}), "Unknown key 'serch'. Did you mean 'search'?"),
         (with_(seed=reduce(lambda inner, _: [inner], range(100_000), [])), "cannot be written"),
-        (with_(cluster={"max_jobs": 4}), "'cluster': got max_jobs: 4; this key is gone since 0.2"),
-        (with_(watch={"until_idle": "5m"}), "Use until_idle and log_to at the top"),
-        (with_(models=[{"name": "a", "program": {"script": "x.py"}}]), "train: {script: ...}"),
         (with_(search={"buget": 0.1}), "Unknown key 'buget'. Did you mean 'budget'?"),
         (with_(models=[{"name": "a", "train": {"wdth": 8}}]), "'wdth'. Did you mean 'width'?"),
         (with_(models=[{"name": "a"}]), "needs either 'source' or 'train'"),
@@ -80,14 +77,6 @@ def test_a_bad_setting_is_an_error(path, setting):
         config.load(path, [setting])
 
 
-def test_keys_of_an_earlier_version_that_ask_for_nothing_are_passed_over():
-    written = config.parse(SMALL).as_dict()
-    written["models"][0] |= {"program": None, "tensors": "needed"}
-    written["cluster"] |= {"qos": None, "embeddings": "1GiB"}
-    written["watch"] = {"until_idle": "none", "keep": None, "log": []}
-    assert config.parse(written) == config.parse(SMALL)
-
-
 def test_the_site_overrides_the_profile_and_the_experiment_overrides_both():
     site = {
         "account": 123,
@@ -112,7 +101,6 @@ def test_the_site_overrides_the_profile_and_the_experiment_overrides_both():
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"qos": "long"}, "'cluster': got qos: 'long'; this key is gone since 0.2. Use directives"),
         ({"workers": 2, "fewest": 3}, "fewest is 3, which is more than the 2 workers"),
         ({"max_memory": "8GiB"}, "max_memory is 8GiB, so memory, with which jobs begin"),
         ({"memory": "9GiB", "max_memory": "8GiB"}, "jobs begin, must be set, to less"),

@@ -59,7 +59,7 @@ def test_trees_run_on_cpu_workers_beside_encoding(two_kinds, minilm, tmp_path):
         "corpus": {"prompts": 8},
         "metrics": ["prompt_entropy"],
         "tasks": TASKS,
-        "search": {"policy": "sweep", "budget": 1.0, "reward": "mean"},
+        "search": {"policy": "sweep", "budget": 1.0},
     }
     prepared = experiment.prepare(config.parse(wanted))
     folder = RunFolder(tmp_path / "run")

@@ -20,7 +20,7 @@ from daskmetrics.experiment import search as search
 from daskmetrics.report import Run
 from tests.experiment.test_search import Bench
 
-FRESH = {"confirm": "fresh", "budget": 1.0, "reward": "mean"}
+FRESH = {"confirm": "fresh", "budget": 1.0}
 
 
 def test_the_search_and_the_fresh_items_have_the_same_tasks_and_other_keys(prepared):

@@ -6,7 +6,6 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Checkpoint
 from daskmetrics.experiment import measure as measure
-from daskmetrics.experiment import preparation as preparation
 from daskmetrics.experiment import search as search
 from daskmetrics.planning.preview import preview
 from tests.checkpoints.weights import write
@@ -36,18 +35,6 @@ def test_keys_change_with_what_decides_the_numbers(prepared, changes, other_run,
     assert (first.measure_keys[checkpoint] != second.measure_keys[checkpoint]) == other_numbers
     # old and new numbers never stand in one store
     assert (first.template({}).key != second.template({}).key) == other_numbers
-
-
-def test_runs_of_earlier_versions_keep_their_keys(prepared, monkeypatch):
-    experiment, parts = prepared(), []
-    monkeypatch.setattr(preparation, "content_key", lambda *given: parts.append(given) or "key")
-    assert experiment.key == "key"
-    _, _, search_settings = parts[-1]
-    # a setting that is added or removed would change the keys of all runs, which then search again
-    assert " ".join(sorted(search_settings)) == (
-        "baseline budget cells confidence confirm device metrics objective policy reward spend"
-        " wall_hours weights window within"
-    )
 
 
 def test_prompts_may_come_from_a_task(prepared):

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from daskmetrics import store
 from daskmetrics.core.events import (
-    RunStarted,
     StorePlan,
     from_json,
     latest,
@@ -122,13 +122,12 @@ def test_a_small_run_starts_one_worker_and_decides_as_configured(
     assert run.search.window(experiment, []) == run.search.window(prepared(), [])
 
 
-def test_the_files_of_a_run_of_an_earlier_version_are_written_again(prepared, folder):
+def test_the_files_of_a_run_are_written_again(prepared, folder):
     experiment = prepared()
     with Journal(folder.journal, folder.lock) as journal:
         run.begin(experiment, folder, journal)
-        start = latest(journal.entries, RunStarted)
-        former = replace(start, config={**start.config, "watch": {"until_idle": "none"}})
         folder.corpus.unlink()
-        maintain._restore_files(folder, [*journal.entries, former])
+        folder.config.unlink()
+        maintain._restore_files(folder, journal.entries)
     assert json.loads(folder.corpus.read_text()) == list(experiment.prompts)
-    assert "until_idle" in folder.config.read_text()
+    assert yaml.safe_load(folder.config.read_text()) == experiment.config.as_dict()

@@ -30,7 +30,7 @@ def test_a_table_has_the_scores_of_its_rows(tmp_path, known_csv, known):
     assert table.arms == known.arms and table.kinds == known.kinds
     np.testing.assert_array_equal(table.scores, known.scores)
     np.testing.assert_array_equal(table.seconds, known.seconds)
-    with pytest.raises(ConfigError, match=r"neither a table nor .* a run.*import-results"):
+    with pytest.raises(ConfigError, match=r"neither a table nor .* a run"):
         read(tmp_path)
 
 
@@ -95,7 +95,7 @@ def test_the_folder_of_a_run(tmp_path):
     tasks = {"stdlib:word": {"kind": "classification"}}
     with Journal(folder.journal, folder.lock) as journal:
         weights = {"stdlib:word": 2.0, "stdlib:unscored": 3.0}
-        search = {"search": {"weights": weights, "reward": "robust", "budget": 0.1}}
+        search = {"search": {"weights": weights, "budget": 0.1}}
         journal.append(started(tasks=tasks, widths={"tiny": 8, "small": 16}, config=search))
     with pytest.raises(ConfigError, match=r"has no scores.*search.policy=sweep"):
         read(folder.path)
@@ -115,7 +115,7 @@ def test_the_folder_of_a_run(tmp_path):
     assert [str(arm) for arm in table.arms] == ["tiny@step4/1", "small@step4/1"]
     assert table.kinds == {"stdlib:word": "classification"}
     assert table.scores.tolist() == [[0.5]] * 2
-    assert (table.objective, table.reward, table.weights) == ("all", "robust", {"stdlib:word": 2.0})
+    assert (table.objective, table.weights) == ("all", {"stdlib:word": 2.0})
     assert table.seconds.tolist() == [[2.25]] * 2 and table.encode.tolist() == [[2.0]] * 2
 
 

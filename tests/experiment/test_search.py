@@ -94,7 +94,7 @@ def test_each_cell_is_scored_once_also_if_it_fails_and_encodings_are_shared(prep
 
 def test_the_latest_encodings_are_kept_as_far_as_there_is_room(prepared, tmp_path):
     """A later layer of their checkpoint then needs no other encoding."""
-    sweep = {"policy": "sweep", "budget": 1.0, "reward": "mean"}
+    sweep = {"policy": "sweep", "budget": 1.0}
     kept = {}
     for size in (2**20, search.KEPT_IN_MEMORY // 10, search.KEPT_IN_FILES // 6, 2**40):
         source = Bench(prepared(search=sweep)).search

@@ -33,7 +33,6 @@ from daskmetrics.core.results import Scored
 from daskmetrics.execution import journal as journal
 from daskmetrics.execution.map.function import read_items
 from daskmetrics.experiment import score_tables as score_tables
-from daskmetrics.tasks import mteb_results
 from daskmetrics.tasks.file import file_task
 from tests.events import attempt_failed, started
 from tests.stored import read_block
@@ -167,10 +166,6 @@ def read_journal(path: Path) -> object:
     return is_finished(found.entries), list(records(found.entries))
 
 
-def read_results(folder: Path) -> object:
-    return [mteb_results.mean(result.content) for result in mteb_results.read(folder)]
-
-
 SUITES = (Suite("a", ("step0", "step1"), (0, 1), 1),)
 
 
@@ -251,19 +246,6 @@ def adapter_files() -> dict[str, bytes]:
     return {**base, **dict(zip(TUNED, (as_json(ADAPTER), weights), strict=True))}
 
 
-RESULT = {
-    "task_name": "STS12",
-    "dataset_revision": "a",
-    "evaluation_time": 1.5,
-    "scores": {
-        "test": [
-            {"main_score": 0.5, "cosine": 0.5, "hf_subset": "default", "languages": ["eng-Latn"]}
-        ]
-    },
-}
-EXPERIMENT = "results/org__m/main/experiments/layer_3"
-
-
 def read_slurm(folder: Path) -> object:
     printed = {
         path.stem: path.read_text(encoding="utf-8", errors="replace")
@@ -322,8 +304,6 @@ def read_script(path: Path) -> object:
 
 def readers(scratch: Path) -> dict[str, Reader]:
     """All readers by name; ``scratch`` is an empty folder."""
-    layered = {f"{EXPERIMENT}/STS12.json": as_json(RESULT)}
-    layered |= {f"{EXPERIMENT}/model_meta.json": as_json({"experiment_kwargs": {"layer": 3}})}
     prompt_lines = b"".join(b"prompt %d of \xc3\xa9\r\n" % i for i in range(20))
     several = partial(read_labelled, kind="multilabel_classification")
     zipped = gzip.compress(as_csv(ROWS), mtime=0)
@@ -361,7 +341,6 @@ def readers(scratch: Path) -> dict[str, Reader]:
         "store chunks": Reader(read_store, stored, chunks),
         "model folder": Reader(read_model, model_files()),
         "adapter": Reader(read_adapter, adapter_files(), TUNED),
-        "results of mteb": Reader(read_results, layered),
         "output of Slurm": Reader(read_slurm, slurm_files()),
         "names in job scripts": of_file(read_script, "x.yaml", PROFILE),
     }

@@ -25,7 +25,6 @@ from daskmetrics.bandit import (
     policy_named,
     task_weights,
 )
-from daskmetrics.bandit.problem import Reward
 from daskmetrics.cli import main
 from daskmetrics.core.events import RunFinished, RunStarted, SearchEnded, StorePlan, UnitAsked
 from daskmetrics.core.files import RunFolder
@@ -68,9 +67,8 @@ class Story:
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     outcomes: bool = False
-    reward: Reward = "mean"
     objective: str = "all"
-    sized: bool = False  # whether weights, tokens and dimensions are recorded, as this version does
+    sized: bool = False  # whether weights, tokens and dimensions are recorded
     timed: bool = False  # whether the time of reading is, too
 
     # exact scores by task and layer
@@ -143,7 +141,7 @@ def make_run(path: Path, story: Story) -> Run:
 
 def _settings(story: Story) -> dict[str, Any]:
     models = [{"name": suite.model, "source": f"models/{suite.model}"} for suite in story.suites]
-    search = {"budget": story.budget, "reward": story.reward, "objective": story.objective}
+    search = {"budget": story.budget, "objective": story.objective}
     if story.budget == 1:  # no model need choose the order
         search["policy"] = "sweep"
     return {"name": "demo", "models": models, "tasks": list(story.tasks), "search": search}
@@ -233,7 +231,7 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
     kinds = {task: kind(task) for task in story.tasks}
     weights = tuple(task_weights(kinds, search.objective))
     of_tasks = {"weights": weights, "kinds": tuple(kinds.values())}
-    problem = Problem(arms, story.tasks, features, 4 * costs, costs, search.reward, **of_tasks)
+    problem = Problem(arms, story.tasks, features, 4 * costs, costs, **of_tasks)
     campaign = Learner(problem, policy_named(search.policy), budget=story.budget, window=2, seed=0)
     while not campaign.done:
         for pick in campaign.ask(1):

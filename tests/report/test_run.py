@@ -6,13 +6,11 @@ from dataclasses import asdict, replace
 import pytest
 
 from daskmetrics.answer import analysis
-from daskmetrics.answer.comparison import known_scores
-from daskmetrics.answer.posterior import posterior_of
 from daskmetrics.answer.status import status_of
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.events import Record, StorePlan, UnitAsked, is_finished
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, grid
+from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite
 from daskmetrics.core.results import Measured, Scored
 from daskmetrics.execution import Journal
 from daskmetrics.report import Run, export, frame
@@ -70,21 +68,6 @@ def test_scores_stay_valid_until_a_checkpoint_is_measured_again_or_a_task_is_rem
     assert scores_of(again) == scores_of(before)
     assert analysis.metrics(again) == analysis.metrics(before)
     assert set().union(*scores_of(fewer).values()) == {TASKS[0]}
-
-
-def test_an_imported_score_that_no_search_asked_for_is_kept_and_decides_nothing(a_run):
-    before = a_run(outcomes=True)
-    (cell, *_) = (Cell(arm, TASKS[0]) for arm in grid(SUITES) if arm not in before.recorded)
-    value = Scored(0.99, 0.01)
-    record = Record("imported", str(cell), "score", "ok", value, worker="imported")
-    with Journal(before.folder.journal, before.folder.lock) as journal:
-        journal.append(record)
-    run = Run(before.folder.path)
-    assert known_scores(run)[cell].score == 0.99 and cell not in known_scores(before)
-    assert len(run.to_frame()) == len(before.to_frame()) + 1
-    assert status_of(run).cells == status_of(before).cells
-    assert run.answer == before.answer
-    assert posterior_of(run).estimates == posterior_of(before).estimates
 
 
 def test_an_answer_is_about_the_candidates_of_the_latest_configuration(tmp_path):

