@@ -1,24 +1,36 @@
-"""Objects of a user's own modules, and the code of a function: what it does follows from the source
-of the function and of what it uses in its module.
+"""Objects of a user's own modules, and the version of their code.
+
+The version of code is the syntax of its module and of the modules that this imports, one after the other,
+without comments and docstrings. Python's own modules, installed packages and this one do not count;
+a package that is installed for editing does, as do the other modules of the package that holds the function.
+A function or class that stands in no file counts by its bytecode, with all that it refers to.
 """
 
 from __future__ import annotations
 
-import dis
+import ast
 import functools
 import hashlib
-import inspect
 import pkgutil
-import textwrap
-from collections.abc import Iterator
-from importlib.util import find_spec
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import resolve_name
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
-from daskmetrics.core.errors import foreign_errors
+from daskmetrics.core.content import Content, has_source, home_of, is_json, nested
+from daskmetrics.core.errors import ConfigError, foreign_errors
 from daskmetrics.core.main_module import MAIN
 from daskmetrics.core.names import Key, content_key
+
+_OURS = __name__.partition(".")[0]
+_INSTALLED = ("site-packages", "dist-packages")  # parts of a path
+_PYTHON = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def load_object(subject: str, path: str) -> Any:
@@ -34,117 +46,246 @@ def load_object(subject: str, path: str) -> Any:
 
 
 def code_key(reference: str) -> Key:
-    """A key of the code at ``module:name``, which need not be imported: of the file of the module, or
-    of the source of a function in the main module, with its helpers.
+    """The version of the code at ``module:name``, which need not be imported; empty if there is no
+    such module.
     """
     module, _, _ = reference.partition(":")
     if module == MAIN:
-        return content_key(*sources_of(pkgutil.resolve_name(reference)))
-    try:
-        spec = find_spec(module)
-    except (ImportError, ValueError):  # reported where it is imported
-        spec = None
-    if spec is None or not spec.has_location:
-        return ""
-    return hashlib.sha256(Path(str(spec.origin)).read_bytes()).hexdigest()
+        return code_of(pkgutil.resolve_name(reference)).version
+    syntax = syntax_of([module], module)
+    return content_key(syntax) if syntax else ""
 
 
-def with_helpers(function: Any) -> list[Any]:
-    """A function or a class, and the functions and classes of its module that it uses by name, and
-    those that these use.
+@dataclass(frozen=True)
+class Code:
+    """What identifies the code of a function: hashes by module, and what stands in none."""
+
+    modules: Mapping[str, Key]
+    carried: object
+
+    @property
+    def version(self) -> Key:
+        return content_key(self.modules, self.carried)
+
+
+def code_of(function: Any, items: Iterable[object] = ()) -> Code:
+    """The code of a function with the values that it carries, and of the classes and functions among
+    its items.
+
+    Raises ConfigError if a file was edited after this process had imported it.
     """
-    users = [function]
-    if inspect.ismethod(function):
-        users.append(type(function.__self__))
-    for user in users:
-        if isinstance(user, type):
-            uses = [*user.__bases__, *filter(inspect.isfunction, vars(user).values())]
-        else:
-            uses = list(_globals(user).values())
-        for used in uses:
-            if callable(used) and getattr(used, "__module__", None) == function.__module__:
-                used = inspect.unwrap(used)  # of a cache
-                if isinstance(used, FunctionType | type) and used not in users:
-                    users.append(used)
-    return [function, *sorted(users[1:], key=lambda user: user.__qualname__)]
+    content = Content(lenient=True)
+    carried = [content.of(function)]
+    for item in items:
+        if not is_json(item):
+            content.of(item)
+    bodies = []
+    modules = set()
+    seen: set[int] = set()
+    while new := content.definitions.keys() - seen:
+        seen |= new
+        for definition in (content.definitions[key] for key in new):
+            if has_source(definition):
+                modules.add(home_of(definition))
+            else:
+                bodies.append(content.body(definition))
+    modules |= content.imports
+    return Code(
+        syntax_of(modules, home_of(callee_of(function))), [carried, sorted(map(repr, bodies))]
+    )
 
 
-def constants(function: Any) -> dict[str, str]:
-    """Of the numbers and texts that a function and its helpers read as global variables, 16 bits of a
-    hash: they show a change, and not a password.
-    """
-    values: dict[str, object] = {}
-    for user in with_helpers(_definition(function)):
-        values |= _globals(user)
-    return {
-        name: content_key(value)[:4]
-        for name, value in sorted(values.items())
-        if isinstance(value, int | float | str)
-    }
-
-
-def _globals(user: Any) -> dict[str, object]:
-    """The global variables that a function reads, by name."""
-    values = getattr(user, "__globals__", {})
-    names = _names(getattr(user, "__code__", None))
-    return {name: values[name] for name in names if name in values}
-
-
-def _names(code: object) -> Iterator[str]:
-    """The global names that a code object and those within it read."""
-    if isinstance(code, CodeType):
-        for instruction in dis.get_instructions(code):
-            if instruction.opname == "LOAD_GLOBAL":
-                yield instruction.argval
-        for constant in code.co_consts:
-            yield from _names(constant)
-
-
-def sources_of(function: Any) -> list[str]:
-    """The source of a function or a class and of its helpers."""
-    return list(map(_source, with_helpers(function)))
-
-
-def _source(function: Any) -> str:
-    """The source of a function or class; where there is none, its bytecode."""
-    try:
-        source = textwrap.dedent(inspect.getsource(function))
-    except (OSError, TypeError):
-        source = ""
-    code = getattr(function, "__code__", None)
-    if code and (not source or function.__name__ == "<lambda>"):
-        return source + _bytecode(code)  # a line can hold several lambdas
-    if isinstance(function, type) and not source:  # that of a notebook's class cannot be found
-        methods = filter(inspect.isfunction, vars(function).values())
-        source = "".join(map(_source, methods))
-    return source or repr(getattr(function, "__qualname__", type(function)))
-
-
-def _bytecode(code: object) -> str:
-    """Replaces the source of a function that was typed into an interpreter; ``code`` may be a
-    constant, also a set, which has no order.
-    """
-    if isinstance(code, frozenset):
-        return repr(sorted(map(repr, code)))
-    if not isinstance(code, CodeType):
-        return repr(code)
-    constants = list(map(_bytecode, code.co_consts))
-    return hashlib.sha256(code.co_code).hexdigest() + repr([code.co_names, constants])
-
-
-def code_of(function: Any) -> str:
-    """The bytecode of a function and its helpers: two processes may have imported it before and after
-    an edit.
-    """
-    users = with_helpers(_definition(function))
-    return "".join(_bytecode(getattr(user, "__code__", None)) for user in users)
-
-
-def _definition(function: Any) -> Any:
-    """The function or the class that a partial, a decorated function or an object calls."""
+def callee_of(function: Any) -> Any:
+    """The function or class behind a partial or an object that can be called."""
     while isinstance(function, functools.partial):
         function = function.func
-    function = inspect.unwrap(function)
-    if isinstance(function, type) or hasattr(function, "__code__"):
-        return function
-    return type(function)
+    return function if hasattr(function, "__qualname__") else type(function)
+
+
+def syntax_of(modules: Iterable[str], own: str) -> dict[str, Key]:
+    """A hash of the syntax of each module and of those that it imports, as far as they are a user's.
+
+    ``own`` is the module of the function: it and its package count also where they are installed.
+    """
+    hashes: dict[str, Key] = {}
+    pending = [own, *modules]
+    while pending:
+        name = pending.pop()
+        source = None
+        if name not in hashes and _may_be_edited(name, own):
+            source = _source_of(name)
+        if source and (_is_below(name, own) or not source.is_installed):
+            hashes[name], imported = _snapshot(source)
+            pending += imported
+            pending += filter(None, [name.rpartition(".")[0]])
+    return dict(sorted(hashes.items()))
+
+
+def _is_below(name: str, own: str) -> bool:
+    return name.partition(".")[0] == own.partition(".")[0]
+
+
+def _may_be_edited(name: str, own: str) -> bool:
+    package = name.partition(".")[0]
+    return name == own or package not in (_OURS, *sys.builtin_module_names)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Where an import finds a module, or has found it."""
+
+    name: str
+    file: str
+    package: str  # of its relative imports
+    loader: Any
+    loaded: ModuleType | None
+
+    @property
+    def is_installed(self) -> bool:
+        path = Path(self.file)
+        return any(part in path.parts for part in _INSTALLED) or self.file.startswith(_PYTHON)
+
+    def read(self) -> bytes:
+        try:
+            if hasattr(self.loader, "get_data"):  # also of an archive
+                return bytes(self.loader.get_data(self.file))
+            return Path(self.file).read_bytes()
+        except OSError as error:
+            raise ConfigError(
+                f"The code of the module '{self.name}' cannot be read: {error}. Give a version."
+            ) from None
+
+
+def _source_of(name: str) -> _Source | None:
+    """The source of a module, which is not imported; None for one without a file."""
+    loaded = sys.modules.get(name)
+    if loaded is not None:
+        file = getattr(loaded, "__file__", None)
+        package = getattr(loaded, "__package__", None) or ""
+        loader = getattr(loaded, "__loader__", None)
+        return _Source(name, str(file), package, loader, loaded) if file else None
+    spec = _find(name)
+    if spec is None or not spec.has_location:
+        return None
+    return _Source(name, str(spec.origin), spec.parent or "", spec.loader, None)
+
+
+def _find(name: str) -> ModuleSpec | None:
+    """How an import would find a module; unlike `importlib`, this imports no package."""
+    path = None
+    if package := name.rpartition(".")[0]:
+        loaded = sys.modules.get(package) or _find(package)
+        path = getattr(loaded, "__path__", None) or getattr(
+            loaded, "submodule_search_locations", None
+        )
+        if path is None:
+            return None
+    finders = (finder.find_spec for finder in sys.meta_path if hasattr(finder, "find_spec"))
+    return next(filter(None, (find(name, path) for find in finders)), None)
+
+
+_snapshots: dict[str, tuple[object, tuple[Key, tuple[str, ...]]]] = {}
+
+
+def _snapshot(source: _Source) -> tuple[Key, tuple[str, ...]]:
+    """The syntax and the imports of a module as this process has imported it: a later edit of its
+    file does not count.
+    """
+    loaded = source.loaded
+    imported = getattr(loaded, "__spec__", None) or loaded  # another one after a reload
+    if source.name in _snapshots and _snapshots[source.name][0] is imported is not None:
+        return _snapshots[source.name][1]
+    text = source.read()
+    if loaded and type(source.loader) is SourceFileLoader and not _is_current(loaded, text):
+        raise ConfigError(
+            f"'{source.file}' was edited after this process had imported it. Start the process"
+            " again, or reload the module with importlib.reload; or give a version."
+        )
+    syntax = _syntax(text, source.package)
+    _snapshots[source.name] = imported, syntax
+    return syntax
+
+
+@functools.lru_cache(maxsize=256)
+def _syntax(text: bytes, package: str) -> tuple[Key, tuple[str, ...]]:
+    """A hash of the syntax of a module's text, and the modules that it may import."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):  # it is compiled
+        return hashlib.sha256(text).hexdigest(), ()
+    for node in ast.walk(tree):
+        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            del node.body[0]
+    digest = hashlib.sha256()
+    imports: list[str] = []
+    for node in ast.walk(tree):
+        imports += _imported(node, package)
+        # level by level, with the kinds of what is below: no two trees have the same text
+        digest.update(f"{type(node).__name__}{list(_fields(node))}".encode("utf-8", "replace"))
+    return digest.hexdigest(), tuple(dict.fromkeys(imports))
+
+
+def _fields(node: ast.AST) -> Iterator[object]:
+    """The fields of a node that are not empty: versions of Python add empty ones."""
+    for name, value in ast.iter_fields(node):
+        if isinstance(value, list) and value:
+            yield (
+                name,
+                [type(part).__name__ if isinstance(part, ast.AST) else part for part in value],
+            )
+        elif isinstance(value, ast.AST):
+            yield name, type(value).__name__
+        elif value not in (None, []):
+            yield name, value
+
+
+def _imported(node: ast.AST, package: str) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        name = node.module or ""
+        if node.level:
+            try:
+                name = resolve_name("." * node.level + name, package)
+            except ImportError:  # reported where it is imported
+                return
+        yield name
+        yield from (f"{name}.{alias.name}" for alias in node.names)
+
+
+def _is_current(module: ModuleType, text: bytes) -> bool:
+    """Whether the functions of a module are those of its file now."""
+    file = str(module.__file__)
+    try:
+        compiled = compile(text, file, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return False
+    bytecode = Content(lenient=True).bytecode
+    in_file = {repr(bytecode(code)) for code in nested(compiled)}
+    return all(
+        repr(bytecode(function.__code__)) in in_file
+        for function in _functions(module)
+        if function.__code__.co_filename == file
+    )
+
+
+def _functions(holder: Any) -> Iterator[FunctionType]:
+    for value in list(vars(holder).values()):
+        if isinstance(value, FunctionType):
+            yield value
+        elif isinstance(value, type) and isinstance(holder, ModuleType):
+            yield from _functions(value)
+
+
+def is_imported_as(modules: Mapping[str, Key]) -> bool:
+    """Whether this process has imported, or would import, modules with these hashes; those that it
+    does not find do not count.
+    """
+    sources = {name: _source_of(name) for name in modules}
+    try:
+        return all(
+            source is None or _snapshot(source)[0] == modules[name]
+            for name, source in sources.items()
+        )
+    except ConfigError:
+        return False

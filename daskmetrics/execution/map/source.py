@@ -8,7 +8,7 @@ import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import cloudpickle
@@ -71,6 +71,13 @@ class MapSpec:
     seed: int = 0  # of the run; each item's seed follows from it
     reference: str | None = None  # where the function was loaded from, as module.py:function
 
+    def under(self, version: str) -> MapSpec:
+        """The same map with the items' keys of another version."""
+        function = replace(self.function, version=version)
+        values = [item.value for item in self.items]
+        items = make_items(values, function.name, version, self.seed)
+        return replace(self, function=function, items=items)
+
 
 def make_spec(
     function: Callable[..., object],
@@ -93,7 +100,8 @@ def make_spec(
         raise ConfigError(f"seed is {seed!r}, but must be an int.")
     if not isinstance(version, str | None):
         raise ConfigError(f"version is {version!r}, but must be a text.")
-    prepared = prepare(function, version)
+    values = list(values)
+    prepared = prepare(function, version, values)
     items = make_items(values, prepared.name, prepared.version, seed)
     return MapSpec(prepared, items, options, seed, reference)
 
