@@ -14,6 +14,7 @@ from daskmetrics.cli._common import (
     end_as_by_ctrl_c,
     example,
     flag_option,
+    ignore_input,
     note,
     noted_warnings,
     number_option,
@@ -85,6 +86,7 @@ def map_(**options: Any) -> None:
     """
     from daskmetrics.execution.map.result_table import check_output, summary_text, write
 
+    ignore_input()
     given = SimpleNamespace(**options)
     if given.output:
         check_output(given.output)
@@ -167,6 +169,7 @@ def _run(
     end_as_by_ctrl_c()
     if given.resume_from is not None:
         entries = tuple(read(folder.must_exist().journal))
+        spec = continued(spec, entries, given.retry_failed)
         keep = earlier_state(spec, entries, given.resume_from)
         aside = set_aside(folder.journal, folder.lock, keep)
         note(
@@ -226,9 +229,9 @@ def _preview(spec: MapSpec, given: SimpleNamespace, folder: RunFolder, profile: 
     from daskmetrics.report.templates import rows_of
 
     entries = tuple(read(folder.journal))
+    spec = continued(spec, entries, given.retry_failed)
     if given.resume_from is not None:
         entries = entries[: earlier_state(spec, entries, given.resume_from)]
-    spec = continued(spec, entries, given.retry_failed)
     tracker = ItemTracker(spec.items, spec.options.retries, entries)
     rows = rows_of(
         "map_preview",

@@ -8,10 +8,15 @@ has one such timer, so it is always set to the earliest deadline of its threads.
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
+import functools
 import json
+import multiprocessing
 import os
 import pickle
+import signal
+import sys
 import tempfile
 import threading
 import time
@@ -30,6 +35,7 @@ from daskmetrics.core.errors import (
     is_out_of_memory,
     unsigned,
 )
+from daskmetrics.core.machine import close_input
 from daskmetrics.core.names import content_key
 from daskmetrics.core.results import result_as_json
 from daskmetrics.core.retry import Fault
@@ -77,6 +83,7 @@ def perform(
     from distributed.utils import sync
 
     worker = get_worker()
+    settle()
     path = trace_file(Path(scratch), worker.address)
     with DEADLINES.within(task, timeout, path):
         # wait for the answer: if the function kills this process at once, the driver knows what was
@@ -89,7 +96,7 @@ def perform(
             seconds = time.perf_counter() - started
             if not shared:
                 value = _as_json(result)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:  # nothing else raises in this thread
             fault = blame(error)
             if fault is Fault.DISK and isinstance(error, OSError) and has_room(path.parent):
                 fault = Fault.EXCEPTION  # what is full is the function's own disk or quota
@@ -103,6 +110,29 @@ def perform(
         worker.log_event(topic, ["stored", task])
         return value, seconds
     return worker.log_event(topic, ["finished", task, value, seconds])
+
+
+@functools.cache
+def settle() -> None:
+    """Make the process of a worker fit for functions that start processes of their own.
+
+    These read nothing of the driver's standard input; `multiprocessing` lets them be children of a
+    worker, which it starts as a daemon; and what it forks ends with the worker, also if that is killed.
+    """
+    process = multiprocessing.current_process()
+    if multiprocessing.parent_process() is None:  # the worker is a thread of the user's program
+        return
+    close_input()
+    process.daemon = False
+    if sys.platform == "linux":
+        end_of_parent = ctypes.CDLL(None).prctl, 1, signal.SIGKILL  # PR_SET_PDEATHSIG
+
+        def die_with_worker() -> None:
+            # the kernel means the thread that forks, and only those of Dask live as long as the worker
+            if threading.current_thread().name.startswith("Dask-"):
+                end_of_parent[0](*end_of_parent[1:])
+
+        os.register_at_fork(after_in_child=die_with_worker)
 
 
 def _loaded(packed: bytes) -> tuple[Callable[..., object], tuple[object, ...]]:

@@ -9,15 +9,17 @@ from __future__ import annotations
 import functools
 import gc
 import importlib
+import importlib.util
 import inspect
 import json
 import math
 import pickle
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -240,27 +242,47 @@ def load(reference: str) -> Callable[..., object]:
 
 def _import(source: str) -> ModuleType:
     """The module of a file, or of this name."""
-    path = Path(source).resolve()
-    folder = Path.cwd()
-    name = source
+    if source.endswith(".py"):
+        return _import_file(Path(source).resolve(), source)
+    _search_first(Path.cwd())
     remedy = f" For a file, add its suffix: {source}.py:..."
-    if is_file := source.endswith(".py"):
-        folder, name, remedy = path.parent, path.stem, ""
-        if not path.is_file():
-            require_regular(path)
-            raise ConfigError(f"File '{path}' does not exist.")
+    with foreign_errors(f"Cannot import '{source}'", remedy=remedy):
+        return importlib.import_module(source)
+
+
+def _import_file(path: Path, source: str) -> ModuleType:
+    if not path.is_file():
+        require_regular(path)
+        raise ConfigError(f"File '{path}' does not exist.")
+    _search_first(path.parent)
+    before = set(sys.modules)
+    module = sys.modules.get(path.stem)
+    if module is None:
+        with foreign_errors(f"Cannot import '{source}'"):
+            module = _execute(path)
+    elif _file_of(module) != path:
+        raise ConfigError(f"A module '{path.stem}' is already loaded: rename '{path.name}'.")
+    for other in set(sys.modules) - before:
+        if _file_of(sys.modules[other]).parent == path.parent:
+            cloudpickle.register_pickle_by_value(sys.modules[other])
+    return module
+
+
+def _execute(path: Path) -> ModuleType:
+    """The module of a file, whose name may have dots."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None  # it ends in .py
+    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+    with ExitStack() as stack:
+        stack.callback(sys.modules.pop, path.stem)
+        spec.loader.exec_module(module)
+        stack.pop_all()
+    return module
+
+
+def _search_first(folder: Path) -> None:
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))  # as Python does for a script
-    before = set(sys.modules)
-    with foreign_errors(f"Cannot import '{source}'", remedy=remedy):
-        module = importlib.import_module(name)
-    if is_file:
-        if _file_of(module) != path:
-            raise ConfigError(f"A module '{name}' is already loaded: rename '{path.name}'.")
-        for other in set(sys.modules) - before:
-            if _file_of(sys.modules[other]).parent == path.parent:
-                cloudpickle.register_pickle_by_value(sys.modules[other])
-    return module
 
 
 def _file_of(module: ModuleType) -> Path:
@@ -321,7 +343,12 @@ def run_call(
             )
         if not_finite:
             status, reason = "nan", f"not finite: {', '.join(not_finite[:8])}"
-    except (Exception, SystemExit) as error:  # a user's function can raise anything
+    except BaseException as error:  # a user's function can raise anything
+        if (
+            isinstance(error, KeyboardInterrupt)
+            and threading.current_thread() is threading.main_thread()
+        ):
+            raise  # Ctrl-C; on a worker, no signal raises one here
         fault = blame(error)
         if fault is Fault.DISK and not (folder and has_room(folder)):
             raise  # not the item's fault: the loop pauses until there is space
