@@ -214,14 +214,20 @@ def home_of(value: Any) -> str:
     return str(module or "builtins")
 
 
+def file_of(module: ModuleType | None) -> str:
+    """The file of a module; empty for one without, as a notebook's and that of ``python -``."""
+    file = str(getattr(module, "__file__", None) or "")
+    return "" if file.startswith("<") else file
+
+
 def has_source(definition: Any) -> bool:
     """Whether the code of a function or class stands in the file of its module, or is compiled."""
     if isinstance(definition, ModuleType):
         return True
     module = sys.modules.get(home_of(definition))
-    file = getattr(module, "__file__", None)
+    file = file_of(module)
     if isinstance(definition, FunctionType):
-        return bool(file) and Path(definition.__code__.co_filename).stem == Path(str(file)).stem
+        return bool(file) and Path(definition.__code__.co_filename).stem == Path(file).stem
     if not definition.__flags__ & _HEAP_TYPE:
         return True
     try:

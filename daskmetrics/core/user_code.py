@@ -17,12 +17,12 @@ import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
-from importlib.util import resolve_name
+from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from daskmetrics.core.content import Content, has_source, home_of, is_json, nested
+from daskmetrics.core.content import Content, file_of, has_source, home_of, is_json, nested
 from daskmetrics.core.errors import ConfigError, foreign_errors
 from daskmetrics.core.main_module import MAIN
 from daskmetrics.core.names import Key, content_key
@@ -30,6 +30,7 @@ from daskmetrics.core.names import Key, content_key
 _OURS = __name__.partition(".")[0]
 _INSTALLED = ("site-packages", "dist-packages")  # parts of a path
 _PYTHON = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
+_REMOVED = ""  # in place of a hash
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -105,29 +106,41 @@ def callee_of(function: Any) -> Any:
 def syntax_of(modules: Iterable[str], own: str) -> dict[str, Key]:
     """A hash of the syntax of each module and of those that it imports, as far as they are a user's.
 
-    ``own`` is the module of the function: it and its package count also where they are installed.
+    ``own`` is the module of the function: it and the modules of its package count also where they are
+    installed.
     """
     hashes: dict[str, Key] = {}
     pending = [own, *modules]
     while pending:
         name = pending.pop()
-        source = None
-        if name not in hashes and _may_be_edited(name, own):
-            source = _source_of(name)
-        if source and (_is_below(name, own) or not source.is_installed):
+        is_own = name == own or name.startswith(f"{own.rpartition('.')[0] or own}.")
+        if name in hashes or not (is_own or _is_users(name.partition(".")[0])):
+            continue
+        source = _source_of(name)
+        if source and (is_own or not source.is_installed):
             hashes[name], imported = _snapshot(source)
             pending += imported
             pending += filter(None, [name.rpartition(".")[0]])
+    if hashes.get(own) == _REMOVED:
+        raise ConfigError(
+            f"The file of the module '{own}' was removed: restore it, or give a version."
+        )
     return dict(sorted(hashes.items()))
 
 
-def _is_below(name: str, own: str) -> bool:
-    return name.partition(".")[0] == own.partition(".")[0]
+def _is_users(package: str) -> bool:
+    """Whether a package, or a part of its namespace, stands outside of Python and what is installed."""
+    if package in (_OURS, *sys.builtin_module_names):
+        return False
+    loaded = sys.modules.get(package) or _find(package)
+    paths = [getattr(loaded, "__file__", None) or getattr(loaded, "origin", None)]
+    paths += _folders(loaded) or []
+    return any(path and not _is_installed(path) for path in paths)
 
 
-def _may_be_edited(name: str, own: str) -> bool:
-    package = name.partition(".")[0]
-    return name == own or package not in (_OURS, *sys.builtin_module_names)
+def _is_installed(file: str) -> bool:
+    path = Path(file)
+    return any(part in path.parts for part in _INSTALLED) or file.startswith(_PYTHON)
 
 
 @dataclass(frozen=True)
@@ -142,28 +155,22 @@ class _Source:
 
     @property
     def is_installed(self) -> bool:
-        path = Path(self.file)
-        return any(part in path.parts for part in _INSTALLED) or self.file.startswith(_PYTHON)
+        return _is_installed(self.file)
 
     def read(self) -> bytes:
-        try:
-            if hasattr(self.loader, "get_data"):  # also of an archive
-                return bytes(self.loader.get_data(self.file))
-            return Path(self.file).read_bytes()
-        except OSError as error:
-            raise ConfigError(
-                f"The code of the module '{self.name}' cannot be read: {error}. Give a version."
-            ) from None
+        if hasattr(self.loader, "get_data"):  # also of an archive
+            return bytes(self.loader.get_data(self.file))
+        return Path(self.file).read_bytes()
 
 
 def _source_of(name: str) -> _Source | None:
     """The source of a module, which is not imported; None for one without a file."""
     loaded = sys.modules.get(name)
     if loaded is not None:
-        file = getattr(loaded, "__file__", None)
+        file = file_of(loaded)
         package = getattr(loaded, "__package__", None) or ""
         loader = getattr(loaded, "__loader__", None)
-        return _Source(name, str(file), package, loader, loaded) if file else None
+        return _Source(name, file, package, loader, loaded) if file else None
     spec = _find(name)
     if spec is None or not spec.has_location:
         return None
@@ -174,14 +181,21 @@ def _find(name: str) -> ModuleSpec | None:
     """How an import would find a module; unlike `importlib`, this imports no package."""
     path = None
     if package := name.rpartition(".")[0]:
-        loaded = sys.modules.get(package) or _find(package)
-        path = getattr(loaded, "__path__", None) or getattr(
-            loaded, "submodule_search_locations", None
-        )
+        path = _folders(sys.modules.get(package) or _find(package))
         if path is None:
             return None
     finders = (finder.find_spec for finder in sys.meta_path if hasattr(finder, "find_spec"))
-    return next(filter(None, (find(name, path) for find in finders)), None)
+    try:
+        return next(filter(None, (find(name, path) for find in finders)), None)
+    except KeyError:  # in a package that is a folder without files, which is imported first
+        return find_spec(name)
+
+
+def _folders(package: ModuleType | ModuleSpec | None) -> Any:
+    """Where the modules of a package are searched for; None of what is no package."""
+    if isinstance(package, ModuleSpec):
+        return package.submodule_search_locations
+    return getattr(package, "__path__", None)
 
 
 _snapshots: dict[str, tuple[object, tuple[Key, tuple[str, ...]]]] = {}
@@ -195,8 +209,12 @@ def _snapshot(source: _Source) -> tuple[Key, tuple[str, ...]]:
     imported = getattr(loaded, "__spec__", None) or loaded  # another one after a reload
     if source.name in _snapshots and _snapshots[source.name][0] is imported is not None:
         return _snapshots[source.name][1]
-    text = source.read()
-    if loaded and type(source.loader) is SourceFileLoader and not _is_current(loaded, text):
+    try:
+        text = source.read()
+    except FileNotFoundError:
+        return _REMOVED, ()
+    is_plain = type(source.loader) is SourceFileLoader and not source.is_installed
+    if loaded and is_plain and not _is_current(loaded, text):
         raise ConfigError(
             f"'{source.file}' was edited after this process had imported it. Start the process"
             " again, or reload the module with importlib.reload; or give a version."
@@ -251,11 +269,19 @@ def _imported(node: ast.AST, package: str) -> Iterator[str]:
                 return
         yield name
         yield from (f"{name}.{alias.name}" for alias in node.names)
+    elif isinstance(node, ast.Call):
+        match node:  # importlib.import_module("name")
+            case ast.Call(
+                func=ast.Attribute(attr="import_module")
+                | ast.Name(id="import_module" | "__import__"),
+                args=[ast.Constant(value=str(name)), *_],
+            ):
+                yield name
 
 
 def _is_current(module: ModuleType, text: bytes) -> bool:
     """Whether the functions of a module are those of its file now."""
-    file = str(module.__file__)
+    file = file_of(module)
     try:
         compiled = compile(text, file, "exec", dont_inherit=True)
     except (SyntaxError, ValueError):

@@ -313,7 +313,6 @@ def verify(
     recorded = tracker.results()
     if values is None:
         values = [state.item.value for state in tracker.states.values()]
-    values = list(values)
     remade = make_items(values, header.function, header.version, header.seed)
     items = {item.key: item for item in remade}
     if tracker.states.keys() - items.keys():
@@ -329,7 +328,7 @@ def verify(
         function = load(header.reference)
     differences: list[ResultDifference] = []
     if function is not None:
-        prepared = prepare(function, items=values)
+        prepared = prepare(function, items=(item.value for item in remade))
         if prepared.code != header.code and not header.stated:
             raise ConfigError(f"The code of {prepared.name} has changed: restore it to compare.")
         for result in chosen:

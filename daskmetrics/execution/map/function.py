@@ -20,7 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -79,14 +79,24 @@ def make_items(
     >>> make_items([7], "bench:step", "v1")[0] == one
     True
     """
+    items = [
+        Item("", index, value, _short_text(value), _content_of(value))
+        for index, value in enumerate(values)
+    ]
+    return with_keys(items, function, version, seed)
+
+
+def with_keys(
+    items: Iterable[Item], function: str, version: str, seed: int = 0
+) -> tuple[Item, ...]:
+    """Items with the keys of another version of the function."""
     counts: Counter[Key] = Counter()
-    items = []
-    for index, value in enumerate(values):
-        content = _content_of(value)
-        key = content_key("item", function, version, content, counts[content], seed)
-        counts[content] += 1
-        items.append(Item(key, index, value, _short_text(value), content))
-    return tuple(items)
+    changed = []
+    for item in items:
+        key = content_key("item", function, version, item.content, counts[item.content], seed)
+        counts[item.content] += 1
+        changed.append(replace(item, key=key))
+    return tuple(changed)
 
 
 def _content_of(value: object) -> Key:

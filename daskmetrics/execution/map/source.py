@@ -25,6 +25,7 @@ from daskmetrics.execution.map.function import (
     prepare,
     run_batch,
     unchanged,
+    with_keys,
 )
 
 BATCH = "batch"  # the kind of the work units of a map
@@ -74,8 +75,7 @@ class MapSpec:
     def under(self, version: str) -> MapSpec:
         """The same map with the items' keys of another version."""
         function = replace(self.function, version=version)
-        values = [item.value for item in self.items]
-        items = make_items(values, function.name, version, self.seed)
+        items = with_keys(self.items, function.name, version, self.seed)
         return replace(self, function=function, items=items)
 
 
@@ -100,9 +100,9 @@ def make_spec(
         raise ConfigError(f"seed is {seed!r}, but must be an int.")
     if not isinstance(version, str | None):
         raise ConfigError(f"version is {version!r}, but must be a text.")
-    values = list(values)
-    prepared = prepare(function, version, values)
-    items = make_items(values, prepared.name, prepared.version, seed)
+    items = make_items(values, "", "")  # read once: a generator may use a value again
+    prepared = prepare(function, version, (item.value for item in items))
+    items = with_keys(items, prepared.name, prepared.version, seed)
     return MapSpec(prepared, items, options, seed, reference)
 
 
