@@ -57,6 +57,16 @@ def code_key(reference: str) -> Key:
     return content_key(syntax) if syntax else ""
 
 
+@functools.cache
+def own_code(definition: Any) -> tuple[Key, ...]:
+    """For the key of what a user's own function or class decides: the version of its code; nothing
+    for those of this package.
+    """
+    if home_of(definition).partition(".")[0] == _OURS:
+        return ()
+    return (code_of(definition).version,)
+
+
 @dataclass(frozen=True)
 class Code:
     """What identifies the code of a function: hashes by module, and what stands in none."""
@@ -110,10 +120,11 @@ def syntax_of(modules: Iterable[str], own: str) -> dict[str, Key]:
     installed.
     """
     hashes: dict[str, Key] = {}
+    package = own.rpartition(".")[0] or own
     pending = [own, *modules]
     while pending:
         name = pending.pop()
-        is_own = name == own or name.startswith(f"{own.rpartition('.')[0] or own}.")
+        is_own = name == package or name.startswith(f"{package}.")
         if name in hashes or not (is_own or _is_users(name.partition(".")[0])):
             continue
         source = _source_of(name)

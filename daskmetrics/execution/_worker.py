@@ -43,6 +43,7 @@ from daskmetrics.execution._units import TaskId
 
 SHORT = 10_000  # characters of a result that its worker sends along with the report of the end
 SMALL_FILE = 1 << 16  # bytes that the disk of a run takes unless it is full
+_PDEATHSIG = 1  # of prctl: the signal that a process gets when its parent ends
 LONGEST_TRACE = 8000  # characters of a traceback that are kept
 
 
@@ -125,14 +126,14 @@ def settle() -> None:
     close_input()
     process.daemon = False
     if sys.platform == "linux":
-        end_of_parent = ctypes.CDLL(None).prctl, 1, signal.SIGKILL  # PR_SET_PDEATHSIG
+        prctl = ctypes.CDLL(None).prctl
 
-        def die_with_worker() -> None:
-            # the kernel means the thread that forks, and only those of Dask live as long as the worker
-            if threading.current_thread().name.startswith("Dask-"):
-                end_of_parent[0](*end_of_parent[1:])
+        def end_with_worker() -> None:
+            # the kernel means the thread that forks: those of Dask live as long as the worker
+            if "Dask-" in threading.current_thread().name:
+                prctl(_PDEATHSIG, signal.SIGKILL)
 
-        os.register_at_fork(after_in_child=die_with_worker)
+        os.register_at_fork(after_in_child=end_with_worker)
 
 
 def _loaded(packed: bytes) -> tuple[Callable[..., object], tuple[object, ...]]:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import py_compile
 import re
 import subprocess
 import sys
+from importlib import import_module, reload
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
+
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.user_code import code_key, code_of, syntax_of
 
 # Of each shape the text of its module, in which 2 becomes 7; a value of 3 gives another result.
 SHAPES = {
@@ -208,3 +213,42 @@ def test_an_edit_gives_another_version_and_a_comment_none(reports, name):
     edited, result = reports["after"][name]
     assert result != value, "the edit changes nothing"
     assert edited != version
+
+
+def test_code_that_was_edited_after_its_import_is_refused(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    path = tmp_path / "edited_meanwhile.py"
+    path.write_text("def step(i): return i\n")
+    module = import_module("edited_meanwhile")
+    path.write_text("def step(i): return i + 1\n")
+    with pytest.raises(ConfigError, match="was edited after this process had imported it"):
+        code_of(module.step)
+    before = code_of(reload(module).step)
+    path.write_text("def step(i): return i + 2\n")
+    assert code_of(module.step) == before != code_of(reload(module).step)
+
+
+def test_installed_packages_do_not_count(tmp_path, monkeypatch):
+    installed = tmp_path / "site-packages" / "bought"
+    installed.mkdir(parents=True)
+    monkeypatch.syspath_prepend(installed.parent)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "uses_bought.py").write_text("import bought.deep, json\n")
+    (installed / "deep.py").write_text("def step(i): return i\n")
+    (installed / "__init__.py").write_text("")
+    assert list(syntax_of([], "uses_bought")) == ["uses_bought"]
+    assert list(syntax_of([], "bought.deep")) == ["bought", "bought.deep"]
+    assert code_key("no_such_module:step") == ""
+
+
+def test_a_module_without_text_counts_by_its_bytes(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    source = tmp_path / "compiled_only.py"
+    keys = []
+    for factor in (2, 7):
+        source.write_text(f"def step(i): return i * {factor}\n")
+        py_compile.compile(str(source), str(source.with_suffix(".pyc")))
+        source.unlink()
+        keys.append(code_key("compiled_only:step"))
+    assert "" != keys[0] != keys[1]

@@ -107,15 +107,16 @@ def unused(spec: MapSpec, entries: Sequence[Event]) -> str | None:
     """A line on recorded results of other code, if items that have one are computed again."""
     recorded = _indices(spec, entries)
     function = spec.function
+    change = "Another version is given" if function.stated else "Its code has changed"
     for header in reversed(_starts(entries)):
         if header.function != function.name:
             return f"Results of {header.function} are kept in this folder, and not used."
         count = len(_indices(spec.under(header.version), entries) - recorded)
         if count:
             return (
-                f"The code of {function.name} has changed: {plural(count, 'recorded result')} of"
-                f" version {header.version} are not used, and computed again. To keep them, stop and"
-                f" add --version {header.version} (in Python: version='{header.version}')."
+                f"{function.name}: {change}. {plural(count, 'recorded result')} of version"
+                f" {header.version} will be computed again. To keep them, stop and add --version"
+                f" {header.version} (in Python: version='{header.version}')."
             )
     return None
 

@@ -158,7 +158,7 @@ def test_after_an_edit_results_are_computed_again_or_kept(tmp_path, monkeypatch)
         return [result.value for result in results]
 
     assert run_with(2) == run_with(2) == [2, 4] and not messages
-    assert run_with(3) == [3, 6] and "2 recorded results of version" in messages[0]
+    assert run_with(3) == [3, 6] and "has changed. 2 recorded results of version" in messages[0]
     kept = re.search(r"--version (\w+) ", messages[0]).group(1)
     assert run_with(4, version=kept) == [2, 4] and len(messages) == 1
 
