@@ -163,7 +163,9 @@ class Content:
 
     def bytecode(self, code: CodeType) -> object:
         """What code does, without its lines and its docstring."""
-        constants = code.co_consts[_has_docstring(code) :]
+        constants = list(code.co_consts)
+        if _has_docstring(code):
+            constants[0] = None  # as without one
         return [
             hashlib.sha256(code.co_code + code.co_exceptiontable).hexdigest(),
             code.co_flags,

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import find_spec, resolve_name
+from itertools import chain
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -240,32 +241,15 @@ def _syntax(text: bytes, package: str) -> tuple[Key, tuple[str, ...]]:
     """A hash of the syntax of a module's text, and the modules that it may import."""
     try:
         tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):  # it is compiled
+        nodes = list(ast.walk(tree))
+        for node in nodes:
+            if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+                del node.body[0]
+        syntax = ast.dump(tree).encode()
+    except (SyntaxError, ValueError, RecursionError):  # it is compiled, or nested too deeply
         return hashlib.sha256(text).hexdigest(), ()
-    for node in ast.walk(tree):
-        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
-            del node.body[0]
-    digest = hashlib.sha256()
-    imports: list[str] = []
-    for node in ast.walk(tree):
-        imports += _imported(node, package)
-        # level by level, with the kinds of what is below: no two trees have the same text
-        digest.update(f"{type(node).__name__}{list(_fields(node))}".encode("utf-8", "replace"))
-    return digest.hexdigest(), tuple(dict.fromkeys(imports))
-
-
-def _fields(node: ast.AST) -> Iterator[object]:
-    """The fields of a node that are not empty: versions of Python add empty ones."""
-    for name, value in ast.iter_fields(node):
-        if isinstance(value, list) and value:
-            yield (
-                name,
-                [type(part).__name__ if isinstance(part, ast.AST) else part for part in value],
-            )
-        elif isinstance(value, ast.AST):
-            yield name, type(value).__name__
-        elif value not in (None, []):
-            yield name, value
+    imports = dict.fromkeys(chain.from_iterable(_imported(node, package) for node in nodes))
+    return hashlib.sha256(syntax).hexdigest(), tuple(imports)
 
 
 def _imported(node: ast.AST, package: str) -> Iterator[str]:
