@@ -32,6 +32,7 @@ NOT_REPRODUCIBLE = (
     pickle.PickleError,
 )
 
+_CACHE = type(functools.cache(print))  # what it remembers does not count
 _DESCRIPTORS = ("__func__", "fget", "fset", "fdel", "func", "__wrapped__")
 _FIELDS = ("__annotations__", "__dataclass_fields__", "__pydantic_fields__")
 _HEAP_TYPE = 1 << 9  # CPython's flag of a class that a statement or a call has made
@@ -94,7 +95,7 @@ class Content:
         except NOT_REPRODUCIBLE:
             if not self._lenient:
                 raise
-            return name_of(type(value))
+            return [name_of(type(value)), *self._wrapped(value)]
         finally:
             self._around.pop()
 
@@ -107,7 +108,9 @@ class Content:
             case type() | ModuleType():
                 self.definitions[id(value)] = value
                 return ["named", name_of(value)]
-            case property() | staticmethod() | classmethod() | functools.cached_property():
+            case (
+                property() | staticmethod() | classmethod() | functools.cached_property() | _CACHE()
+            ):
                 return [name_of(type(value)), *self._wrapped(value)]
             case CellType():
                 return self.of(value.cell_contents)
@@ -124,8 +127,6 @@ class Content:
             return [kind.__name__, *_sorted(map(self.of, value))]
         if kind is dict or kind.__name__ == "mappingproxy":
             return ["dict", *_sorted([self.of(key), self.of(value[key])] for key in value)]
-        if callable(value) and hasattr(value, "__wrapped__"):  # a cache, whose state is none of it
-            return [name_of(kind), *self._wrapped(value)]
         if name_of(kind) in _PARTS:
             return [name_of(kind), *map(self.of, _PARTS[name_of(kind)](value))]
         return self._reduced(value)

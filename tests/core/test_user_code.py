@@ -56,6 +56,31 @@ SHAPES = {
         @scaled(by=2)
         def step(i): return i
     """,
+    "decorator_class": """
+        import functools, threading
+        class Scaled:
+            def __init__(self, f):
+                functools.update_wrapper(self, f)
+                self.lock = threading.Lock()
+            def __call__(self, i): return self.__wrapped__(i) * 2
+        @Scaled
+        def step(i): return i
+    """,
+    "decorated_by_class": """
+        class Plain:
+            def __init__(self, f, by): self.f, self.by = f, by
+            def __call__(self, i): return self.f(i) * self.by
+        step = Plain(lambda i: i, by=2)
+    """,
+    "wrapped_by_class": """
+        import functools
+        class Plain:
+            def __init__(self, f): functools.update_wrapper(self, f)
+            def __call__(self, i): return self.__wrapped__(i)
+            def __reduce__(self): raise TypeError("not to be sent")
+        @Plain
+        def step(i): return i * 2
+    """,
     "static_method": "class A:\n  @staticmethod\n  def f(i): return i * 2\ndef step(i): return A.f(i)",
     "class_method": "class A:\n  @classmethod\n  def f(cls, i): return i * 2\nstep = A.f",
     "property": "class A:\n  @property\n  def f(self): return 2\ndef step(i): return i * A().f",
