@@ -205,6 +205,7 @@ def test_a_module_given_as_a_file_is_sent_with_the_modules_beside_it(tmp_path):
         ("json:decoder", "Unknown function of 'json' 'decoder'"),
         ("broken_here.py:step", "ZeroDivisionError"),
         ("json.py:step", "A module 'json' is already loaded"),
+        ("ends_here.py:step", "SystemExit: 0"),
         ("pipe.py:step", "is a pipe"),
     ],
 )
@@ -212,6 +213,7 @@ def test_a_module_given_as_a_file_is_sent_with_the_modules_beside_it(tmp_path):
 def test_the_message_names_what_cannot_be_loaded(tmp_path, monkeypatch, reference, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "broken_here.py").write_text("1 / 0")
+    (tmp_path / "ends_here.py").write_text("raise SystemExit(0)")
     (tmp_path / "json.py").write_text("def step(item): ...")
     os.mkfifo(tmp_path / "pipe.py")
     assert load("json:dumps")(1) == "1"
