@@ -15,6 +15,7 @@ import json
 import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import product
 from pathlib import Path
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -186,10 +187,11 @@ class Content:
             return [self.of(definition.__bases__), self.of(type(definition)), self.of(values)]
         code, space = definition.__code__, definition.__globals__
         names = set(_read_names(code))
-        self.imports |= {name for opname, name in names if opname == "IMPORT_NAME"}
+        attributes = {attribute for part in nested(code) for attribute in part.co_names}
+        imports = {name for opname, name in names if opname == "IMPORT_NAME"}
+        self.imports |= imports | {".".join(both) for both in product(imports, attributes)}
         read = {name: space[name] for _, name in sorted(names) if name in space}
         modules = [value.__name__ for value in read.values() if isinstance(value, ModuleType)]
-        attributes = {attribute for part in nested(code) for attribute in part.co_names}
         for name in modules:  # of `package.module.function`, the module too
             below = (other for other in sys.modules if other.startswith(f"{name}."))
             self.imports |= {

@@ -146,6 +146,7 @@ HELPED = {
     "beside": ("beside_helper.py", "import beside_helper\ndef step(i): return beside_helper.f(i)"),
     "star": ("star_helper.py", "from star_helper import *\ndef step(i): return f(i)"),
     "lazy": ("lazy_helper.py", "def step(i):\n  from lazy_helper import f\n  return f(i)"),
+    "lazy_part": ("lent/inner.py", "def step(i):\n  from lent import inner\n  return inner.f(i)"),
     "aliased": ("alias_helper.py", "import alias_helper as h\ndef step(i): return h.f(i)"),
     "package": ("parcel/inner.py", "import parcel.inner\ndef step(i): return parcel.inner.f(i)"),
     "package_init": ("boxed/__init__.py", "import boxed.empty\ndef step(i): return boxed.f(i)"),
@@ -160,6 +161,7 @@ HELPED = {
     "indirect": ("last_helper.py", "from first_helper import f\ndef step(i): return f(i)"),
 }
 OTHERS = {
+    "lent/__init__.py": "",
     "parcel/__init__.py": "from . import inner",
     "boxed/empty.py": "",
     "first_helper.py": "from last_helper import f",
@@ -228,7 +230,7 @@ def reports(tmp_path_factory) -> dict[str, dict[str, list[str]]]:
     return answers
 
 
-NAMES = [*SHAPES, *HELPED, "related.main", *(f"cell:{name}" for name in SHAPES)]
+NAMES = [*SHAPES, *HELPED, "related.main", *(f"cell:{name}" for name in (*SHAPES, *HELPED))]
 
 
 @pytest.mark.parametrize("name", NAMES)
