@@ -17,7 +17,7 @@ import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
-from importlib.util import find_spec, resolve_name
+from importlib.util import find_spec, resolve_name, spec_from_file_location
 from itertools import chain
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -128,9 +128,9 @@ def syntax_of(modules: Iterable[str], own: str) -> dict[str, Key]:
         is_own = name == package or name.startswith(f"{package}.")
         if name in hashes or not (is_own or _is_users(name.partition(".")[0])):
             continue
-        source = _source_of(name)
-        if source and (is_own or not source.is_installed):
-            hashes[name], imported = _snapshot(source)
+        spec = _spec_of(name)
+        if spec and spec.has_location and (is_own or not _is_installed(spec.origin)):
+            hashes[name], imported = _snapshot(name, spec)
             pending += imported
             pending += filter(None, [name.rpartition(".")[0]])
     if hashes.get(own) == _REMOVED:
@@ -142,60 +142,37 @@ def syntax_of(modules: Iterable[str], own: str) -> dict[str, Key]:
 
 def _is_users(package: str) -> bool:
     """Whether a package, or a part of its namespace, stands outside of Python and what is installed."""
-    if package in (_OURS, *sys.builtin_module_names):
+    spec = _spec_of(package)
+    if package == _OURS or spec is None:
         return False
-    loaded = sys.modules.get(package) or _find(package)
-    paths = [getattr(loaded, "__file__", None) or getattr(loaded, "origin", None)]
-    paths += _folders(loaded) or []
-    return any(path and not _is_installed(path) for path in paths)
+    paths = spec.submodule_search_locations or [spec.origin]
+    return any(not _is_installed(path) for path in paths)
 
 
-def _is_installed(file: str) -> bool:
-    path = Path(file)
-    return any(part in path.parts for part in _INSTALLED) or file.startswith(_PYTHON)
+def _is_installed(file: str | None) -> bool:
+    """Whether a file belongs to Python or an installed package; built-in modules have none."""
+    path = Path(file or "")
+    is_packaged = any(part in path.parts for part in _INSTALLED)
+    return is_packaged or not path.is_absolute() or str(path).startswith(_PYTHON)
 
 
-@dataclass(frozen=True)
-class _Source:
-    """Where an import finds a module, or has found it."""
-
-    name: str
-    file: str
-    package: str  # of its relative imports
-    loader: Any
-    loaded: ModuleType | None
-
-    @property
-    def is_installed(self) -> bool:
-        return _is_installed(self.file)
-
-    def read(self) -> bytes:
-        if hasattr(self.loader, "get_data"):  # also of an archive
-            return bytes(self.loader.get_data(self.file))
-        return Path(self.file).read_bytes()
-
-
-def _source_of(name: str) -> _Source | None:
-    """The source of a module, which is not imported; None for one without a file."""
+def _spec_of(name: str) -> ModuleSpec | None:
+    """Where an import has found a module or would find it; unlike `importlib`, this imports no
+    package.
+    """
     loaded = sys.modules.get(name)
     if loaded is not None:
         file = file_of(loaded)
-        package = getattr(loaded, "__package__", None) or ""
-        loader = getattr(loaded, "__loader__", None)
-        return _Source(name, file, package, loader, loaded) if file else None
-    spec = _find(name)
-    if spec is None or not spec.has_location:
-        return None
-    return _Source(name, str(spec.origin), spec.parent or "", spec.loader, None)
-
-
-def _find(name: str) -> ModuleSpec | None:
-    """How an import would find a module; unlike `importlib`, this imports no package."""
+        spec: ModuleSpec | None = getattr(loaded, "__spec__", None)
+        if spec is None and file:  # a script
+            return spec_from_file_location(name, file)
+        return spec
     path = None
     if package := name.rpartition(".")[0]:
-        path = _folders(sys.modules.get(package) or _find(package))
-        if path is None:
+        parent = _spec_of(package)
+        if parent is None or parent.submodule_search_locations is None:
             return None
+        path = parent.submodule_search_locations
     finders = (finder.find_spec for finder in sys.meta_path if hasattr(finder, "find_spec"))
     try:
         return next(filter(None, (find(name, path) for find in finders)), None)
@@ -203,37 +180,37 @@ def _find(name: str) -> ModuleSpec | None:
         return find_spec(name)
 
 
-def _folders(package: ModuleType | ModuleSpec | None) -> Any:
-    """Where the modules of a package are searched for; None of what is no package."""
-    if isinstance(package, ModuleSpec):
-        return package.submodule_search_locations
-    return getattr(package, "__path__", None)
-
-
 _snapshots: dict[str, tuple[object, tuple[Key, tuple[str, ...]]]] = {}
 
 
-def _snapshot(source: _Source) -> tuple[Key, tuple[str, ...]]:
+def _snapshot(name: str, spec: ModuleSpec) -> tuple[Key, tuple[str, ...]]:
     """The syntax and the imports of a module as this process has imported it: a later edit of its
     file does not count.
     """
-    loaded = source.loaded
+    loaded = sys.modules.get(name)
     imported = getattr(loaded, "__spec__", None) or loaded  # another one after a reload
-    if source.name in _snapshots and _snapshots[source.name][0] is imported is not None:
-        return _snapshots[source.name][1]
+    if name in _snapshots and _snapshots[name][0] is imported is not None:
+        return _snapshots[name][1]
+    file = str(spec.origin)
     try:
-        text = source.read()
+        text = _read(spec.loader, file)
     except FileNotFoundError:
         return _REMOVED, ()
-    is_plain = type(source.loader) is SourceFileLoader and not source.is_installed
+    is_plain = type(spec.loader) is SourceFileLoader and not _is_installed(file)
     if loaded and is_plain and not _is_current(loaded, text):
         raise ConfigError(
-            f"'{source.file}' was edited after this process had imported it. Start the process"
+            f"'{file}' was edited after this process had imported it. Start the process"
             " again, or reload the module with importlib.reload; or give a version."
         )
-    syntax = _syntax(text, source.package)
-    _snapshots[source.name] = imported, syntax
+    syntax = _syntax(text, spec.parent or "")
+    _snapshots[name] = imported, syntax
     return syntax
+
+
+def _read(loader: Any, file: str) -> bytes:
+    if hasattr(loader, "get_data"):  # also of an archive
+        return bytes(loader.get_data(file))
+    return Path(file).read_bytes()
 
 
 @functools.lru_cache(maxsize=256)
@@ -302,11 +279,8 @@ def is_imported_as(modules: Mapping[str, Key]) -> bool:
     """Whether this process has imported, or would import, modules with these hashes; those that it
     does not find do not count.
     """
-    sources = {name: _source_of(name) for name in modules}
+    specs = {name: spec for name in modules if (spec := _spec_of(name))}
     try:
-        return all(
-            source is None or _snapshot(source)[0] == modules[name]
-            for name, source in sources.items()
-        )
+        return all(_snapshot(name, spec)[0] == modules[name] for name, spec in specs.items())
     except ConfigError:
         return False
