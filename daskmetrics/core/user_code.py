@@ -14,7 +14,7 @@ import hashlib
 import pkgutil
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import find_spec, resolve_name, spec_from_file_location
@@ -145,7 +145,7 @@ def _is_users(package: str) -> bool:
     spec = _spec_of(package)
     if package == _OURS or spec is None:
         return False
-    paths = spec.submodule_search_locations or [spec.origin]
+    paths: Sequence[str | None] = spec.submodule_search_locations or [spec.origin]
     return any(not _is_installed(path) for path in paths)
 
 
