@@ -31,6 +31,7 @@ from daskmetrics.core.errors import (
     system_error,
 )
 from daskmetrics.core.files import RUNS, RunFolder, run_names
+from daskmetrics.core.machine import close_input
 from daskmetrics.core.table import Table, printable
 
 if TYPE_CHECKING:
@@ -338,6 +339,14 @@ def end_as_by_ctrl_c() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
+
+
+def ignore_input() -> None:
+    """Leave standard input to others, such as a shell's loop, unless it is a terminal, which a
+    debugger reads.
+    """
+    if not os.isatty(0):
+        close_input()
 
 
 def example(*lines: str) -> str:

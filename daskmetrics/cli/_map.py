@@ -14,6 +14,7 @@ from daskmetrics.cli._common import (
     end_as_by_ctrl_c,
     example,
     flag_option,
+    ignore_input,
     note,
     noted_warnings,
     number_option,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
     from daskmetrics.cluster import Pins
     from daskmetrics.config import Cluster
-    from daskmetrics.execution import Journal
     from daskmetrics.execution.map import ItemResult
     from daskmetrics.execution.map.source import MapSpec
     from daskmetrics.experiment import Display
@@ -86,6 +86,7 @@ def map_(**options: Any) -> None:
     """
     from daskmetrics.execution.map.result_table import check_output, summary_text, write
 
+    ignore_input()
     given = SimpleNamespace(**options)
     if given.output:
         check_output(given.output)
@@ -161,24 +162,27 @@ def _run(
 ) -> list[ItemResult]:
     from daskmetrics.execution.journal import read
     from daskmetrics.execution.map.api import open_journal, run
-    from daskmetrics.execution.map.folder import earlier_state, retry_failed, set_aside
+    from daskmetrics.execution.map.folder import continued, earlier_state, retry_failed, set_aside
     from daskmetrics.execution.map.source import ItemTracker
     from daskmetrics.experiment import Display
 
     end_as_by_ctrl_c()
     if given.resume_from is not None:
         entries = tuple(read(folder.must_exist().journal))
+        spec = continued(spec, entries, given.retry_failed)
         keep = earlier_state(spec, entries, given.resume_from)
         aside = set_aside(folder.journal, folder.lock, keep)
         note(
             f"Continues after entry {keep} of {len(entries)}; the whole journal is '{aside}'.",
         )
     with open_journal(folder.path) as journal, Display() as display, ExitStack() as stack:
+        spec = continued(spec, journal.entries, given.retry_failed)
         if given.retry_failed:
             retry_failed(spec, journal)
         tracker = ItemTracker(spec.items, spec.options.retries, journal.entries)
         finished = len(tracker.results())
-        _report_earlier_runs(spec, journal, finished, display)
+        if finished:
+            display.say(f"{finished} of {len(spec.items)} items are recorded already.")
         display.phase("map", len(spec.items), finished)
         on_result = _progress(display, len(tracker.failed()))
         client = None
@@ -204,19 +208,6 @@ def _progress(display: Display, failed: int) -> Callable[[ItemResult], None]:
     return on_result
 
 
-def _report_earlier_runs(spec: MapSpec, journal: Journal, finished: int, display: Display) -> None:
-    from daskmetrics.core.events import MapStarted, latest
-
-    if finished:
-        display.say(f"{finished} of {len(spec.items)} items are recorded already.")
-    header = latest(journal.entries, MapStarted)
-    function = spec.function
-    if header and (header.function, header.version) != (function.name, function.version):
-        display.say(
-            "The function or its source has changed: earlier results are kept, and not used."
-        )
-
-
 @contextmanager
 def _client(profile: Cluster, pins: Pins, folder: RunFolder, display: Display) -> Iterator[Client]:
     from daskmetrics.cluster import connect, pin_workers
@@ -233,11 +224,12 @@ def _client(profile: Cluster, pins: Pins, folder: RunFolder, display: Display) -
 
 def _preview(spec: MapSpec, given: SimpleNamespace, folder: RunFolder, profile: Cluster) -> None:
     from daskmetrics.execution.journal import read
-    from daskmetrics.execution.map.folder import earlier_state
+    from daskmetrics.execution.map.folder import continued, earlier_state, unused
     from daskmetrics.execution.map.source import ItemTracker
     from daskmetrics.report.templates import rows_of
 
     entries = tuple(read(folder.journal))
+    spec = continued(spec, entries, given.retry_failed)
     if given.resume_from is not None:
         entries = entries[: earlier_state(spec, entries, given.resume_from)]
     tracker = ItemTracker(spec.items, spec.options.retries, entries)
@@ -249,4 +241,5 @@ def _preview(spec: MapSpec, given: SimpleNamespace, folder: RunFolder, profile: 
         journal=folder.journal,
         unfinished=len(tracker.unfinished()),
     )
-    Table((), rows, notes=("Nothing was started.",)).show()
+    notes = filter(None, [unused(spec, entries), "Nothing was started."])
+    Table((), rows, notes=tuple(notes)).show()

@@ -19,6 +19,7 @@ from daskmetrics.cli._common import (
     example,
     flag_option,
     folder_option,
+    ignore_input,
     say,
     settings_option,
     text_option,
@@ -102,6 +103,7 @@ def run(
         else:
             _submit(loaded, run_folder)
         return
+    ignore_input()
     end_as_by_ctrl_c()
     with experiment.Display(console) as display:
         ran = experiment.run(prepared, run_folder, display)
@@ -134,6 +136,7 @@ def _follow(config: Config, folder: RunFolder, trains: bool = False) -> None:
     from daskmetrics.experiment.watch import watch as follow
     from daskmetrics.report import sections
 
+    ignore_input()
     end_as_by_ctrl_c()
     with experiment.Display() as display:
         follow(

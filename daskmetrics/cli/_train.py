@@ -16,6 +16,7 @@ from daskmetrics.cli._common import (
     end_as_by_ctrl_c,
     example,
     flag_option,
+    ignore_input,
     is_program,
     number_option,
     program_args,
@@ -99,6 +100,7 @@ def train(
     from daskmetrics.dashboard import RUN_PAGE as page
     from daskmetrics.training.ddp.driver import launch
 
+    ignore_input()
     end_as_by_ctrl_c()
     if programs or not all(suite.is_done for suite in suites.values()):
         with (

@@ -85,7 +85,10 @@ def join(folder: Path, count: int, memory: str | None, say: OnMessage) -> None:
         command = worker_command(admission["address"], name, memory or admission["memory"], None)
         # in a new session, so that a Ctrl-C at the terminal does not reach it
         processes[name] = subprocess.Popen(
-            [sys.executable, *command], env=environment, start_new_session=True
+            [sys.executable, *command],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
         )
     say(
         f"{plural(count)} of this machine ({socket.gethostname()}) joined '{folder}'. "

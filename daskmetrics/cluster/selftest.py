@@ -225,7 +225,11 @@ def _transports() -> dict[str, str]:
     for name, *command in (("MPI", "mpirun", "--version"), ("UCX", "ucx_info", "-v")):
         with suppress(OSError, subprocess.SubprocessError):
             text = subprocess.check_output(
-                command, stderr=subprocess.DEVNULL, text=True, timeout=20
+                command,
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                timeout=20,
             )
             libraries[name] = text.partition("\n")[0].lstrip("# ")
     for package in ("nvidia-nccl-cu13", "nvidia-nccl-cu12"):

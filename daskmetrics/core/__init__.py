@@ -15,7 +15,8 @@ and numpy.
 `costs`         the cost model: assumed seconds of work
 `machine`       software and GPUs of this machine, and the workers of a Dask client
 `main_module`   child processes that do not import the caller's main module
-`user_code`     keys of a user's functions, from their source
+`content`       values in a form that is the same in every process
+`user_code`     the version of a user's own code, from its syntax
 `telemetry`     what workers use over time: CPU, memory, network, disk, GPU
 `outcomes`      what a score says of every item, and the paired difference of two scores
 `results`       what each kind of work unit gives, as frozen values, and the status of a value

@@ -209,5 +209,5 @@ def foreign_errors(
     """
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script without a main guard ends with exit(0)
         raise kind(f"{what}: {describe(error).rstrip('.')}.{remedy}") from error

@@ -270,7 +270,7 @@ class MapStarted:
     timeout: float | None
     environment: Mapping[str, str]
     digest: str = ""  # SHA-256 of the file of its items
-    constants: Mapping[str, str] = field(default_factory=dict)  # `core.user_code.constants`
+    code: str = ""  # the version of the code that ran, if `version` is that of an earlier one
 
 
 @dataclass(frozen=True)

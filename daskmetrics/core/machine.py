@@ -21,6 +21,16 @@ from daskmetrics.core.errors import ClusterLostError
 from daskmetrics.core.events import UsageMeasured
 
 
+def close_input() -> None:
+    """Let this process and its children read nothing from standard input: a shell's loop may feed
+    it.
+    """
+    file = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(file, 0)
+    if file:
+        os.close(file)
+
+
 def workers(client: Any) -> Mapping[str, Any]:
     """The workers that the scheduler knows now, by address; raises ClusterLostError if it does not
     answer.

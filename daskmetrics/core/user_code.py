@@ -1,24 +1,38 @@
-"""Objects of a user's own modules, and the code of a function: what it does follows from the source
-of the function and of what it uses in its module.
+"""Objects of a user's own modules, and the version of their code.
+
+The version of code is the syntax of its module and of the modules that this imports, one after the other,
+without comments and docstrings. Python's own modules, installed packages and this one do not count;
+a package that is installed for editing does, as do the other modules of the package that holds the function.
+A function or class that stands in no file counts by its bytecode, with all that it refers to.
 """
 
 from __future__ import annotations
 
-import dis
+import ast
 import functools
 import hashlib
-import inspect
 import pkgutil
-import textwrap
-from collections.abc import Iterator
-from importlib.util import find_spec
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import find_spec, resolve_name, spec_from_file_location
+from itertools import chain
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
-from daskmetrics.core.errors import foreign_errors
+from daskmetrics.core.content import Content, file_of, has_source, home_of, is_json, nested
+from daskmetrics.core.errors import ConfigError, foreign_errors
 from daskmetrics.core.main_module import MAIN
 from daskmetrics.core.names import Key, content_key
+
+_OURS = __name__.partition(".")[0]
+_INSTALLED = ("site-packages", "dist-packages")  # parts of a path
+_PYTHON = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
+_REMOVED = ""  # in place of a hash
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def load_object(subject: str, path: str) -> Any:
@@ -34,117 +48,239 @@ def load_object(subject: str, path: str) -> Any:
 
 
 def code_key(reference: str) -> Key:
-    """A key of the code at ``module:name``, which need not be imported: of the file of the module, or
-    of the source of a function in the main module, with its helpers.
+    """The version of the code at ``module:name``, which need not be imported; empty if there is no
+    such module.
     """
     module, _, _ = reference.partition(":")
     if module == MAIN:
-        return content_key(*sources_of(pkgutil.resolve_name(reference)))
-    try:
-        spec = find_spec(module)
-    except (ImportError, ValueError):  # reported where it is imported
-        spec = None
-    if spec is None or not spec.has_location:
-        return ""
-    return hashlib.sha256(Path(str(spec.origin)).read_bytes()).hexdigest()
+        return code_of(pkgutil.resolve_name(reference)).version
+    syntax = syntax_of([module], module)
+    return content_key(syntax) if syntax else ""
 
 
-def with_helpers(function: Any) -> list[Any]:
-    """A function or a class, and the functions and classes of its module that it uses by name, and
-    those that these use.
+@functools.cache
+def own_code(definition: Any) -> tuple[Key, ...]:
+    """For the key of what a user's own function or class decides: the version of its code; nothing
+    for those of this package.
     """
-    users = [function]
-    if inspect.ismethod(function):
-        users.append(type(function.__self__))
-    for user in users:
-        if isinstance(user, type):
-            uses = [*user.__bases__, *filter(inspect.isfunction, vars(user).values())]
-        else:
-            uses = list(_globals(user).values())
-        for used in uses:
-            if callable(used) and getattr(used, "__module__", None) == function.__module__:
-                used = inspect.unwrap(used)  # of a cache
-                if isinstance(used, FunctionType | type) and used not in users:
-                    users.append(used)
-    return [function, *sorted(users[1:], key=lambda user: user.__qualname__)]
+    if home_of(definition).partition(".")[0] == _OURS:
+        return ()
+    return (code_of(definition).version,)
 
 
-def constants(function: Any) -> dict[str, str]:
-    """Of the numbers and texts that a function and its helpers read as global variables, 16 bits of a
-    hash: they show a change, and not a password.
+@dataclass(frozen=True)
+class Code:
+    """What identifies the code of a function: hashes by module, and what stands in none."""
+
+    modules: Mapping[str, Key]
+    carried: object
+
+    @property
+    def version(self) -> Key:
+        return content_key(self.modules, self.carried)
+
+
+def code_of(function: Any, items: Iterable[object] = ()) -> Code:
+    """The code of a function with the values that it carries, and of the classes and functions among
+    its items.
+
+    Raises ConfigError if a file was edited after this process had imported it.
     """
-    values: dict[str, object] = {}
-    for user in with_helpers(_definition(function)):
-        values |= _globals(user)
-    return {
-        name: content_key(value)[:4]
-        for name, value in sorted(values.items())
-        if isinstance(value, int | float | str)
-    }
+    content = Content(lenient=True)
+    carried = [content.of(function)]
+    for item in items:
+        if not is_json(item):
+            content.of(item)
+    bodies = []
+    modules = set()
+    seen: set[int] = set()
+    while new := content.definitions.keys() - seen:
+        seen |= new
+        for definition in (content.definitions[key] for key in new):
+            if has_source(definition):
+                modules.add(home_of(definition))
+            else:
+                bodies.append(content.body(definition))
+    modules |= content.imports
+    return Code(
+        syntax_of(modules, home_of(callee_of(function))), [carried, sorted(map(repr, bodies))]
+    )
 
 
-def _globals(user: Any) -> dict[str, object]:
-    """The global variables that a function reads, by name."""
-    values = getattr(user, "__globals__", {})
-    names = _names(getattr(user, "__code__", None))
-    return {name: values[name] for name in names if name in values}
-
-
-def _names(code: object) -> Iterator[str]:
-    """The global names that a code object and those within it read."""
-    if isinstance(code, CodeType):
-        for instruction in dis.get_instructions(code):
-            if instruction.opname == "LOAD_GLOBAL":
-                yield instruction.argval
-        for constant in code.co_consts:
-            yield from _names(constant)
-
-
-def sources_of(function: Any) -> list[str]:
-    """The source of a function or a class and of its helpers."""
-    return list(map(_source, with_helpers(function)))
-
-
-def _source(function: Any) -> str:
-    """The source of a function or class; where there is none, its bytecode."""
-    try:
-        source = textwrap.dedent(inspect.getsource(function))
-    except (OSError, TypeError):
-        source = ""
-    code = getattr(function, "__code__", None)
-    if code and (not source or function.__name__ == "<lambda>"):
-        return source + _bytecode(code)  # a line can hold several lambdas
-    if isinstance(function, type) and not source:  # that of a notebook's class cannot be found
-        methods = filter(inspect.isfunction, vars(function).values())
-        source = "".join(map(_source, methods))
-    return source or repr(getattr(function, "__qualname__", type(function)))
-
-
-def _bytecode(code: object) -> str:
-    """Replaces the source of a function that was typed into an interpreter; ``code`` may be a
-    constant, also a set, which has no order.
-    """
-    if isinstance(code, frozenset):
-        return repr(sorted(map(repr, code)))
-    if not isinstance(code, CodeType):
-        return repr(code)
-    constants = list(map(_bytecode, code.co_consts))
-    return hashlib.sha256(code.co_code).hexdigest() + repr([code.co_names, constants])
-
-
-def code_of(function: Any) -> str:
-    """The bytecode of a function and its helpers: two processes may have imported it before and after
-    an edit.
-    """
-    users = with_helpers(_definition(function))
-    return "".join(_bytecode(getattr(user, "__code__", None)) for user in users)
-
-
-def _definition(function: Any) -> Any:
-    """The function or the class that a partial, a decorated function or an object calls."""
+def callee_of(function: Any) -> Any:
+    """The function or class behind a partial or an object that can be called."""
     while isinstance(function, functools.partial):
         function = function.func
-    function = inspect.unwrap(function)
-    if isinstance(function, type) or hasattr(function, "__code__"):
-        return function
-    return type(function)
+    return function if hasattr(function, "__qualname__") else type(function)
+
+
+def syntax_of(modules: Iterable[str], own: str) -> dict[str, Key]:
+    """A hash of the syntax of each module and of those that it imports, as far as they are a user's.
+
+    ``own`` is the module of the function: it and the modules of its package count also where they are
+    installed.
+    """
+    hashes: dict[str, Key] = {}
+    package = own.rpartition(".")[0] or own
+    pending = [own, *modules]
+    while pending:
+        name = pending.pop()
+        is_own = name == package or name.startswith(f"{package}.")
+        if name in hashes or not (is_own or _is_users(name.partition(".")[0])):
+            continue
+        spec = _spec_of(name)
+        if spec and spec.has_location and (is_own or not _is_installed(spec.origin)):
+            hashes[name], imported = _snapshot(name, spec)
+            pending += imported
+            pending += filter(None, [name.rpartition(".")[0]])
+    if hashes.get(own) == _REMOVED:
+        raise ConfigError(
+            f"The file of the module '{own}' was removed: restore it, or give a version."
+        )
+    return dict(sorted(hashes.items()))
+
+
+def _is_users(package: str) -> bool:
+    """Whether a package, or a part of its namespace, stands outside of Python and what is installed."""
+    spec = _spec_of(package)
+    if package == _OURS or spec is None:
+        return False
+    paths: Sequence[str | None] = spec.submodule_search_locations or [spec.origin]
+    return any(not _is_installed(path) for path in paths)
+
+
+def _is_installed(file: str | None) -> bool:
+    """Whether a file belongs to Python or an installed package; built-in modules have none."""
+    path = Path(file or "")
+    is_packaged = any(part in path.parts for part in _INSTALLED)
+    return is_packaged or not path.is_absolute() or str(path).startswith(_PYTHON)
+
+
+def _spec_of(name: str) -> ModuleSpec | None:
+    """Where an import has found a module or would find it; unlike `importlib`, this imports no
+    package.
+    """
+    loaded = sys.modules.get(name)
+    if loaded is not None:
+        file = file_of(loaded)
+        spec: ModuleSpec | None = getattr(loaded, "__spec__", None)
+        if spec is None and file:  # a script
+            return spec_from_file_location(name, file)
+        return spec
+    path = None
+    if package := name.rpartition(".")[0]:
+        parent = _spec_of(package)
+        if parent is None or parent.submodule_search_locations is None:
+            return None
+        path = parent.submodule_search_locations
+    finders = (finder.find_spec for finder in sys.meta_path if hasattr(finder, "find_spec"))
+    try:
+        return next(filter(None, (find(name, path) for find in finders)), None)
+    except KeyError:  # in a package that is a folder without files, which is imported first
+        return find_spec(name)
+
+
+_snapshots: dict[str, tuple[object, tuple[Key, tuple[str, ...]]]] = {}
+
+
+def _snapshot(name: str, spec: ModuleSpec) -> tuple[Key, tuple[str, ...]]:
+    """The syntax and the imports of a module as this process has imported it: a later edit of its
+    file does not count.
+    """
+    loaded = sys.modules.get(name)
+    imported = getattr(loaded, "__spec__", None) or loaded  # another one after a reload
+    if name in _snapshots and _snapshots[name][0] is imported is not None:
+        return _snapshots[name][1]
+    file = str(spec.origin)
+    try:
+        text = _read(spec.loader, file)
+    except FileNotFoundError:
+        return _REMOVED, ()
+    is_plain = type(spec.loader) is SourceFileLoader and not _is_installed(file)
+    if loaded and is_plain and not _is_current(loaded, text):
+        raise ConfigError(
+            f"'{file}' was edited after this process had imported it. Start the process"
+            " again, or reload the module with importlib.reload; or give a version."
+        )
+    syntax = _syntax(text, spec.parent or "")
+    _snapshots[name] = imported, syntax
+    return syntax
+
+
+def _read(loader: Any, file: str) -> bytes:
+    if hasattr(loader, "get_data"):  # also of an archive
+        return bytes(loader.get_data(file))
+    return Path(file).read_bytes()
+
+
+@functools.lru_cache(maxsize=256)
+def _syntax(text: bytes, package: str) -> tuple[Key, tuple[str, ...]]:
+    """A hash of the syntax of a module's text, and the modules that it may import."""
+    try:
+        tree = ast.parse(text)
+        nodes = list(ast.walk(tree))
+        for node in nodes:
+            if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+                del node.body[0]
+        syntax = ast.dump(tree).encode()
+    except (SyntaxError, ValueError, RecursionError):  # it is compiled, or nested too deeply
+        return hashlib.sha256(text).hexdigest(), ()
+    imports = dict.fromkeys(chain.from_iterable(_imported(node, package) for node in nodes))
+    return hashlib.sha256(syntax).hexdigest(), tuple(imports)
+
+
+def _imported(node: ast.AST, package: str) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        name = node.module or ""
+        if node.level:
+            try:
+                name = resolve_name("." * node.level + name, package)
+            except ImportError:  # reported where it is imported
+                return
+        yield name
+        yield from (f"{name}.{alias.name}" for alias in node.names)
+    elif isinstance(node, ast.Call):
+        match node:  # importlib.import_module("name")
+            case ast.Call(
+                func=ast.Attribute(attr="import_module")
+                | ast.Name(id="import_module" | "__import__"),
+                args=[ast.Constant(value=str(name)), *_],
+            ):
+                yield name
+
+
+def _is_current(module: ModuleType, text: bytes) -> bool:
+    """Whether the functions of a module are those of its file now."""
+    file = file_of(module)
+    try:
+        compiled = compile(text, file, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return False
+    bytecode = Content(lenient=True).bytecode
+    in_file = {repr(bytecode(code)) for code in nested(compiled)}
+    return all(
+        repr(bytecode(function.__code__)) in in_file
+        for function in _functions(module)
+        if function.__code__.co_filename == file
+    )
+
+
+def _functions(holder: Any) -> Iterator[FunctionType]:
+    for value in list(vars(holder).values()):
+        if isinstance(value, FunctionType):
+            yield value
+        elif isinstance(value, type) and isinstance(holder, ModuleType):
+            yield from _functions(value)
+
+
+def is_imported_as(modules: Mapping[str, Key]) -> bool:
+    """Whether this process has imported, or would import, modules with these hashes; those that it
+    does not find do not count.
+    """
+    specs = {name: spec for name in modules if (spec := _spec_of(name))}
+    try:
+        return all(_snapshot(name, spec)[0] == modules[name] for name, spec in specs.items())
+    except ConfigError:
+        return False

@@ -8,10 +8,15 @@ has one such timer, so it is always set to the earliest deadline of its threads.
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
+import functools
 import json
+import multiprocessing
 import os
 import pickle
+import signal
+import sys
 import tempfile
 import threading
 import time
@@ -30,6 +35,7 @@ from daskmetrics.core.errors import (
     is_out_of_memory,
     unsigned,
 )
+from daskmetrics.core.machine import close_input
 from daskmetrics.core.names import content_key
 from daskmetrics.core.results import result_as_json
 from daskmetrics.core.retry import Fault
@@ -37,6 +43,7 @@ from daskmetrics.execution._units import TaskId
 
 SHORT = 10_000  # characters of a result that its worker sends along with the report of the end
 SMALL_FILE = 1 << 16  # bytes that the disk of a run takes unless it is full
+_PDEATHSIG = 1  # of prctl: the signal that a process gets when its parent ends
 LONGEST_TRACE = 8000  # characters of a traceback that are kept
 
 
@@ -77,6 +84,7 @@ def perform(
     from distributed.utils import sync
 
     worker = get_worker()
+    settle()
     path = trace_file(Path(scratch), worker.address)
     with DEADLINES.within(task, timeout, path):
         # wait for the answer: if the function kills this process at once, the driver knows what was
@@ -89,7 +97,7 @@ def perform(
             seconds = time.perf_counter() - started
             if not shared:
                 value = _as_json(result)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:  # nothing else raises in this thread
             fault = blame(error)
             if fault is Fault.DISK and isinstance(error, OSError) and has_room(path.parent):
                 fault = Fault.EXCEPTION  # what is full is the function's own disk or quota
@@ -103,6 +111,29 @@ def perform(
         worker.log_event(topic, ["stored", task])
         return value, seconds
     return worker.log_event(topic, ["finished", task, value, seconds])
+
+
+@functools.cache
+def settle() -> None:
+    """Make the process of a worker fit for functions that start processes of their own.
+
+    These read nothing of the driver's standard input; `multiprocessing` lets them be children of a
+    worker, which it starts as a daemon; and what it forks ends with the worker, also if that is killed.
+    """
+    process = multiprocessing.current_process()
+    if multiprocessing.parent_process() is None:  # the worker is a thread of the user's program
+        return
+    close_input()
+    process.daemon = False
+    if sys.platform == "linux":
+        prctl = ctypes.CDLL(None).prctl
+
+        def end_with_worker() -> None:
+            # the kernel means the thread that forks: those of Dask live as long as the worker
+            if "Dask-" in threading.current_thread().name:
+                prctl(_PDEATHSIG, signal.SIGKILL)
+
+        os.register_at_fork(after_in_child=end_with_worker)
 
 
 def _loaded(packed: bytes) -> tuple[Callable[..., object], tuple[object, ...]]:

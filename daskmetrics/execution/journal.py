@@ -233,6 +233,7 @@ class Journal:
             stack.callback(self._run_lock.close)
             contents = scan(path)
             self._file = _open_at(path, contents)
+            stack.callback(os.close, self._file)
             opened = os.fstat(self._file)
             self._mark = os.open(mark_of(path), os.O_WRONLY | os.O_CREAT, 0o600)
             stack.pop_all()
@@ -384,12 +385,14 @@ def _open_at(path: Path, contents: Contents) -> int:
         with suppress(FileNotFoundError):
             atomic_write(path, path.read_bytes()[: contents.length])
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-    if os.fstat(file).st_size != contents.length:
-        os.close(file)
-        raise DataError(f"'{path}' was changed while it was opened. {PUT_BACK}")
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    os.fsync(folder)  # otherwise a power failure can remove the name of the file
-    os.close(folder)
+    with ExitStack() as stack:
+        stack.callback(os.close, file)
+        if os.fstat(file).st_size != contents.length:
+            raise DataError(f"'{path}' was changed while it was opened. {PUT_BACK}")
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        os.fsync(folder)  # otherwise a power failure can remove the name of the file
+        os.close(folder)
+        stack.pop_all()
     return file
 
 
@@ -487,11 +490,11 @@ class RunLock:
 
     def close(self) -> None:
         """Release the lock for the next driver."""
+        os.close(self._lock)  # first: to check takes a descriptor, of which there may be no other
         # this process ends, so its lock does not count any more
         with suppress(LockedError, OSError):
             self.check()
             self.path.unlink(missing_ok=True)
-        os.close(self._lock)
 
 
 def owner_file(lock: Path) -> Path:

@@ -19,6 +19,7 @@ from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.names import Arm, Checkpoint, Key, Suite, content_key, grid
 from daskmetrics.core.outcomes import FRESH_SHARE
 from daskmetrics.core.text import OnMessage
+from daskmetrics.core.user_code import callee_of, own_code
 from daskmetrics.experiment import train
 from daskmetrics.experiment.train import TrainedSuite
 from daskmetrics.metrics import Metric
@@ -121,9 +122,8 @@ class Experiment:
     def numbers_key(self) -> Key:
         """Content key of everything that determines metrics and scores."""
         measuring = content_key("measuring", list(self.measure_keys.values()))
-        return content_key(
-            "numbers", measuring, [task.key for task in self.tasks], self.config.seed
-        )
+        scoring = [task_key(task) for task in self.tasks]
+        return content_key("numbers", measuring, scoring, self.config.seed)
 
     @cached_property
     def key(self) -> Key:
@@ -135,7 +135,8 @@ class Experiment:
         readouts = []
         if any(suite.has_readouts for suite in self.suites):
             readouts.append([suite.readouts for suite in self.suites])
-        return content_key("run", self.numbers_key, search, *looks, *readouts)
+        policy = own_code(callee_of(self.policy))
+        return content_key("run", self.numbers_key, search, *looks, *readouts, *policy)
 
     @cached_property
     def metric_keys(self) -> tuple[Key, ...]:
@@ -167,7 +168,7 @@ class Experiment:
     def encode_key(self, checkpoint: Checkpoint, task: Task) -> Key:
         protocol = self.protocols[checkpoint].key
         return content_key(
-            "encode", VERSION, self.locations[checkpoint].identity, task.key, protocol
+            "encode", VERSION, self.locations[checkpoint].identity, task_key(task), protocol
         )
 
     def score_key(self, arm: Arm, task: Task) -> Key:
@@ -188,6 +189,13 @@ class Experiment:
             tuple(task.description for task in self.tasks),
         )
         return Template(self.suites, measured, scored, self.numbers_key, attributes)
+
+
+def task_key(task: Task) -> Key:
+    """The content key of a task; that of a user's own class follows from its code too."""
+    if code := own_code(type(task)):
+        return content_key(task.key, *code)
+    return task.key
 
 
 def prepare(

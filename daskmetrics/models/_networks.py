@@ -30,7 +30,7 @@ from daskmetrics.core.names import content_key
 from daskmetrics.models._adapters import adapted
 from daskmetrics.models._parts import NetworkParts, parts_of
 from daskmetrics.models._tokens import InMemory, import_transformers
-from daskmetrics.models._whole import require_whole
+from daskmetrics.models._whole import require_one_architecture, require_whole
 
 # do not change a network
 _VOLATILE = ("_name_or_path", "transformers_version", "dtype", "torch_dtype")
@@ -358,6 +358,7 @@ def load_module(location: Location, dtype: torch.dtype, weights: Weights) -> Any
         transformers = import_transformers()
         with weights_alone(location) as folder:
             config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
+            require_one_architecture(config, transformers, location.path)
             # of an encoder-decoder model only the encoder, where transformers can; by the class,
             # since a T5 that was saved as an encoder says of itself that it has no decoder
             auto_class = transformers.AutoModel

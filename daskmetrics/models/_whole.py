@@ -26,10 +26,12 @@ def require_whole(
     `DataError` otherwise.
 
     A head or a pooler may be missing or left over: what stands beside the modules of the network,
-    and not within one. ``info`` is what the loader says.
+    and not within one. Frozen parameters, such as the sine waves of positions, follow from the
+    configuration. ``info`` is what the loader says.
     """
     _require_one_set(module, weights, path)
-    missing = sorted(name for name in info["missing_keys"] if not _is_of_pooler(name))
+    frozen = {name for name, tensor in module.named_parameters() if not tensor.requires_grad}
+    missing = sorted(name for name in info["missing_keys"] - frozen if not _is_of_pooler(name))
     if missing:  # the loader draws them at random
         raise DataError(
             f"The weights in '{path}' lack {plural(len(missing), 'parameter')}, such as"
@@ -45,6 +47,20 @@ def require_whole(
             " config.json and the weights of one model, or merge an adapter with"
             " merge_and_unload() of peft."
         )
+
+
+def require_one_architecture(config: Any, transformers: Any, path: str) -> None:
+    """Check that the class that a configuration names is of its type: classes whose parameters have
+    equal names and shapes, as those of BERT and RoBERTa, compute different numbers.
+    """
+    for name in config.architectures or ():
+        of_class = getattr(getattr(transformers, name, None), "config_class", None)
+        if of_class is not None and of_class.model_type != config.model_type:
+            raise DataError(
+                f"The config.json in '{path}' names two architectures: model_type"
+                f" '{config.model_type}', and the class {name}, which is of the type"
+                f" '{of_class.model_type}'. Correct the one that is wrong."
+            )
 
 
 def _require_one_set(module: Any, weights: Mapping[str, Tensor], path: str) -> None:
@@ -105,9 +121,11 @@ def _left_out(module: Any, names: Iterable[str], weights: Mapping[str, Tensor]) 
     by_name = {name.removeprefix(own): tensor for name, tensor in weights.items()}
     modules = {name for name, _ in module.named_children()}
     inside = set()
-    for name in (WRAPPER.sub("", name).removeprefix(own) for name in names):
+    for full_name in (WRAPPER.sub("", name) for name in names):
+        name = full_name.removeprefix(own)
         first, dot, _ = name.partition(".")
-        if dot and first in modules and not _predicts_further(module.config, name):
+        is_within = name != full_name or (dot and first in modules)
+        if is_within and not _is_of_pooler(name) and not _predicts_further(module.config, name):
             inside.add(name)
     computed = _computed(module)
     return sorted(

@@ -192,7 +192,9 @@ def _declarations() -> Mapping[str, Declaration]:
             "write_declarations(pathlib.Path(sys.argv[1]))"
         )
         command = [sys.executable, "-W", "ignore", "-c", code, str(path)]
-        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+        answer = subprocess.run(
+            command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        )
         if answer.returncode:
             *_, reason = answer.stderr.strip().split("\n")
             raise ConfigError(

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import re
 import signal
+import subprocess
+import sys
 
 import pandas as pd
 import pytest
@@ -52,10 +55,30 @@ def test_options_of_a_serial_map_reach_it(place):
 
     (place / "bench.py").write_text(MODULE.replace("2 * item", "3 * item"))
     changed = call(place, line)
-    assert "source has changed" in changed.stderr and "recorded already" not in changed.stderr
-    for function in ("bench.py:step --iterations 1", "bench.py:of_row --items rates.csv"):
-        other = call(place, f"map {function} --serial --folder runs/step --version 1")
-        assert "The function or its source has changed" in other.stderr
+    assert "recorded already" not in changed.stderr
+    [count, version] = re.findall(r"code has changed. (\d+) .* --version (\w+) ", changed.stderr)[0]
+    kept = call(place, f"{line} --version {version}", REPAIRED="1")
+    assert count == "14" and "14 of 14 items are recorded already" in kept.stderr
+    other = call(place, "map bench.py:step --iterations 1 --serial --version 1")
+    assert "Another version is given. 1 recorded result" in other.stderr
+    other = call(place, "map bench.py:of_row --items rates.csv --serial --folder runs/step")
+    assert "Results of bench:step are kept" in other.stderr
+
+
+def test_a_file_may_have_dots_in_its_name(place):
+    (place / "bench.v2.py").write_text("def step(item): return item\n")
+    assert call(place, "map bench.v2.py:step --iterations 2 --serial").exit_code == 0
+
+
+@pytest.mark.parametrize("place_to_run", ["--serial", "--workers 1"])
+def test_standard_input_is_left_to_the_loop_around_a_map(place, place_to_run):
+    text = "import subprocess\ndef reads(item): return subprocess.check_output('cat').decode()\n"
+    (place / "reads.py").write_text(text)
+    line = f"map reads.py:reads --iterations 1 {place_to_run} --folder runs/$name > /dev/null"
+    loop = f"while read -r name; do {sys.executable} -m daskmetrics {line}; done"
+    words = ["bash", "-c", loop]
+    subprocess.run(words, cwd=place, input="one\ntwo\n", text=True, capture_output=True, check=True)
+    assert sorted(path.name for path in (place / "runs").iterdir()) == ["one", "two"]
 
 
 def test_items_are_read_from_a_file(place):

@@ -4,14 +4,24 @@ import errno
 import fcntl
 import json
 import os
+import resource
 import subprocess
 import sys
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
-from daskmetrics.core.errors import LockedError
-from daskmetrics.execution.journal import Holder, RunLock, _born, holder, owner_file, unlock
+from daskmetrics.core.errors import LockedError, StorageError
+from daskmetrics.execution.journal import (
+    Holder,
+    Journal,
+    RunLock,
+    _born,
+    holder,
+    owner_file,
+    unlock,
+)
 
 SLEEP = [sys.executable, "-c", "import sys; sys.stdin.read()"]
 
@@ -96,3 +106,20 @@ def test_the_owner_file_is_created_without_hard_links(lock, monkeypatch):
     run_lock.check()
     run_lock.close()
     assert [path.name for path in lock.parent.iterdir()] == ["lock"]
+
+
+def test_a_journal_for_which_no_file_is_left_gives_the_run_and_its_files_back(tmp_path):
+    path, lock = tmp_path / "journal.jsonl", tmp_path / "lock"
+    Journal(path, lock).close()
+    most, hardest = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = os.open(os.devnull, os.O_RDONLY)  # every lower number is taken
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 2, hardest))
+    try:
+        with pytest.raises(StorageError, match="ulimit -n"):
+            Journal(path, lock)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hardest))
+        os.close(highest)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before - 1
+    Journal(path, lock).close()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from daskmetrics.core.errors import ConfigError
@@ -7,6 +9,7 @@ from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Checkpoint
 from daskmetrics.experiment import measure as measure
 from daskmetrics.experiment import search as search
+from daskmetrics.experiment.preparation import task_key
 from daskmetrics.planning.preview import preview
 from tests.checkpoints.weights import write
 
@@ -80,3 +83,17 @@ def test_metrics_that_were_recorded_under_another_name_of_equal_weights_are_know
         for model, revision in (("a", "step1"), ("b", "step4"))
     )
     assert first.key != second.key and first.args[0].states_key == second.args[0].states_key
+
+
+def test_keys_follow_from_the_code_of_own_policies_and_tasks(prepared, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    keys = []
+    for number in (1, 2, 2):
+        text = f"def ask(state): return {number}\nclass Reviews:\n    key = 'own'\n"
+        (tmp_path / "own_search.py").write_text(text)
+        sys.modules.pop("own_search", None)
+        run = prepared(search={"policy": "own_search:ask"}).key
+        keys.append((run, task_key(sys.modules["own_search"].Reviews())))
+    first, second, again = keys
+    assert second == again and not {*first} & {*second}

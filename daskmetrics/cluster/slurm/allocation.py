@@ -131,7 +131,12 @@ def allocation_client(profile: Cluster, prefix: str, on_message: OnMessage) -> I
         with log.open("ab") as file:
             # in a new session, so that a Ctrl-C at the terminal reaches only the driver
             step = subprocess.Popen(
-                command, env=environment, stdout=file, stderr=file, start_new_session=True
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
             )
 
         def report_end() -> None:

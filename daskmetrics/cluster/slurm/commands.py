@@ -86,7 +86,7 @@ def _run(*words: str, script: str | None = None) -> subprocess.CompletedProcess[
     require(command)
     try:
         done = subprocess.run(
-            words, input=script, capture_output=True, text=True, check=False, timeout=TIMEOUT
+            words, input=script or "", capture_output=True, text=True, check=False, timeout=TIMEOUT
         )
     except subprocess.TimeoutExpired:
         raise SlurmError(f"{command} did not answer within {TIMEOUT:.0f} s") from None

@@ -25,7 +25,7 @@ from daskmetrics.core.machine import workers
 from daskmetrics.core.text import parse_duration
 from daskmetrics.execution import Journal, Record, RetryPolicy, Settings
 from daskmetrics.execution import run as run_source
-from daskmetrics.execution.map.folder import begin
+from daskmetrics.execution.map.folder import begin, continued
 from daskmetrics.execution.map.function import load_function, run_batch
 from daskmetrics.execution.map.source import ItemResult, MapOptions, MapSource, MapSpec, make_spec
 from daskmetrics.execution.runner import LOST, PLAIN, client_of
@@ -138,7 +138,7 @@ def _stream(spec: MapSpec, given: object, folder: Path) -> Iterator[ItemResult]:
 
     with client_of(given) as client, ExitStack() as stack:
         journal = stack.enter_context(open_journal(folder))
-        source = MapSource(spec, journal.entries)
+        source = MapSource(continued(spec, journal.entries), journal.entries)
         yield from source.tracker.results()
         begin(source, journal)
         if not source.tracker.unfinished():

@@ -21,15 +21,17 @@ from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from daskmetrics.core.content import is_json
 from daskmetrics.core.errors import ConfigError, DataError, room_for
 from daskmetrics.core.events import Event, ItemsRetried, MapStarted, RunStarted, latest, records
 from daskmetrics.core.files import RunFolder, atomic_write
 from daskmetrics.core.machine import environment
 from daskmetrics.core.results import ItemOutcome, Mapped
 from daskmetrics.core.serialization import readable
+from daskmetrics.core.text import plural
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.journal import RunLock, mark_of, read
-from daskmetrics.execution.map.function import Item, is_json, load, make_items, prepare, run_call
+from daskmetrics.execution.map.function import Item, load, make_items, prepare, run_call
 from daskmetrics.execution.map.result_table import flatten, write
 from daskmetrics.execution.map.source import ItemResult, ItemTracker, MapSource, MapSpec
 
@@ -45,8 +47,8 @@ def begin(source: MapSource, journal: Journal, say: Callable[[str], None] = log.
     """Write the items and the header of a map; if it has nothing to do, only the items, if they are
     those of its last start.
 
-    ``say`` gets a warning of each constant that has changed since the last start of the same
-    function. Raises ConfigError if the folder belongs to an experiment.
+    ``say`` gets a warning of recorded results that are not used. Raises ConfigError if the folder
+    belongs to an experiment.
     """
     folder = RunFolder(journal.path.parent)
     spec = source.spec
@@ -57,20 +59,14 @@ def begin(source: MapSource, journal: Journal, say: Callable[[str], None] = log.
     text = "".join(json.dumps(row) + "\n" for row in rows).encode()
     digest = hashlib.sha256(text).hexdigest()
     header = latest(journal.entries, MapStarted)
-    if header and header.version == function.version and not function.stated:
-        for name, value in function.constants.items():
-            if header.constants.get(name, value) != value:
-                say(
-                    f"Warning: {name}, which {function.name} reads, has another value than at"
-                    " the last start. Recorded results are used as they are; with another --version"
-                    " all items run again."
-                )
     if not source.tracker.unfinished():
         if header and header.digest == digest:
             atomic_write(folder.items, text)
         return
     if latest(journal.entries, RunStarted):
         raise ConfigError(f"'{folder.path}' holds an experiment: choose another folder.")
+    if line := unused(spec, journal.entries):
+        say(line)
     atomic_write(folder.items, text)
     journal.append(
         MapStarted(
@@ -85,9 +81,54 @@ def begin(source: MapSource, journal: Journal, say: Callable[[str], None] = log.
             timeout=spec.options.timeout,
             environment=environment("daskmetrics", "distributed", "numpy"),
             digest=digest,
-            constants=function.constants,
+            code=function.code,
         )
     )
+
+
+def continued(spec: MapSpec, entries: Iterable[Event], retry: bool = False) -> MapSpec:
+    """The map under the version of the recorded results that it continues.
+
+    That is another one than the version of its code after ``retry``: what had succeeded is kept when a
+    mended function runs the failed items again, then and later.
+    """
+    function = spec.function
+    headers = [header for header in _starts(entries) if header.function == function.name]
+    if not retry:
+        headers = [
+            header for header in headers if not header.stated and header.code == function.code
+        ]
+    if function.stated or not headers or headers[-1].version == function.version:
+        return spec
+    return spec.under(headers[-1].version)
+
+
+def unused(spec: MapSpec, entries: Sequence[Event]) -> str | None:
+    """A line on recorded results of other code, if items that have one are computed again."""
+    recorded = _indices(spec, entries)
+    function = spec.function
+    change = "Another version is given" if function.stated else "Its code has changed"
+    for header in reversed(_starts(entries)):
+        if header.function != function.name:
+            return f"Results of {header.function} are kept in this folder, and not used."
+        count = len(_indices(spec.under(header.version), entries) - recorded)
+        if count:
+            return (
+                f"{function.name}: {change}. {plural(count, 'recorded result')} of version"
+                f" {header.version} will be computed again. To keep them, stop and add --version"
+                f" {header.version} (in Python: version='{header.version}')."
+            )
+    return None
+
+
+def _starts(entries: Iterable[Event]) -> list[MapStarted]:
+    return [entry for entry in entries if isinstance(entry, MapStarted)]
+
+
+def _indices(spec: MapSpec, entries: Sequence[Event]) -> set[int]:
+    """The positions of the items that have a result."""
+    results = ItemTracker(spec.items, spec.options.retries, entries).results()
+    return {result.index for result in results}
 
 
 def retry_failed(spec: MapSpec, journal: Journal) -> int:
@@ -288,9 +329,9 @@ def verify(
         function = load(header.reference)
     differences: list[ResultDifference] = []
     if function is not None:
-        prepared = prepare(function)
-        if prepared.version != header.version and not header.stated:
-            raise ConfigError(f"The source of {prepared.name} has changed: restore it to compare.")
+        prepared = prepare(function, items=(item.value for item in remade))
+        if prepared.code != header.code and not header.stated:
+            raise ConfigError(f"The code of {prepared.name} has changed: restore it to compare.")
         for result in chosen:
             item = items[result.key]
             outcome = run_call(function, item.key, item.value, prepared.keywords(item.seed, 1))

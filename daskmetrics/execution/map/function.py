@@ -9,33 +9,38 @@ from __future__ import annotations
 import functools
 import gc
 import importlib
+import importlib.util
 import inspect
 import json
 import math
 import pickle
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import CellType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import cloudpickle
 
+from daskmetrics.core.content import NOT_REPRODUCIBLE, content_hash, name_of
 from daskmetrics.core.errors import ConfigError, DataError, describe, foreign_errors, unknown
 from daskmetrics.core.files import require_regular
+from daskmetrics.core.main_module import MAIN
 from daskmetrics.core.names import Key, content_key, seed_of
 from daskmetrics.core.results import ItemOutcome, Mapped
 from daskmetrics.core.retry import Fault
 from daskmetrics.core.rows import format_of, read_json_lines, read_lines, read_rows
-from daskmetrics.core.user_code import code_of, constants, sources_of
+from daskmetrics.core.user_code import Code, callee_of, code_of, is_imported_as
 from daskmetrics.execution._units import pickled
 from daskmetrics.execution._worker import blame, has_room, trace_of
 
 LARGEST_PAYLOAD = 32 * 2**20  # bytes; the pickled function travels with every batch
+SHOWN = 12  # digits of a version, which a user can type
 LARGEST_VALUE = 2**20  # characters of JSON that one call may return
 STATUSES = {Fault.UNDEFINED: "nan", Fault.MEMORY: "oom"}  #: of a failed item; others: error
 
@@ -74,65 +79,45 @@ def make_items(
     >>> make_items([7], "bench:step", "v1")[0] == one
     True
     """
+    items = [
+        Item("", index, value, _short_text(value), _content_of(value))
+        for index, value in enumerate(values)
+    ]
+    return with_keys(items, function, version, seed)
+
+
+def with_keys(
+    items: Iterable[Item], function: str, version: str, seed: int = 0
+) -> tuple[Item, ...]:
+    """Items with the keys of another version of the function."""
     counts: Counter[Key] = Counter()
-    items = []
-    for index, value in enumerate(values):
-        content = content_hash(value)
-        key = content_key("item", function, version, content, counts[content], seed)
-        counts[content] += 1
-        items.append(Item(key, index, value, _short_text(value), content))
-    return tuple(items)
+    changed = []
+    for item in items:
+        key = content_key("item", function, version, item.content, counts[item.content], seed)
+        counts[item.content] += 1
+        changed.append(replace(item, key=key))
+    return tuple(changed)
+
+
+def _content_of(value: object) -> Key:
+    try:
+        return content_hash(value)
+    except NOT_REPRODUCIBLE as error:
+        raise ConfigError(
+            f"{_short_text(value)} ({type(value).__name__}) has no reproducible content, so a"
+            f" resumed run could not recognize it: {describe(error)}. Map over numbers, text, lists,"
+            " dicts, arrays or dataclasses."
+        ) from None
 
 
 def unchanged(item: Item) -> object:
     """The element; raises ConfigError if it has another content than when it was read."""
-    if content_hash(item.value) != item.content:
+    if _content_of(item.value) != item.content:
         raise ConfigError(
             f"Item {item.index} ({item.name}) was changed after it was read, so its result would be"
             " that of another item. Give each item a copy of its own."
         )
     return item.value
-
-
-def content_hash(value: object) -> Key:
-    """A hash that is the same for equal values in every process; raises ConfigError if there is
-    none.
-    """
-    if is_json(value):
-        return content_key(value)
-    from dask.base import normalize_token, tokenize
-
-    normalize_token.register_lazy("torch", _register_tensors)
-    try:
-        return str(tokenize(value, ensure_deterministic=True))
-    except (RuntimeError, TypeError, ValueError, AttributeError, LookupError) as error:
-        raise ConfigError(
-            f"{_short_text(value)} ({type(value).__name__}) has no reproducible content, so a"
-            f" resumed run could not recognize it: {error}. Map over numbers, text, lists, dicts,"
-            " arrays or dataclasses."
-        ) from None
-
-
-def _register_tensors() -> None:
-    """Let Dask hash the numbers of tensors: their pickled form differs between processes."""
-    from dask.base import normalize_token
-
-    torch = sys.modules["torch"]  # there is a tensor
-
-    def content(tensor: Any) -> tuple[object, ...]:
-        numbers = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-        return "tensor", str(tensor.dtype), tuple(tensor.shape), normalize_token(numbers)
-
-    normalize_token.register(torch.Tensor, content)
-
-
-def is_json(value: object) -> bool:
-    """Whether JSON represents a value completely and unambiguously."""
-    if isinstance(value, dict):
-        return all(isinstance(key, str) for key in value) and all(map(is_json, value.values()))
-    if isinstance(value, list):
-        return all(map(is_json, value))
-    return value is None or type(value) in (bool, int, float, str)
 
 
 def _short_text(value: object) -> str:
@@ -172,12 +157,12 @@ class PreparedFunction:
     """
 
     name: str
-    version: str  # a hash of the source, or the version given by the user
+    version: str  # a hash of the code, or the version given by the user
     accepted: frozenset[str]  # keywords beside the item; `seed` and `batch_size` have a meaning
     # pickled with its bytecode, by value where workers could not import the function
     payload: bytes = field(repr=False)
     stated: bool = False  # the user gave the version
-    constants: Mapping[str, str] = field(default_factory=dict)  # `core.user_code.constants`
+    code: str = ""  # the hash of the code, also where another version is given
 
     def keywords(self, seed: int, batch_size: int) -> dict[str, int]:
         """The keyword arguments of one call, as far as the function accepts them."""
@@ -185,9 +170,11 @@ class PreparedFunction:
         return {name: keywords[name] for name in keywords if name in self.accepted}
 
 
-def prepare(function: Callable[..., object], version: str | None = None) -> PreparedFunction:
+def prepare(
+    function: Callable[..., object], version: str | None = None, items: Iterable[object] = ()
+) -> PreparedFunction:
     """Pickle a function and find out its name, version and keywords; raises ConfigError if that is
-    not possible.
+    not possible. The code of classes among the items is part of the version.
 
     Examples
     --------
@@ -198,12 +185,14 @@ def prepare(function: Callable[..., object], version: str | None = None) -> Prep
     """
     if not callable(function):
         raise ConfigError(f"map needs a function to call with each item, but got {function!r}.")
-    name = name_of(function)
+    name = name_of(callee_of(function))
+    code = Code({}, None)
+    if not version:
+        code = code_of(function, items)
+    by_value = {MAIN, *cloudpickle.list_registry_pickle_by_value()}
+    imported = {name: code.modules[name] for name in code.modules.keys() - by_value}
     try:
-        code = code_of(function)
-        if version:  # whose code may differ, such as that of a module that an import hook changes
-            code = ""
-        payload = pickled((function, code))
+        payload = pickled((function, imported))
     except pickle.PicklingError as error:
         raise ConfigError(
             f"{name} cannot be sent to workers: {error}. Create open files, locks and connections "
@@ -222,11 +211,11 @@ def prepare(function: Callable[..., object], version: str | None = None) -> Prep
     accepted += [p.name for p in parameters[1:] if p.kind is p.POSITIONAL_OR_KEYWORD]
     prepared = PreparedFunction(
         name,
-        version or version_of(function),
+        version or code.version[:SHOWN],
         frozenset(accepted),
         payload,
         stated=bool(version),
-        constants=constants(function),
+        code=code.version[:SHOWN],
     )
     try:
         signature.bind(None, **prepared.keywords(seed=0, batch_size=1))
@@ -237,60 +226,6 @@ def prepare(function: Callable[..., object], version: str | None = None) -> Prep
             " `seed` and `batch_size` are passed by name."
         ) from None
     return prepared
-
-
-def name_of(function: Any) -> str:
-    """``module:function``; for a partial, the name of the wrapped function."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    if not hasattr(function, "__qualname__"):
-        function = type(function)
-    module = getattr(function, "__module__", None) or "builtins"
-    return f"{module}:{function.__qualname__}"
-
-
-def version_of(function: Callable[..., object], within: frozenset[int] = frozenset()) -> Key:
-    """A hash of a function's source and that of its helpers, its defaults, what it captures and what
-    a partial binds.
-
-    Global variables and other modules are not included; give an explicit version if they change a
-    result. ``within`` holds the ids of the functions that capture this one.
-    """
-    within |= {id(function)}
-    if isinstance(function, functools.partial):
-        bound = _captured(function.args, within), _captured(function.keywords, within)
-        return content_key(version_of(function.func, within), *bound)
-    if isinstance(function, type):
-        return content_key(*sources_of(function))
-    if not hasattr(function, "__code__"):  # a callable object
-        try:  # how it is pickled: slots, what a built-in method is bound to
-            captured: object = function.__reduce_ex__(4)[1:]
-        except TypeError:
-            captured = getattr(function, "__dict__", None)
-        return content_key(version_of(type(function)), _captured(captured, within))
-    names = ("__defaults__", "__kwdefaults__", "__self__", "__closure__")
-    attributes = [_captured(getattr(function, name, None), within) for name in names]
-    return content_key(*sources_of(function), attributes)
-
-
-def _captured(value: object, within: frozenset[int]) -> Key:
-    """A hash of a value that a function carries, or the name of its type if its content is not
-    reproducible.
-    """
-    if isinstance(value, list | tuple):
-        return content_key([_captured(content, within) for content in value])
-    if isinstance(value, Mapping):
-        return content_key(
-            {str(name): _captured(content, within) for name, content in value.items()}
-        )
-    if isinstance(value, CellType):
-        return _captured(value.cell_contents, within)
-    if callable(value) and id(value) not in within:  # a function can capture itself
-        return version_of(value, within)
-    try:
-        return content_hash(value)
-    except ConfigError:
-        return type(value).__qualname__
 
 
 def load(reference: str) -> Callable[..., object]:
@@ -317,27 +252,47 @@ def load(reference: str) -> Callable[..., object]:
 
 def _import(source: str) -> ModuleType:
     """The module of a file, or of this name."""
-    path = Path(source).resolve()
-    folder = Path.cwd()
-    name = source
+    if source.endswith(".py"):
+        return _import_file(Path(source).resolve(), source)
+    _search_first(Path.cwd())
     remedy = f" For a file, add its suffix: {source}.py:..."
-    if is_file := source.endswith(".py"):
-        folder, name, remedy = path.parent, path.stem, ""
-        if not path.is_file():
-            require_regular(path)
-            raise ConfigError(f"File '{path}' does not exist.")
+    with foreign_errors(f"Cannot import '{source}'", remedy=remedy):
+        return importlib.import_module(source)
+
+
+def _import_file(path: Path, source: str) -> ModuleType:
+    if not path.is_file():
+        require_regular(path)
+        raise ConfigError(f"File '{path}' does not exist.")
+    _search_first(path.parent)
+    before = set(sys.modules)
+    module = sys.modules.get(path.stem)
+    if module is None:
+        with foreign_errors(f"Cannot import '{source}'"):
+            module = _execute(path)
+    elif _file_of(module) != path:
+        raise ConfigError(f"A module '{path.stem}' is already loaded: rename '{path.name}'.")
+    for other in set(sys.modules) - before:
+        if _file_of(sys.modules[other]).parent == path.parent:
+            cloudpickle.register_pickle_by_value(sys.modules[other])
+    return module
+
+
+def _execute(path: Path) -> ModuleType:
+    """The module of a file, whose name may have dots."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None  # it ends in .py
+    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+    with ExitStack() as stack:
+        stack.callback(sys.modules.pop, path.stem)
+        spec.loader.exec_module(module)
+        stack.pop_all()
+    return module
+
+
+def _search_first(folder: Path) -> None:
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))  # as Python does for a script
-    before = set(sys.modules)
-    with foreign_errors(f"Cannot import '{source}'", remedy=remedy):
-        module = importlib.import_module(name)
-    if is_file:
-        if _file_of(module) != path:
-            raise ConfigError(f"A module '{name}' is already loaded: rename '{path.name}'.")
-        for other in set(sys.modules) - before:
-            if _file_of(sys.modules[other]).parent == path.parent:
-                cloudpickle.register_pickle_by_value(sys.modules[other])
-    return module
 
 
 def _file_of(module: ModuleType) -> Path:
@@ -370,11 +325,11 @@ def load_function(payload: bytes) -> Callable[..., object]:
     batches. ConfigError if this process has imported other code of it.
     """
     function: Callable[..., object]
-    function, code = pickle.loads(payload)
-    if code and code_of(function) != code:
+    function, modules = pickle.loads(payload)
+    if not is_imported_as(modules):
         raise ConfigError(
-            f"A worker has imported other code of {name_of(function)} than this process: restart the"
-            " workers, or give a version."
+            f"A worker has imported other code of {name_of(callee_of(function))} than this process:"
+            " restart the workers, or give a version."
         )
     return function
 
@@ -398,7 +353,12 @@ def run_call(
             )
         if not_finite:
             status, reason = "nan", f"not finite: {', '.join(not_finite[:8])}"
-    except (Exception, SystemExit) as error:  # a user's function can raise anything
+    except BaseException as error:  # a user's function can raise anything
+        if (
+            isinstance(error, KeyboardInterrupt)
+            and threading.current_thread() is threading.main_thread()
+        ):
+            raise  # Ctrl-C; on a worker, no signal raises one here
         fault = blame(error)
         if fault is Fault.DISK and not (folder and has_room(folder)):
             raise  # not the item's fault: the loop pauses until there is space

@@ -15,13 +15,13 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from daskmetrics.core.content import is_json
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.failures import cause
 from daskmetrics.core.files import atomic_file
 from daskmetrics.core.serialization import as_json, plain
 from daskmetrics.core.table import Table, spreadsheet_frame
 from daskmetrics.core.text import listed, shortened
-from daskmetrics.execution.map.function import is_json
 from daskmetrics.execution.map.source import ItemResult
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import cloudpickle
@@ -25,6 +25,7 @@ from daskmetrics.execution.map.function import (
     prepare,
     run_batch,
     unchanged,
+    with_keys,
 )
 
 BATCH = "batch"  # the kind of the work units of a map
@@ -71,6 +72,12 @@ class MapSpec:
     seed: int = 0  # of the run; each item's seed follows from it
     reference: str | None = None  # where the function was loaded from, as module.py:function
 
+    def under(self, version: str) -> MapSpec:
+        """The same map with the items' keys of another version."""
+        function = replace(self.function, version=version)
+        items = with_keys(self.items, function.name, version, self.seed)
+        return replace(self, function=function, items=items)
+
 
 def make_spec(
     function: Callable[..., object],
@@ -93,8 +100,9 @@ def make_spec(
         raise ConfigError(f"seed is {seed!r}, but must be an int.")
     if not isinstance(version, str | None):
         raise ConfigError(f"version is {version!r}, but must be a text.")
-    prepared = prepare(function, version)
-    items = make_items(values, prepared.name, prepared.version, seed)
+    items = make_items(values, "", "")  # read once: a generator may use a value again
+    prepared = prepare(function, version, (item.value for item in items))
+    items = with_keys(items, prepared.name, prepared.version, seed)
     return MapSpec(prepared, items, options, seed, reference)
 
 

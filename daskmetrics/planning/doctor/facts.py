@@ -77,7 +77,9 @@ def this_machine() -> MachineFacts:
     query = ("--query-gpu=driver_version,memory.used,memory.total", "--format=csv,noheader,nounits")
     printed = ""
     with suppress(subprocess.SubprocessError, OSError):  # there is no driver
-        printed = subprocess.check_output(["nvidia-smi", *query], text=True, timeout=TIMEOUT)
+        printed = subprocess.check_output(
+            ["nvidia-smi", *query], stdin=subprocess.DEVNULL, text=True, timeout=TIMEOUT
+        )
     gpus = [line.split(", ") for line in printed.splitlines() if line.count(", ") == 2]
     return MachineFacts(
         host=socket.gethostname(),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import importlib
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from daskmetrics.execution import Journal
 from daskmetrics.execution.map import results as recorded_results
 from daskmetrics.execution.map import verify
 from daskmetrics.execution.map.api import open_journal, run
-from daskmetrics.execution.map.folder import read_map, retry_failed
+from daskmetrics.execution.map.folder import continued, read_map, retry_failed
 from daskmetrics.execution.map.source import MapOptions, make_spec
 from tests.events import started
 
@@ -142,30 +143,45 @@ def test_what_was_recorded_before_the_caller_left_comes_first_and_does_not_run_a
     assert verify(folder, sample=0).duplicates == ()
 
 
-RATE = 2
+def test_after_an_edit_results_are_computed_again_or_kept(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # edits within a second
+    path = tmp_path / "edited_again.py"
+    messages: list[str] = []
+
+    def run_with(factor: int, **options) -> list:
+        path.write_text(f"def step(item): return {factor} * item\n")
+        module = importlib.reload(importlib.import_module("edited_again"))
+        spec = make_spec(module.step, [1, 2], MapOptions(), **options)
+        with open_journal(tmp_path / "run") as journal:
+            results = run(continued(spec, journal.entries), None, journal, say=messages.append)
+        return [result.value for result in results]
+
+    assert run_with(2) == run_with(2) == [2, 4] and not messages
+    assert run_with(3) == [3, 6] and "has changed. 2 recorded results of version" in messages[0]
+    kept = re.search(r"--version (\w+) ", messages[0]).group(1)
+    assert run_with(4, version=kept) == [2, 4] and len(messages) == 1
 
 
-def rated(item: int) -> int:
-    return rate() * item
+def test_failed_items_of_a_mended_function_run_again_alone(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    path = tmp_path / "mended_later.py"
 
+    def run_with(text: str, retry: bool = False) -> list:
+        path.write_text(f"def step(item): return {text}\n")
+        module = importlib.reload(importlib.import_module("mended_later"))
+        with open_journal(tmp_path / "run") as journal:
+            spec = make_spec(module.step, [0, 1, 2], MapOptions(retries=0))
+            spec = continued(spec, journal.entries, retry)
+            if retry:
+                retry_failed(spec, journal)
+            return [result.value for result in run(spec, None, journal)]
 
-def rate() -> int:
-    return RATE
-
-
-def test_a_changed_constant_is_reported_where_results_are_used_again(tmp_path, monkeypatch):
-    def run_with(value: int, **options) -> tuple[list, list[str]]:
-        monkeypatch.setattr(sys.modules[__name__], "RATE", value)
-        messages: list[str] = []
-        spec = make_spec(rated, [1], MapOptions(), **options)
-        with open_journal(tmp_path) as journal:
-            results = run(spec, None, journal, say=messages.append)
-        return [result.value for result in results], messages
-
-    assert run_with(2) == run_with(2) == ([2], [])
-    values, (message,) = run_with(3)
-    assert values == [2] and "RATE, which" in message and "--version" in message
-    assert run_with(3, version="mine") == ([3], [])
+    assert run_with("2 / item") == [None, 2, 1]
+    mended = "3 / item if item else 0"
+    assert run_with(mended, retry=True) == [0, 2, 1]
+    assert run_with(mended) == [0, 2, 1]  # also without the option
 
 
 def test_serial_and_parallel_give_the_same_records(client, tmp_path):

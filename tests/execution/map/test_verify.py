@@ -79,7 +79,7 @@ def test_items_that_are_deleted_or_changed_are_refused_until_the_same_map_runs_a
 
 
 def test_another_function_is_refused_unless_the_user_stated_its_version(folder, tmp_path):
-    with pytest.raises(ConfigError, match=r"source .* has changed"):
+    with pytest.raises(ConfigError, match=r"code .* has changed"):
         verify(folder, function=other)
     with pytest.raises(ConfigError, match="as function="):
         verify(folder)
