@@ -27,8 +27,7 @@ CUT = 10  # ranks that count in `ndcg`
 _HALVES = 8  # draws of `v_measure`
 # times the variance by influences that draws share: of a score, of a difference
 _CENTRES, _SHARED = 5.0, 2.0
-_BLOCKS = 20  # of a jackknife
-_RANK_BLOCKS = 100  # of one on ranks, which costs little; its error is known to 1 / sqrt(2 blocks)
+_BLOCKS = 100  # of a jackknife, whose error is known to 1 / sqrt(2 blocks)
 _DECIMALS = 9  # equal vectors must tie in any order of summation
 _TOLERANCE = 10.0**-_DECIMALS
 
@@ -119,9 +118,12 @@ def average_precision(first: EmbeddingArray, second: EmbeddingArray, labels: Lab
     """Average precision of the cosine as a predictor that two texts belong together (label 1) or
     not (0).
 
-    The error is a jackknife over twenty blocks of pairs, and the outcomes are its pseudo-values.
-    That of a perfect score is at least what it loses if the last of P pairs that belong together
-    falls by one rank, 1 / (P (P + 1)): few pairs among many say little.
+    The error is a jackknife over a hundred blocks of pairs, and the outcomes are its pseudo-values.
+    It is smallest where a score happens to be close to 0 or 1, so it is multiplied by the error of
+    a share of the P pairs that belong together, after half a pair more of each outcome (Jeffreys'
+    prior; Brown, Cai and DasGupta 2001), over that of the score itself. The error of a perfect
+    score is at least what it loses if the last of these pairs falls by one rank, 1 / (P (P + 1)):
+    few pairs among many say little.
 
     >>> average_precision(np.eye(4), np.eye(4)[[0, 1, 3, 2]], np.array([1, 1, 0, 0])).value
     1.0
@@ -130,7 +132,10 @@ def average_precision(first: EmbeddingArray, second: EmbeddingArray, labels: Lab
     value = _precision(similarity, labels)
     outcomes = precision_outcomes(similarity, labels)
     together = int(labels.sum())
-    score = Score(value, mean(outcomes).stderr, len(labels), outcomes=outcomes)
+    share = (together * value + 0.5) / (together + 1)
+    widening = share * (1 - share) / max(_TOLERANCE, value * (1 - value))
+    error = math.sqrt(widening) * mean(outcomes).stderr
+    score = Score(value, error, len(labels), outcomes=outcomes)
     return with_error(score, min(score.n, together * (together + 1)))
 
 
@@ -291,12 +296,12 @@ def _correlation(similarity: Floats, grades: Floats) -> float:
 
 def precision_outcomes(similarity: Floats, labels: Labels) -> Floats:
     """Pseudo-values of the average precision of a similarity."""
-    return _pseudo_values(_precision, similarity, labels, _BLOCKS)
+    return _pseudo_values(_precision, similarity, labels)
 
 
 def correlation_outcomes(similarity: Floats, grades: Floats) -> Floats:
     """Pseudo-values of Spearman's correlation of a similarity with grades."""
-    return _pseudo_values(_correlation, similarity, grades, _RANK_BLOCKS)
+    return _pseudo_values(_correlation, similarity, grades)
 
 
 def draw_outcomes(values: ArrayLike) -> Floats:
@@ -309,20 +314,17 @@ def draw_outcomes(values: ArrayLike) -> Floats:
 
 
 def _pseudo_values(
-    statistic: Callable[..., float],
-    similarity: Floats,
-    labels: NDArray[Any],
-    max_blocks: int,
+    statistic: Callable[..., float], similarity: Floats, labels: NDArray[Any]
 ) -> Floats:
-    """Pseudo-values of a jackknife over blocks that have equal shares of each label, shifted to the
-    statistic itself.
+    """Pseudo-values of a jackknife over blocks of random items, shifted to the statistic itself.
 
-    The blocks depend on the labels alone, so that those of two arms belong together.
+    Other items have other labels, so blocks of equal shares of each label would give an error that
+    is too small. The blocks depend on the number of items alone, so that those of two arms belong
+    together.
     """
     n = len(labels)
-    blocks = min(max_blocks, n)
-    block = np.empty(n, dtype=np.int64)
-    block[np.argsort(labels, kind="stable")] = np.arange(n) % blocks
+    blocks = min(_BLOCKS, n)
+    block = np.random.default_rng(0).permutation(n) % blocks
     values = []
     for i in range(blocks):
         kept = block != i
