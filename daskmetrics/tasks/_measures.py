@@ -315,11 +315,16 @@ def _unit(rows: EmbeddingArray) -> Floats:
 
 
 def _precision(similarity: Floats, labels: Labels) -> float:
-    from sklearn.metrics import average_precision_score
-
+    """Average precision as in scikit-learn, whose checks take most of the time of a jackknife."""
     if not labels.any():
         return 0.0
-    return float(average_precision_score(labels, similarity))
+    order = np.argsort(-similarity, kind="stable")
+    last_of_equal = np.flatnonzero(np.diff(similarity[order], append=-np.inf))
+    together = np.cumsum(labels[order])[last_of_equal]
+    precision = together / (last_of_equal + 1)
+    recall = together / together[-1]
+    steps = np.diff(recall, prepend=0.0)
+    return float((steps * precision)[::-1].copy().sum())
 
 
 def _correlation(similarity: Floats, grades: Floats) -> float:
