@@ -70,8 +70,8 @@ def v_measure(embeddings: EmbeddingArray, labels: Labels, seed: int) -> Score:
     value = float(of_draws.mean())
     apart = np.append(labels[:-1], labels.max() + 1)
     lost = 1 - v_measure_score(labels, apart)
-    error = max(_error_of_halves(scores), value * lost)
     influences = math.sqrt(_SHARED) * _shared_influence(labels, draws[:_DRAWS])
+    error = max(_error_of_halves(scores, (influences**2).sum()), value * lost)
     deviations = (of_draws - value) / math.sqrt(_DRAWS * (_DRAWS - 1))
     samples = np.concatenate([influences, deviations])
     m = len(samples)
@@ -88,22 +88,21 @@ def _clusters(rows: Floats, labels: Labels, start: int) -> Labels:
     return assigned
 
 
-def _error_of_halves(scores: Floats) -> float:
+def _error_of_halves(scores: Floats, least: float) -> float:
     """Standard error of a mean over draws of half the items, from the scores (S, 2) of both halves
     of other splits.
 
     The halves of a split have no item in common, so that their difference has twice the variance of
     a draw. Less the variance among draws of the same items, it is what draws have in common, without
     bias for any score, smooth or not (Wang and Lindsay 2014). Sampled from few splits that can be
-    negative. It is at least an eighth of the variance of a draw: as much as two draws, which have
-    half their items in common, share of an effect of three items together.
+    negative, so it is at least the variance ``least``.
 
-    >>> _error_of_halves(np.array([[0.5, 0.7], [0.7, 0.5]])).__round__(3)
+    >>> _error_of_halves(np.array([[0.5, 0.7], [0.7, 0.5]]), 0.0).__round__(3)
     0.106
     """
     of_draw = np.square(scores[:, 0] - scores[:, 1]).mean() / 2
     of_splits = scores.mean(axis=1).var(ddof=1)
-    common = max(of_draw / 2 - of_splits, of_draw / 8)
+    common = max(of_draw / 2 - of_splits, least)
     among_draws = of_draw / 2 + of_splits
     return math.sqrt(common + among_draws / _DRAWS)
 
