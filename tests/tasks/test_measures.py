@@ -138,7 +138,7 @@ def test_the_error_of_clusters_without_structure_is_the_spread_over_data_sets():
     scores = [measures.v_measure(noise, labels, seed=0) for noise in rows]
     spread = np.std([score.value for score in scores])
     stated = np.sqrt(np.mean([score.stderr**2 for score in scores]))
-    assert 0.7 < stated / spread < 1.5
+    assert 0.7 < stated / spread < 1.7
 
 
 def test_errors_and_paired_errors_have_the_size_of_the_differences_between_draws():
