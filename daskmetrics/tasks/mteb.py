@@ -221,7 +221,7 @@ class MtebTask:
         outcomes = observer.outcomes(score.value, draws)
         error = score.stderr
         if self.kind == "pair_classification" and outcomes is not None:
-            error = max(error, mean(outcomes).stderr)  # it is no mean over pairs
+            error = max(error, mean(outcomes.astype(np.float64)).stderr)  # it is no mean over pairs
         return replace(score, stderr=error, outcomes=outcomes)
 
     @property
