@@ -24,11 +24,10 @@ Judgement = tuple[int, int, float]
 Judgements = Sequence[Judgement]
 
 CUT = 10  # ranks that count in `ndcg`
-_HALVES = 8  # draws of `v_measure`
-# times the variance by influences that draws share: of a score, of a difference
-_CENTRES, _SHARED = 5.0, 2.0
-_BLOCKS = 20  # of a jackknife
-_RANK_BLOCKS = 100  # of one on ranks, which costs little; its error is known to 1 / sqrt(2 blocks)
+_DRAWS = 8  # of `v_measure`
+_SPLITS = 16  # of its texts, for its error; halves of the first ones are the draws
+_SHARED = 2.0  # times the variance by influences that draws share, of a difference
+_BLOCKS = 100  # of a jackknife, whose error is known to 1 / sqrt(2 blocks)
 _DECIMALS = 9  # equal vectors must tie in any order of summation
 _TOLERANCE = 10.0**-_DECIMALS
 
@@ -37,37 +36,87 @@ def v_measure(embeddings: EmbeddingArray, labels: Labels, seed: int) -> Score:
     """V-measure (Rosenberg and Hirschberg 2007) of k-means with as many clusters as there are
     labels: the mean over eight draws of half the texts, which depend on the seed alone.
 
-    Its variance is that of the mean over draws, plus what draws have in common: the sum of squares
-    of each text's influence on the score, given the clusters (Efron 1982, chapter 6), without the
-    share that each draw has by itself, which is all of it if the clusters have nothing to do with
-    the labels. The outcomes are the influences of the texts and the deviations of the draws, scaled
-    so that their spread is the error of a difference. What the texts do to the centres of clusters
-    is not in the influences; the factors for it were measured on Gaussian classes, and
-    ``benchmarks/errors.py`` compares them on others. The error of a perfect score is what it loses
-    if one text has a cluster of its own.
+    Its error is that of scores of halves without a common text: see `_error_of_halves`. It is at
+    least what the score would lose if one text had a cluster of its own. The outcomes are the
+    influences of the texts, given the clusters (Efron 1982, chapter 6), without the share that each
+    draw has by itself, and the deviations of the draws; they are scaled so that their spread is the
+    error of a difference. What the texts do to the centres of clusters is not in the influences;
+    the factor for it was measured on Gaussian classes, and ``benchmarks/errors.py`` compares it on
+    others.
 
     >>> labels = np.arange(60) % 3
     >>> round(v_measure(9 * np.eye(3)[labels], labels, seed=0).value, 6)
     1.0
     """
-    from sklearn.cluster import KMeans
     from sklearn.metrics import v_measure_score
 
     generator = np.random.default_rng(seed)
     rows = np.asarray(embeddings, dtype=np.float64)
     n = len(rows)
-    values = []
-    influence, squares, times_drawn = np.zeros((3, n))
-    for _ in range(_HALVES):
-        drawn = generator.permutation(n)[: max(2, n // 2)]
-        drawn_rows = rows[drawn]
-        drawn_labels = labels[drawn]
-        distinct_rows = np.unique(drawn_rows, axis=0)
-        clusters = min(len(np.unique(drawn_labels)), len(distinct_rows))
+    half = max(2, n // 2)
+    scores = np.empty((_SPLITS, 2))
+    draws = []
+    for split in range(_SPLITS):
+        order = generator.permutation(n)
         start = int(generator.integers(2**32))
-        assigned = KMeans(clusters, n_init=1, random_state=start).fit_predict(drawn_rows)
-        values.append(v_measure_score(drawn_labels, assigned))
-        in_draw = _influence(drawn_labels, assigned)
+        halves = order[:half], order[-half:]
+        clusters = [_clusters(rows[drawn], labels[drawn], start) for drawn in halves]
+        scores[split] = [
+            v_measure_score(labels[drawn], assigned)
+            for drawn, assigned in zip(halves, clusters, strict=True)
+        ]
+        draws.append((halves[0], clusters[0]))
+    of_draws = scores[:_DRAWS, 0]
+    value = float(of_draws.mean())
+    apart = np.append(labels[:-1], labels.max() + 1)
+    lost = 1 - v_measure_score(labels, apart)
+    influences = math.sqrt(_SHARED) * _shared_influence(labels, draws[:_DRAWS])
+    error = max(_error_of_halves(scores, (influences**2).sum()), value * lost)
+    deviations = (of_draws - value) / math.sqrt(_DRAWS * (_DRAWS - 1))
+    samples = np.concatenate([influences, deviations])
+    m = len(samples)
+    outcomes = value + math.sqrt(m * (m - 1)) * samples
+    return Score(value, error, n, outcomes=outcomes)
+
+
+def _clusters(rows: Floats, labels: Labels, start: int) -> Labels:
+    """Clusters (n,) by k-means from one start, as many as there are labels or distinct rows."""
+    from sklearn.cluster import KMeans
+
+    clusters = min(len(np.unique(labels)), len(np.unique(rows, axis=0)))
+    assigned: Labels = KMeans(clusters, n_init=1, random_state=start).fit_predict(rows)
+    return assigned
+
+
+def _error_of_halves(scores: Floats, least: float) -> float:
+    """Standard error of a mean over draws of half the items, from the scores (S, 2) of both halves
+    of other splits.
+
+    The halves of a split have no item in common, so that their difference has twice the variance of
+    a draw. Less the variance among draws of the same items, it is what draws have in common, without
+    bias for any score, smooth or not (Wang and Lindsay 2014). Sampled from few splits that can be
+    negative, so it is at least the variance ``least``.
+
+    >>> _error_of_halves(np.array([[0.5, 0.7], [0.7, 0.5]]), 0.0).__round__(3)
+    0.106
+    """
+    of_draw = np.square(scores[:, 0] - scores[:, 1]).mean() / 2
+    of_splits = scores.mean(axis=1).var(ddof=1)
+    common = max(of_draw / 2 - of_splits, least)
+    among_draws = of_draw / 2 + of_splits
+    return math.sqrt(common + among_draws / _DRAWS)
+
+
+def _shared_influence(labels: Labels, draws: Sequence[tuple[Labels, Labels]]) -> Floats:
+    """Influence (n,) of each text on the mean over draws, which are texts and their clusters,
+    without the share that each draw has by itself.
+
+    That is all of it if the clusters have nothing to do with the labels.
+    """
+    n = len(labels)
+    influence, squares, times_drawn = np.zeros((3, n))
+    for drawn, assigned in draws:
+        in_draw = _influence(labels[drawn], assigned)
         influence[drawn] += in_draw
         squares[drawn] += in_draw**2
         times_drawn[drawn] += 1
@@ -76,19 +125,7 @@ def v_measure(embeddings: EmbeddingArray, labels: Labels, seed: int) -> Score:
     influence -= influence.mean()
     of_single_draws = (squares / scale**2).sum()
     shared = 1 - of_single_draws / max(_TOLERANCE, (influence**2).sum())
-    influence *= math.sqrt(max(0.0, shared))
-    value = float(np.mean(values))
-    deviations = np.array(values) - value
-    draws = deviations / math.sqrt(_HALVES * (_HALVES - 1))
-    of_texts = _CENTRES * (influence**2).sum()
-    error = math.sqrt(of_texts + (draws**2).sum())
-    if value > 1 - _TOLERANCE:
-        apart = np.append(labels[:-1], labels.max() + 1)
-        error = 1 - v_measure_score(labels, apart)
-    samples = np.concatenate([math.sqrt(_SHARED) * influence, draws])
-    m = len(samples)
-    outcomes = value + math.sqrt(m * (m - 1)) * samples
-    return Score(value, error, n, outcomes=outcomes)
+    return influence * math.sqrt(max(0.0, shared))
 
 
 def _influence(labels: Labels, clusters: Labels) -> Floats:
@@ -119,9 +156,12 @@ def average_precision(first: EmbeddingArray, second: EmbeddingArray, labels: Lab
     """Average precision of the cosine as a predictor that two texts belong together (label 1) or
     not (0).
 
-    The error is a jackknife over twenty blocks of pairs, and the outcomes are its pseudo-values.
-    That of a perfect score is at least what it loses if the last of P pairs that belong together
-    falls by one rank, 1 / (P (P + 1)): few pairs among many say little.
+    The error is a jackknife over a hundred blocks of pairs, and the outcomes are its pseudo-values.
+    It is smallest where a score happens to be close to 0 or 1, so it is multiplied by the error of
+    a share of the P pairs that belong together, after half a pair more of each outcome (Jeffreys'
+    prior; Brown, Cai and DasGupta 2001), over that of the score itself. The error of a perfect
+    score is at least what it loses if the last of these pairs falls by one rank, 1 / (P (P + 1)):
+    few pairs among many say little.
 
     >>> average_precision(np.eye(4), np.eye(4)[[0, 1, 3, 2]], np.array([1, 1, 0, 0])).value
     1.0
@@ -130,7 +170,10 @@ def average_precision(first: EmbeddingArray, second: EmbeddingArray, labels: Lab
     value = _precision(similarity, labels)
     outcomes = precision_outcomes(similarity, labels)
     together = int(labels.sum())
-    score = Score(value, mean(outcomes).stderr, len(labels), outcomes=outcomes)
+    share = (together * value + 0.5) / (together + 1)
+    widening = share * (1 - share) / max(_TOLERANCE, value * (1 - value))
+    error = math.sqrt(widening) * mean(outcomes).stderr
+    score = Score(value, error, len(labels), outcomes=outcomes)
     return with_error(score, min(score.n, together * (together + 1)))
 
 
@@ -271,11 +314,16 @@ def _unit(rows: EmbeddingArray) -> Floats:
 
 
 def _precision(similarity: Floats, labels: Labels) -> float:
-    from sklearn.metrics import average_precision_score
-
+    """Average precision as in scikit-learn, whose checks take most of the time of a jackknife."""
     if not labels.any():
         return 0.0
-    return float(average_precision_score(labels, similarity))
+    order = np.argsort(-similarity, kind="stable")
+    last_of_equal = np.flatnonzero(np.diff(similarity[order], append=-np.inf))
+    together = np.cumsum(labels[order])[last_of_equal]
+    precision = together / (last_of_equal + 1)
+    recall = together / together[-1]
+    steps = np.diff(recall, prepend=0.0)
+    return float((steps * precision)[::-1].copy().sum())
 
 
 def _correlation(similarity: Floats, grades: Floats) -> float:
@@ -291,12 +339,12 @@ def _correlation(similarity: Floats, grades: Floats) -> float:
 
 def precision_outcomes(similarity: Floats, labels: Labels) -> Floats:
     """Pseudo-values of the average precision of a similarity."""
-    return _pseudo_values(_precision, similarity, labels, _BLOCKS)
+    return _pseudo_values(_precision, similarity, labels)
 
 
 def correlation_outcomes(similarity: Floats, grades: Floats) -> Floats:
     """Pseudo-values of Spearman's correlation of a similarity with grades."""
-    return _pseudo_values(_correlation, similarity, grades, _RANK_BLOCKS)
+    return _pseudo_values(_correlation, similarity, grades)
 
 
 def draw_outcomes(values: ArrayLike) -> Floats:
@@ -309,20 +357,17 @@ def draw_outcomes(values: ArrayLike) -> Floats:
 
 
 def _pseudo_values(
-    statistic: Callable[..., float],
-    similarity: Floats,
-    labels: NDArray[Any],
-    max_blocks: int,
+    statistic: Callable[..., float], similarity: Floats, labels: NDArray[Any]
 ) -> Floats:
-    """Pseudo-values of a jackknife over blocks that have equal shares of each label, shifted to the
-    statistic itself.
+    """Pseudo-values of a jackknife over blocks of random items, shifted to the statistic itself.
 
-    The blocks depend on the labels alone, so that those of two arms belong together.
+    Other items have other labels, so blocks of equal shares of each label would give an error that
+    is too small. The blocks depend on the number of items alone, so that those of two arms belong
+    together.
     """
     n = len(labels)
-    blocks = min(max_blocks, n)
-    block = np.empty(n, dtype=np.int64)
-    block[np.argsort(labels, kind="stable")] = np.arange(n) % blocks
+    blocks = min(_BLOCKS, n)
+    block = np.random.default_rng(0).permutation(n) % blocks
     values = []
     for i in range(blocks):
         kept = block != i

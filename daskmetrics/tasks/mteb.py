@@ -26,6 +26,7 @@ from daskmetrics.core.names import Key, content_key
 from daskmetrics.core.user_code import code_key
 from daskmetrics.tasks import mteb_results as results
 from daskmetrics.tasks import mteb_run as benchmark
+from daskmetrics.tasks._measures import mean
 from daskmetrics.tasks.mteb_run import DataSource, Declaration, Selection, TextInRole, Vectors
 from daskmetrics.tasks.task import EmbeddingArray, Pooling, Role, Score, check_embeddings
 
@@ -192,7 +193,8 @@ class MtebTask:
         The error is an estimate, because the benchmark does not report one. Classifications: from
         the number of test texts and the spread of the ten draws. Correlations: Bonett and Wright
         (2000). Clusterings: the spread of the draws. Others: at most ``sqrt(v (1 - v) / n)``, for a
-        mean over n pairs or queries of values in [0, 1]. Outcomes as
+        mean over n pairs or queries of values in [0, 1]; of an average precision of pairs at least
+        that of a jackknife. Outcomes as
         `daskmetrics.tasks.mteb_run.Observer` lists them.
         """
         rows = self._read()
@@ -215,7 +217,11 @@ class MtebTask:
         draws = []
         if self.kind == "clustering":
             draws = results.draws(content)
-        return replace(score, outcomes=observer.outcomes(score.value, draws))
+        outcomes = observer.outcomes(score.value, draws)
+        error = score.stderr
+        if self.kind == "pair_classification" and outcomes is not None:
+            error = max(error, mean(outcomes.astype(np.float64)).stderr)  # it is no mean over pairs
+        return replace(score, stderr=error, outcomes=outcomes)
 
     @property
     def _texts_file(self) -> Path:
