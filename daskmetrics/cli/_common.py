@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import io
 import math
 import os
 import signal
@@ -272,13 +273,16 @@ def friendly(command: Callable[..., T]) -> Callable[..., T]:
     return run
 
 
-def _open_closed_streams() -> None:
+def _prepare_streams() -> None:
     """Give this process the standard streams that its caller has closed: the journal would take the
-    number of one, and get what libraries print.
+    number of one, and get what libraries print. No text is an error of their encoding.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - until the end
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a notebook's or a test's may be none
+            stream.reconfigure(errors="replace")
 
 
 def _discard_output() -> None:
@@ -375,7 +379,7 @@ class Sections(click.Group):
         """Read the words and run the command; errors of the reading, too, are printed as
         messages.
         """
-        _open_closed_streams()
+        _prepare_streams()
         # the entries of a long journal stay: to look for garbage among them takes as long as to
         # read
         gc.set_threshold(50_000, 20, 100)

@@ -13,6 +13,7 @@ from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
+from zipfile import BadZipFile
 
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Cell, Checkpoint
@@ -114,9 +115,11 @@ def _adapter(cls: Hashable) -> TypeAdapter[Any]:
 
 
 @contextmanager
-def readable(what: str, place: Path | str) -> Iterator[None]:
-    """Turn what Python raises for content of another form into one `DataError` that names what is
-    read, and where.
+def readable(
+    what: str, place: Path | str, kind: type[DataError] = DataError, remedy: str = ""
+) -> Iterator[None]:
+    """Turn what Python raises for content of another form into one error that names what is read,
+    and where.
     """
     try:
         yield
@@ -128,8 +131,10 @@ def readable(what: str, place: Path | str) -> Iterator[None]:
         AttributeError,
         RuntimeError,
         OSError,
+        EOFError,
+        BadZipFile,
     ) as error:
         text = " ".join(str(error).split())[:200]
-        raise DataError(
-            f"{what} cannot be read from '{place}': {type(error).__name__}: {text}"
+        raise kind(
+            f"{what} cannot be read from '{place}': {type(error).__name__}: {text}{remedy}"
         ) from None

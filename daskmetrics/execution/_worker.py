@@ -23,6 +23,7 @@ from pathlib import Path
 from daskmetrics.core.errors import (
     NO_ROOM,
     ConfigError,
+    DamageError,
     DataError,
     StorageError,
     UndefinedError,
@@ -30,6 +31,7 @@ from daskmetrics.core.errors import (
     is_out_of_memory,
     unsigned,
 )
+from daskmetrics.core.files import opened
 from daskmetrics.core.names import content_key
 from daskmetrics.core.results import result_as_json
 from daskmetrics.core.retry import Fault
@@ -145,6 +147,8 @@ def blame(error: BaseException) -> Fault:
             return Fault.DISK
         case OSError() if error.errno in NO_ROOM:
             return Fault.DISK
+        case DamageError():
+            return Fault.DAMAGE
         case ConfigError() | DataError():
             return Fault.PERMANENT
     return Fault.EXCEPTION
@@ -192,7 +196,7 @@ class Deadlines:
         task = min(self._open, key=lambda task: self._open[task][0])
         deadline, path = self._open[task]
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+        self._file = opened(path, os.O_WRONLY | os.O_CREAT)
         # cut behind the name: some file systems write a file that was emptied to the disk at once
         os.ftruncate(self._file, os.write(self._file, f"{json.dumps(task)}\n".encode()))
         seconds = max(0.001, deadline - self._clock())

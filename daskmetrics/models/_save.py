@@ -58,7 +58,7 @@ def save(
             " final norm of the model, which a saved model applies. Run with 'state_norm: final_ln'"
             " to save a layer, or read it with `run.best().load()`."
         )
-    with atomic_folder(folder) as building:
+    with atomic_folder(folder.resolve()) as building:
         _cut(model.network.module, layer, model.depth).save_pretrained(building)
         tokenizer = deepcopy(model.tokenizer.of_transformers)
         # positions then count from the first token, also without a mask
