@@ -11,6 +11,7 @@ import math
 import os
 import signal
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -27,11 +28,14 @@ from daskmetrics.core.errors import (
     NO_ROOM,
     ConfigError,
     DaskmetricsError,
+    DataError,
     LockedError,
+    describe,
     did_you_mean,
     system_error,
 )
 from daskmetrics.core.files import RUNS, RunFolder, run_names
+from daskmetrics.core.serialization import MALFORMED
 from daskmetrics.core.table import Table, printable
 
 if TYPE_CHECKING:
@@ -91,8 +95,34 @@ class RunPath(click.Path):
 
 RUN = RunPath()
 
-#: The argument RUN: the folder or the name of a run.
-run_folder = click.argument("run", type=RUN, default=RUNS / "demo")
+
+def run_argument(name: str, **settings: Any) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """The folder or the name of a run. What its files make Python raise is one message that names
+    it.
+    """
+
+    def of(command: Callable[..., T]) -> Callable[..., T]:
+        @click.argument(name, type=RUN, **settings)
+        @wraps(command)
+        def read(**options: Any) -> T:
+            try:
+                return command(**options)
+            except MALFORMED as error:
+                *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+                place = f"{Path(frame.f_code.co_filename).name}, line {line}"
+                raise DataError(
+                    f"The run in '{options[name]}' cannot be read: {describe(error)} ({place}). One"
+                    " of its files is not as daskmetrics writes it. If daskmetrics wrote all of"
+                    " them, please report this line."
+                ) from error
+
+        return read
+
+    return of
+
+
+#: The argument RUN of most commands.
+run_folder = run_argument("run", default=RUNS / "demo")
 
 #: The argument CONFIG, which a command can do without.
 config_file = click.argument("config", type=PATH, required=False)

@@ -31,6 +31,7 @@ from daskmetrics.cli._common import (
     note,
     number_option,
     path_option,
+    run_argument,
     run_folder,
     say,
     settings_option,
@@ -81,7 +82,7 @@ def serve(folder: Path, port: int | None) -> None:
 
 
 @runs.command(epilog=example("daskmetrics runs worker step --workers 2"))
-@click.argument("run", type=RUN)
+@run_argument("run")
 @number_option("--workers", "How many.", default=1)
 @text_option("--memory", "SIZE", "Limit of each worker, such as 16GiB.  [default: as of the run's]")
 def worker(run: Path, workers: int, memory: str | None) -> None:
@@ -339,7 +340,7 @@ def import_results(
 
 
 @runs.command(epilog=example("daskmetrics runs replay demo --policy race --seeds 20"))
-@click.argument("scores", type=RUN)
+@run_argument("scores")
 @text_option("--policy", "NAME", "A policy, or package.module:function.", default="race")
 @number_option("--seeds", "Number of searches.", default=20)
 @text_option(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+import zlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
@@ -114,6 +115,13 @@ def _adapter(cls: Hashable) -> TypeAdapter[Any]:
     return TypeAdapter(with_config(ConfigDict(extra="forbid"))(cast("type[Any]", cls)))
 
 
+MALFORMED = (
+    *(LookupError, TypeError, ValueError, ArithmeticError, AttributeError),
+    *(EOFError, MemoryError, RecursionError, BadZipFile, zlib.error),
+)
+"""What Python and its libraries raise for content of another form."""
+
+
 @contextmanager
 def readable(
     what: str, place: Path | str, kind: type[DataError] = DataError, remedy: str = ""
@@ -123,17 +131,7 @@ def readable(
     """
     try:
         yield
-    except (
-        LookupError,
-        TypeError,
-        ValueError,
-        ArithmeticError,
-        AttributeError,
-        RuntimeError,
-        OSError,
-        EOFError,
-        BadZipFile,
-    ) as error:
+    except (*MALFORMED, RuntimeError, OSError) as error:
         text = " ".join(str(error).split())[:200]
         raise kind(
             f"{what} cannot be read from '{place}': {type(error).__name__}: {text}{remedy}"

@@ -95,7 +95,7 @@ def perform(
             fault = blame(error)
             if fault is Fault.DISK and isinstance(error, OSError) and has_room(path.parent):
                 fault = Fault.EXCEPTION  # what is full is the function's own disk or quota
-            reason = describe(error)
+            reason = str(error) if fault is Fault.DAMAGE else describe(error)
             worker.log_event(topic, ["failed", task, fault.value, reason, trace_of(error)])
             raise RuntimeError(reason) from None
     if shared:

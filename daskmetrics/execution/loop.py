@@ -280,7 +280,7 @@ class Loop:
         self._expire()
         self._flush()
         if self._damage:
-            raise DamageError(f"{self._damage} {RESUME}")
+            raise DamageError(f"{self._damage}. {RESUME}")
         if self.stopping:
             # let running units finish, and nothing else; inputs are not recorded
             for worker in self.workers.values():

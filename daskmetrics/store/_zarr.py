@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
 import uuid
 import warnings
@@ -34,6 +35,8 @@ PARTS = {"": "values", "_stderr": "stderr", "_status": "status"}
 
 #: what follows the name of a file in `files_of` for the digest of its consolidated metadata
 COPY = " (consolidated)"
+
+MOST_CELLS = 10**7  #: of a row of an array, and rows
 
 #: of the store, kept in its root attributes; docs/faults.md says which formats a version reads
 FORMAT = 1
@@ -209,8 +212,8 @@ class Reader:
         self._folder = path / model
         with _intact(model, path):
             self._group = _open_group(path, model)
-            self._rows = {str(name): row for row, name in enumerate(self._group["checkpoint"][:])}
-        self._array = cache(self._group.__getitem__)
+            self._array = cache(lambda name: _small(self._group[name]))
+            self._rows = {str(name): row for row, name in enumerate(self._array("checkpoint")[:])}
 
     def block(self, what: str, checkpoint: Checkpoint) -> Block:
         """The block of a checkpoint; a missing chunk reads as empty."""
@@ -308,6 +311,15 @@ def _intact(what: str, path: Path) -> AbstractContextManager[None]:
     """Errors of reading a store name what writes it again."""
     repair = f". It is written again from the journal by: daskmetrics runs repair {path.parent}"
     return readable(what, path, DamageError, repair)
+
+
+def _small(array: zarr.Array) -> zarr.Array:
+    """An array, one row of which is read; damaged metadata can ask for any memory."""
+    rows, *row = array.shape
+    largest = max(rows, math.prod(row), math.prod(array.chunks))
+    if largest > MOST_CELLS:
+        raise ValueError(f"{array.name} has the shape {array.shape} and chunks {array.chunks}")
+    return array
 
 
 def _require_store(path: Path) -> None:
