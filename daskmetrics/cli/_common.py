@@ -25,7 +25,6 @@ import click
 from click.shell_completion import CompletionItem
 
 from daskmetrics.core.errors import (
-    NO_ROOM,
     ConfigError,
     DaskmetricsError,
     DataError,
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LONGEST = 1000  # characters of a sentence
+OUTPUT = "standard output"
 INTERRUPTED = 130  # exit code of a command that was ended by Ctrl-C
 
 
@@ -210,10 +210,21 @@ def say(text: object = "", err: bool = False) -> None:
     """Print a text or a table, parts of which may come from foreign files and code: without what
     controls a terminal.
     """
-    if isinstance(text, Table):
-        text.show()
-    else:
-        click.echo(printable(str(text), "\n"), err=err)
+    with _named_output():
+        if isinstance(text, Table):
+            text.show()
+        else:
+            click.echo(printable(str(text), "\n"), err=err)
+
+
+@contextmanager
+def _named_output() -> Iterator[None]:
+    """What standard output does not take is an error that names it."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = OUTPUT
+        raise
 
 
 def note(text: object) -> None:
@@ -282,7 +293,8 @@ def friendly(command: Callable[..., T]) -> Callable[..., T]:
             try:
                 return command(*args, **kwargs)
             finally:
-                sys.stdout.flush()  # here, and not at the end of Python, its errors have a message
+                with _named_output():  # not only at the end of Python, without a message
+                    sys.stdout.flush()
         except DaskmetricsError as error:
             note(f"Error: {error}")
             sys.exit(2 if isinstance(error, (ConfigError, LockedError)) else 1)
@@ -294,9 +306,8 @@ def friendly(command: Callable[..., T]) -> Callable[..., T]:
             _discard_output()
             sys.exit(0)
         except OSError as error:
-            if error.filename is None and error.errno in NO_ROOM:
+            if error.filename == OUTPUT:
                 _discard_output()
-                error.filename = "standard output"
             note(f"Error: {system_error(error)}")
             sys.exit(1)
 

@@ -525,8 +525,6 @@ def _require_sense(entry: object) -> None:
             raise ValueError(f"the note is {note!s:.100}")
         case Record(status=status) if status.upper() not in Status.__members__:
             raise ValueError(f"the status is {status!r:.100}")
-        case Record(kind="score", name=name):
-            Cell.parse(name)
 
 
 def require_experiment(entries: Sequence[Event], place: object) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -158,6 +159,25 @@ def open_own(path: Path, mode: str) -> IO[bytes]:
     ``wb``.
     """
     return cast("IO[bytes]", open(path, mode, buffering=0, opener=opened))  # noqa: PTH123
+
+
+@contextmanager
+def native_errors(kind: type[Exception], path: Path) -> Iterator[None]:
+    """Turn an error of this kind, of a library in Rust, into the error of the system that it
+    quotes.
+
+    >>> with native_errors(Exception, Path("model.safetensors")):
+    ...     raise Exception("I/O error: No space left on device (os error 28)")
+    Traceback (most recent call last):
+    OSError: [Errno 28] No space left on device: 'model.safetensors'
+    """
+    try:
+        yield
+    except kind as error:
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
 
 
 def require_unshared(folder: Path) -> None:
