@@ -308,8 +308,9 @@ def export(run: Path, output: Path | None) -> None:
     """
     from daskmetrics.experiment import transfer
 
-    path = output or run / "export-mteb"
-    written, others = transfer.to_mteb(RunFolder(run), path)
+    folder = RunFolder(run)
+    path = output or folder.export
+    written, others = transfer.to_mteb(folder, path)
     say(f"{written} scores: {path}")
     if others:
         say(f"{others} scores are of tasks that mteb does not have; report --format csv has them.")

@@ -48,7 +48,7 @@ from daskmetrics.core.errors import (
     foreign_errors,
     unknown,
 )
-from daskmetrics.core.files import cache_folder, temporary_variables
+from daskmetrics.core.files import cache_folder, home, temporary_variables
 from daskmetrics.core.machine import interfaces, variable, workers
 from daskmetrics.core.main_module import main_not_imported
 from daskmetrics.core.text import OnMessage, plural, size_text
@@ -115,6 +115,7 @@ def connect(
     ...     client.submit(sum, [1, 2], resources={"CPU": 1}).result()
     3
     """
+    home()  # without one, Dask's pages do not start
     if profile.dashboard_port and not is_free(profile.dashboard_port):
         raise ConfigError(
             f"cluster.dashboard_port is {profile.dashboard_port}, but another process uses this "

@@ -55,6 +55,7 @@ class RunFolder:
     scheduler = _Inside("scheduler.json")
     # what the workers used over time: CPU, memory, network, disk, GPU
     telemetry = _Inside("telemetry.jsonl")
+    export = _Inside("export-mteb")  # the scores as files of mteb
     driver = _Inside("driver")  # files of the Slurm job that drives the run, if it was submitted
     # locked by the kernel while a process drives the run; ``lock.owner`` beside it names the
     # process
@@ -347,8 +348,22 @@ def cache_folder() -> Path:
     """Folder of trained suites and of texts of tasks: ``$DASKMETRICS_CACHE``, or
     ``~/.cache/daskmetrics``.
     """
-    default = f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/daskmetrics"
-    return expanded(os.environ.get("DASKMETRICS_CACHE") or default)
+    if chosen := os.environ.get("DASKMETRICS_CACHE"):
+        return expanded(chosen)
+    if caches := os.environ.get("XDG_CACHE_HOME"):
+        return expanded(caches) / "daskmetrics"
+    return home() / ".cache" / "daskmetrics"
+
+
+def home() -> Path:
+    """The home of this user; raises ConfigError if there is none, which libraries need, too."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise ConfigError(
+            "This user has no home folder: HOME is not set, and this machine does not list the "
+            f"user {os.getuid()}. Set it to a folder of your own: export HOME=FOLDER"
+        ) from None
 
 
 SUFFIX = ".part"

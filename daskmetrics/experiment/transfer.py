@@ -39,6 +39,7 @@ def to_mteb(folder: RunFolder, path: Path) -> tuple[int, int]:
     ``protocol``.
     """
     entries = list(read_journal(folder.must_exist().journal))
+    require_regular(folder.export, below=True)
     require_experiment(entries, folder.path)
     start = latest(entries, RunStarted)
     config = yaml.safe_load(folder.config.read_text(encoding="utf-8"))
