@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm, Cell, Key, Suite, content_key, without_default
-from daskmetrics.core.results import Measured, Scored, Status, result_as_json, result_of
+from daskmetrics.core.results import Measured, Scored, result_as_json, result_of
 from daskmetrics.core.serialization import build
 
 Plain: TypeAlias = Mapping[str, Any]
@@ -523,8 +523,6 @@ def _require_sense(entry: object) -> None:
             pass
         case UnitAsked(note=note) if note.keys() & {"pick", "items"}:
             raise ValueError(f"the note is {note!s:.100}")
-        case Record(status=status) if status.upper() not in Status.__members__:
-            raise ValueError(f"the status is {status!r:.100}")
 
 
 def require_experiment(entries: Sequence[Event], place: object) -> None:

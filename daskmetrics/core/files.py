@@ -159,7 +159,7 @@ def open_own(path: Path, mode: str) -> IO[bytes]:
     """`opened` as a file without a buffer, so that a line is one write; modes are ``ab`` and
     ``wb``.
     """
-    return cast("IO[bytes]", open(path, mode, buffering=0, opener=opened))  # noqa: PTH123
+    return cast("IO[bytes]", open(path, mode, buffering=0, opener=opened))
 
 
 @contextmanager

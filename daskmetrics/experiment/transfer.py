@@ -19,7 +19,7 @@ from daskmetrics.checkpoints.locations import is_hub_id
 from daskmetrics.core.costs import UNKNOWN_TASK
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.events import RunStarted, latest, records, require_experiment, scored
-from daskmetrics.core.files import RunFolder, private
+from daskmetrics.core.files import RunFolder, private, require_regular
 from daskmetrics.core.names import Arm, Cell, Key
 from daskmetrics.core.results import Scored
 from daskmetrics.execution import Journal, Record

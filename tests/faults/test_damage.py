@@ -45,8 +45,9 @@ def meanwhile(folder: RunFolder, damage: Callable[[RunFolder], None]) -> Iterato
         while time.monotonic() < deadline:
             with suppress(Exception):  # half a line, or none yet
                 if latest(list(read(folder.journal)), StorePlan):
-                    return damage(folder)
+                    break
             time.sleep(0.005)
+        damage(folder)
 
     thread = threading.Thread(target=wait)
     thread.start()

@@ -48,12 +48,13 @@ def run_map(tmp_path: Path, cwd: Path, **variables: str) -> str:
     (tmp_path / "step.py").write_text(
         "import tempfile\ndef step(item):\n    return tempfile.gettempdir()\n"
     )
-    command = [*("map", str(tmp_path / "step.py:step"), "--iterations", "1", "--workers", "1")]
     output = tmp_path / "out.json"
+    command = (
+        f"map {tmp_path}/step.py:step --iterations 1 --folder {tmp_path}/run --output {output}"
+    )
     subprocess.run(
         # -P: otherwise Python itself puts the present folder first
-        [sys.executable, "-P", "-m", "daskmetrics", *command]
-        + ["--folder", str(tmp_path / "run"), "--output", str(output)],
+        [sys.executable, "-P", "-m", "daskmetrics", *command.split(), "--workers", "1"],
         cwd=cwd,
         env={**os.environ, **variables},
         check=True,

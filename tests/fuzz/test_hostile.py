@@ -129,15 +129,19 @@ def test_a_forged_run_writes_nothing_outside_and_controls_neither_terminal_nor_p
         assert "<script>alert(1)" not in page.read_text(encoding="utf-8")
 
 
-COMMANDS = ("status", "best", "report", "report --format csv")
-MAINTENANCE = ("verify", "repair", "journal", "export", "retry")
-
-
-@pytest.mark.parametrize(
-    "name",
-    ("report", "journal.mark", "lock", "telemetry.jsonl", "store.zarr", "config.yaml", "corpus.json")
-    + ("store.zarr/tiny", "store.zarr/tiny/metrics", "export-mteb", "driver"),
+WRITERS = (
+    "report",
+    "report --format csv",
+    *(f"runs {name}" for name in ("repair", "export", "retry")),
 )
+
+
+LINKS = (
+    "report journal.mark lock telemetry.jsonl store.zarr store.zarr/tiny/metrics export-mteb driver"
+)
+
+
+@pytest.mark.parametrize("name", LINKS.split())
 def test_a_run_with_a_link_writes_nothing_outside_itself(tmp_path, a_run, name):
     folder = tmp_path / "runs" / "run"
     shutil.copytree(a_run, folder)
@@ -160,7 +164,7 @@ def test_a_run_with_a_link_writes_nothing_outside_itself(tmp_path, a_run, name):
         return {file: file.read_bytes() for file in files if file.is_file()}
 
     before = contents()
-    for command in (*COMMANDS, *(f"runs {name}" for name in MAINTENANCE)):
+    for command in WRITERS:
         done = CliRunner().invoke(main, [*command.split(), str(folder)])
         assert done.exception is None or isinstance(done.exception, SystemExit), command
         assert contents() == before, command
@@ -175,14 +179,14 @@ def test_forged_entries_with_valid_checksums_are_no_tracebacks(tmp_path, a_run):
     kinds = {line["type"]: number for number, line in enumerate(lines[1:], 1)}
     choose = random.Random(0)
     for number in kinds.values():
-        for _ in range(6):
+        for _ in range(3):
             forged = [*lines[:number], forge(lines[number], choose), *lines[number + 1 :]]
             folder = tmp_path / "run"
             shutil.copytree(a_run, folder)
             text = "\n".join(map(json.dumps, forged))
             (folder / "journal.jsonl").write_bytes(sealed(text.encode()))
             (folder / "journal.mark").unlink()
-            for command in ("status", "best", "report", "runs verify", "runs journal"):
+            for command in ("best", "report", "runs verify"):
                 done = CliRunner().invoke(main, [*command.split(), str(folder)])
                 assert isinstance(done.exception, SystemExit | None), (command, forged[number])
             shutil.rmtree(folder)

@@ -40,7 +40,7 @@ PROLOGUE_ENDED = "The prologue ended with status"  # a line of the job's log
 class LaunchInfo:
     """What becomes known only when a job is submitted."""
 
-    scheduler: str = "tls://SHEDULER:PORT"  # address that the worker connects to
+    scheduler: str = "tls://SCHEDULER:PORT"  # address that the worker connects to
     # its name; the processes of a whole-node job get the suffixes ``-0``, ``-1``, ...
     worker: str = "NAME"
     run: str = "RUN"  # the run that the job belongs to; part of the job's name
