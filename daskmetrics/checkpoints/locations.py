@@ -36,7 +36,8 @@ from daskmetrics.core.text import OnMessage, listed, shortened
 
 # the code beside weights that transformers would run, by the names that it gives to the files
 _CODE = ("modeling_", "configuration_", "tokenization_")
-HUB_ID = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")
+# as the hub allows it
+HUB_ID = re.compile(r"(?!.*(--|\.\.|\.git$|[.-](/|$)))(\w[\w.-]*/)?\w[\w.-]*(?<!.{97})", re.ASCII)
 
 
 @dataclass(frozen=True)

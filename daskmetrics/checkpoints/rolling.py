@@ -28,7 +28,7 @@ from daskmetrics.checkpoints.folders import digest_of
 from daskmetrics.checkpoints.hub import Listing, persist
 from daskmetrics.config import Model
 from daskmetrics.core.errors import NO_ROOM, ConfigError, DaskmetricsError, DataError
-from daskmetrics.core.files import atomic_write, cache_folder, private
+from daskmetrics.core.files import atomic_write, cache_folder, opened, private
 from daskmetrics.core.machine import variable
 from daskmetrics.core.names import Key
 from daskmetrics.core.results import Download
@@ -281,7 +281,7 @@ def _locked(path: Path, mode: int) -> Iterator[bool]:
     does not wait.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    file = opened(path, os.O_RDWR | os.O_CREAT)
     try:
         is_free = True
         try:

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import atexit
 import gc
+import io
 import math
 import os
 import signal
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,15 +25,17 @@ import click
 from click.shell_completion import CompletionItem
 
 from daskmetrics.core.errors import (
-    NO_ROOM,
     ConfigError,
     DaskmetricsError,
+    DataError,
     LockedError,
+    describe,
     did_you_mean,
     system_error,
 )
 from daskmetrics.core.files import RUNS, RunFolder, run_names
 from daskmetrics.core.machine import close_input
+from daskmetrics.core.serialization import MALFORMED
 from daskmetrics.core.table import Table, printable
 
 if TYPE_CHECKING:
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LONGEST = 1000  # characters of a sentence
+OUTPUT = "standard output"
 INTERRUPTED = 130  # exit code of a command that was ended by Ctrl-C
 
 
@@ -91,8 +96,34 @@ class RunPath(click.Path):
 
 RUN = RunPath()
 
-#: The argument RUN: the folder or the name of a run.
-run_folder = click.argument("run", type=RUN, default=RUNS / "demo")
+
+def run_argument(name: str, **settings: Any) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """The folder or the name of a run. What its files make Python raise is one message that names
+    it.
+    """
+
+    def of(command: Callable[..., T]) -> Callable[..., T]:
+        @click.argument(name, type=RUN, **settings)
+        @wraps(command)
+        def read(**options: Any) -> T:
+            try:
+                return command(**options)
+            except MALFORMED as error:
+                *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+                place = f"{Path(frame.f_code.co_filename).name}, line {line}"
+                raise DataError(
+                    f"The run in '{options[name]}' cannot be read: {describe(error)} ({place}). One"
+                    " of its files is not as daskmetrics writes it. If daskmetrics wrote all of"
+                    " them, please report this line."
+                ) from error
+
+        return read
+
+    return of
+
+
+#: The argument RUN of most commands.
+run_folder = run_argument("run", default=RUNS / "demo")
 
 #: The argument CONFIG, which a command can do without.
 config_file = click.argument("config", type=PATH, required=False)
@@ -180,10 +211,21 @@ def say(text: object = "", err: bool = False) -> None:
     """Print a text or a table, parts of which may come from foreign files and code: without what
     controls a terminal.
     """
-    if isinstance(text, Table):
-        text.show()
-    else:
-        click.echo(printable(str(text), "\n"), err=err)
+    with _named_output():
+        if isinstance(text, Table):
+            text.show()
+        else:
+            click.echo(printable(str(text), "\n"), err=err)
+
+
+@contextmanager
+def _named_output() -> Iterator[None]:
+    """What standard output does not take is an error that names it."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = OUTPUT
+        raise
 
 
 def note(text: object) -> None:
@@ -252,7 +294,8 @@ def friendly(command: Callable[..., T]) -> Callable[..., T]:
             try:
                 return command(*args, **kwargs)
             finally:
-                sys.stdout.flush()  # here, and not at the end of Python, its errors have a message
+                with _named_output():  # not only at the end of Python, without a message
+                    sys.stdout.flush()
         except DaskmetricsError as error:
             note(f"Error: {error}")
             sys.exit(2 if isinstance(error, (ConfigError, LockedError)) else 1)
@@ -264,22 +307,24 @@ def friendly(command: Callable[..., T]) -> Callable[..., T]:
             _discard_output()
             sys.exit(0)
         except OSError as error:
-            if error.filename is None and error.errno in NO_ROOM:
+            if error.filename == OUTPUT:
                 _discard_output()
-                error.filename = "standard output"
             note(f"Error: {system_error(error)}")
             sys.exit(1)
 
     return run
 
 
-def _open_closed_streams() -> None:
+def _prepare_streams() -> None:
     """Give this process the standard streams that its caller has closed: the journal would take the
-    number of one, and get what libraries print.
+    number of one, and get what libraries print. No text is an error of their encoding.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - until the end
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a notebook's or a test's may be none
+            stream.reconfigure(errors="replace")
 
 
 def _discard_output() -> None:
@@ -381,7 +426,7 @@ class Sections(click.Group):
         """Read the words and run the command; errors of the reading, too, are printed as
         messages.
         """
-        _open_closed_streams()
+        _prepare_streams()
         # the entries of a long journal stay: to look for garbage among them takes as long as to
         # read
         gc.set_threshold(50_000, 20, 100)

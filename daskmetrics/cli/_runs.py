@@ -28,6 +28,7 @@ from daskmetrics.cli._common import (
     note,
     number_option,
     path_option,
+    run_argument,
     run_folder,
     say,
     settings_option,
@@ -52,7 +53,7 @@ def runs() -> None:
 
 
 @runs.command(epilog=example("daskmetrics runs worker step --workers 2"))
-@click.argument("run", type=RUN)
+@run_argument("run")
 @number_option("--workers", "How many.", default=1)
 @text_option("--memory", "SIZE", "Limit of each worker, such as 16GiB.  [default: as of the run's]")
 def worker(run: Path, workers: int, memory: str | None) -> None:
@@ -278,15 +279,16 @@ def export(run: Path, output: Path | None) -> None:
     """
     from daskmetrics.experiment import transfer
 
-    path = output or run / "export-mteb"
-    written, others = transfer.to_mteb(RunFolder(run), path)
+    folder = RunFolder(run)
+    path = output or folder.export
+    written, others = transfer.to_mteb(folder, path)
     say(f"{written} scores: {path}")
     if others:
         say(f"{others} scores are of tasks that mteb does not have; report --format csv has them.")
 
 
 @runs.command(epilog=example("daskmetrics runs replay demo --policy race --seeds 20"))
-@click.argument("scores", type=RUN)
+@run_argument("scores")
 @text_option("--policy", "NAME", "A policy, or package.module:function.", default="race")
 @number_option("--seeds", "Number of searches.", default=20)
 @text_option(

@@ -19,6 +19,7 @@ from daskmetrics.cli._common import (
     note,
     parsed_by,
     path_option,
+    run_argument,
     run_folder,
     say,
 )
@@ -211,7 +212,7 @@ def best(
         "daskmetrics compare demo --arms tiny-64@step512/3 tiny-64@step512/0",
     )
 )
-@click.argument("run", type=RUN)
+@run_argument("run")
 @click.argument("other", type=RUN, required=False)
 @path_option(
     "--published",

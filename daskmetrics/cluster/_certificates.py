@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
-import secrets
-import shutil
-import stat
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,7 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from distributed import Security
 
-from daskmetrics.core.errors import ConfigError
+from daskmetrics.cluster._dask_config import TEMPORARY
+from daskmetrics.core.files import OwnFolder, atomic_write
 
 BACKDATED = timedelta(days=1)  # a machine whose clock is behind by less can join
 VALID = timedelta(days=366)
@@ -67,43 +63,23 @@ def inherited(security: Security) -> Mapping[str, str]:
             settings[f"distributed.comm.tls.{role}.cert"] = files["cert"]
             settings[f"distributed.comm.tls.{role}.key"] = files["key"]
     with dask.config.set({**settings, "distributed.comm.require-encryption": bool(settings)}):
-        return {INHERITED: str(dask.config.serialize(dask.config.global_config))}
+        config = dict(dask.config.global_config)
+        config.pop(TEMPORARY, None)  # each machine has its own
+        return {INHERITED: str(dask.config.serialize(config))}
 
 
 class KeyFolder:
-    """The key and certificate of workers as files, private to the user; removed with the cluster.
-
-    Folders that killed drivers have left in the same place are removed first: the lock of a driver
-    ends with it.
-    """
+    """The key and certificate of workers as files, private to the user; removed with the cluster."""
 
     def __init__(self, parent: Path, security: Security) -> None:
         parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        mode = parent.stat().st_mode
-        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            raise ConfigError(
-                f"Every user of this machine can replace files in '{parent}', where the workers' "
-                "keys are written. Choose another folder for cluster.logs, or make it private: "
-                f"chmod 700 '{parent}'"
-            )
-        for lock in parent.glob(f"{PREFIX}*/lock"):
-            # it is in use, or this file system has no locks
-            with suppress(OSError), lock.open("wb") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(lock.parent)
-        self.path = parent / f"{PREFIX}{secrets.token_hex(8)}"
-        self.path.mkdir(mode=0o700)
-        self._lock = (self.path / "lock").open("wb")
-        with suppress(OSError):
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._folder = OwnFolder(parent, PREFIX)
+        self.path = self._folder.path
         self.files: dict[str, str] = {}
         texts = security.get_tls_config_for_role("worker")
         for name in ("ca_file", "cert", "key"):
-            path = self.path / f"{name}.pem"
-            path.touch(mode=0o600, exist_ok=False)
-            path.write_text(texts[name])
+            path = atomic_write(self.path / f"{name}.pem", texts[name])
             self.files[name.replace("_", "-")] = str(path)
 
     def remove(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
-        self._lock.close()
+        self._folder.remove()

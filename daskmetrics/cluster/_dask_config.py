@@ -6,12 +6,14 @@ import threading
 from collections import ChainMap
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import dask
 
 from daskmetrics.cluster import _preload as preload
 from daskmetrics.config import Cluster
+from daskmetrics.core.files import temporary_folder
 
 TIMEOUTS = {
     "distributed.comm.timeouts.connect": "60s",
@@ -28,6 +30,9 @@ WORKER_SETTINGS = {
     "distributed.worker.http.routes": [],
     **TIMEOUTS,
 }
+
+TEMPORARY = "temporary-directory"
+"""Key of the folder of temporary files."""
 
 PAGES = "daskmetrics.dashboard._preload"
 """Module that adds our pages to the dashboard; only the scheduler imports it."""
@@ -82,6 +87,21 @@ def dask_settings(profile: Cluster, prefix: str) -> Mapping[str, object]:
 _LOCK = threading.RLock()
 _IN_FORCE: list[Mapping[str, object]] = []
 _set = ExitStack()  # undoes what `in_force` has set
+
+
+@contextmanager
+def temporary_settings() -> Iterator[Mapping[str, str]]:
+    """Settings with a folder of this user alone for workers and their spilled data; it is removed
+    with the block.
+
+    Dask adds the folders of its processes to the path from which they import modules, and its own
+    default is one that any user can make.
+    """
+    parent = dask.config.get(TEMPORARY, None)
+    if parent in [block.get(TEMPORARY) for block in _IN_FORCE]:
+        parent = str(Path(parent).parent)  # that of another cluster, which may end before
+    with temporary_folder(parent) as folder:
+        yield {TEMPORARY: folder}
 
 
 @contextmanager

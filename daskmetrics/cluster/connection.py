@@ -19,6 +19,7 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
+import dask
 import psutil
 from distributed import Client, LocalCluster
 from distributed.core import Status
@@ -26,7 +27,12 @@ from distributed.utils import get_ip_interface
 
 from daskmetrics.cluster._certificates import cluster_security
 from daskmetrics.cluster._client import client_of
-from daskmetrics.cluster._dask_config import dask_settings, in_force
+from daskmetrics.cluster._dask_config import (
+    TEMPORARY,
+    dask_settings,
+    in_force,
+    temporary_settings,
+)
 from daskmetrics.cluster._preload import keep_time
 from daskmetrics.cluster.links import PrivateDashboard, is_free, kept_token, link_lines
 from daskmetrics.cluster.slurm._cluster import SlurmCluster
@@ -42,7 +48,7 @@ from daskmetrics.core.errors import (
     foreign_errors,
     unknown,
 )
-from daskmetrics.core.files import cache_folder
+from daskmetrics.core.files import cache_folder, home, temporary_variables
 from daskmetrics.core.machine import interfaces, variable, workers
 from daskmetrics.core.main_module import main_not_imported
 from daskmetrics.core.text import OnMessage, plural, size_text
@@ -109,6 +115,7 @@ def connect(
     ...     client.submit(sum, [1, 2], resources={"CPU": 1}).result()
     3
     """
+    home()  # without one, Dask's pages do not start
     if profile.dashboard_port and not is_free(profile.dashboard_port):
         raise ConfigError(
             f"cluster.dashboard_port is {profile.dashboard_port}, but another process uses this "
@@ -125,7 +132,10 @@ def connect(
     prefix = f"/{token}"
     keep_time()
     with ExitStack() as stack:
-        stack.enter_context(in_force(dask_settings(profile, prefix)))
+        settings = dict(dask_settings(profile, prefix))
+        if profile.kind != "existing":
+            settings |= stack.enter_context(temporary_settings())
+        stack.enter_context(in_force(settings))
         stack.enter_context(_quiet_disconnects())
         if profile.kind != "existing":
             kind: str = profile.kind
@@ -285,6 +295,7 @@ def _local_client(profile: Cluster, prefix: str) -> Iterator[Client]:
             f" before they do any work, and this machine has {size_text(memory)} free: at most"
             f" --workers {memory // WORKER_MEMORY}."
         )
+    temporary = dask.config.get(TEMPORARY)
     with _without_interrupts():
         cluster = _LocalCluster(
             n_workers=0,
@@ -297,6 +308,8 @@ def _local_client(profile: Cluster, prefix: str) -> Iterator[Client]:
             scheduler_kwargs={"http_prefix": prefix},
             memory_limit=profile.memory or 0,
             resources=RESOURCES,
+            local_directory=temporary,
+            env=temporary_variables(temporary),
         )
     cluster.prefix = prefix
     cluster.new_spec["options"]["dashboard"] = False  # a worker's pages have no prefix

@@ -4,7 +4,6 @@ Jupyter.
 
 from __future__ import annotations
 
-import getpass
 import os
 import secrets
 import socket
@@ -14,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from daskmetrics.core.files import atomic_write
+from daskmetrics.core.machine import user_name
 
 # variables of a process whose user works on another machine
 REMOTE = frozenset({"SSH_CONNECTION", "SLURM_JOB_ID", "JUPYTERHUB_SERVICE_PREFIX"})
@@ -79,7 +79,7 @@ def link_lines(link: str, kind: str) -> list[str]:
     is_remote = kind in ("slurm", "allocation") or not REMOTE.isdisjoint(os.environ)
     if not (is_ours and is_remote):
         return lines
-    user = getpass.getuser()
+    user = user_name()
     host = socket.gethostname()
     # the machine that the job was submitted from, if this is a compute node: ssh jumps over it
     login = os.environ.get("SLURM_SUBMIT_HOST", host)

@@ -5,10 +5,8 @@ ends.
 from __future__ import annotations
 
 import fcntl
-import getpass
 import os
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +15,7 @@ from typing import Any
 from distributed import Client, Worker, WorkerPlugin
 
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.files import locked
+from daskmetrics.core.files import locked, node_temporary, open_own
 from daskmetrics.core.machine import VISIBLE, driver_gpus, visible_gpus
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -157,14 +155,14 @@ def claim(
     A claim is a lock on a file, which the system releases when the process ends for whatever
     reason. So workers of different jobs need not know each other.
     """
-    folder = folder or Path(tempfile.gettempdir()) / f"daskmetrics-{getpass.getuser()}"
+    folder = folder or node_temporary() / f"daskmetrics-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.lstat().st_uid != os.getuid():  # also of a link to a folder of this user's
         raise ConfigError(
             f"'{folder}' belongs to another user: set TMPDIR to a folder of your own."
         )
     claims: dict[str, int] = {}  # an open file by name
-    with (folder / "claiming").open("a") as lock:
+    with open_own(folder / "claiming", "ab") as lock:
         # otherwise two workers could each get half of what they need
         fcntl.flock(lock, fcntl.LOCK_EX)
         for name in offered:

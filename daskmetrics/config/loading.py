@@ -317,7 +317,7 @@ def _place(node: dict[str, object] | list[object], name: str, setting: str) -> A
     """A key of a section, or an index of a list."""
     if isinstance(node, dict):
         return name
-    if not name.isdigit() or int(name) >= len(node):
+    if not name.isdecimal() or int(name) >= len(node):
         raise ConfigError(f"'--set {setting}': '{name}' is not an index of a list of {len(node)}.")
     return int(name)
 

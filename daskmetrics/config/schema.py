@@ -67,7 +67,7 @@ class Model(Section):
     """How to train the suite: see Recipe; or a program of one's own: see Script.
     Example: `{"width": 64, "depth": 4}`
     """
-    revisions: Revision | tuple[Revision, ...] = "all"
+    revisions: Revision | Annotated[tuple[Revision, ...], Field(min_length=1)] = "all"
     """Revisions to compare: a list of names, or a range: `all`, `log`, `every N`, each with an
     optional `to STEP`.
     Example: `every 1000 to 143000`

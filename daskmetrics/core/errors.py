@@ -12,6 +12,7 @@ from contextlib import contextmanager
 __all__ = [
     "ClusterLostError",
     "ConfigError",
+    "DamageError",
     "DaskmetricsError",
     "DataError",
     "LockedError",
@@ -70,6 +71,12 @@ class ConfigError(DaskmetricsError):
 
 class DataError(DaskmetricsError):
     """A file of a run, suite or task is damaged or has unexpected content."""
+
+
+class DamageError(DataError):
+    """A file that the run wrote itself is damaged or missing; no unit is blamed, and the same
+    command writes it again.
+    """
 
 
 class UndefinedError(DaskmetricsError):

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.core.names import Arm, Key, Suite, content_key, without_default
+from daskmetrics.core.names import Arm, Cell, Key, Suite, content_key, without_default
 from daskmetrics.core.results import Measured, Scored, result_as_json, result_of
 from daskmetrics.core.serialization import build
 
@@ -480,10 +480,35 @@ def _read(plain: Plain, kinds: Mapping[str, type[M]]) -> M:
     try:
         if cls is Record:
             fields["value"] = result_of(str(fields.get("kind")), fields.get("value"))
-        return build(cls, fields)
+        entry = build(cls, fields)
+        _require_sense(entry)
+        return entry
     except (ConfigError, ValueError) as error:
         problem = str(error).rstrip(".")
         raise ValueError(f"an entry of the kind {kind!r}: {problem}") from None
+
+
+@dataclass(frozen=True)
+class _Pick:
+    """A decision in the note of a unit, as `bandit.Pick` writes it."""
+
+    index: int
+    cell: Cell
+    stage: str
+    cost: float
+    why: Plain = field(default_factory=dict)
+    known: int = 0
+
+
+def _require_sense(entry: object) -> None:
+    """Raise ValueError for what no type of a field rules out, and readers rely on."""
+    match entry:
+        case UnitAsked(note={"pick": pick, "search": str()}):
+            build(_Pick, pick)
+        case UnitAsked(note={"items": [*keys]}) if all(isinstance(key, str) for key in keys):
+            pass
+        case UnitAsked(note=note) if note.keys() & {"pick", "items"}:
+            raise ValueError(f"the note is {note!s:.100}")
 
 
 def require_experiment(entries: Sequence[Event], place: object) -> None:

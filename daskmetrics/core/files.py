@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import re
+import secrets
 import shutil
 import stat
+import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from daskmetrics.core.errors import ConfigError, DataError, did_you_mean
 
@@ -51,6 +55,7 @@ class RunFolder:
     scheduler = _Inside("scheduler.json")
     # what the workers used over time: CPU, memory, network, disk, GPU
     telemetry = _Inside("telemetry.jsonl")
+    export = _Inside("export-mteb")  # the scores as files of mteb
     driver = _Inside("driver")  # files of the Slurm job that drives the run, if it was submitted
     # locked by the kernel while a process drives the run; ``lock.owner`` beside it names the
     # process
@@ -65,6 +70,7 @@ class RunFolder:
             raise ConfigError(
                 f"The run folder '{self.path}' is a link of another user. Choose another --folder."
             )
+        self._require_no_links()
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not (self.lock.exists() or self.journal.exists()) and any(self.path.iterdir()):
@@ -72,7 +78,7 @@ class RunFolder:
                     f"'{self.path}' holds other files and no run. Choose a new or empty --folder."
                 )
             self.path.chmod(0o700)
-            self.lock.touch(mode=0o600)  # from now on it is that of a run
+            os.close(opened(self.lock, os.O_WRONLY | os.O_CREAT))  # from now on it is that of a run
         except OSError as error:
             raise ConfigError(
                 f"The run folder '{self.path}' cannot be created or written: {error.strerror}. "
@@ -83,11 +89,12 @@ class RunFolder:
 
     def must_exist(self) -> RunFolder:
         """The folder itself; raises ConfigError, which names the runs that exist, if it holds no
-        run, and DataError if one of its files is a pipe or a device.
+        run, and DataError if one of its files is a pipe, a device or a link.
 
         A run whose journal is gone has its mark: who reads the journal says that it is missing.
         """
         require_regular(self.path)
+        self._require_no_links()
         if self.journal.is_file() or self.mark.is_file():
             return self
         name = self.path.name
@@ -102,10 +109,165 @@ class RunFolder:
                 )
         raise ConfigError(f"No run in '{self.path}'. Start one with: daskmetrics run")
 
+    def _require_no_links(self) -> None:
+        """A run of somebody else is read, and written to, below its folder alone."""
+        for entry in vars(RunFolder).values():
+            if isinstance(entry, _Inside) and (path := entry.__get__(self)).is_symlink():
+                raise _not_ours(path)
+
+
+def _not_ours(path: Path | str) -> DataError:
+    return DataError(
+        f"'{path}' is a link, a pipe, a socket or a device in the place of a file of ours, and is "
+        "not used. Remove it."
+    )
+
+
+def opened(path: Path | str, flags: int) -> int:
+    """A file of ours, private to its owner, opened with these flags; an opener for `open`.
+
+    All files that grow, or keep their name, are opened here: it follows no link, and waits for no
+    pipe.
+
+    Raises
+    ------
+    DataError
+        If something else has its name.
+
+    Examples
+    --------
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> (folder / "log").symlink_to(folder / "elsewhere")
+    >>> with open_own(folder / "log", "ab") as file:
+    ...     file.write(b"line")
+    Traceback (most recent call last):
+    daskmetrics.core.errors.DataError: '...log' is a link, a pipe, ...
+    """
+    try:
+        file = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, 0o600)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise _not_ours(path) from None
+        raise
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise _not_ours(path)
+    return file
+
+
+def open_own(path: Path, mode: str) -> IO[bytes]:
+    """`opened` as a file without a buffer, so that a line is one write; modes are ``ab`` and
+    ``wb``.
+    """
+    return cast("IO[bytes]", open(path, mode, buffering=0, opener=opened))
+
+
+@contextmanager
+def native_errors(kind: type[Exception], path: Path) -> Iterator[None]:
+    """Turn an error of this kind, of a library in Rust, into the error of the system that it
+    quotes.
+
+    >>> with native_errors(Exception, Path("model.safetensors")):
+    ...     raise Exception("I/O error: No space left on device (os error 28)")
+    Traceback (most recent call last):
+    OSError: [Errno 28] No space left on device: 'model.safetensors'
+    """
+    try:
+        yield
+    except kind as error:
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
+
+
+def require_unshared(folder: Path) -> None:
+    """Check that no other user can replace what we write into a folder.
+
+    Raises
+    ------
+    ConfigError
+        If every user may, or another one owns it.
+    """
+    for place in (folder := folder.resolve(), *folder.parents):
+        status = place.stat()
+        # with the sticky bit, as /tmp has it, only the owners may: of a file, and of the folder
+        is_open = status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX
+        if is_open or (place == folder and status.st_uid not in (0, os.getuid())):
+            raise ConfigError(
+                f"Other users of this machine can replace files in '{place}', where keys or "
+                "temporary files would be written. Choose another folder (TMPDIR, cluster.logs), "
+                f"or make it your own: chmod 700 '{place}'"
+            )
+
+
+class OwnFolder:
+    """A new folder that no other user can read or replace; removed with `remove`.
+
+    Those with the same prefix that killed processes have left in the same place are removed first:
+    the lock of a process ends with it.
+    """
+
+    def __init__(self, parent: Path, prefix: str) -> None:
+        require_unshared(parent)
+        for path in parent.glob(f"{prefix}*"):
+            if path.lstat().st_uid == os.getuid():
+                self._remove_left(path)
+        while True:
+            self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+            file = self.path / "lock"
+            self._lock = opened(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if file.exists():  # otherwise it was removed before it was locked
+                return
+            os.close(self._lock)
+
+    @staticmethod
+    def _remove_left(path: Path) -> None:
+        lock = locked(path / "lock", os.O_WRONLY)
+        if lock is not None:  # otherwise it is in use, or this file system has no locks
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(lock)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+NODE_TEMPORARY = "DASKMETRICS_NODE_TMPDIR"
+"""Variable of a worker with the folder of temporary files that all processes of its node share."""
+
+
+def node_temporary() -> Path:
+    """The folder of temporary files of this node, also in a worker that has one of its own."""
+    return Path(os.environ.get(NODE_TEMPORARY) or tempfile.gettempdir())
+
+
+def temporary_variables(folder: str) -> Mapping[str, str]:
+    """The variables by which new processes put their temporary files into a folder."""
+    return {
+        "TMPDIR": folder,
+        "DASK_TEMPORARY_DIRECTORY": folder,
+        NODE_TEMPORARY: str(node_temporary()),
+    }
+
+
+@contextmanager
+def temporary_folder(parent: str | None = None) -> Iterator[str]:
+    """A folder of this user alone for temporary files, removed at the end."""
+    place = Path(parent or node_temporary())
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = OwnFolder(place, "daskmetrics-run-")
+    try:
+        yield str(folder.path)
+    finally:
+        folder.remove()
+
 
 def require_regular(path: Path, below: bool = False) -> None:
     """Check that a file, or every entry of a folder, is a regular file or a folder; reading a pipe
-    would wait for ever. ``below`` includes the folders in it.
+    would wait for ever. ``below`` includes the folders in it, and refuses links.
 
     Raises
     ------
@@ -126,6 +288,8 @@ def require_regular(path: Path, below: bool = False) -> None:
                 # the listing has the kind: only links, pipes and devices need a look of their own
                 is_plain = entry.is_file(follow_symlinks=False)
                 is_folder = entry.is_dir()
+                if below and entry.is_symlink():
+                    raise _not_ours(entry.path)
                 if (below and is_folder) or not (is_plain or is_folder):
                     require_regular(Path(entry.path), below)
 
@@ -184,8 +348,22 @@ def cache_folder() -> Path:
     """Folder of trained suites and of texts of tasks: ``$DASKMETRICS_CACHE``, or
     ``~/.cache/daskmetrics``.
     """
-    default = f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/daskmetrics"
-    return expanded(os.environ.get("DASKMETRICS_CACHE") or default)
+    if chosen := os.environ.get("DASKMETRICS_CACHE"):
+        return expanded(chosen)
+    if caches := os.environ.get("XDG_CACHE_HOME"):
+        return expanded(caches) / "daskmetrics"
+    return home() / ".cache" / "daskmetrics"
+
+
+def home() -> Path:
+    """The home of this user; raises ConfigError if there is none, which libraries need, too."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise ConfigError(
+            "This user has no home folder: HOME is not set, and this machine does not list the "
+            f"user {os.getuid()}. Set it to a folder of your own: export HOME=FOLDER"
+        ) from None
 
 
 SUFFIX = ".part"
@@ -216,8 +394,11 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
     lock = _locked_folder(partial)
     try:
         yield partial
-        with suppress(OSError):  # it exists: another process wrote the same content
+        try:
             partial.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # otherwise another process wrote the same content
+                raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         os.close(lock)
@@ -226,8 +407,9 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
 @contextmanager
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     """A file to write into that replaces an older one when the block ends, once it is on the
-    disk.
+    disk; a link in its place is replaced, and not followed.
     """
+    require_regular(path)
     partial = _partial(path)
     try:
         with _locked_file(partial) as file:
@@ -257,13 +439,14 @@ def remove_partial(folder: Path) -> None:
 
 
 def _partial(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}{SUFFIX}")
+    # nobody can know the name before, and plant a link there
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}{SUFFIX}")
 
 
 def _locked_file(partial: Path) -> IO[bytes]:
     """A new locked file; created again if it was removed before it was locked."""
     while True:
-        file = partial.open("wb")
+        file = partial.open("xb")
         with suppress(OSError):  # a file system without locks
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if partial.exists():
@@ -274,7 +457,7 @@ def _locked_file(partial: Path) -> IO[bytes]:
 def _locked_folder(partial: Path) -> int:
     """The lock of a new folder; created again if it was removed before it was locked."""
     while True:
-        partial.mkdir(exist_ok=True)
+        partial.mkdir()
         with suppress(FileNotFoundError):
             lock = os.open(partial, os.O_RDONLY)
             with suppress(OSError):  # a file system without locks
@@ -289,7 +472,7 @@ def locked(path: Path, flags: int) -> int | None:
     another process has the lock, or it cannot be opened.
     """
     try:
-        file = os.open(path, flags, 0o600)
+        file = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     except OSError:
         return None
     try:

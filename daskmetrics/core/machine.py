@@ -4,6 +4,7 @@ client.
 
 from __future__ import annotations
 
+import getpass
 import os
 import platform
 import re
@@ -56,6 +57,14 @@ async def replace_worker(client: Any, address: str) -> None:
             on_error="ignore",
             asynchronous=True,
         )
+
+
+def user_name() -> str:
+    """The name of this user, or the number of one that the machine does not list."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
 
 
 def environment(*packages: str) -> dict[str, str]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import os
 import pkgutil
+import stat
 import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from multiprocessing import spawn
 from pathlib import Path
@@ -53,13 +54,22 @@ def import_from(*folders: str | Path) -> None:
     """Let this process import a user's own modules from folders and from those of `CODE`, to which
     they are added.
 
-    They are searched last: a ``queue.py`` there replaces no module of Python or of a package.
+    They are searched last: a ``queue.py`` there replaces no module of Python or of a package. A
+    folder in which every user can write, such as ``/tmp``, is left out: one of them could add a
+    module that a library imports where it is installed.
     """
     earlier = filter(None, os.environ.get(CODE, "").split(os.pathsep))
     resolved = (str(Path(folder).resolve()) for folder in folders)
-    code = list(dict.fromkeys([*earlier, *resolved]))
+    code = [folder for folder in dict.fromkeys([*earlier, *resolved]) if not is_shared(folder)]
     os.environ[CODE] = os.pathsep.join(code)
     sys.path += [folder for folder in code if folder not in sys.path]
+
+
+def is_shared(folder: str | Path) -> bool:
+    """Whether every user of this machine can write into a folder."""
+    with suppress(OSError):
+        return bool(Path(folder).stat().st_mode & stat.S_IWOTH)
+    return False
 
 
 @cache

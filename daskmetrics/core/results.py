@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, is_dataclass
 from enum import IntEnum
+from itertools import chain
 from typing import Any, TypeAlias
 
 from daskmetrics.core.names import Key
@@ -76,6 +77,13 @@ class Measured:
     states: Key | None = None  # of the states from which they were computed
     size: NetworkSize | None = None
     download: Download | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("values", "stderr", "status"):
+            if [len(self.names)] * len(self.layers) != list(map(len, getattr(self, name))):
+                raise ValueError(f"{name} is no table of {self.layers} by {self.names}")
+        if not set(chain.from_iterable(self.status)) <= set(Status):
+            raise ValueError(f"status is {self.status}")
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,9 @@ class Fault(Enum):
     EXCEPTION = "exception"
     MEMORY = "memory"
     TIMEOUT = "timeout"
-    DISK = "disk"  # the disk of the worker is full; the run pauses, and nothing is blamed
+    # the worker cannot write files of the run; the run pauses, and nothing is blamed
+    DISK = "disk"
+    DAMAGE = "damage"  # of a file of the run itself: the run ends, and nothing is blamed
     PERMANENT = "permanent"  # a retry cannot succeed
     UNDEFINED = "undefined"  # the result is not a number
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+import zlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
@@ -13,6 +14,7 @@ from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
+from zipfile import BadZipFile
 
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Cell, Checkpoint
@@ -113,23 +115,24 @@ def _adapter(cls: Hashable) -> TypeAdapter[Any]:
     return TypeAdapter(with_config(ConfigDict(extra="forbid"))(cast("type[Any]", cls)))
 
 
+MALFORMED = (
+    *(LookupError, TypeError, ValueError, ArithmeticError, AttributeError),
+    *(EOFError, MemoryError, RecursionError, BadZipFile, zlib.error),
+)
+"""What Python and its libraries raise for content of another form."""
+
+
 @contextmanager
-def readable(what: str, place: Path | str) -> Iterator[None]:
-    """Turn what Python raises for content of another form into one `DataError` that names what is
-    read, and where.
+def readable(
+    what: str, place: Path | str, kind: type[DataError] = DataError, remedy: str = ""
+) -> Iterator[None]:
+    """Turn what Python raises for content of another form into one error that names what is read,
+    and where.
     """
     try:
         yield
-    except (
-        LookupError,
-        TypeError,
-        ValueError,
-        ArithmeticError,
-        AttributeError,
-        RuntimeError,
-        OSError,
-    ) as error:
+    except (*MALFORMED, RuntimeError, OSError) as error:
         text = " ".join(str(error).split())[:200]
-        raise DataError(
-            f"{what} cannot be read from '{place}': {type(error).__name__}: {text}"
+        raise kind(
+            f"{what} cannot be read from '{place}': {type(error).__name__}: {text}{remedy}"
         ) from None

@@ -9,14 +9,13 @@ the CPU and memory of the rank of a process group, which is a process of its own
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from daskmetrics.core.files import atomic_write
+from daskmetrics.core.files import atomic_write, open_own
 
 # our own metrics of a worker; the others are Dask's
 GPU, RANK = (
@@ -101,11 +100,9 @@ class TelemetryFile:
             rounded = (round(numbers[q]) if q in numbers else None for q in PLACES)
             row[name] = [doing.get(name, ""), *rounded]
         with suppress(OSError):
-            # private also where another thread is the main one, whose mask `private` sets
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-            with os.fdopen(descriptor, "a", encoding="utf-8") as file:
+            with open_own(self.path, "ab") as file:
                 line = json.dumps([round(now, 1), row], separators=(",", ":"))
-                file.write(f"{line}\n")
+                file.write(f"{line}\n".encode())
             self._count += len(row)
             if self._count > self._most:
                 lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)

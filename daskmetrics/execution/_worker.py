@@ -28,6 +28,7 @@ from pathlib import Path
 from daskmetrics.core.errors import (
     NO_ROOM,
     ConfigError,
+    DamageError,
     DataError,
     StorageError,
     UndefinedError,
@@ -35,6 +36,7 @@ from daskmetrics.core.errors import (
     is_out_of_memory,
     unsigned,
 )
+from daskmetrics.core.files import opened
 from daskmetrics.core.machine import close_input
 from daskmetrics.core.names import content_key
 from daskmetrics.core.results import result_as_json
@@ -101,7 +103,7 @@ def perform(
             fault = blame(error)
             if fault is Fault.DISK and isinstance(error, OSError) and has_room(path.parent):
                 fault = Fault.EXCEPTION  # what is full is the function's own disk or quota
-            reason = describe(error)
+            reason = str(error) if fault is Fault.DAMAGE else describe(error)
             worker.log_event(topic, ["failed", task, fault.value, reason, trace_of(error)])
             raise RuntimeError(reason) from None
     if shared:
@@ -176,6 +178,8 @@ def blame(error: BaseException) -> Fault:
             return Fault.DISK
         case OSError() if error.errno in NO_ROOM:
             return Fault.DISK
+        case DamageError():
+            return Fault.DAMAGE
         case ConfigError() | DataError():
             return Fault.PERMANENT
     return Fault.EXCEPTION
@@ -223,7 +227,7 @@ class Deadlines:
         task = min(self._open, key=lambda task: self._open[task][0])
         deadline, path = self._open[task]
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+        self._file = opened(path, os.O_WRONLY | os.O_CREAT)
         # cut behind the name: some file systems write a file that was emptied to the disk at once
         os.ftruncate(self._file, os.write(self._file, f"{json.dumps(task)}\n".encode()))
         seconds = max(0.001, deadline - self._clock())

@@ -47,7 +47,7 @@ from daskmetrics.core.errors import (
     room_for,
 )
 from daskmetrics.core.events import Event, Record, from_json, records, to_json
-from daskmetrics.core.files import atomic_write, require_regular
+from daskmetrics.core.files import atomic_write, opened, require_regular
 from daskmetrics.core.serialization import build, parse
 
 FORMAT = 1  #: of the journal; docs/faults.md says which formats a version reads
@@ -234,10 +234,10 @@ class Journal:
             contents = scan(path)
             self._file = _open_at(path, contents)
             stack.callback(os.close, self._file)
-            opened = os.fstat(self._file)
-            self._mark = os.open(mark_of(path), os.O_WRONLY | os.O_CREAT, 0o600)
+            status = os.fstat(self._file)
+            self._mark = opened(mark_of(path), os.O_WRONLY | os.O_CREAT)
             stack.pop_all()
-        self._identity = opened.st_dev, opened.st_ino
+        self._identity = status.st_dev, status.st_ino
         self.entries = contents.entries
         self._checksum = contents.checksum
         self._safe = contents.length  # bytes that are on the disk
@@ -384,7 +384,7 @@ def _open_at(path: Path, contents: Contents) -> int:
         # and not on the disk: what was read is written as a new file
         with suppress(FileNotFoundError):
             atomic_write(path, path.read_bytes()[: contents.length])
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    file = opened(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
     with ExitStack() as stack:
         stack.callback(os.close, file)
         if os.fstat(file).st_size != contents.length:
@@ -546,7 +546,7 @@ def _locked(path: Path, by: Holder | None) -> LockedError:
 
 
 def _flock(lock: Path) -> int:
-    file = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+    file = opened(lock, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -589,7 +589,7 @@ def _create(path: Path, nonce: str, text: bytes) -> bool:
 
 
 def _write(path: Path, text: bytes) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    file = opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         while text:  # a nearly full disk takes a part
             text = text[os.write(file, text) :]

@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from daskmetrics.core.errors import ClusterLostError, StorageError
+from daskmetrics.core.errors import ClusterLostError, DamageError, StorageError
 from daskmetrics.core.events import (
     AttemptFailed,
     Event,
@@ -230,6 +230,7 @@ class Loop:
         # does the source receive its records
         self._entries: list[Event] = []
         self._is_blocked = False  # the last append failed
+        self._damage = ""  # of a file of the run
         self._not_durable = 0  # entries since the last append that waited for the disk
         self._once = {
             content_key(to_json(entry))
@@ -269,6 +270,8 @@ class Loop:
         ------
         ClusterLostError
             If no unit could run for `Settings.patience`, because no worker could take one.
+        DamageError
+            If a unit found a file of the run damaged.
         """
         self.now = now
         self._actions = []
@@ -276,6 +279,8 @@ class Loop:
             self._receive(message)
         self._expire()
         self._flush()
+        if self._damage:
+            raise DamageError(f"{self._damage}. {RESUME}")
         if self.stopping:
             # let running units finish, and nothing else; inputs are not recorded
             for worker in self.workers.values():
@@ -347,6 +352,9 @@ class Loop:
                 self._finish(item, message)
             case Failed(fault=Fault.DISK):
                 self._pause(item, message.reason)
+            case Failed(fault=Fault.DAMAGE):
+                self._damage = message.reason
+                self._unassign(item)
             case Failed():
                 self._fault(item, message.fault, message.reason, message.trace)
             case Vanished():
@@ -432,10 +440,10 @@ class Loop:
         self._commit(item, "ok", value=value, attempts=item.tried + 1, seconds=finished.seconds)
 
     def _pause(self, item: QueuedUnit, reason: str) -> None:
-        """Wait until the disk of a worker has room; nothing is blamed."""
+        """Wait until a worker can write files of the run; nothing is blamed."""
         pause = self.settings.pause
         self._paused_until = self.now + pause
-        text = f"Worker {item.where} has no room on its disk: the run pauses for {pause:g} s."
+        text = f"Worker {item.where} cannot write its files: the run pauses for {pause:g} s."
         self._actions.append(Notice(f"{text} ({reason})"))
         self._unassign(item)
 

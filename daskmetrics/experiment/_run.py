@@ -36,7 +36,7 @@ from daskmetrics.core.events import (
     latest,
     scored,
 )
-from daskmetrics.core.files import RunFolder, private
+from daskmetrics.core.files import RunFolder, private, require_regular
 from daskmetrics.core.machine import environment, usage, workers
 from daskmetrics.core.names import Arm, Cell, Key, content_key
 from daskmetrics.core.results import Scored
@@ -233,8 +233,10 @@ def _lay_out(planned: StorePlan, folder: RunFolder, journal: Journal) -> None:
     """Create the store of this plan with all recorded values.
 
     An existing store of the same plan is kept unless its metadata is damaged; the journal records a
-    new store.
+    new store. At the end of a run this makes the store equal to the journal, whatever happened to
+    it meanwhile.
     """
+    require_regular(folder.store, below=True)
     earlier = latest(journal.entries, StorePlan)
     is_kept = (
         earlier is not None
@@ -244,15 +246,9 @@ def _lay_out(planned: StorePlan, folder: RunFolder, journal: Journal) -> None:
     if not is_kept:
         store.create(folder.store, planned.template)
         journal.append(replace(planned, files=store.files_of(folder.store)))
-    _restore(folder, planned, journal)
-
-
-def _restore(folder: RunFolder, plan: StorePlan, journal: Journal) -> None:
-    """Make the store equal to the records."""
     records = list(journal.records())
-    with room_for(f"the store '{folder.store}'"):
-        store.restore(folder.store, "metrics", store.metric_blocks(plan, records))
-        store.restore(folder.store, "scores", store.score_blocks(plan, records))
+    store.restore(folder.store, "metrics", store.metric_blocks(planned, records))
+    store.restore(folder.store, "scores", store.score_blocks(planned, records))
 
 
 def _plan(experiment: Experiment) -> StorePlan:
@@ -399,7 +395,8 @@ class _RunDriver:
             if self.experiment.tasks:
                 self._search(publisher)
             self.journal.append(usage(client))
-        _restore(self.folder, self.plan, self.journal)
+        with room_for(f"the store '{self.folder.store}'"):
+            _lay_out(self.plan, self.folder, self.journal)
         return self.ran
 
     def _files(self) -> list[str]:

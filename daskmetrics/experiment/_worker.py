@@ -7,6 +7,8 @@ import json
 import secrets
 import shutil
 import time
+import zlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -26,7 +28,7 @@ from daskmetrics.checkpoints.shipped import ModelProtocol
 from daskmetrics.config import Recipe
 from daskmetrics.config.prompts import Prompts
 from daskmetrics.core.corpus import digest
-from daskmetrics.core.errors import DataError, UndefinedError, room_for
+from daskmetrics.core.errors import DamageError, UndefinedError, room_for
 from daskmetrics.core.events import TRAIN
 from daskmetrics.core.files import atomic_write
 from daskmetrics.core.fitted import Fitted, fit, joined
@@ -34,6 +36,7 @@ from daskmetrics.core.names import Checkpoint, Key, content_key, step_of
 from daskmetrics.core.outcomes import pack
 from daskmetrics.core.readouts import Readout
 from daskmetrics.core.results import EQUAL, Measured, NetworkSize, Reading, Row, Scored, Trained
+from daskmetrics.core.serialization import readable
 from daskmetrics.core.text import score_text
 from daskmetrics.execution import Record
 
@@ -136,7 +139,9 @@ def measure(spec: MeasureSpec) -> Measured:
     size = next((result.size for result in results if result.size), None)
     result = joined_results(results, tuple(spec.metrics), spec.layers)
     if spec.metrics:
-        store.write(Path(spec.store), "metrics", spec.checkpoint, store.Block.of(result))
+        # the driver writes a damaged store again from the journal, which gets this result
+        with suppress(DamageError):
+            store.write(Path(spec.store), "metrics", spec.checkpoint, store.Block.of(result))
     return replace(result, states=spec.states_key, size=size, download=download)
 
 
@@ -183,11 +188,10 @@ def _reduce(spec: MeasureSpec) -> Measured:
     from daskmetrics.metrics import engine
     from daskmetrics.models import Encoder, LoadedModel
 
-    prompts: list[str] = json.loads(Path(spec.prompts).read_text(encoding="utf-8"))
-    if digest(prompts) != spec.prompts_key:
-        raise DataError(
-            f"'{spec.prompts}' does not hold the prompts of the run: run the same command again."
-        )
+    with readable("The prompts of the run", spec.prompts, DamageError):
+        prompts: list[str] = json.loads(Path(spec.prompts).read_text(encoding="utf-8"))
+        if digest(prompts) != spec.prompts_key:
+            raise ValueError("they were changed")
     metrics = spec.missing
     reducer = engine.Reducer(tuple(metrics.values()), spec.layers, len(prompts))
     with (
@@ -247,6 +251,7 @@ class LayerEmbeddings:
         # file of the corpus's vectors, if readouts are fitted on them
         self.corpus: Path | None = None
         self._rows = np.arange(texts)
+        self._checksums: Counter[Path] = Counter()  # of the files
         self._vectors: dict[str, NDArray[np.float32]] | None = None  # by pooling
         self._folder = folder / f"{key}-{secrets.token_hex(4)}"
         if self.nbytes <= MEMORY:
@@ -274,23 +279,27 @@ class LayerEmbeddings:
         with room_for(f"embeddings in '{self._folder}'"):
             for (pooling, width), vectors in zip(self.widths.items(), pooled, strict=True):
                 for layer, block in zip(self.layers, vectors, strict=True):
-                    with self._file(layer, pooling).open("ab") as file:
+                    path = self._file(layer, pooling)
+                    content = np.ascontiguousarray(block, dtype=np.float32).tobytes()
+                    with path.open("ab") as file:
                         start = file.tell() // (4 * width)
-                        file.write(np.ascontiguousarray(block, dtype=np.float32).tobytes())
+                        file.write(content)
+                    self._checksums[path] = zlib.crc32(content, self._checksums[path])
         self._rows[texts] = start + np.arange(len(texts))
 
     def at(self, layer: int, pooling: str = "") -> NDArray[np.float32]:
-        """The vectors of a layer, shape (texts, D), by `places`; `DataError` if their file cannot
+        """The vectors of a layer, shape (texts, D), by `places`; `DamageError` if their file cannot
         be read.
         """
         if self._vectors is not None:
             vectors: NDArray[np.float32] = self._vectors[pooling][self.layers.index(layer)]
         else:
             path = self._file(layer, pooling)
-            try:
-                vectors = np.fromfile(path, dtype=np.float32).reshape(-1, self.widths[pooling])
-            except OSError as error:
-                raise DataError(f"Cannot read the embeddings in '{path}': {error}") from None
+            with readable("Embeddings", path, DamageError):
+                content = path.read_bytes()
+                if zlib.crc32(content) != self._checksums[path]:
+                    raise ValueError("they were changed")
+            vectors = np.frombuffer(content, np.float32).reshape(-1, self.widths[pooling])
         return vectors[self._rows[self.places]]
 
     def _file(self, layer: int, pooling: str) -> Path:
@@ -396,12 +405,9 @@ def read_out(embeddings: LayerEmbeddings, layer: int, name: str) -> NDArray[np.f
 def _fitted(corpus: Path | None, layer: int, name: str) -> Fitted:
     readout = Readout.parse(name)
     assert corpus is not None
-    try:
-        with np.load(corpus) as kept:
-            layers = readout.layers_of(layer)
-            pooled = {number: kept[f"{number}{readout.pooling}"] for number in layers}
-    except (OSError, KeyError, ValueError) as error:
-        raise DataError(f"Cannot read the vectors of the corpus in '{corpus}': {error}") from None
+    with readable("The vectors of the corpus", corpus, DamageError), np.load(corpus) as kept:
+        layers = readout.layers_of(layer)
+        pooled = {number: kept[f"{number}{readout.pooling}"] for number in layers}
     return fit(readout, joined(readout, pooled, layer))
 
 

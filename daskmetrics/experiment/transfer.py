@@ -10,7 +10,7 @@ import yaml
 
 from daskmetrics.checkpoints.locations import is_hub_id
 from daskmetrics.core.events import RunStarted, latest, records, require_experiment, scored
-from daskmetrics.core.files import RunFolder
+from daskmetrics.core.files import RunFolder, require_regular
 from daskmetrics.core.names import Cell
 from daskmetrics.execution.journal import read as read_journal
 from daskmetrics.tasks import mteb_results as results
@@ -25,6 +25,7 @@ def to_mteb(folder: RunFolder, path: Path) -> tuple[int, int]:
     ``protocol``.
     """
     entries = list(read_journal(folder.must_exist().journal))
+    require_regular(folder.export, below=True)
     require_experiment(entries, folder.path)
     start = latest(entries, RunStarted)
     config = yaml.safe_load(folder.config.read_text(encoding="utf-8"))

@@ -36,7 +36,7 @@ from daskmetrics.core.events import (
     measured,
     scored,
 )
-from daskmetrics.core.files import RunFolder, expanded, private
+from daskmetrics.core.files import RunFolder, expanded, open_own, private
 from daskmetrics.core.machine import workers
 from daskmetrics.core.names import Arm, Cell, Checkpoint, content_key, training_order
 from daskmetrics.core.text import duration, parse_duration, plural, score_text
@@ -364,10 +364,10 @@ class WatchLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.touch(0o600)
-        complete, _, torn = path.read_bytes().rpartition(b"\n")
-        if torn:  # a killed writer leaves half a line
-            os.truncate(path, len(complete) + bool(complete))
+        with open_own(path, "ab") as file:
+            complete, _, torn = path.read_bytes().rpartition(b"\n")
+            if torn:  # a killed writer leaves half a line
+                file.truncate(len(complete) + bool(complete))
         events = [json.loads(line) for line in complete.splitlines()]
         self._written = set(map(_content, events))
         self._of_checkpoints = {
@@ -385,8 +385,7 @@ class WatchLog:
         at = round(time.time(), 3)
         self.begun = self.begun or at
         line = json.dumps({"event": event, "at": at, **fields}, separators=(",", ":"))
-        # without a buffer, so that a line is one write
-        with room_for(f"the events '{self.path}'"), self.path.open("ab", buffering=0) as file:
+        with room_for(f"the events '{self.path}'"), open_own(self.path, "ab") as file:
             file.write(f"{line}\n".encode())
         self._written.add(_content({"event": event, **fields}))
         if "checkpoint" in fields:

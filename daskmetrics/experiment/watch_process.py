@@ -19,7 +19,7 @@ import yaml
 from daskmetrics.checkpoints.arrivals import FINISHED
 from daskmetrics.config import Config
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, LockedError
-from daskmetrics.core.files import RunFolder, atomic_write, expanded
+from daskmetrics.core.files import RunFolder, atomic_write, expanded, open_own
 from daskmetrics.execution.journal import holder
 from daskmetrics.experiment._arguments import configured
 
@@ -76,7 +76,7 @@ class BackgroundWatch:
             environment = {
                 name: value for name, value in os.environ.items() if name not in OF_THE_TRAINING
             }
-            with self.log.open("ab") as log:
+            with open_own(self.log, "ab") as log:
                 self._process = subprocess.Popen(
                     [*command, "--folder", str(folder.path)],
                     stdout=log,

@@ -16,7 +16,7 @@ from daskmetrics.checkpoints.locations import Location
 from daskmetrics.checkpoints.shipped import Dense, ModelProtocol
 from daskmetrics.checkpoints.weights import MODULES
 from daskmetrics.core.errors import DataError, foreign_errors
-from daskmetrics.core.files import atomic_folder, require_new
+from daskmetrics.core.files import atomic_folder, native_errors, require_new
 from daskmetrics.core.fitted import Fitted
 from daskmetrics.models._model import LoadedModel
 from daskmetrics.models._networks import load_module, open_weights
@@ -58,7 +58,8 @@ def save(
             " final norm of the model, which a saved model applies. Run with 'state_norm: final_ln'"
             " to save a layer, or read it with `run.best().load()`."
         )
-    with atomic_folder(folder) as building:
+    # safetensors has an exception of its own, and tokenizers has none
+    with native_errors(Exception, folder), atomic_folder(folder.resolve()) as building:
         _cut(model.network.module, layer, model.depth).save_pretrained(building)
         tokenizer = deepcopy(model.tokenizer.of_transformers)
         # positions then count from the first token, also without a mask

@@ -4,7 +4,6 @@ waits, how earlier jobs ended. Nothing is submitted.
 
 from __future__ import annotations
 
-import getpass
 import os
 import time
 from collections import Counter
@@ -24,6 +23,7 @@ from daskmetrics.config import Cluster, Config
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.events import is_finished
 from daskmetrics.core.files import RUNS, RunFolder
+from daskmetrics.core.machine import user_name
 from daskmetrics.execution.journal import read
 from daskmetrics.experiment import prepare
 from daskmetrics.planning.estimate import (
@@ -230,7 +230,7 @@ def rehearsed(offer: Offer, profile: Cluster, walltime: str) -> Offer:
 def own_jobs(partition: str) -> TrackRecord | None:
     """How the user's jobs on a partition ended; None where there are no accounts."""
     query = (
-        f"--user={getpass.getuser()}",
+        f"--user={user_name()}",
         f"--partition={partition}",
         f"--starttime=now-{DAYS}days",
         "--format=JobName%120,State%30",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from daskmetrics.core.errors import ConfigError, DataError, room_for
+from daskmetrics.core.files import atomic_file
 from daskmetrics.core.results import Status
 from daskmetrics.core.table import spreadsheet_frame
 from daskmetrics.report._run import Run
@@ -86,15 +87,18 @@ def export(run: Run, kind: Format, path: Path | None = None) -> Path:
     StorageError
         If the disk is full.
     """
-    path = path or run.folder.report / f"{run.folder.path.name}.{kind}"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with room_for(f"'{path}'"):
+    file_path = run.folder.report / f"{run.folder.path.name}.{kind}"
+    if path is not None:
+        file_path = path.resolve()  # where a link of the user leads
+    file_path.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "parquet" and not find_spec("pyarrow"):
+        raise ConfigError(
+            "Parquet needs pyarrow: pip install 'daskmetrics[table]'. CSV needs no extra."
+        )
+    table = frame(run)
+    with room_for(f"'{path or file_path}'"), atomic_file(file_path) as file:
         if kind == "parquet":
-            if not find_spec("pyarrow"):
-                raise ConfigError(
-                    "Parquet needs pyarrow: pip install 'daskmetrics[table]'. CSV needs no extra."
-                )
-            frame(run).to_parquet(path, index=False)
+            table.to_parquet(file, index=False)
         else:
-            spreadsheet_frame(frame(run)).to_csv(path, index=False)
-    return path
+            spreadsheet_frame(table).to_csv(file, index=False)
+    return path or file_path

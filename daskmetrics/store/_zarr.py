@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
 import uuid
 import warnings
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daskmetrics.core.errors import OTHER_VERSION, DataError, room_for
+from daskmetrics.core.errors import OTHER_VERSION, DamageError, DataError, room_for
 from daskmetrics.core.events import Template
 from daskmetrics.core.files import private, require_regular
 from daskmetrics.core.names import Checkpoint, Suite
@@ -34,6 +35,8 @@ PARTS = {"": "values", "_stderr": "stderr", "_status": "status"}
 
 #: what follows the name of a file in `files_of` for the digest of its consolidated metadata
 COPY = " (consolidated)"
+
+MOST_CELLS = 10**7  #: of a row of an array, and rows
 
 #: of the store, kept in its root attributes; docs/faults.md says which formats a version reads
 FORMAT = 1
@@ -163,8 +166,9 @@ def write(path: Path, what: str, checkpoint: Checkpoint, block: Block) -> None:
 
     Raises
     ------
-    DataError
-        If the store does not plan this checkpoint, or the block is not exactly its chunk.
+    DamageError
+        If the store cannot be read, does not plan this checkpoint, or the block is not exactly its
+        chunk.
     StorageError
         If there is no room, or the place cannot be written.
     """
@@ -173,11 +177,11 @@ def write(path: Path, what: str, checkpoint: Checkpoint, block: Block) -> None:
     # otherwise an all-NaN chunk is not written, and its loss would not be visible; arrays do not
     # store this setting
     write_all = zarr.config.set({"array.write_empty_chunks": True})
-    with private(), room_for(f"the store '{path}'"), write_all:
+    with private(), _intact("The store", path), room_for(f"the store '{path}'"), write_all:
         group = _open_group(path, checkpoint.model)
         revisions = list(group["checkpoint"][:])
         if checkpoint.revision not in revisions:
-            raise DataError(
+            raise DamageError(
                 f"'{path}' does not plan {checkpoint}; it plans {', '.join(revisions)}."
             )
         row = revisions.index(checkpoint.revision)
@@ -185,7 +189,7 @@ def write(path: Path, what: str, checkpoint: Checkpoint, block: Block) -> None:
             array = group[what + suffix]
             values = getattr(block, name)
             if values.shape != array.chunks[1:]:
-                raise DataError(
+                raise DamageError(
                     f"{checkpoint}: {what}{suffix} has shape {values.shape}, its chunk "
                     f"{array.chunks[1:]}."
                 )
@@ -206,14 +210,14 @@ class Reader:
         _require_store(path)
         require_regular(path / model, below=True)
         self._folder = path / model
-        with readable(model, path):
+        with _intact(model, path):
             self._group = _open_group(path, model)
-            self._rows = {str(name): row for row, name in enumerate(self._group["checkpoint"][:])}
-        self._array = cache(self._group.__getitem__)
+            self._array = cache(lambda name: _small(self._group[name]))
+            self._rows = {str(name): row for row, name in enumerate(self._array("checkpoint")[:])}
 
     def block(self, what: str, checkpoint: Checkpoint) -> Block:
         """The block of a checkpoint; a missing chunk reads as empty."""
-        with readable(f"{checkpoint}: {what}", self._folder):
+        with _intact(f"{checkpoint}: {what}", self._folder.parent):
             row = self._rows[checkpoint.revision]
             # the writer ends with the status: where that is new, the values are
             rows = [self._array(what + suffix)[row] for suffix in reversed(PARTS)]
@@ -224,7 +228,7 @@ class Reader:
         """The files of the values, standard errors and status of a checkpoint; they may be
         missing.
         """
-        with readable(f"{checkpoint}: {what}", self._folder):
+        with _intact(f"{checkpoint}: {what}", self._folder.parent):
             chunk = (self._rows[checkpoint.revision], 0, 0)
             names = [what + suffix for suffix in PARTS]
             return [
@@ -293,7 +297,7 @@ def open_tree(path: Path) -> Any:
 
     _require_store(path)
     require_regular(path, below=True)
-    with readable("The store", path):
+    with _intact("The store", path):
         return xarray.open_datatree(path, engine="zarr", consolidated=False, chunks=None)
 
 
@@ -301,6 +305,21 @@ def _open_group(path: Path, model: str) -> zarr.Group:
     import zarr
 
     return zarr.open_group(path, path=model, mode="r+", use_consolidated=False)
+
+
+def _intact(what: str, path: Path) -> AbstractContextManager[None]:
+    """Errors of reading a store name what writes it again."""
+    repair = f". It is written again from the journal by: daskmetrics runs repair {path.parent}"
+    return readable(what, path, DamageError, repair)
+
+
+def _small(array: zarr.Array) -> zarr.Array:
+    """An array, one row of which is read; damaged metadata can ask for any memory."""
+    rows, *row = array.shape
+    largest = max(rows, math.prod(row), math.prod(array.chunks))
+    if largest > MOST_CELLS:
+        raise ValueError(f"{array.name} has the shape {array.shape} and chunks {array.chunks}")
+    return array
 
 
 def _require_store(path: Path) -> None:

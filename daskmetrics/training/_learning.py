@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 import torch.distributed as dist
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
@@ -171,7 +172,9 @@ class TrainingState:
             self.model.config.architectures = [type(self.model).__name__]
             self.model.config.save_pretrained(partial)
             weights = self.model.state_dict()
-            save_file(weights, partial / "model.safetensors", metadata={"format": "pt"})
+            path = partial / "model.safetensors"
+            with files.native_errors(SafetensorError, path):
+                save_file(weights, path, metadata={"format": "pt"})
             for name in data.TOKENIZER:
                 shutil.copyfile(folder / "corpus" / name, partial / name)
             (partial / suite.SUMMARY).write_text(json.dumps(result) + "\n", encoding="utf-8")

@@ -17,7 +17,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from daskmetrics.config import DDP, Recipe
-from daskmetrics.core.files import atomic_write
+from daskmetrics.core.files import atomic_write, open_own
 from daskmetrics.training import data as data
 from daskmetrics.training import suite as suite
 from daskmetrics.training.data import effective, staged
@@ -79,9 +79,9 @@ def main(folder: Path) -> None:
             seen = samples * recipe.context
             progress(step, recipe.steps, loss=loss, samples=samples, tokens=seen)
             if world.is_leader:
-                with (folder / PROGRESS).open("a", encoding="utf-8") as file:
+                with open_own(folder / PROGRESS, "ab") as file:
                     # the first sign ends what a killed rank wrote half
-                    file.write("\n" + json.dumps({"step": step, "loss": loss}))
+                    file.write(b"\n" + json.dumps({"step": step, "loss": loss}).encode())
 
         if request.probe:
             measured = PROBES[request.probe](recipe, tokens, world)

@@ -112,3 +112,20 @@ def test_integers_of_any_size_are_reported_and_a_table_refuses_their_column(a_ma
     assert not (a_map / f"x.{suffix}").exists()
     lines = (a_map / f"x.{suffix}.jsonl").read_text().splitlines()
     assert [json.loads(line)["value"]["big"] for line in lines] == [0, 10**400, 2, 10**400]
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+@pytest.mark.parametrize("line", ["list tasks", "list metrics"])
+def test_no_text_is_an_error_of_the_terminal(tmp_path, line, encoding):
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    command = [sys.executable, "-m", "daskmetrics", *line.split()]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True)
+    assert done.returncode == 0 and b"Traceback" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("revisions", ["[]", "[step1]"])
+def test_a_source_that_cannot_be_one_is_named(tmp_path, revisions):
+    text = f"name: x\nmodels: [{{name: m, source: '１', revisions: {revisions}}}]"
+    (tmp_path / "x.yaml").write_text(text, encoding="utf-8")
+    done = call(tmp_path, "run x.yaml --dry-run")
+    assert done.exit_code == 2 and ("no folder '１'" in done.output or "got []" in done.output)

@@ -35,7 +35,7 @@ def test_keys_that_a_killed_driver_left_are_removed_and_those_in_use_kept(tmp_pa
 
 def test_a_folder_that_everybody_can_write_to_is_refused(tmp_path):
     tmp_path.chmod(0o777)
-    with pytest.raises(ConfigError, match="Every user of this machine can replace files"):
+    with pytest.raises(ConfigError, match="Other users of this machine can replace files"):
         KeyFolder(tmp_path, cluster_security())
     tmp_path.chmod(0o1777)  # as /tmp
     KeyFolder(tmp_path, cluster_security()).remove()

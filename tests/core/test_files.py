@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from daskmetrics.core import files as files
-from daskmetrics.core.errors import ConfigError, StorageError, room_for
+from daskmetrics.core.errors import ConfigError, DataError, StorageError, room_for
 
 WRITER = """
 import sys, time
@@ -106,3 +106,67 @@ def test_an_error_leaves_nothing(tmp_path):
         file.write(b"half")
         raise ValueError("half way")
     assert not list(tmp_path.iterdir())
+
+
+def _link(path: Path) -> None:
+    path.symlink_to(path.with_name("precious"))
+
+
+@pytest.mark.parametrize("plant", [_link, os.mkfifo], ids=["link", "pipe"])
+@pytest.mark.parametrize("mode", ["ab", "wb"])
+def test_what_stands_in_the_place_of_our_file_is_not_opened(tmp_path, plant, mode):
+    (tmp_path / "precious").write_text("kept")
+    plant(tmp_path / "log")
+    with pytest.raises(DataError, match="in the place of a file of ours"):
+        files.open_own(tmp_path / "log", mode)
+    assert (tmp_path / "precious").read_text() == "kept"
+
+
+def test_a_link_is_replaced_and_a_device_is_not(tmp_path):
+    (tmp_path / "precious").write_text("kept")
+    _link(tmp_path / "a")
+    files.atomic_write(tmp_path / "a", "new")
+    assert (tmp_path / "a").read_text() == "new" and not (tmp_path / "a").is_symlink()
+    assert (tmp_path / "precious").read_text() == "kept"
+    (tmp_path / "b").symlink_to("/dev/null")
+    with pytest.raises(DataError, match="pipe, a socket or a device"):
+        files.atomic_write(tmp_path / "b", "new")
+
+
+def test_a_folder_that_cannot_get_its_name_is_an_error(tmp_path):
+    (tmp_path / "a").write_text("a file")
+    with pytest.raises(NotADirectoryError), files.atomic_folder(tmp_path / "a") as part:
+        (part / "x").touch()
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from daskmetrics.core.files import OwnFolder
+print(OwnFolder(Path(sys.argv[1]), "own-").path, flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_folder_of_a_killed_process_is_removed_and_one_in_use_kept(tmp_path):
+    command = [sys.executable, "-c", HOLDER, tmp_path]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        first = Path(process.stdout.readline().strip())
+        second = files.OwnFolder(tmp_path, "own-")
+        assert first.is_dir() and second.path.stat().st_mode & 0o777 == 0o700
+        process.kill()
+        process.wait()
+    third = files.OwnFolder(tmp_path, "own-")
+    assert {*tmp_path.iterdir()} == {second.path, third.path}
+    second.remove()
+    third.remove()
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_user_without_a_home_is_told_how_to_name_one(monkeypatch):
+    for name in ("HOME", "DASKMETRICS_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 54321)
+    with pytest.raises(ConfigError, match="export HOME=FOLDER"):
+        files.cache_folder()

@@ -7,6 +7,7 @@ of one.
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import random
 import re
@@ -317,3 +318,16 @@ def test_the_verbs_name_what_is_damaged_and_rebuild_it(folder):
         code, out = call(verb)
         assert code == 1 and re.match(r"Error: Line \d+ of .* is damaged", out)
     put_back(folder, before)
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "metrics", "scores"])
+def test_a_shape_of_a_trillion_is_damage_that_takes_no_memory(folder, tmp_path, name):
+    copy = RunFolder(tmp_path / "run")
+    shutil.copytree(folder.path, copy.path)
+    file = copy.store / "a" / name / "zarr.json"
+    metadata = json.loads(file.read_text())
+    metadata["shape"][-1] = 10**12
+    file.write_text(json.dumps(metadata))
+    assert any(damage.kind is DamageKind.METADATA for damage in maintain.verify(copy).damages)
+    maintain.repair(copy)
+    assert not maintain.verify(copy).damages

@@ -234,7 +234,7 @@ def test_a_full_disk_pauses_the_run_and_a_limit_of_a_unit_is_its_own_error(
     client.run(work.allow_room, True)
     if full:
         check(journal, {})
-        assert len(said) == 2 and "has no room on its disk: the run pauses" in said[0]
+        assert len(said) == 2 and "cannot write its files: the run pauses" in said[0]
     else:
         check(journal, {"full": "error"})
         assert not said and len(attempts(journal)) == 3

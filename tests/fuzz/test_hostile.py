@@ -10,6 +10,7 @@ import csv
 import gzip
 import json
 import os
+import random
 import re
 import shutil
 from itertools import chain
@@ -126,6 +127,84 @@ def test_a_forged_run_writes_nothing_outside_and_controls_neither_terminal_nor_p
     assert outside() == before and not Path("/tmp/outside").exists()
     for page in folder.rglob("*.html"):
         assert "<script>alert(1)" not in page.read_text(encoding="utf-8")
+
+
+WRITERS = (
+    "report",
+    "report --format csv",
+    *(f"runs {name}" for name in ("repair", "export", "retry")),
+)
+
+
+LINKS = (
+    "report journal.mark lock telemetry.jsonl store.zarr store.zarr/tiny/metrics export-mteb driver"
+)
+
+
+@pytest.mark.parametrize("name", LINKS.split())
+def test_a_run_with_a_link_writes_nothing_outside_itself(tmp_path, a_run, name):
+    folder = tmp_path / "runs" / "run"
+    shutil.copytree(a_run, folder)
+    outside = tmp_path / "outside"
+    path = folder / name
+    if path.is_dir() or "." not in name:
+        if path.is_dir():
+            shutil.copytree(path, outside)
+            shutil.rmtree(path)
+        else:
+            outside.mkdir()
+            path.unlink(missing_ok=True)
+    else:
+        outside.write_text("kept")
+        path.unlink(missing_ok=True)
+    path.symlink_to(outside)
+
+    def contents() -> dict[Path, bytes]:
+        files = [outside, *outside.rglob("*")]
+        return {file: file.read_bytes() for file in files if file.is_file()}
+
+    before = contents()
+    for command in WRITERS:
+        done = CliRunner().invoke(main, [*command.split(), str(folder)])
+        assert done.exception is None or isinstance(done.exception, SystemExit), command
+        assert contents() == before, command
+    if path.parent == folder:
+        with pytest.raises(DataError, match="in the place of a file of ours"):
+            RunFolder(folder).create()
+
+
+def test_forged_entries_with_valid_checksums_are_no_tracebacks(tmp_path, a_run):
+    """Each field of an entry of each kind in turn has another type, is huge, or is missing."""
+    lines = [json.loads(line[9:]) for line in (a_run / "journal.jsonl").read_text().splitlines()]
+    kinds = {line["type"]: number for number, line in enumerate(lines[1:], 1)}
+    choose = random.Random(0)
+    for number in kinds.values():
+        for _ in range(3):
+            forged = [*lines[:number], forge(lines[number], choose), *lines[number + 1 :]]
+            folder = tmp_path / "run"
+            shutil.copytree(a_run, folder)
+            text = "\n".join(map(json.dumps, forged))
+            (folder / "journal.jsonl").write_bytes(sealed(text.encode()))
+            (folder / "journal.mark").unlink()
+            for command in ("best", "report", "runs verify"):
+                done = CliRunner().invoke(main, [*command.split(), str(folder)])
+                assert isinstance(done.exception, SystemExit | None), (command, forged[number])
+            shutil.rmtree(folder)
+
+
+FORGED = (None, True, -1, 2**70, 1e308, "", "x", "a@b/1", [], {}, [[None]], {"a": 1}, "\ud800")
+
+
+def forge(value: object, choose: random.Random) -> object:
+    """A copy of a JSON value, of which one part is another one."""
+    match value:
+        case {**fields} if fields and choose.random() < 0.9:
+            name = choose.choice([name for name in fields if name != "type"] or [*fields])
+            return {**fields, name: forge(fields[name], choose)}
+        case [_, *_] if choose.random() < 0.7:
+            place = choose.randrange(min(3, len(value)))
+            return [*value[:place], forge(value[place], choose), *value[place + 1 :]]
+    return choose.choice(FORGED)
 
 
 FORMULAS = ("=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "\t=1", "\r=1", "=\x1b[2J")

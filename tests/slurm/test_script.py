@@ -40,7 +40,7 @@ def test_values_from_the_scheduler_are_quoted():
     )
     last = script(pools(config.cluster("l40s"))[0], launch).splitlines()[-1]
     assert last.startswith(
-        "exec '/my envs/bin/python' -P -m distributed.cli.dask_worker tls://10.0.0.1:1 --name gpu-1 "
+        "exec '/my envs/bin/python' -P -m daskmetrics.cluster._worker_process tls://10.0.0.1:1 --name gpu-1 "
     )
     assert last.endswith("--tls-cert '/a b/cert'")
 

@@ -25,6 +25,7 @@ from daskmetrics.cluster.slurm.partitions import parse_gpus
 from daskmetrics.cluster.slurm.script import worker_command
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.files import open_own
 from daskmetrics.core.serialization import readable
 from daskmetrics.core.text import OnMessage
 
@@ -128,7 +129,7 @@ def allocation_client(profile: Cluster, prefix: str, on_message: OnMessage) -> I
             sys.executable,
             *worker_command(address, name, profile.memory, profile.interface),
         ]
-        with log.open("ab") as file:
+        with open_own(log, "ab") as file:
             # in a new session, so that a Ctrl-C at the terminal reaches only the driver
             step = subprocess.Popen(
                 command,

@@ -8,7 +8,6 @@ ourselves, and ``Key=Value`` pairs, of which unknown ones are ignored.
 from __future__ import annotations
 
 import csv
-import getpass
 import re
 import socket
 from collections import Counter, defaultdict
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from daskmetrics.cluster.slurm.commands import parse_pairs, seconds_left, slurm
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
-from daskmetrics.core.machine import interfaces
+from daskmetrics.core.machine import interfaces, user_name
 from daskmetrics.core.serialization import readable
 from daskmetrics.core.text import walltime_text
 
@@ -217,7 +216,7 @@ def _sacctmgr(table: str, fields: str) -> Sequence[dict[str, str]]:
     """
     words = ["sacctmgr", "-P", "show", table, f"format={fields}"]
     if table == "associations":
-        words.append(f"user={getpass.getuser()}")  # $USER is not set everywhere
+        words.append(f"user={user_name()}")  # $USER is not set everywhere
     try:
         rows = csv.DictReader(slurm(*words).splitlines(), delimiter="|")
     except DaskmetricsError:

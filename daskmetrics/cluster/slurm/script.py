@@ -13,6 +13,7 @@ from pathlib import Path
 from dask.utils import parse_bytes
 
 from daskmetrics.cluster import _preload as preload
+from daskmetrics.cluster import _worker_process as worker_process
 from daskmetrics.cluster._dask_config import WORKER_SETTINGS
 from daskmetrics.cluster.pinning import THREADS
 from daskmetrics.cluster.slurm.commands import SlurmError, SlurmRefusal, rehearse
@@ -67,7 +68,7 @@ def worker_command(
     """
     words = [
         # -P: no module of the working folder replaces one of Python's
-        *("-P", "-m", "distributed.cli.dask_worker", scheduler),
+        *("-P", "-m", worker_process.__name__, scheduler),
         *("--name", name),
         *("--preload", preload.__name__),
         *("--nthreads", "1"),
@@ -87,7 +88,7 @@ def script(pool: WorkerPool, launch: LaunchInfo | None = None) -> str:
     Without ``launch``, words in capitals stand for what only the running scheduler knows.
 
     >>> print(script(*pools(Cluster(kind="slurm", gpus_per_job=4))).splitlines()[-1][:61])
-    exec python -P -m distributed.cli.dask_worker tls://SCHEDULER
+    exec python -P -m daskmetrics.cluster._worker_process tls://S
     """
     profile = pool.profile
     launch = launch or LaunchInfo()

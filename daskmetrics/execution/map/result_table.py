@@ -166,7 +166,8 @@ def _write(results: Sequence[ItemResult], path: Path) -> None:
     else:
         rows = [vars(result) for result in sorted(results, key=_INDEX)]
         rows = [{**row, "item": row["item"] if is_json(row["item"]) else None} for row in rows]
-    with atomic_file(path) as file:
+    # where a link of the user leads
+    with atomic_file(path.resolve()) as file:
         if path.suffix == ".parquet":
             table.to_parquet(file, index=False)
         elif path.suffix == ".csv":

@@ -22,6 +22,7 @@ from distributed import Worker, get_worker
 from distributed.comm import get_address_host
 
 from daskmetrics.core.events import TRAIN
+from daskmetrics.core.files import open_own
 from daskmetrics.core.machine import gpu_models, interfaces, visible_gpus
 from daskmetrics.core.telemetry import RANK
 from daskmetrics.training.ddp.ranks import Cause, RankHost, RankSpec
@@ -81,7 +82,7 @@ def run_rank(spec: RankSpec, store: tuple[str, int]) -> None:
     spec.log.parent.mkdir(parents=True, exist_ok=True)
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
-    with spec.log.open("wb") as log:
+    with open_own(spec.log, "wb") as log:
         process = psutil.Popen(
             [sys.executable, "-P", "-m", "daskmetrics.training._rank", *spec.program.words],
             cwd=spec.directory,
