@@ -71,15 +71,15 @@ class NetworkParts:
             computed.append(sum(w.numel() for w in chain.from_iterable(by_block[:layer])))
         return NetworkSize(tuple(needed), tuple(computed), heads * width, whole)
 
-    def inputs(self, ids: Tensor, mask: Tensor, numbered: bool) -> dict[str, Tensor]:
-        """Arguments of the network's forward for token ids and mask (B, T), with or without
-        positions.
+    def inputs(self, mask: Tensor, numbered: bool, **tokens: Tensor) -> dict[str, Tensor]:
+        """Arguments of the network's forward for a mask and what a tokenizer gives, (B, T), with or
+        without positions.
         """
-        inputs = {"input_ids": ids, "attention_mask": mask.long()}
+        inputs = {"attention_mask": mask.long()}
         if numbered:
             numbers = mask.long().cumsum(1) - 1
             inputs["position_ids"] = self.first_position + numbers.clamp(min=0)
-        return inputs
+        return inputs | tokens
 
     def takes(self, argument: str) -> bool:
         """Whether the network's forward has an argument of this name."""
@@ -182,7 +182,9 @@ class NetworkParts:
             def keep(layer: int, raw: Tensor) -> None:
                 by_layer[layer] = raw[0, mask[0]]
 
-            self.run(self.inputs(padded, mask, numbered), range(self.depth + 1), keep)
+            self.run(
+                self.inputs(mask, numbered, input_ids=padded), range(self.depth + 1), keep
+            )
             return by_layer
 
         alone = states(texts[:1], numbered=False)
@@ -286,7 +288,8 @@ def _read_probe(parts: NetworkParts, **options: bool) -> Any:
     """What the network returns for the probe."""
     ids = probe(parts.reader)[None]
     try:
-        return parts(parts.inputs(ids, torch.ones_like(ids), numbered=False), **options)
+        inputs = parts.inputs(torch.ones_like(ids), numbered=False, input_ids=ids)
+        return parts(inputs, **options)
     except (TypeError, ValueError, AttributeError, LookupError) as error:
         kind = parts.reader.config.model_type
         raise DataError(

@@ -43,7 +43,7 @@ def mean_vectors(folder, layers=range(DEPTH + 1), texts=TEXTS, **protocol):
 def states_of(parts, layers):
     """States of one short text at some layers."""
     seen, ids = {}, torch.arange(8)[None]
-    parts.run(parts.inputs(ids, torch.ones_like(ids), False), layers, seen.__setitem__)
+    parts.run(parts.inputs(torch.ones_like(ids), False, input_ids=ids), layers, seen.__setitem__)
     return seen
 
 
