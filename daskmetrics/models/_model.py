@@ -125,6 +125,14 @@ class LoadedModel:
             return
         self._check_norm(layers)
         network = self.network
+        # attention to the tokens with the largest scores: padding and rounding change the choice
+        selected = getattr(network.parts.reader.config, "index_topk", None)
+        if selected and self.max_length > selected:
+            raise DataError(
+                f"A {network.parts.reader.config.model_type} attends to {selected} tokens of a text"
+                f" (index_topk), and texts of up to {self.max_length} would be read: the choice"
+                f" depends on rounding. Use 'max_length: {selected}' in the protocol."
+            )
         tokens = self.tokenizer.inputs(texts, self.max_length)
         taken = {name: rows for name, rows in tokens.items() if network.parts.takes(name)}
         lengths = list(map(len, tokens[IDS]))

@@ -163,7 +163,7 @@ def test_types_of_tokens_reach_the_network(tmp_path, kind, padding):
 
 
 def test_a_saved_model_reads_the_types_of_its_tokens(tmp_path):
-    template, config = SEGMENTS["bert"]
+    template, _ = SEGMENTS["bert"]
     tokenizer = of_segments(template)
     network = AutoModel.from_config(AutoConfig.for_model("bert", **{**SMALL, "vocab_size": 32}))
     read = protocol_of(Protocol(), Model(name="m", source="."), None)
