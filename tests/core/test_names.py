@@ -104,8 +104,10 @@ def test_any_template_orders_by_its_number(steps, template):
 
 @pytest.mark.parametrize(
     "name",
-    ("main", "v1.5", "v2", "2024-05-01", "epoch-0.5", "a" * 39 + "1", "refs/pr/1", "1_Pooling")
-    + ("tmp-checkpoint-5", ".step8.123.part", "step" + "9" * 30, "２"),
+    [
+        *("main", "v1.5", "v2", "2024-05-01", "epoch-0.5", "a" * 39 + "1", "refs/pr/1"),
+        *("1_Pooling", "tmp-checkpoint-5", ".step8.123.part", "step" + "9" * 30, "２"),
+    ],
 )
 def test_other_numbers_are_no_steps(name):
     assert step_of(name) is None

@@ -12,12 +12,13 @@ import pytest
 import tokenizers
 import torch
 import transformers
+import xarray
 from hypothesis import given
 from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 from transformers import AutoConfig, AutoModel
 
-from daskmetrics import embed
+from daskmetrics import embed, measure
 from daskmetrics.checkpoints.shipped import protocol_of
 from daskmetrics.config import Model, Protocol
 from daskmetrics.core import corpus as corpus
@@ -172,3 +173,16 @@ def test_a_saved_model_reads_the_types_of_its_tokens(tmp_path):
     saved = SentenceTransformer(str(encoder.save(tmp_path / "saved")), device="cpu")
     np.testing.assert_allclose(saved.encode(TEXTS), encoder.encode(TEXTS), atol=1e-5)
     assert "token_type_ids" in saved.tokenizer(TEXTS[0])
+
+
+def test_texts_with_equal_tokens_count_once(minilm):
+    texts = list(corpus.prompts("stdlib", 20, 0))
+    names = ["alpha_req", "intrinsic_dimension", "prompt_entropy", "lidar"]
+    once = measure(str(minilm), texts, names, layers=[6])
+    copies = [*texts, *texts, *(text.upper() + "  " for text in texts)]
+    with pytest.warns(UserWarning, match="40 of 60 texts have the tokens of another text"):
+        again = measure(str(minilm), copies, names, layers=[6])
+    xarray.testing.assert_equal(once, again)
+    assert len(embed(str(minilm), copies, layers=[6])) == 60
+    with pytest.raises(DataError, match="All 2 texts have the same tokens"):
+        measure(str(minilm), [texts[0], texts[0]], names)
