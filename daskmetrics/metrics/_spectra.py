@@ -152,20 +152,21 @@ def of_covariance(
     vectors: Tensor | Spectra,
     function: Callable[[Tensor], Tensor],
     centre: bool = True,
-    above: float = 1.0,
+    above: float = 0.0,
 ) -> Tensor:
     """A function of the eigenvalues (m,) of prompts' vectors (P, D), ascending; NaN where all are
     zero.
 
     The eigenvalues are those of the smaller of Z Zᵀ and Zᵀ Z, centred first, with rounding set to
-    zero: that of the decomposition, and up to ``above`` times the noise of the vectors
-    (`Spectra.noise`).
+    zero: that of the decomposition, and the noise of vectors in half precision (`Spectra.noise`),
+    or ``above`` times the noise of any vectors.
     """
     spectra = of_pooled(vectors)
     values = spectra.values("centred") if centre else spectra.values()
     # a root would turn rounding of 1e-16 into singular values of 1e-8
     values = above_rounding(values)
-    values = values.where(values > above * spectra.noise(), 0)
+    if above or spectra.eps > HALF:
+        values = values.where(values > max(1.0, above) * spectra.noise(), 0)
     return torch.where(values.sum() > 0, function(values), torch.nan)
 
 
