@@ -164,5 +164,5 @@ def test_checkpoints_beside_the_last_model_are_revisions(tmp_path):
         write(tmp_path / "out" / name, b"9")
     located = checkpoints.locate(model(tmp_path / "out"))
     assert located.suite.revisions == ("epoch_1", "epoch_2", "epoch_10", "1000", "main")
-    (warning,) = located.warnings
+    *_, warning = located.warnings
     assert "'epoch_10' and '1000' do not name their steps in one way" in warning
