@@ -130,7 +130,8 @@ def _selected(model: Model, names: Sequence[str]) -> tuple[str, ...]:
         return select_revisions(model.revisions, available)
     except ConfigError:
         is_open = model.revisions.split()[0] in ("all", "log", "every")
-        if is_open or step_of(model.revisions) is not None:
+        is_name = " " not in model.revisions and step_of(model.revisions) is not None
+        if is_open or is_name:
             return ()  # not yet
         raise
 

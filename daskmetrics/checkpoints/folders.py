@@ -66,6 +66,9 @@ TOKENIZER = (
 CHECKPOINT = re.compile(r"checkpoint-\d+")
 """Names of the folders that the trainers of transformers and sentence-transformers write."""
 
+# what a training writes beside its last model; others may be exports of that model
+_BESIDE_MODEL = re.compile(r"[0-9]+|.*(?:step|iter|epoch|update|checkpoint|ckpt).*", re.IGNORECASE)
+
 STATE = "trainer_state.json"  # what these trainers write last
 _OF_A_TRAINER = ("training_args.bin", "optimizer.*", "scheduler.pt", "rng_state*.pth", STATE)
 
@@ -220,18 +223,22 @@ def is_model(folder: Path) -> bool:
 def revision_folders(folder: Path) -> tuple[dict[str, Path], dict[str, str]]:
     """The model folders of a suite by revision, and why checkpoints of a trainer are not complete.
 
-    A trainer's checkpoints may be beside the model with which it ended, which is then ``main``.
+    The checkpoints of a training may be beside the model with which it ended, which is then ``main``.
     """
-    trained = {path.name: path for path in folder.glob("*/") if CHECKPOINT.fullmatch(path.name)}
+    paths = {path.name: path for path in folder.glob("*/")}
     incomplete = {}
-    for name, path in trained.items():
+    for name, path in paths.items():
+        if not CHECKPOINT.fullmatch(name):
+            continue
         try:
             require_complete(path)
         except Incomplete as problem:
             incomplete[name] = str(problem)
-    inside = {"main": folder, **trained}
-    if not is_model(folder):
-        inside = {path.name: path for path in folder.iterdir()}
+    inside = paths
+    if is_model(folder):
+        trained = filter(_BESIDE_MODEL.fullmatch, paths)
+        inside = {name: paths[name] for name in trained if step_of(name) is not None}
+        inside["main"] = folder
     networks = {
         name: transformer_folder(path) for name, path in inside.items() if name not in incomplete
     }

@@ -31,7 +31,7 @@ from daskmetrics.checkpoints.weights import NETWORK, has_weights, relevant, weig
 from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.files import expanded
-from daskmetrics.core.names import Key, Suite, content_key, step_of
+from daskmetrics.core.names import Key, Suite, content_key, order_problem, step_of
 from daskmetrics.core.text import OnMessage, listed, shortened
 
 # the code beside weights that transformers would run, by the names that it gives to the files
@@ -392,11 +392,12 @@ def _located(
         for name in revisions
         if chosen[name].problem
     ]
+    unordered = filter(None, [order_problem(revisions)])
     return LocatedSuite(
         suite=Suite(model.name, revisions, layers_of(model, depth), depth),
         locations=tuple(chosen[name] for name in revisions),
         width=width,
-        warnings=tuple(f"{model.name}: {text}" for text in (*warnings, *unreadable)),
+        warnings=tuple(f"{model.name}: {text}" for text in (*warnings, *unreadable, *unordered)),
     )
 
 

@@ -7,8 +7,9 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from decimal import Decimal
 from functools import cached_property
-from itertools import chain, product
+from itertools import chain, pairwise, product, starmap
 from typing import Any
 
 from daskmetrics.core.errors import ConfigError
@@ -23,6 +24,7 @@ __all__ = [
     "content_key",
     "grid",
     "log_steps",
+    "order_problem",
     "seed_of",
     "select_revisions",
     "step_of",
@@ -33,6 +35,24 @@ Key = str
 
 # a revision may have slashes; no readout is called by a number
 _ARM = re.compile(r"([^@]+)@(.+)/([0-9]+)(?:/([^/]+))?")
+
+
+# a number with its unit, as in 2.5B
+_NUMERAL = re.compile(
+    r"([0-9]+(?:\.[0-9]+(?=[kmbt](?![a-z0-9])))?)([kmbt](?![a-z0-9]))?", re.IGNORECASE
+)
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+_NUMBER = re.compile(rf"(?<![0-9.]){_NUMERAL.pattern}(?![0-9]|\.[0-9])", re.IGNORECASE)
+_AFTER_STEP = re.compile(
+    rf"(?:step|iter|iteration|update|checkpoint|ckpt)s?[-_=. ]*{_NUMBER.pattern}", re.IGNORECASE
+)
+# files that are being written, modules of sentence-transformers, commits and pull requests of a hub
+_NO_STEP = re.compile(
+    r"[.~]|te?mp[._-]|.*[._-](?:te?mp|part|partial|incomplete)$|[0-9]+_[A-Z][a-z]"
+    r"|[0-9a-f]{40}$|refs/pr/"
+)
+_DATE_OR_VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}|(?<![a-zA-Z])[vV][0-9]+(?:\.[0-9]+)*")
+_LAST_STEP = 10**18  # steps are stored as integers of 64 bits
 
 
 def content_key(*parts: object) -> Key:
@@ -296,13 +316,55 @@ def grid(suites: Iterable[Suite]) -> tuple[Arm, ...]:
 
 
 def step_of(revision: str) -> int | None:
-    """The training step of a revision: 512 for ``step512`` and a trainer's ``checkpoint-512``, None
-    for ``main``.
+    """The training step that a revision names: the last number after a word such as ``step``,
+    otherwise the last number.
+
+    None for a revision without one, such as ``main``; dates, versions and fractions do not count. A
+    number may have a unit, as in ``tokens5B``.
+
+    Examples
+    --------
+    >>> [step_of(name) for name in ("checkpoint-512-merged", "stage1-step1000-tokens5B", "epoch_10")]
+    [512, 1000, 10]
+    >>> [step_of(name) for name in ("0900000", "step10k", "v1.5", "main")]
+    [900000, 10000, None, None]
     """
-    match = re.fullmatch(r"(?:step|checkpoint-)(\d{1,18})", revision)
-    if match:
-        return int(match.group(1))
-    return None
+    if _NO_STEP.match(revision):
+        return None
+    name = _DATE_OR_VERSION.sub("", revision)
+    numbers = _AFTER_STEP.findall(name) or _NUMBER.findall(name)
+    steps = [step for step in starmap(_number, numbers) if step <= _LAST_STEP]
+    return steps[-1] if steps else None
+
+
+def order_problem(revisions: Iterable[str]) -> str:
+    """Why the order of training of revisions is not certain; empty if it is.
+
+    Examples
+    --------
+    >>> order_problem(["step8", "step64", "main"])
+    ''
+    >>> order_problem(["step100", "epoch1"])
+    "'epoch1' and 'step100' do not name their steps in one way, ..."
+    """
+    order = training_order(revisions)
+    named = [name for name in order if step_of(name) is not None]
+    others = [name for name in order if step_of(name) is None]
+    for a, b in pairwise(named):
+        is_alike = _NUMERAL.sub("#", a) == _NUMERAL.sub("#", b)
+        if not (is_alike and step_of(a) != step_of(b) and _natural(a) < _natural(b)):
+            return (
+                f"'{a}' and '{b}' do not name their steps in one way, so that the order of training"
+                f" may be another: {step_of(a)} and {step_of(b)} are taken as steps. Rename them,"
+                " such as step1000, or give them as models of their own"
+            )
+    if len(others) > 1:
+        return (
+            f"'{others[0]}' and '{others[1]}' name no training step (a whole number, no date or"
+            " version), so that both are taken as the end of training. Rename them, such as"
+            " step1000, or give them as models of their own"
+        )
+    return ""
 
 
 def log_steps(last: int) -> Iterator[int]:
@@ -383,5 +445,19 @@ def select_revisions(
 def training_order(revisions: Iterable[str]) -> tuple[str, ...]:
     """Revisions by training step, those without a step (``main``) last."""
     return tuple(
-        sorted(revisions, key=lambda name: (step_of(name) is None, step_of(name) or 0, name))
+        sorted(
+            revisions,
+            key=lambda name: (step_of(name) is None, step_of(name) or 0, _natural(name), name),
+        )
     )
+
+
+def _natural(name: str) -> list[int | str]:
+    """A name with its numbers as numbers, for sorting."""
+    texts = _NUMERAL.split(name)[::3]
+    numbers = starmap(_number, _NUMERAL.findall(name))
+    return [texts[0], *chain.from_iterable(zip(numbers, texts[1:], strict=True))]
+
+
+def _number(digits: str, unit: str) -> int:
+    return int(Decimal(digits) * _UNITS[unit.lower()])

@@ -182,15 +182,18 @@ def shortened(names: Sequence[str], most: int = 5) -> str:
 def step_label(revision: str) -> str:
     """A short label for a revision.
 
-    >>> [step_label(name) for name in ("step512", "step143000", "step1500", "main")]
-    ['512', '143k', '1500', 'main']
+    >>> [step_label(name) for name in ("step512", "step143000", "step1500", "tokens5B", "main")]
+    ['512', '143k', '1500', '5B', 'main']
     """
     step = step_of(revision)
     if step is None:
         return revision[:8]
-    if step and step % 1000 == 0:
-        return f"{step // 1000}k"
-    return str(step)
+    units = iter("kMBT")
+    unit = ""
+    while step >= 1000 and step % 1000 == 0 and (larger := next(units, "")):
+        step //= 1000
+        unit = larger
+    return f"{step}{unit}"
 
 
 def spread(revisions: Sequence[str], most: int) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import secrets
 import shutil
 import time
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 # bytes of the vectors of a task that stay in memory; a worker holds about eight tasks at a time
 MEMORY = 2**27
 TRAINING_INTERVAL = 0.25  # seconds between two steps of a training that are shown
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -193,12 +196,17 @@ def _reduce(spec: MeasureSpec) -> Measured:
         if digest(prompts) != spec.prompts_key:
             raise ValueError("they were changed")
     metrics = spec.missing
-    reducer = engine.Reducer(tuple(metrics.values()), spec.layers, len(prompts))
     with (
         rolling.held(spec.location.rolling) as download,
         LoadedModel(spec.location, spec.protocol.base, following=spec.following) as model,
     ):
-        Encoder(model, spec.protocol, spec.layers).reduce(prompts, reducer, spec.seed)
+        encoder = Encoder(model, spec.protocol, spec.layers)
+        texts = encoder.distinct(prompts)
+        if len(texts) < len(prompts):
+            copies = len(prompts) - len(texts)
+            log.info("%s: %s prompts have the tokens of another one", spec.checkpoint, copies)
+        reducer = engine.Reducer(tuple(metrics.values()), spec.layers, len(texts))
+        encoder.reduce(texts, reducer, spec.seed)
         size = model.size(spec.layers)
     reduced = reducer.finish()
     return Measured(

@@ -84,24 +84,29 @@ class Spectra:
         """Keep only the matrices."""
         self.rows = self.rows.new_empty(0)
 
-    def noise(self) -> Tensor:
-        r"""Eigenvalue (scalar) up to which the spectrum of rows (N, D) in half precision is
-        rounding; else 0.
+    @property
+    def rounding(self) -> float:
+        r"""Standard error of an entry, relative to it.
 
-        .. math:: \frac{\epsilon^2}{24} \operatorname{median}_j \Bigl(\frac1N \sum_i z_{ij}^2\Bigr)
+        Rounding to half precision adds independent errors of variance ulp(z)² / 12 (Widrow &
+        Kollár, *Quantization Noise*, 2008), where ulp(z)² is :math:`\epsilon^2 z^2 / 2` on average.
+        A forward pass in float32 adds several of its units.
+        """
+        if self.eps > HALF:
+            return self.eps / 24**0.5
+        return 4 * self.eps
+
+    def noise(self, typical: Callable[[Tensor], Tensor] = torch.median) -> Tensor:
+        r"""Eigenvalue (scalar) up to which the spectrum of rows (N, D) is `rounding`.
+
+        .. math:: r^2 \operatorname{median}_j \Bigl(\frac1N \sum_i z_{ij}^2\Bigr)
                   \bigl(\sqrt N + \sqrt D\bigr)^2
 
-        Rounding adds independent errors of variance ulp(z)² / 12 (Widrow & Kollár, *Quantization
-        Noise*, 2008), where ulp(z)² is :math:`\epsilon^2 z^2 / 2` on average; the eigenvalues of
-        such errors end at the edge of Marchenko and Pastur (1967). The median ignores the few
-        dimensions in which language models have huge values. In float32 the errors are below the
-        rounding of the float64 spectrum, which `above_rounding` removes.
+        The eigenvalues of independent errors end at the edge of Marchenko and Pastur (1967). The
+        median ignores the few dimensions in which language models have huge values.
         """
-        if self.eps < HALF:
-            return self.rows.new_zeros(())
         edge: float = sum(n**0.5 for n in self.rows.shape) ** 2
-        typical_square: Tensor = self.rows.square().mean(0).median()
-        return self.eps**2 / 24 * edge * typical_square
+        return self.rounding**2 * edge * typical(self.rows.square().mean(0))
 
 
 class NotSolved(Exception):
@@ -147,20 +152,21 @@ def of_covariance(
     vectors: Tensor | Spectra,
     function: Callable[[Tensor], Tensor],
     centre: bool = True,
-    above: float = 1.0,
+    above: float = 0.0,
 ) -> Tensor:
     """A function of the eigenvalues (m,) of prompts' vectors (P, D), ascending; NaN where all are
     zero.
 
     The eigenvalues are those of the smaller of Z Zᵀ and Zᵀ Z, centred first, with rounding set to
-    zero: that of the decomposition, and up to ``above`` times the noise of vectors in half
-    precision (`Spectra.noise`).
+    zero: that of the decomposition, and the noise of vectors in half precision (`Spectra.noise`),
+    or ``above`` times the noise of any vectors.
     """
     spectra = of_pooled(vectors)
     values = spectra.values("centred") if centre else spectra.values()
     # a root would turn rounding of 1e-16 into singular values of 1e-8
     values = above_rounding(values)
-    values = values.where(values > above * spectra.noise(), 0)
+    if above or spectra.eps > HALF:
+        values = values.where(values > max(1.0, above) * spectra.noise(), 0)
     return torch.where(values.sum() > 0, function(values), torch.nan)
 
 

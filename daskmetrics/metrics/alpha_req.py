@@ -5,7 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from daskmetrics.metrics._spectra import Spectra, of_covariance
+from daskmetrics.metrics._spectra import Spectra, of_covariance, of_pooled
+
+# near the noise an eigenvalue is larger by the noise, which bends a line through logarithms
+NEAR = 8.0
 
 
 def alpha_req(vectors: Tensor | Spectra, *, centred: bool = True) -> Tensor:
@@ -15,7 +18,7 @@ def alpha_req(vectors: Tensor | Spectra, *, centred: bool = True) -> Tensor:
 
     fitted by least squares of :math:`\ln \lambda_i` against :math:`\ln i`, over all eigenvalues
     above rounding: above min(P, D) times the float64 spacing of the largest one (as
-    `numpy.linalg.matrix_rank`), and in half precision above 8 times the noise that
+    `numpy.linalg.matrix_rank`), and above 8 times the noise that
     `daskmetrics.metrics._spectra.Spectra.noise` derives.
 
     Parameters
@@ -28,7 +31,8 @@ def alpha_req(vectors: Tensor | Spectra, *, centred: bool = True) -> Tensor:
     Returns
     -------
     Tensor, scalar float64
-        At least 0 (white). NaN for fewer than two eigenvalues, or values not finite.
+        At least 0 (white). NaN for fewer than two eigenvalues above rounding, as of prompts on a
+        line, or values not finite.
 
     References
     ----------
@@ -43,14 +47,19 @@ def alpha_req(vectors: Tensor | Spectra, *, centred: bool = True) -> Tensor:
     1.5
     """
 
+    spectra = of_pooled(vectors)
+    # of the whole rows: a line may lie in the few dimensions that the median ignores
+    of_a_line = NEAR * spectra.noise(torch.mean)
+
     def decay(values: Tensor) -> Tensor:
         kept = values[values > 0].flip(0)
+        if len(kept) < 2 or kept[1] <= of_a_line:
+            return values.new_full((), torch.nan)
         ranks = torch.arange(1, len(kept) + 1, dtype=kept.dtype, device=kept.device)
         height = kept.log()
         height -= height.mean()
         along = ranks.log()
         along -= along.mean()
-        return -(height * along).sum() / along.square().sum()  # 0 / 0 for one eigenvalue
+        return -(height * along).sum() / along.square().sum()
 
-    # near the noise an eigenvalue is larger by the noise, which bends a line through logarithms
-    return of_covariance(vectors, decay, centred, above=8.0)
+    return of_covariance(spectra, decay, centred, above=NEAR)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from daskmetrics.metrics._spectra import HALF, Spectra, blocks, of_pooled
+from daskmetrics.metrics._spectra import Spectra, blocks, of_pooled
 
 
 def intrinsic_dimension(
@@ -22,8 +22,7 @@ def intrinsic_dimension(
     ----------
     vectors : Tensor (P, D) or Spectra
         One vector per prompt; computed in float64. Equal vectors count once: their distance says
-        nothing. So do vectors in half precision closer than its rounding, which is :math:`\epsilon
-        \lVert z \rVert / \sqrt{12}` on average.
+        nothing. So do vectors closer than their rounding (`Spectra.rounding`) apart.
     fit : {"line", "likelihood"}
         Least squares as in the paper, or :math:`(N - 1) / \sum_i \ln \mu_i`.
     discarded : float
@@ -52,14 +51,15 @@ def intrinsic_dimension(
     spectra = of_pooled(vectors)
     if not spectra.rows.isfinite().all():
         return spectra.rows.new_full((), torch.nan)
-    points: Tensor = torch.unique(spectra.rows, dim=0)
-    if spectra.eps > HALF:
-        rounding = spectra.eps / 12**0.5
-        points = _apart(points, rounding)
-    points = points - points.mean(0)
-    if len(points) < 3 or not points.any():
+    rows: Tensor = torch.unique(spectra.rows, dim=0)
+    points = rows - rows.mean(0)
+    scale = points.abs().max()
+    points = points / scale  # no square may overflow or vanish
+    if spectra.eps > torch.finfo(points.dtype).eps:
+        lengths = torch.linalg.vector_norm(rows / scale, dim=1)
+        points = _apart(points, 2**0.5 * spectra.rounding * lengths)
+    if len(points) < 3 or not scale > 0:
         return points.new_full((), torch.nan)
-    points = points / points.abs().max()  # no square may overflow or vanish
     ratios = points.new_empty(len(points))
     for block in blocks(len(points), len(points)):
         ratios[block] = _log_ratios(points, block)
@@ -76,23 +76,25 @@ def intrinsic_dimension(
     return torch.where(dimension.isfinite(), dimension, torch.nan)
 
 
-def _apart(points: Tensor, share: float) -> Tensor:
-    """The points (N, D) without those that are closer to an earlier one than a share of their
-    length.
-    """
+def _apart(points: Tensor, limits: Tensor) -> Tensor:
+    """The points (N, D) without those that are closer to an earlier one than their limit (N,)."""
     is_close = points.new_zeros(len(points), dtype=torch.bool)
     for block in blocks(len(points), len(points)):
-        distances = torch.cdist(points[block], points, compute_mode="donot_use_mm_for_euclid_dist")
-        lengths = torch.linalg.vector_norm(points[block], dim=1)
-        close = distances < share * lengths[:, None]
+        close = _squared_distances(points, block) < limits[block, None].square()
         is_close[block] = close.tril(block.start - 1).any(1)
     return points[~is_close]
+
+
+def _squared_distances(points: Tensor, block: slice) -> Tensor:
+    """Of the points in one block from all points; what cancels is off by float64's rounding."""
+    rows = points[block]
+    return rows.square().sum(1)[:, None] + points.square().sum(1) - 2 * rows @ points.mT
 
 
 def _log_ratios(points: Tensor, block: slice) -> Tensor:
     """ln(r2 / r1) of the points in one block; NaN where r1 = 0."""
     rows = points[block]
-    squared = rows.square().sum(1)[:, None] + points.square().sum(1) - 2 * rows @ points.mT
+    squared = _squared_distances(points, block)
     positions = torch.arange(len(rows), device=points.device)
     squared[positions, positions + block.start] = torch.inf
     # squares that cancel find the neighbours; the differences themselves give the distances

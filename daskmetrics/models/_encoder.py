@@ -207,7 +207,18 @@ class Encoder:
         """Metrics of all layers, with dimension layer; see `daskmetrics.measure`."""
         import xarray
 
-        texts = _checked(texts, fewest=2)
+        given = _checked(texts, fewest=2)
+        texts = self.distinct(given)
+        if len(texts) == 1:
+            raise DataError(
+                f"All {len(given)} texts have the same tokens; 2 or more different ones are needed."
+            )
+        if len(texts) < len(given):
+            warnings.warn(
+                f"{len(given) - len(texts):,} of {len(given):,} texts have the tokens of another"
+                " text, so that they do not count.",
+                stacklevel=3,
+            )
         reducer = Reducer(metrics, self.layers, len(texts))
         self.reduce(texts, reducer, seed)
         reduced = reducer.finish()
@@ -229,6 +240,18 @@ class Encoder:
         return xarray.Dataset(
             variables, {"layer": list(self.layers)}, {"protocol": self.protocol.summary}
         )
+
+    def distinct(self, texts: Sequence[str]) -> list[str]:
+        """The texts of which no earlier one has the same tokens.
+
+        Their vectors would be equal up to rounding, which metrics would measure.
+        """
+        pooler = Pooler(self.model, self.protocol, texts, self.protocol.prompts.of(None))
+        rows = self.model.tokenizer(pooler.texts, self.model.max_length)
+        first: dict[bytes, str] = {}
+        for text, row in zip(texts, rows, strict=True):
+            first.setdefault(row.tobytes(), text)
+        return list(first.values())
 
     def reduce(self, texts: Sequence[str], reducer: Reducer, seed: int) -> None:
         """Add the states of all layers to a reducer, in one forward pass over each view of the

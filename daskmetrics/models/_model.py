@@ -17,7 +17,7 @@ from daskmetrics.core.errors import DataError, is_out_of_memory
 from daskmetrics.core.results import NetworkSize
 from daskmetrics.models._networks import NETWORKS, Network, pinned
 from daskmetrics.models._parts import pad_batch
-from daskmetrics.models._tokens import InMemory, Tokenizer
+from daskmetrics.models._tokens import IDS, InMemory, Tokenizer
 
 OnBatch = Callable[[int, Tensor, Tensor, Tensor], None]
 """Receives a layer, rows (B,), states (B, T, D) and mask (B, T); the states are valid during the call only."""
@@ -124,9 +124,18 @@ class LoadedModel:
         if not texts or not layers:
             return
         self._check_norm(layers)
-        tokens = self.tokenizer(texts, self.max_length)
-        lengths = list(map(len, tokens))
         network = self.network
+        # attention to the tokens with the largest scores: padding and rounding change the choice
+        selected = getattr(network.parts.reader.config, "index_topk", None)
+        if selected and self.max_length > selected:
+            raise DataError(
+                f"A {network.parts.reader.config.model_type} attends to {selected} tokens of a text"
+                f" (index_topk), and texts of up to {self.max_length} would be read: the choice"
+                f" depends on rounding. Use 'max_length: {selected}' in the protocol."
+            )
+        tokens = self.tokenizer.inputs(texts, self.max_length)
+        taken = {name: rows for name, rows in tokens.items() if network.parts.takes(name)}
+        lengths = list(map(len, tokens[IDS]))
         side = self.protocol.padding
         budget = self._batch_tokens(max(lengths), len(layers))
         budget = min(_BUDGETS.get(network.key, budget), budget)
@@ -134,8 +143,14 @@ class LoadedModel:
         equal = numbered is None
 
         def read_batch(rows: list[int]) -> None:
-            padded = pad_batch([tokens[row] for row in rows], self.tokenizer.pad, side)
-            ids, mask, index = map(self._to_device, (*padded, torch.tensor(rows)))
+            padded = {}
+            for name, numbers in taken.items():
+                # of other inputs, every network knows zero; these are masked in any case
+                pad = self.tokenizer.pad if name == IDS else 0
+                padded[name], mask = pad_batch([numbers[row] for row in rows], pad, side)
+            index = self._to_device(torch.tensor(rows))
+            mask = self._to_device(mask)
+            inputs = {name: self._to_device(tensor) for name, tensor in padded.items()}
 
             def on_states(layer: int, states: Tensor) -> None:
                 norm = network.parts.final_norm
@@ -143,8 +158,9 @@ class LoadedModel:
                     states = norm(states)
                 on_batch(layer, index, states, mask)
 
-            inputs = network.parts.inputs(ids, mask, bool(numbered))
-            network.parts.run(inputs, layers, on_states)
+            network.parts.run(
+                network.parts.inputs(mask, bool(numbered), **inputs), layers, on_states
+            )
 
         waiting = deque(plan_batches(lengths, budget, equal=equal))
         while waiting:

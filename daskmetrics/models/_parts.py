@@ -18,11 +18,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from daskmetrics.core.errors import DataError
+from daskmetrics.core.errors import DataError, is_out_of_memory
 from daskmetrics.core.results import NetworkSize
 
 TOKENS = 8  # of the probe
-# of what torch says in a plain RuntimeError of a part that computes in float32 only
+# of what torch says in a plain RuntimeError: of texts of a length that a network does not read, and
+# of a part that computes in float32 only
+MISFITS = ("shape '[", "The size of tensor", "shapes cannot be multiplied")
 MIXED_TYPES = ("dtype", "scalar type", "not implemented for")
 
 
@@ -71,15 +73,15 @@ class NetworkParts:
             computed.append(sum(w.numel() for w in chain.from_iterable(by_block[:layer])))
         return NetworkSize(tuple(needed), tuple(computed), heads * width, whole)
 
-    def inputs(self, ids: Tensor, mask: Tensor, numbered: bool) -> dict[str, Tensor]:
-        """Arguments of the network's forward for token ids and mask (B, T), with or without
-        positions.
+    def inputs(self, mask: Tensor, numbered: bool, **tokens: Tensor) -> dict[str, Tensor]:
+        """Arguments of the network's forward for a mask and what a tokenizer gives, (B, T), with or
+        without positions.
         """
-        inputs = {"input_ids": ids, "attention_mask": mask.long()}
+        inputs = {"attention_mask": mask.long()}
         if numbered:
             numbers = mask.long().cumsum(1) - 1
             inputs["position_ids"] = self.first_position + numbers.clamp(min=0)
-        return inputs
+        return inputs | tokens
 
     def takes(self, argument: str) -> bool:
         """Whether the network's forward has an argument of this name."""
@@ -92,12 +94,18 @@ class NetworkParts:
         try:
             return self.reader(**inputs, **options, return_dict=True)
         except RuntimeError as error:
+            kind = self.reader.config.model_type
+            if not is_out_of_memory(error) and any(words in str(error) for words in MISFITS):
+                length = inputs["attention_mask"].shape[1]
+                raise DataError(
+                    f"A {kind} cannot read texts of {length} tokens: {error}. It may read a few"
+                    " lengths only; choose another model."
+                ) from error
             dtype = next(self.reader.parameters()).dtype
             if dtype.itemsize >= 4 or not any(words in str(error) for words in MIXED_TYPES):
                 raise
             raise DataError(
-                f"A {self.reader.config.model_type} cannot be read in"
-                f" {str(dtype).removeprefix('torch.')}: a part of it computes in another type"
+                f"A {kind} cannot be read in {str(dtype).removeprefix('torch.')}: a part of it computes in another type"
                 f" ({error}). Use 'dtype: float32' in the protocol."
             ) from error
 
@@ -117,10 +125,11 @@ class NetworkParts:
             return
         deepest = max(layers)
         layer = 0
+        length = inputs["attention_mask"].shape[1]
 
         def show(states: Tensor) -> None:
             if layer in layers:
-                on_states(layer, states)
+                on_states(layer, states[:, :length])  # some networks pad within
             if layer == deepest:
                 raise _StopForward
 
@@ -160,7 +169,7 @@ class NetworkParts:
             if before_norm and layer == self.depth:
                 # transformers has applied the final norm to the last layer only
                 states = before_norm[0]
-            on_states(layer, states)
+            on_states(layer, states[:, : inputs["attention_mask"].shape[1]])
 
     def numbering(self, side: str, pad: int) -> bool | None:
         """Whether positions are passed with texts that are padded with this id; None if texts of
@@ -185,7 +194,7 @@ class NetworkParts:
             def keep(layer: int, raw: Tensor) -> None:
                 by_layer[layer] = raw[0, mask[0]]
 
-            self.run(self.inputs(padded, mask, numbered), range(self.depth + 1), keep)
+            self.run(self.inputs(mask, numbered, input_ids=padded), range(self.depth + 1), keep)
             return by_layer
 
         alone = states(texts[:1], numbered=False)
@@ -291,7 +300,8 @@ def _read_probe(parts: NetworkParts, **options: bool) -> Any:
     """What the network returns for the probe."""
     ids = probe(parts.reader)[None]
     try:
-        return parts(parts.inputs(ids, torch.ones_like(ids), numbered=False), **options)
+        inputs = parts.inputs(torch.ones_like(ids), numbered=False, input_ids=ids)
+        return parts(inputs, **options)
     except (TypeError, ValueError, AttributeError, LookupError) as error:
         kind = parts.reader.config.model_type
         raise DataError(
@@ -329,6 +339,12 @@ def _check_outputs(parts: NetworkParts, lists: Sequence[Sequence[_Call]]) -> Non
     or the following one is given; the last one may be after a norm.
     """
     hidden = _read_probe(parts, output_hidden_states=True).hidden_states
+    if any(states.dim() != 3 or len(states) != 1 for states in hidden):
+        raise DataError(
+            f"A {parts.reader.config.model_type} cannot be read: its layers have no single state of"
+            f" each token, but states of the shape {tuple(hidden[0].shape)} for {TOKENS} tokens."
+            " Choose another model."
+        )
     are_layers = (_are_layers(hidden[:-1], calls) for calls in lists)
     if len(hidden) != parts.depth + 1 or not any(are_layers):
         raise DataError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from copy import deepcopy
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from daskmetrics.core.fitted import Fitted
 from daskmetrics.models._model import LoadedModel
 from daskmetrics.models._networks import load_module, open_weights
 from daskmetrics.models._pooler import MODES, Pooler, load_dense
+from daskmetrics.models._tokens import IDS, Tokenizer
 
 #: of the saved model's vectors, relative to the greatest number in them; half precision has its own
 TOLERANCE = 1e-5
@@ -66,6 +68,7 @@ def save(
         tokenizer.padding_side = "right"
         tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token or tokenizer.bos_token
         tokenizer.model_max_length = model.max_length
+        tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names
         tokenizer.save_pretrained(building)
         _save_modules(model, protocol, fitted, building)
         (building / "README.md").write_text(
@@ -197,11 +200,15 @@ def _check_equal(
     if module.config.is_encoder_decoder:
         reader = module.get_encoder()
     pooler = Pooler(model, protocol, PROBE, protocol.prompts.of(None), [pooling])
-    tokens = model.tokenizer(pooler.texts, model.max_length)
+    tokens = Tokenizer(location).inputs(pooler.texts, model.max_length)
+    taken = signature(reader.forward).parameters.keys() & tokens.keys()
     for row, vector in enumerate(pooler.vectors((layer,))[0][0]):
-        ids = torch.tensor(tokens[row][None], device=model.device).long()
-        mask = torch.ones_like(ids)
-        states = reader(input_ids=ids, attention_mask=mask).last_hidden_state
+        inputs = {
+            name: torch.tensor(tokens[name][row][None], device=model.device).long()
+            for name in taken
+        }
+        mask = torch.ones_like(inputs[IDS])
+        states = reader(**inputs, attention_mask=mask).last_hidden_state
         index = torch.tensor([row], device=model.device)
         vectors = pooler(index, states, mask.bool())
         saved_vector = vectors[0].cpu().numpy()

@@ -18,6 +18,7 @@ from daskmetrics.checkpoints.weights import beside_weights, names_of
 from daskmetrics.core.corpus import digest
 from daskmetrics.core.errors import DataError, foreign_errors
 
+IDS = "input_ids"
 _CHUNK = 1024  # texts per call of the tokenizer: what it returns is ten times as large as the ids
 _SANE = (8, 1_000_000)  # other lengths stand for no limit
 _ORDINARY = 2  # tokens that are not special, at least; a tokenizer without vocabulary has none
@@ -97,7 +98,15 @@ class Tokenizer:
 
     def __call__(self, texts: Sequence[str], max_length: int) -> list[Tokens]:
         """The first ``max_length`` tokens of each text."""
-        key = (self._key, digest(texts), max_length)
+        return self.inputs(texts, max_length)[IDS]
+
+    def inputs(self, texts: Sequence[str], max_length: int) -> dict[str, list[Tokens]]:
+        """What the tokenizer gives a network for the first ``max_length`` tokens of each text.
+
+        By argument, such as ``token_type_ids``: the tokenizer's own ``model_input_names``, without
+        the mask.
+        """
+        key = (self._key, tuple(self.of_transformers.model_input_names), digest(texts), max_length)
         return _TOKENS.get(key, lambda: self._tokenize(list(texts), max_length))
 
     def prompt_length(self, prompt: str) -> int:
@@ -110,17 +119,20 @@ class Tokenizer:
         ends_special = bool(ids) and ids[-1] in self.of_transformers.all_special_ids
         return len(ids) - ends_special
 
-    def _tokenize(self, texts: list[str], max_length: int) -> list[Tokens]:
-        rows: list[Tokens] = []
+    def _tokenize(self, texts: list[str], max_length: int) -> dict[str, list[Tokens]]:
+        inputs: dict[str, list[Tokens]] = {IDS: []}
         for start in range(0, len(texts), _CHUNK):
             chunk = texts[start : start + _CHUNK]
             encoded = self.of_transformers(
                 chunk, truncation=True, max_length=max_length, padding=False
-            )["input_ids"]
-            # a text without tokens becomes one padding token, so that it has a vector
-            rows += [np.array(row or [self.pad], np.int32) for row in encoded]
-        _check_distinct(texts, rows, max_length)
-        return rows
+            )
+            for name in encoded.keys() - {"attention_mask"}:
+                # a text without tokens becomes one padding token, so that it has a vector
+                empty = self.pad if name == IDS else 0
+                kept = inputs.setdefault(name, [])
+                kept += [np.array(row or [empty], np.int32) for row in encoded[name]]
+        _check_distinct(texts, inputs[IDS], max_length)
+        return inputs
 
 
 def _content_key(location: Location) -> Hashable:

@@ -46,7 +46,8 @@ def candidate(arm: Arm) -> str:
     ('tiny, step 8, layer 3', 'minilm, layer 6, last,64d')
     """
     revision = arm.revision
-    if (step := arm.checkpoint.step) is not None:
+    step = arm.checkpoint.step
+    if revision in (f"step{step}", f"checkpoint-{step}"):  # other numbers may be epochs
         revision = f"step {step:,}"
     words = [arm.model, revision, f"layer {arm.layer}", arm.readout]
     return ", ".join(word for word in words if word and word != "main")

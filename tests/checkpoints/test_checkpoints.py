@@ -166,3 +166,14 @@ def test_a_model_with_code_of_its_own_is_refused_unless_the_code_is_to_be_ignore
     with pytest.raises(ConfigError, match=rf"code of its own \({file}: .*evil.*ignore_code: true"):
         checkpoints.locate(model(folder))
     assert checkpoints.locate(model(folder, ignore_code=True)).width == 8
+
+
+def test_checkpoints_beside_the_last_model_are_revisions(tmp_path):
+    for number, name in enumerate(("", "epoch_1", "epoch_10", "epoch_2", "1000", "tmp-epoch_3")):
+        write(tmp_path / "out" / name, bytes([number]))
+    for name in ("1_Pooling", "onnx-fp16"):  # of the model itself
+        write(tmp_path / "out" / name, b"9")
+    located = checkpoints.locate(model(tmp_path / "out"))
+    assert located.suite.revisions == ("epoch_1", "epoch_2", "epoch_10", "1000", "main")
+    *_, warning = located.warnings
+    assert "'epoch_10' and '1000' do not name their steps in one way" in warning

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daskmetrics.bandit import arm_features
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import (
     Arm,
     Cell,
     Suite,
     content_key,
+    order_problem,
     select_revisions,
     step_of,
     training_order,
@@ -65,6 +69,61 @@ def test_order_of_training():
     ordered = ("step8", "step64", "step512", "main")
     assert training_order(["main", "step512", "step8", "step64"]) == ordered
     assert step_of("main") is None
+
+
+@pytest.mark.parametrize(
+    ("ordered", "steps"),
+    [
+        ("epoch_1 epoch_2 epoch_10", [1, 2, 10]),
+        ("global_step50 global_step100", [50, 100]),
+        ("checkpoint-20-merged checkpoint-100-merged main", [20, 100, None]),
+        ("0900000 1000000", [900_000, 1_000_000]),
+        ("epoch=2-step=600 epoch=10-step=3000", [600, 3000]),
+        ("stage1-step500-tokens2.5B stage1-step1000-tokens5B", [500, 1000]),
+        ("tokens500M tokens1B tokens1.5B", [500 * 10**6, 10**9, 1500 * 10**6]),
+        ("iter_0000900 iter_0001000", [900, 1000]),
+        ("step9k step10k final", [9000, 10_000, None]),
+        ("2024-04-01-step-8 2024-05-01-step-64", [8, 64]),
+        ("step_8.pt step_64.pt", [8, 64]),
+    ],
+)
+def test_steps_are_found_in_names_and_order_them(ordered, steps):
+    names = tuple(ordered.split())
+    assert training_order(sorted(names)) == names
+    assert list(map(step_of, names)) == steps
+    assert order_problem(names) == ""
+    times = arm_features([Suite("m", names, (1,), 1)])[:, 0]
+    assert all(a < b for a, b in pairwise(times[: len(names) - steps.count(None)]))
+
+
+@given(st.sets(st.integers(0, 10**6), min_size=1), st.sampled_from(("", "e-{}-of", "step_{}.5B")))
+def test_any_template_orders_by_its_number(steps, template):
+    names = [(template or "{}").format(step) for step in sorted(steps)]
+    assert training_order(sorted(names)) == tuple(names)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("main", "v1.5", "v2", "2024-05-01", "epoch-0.5", "a" * 39 + "1", "refs/pr/1"),
+        *("1_Pooling", "tmp-checkpoint-5", ".step8.123.part", "step" + "9" * 30, "２"),
+    ],
+)
+def test_other_numbers_are_no_steps(name):
+    assert step_of(name) is None
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["step100", "epoch1"], "'epoch1' and 'step100' do not name their steps in one way"),
+        (["stage1-step900", "stage2-step100"], "100 and 900 are taken as steps"),
+        (["checkpoint-5", "checkpoint-5-merged"], "5 and 5 are taken as steps"),
+        (["step1", "v1.5", "v1.10"], "'v1.5' and 'v1.10' name no training step"),
+    ],
+)
+def test_names_without_one_order_are_reported(names, message):
+    assert message in order_problem(names)
 
 
 contents = st.lists(st.integers(-9, 99) | st.text("19a,", max_size=3), max_size=3)

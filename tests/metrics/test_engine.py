@@ -14,7 +14,9 @@ from daskmetrics.core.results import Status
 from daskmetrics.metrics import Metric, resolve
 from daskmetrics.metrics import _spectra as spectra
 from daskmetrics.metrics._spectra import eigenvalues
+from daskmetrics.metrics.alpha_req import alpha_req
 from daskmetrics.metrics.engine import Reduced, Reducer
+from daskmetrics.metrics.intrinsic_dimension import intrinsic_dimension
 from daskmetrics.metrics.registry import CATALOGUE
 
 LAYERS, PROMPTS, TOKENS, WIDTH = (0, 2, 5), 8, 6, 4
@@ -196,3 +198,26 @@ def test_widened_vectors_keep_the_floor_of_the_states(dtype):
     assert reducer.finish().values[0, 0] == direct(half).item()
     assert direct(half).item() == pytest.approx(direct(rows).item(), rel=0.02)
     assert direct(half.float()).item() > 2 * direct(rows).item()  # what the rounding would add
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_prompts_on_a_line_have_no_decay(dtype):
+    generator = torch.Generator().manual_seed(0)
+    place, direction = (torch.randn(n, generator=generator) for n in (64, 48))
+    vectors = torch.outer(place, direction).to(dtype)
+    if dtype == torch.float32:  # as a forward pass computes it
+        vectors *= 1 + 3e-7 * torch.randn(64, 48, generator=generator)
+    assert alpha_req(vectors).isnan()
+    reducer = Reducer(resolve(["alpha_req"]), [0], 64)
+    mask = torch.ones(64, 1, dtype=torch.bool)
+    reducer.add(0, torch.arange(64), vectors[:, None], mask, vectors)
+    reduced = reducer.finish()
+    assert reduced.status[0, 0] == Status.NAN and reduced.reasons
+
+
+def test_vectors_that_differ_by_rounding_count_once():
+    generator = torch.Generator().manual_seed(0)
+    distinct = torch.randn(60, 5, generator=generator) @ torch.randn(5, 40, generator=generator) + 3
+    copies = distinct * (1 + 1e-7 * torch.randn(60, 40, generator=generator))
+    once = intrinsic_dimension(distinct)
+    assert abs(intrinsic_dimension(torch.cat([distinct, copies])) / once - 1) < 1e-5

@@ -121,6 +121,7 @@ KINDS = {
     **dict.fromkeys(("bert", "fnet", "ernie", "layoutlm", "splinter", "yoso"), Kind({})),
     "bert-generation": Kind({}),
     **dict.fromkeys(("mbart", "pegasus", "blenderbot"), Kind(MARIAN, "layer_norm")),
+    "pegasus_x": Kind({**MARIAN, "block_size": 8, "num_global_tokens": 4}, "layer_norm"),
     **dict.fromkeys(("marian", "plbart", "mvp"), Kind(MARIAN)),
     **dict.fromkeys(
         (
@@ -203,7 +204,9 @@ def expected(folder: Path, texts: list[str] = TEXTS) -> dict[str, np.ndarray]:
             normed = [norm(state) if norm is not None else state for state in states]
         by_norm = {"raw": states, "final_ln": normed, "hidden_states": [*states[:-1], normed[-1]]}
         for state_norm, read in by_norm.items():
-            vectors[state_norm].append(torch.stack([state[0].mean(0) for state in read]))
+            # Pegasus-X pads within
+            means = [state[0, : ids.shape[1]].mean(0) for state in read]
+            vectors[state_norm].append(torch.stack(means))
     return {name: torch.stack(means, 1).numpy() for name, means in vectors.items()}
 
 

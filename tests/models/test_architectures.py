@@ -43,7 +43,7 @@ def mean_vectors(folder, layers=range(DEPTH + 1), texts=TEXTS, **protocol):
 def states_of(parts, layers):
     """States of one short text at some layers."""
     seen, ids = {}, torch.arange(8)[None]
-    parts.run(parts.inputs(ids, torch.ones_like(ids), False), layers, seen.__setitem__)
+    parts.run(parts.inputs(torch.ones_like(ids), False, input_ids=ids), layers, seen.__setitem__)
     return seen
 
 
@@ -199,3 +199,29 @@ def test_a_text_longer_than_all_positions_is_cut_there(tmp_path, minilm, kind):
         with LoadedModel(at(folder), Protocol(max_length=1000, padding=padding)) as model:
             assert model.max_length == 64
             assert np.isfinite(encode(model, ["word " * 500, "x"], [DEPTH], "mean")).all()
+
+
+LEFT_OUT = {
+    "nystromformer": ({"num_landmarks": 8}, "cannot read texts of 8 tokens"),
+    "gemma3n_text": (
+        {
+            "vocab_size_per_layer_input": 64,
+            "hidden_size_per_layer_input": 8,
+            "num_key_value_heads": 2,
+            "head_dim": 8,
+            "laurel_rank": 8,
+            "num_kv_shared_layers": 0,
+            "layer_types": ["full_attention"] * DEPTH,
+            "activation_sparsity_pattern": [0.0] * DEPTH,
+        },
+        "no single state of each token",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", LEFT_OUT)
+def test_what_has_no_state_of_each_token_is_refused(kind):
+    changes, message = LEFT_OUT[kind]
+    config = AutoConfig.for_model(kind, **{**SMALL, "vocab_size": 64, **changes})
+    with pytest.raises(DataError, match=message):
+        parts_of(AutoModel.from_config(config).eval())

@@ -5,20 +5,29 @@ from __future__ import annotations
 import json
 import shutil
 import string
+from inspect import signature
 
+import numpy as np
 import pytest
+import tokenizers
+import torch
 import transformers
+import xarray
 from hypothesis import given
 from hypothesis import strategies as st
+from sentence_transformers import SentenceTransformer
+from transformers import AutoConfig, AutoModel
 
-from daskmetrics.config import Protocol
+from daskmetrics import embed, measure
+from daskmetrics.checkpoints.shipped import protocol_of
+from daskmetrics.config import Model, Protocol
 from daskmetrics.core import corpus as corpus
 from daskmetrics.core.errors import DataError
-from daskmetrics.models import LoadedModel
+from daskmetrics.models import Encoder, InMemory, LoadedModel
 from daskmetrics.models._tokens import Tokenizer
 from daskmetrics.training import data as training_data
 
-from .architectures import at
+from .architectures import SMALL, at
 
 TEXTS = ["one text", "another text", "a third one, with a comma", "Four!"]
 UNKNOWN = ["ничто не понятно", "совсем другой текст"]  # to a tokenizer of Latin letters
@@ -109,3 +118,80 @@ def test_tokenizers_that_differ_in_any_of_their_files_are_not_shared(tmp_path, m
         (folder / name).write_text(content)
     first, same, other = (Tokenizer(at(folder)).of_transformers for folder in folders)
     assert first is same and first is not other
+
+
+SEGMENTS = {
+    "bert": ("[CLS]:0 $A:1 [SEP]:1", {}),
+    "electra": ("[CLS]:1 $A:0 [SEP]:1", {"embedding_size": 16}),
+    "xlnet": ("$A:0 [SEP]:0 [CLS]:2", {"d_head": 8, "max_position_embeddings": None}),
+    "gpt2": ("$A:0 [SEP]:3", {}),  # it adds the token embedding of a type
+    "llama": ("$A:0 [SEP]:3", {}),  # it takes no types
+}
+
+
+def of_segments(template: str) -> transformers.PreTrainedTokenizerFast:
+    """A tokenizer of words with special tokens and types as in the template."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *" ".join(TEXTS).split()]
+    inner = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]")
+    )
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    inner.post_processor = tokenizers.processors.TemplateProcessing(
+        single=template, special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=inner, pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]"
+    )
+    # kept beside a tokenizer in memory only, unlike an argument
+    tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
+    return tokenizer
+
+
+@pytest.mark.parametrize("kind", SEGMENTS)
+@pytest.mark.parametrize("padding", ["left", "right"])
+def test_types_of_tokens_reach_the_network(tmp_path, kind, padding):
+    template, config = SEGMENTS[kind]
+    tokenizer = of_segments(template)
+    torch.manual_seed(0)
+    sizes = {**SMALL, "vocab_size": 32, "num_key_value_heads": 4, **config}
+    sizes = {name: value for name, value in sizes.items() if value is not None}
+    network = AutoModel.from_config(AutoConfig.for_model(kind, **sizes)).eval()
+    accepted = signature(network.forward).parameters
+    states = []
+    for text in TEXTS:
+        inputs = {k: v for k, v in tokenizer(text, return_tensors="pt").items() if k in accepted}
+        with torch.no_grad():
+            hidden = network.double()(**inputs, output_hidden_states=True).hidden_states
+        states.append(torch.stack(hidden)[:, 0].mean(1))
+    right = torch.stack(states).numpy()
+    network.float()
+    vectors = embed(
+        network, TEXTS, tokenizer=tokenizer, padding=padding, state_norm="hidden_states"
+    )
+    assert np.abs(vectors.values - right).max() < 2e-6 * np.abs(right).max()
+    assert "token_type_ids" in accepted or kind == "llama"
+
+
+def test_a_saved_model_reads_the_types_of_its_tokens(tmp_path):
+    template, _ = SEGMENTS["bert"]
+    tokenizer = of_segments(template)
+    network = AutoModel.from_config(AutoConfig.for_model("bert", **{**SMALL, "vocab_size": 32}))
+    read = protocol_of(Protocol(), Model(name="m", source="."), None)
+    loaded = LoadedModel(InMemory(network.eval(), tokenizer, "m"), read.base)
+    encoder = Encoder(loaded, read, [2])
+    saved = SentenceTransformer(str(encoder.save(tmp_path / "saved")), device="cpu")
+    np.testing.assert_allclose(saved.encode(TEXTS), encoder.encode(TEXTS), atol=1e-5)
+    assert "token_type_ids" in saved.tokenizer(TEXTS[0])
+
+
+def test_texts_with_equal_tokens_count_once(minilm):
+    texts = list(corpus.prompts("stdlib", 20, 0))
+    names = ["alpha_req", "intrinsic_dimension", "prompt_entropy", "lidar"]
+    once = measure(str(minilm), texts, names, layers=[6])
+    copies = [*texts, *texts, *(text.upper() + "  " for text in texts)]
+    with pytest.warns(UserWarning, match="40 of 60 texts have the tokens of another text"):
+        again = measure(str(minilm), copies, names, layers=[6])
+    xarray.testing.assert_equal(once, again)
+    assert len(embed(str(minilm), copies, layers=[6])) == 60
+    with pytest.raises(DataError, match="All 2 texts have the same tokens"):
+        measure(str(minilm), [texts[0], texts[0]], names)
