@@ -52,6 +52,7 @@ URGENT = 0.1  # share of `poll_seconds` after which the queue is read if a worke
 # seconds before a job's time limit at which the next is submitted; less for a short job
 LEAD = 600.0
 HANGS_AFTER = 10.0  # seconds without an answer of Slurm before the user gets a message
+REFUSED_FOR = 600.0  # seconds for which Slurm refuses all jobs until the run ends
 DEMAND_WINDOW = 60.0  # seconds of past demand that an adaptive pool considers
 TAIL = 20  # lines of a failed job's log that are shown
 PROLOGUE_TAIL = 5  # and of the output of its prologue before them
@@ -170,6 +171,7 @@ class Supervisor:
                 lead=min(LEAD, parse_walltime(pool.profile.walltime) / 10),
                 early=pool.early,
                 memories=pool.memories,
+                patience=min(profile.patience, REFUSED_FOR),
             )
             workers = pool.profile.workers
             fewest = pool.profile.fewest or workers
@@ -219,7 +221,9 @@ class Supervisor:
 
     def _report_failure(self, reason: str) -> None:
         if reason != self._reported_failure and not self._is_ending:
-            self.on_message(f"The supervision of the Slurm jobs failed ({reason}). It starts again.")
+            self.on_message(
+                f"The supervision of the Slurm jobs failed ({reason}). It starts again."
+            )
         self._reported_failure = reason
 
     def _revive_canceller(self) -> None:

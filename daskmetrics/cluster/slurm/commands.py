@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
@@ -22,6 +23,7 @@ from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.text import parse_walltime, shortened
 
 SHOWN = 200  # characters of an answer that is not understood
+LOOKS = (0, 2, 8)  # seconds before each look for a job after sbatch did not answer
 TIMEOUT = 60.0  # seconds for a command to answer, which on a busy site can be slow
 QUEUE_FORMAT = "%i|%T|%S|%L|%N|%r"  # the reason last: it may contain any character
 PENDING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
@@ -273,14 +275,23 @@ def submit(script: str, name: str, comment: str) -> str:
     """
     try:
         return parse_job_id(slurm("sbatch", "--parsable", script=script))
-    except SlurmError:  # Slurm may have accepted the job nevertheless
-        with suppress(SlurmError):
-            user = f"--user={os.getuid()}"
-            rows = slurm("squeue", user, "--noheader", f"--name={name}", "--format=%k %i")
-            jobs = dict(row.split() for row in rows.splitlines() if len(row.split()) == 2)
-            if comment in jobs:
-                return jobs[comment]
+    except SlurmError as error:  # Slurm may have accepted the job nevertheless
+        looks = LOOKS if not isinstance(error, SlurmRefusal) else LOOKS[:1]
+        for pause in looks:
+            time.sleep(pause)
+            if job := _job_with(name, comment):
+                return job
         raise
+
+
+def _job_with(name: str, comment: str) -> str | None:
+    """The id of the job with this name and comment; None if the queue does not show it."""
+    user = f"--user={os.getuid()}"
+    rows = ""
+    with suppress(SlurmError):
+        rows = slurm("squeue", user, "--noheader", f"--name={name}", "--format=%k %i")
+    jobs = dict(row.split() for row in rows.splitlines() if len(row.split()) == 2)
+    return jobs.get(comment)
 
 
 def parse_job_id(printed: str) -> str:
