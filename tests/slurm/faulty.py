@@ -28,9 +28,10 @@ esac
 exec {real} "$@"
 """
 JOB = """
-import time
+import pathlib, time
 def item(index):
-    time.sleep(0.05)
+    if not pathlib.Path("quick").exists():
+        time.sleep(0.05)
     return index
 """
 # our command, which waits for Slurm less long than users do
@@ -68,6 +69,10 @@ class Place:
     def heal(self) -> None:
         for file in self.folder.glob("*.fault"):
             file.unlink()
+
+    def hurry(self) -> None:
+        """Let the remaining items take no time."""
+        (self.folder / "quick").touch()
 
     @property
     def rows(self) -> int:
