@@ -24,6 +24,7 @@ from typing import Any, TypeAlias
 from distributed import Client, Future, Worker
 from distributed.core import Status
 from distributed.scheduler import KilledWorker
+from distributed.utils import _offload_executor
 
 from daskmetrics.core.errors import ClusterLostError, ConfigError, describe
 from daskmetrics.core.events import REFUSED, Record, WorkerJoined
@@ -215,7 +216,10 @@ class _DaskBackend:
             events.append(self.events.get(timeout=timeout))
             while True:
                 events.append(self.events.get_nowait())
-        if self.client.status != "running" or not self.client.loop.asyncio_loop.is_running():
+        # Dask waits for ever for the one thread in which it reads messages, if that has ended
+        is_whole = all(thread.is_alive() for thread in _offload_executor._threads)
+        is_running = self.client.loop.asyncio_loop.is_running()
+        if self.client.status != "running" or not is_running or not is_whole:
             raise ClusterLostError(LOST)
         messages: list[Message] = []
         for event in events:

@@ -114,6 +114,7 @@ threading.Thread(target=strike, daemon=True).start()
     [
         ("IO loop", "SystemExit"),
         ("MainThread", "SystemExit"),
+        ("Offload", "RuntimeError"),
         ("slurm", "RuntimeError"),
     ],
 )
