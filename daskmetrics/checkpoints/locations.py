@@ -171,11 +171,14 @@ def require_content(record: Mapping[str, Any], pickled: bool) -> None:
         raise DataError(
             f"The model folder '{folder}' is gone. Restore it, or run again without it."
         )
+    identity = record.get("identity")
+    if identity is None:  # of a folder that no run has recorded
+        return
     (digests,) = digests_of([folder], pickled)
     key = weights_key(digests)
     if base:
         key = content_key("adapter", base["identity"], key)
-    if key != record["identity"]:
+    if key != identity:
         raise DataError(
             f"'{folder}' has other weights, or another configuration or tokenizer, than when the"
             " run began. Restore the folder, or run again, which reads what is there."

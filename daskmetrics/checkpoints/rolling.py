@@ -27,7 +27,13 @@ from dask.utils import parse_bytes
 from daskmetrics.checkpoints.folders import digest_of
 from daskmetrics.checkpoints.hub import Listing, persist
 from daskmetrics.config import Model
-from daskmetrics.core.errors import NO_ROOM, ConfigError, DaskmetricsError, DataError
+from daskmetrics.core.errors import (
+    NO_ROOM,
+    ConfigError,
+    DaskmetricsError,
+    DataError,
+    foreign_errors,
+)
 from daskmetrics.core.files import atomic_write, cache_folder, opened, private
 from daskmetrics.core.machine import variable
 from daskmetrics.core.names import Key
@@ -339,8 +345,13 @@ class Downloads:
 
     def _work(self) -> None:
         while not self._stop.is_set():
-            rolling, wanted = self._next()
-            done = rolling is not None and self._download(rolling, wanted)
+            done = False
+            try:
+                with foreign_errors("A download failed", DaskmetricsError):
+                    rolling, wanted = self._next()
+                    done = rolling is not None and self._download(rolling, wanted)
+            except DaskmetricsError as error:
+                self._on_message(f"{error} It is tried again.")
             if not done:
                 self._stop.wait(POLL)
 

@@ -9,12 +9,13 @@ import gc
 import io
 import math
 import os
+import select
 import signal
 import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import wraps
 from itertools import chain
@@ -46,6 +47,7 @@ T = TypeVar("T")
 LONGEST = 1000  # characters of a sentence
 OUTPUT = "standard output"
 INTERRUPTED = 130  # exit code of a command that was ended by Ctrl-C
+UNRECORDED = "It has ended before everything was recorded. Run the same command again to resume."
 
 
 class NamedPath(click.Path):
@@ -291,11 +293,9 @@ def friendly(command: Callable[..., T]) -> Callable[..., T]:
     @wraps(command)
     def run(*args: object, **kwargs: object) -> T:
         try:
-            try:
+            with ExitStack() as stack:
+                stack.push(lambda kind, error, trace: _flush(error))
                 return command(*args, **kwargs)
-            finally:
-                with _named_output():  # not only at the end of Python, without a message
-                    sys.stdout.flush()
         except DaskmetricsError as error:
             note(f"Error: {error}")
             sys.exit(2 if isinstance(error, (ConfigError, LockedError)) else 1)
@@ -303,16 +303,59 @@ def friendly(command: Callable[..., T]) -> Callable[..., T]:
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # a further one ends what still closes
             note("Stopped. Recorded results are safe: run the same command again to resume.")
             sys.exit(INTERRUPTED)
-        except BrokenPipeError:  # the reader, such as head, has ended
-            _discard_output()
-            sys.exit(0)
         except OSError as error:
+            if isinstance(error, BrokenPipeError) and _reader_has_ended():
+                _discard_output()
+                sys.exit(0)
             if error.filename == OUTPUT:
                 _discard_output()
             note(f"Error: {system_error(error)}")
             sys.exit(1)
 
     return run
+
+
+@contextmanager
+def exit_when_recorded() -> Iterator[Callable[[int], None]]:
+    """Ends a command that runs work: with code 0 only if the block has called what it is given,
+    with the code that follows from what is recorded, however the block ends.
+    """
+    codes: list[int] = []
+    try:
+        yield codes.append
+    except BrokenPipeError as error:
+        if not codes:
+            raise DaskmetricsError(f"{UNRECORDED} ({describe(error)})") from error
+        if not _reader_has_ended():
+            raise
+        _discard_output()
+    except SystemExit as end:
+        if end.code:
+            raise
+    if not codes:
+        raise DaskmetricsError(UNRECORDED)
+    sys.exit(codes[-1])
+
+
+def _flush(error: BaseException | None) -> None:
+    """Write out what was printed. Here its errors have a message, unlike at the end of Python; they
+    do not replace an earlier error or its code.
+    """
+    try:
+        with _named_output():
+            sys.stdout.flush()
+    except OSError:
+        if error is None or (isinstance(error, SystemExit) and not error.code):
+            raise
+        _discard_output()
+
+
+def _reader_has_ended() -> bool:
+    """Whether what reads standard output, such as head, has ended."""
+    poll = select.poll()
+    with suppress(ValueError):  # a notebook's or a test's is no file
+        poll.register(sys.stdout.fileno(), 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _prepare_streams() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import click
 from daskmetrics.cli._common import (
     end_as_by_ctrl_c,
     example,
+    exit_when_recorded,
     flag_option,
     ignore_input,
     note,
@@ -84,7 +85,7 @@ def map_(**options: Any) -> None:
     out of memory is found by halving its batch; the other items run again. The exit code is 3 if
     items failed. `runs verify` checks the results.
     """
-    from daskmetrics.execution.map.result_table import check_output, summary_text, write
+    from daskmetrics.execution.map.result_table import check_output, summary_text
 
     ignore_input()
     given = SimpleNamespace(**options)
@@ -95,15 +96,28 @@ def map_(**options: Any) -> None:
     if given.dry_run:
         _preview(spec, given, folder, profile)
         return
-    results = _run(spec, given, folder, profile, pins)
-    say(summary_text(results))
-    if given.output:
-        with noted_warnings():
-            written = write(results, given.output)
-        say(f"Results: {written}")
-    say(f"Journal: {folder.journal}")
-    if not all(result.ok for result in results):
-        sys.exit(SOME_FAILED)
+    # the workers end after all is written
+    with exit_when_recorded() as ends, ExitStack() as cluster:
+        results = _run(spec, given, folder, profile, pins, cluster)
+        try:
+            written = _write(results, given.output)
+            if len(results) == len(spec.items):
+                ends(0 if all(result.ok for result in results) else SOME_FAILED)
+        finally:
+            say(summary_text(results))
+        if written:
+            say(f"Results: {written}")
+        say(f"Journal: {folder.journal}")
+
+
+def _write(results: Sequence[ItemResult], output: Path | None) -> object:
+    """Write the results where the user wants them, and return the file."""
+    from daskmetrics.execution.map.result_table import write
+
+    if output is None:
+        return None
+    with noted_warnings():
+        return write(results, output)
 
 
 def _spec(given: SimpleNamespace) -> MapSpec:
@@ -158,8 +172,14 @@ def _cluster(given: SimpleNamespace) -> tuple[Cluster, Pins]:
 
 
 def _run(
-    spec: MapSpec, given: SimpleNamespace, folder: RunFolder, profile: Cluster, pins: Pins
+    spec: MapSpec,
+    given: SimpleNamespace,
+    folder: RunFolder,
+    profile: Cluster,
+    pins: Pins,
+    cluster: ExitStack,
 ) -> list[ItemResult]:
+    """The results of all items; ``cluster`` ends the workers and releases the folder."""
     from daskmetrics.execution.journal import read
     from daskmetrics.execution.map.api import open_journal, run
     from daskmetrics.execution.map.folder import continued, earlier_state, retry_failed, set_aside
@@ -175,7 +195,8 @@ def _run(
         note(
             f"Continues after entry {keep} of {len(entries)}; the whole journal is '{aside}'.",
         )
-    with open_journal(folder.path) as journal, Display() as display, ExitStack() as stack:
+    journal = cluster.enter_context(open_journal(folder.path))
+    with Display() as display:
         spec = continued(spec, journal.entries, given.retry_failed)
         if given.retry_failed:
             retry_failed(spec, journal)
@@ -187,7 +208,7 @@ def _run(
         on_result = _progress(display, len(tracker.failed()))
         client = None
         if tracker.unfinished() and not given.serial:
-            client = stack.enter_context(_client(profile, pins, folder, display))
+            client = cluster.enter_context(_client(profile, pins, folder, display))
         return run(spec, client, journal, on_result, display.message, profile.most_memory)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,11 @@ from daskmetrics.cli._common import (
     configuration,
     end_as_by_ctrl_c,
     example,
+    exit_when_recorded,
     flag_option,
     folder_option,
     ignore_input,
+    note,
     say,
     settings_option,
     text_option,
@@ -31,6 +34,7 @@ from daskmetrics.core.text import plural
 
 if TYPE_CHECKING:
     from daskmetrics.config import Config
+    from daskmetrics.experiment.preparation import Experiment
 
 NOTHING_TO_DO = "Nothing to do: the run in '{}' is finished."
 budget_option = text_option(
@@ -95,30 +99,38 @@ def run(
         preview(prepared, run_folder).show()
         return
     if submit:
-        from daskmetrics.core.events import is_finished
-        from daskmetrics.execution.journal import read
-
-        if is_finished(read(run_folder.journal), prepared.key):
+        if _is_finished(run_folder, prepared):
             say(NOTHING_TO_DO.format(run_folder.path))
         else:
             _submit(loaded, run_folder)
         return
     ignore_input()
     end_as_by_ctrl_c()
-    with experiment.Display(console) as display:
-        ran = experiment.run(prepared, run_folder, display)
-    if not ran:
-        say(NOTHING_TO_DO.format(run_folder.path))
-    from daskmetrics import report
-    from daskmetrics.report import sections
+    with exit_when_recorded() as ends, ExitStack() as cluster:
+        with experiment.Display(console) as display:
+            ran = experiment.run(prepared, run_folder, display, cluster=cluster)
+        if not ran:
+            say(NOTHING_TO_DO.format(run_folder.path))
+        from daskmetrics import report
+        from daskmetrics.report import sections
 
-    finished = report.Run(run_folder.path)
-    page = run_folder.report / "index.html"
-    # a run that was killed before it wrote its page has none, or one of an earlier budget
-    is_current = page.is_file() and page.stat().st_mtime > run_folder.journal.stat().st_mtime
-    if ran or not is_current:
-        report.write(finished)
-    say(sections.best_text(finished, in_short=True))
+        finished = report.Run(run_folder.path)
+        page = run_folder.report / "index.html"
+        # a run that was killed before it wrote its page has none, or one of an earlier budget
+        is_current = page.is_file() and page.stat().st_mtime > run_folder.journal.stat().st_mtime
+        if ran or not is_current:
+            report.write(finished)
+        if _is_finished(run_folder, prepared):
+            ends(0)
+        say(sections.best_text(finished, in_short=True))
+
+
+def _is_finished(folder: RunFolder, prepared: Experiment) -> bool:
+    """Whether the journal holds the end of an experiment."""
+    from daskmetrics.core.events import is_finished
+    from daskmetrics.execution.journal import read
+
+    return is_finished(read(folder.journal), prepared.key)
 
 
 def _show_programs(config: Config) -> None:
@@ -138,15 +150,17 @@ def _follow(config: Config, folder: RunFolder, trains: bool = False) -> None:
 
     ignore_input()
     end_as_by_ctrl_c()
-    with experiment.Display() as display:
-        follow(
-            config,
-            folder,
-            display,
-            on_round=lambda: report.write(report.Run(folder.path)),
-            trains=trains,
-        )
-    say(sections.best_text(report.Run(folder.path), in_short=True))
+    with exit_when_recorded() as ends:
+        with experiment.Display() as display:
+            follow(
+                config,
+                folder,
+                display,
+                on_round=lambda: report.write(report.Run(folder.path)),
+                trains=trains,
+            )
+        ends(0)
+        say(sections.best_text(report.Run(folder.path), in_short=True))
 
 
 def _on_allocation(config: Config, workers: int | None) -> Config:
@@ -173,7 +187,7 @@ def _submit(config: Config, run_folder: RunFolder) -> None:
         )
     run_folder.create()
     text = yaml.safe_dump(config.as_dict(), sort_keys=False)
-    job = driver_job.submit(config.cluster, config.name, run_folder.driver.resolve(), text)
+    job = driver_job.submit(config.cluster, config.name, run_folder.driver.resolve(), text, note)
     say(text_of("submitted", job=job, folder=run_folder.path))
 
 

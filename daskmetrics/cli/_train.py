@@ -15,6 +15,7 @@ from daskmetrics.cli._common import (
     configuration,
     end_as_by_ctrl_c,
     example,
+    exit_when_recorded,
     flag_option,
     ignore_input,
     is_program,
@@ -102,18 +103,25 @@ def train(
 
     ignore_input()
     end_as_by_ctrl_c()
-    if programs or not all(suite.is_done for suite in suites.values()):
-        with (
-            experiment.Display() as display,
-            connect(
-                loaded.cluster, loaded.name, display.message, on_start=display.message, page=page
-            ) as client,
-        ):
-            training.train(client, loaded, display, suites)
-            for started in programs:
-                launch(client, started, training.DisplayObserver(display))
-                say(f"{started.name} has ended. Output of the ranks: {started.folder / 'logs'}")
-    _summary(suites)
+    with exit_when_recorded() as ends:
+        if programs or not all(suite.is_done for suite in suites.values()):
+            with (
+                experiment.Display() as display,
+                connect(
+                    loaded.cluster,
+                    loaded.name,
+                    display.message,
+                    on_start=display.message,
+                    page=page,
+                ) as client,
+            ):
+                training.train(client, loaded, display, suites)
+                for started in programs:
+                    launch(client, started, training.DisplayObserver(display))
+                    say(f"{started.name} has ended. Output of the ranks: {started.folder / 'logs'}")
+        if all(suite.is_done for suite in suites.values()):
+            ends(0)
+        _summary(suites)
 
 
 def script_config(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import dask
@@ -16,8 +16,8 @@ from distributed import Security
 from daskmetrics.cluster._dask_config import TEMPORARY
 from daskmetrics.core.files import OwnFolder, atomic_write
 
-BACKDATED = timedelta(days=1)  # a machine whose clock is behind by less can join
-VALID = timedelta(days=366)
+# whatever the clocks of its machines show: the key is gone when the cluster ends
+VALID = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
 PREFIX = ".tls-"  # of the folders of keys
 
 
@@ -25,7 +25,6 @@ def cluster_security() -> Security:
     """A new key and its certificate, in memory; as `Security.temporary`, whose certificates begin
     at this moment.
     """
-    now = datetime.now(UTC)
     key = ec.generate_private_key(ec.SECP256R1())
     private = key.private_bytes(
         serialization.Encoding.PEM,
@@ -35,8 +34,8 @@ def cluster_security() -> Security:
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "dask-internal")])
     certificate = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - BACKDATED)
-        .not_valid_after(now + VALID)
+        .not_valid_before(VALID[0])
+        .not_valid_after(VALID[1])
         .sign(key, hashes.SHA256())
     )
     public = certificate.public_bytes(serialization.Encoding.PEM).decode()

@@ -62,6 +62,8 @@ def dask_settings(profile: Cluster, prefix: str) -> Mapping[str, object]:
         "distributed.scheduler.allowed-failures": 0,
         # otherwise a worker that was disconnected for 15 s is closed
         "distributed.deploy.lost-worker-timeout": "1 hour",
+        # one whose unit keeps the interpreter to itself is silent: a unit's time limit decides
+        "distributed.scheduler.worker-ttl": None,
         # a site's limit would end a scheduler whose workers have not arrived
         "distributed.scheduler.idle-timeout": None,
         "distributed.scheduler.preload": [PAGES],

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from html import escape
 from importlib import import_module
 from multiprocessing import resource_tracker
@@ -26,7 +26,7 @@ from distributed.core import Status
 from distributed.utils import get_ip_interface
 
 from daskmetrics.cluster._certificates import cluster_security
-from daskmetrics.cluster._client import client_of
+from daskmetrics.cluster._client import client_of, close
 from daskmetrics.cluster._dask_config import (
     TEMPORARY,
     dask_settings,
@@ -179,13 +179,13 @@ def _client(
         case "existing":
             return _existing_client(profile)
         case "factory":
-            return _factory_client(profile)
+            return _factory_client(profile, on_message)
         case "slurm":
             return _slurm_client(profile, prefix, run, on_message)
         case "allocation":
             return allocation_client(profile, prefix, on_message)
         case "local":
-            return _local_client(profile, prefix)
+            return _local_client(profile, prefix, on_message)
 
 
 def _require_interface(name: str) -> None:
@@ -244,6 +244,17 @@ class _LocalCluster(PrivateDashboard, LocalCluster):  # type: ignore[misc]  # di
 
     problem: ConfigError | None = None
 
+    def close(self, timeout: float | None = None) -> Any:
+        """Close; a worker that does not end in time is no failure of what it did."""
+        try:
+            return super().close(timeout)
+        # a loaded machine, or a process that waits for its disk
+        except TimeoutError:
+            # the nanny has given the process up; before 2026.8 Dask would wait for it for ever
+            self.status = Status.failed
+            with suppress(TimeoutError):
+                return super().close(CLOSE_AGAIN)
+
     async def _correct_state_internal(self) -> None:
         remedy = " Correct Dask's configuration: its files, or variables DASK_..."
         try:
@@ -273,7 +284,7 @@ def _without_interrupts() -> Iterator[None]:
 
 
 @contextmanager
-def _local_client(profile: Cluster, prefix: str) -> Iterator[Client]:
+def _local_client(profile: Cluster, prefix: str, on_message: OnMessage) -> Iterator[Client]:
     """A client of processes on this machine, each running one unit at a time under a nanny that
     restarts it.
     """
@@ -314,18 +325,8 @@ def _local_client(profile: Cluster, prefix: str) -> Iterator[Client]:
     cluster.prefix = prefix
     cluster.new_spec["options"]["dashboard"] = False  # a worker's pages have no prefix
     cluster.scale(profile.workers)
-    try:
-        with client_of(cluster) as client:
-            yield client
-    finally:
-        try:
-            cluster.close()
-        # a loaded machine, or a process that waits for its disk, is no failure of the run
-        except TimeoutError:
-            # the nanny has given the process up; before 2026.8 Dask would wait for it for ever
-            cluster.status = Status.failed
-            with suppress(TimeoutError):
-                cluster.close(timeout=CLOSE_AGAIN)
+    with client_of(cluster, on_message) as client:
+        yield client
 
 
 @contextmanager
@@ -333,16 +334,14 @@ def _slurm_client(
     profile: Cluster, prefix: str, run: str, on_message: OnMessage
 ) -> Iterator[Client]:
     """A client of Slurm jobs; they are cancelled before the scheduler closes."""
-    with (
-        SlurmCluster(profile, run, prefix, on_message) as cluster,
-        client_of(cluster) as client,
-    ):
+    cluster = SlurmCluster(profile, run, prefix, on_message)
+    with client_of(cluster, on_message) as client:
         try:
             yield client
         except ClusterLostError as error:
             raise cluster.problem or error from None
         finally:
-            cluster.supervisor.end()  # before the scheduler closes
+            close(cluster.supervisor.end, on_message)  # before the scheduler closes
 
 
 def _existing_client(profile: Cluster) -> AbstractContextManager[Client]:
@@ -375,7 +374,7 @@ def _existing_client(profile: Cluster) -> AbstractContextManager[Client]:
 
 
 @contextmanager
-def _factory_client(profile: Cluster) -> Iterator[Client]:
+def _factory_client(profile: Cluster, on_message: OnMessage) -> Iterator[Client]:
     """A client of a cluster that a class of another library makes, with the workers of the
     profile.
     """
@@ -386,14 +385,13 @@ def _factory_client(profile: Cluster) -> Iterator[Client]:
     remedy = f" See cluster.factory; its kwargs are: {', '.join(source.kwargs) or 'none'}."
     with foreign_errors(f"{named} did not make a cluster", remedy=remedy):
         cluster = make(**source.kwargs)
-    with closing(cluster):
+    with client_of(cluster, on_message) as client:
         if profile.fewest is not None:
             cluster.adapt(minimum=profile.fewest, maximum=profile.workers)
         # without it the class fixes the workers, as the hosts of SSHCluster
         elif getattr(cluster, "new_spec", True):
             cluster.scale(profile.workers)
-        with client_of(cluster) as client:
-            yield client
+        yield client
 
 
 def _class_of(source: Factory) -> Callable[..., Any]:

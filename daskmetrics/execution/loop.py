@@ -74,6 +74,13 @@ class Joined:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """How many workers are connected and have not answered yet."""
+
+    count: int
+
+
+@dataclass(frozen=True)
 class OfferChanged:
     """A worker offers other resources than before: none, if it will leave after its running
     units. While it trains it takes no unit.
@@ -135,7 +142,7 @@ class StopRequested:
 
 
 Message: TypeAlias = (
-    Joined | OfferChanged | Left | Started | Finished | Failed | Vanished | StopRequested
+    Asked | Joined | OfferChanged | Left | Started | Finished | Failed | Vanished | StopRequested
 )
 
 # actions: what to do
@@ -221,6 +228,7 @@ class Loop:
         self.done = False
         self.now = 0.0
         self.workers: dict[str, WorkerState] = {}
+        self.asked = 0  # workers that have not answered yet
         self.units: dict[Key, QueuedUnit] = {}
         self.unplaced: dict[Key, QueuedUnit] = {}  # those of `units` that have no worker
         self.inputs: dict[Key, QueuedUnit] = {}
@@ -318,6 +326,8 @@ class Loop:
                 )
                 if message.event:
                     self._add_once(message.event)
+            case Asked(count):
+                self.asked = count
             case OfferChanged(address, resources) if address in self.workers:
                 worker = self.workers[address]
                 worker.resources = resources  # running units stay
@@ -684,7 +694,7 @@ class Loop:
         if idle < min(REPORT_IDLE_AFTER, patience) or (self._reported_stuck and idle < patience):
             return
         seconds = self._expected_seconds(waiting[0].unit)
-        why = shortage(self.workers.values(), waiting[0], seconds)
+        why = shortage(self.workers.values(), waiting[0], seconds, self.asked)
         if idle >= patience and not trains:
             raise ClusterLostError(f"{why} {RESUME}")
         self._reported_stuck = True

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from daskmetrics.core.retry import Fault
+from daskmetrics.core.text import plural
 from daskmetrics.execution._units import TaskId, WorkUnit
 
 # seconds after which a waiting unit may be moved; before, its start may not have been reported
@@ -204,9 +205,15 @@ def movable(workers: Collection[WorkerState], ahead: int, now: float) -> list[Qu
     return surplus or wanted[: sum(worker.threads for worker in idle)]
 
 
-def shortage(workers: Collection[WorkerState], item: QueuedUnit, seconds: float) -> str:
-    """Why no worker takes a unit although none has another one."""
+def shortage(
+    workers: Collection[WorkerState], item: QueuedUnit, seconds: float, asked: int = 0
+) -> str:
+    """Why no worker takes a unit although none has another one; ``asked`` are connected and have
+    not answered yet.
+    """
     unit = item.unit
+    if not workers and asked:
+        return f"Connected, but without an answer yet (starting or busy): {plural(asked)}."
     if not workers:
         return "No worker is left."
     if not any(worker.memory > item.outgrown for worker in workers):

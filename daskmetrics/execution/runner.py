@@ -24,6 +24,7 @@ from typing import Any, TypeAlias
 from distributed import Client, Future, Worker
 from distributed.core import Status
 from distributed.scheduler import KilledWorker
+from distributed.utils import _offload_executor
 
 from daskmetrics.core.errors import ClusterLostError, ConfigError, describe
 from daskmetrics.core.events import REFUSED, Record, WorkerJoined
@@ -36,6 +37,7 @@ from daskmetrics.execution import handshake
 from daskmetrics.execution._units import Settings, Source, TaskId, pickled
 from daskmetrics.execution.journal import Journal
 from daskmetrics.execution.loop import (
+    Asked,
     Failed,
     Finished,
     Joined,
@@ -51,6 +53,7 @@ from daskmetrics.execution.loop import (
     Submit,
     Vanished,
 )
+from daskmetrics.execution.placement import WorkerState
 from daskmetrics.execution.stopping import stop_signals
 
 LOOK_EVERY = 5.0  # seconds between polls of the workers, in case an event was missed
@@ -59,6 +62,7 @@ LARGE = 2**16
 PLAIN = {"GPU": 1.0, "CPU": 1.0}  # what a worker that offers none of these counts as
 LOST = "The scheduler was lost. Nothing recorded is lost: run the same command again to resume."
 DECADE = 3e8  # seconds
+FROZEN = 300.0  # seconds without a sign of life after which a worker without a unit is replaced
 SETTLE = 0.3  # seconds for the last message of a lost worker to arrive
 # seconds for a new worker to answer: importing can be slow on a shared file system
 ANSWER_WITHIN = 120.0
@@ -138,6 +142,8 @@ class _DaskBackend:
         self.offers: dict[str, OfferChanged] = {}
         self.looking = asyncio.Lock()
         self.leaving: set[str] = set()  # addresses of lost workers until the loop knows it
+        self.asked: set[str] = set()  # of those that have not answered yet
+        self.seen: dict[str, tuple[Any, float]] = {}  # latest heartbeats, and when they were new
         # what the workers reported of themselves at the latest look, by name
         self.metrics: Mapping[str, Mapping[str, Any]] = {}
         self.plain: set[str] = set()  # workers that were started without our resources
@@ -199,6 +205,7 @@ class _DaskBackend:
                 telemetry.add(time.time(), self.metrics, doing)
                 self._post(self._look())
                 self._find_unreported_ends()
+                self._replace_frozen(loop.workers.values())
             messages = self._receive(min(loop.wake, looked + LOOK_EVERY))
 
     def _receive(self, until: float) -> list[Message]:
@@ -209,7 +216,10 @@ class _DaskBackend:
             events.append(self.events.get(timeout=timeout))
             while True:
                 events.append(self.events.get_nowait())
-        if self.client.status != "running":
+        # Dask waits for ever for the one thread in which it reads messages, if that has ended
+        is_whole = all(thread.is_alive() for thread in _offload_executor._threads)
+        is_running = self.client.loop.asyncio_loop.is_running()
+        if self.client.status != "running" or not is_running or not is_whole:
             raise ClusterLostError(LOST)
         messages: list[Message] = []
         for event in events:
@@ -289,6 +299,17 @@ class _DaskBackend:
                 if not isinstance(error, KilledWorker):
                     self.events.put(Failed(task, worker.blame(error), describe(error)))
 
+    def _replace_frozen(self, workers: Iterable[WorkerState]) -> None:
+        """Kill workers that run no unit and show no sign of life, such as stopped processes.
+
+        One with a unit may be busy: its unit's time limit decides.
+        """
+        now = time.monotonic()
+        for state in workers:
+            _, seen = self.seen.get(state.address, (0.0, now))
+            if now - seen > FROZEN and not state.running():
+                self._post(replace_worker(self.client, state.address))
+
     async def _fetch(self, task: TaskId, future: Future) -> None:
         message: Message = Vanished(task)  # its worker died, or it was released meanwhile
         with suppress(OSError, asyncio.CancelledError, concurrent.futures.CancelledError):
@@ -310,10 +331,14 @@ class _DaskBackend:
         self.metrics = {str(info["name"]): info["metrics"] for info in workers.values()}
         for address in self.offers.keys() - workers.keys():
             del self.offers[address]
+            self.seen.pop(address, None)
             self.leaving.add(address)
             self._post(self._report_left(address))
         for address in workers.keys() - self.leaving:
             info = workers[address]
+            heartbeat = info.get("last_seen")
+            if self.seen.get(address, (None,))[0] != heartbeat:  # its clock may jump
+                self.seen[address] = heartbeat, time.monotonic()
             offered = info["resources"]
             if address in self.plain or not offered.keys() & PLAIN.keys():
                 self.plain.add(address)
@@ -328,6 +353,15 @@ class _DaskBackend:
 
     async def _ask_versions(self, address: str, info: Mapping[str, Any]) -> None:
         """Handshake with a new worker; it gets units only after its answer."""
+        self.asked.add(address)
+        self.events.put(Asked(len(self.asked)))
+        try:
+            await self._admit(address, info)
+        finally:
+            self.asked.discard(address)
+            self.events.put(Asked(len(self.asked)))
+
+    async def _admit(self, address: str, info: Mapping[str, Any]) -> None:
         name = str(info["name"])
         asked = self.client.run(
             eval, handshake.question(), workers=[address], on_error="return", asynchronous=True

@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -66,13 +66,18 @@ SMALL_WORK = 10.0
 
 
 def run(
-    experiment: Experiment, folder: RunFolder, display: Display, client: Client | None = None
+    experiment: Experiment,
+    folder: RunFolder,
+    display: Display,
+    client: Client | None = None,
+    cluster: ExitStack | None = None,
 ) -> int:
     """Measure every checkpoint, search the best arm, and record the recommendation in the journal;
     returns the number of units that ran.
 
     Recorded units are not computed again; a finished run is not changed. The workers of a given
-    ``client`` are checked first; by default the run starts the configured cluster and ends it.
+    ``client`` are checked first; by default the run starts the configured cluster, and ends it once
+    all is recorded, or leaves this and the run's lock to the end of ``cluster``.
     After a `StorageError` or a `ClusterLostError` the same call resumes; a `DaskmetricsError` says
     that no checkpoint could be measured.
     """
@@ -86,12 +91,15 @@ def run(
     require_trackers(experiment.config.log_to)
     search.check(experiment)
     folder.create()
-    with private(), Journal(folder.journal, folder.lock) as journal:
+    with ExitStack() as stack:
+        cluster = cluster or stack
+        stack.enter_context(private())
+        journal = cluster.enter_context(Journal(folder.journal, folder.lock))
         for notice in journal.notices:
             display.say(notice)
         for warning in experiment.warnings:
             display.message(f"[yellow]{escape(warning)}[/]")
-        return continue_run(experiment, folder, journal, display, client)
+        return continue_run(experiment, folder, journal, display, client, cluster)
 
 
 def continue_run(
@@ -100,6 +108,7 @@ def continue_run(
     journal: Journal,
     display: Display,
     client: Client | None,
+    cluster: ExitStack,
     grows: bool = False,
 ) -> int:
     """`run` for an open journal, after `require_inputs`.
@@ -124,7 +133,7 @@ def continue_run(
                     location.rolling for location in experiment.missing.values()
                 )
             )
-            ran = _RunDriver(experiment, folder, journal, display, grows).drive(client)
+            ran = _RunDriver(experiment, folder, journal, display, grows).drive(client, cluster)
             ended = latest(journal.entries, SearchEnded)
             if ended and ended.key == experiment.key:
                 log_search(log, experiment, ended)
@@ -359,17 +368,16 @@ class _RunDriver:
     ran: int = 0  # units
     trained: int = 0  # steps
 
-    def drive(self, given: Client | None) -> int:
+    def drive(self, given: Client | None, cluster: ExitStack) -> int:
         config = self.experiment.config
         self.plan = _plan(self.experiment)
-        cluster: AbstractContextManager[Client] = nullcontext(given)
-        if given is None:
-            cluster = started(_sized(self.experiment), self.display)
+        client = given
+        if client is None:
+            client = cluster.enter_context(started(_sized(self.experiment), self.display))
         self.downloads = rolling.Downloads(
             (location.rolling for location in self.experiment.locations.values()), self.display.say
         )
         with (
-            cluster as client,
             Publisher(client, self.journal.entries, self.experiment.task_weights) as publisher,
             self.downloads,
         ):

@@ -251,7 +251,13 @@ class _Watcher:
                 if self.client is None:
                     self.client = self.stack.enter_context(started(self.config, self.display))
                 continue_run(
-                    experiment, self.folder, self.journal, self.display, self.client, grows=True
+                    experiment,
+                    self.folder,
+                    self.journal,
+                    self.display,
+                    self.client,
+                    self.stack,
+                    grows=True,
                 )
         self.grid = grid
         self._conclude(experiment)

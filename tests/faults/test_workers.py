@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import dask
 import numpy as np
 import pytest
 from distributed import Client, Scheduler
@@ -23,7 +24,7 @@ from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
 from daskmetrics.core.events import AttemptFailed, Record
 from daskmetrics.core.names import Checkpoint
-from daskmetrics.execution import Journal, RetryPolicy, Settings, Sweep, WorkUnit, run
+from daskmetrics.execution import Journal, RetryPolicy, Settings, Sweep, WorkUnit, run, runner
 from tests.faults import units as work
 from tests.stored import read_block
 
@@ -92,6 +93,34 @@ class Killer(threading.Thread):
                 os.kill(pid, signal.SIGKILL)
                 killed.add(pid)
                 self.left -= 1
+
+
+def test_a_silent_worker_is_lost_only_if_it_runs_no_unit(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "FROZEN", 3.0)
+    busy = tmp_path / "busy"
+    limit = {"distributed.scheduler.worker-ttl": "1s"}  # of a site
+
+    def stop_the_other(pids: set[int]) -> None:
+        while not (busy.exists() and busy.read_text()):
+            time.sleep(0.1)
+        [other] = pids - {int(busy.read_text())}
+        os.kill(other, signal.SIGSTOP)
+
+    with (
+        dask.config.set(limit),
+        connect(Cluster(workers=2), wait=2) as client,
+        Journal(tmp_path / "journal.jsonl", tmp_path / "lock") as journal,
+    ):
+        pids = {nanny.pid for nanny in client.cluster.workers.values()}
+        stops = threading.Thread(target=stop_the_other, args=(pids,))
+        stops.start()
+        silent = unit("silent", work.nap_with_the_lock, 20, str(busy))
+        run(Sweep([silent]), client, journal, Settings())
+        stops.join()
+        [record] = journal.records()
+        assert record.value == int(busy.read_text()) and not attempts(journal)
+        after = {nanny.pid for nanny in client.cluster.workers.values()}
+        assert len(after & pids) == 1, "the stopped one was replaced"
 
 
 def axis(*names: str) -> store.Axis:

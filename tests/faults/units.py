@@ -69,6 +69,13 @@ def hang_with_the_lock() -> None:
     ctypes.PyDLL(None).sleep(1000)
 
 
+def nap_with_the_lock(seconds: int, file: str) -> int:
+    """Write this process's number into a file, and let it run no Python for so long."""
+    Path(file).write_text(str(os.getpid()))
+    ctypes.PyDLL(None).sleep(seconds)
+    return os.getpid()
+
+
 def freeze_once(folder: str) -> int:
     """Stop the whole process, its timers with it, the first time."""
     number = count(folder, "frozen")

@@ -324,9 +324,7 @@ def a_run(tmp_path: Path, stories: Path) -> Callable[..., Run]:
         if not kept.exists():
             make_run(kept, story)
         path = tmp_path / kept.name / "demo"
-        store_name = RunFolder(kept).store.name
-        shutil.copytree(kept, path, ignore=shutil.ignore_patterns(store_name))
-        RunFolder(path).store.symlink_to(RunFolder(kept).store)
+        shutil.copytree(kept, path)
         return Run(path)
 
     return make

@@ -14,8 +14,9 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, count
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from distributed import Scheduler, SchedulerPlugin, Security, SpecCluster
+from distributed.threadpoolexecutor import ThreadPoolExecutor
 
 from daskmetrics.cluster._certificates import KeyFolder, cluster_security
 from daskmetrics.cluster._dask_config import withdraw
@@ -41,7 +43,7 @@ from daskmetrics.cluster.slurm.script import (
     script,
 )
 from daskmetrics.config import Cluster
-from daskmetrics.core.errors import ClusterLostError, ConfigError
+from daskmetrics.core.errors import ClusterLostError, ConfigError, describe
 from daskmetrics.core.events import CLUSTER, REFUSED
 from daskmetrics.core.text import OnMessage, parse_walltime, plural
 
@@ -50,21 +52,32 @@ URGENT = 0.1  # share of `poll_seconds` after which the queue is read if a worke
 # seconds before a job's time limit at which the next is submitted; less for a short job
 LEAD = 600.0
 HANGS_AFTER = 10.0  # seconds without an answer of Slurm before the user gets a message
+REFUSED_FOR = 600.0  # seconds for which Slurm refuses all jobs until the run ends
 DEMAND_WINDOW = 60.0  # seconds of past demand that an adaptive pool considers
 TAIL = 20  # lines of a failed job's log that are shown
 PROLOGUE_TAIL = 5  # and of the output of its prologue before them
 
 # It reads ids until the pipe closes, which the system does even after a SIGKILL of the driver; then
-# it looks for jobs whose ids it does not know, by their name and the first word of their comment.
+# it looks for jobs whose ids it does not know, by their name and the first word of their comment,
+# until none is left: Slurm may not answer, and sbatch may have been slow.
 CANCEL_ON_EXIT = """
 trap '' HUP INT TERM
 while read -r id; do ids="$ids $id"; done
-[ -z "$ids" ] || scancel $ids
-others=$(squeue --noheader --user="$(id -u)" --name="$1" --format='%i %k' | while read -r id comment; do
-  case $comment in "$2"/*) echo "$id" ;; esac
-done)
-[ -z "$others" ] || scancel $others
+state=1
+for pause in 0 1 2 4 8 15 30 60; do
+  sleep $pause
+  [ -z "$ids" ] || timeout 60 scancel $ids
+  queue=$(timeout 60 squeue --noheader --user="$(id -u)" --name="$1" \
+    --states=PENDING,CONFIGURING,RUNNING,SUSPENDED --format='%i %k') || continue
+  others=$(echo "$queue" | while read -r id comment; do
+    case "$comment $ids " in "$2"/*|*" $id "*) echo "$id" ;; esac
+  done)
+  [ -n "$others" ] || { state=0; break; }
+  ids=$(echo $others)
+  timeout 60 scancel $ids && state=0 && break
+done
 rm -rf "$3"
+exit $state
 """
 
 
@@ -73,11 +86,14 @@ T = TypeVar("T")
 
 async def patiently(call: Callable[[], T], report: OnMessage) -> T:
     """The result of a call of Slurm, made in a thread; reported if it hangs."""
-    task = asyncio.ensure_future(asyncio.to_thread(call))
-    done, _ = await asyncio.wait([task], timeout=HANGS_AFTER)
+    # Dask's own: unlike for those of asyncio, neither its event loop nor Python waits for it
+    thread = ThreadPoolExecutor(1, thread_name_prefix="slurm")
+    running = asyncio.get_running_loop().run_in_executor(thread, copy_context().run, call)
+    thread.shutdown(wait=False)
+    done, _ = await asyncio.wait([running], timeout=HANGS_AFTER)
     if not done:
         report(f"no answer within {HANGS_AFTER:g} s")
-    return await task
+    return await running
 
 
 class WorkerArrivals(SchedulerPlugin):  # type: ignore[misc]  # distributed has no types
@@ -155,6 +171,7 @@ class Supervisor:
                 lead=min(LEAD, parse_walltime(pool.profile.walltime) / 10),
                 early=pool.early,
                 memories=pool.memories,
+                patience=min(profile.patience, REFUSED_FOR),
             )
             workers = pool.profile.workers
             fewest = pool.profile.fewest or workers
@@ -162,9 +179,11 @@ class Supervisor:
         self.problem: ClusterLostError | None = None
         self._arrivals = WorkerArrivals()
         self._canceller = CancelOnExit(self.job_name, launch.owner, keys)
+        self._calls: set[subprocess.Popen[str]] = set()  # commands of Slurm that run now
         self._numbers = count()
         self._is_ending = False
         self._reported_reasons: set[str] = set()
+        self._reported_failure = ""
         self._is_silent = False
 
     def scale(self, minimum: int, maximum: int) -> None:
@@ -174,10 +193,22 @@ class Supervisor:
         main.maximum = maximum
 
     async def run(self) -> None:
-        """Manage the pools; if jobs keep failing, set `problem` and close the scheduler."""
+        """Manage the pools, again after each failure of its own; if jobs keep failing, set
+        `problem` and close the scheduler.
+        """
         self.scheduler.add_plugin(self._arrivals)
+        commands.RUNNING.set(self._calls)
+        while self.problem is None:
+            [error] = await asyncio.gather(self._manage(), return_exceptions=True)
+            if error is not None:
+                self._report_failure(describe(error))
+                await asyncio.sleep(self.profile.poll_seconds)
+        await self.scheduler.close(reason=str(self.problem))
+
+    async def _manage(self) -> None:
         read_at = -math.inf
         while self.problem is None:
+            self._revive_canceller()
             interval = self.profile.poll_seconds
             is_unsettled = any(state.jobs.is_unsettled for state in self.pools.values())
             if self._arrivals.has_left or is_unsettled:
@@ -187,7 +218,21 @@ class Supervisor:
                 self._arrivals.has_left = False
                 await self._update_pools()
             await asyncio.sleep(min(TICK, self.profile.poll_seconds))
-        await self.scheduler.close(reason=str(self.problem))
+
+    def _report_failure(self, reason: str) -> None:
+        if reason != self._reported_failure and not self._is_ending:
+            self.on_message(
+                f"The supervision of the Slurm jobs failed ({reason}). It starts again."
+            )
+        self._reported_failure = reason
+
+    def _revive_canceller(self) -> None:
+        code = self._canceller.revive()
+        if code is not None:
+            self.on_message(
+                f"The process that cancels the Slurm jobs after the run has ended (code {code}). It"
+                " was started again."
+            )
 
     async def _update_pools(self) -> None:
         snapshot = await self._snapshot()
@@ -210,15 +255,17 @@ class Supervisor:
             if decision.cancel:
                 # a job may have ended meanwhile; what remains is cancelled again at the end
                 with suppress(SlurmError):
-                    await asyncio.to_thread(commands.cancel, [job.id for job in decision.cancel])
+                    ids = [job.id for job in decision.cancel]
+                    await patiently(partial(commands.cancel, ids), self._on_silence)
             if decision.stop:
                 log = self._end_of_log(decision.stop.job)
                 self.problem = ClusterLostError(f"{decision.stop.reason}{log}")
             # a submission that hangs holds up neither the other pool nor the reading of the queue
             if state.submission is None or state.submission.done():
-                if state.submission:
-                    state.submission.result()
+                ended = state.submission
                 state.submission = asyncio.ensure_future(self._submit(state, decision.submit))
+                if ended:
+                    ended.result()
         self._report_queue(snapshot)
 
     async def _snapshot(self) -> Snapshot | None:
@@ -267,14 +314,13 @@ class Supervisor:
                     worker=f"{pool.name}-{next(self._numbers)}",
                     exclude=state.jobs.excluded,
                 )
-                submission = patiently(
+                job_id = await patiently(
                     partial(self._sbatch, pool, launch),
                     lambda reason: self.on_message(
                         f"sbatch gave {reason}: further {pool.name} jobs wait for it, and the run"
                         " goes on."
                     ),
                 )
-                job_id = await asyncio.shield(submission)
                 if state.refusals:
                     self.on_message(
                         f"Slurm accepts {pool.name} jobs again, after "
@@ -336,8 +382,11 @@ class Supervisor:
         return "\n  ".join([f"\nThe end of its log '{path}':", *shown])
 
     def end(self) -> None:
-        """Cancel all jobs; returns when Slurm has received the request."""
+        """Cancel all jobs; returns when Slurm has received the request, at once if it was sent."""
+        if self._is_ending:
+            return
         self._is_ending = True
+        commands.end_all(self._calls)
         try:
             self._canceller.cancel_all()
         except SlurmError as error:
@@ -353,34 +402,60 @@ class CancelOnExit:
     """
 
     def __init__(self, name: str, owner: str, keys: Path) -> None:
+        self._words = (name, owner, str(keys))
         self._lock = threading.Lock()
-        self._process = subprocess.Popen(
-            ["/bin/sh", "-c", CANCEL_ON_EXIT, "sh", name, owner, str(keys)],
+        self._jobs: list[str] = []
+        self._is_closed = False
+        self._process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            ["/bin/sh", "-c", CANCEL_ON_EXIT, "sh", *self._words],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,  # it would complain about jobs that have ended
-            text=True,
+            bufsize=0,
+            env=commands.environment(),
             start_new_session=True,  # a signal to the driver's process group must not end it
         )
+
+    def _send(self, jobs: Iterable[str]) -> None:
         assert self._process.stdin is not None
-        self._jobs = self._process.stdin
+        with suppress(BrokenPipeError):  # it was killed: its successor gets all
+            self._process.stdin.write("".join(f"{job}\n" for job in jobs).encode())
 
     def add(self, job: str) -> None:
         """Add a job; after `cancel_all` it is cancelled at once."""
         with self._lock:
-            if not self._jobs.closed:
-                print(job, file=self._jobs, flush=True)
+            self._jobs.append(job)
+            if not self._is_closed:
+                self._send([job])
                 return
         commands.cancel([job])
 
+    def revive(self) -> int | None:
+        """Start the process again if it was killed, and return its exit code."""
+        with self._lock:
+            code = self._process.poll()
+            if code is not None and not self._is_closed:
+                self._process = self._start()
+                self._send(self._jobs)
+                return code
+        return None
+
     def cancel_all(self) -> None:
         """Cancel all jobs; returns when Slurm has received it, SlurmError if it does not answer."""
+        self.revive()
         with self._lock:
-            self._jobs.close()
+            self._is_closed = True
+            assert self._process.stdin is not None
+            self._process.stdin.close()
         try:
-            self._process.wait(timeout=HANGS_AFTER)
+            code = self._process.wait(timeout=HANGS_AFTER)
         except subprocess.TimeoutExpired:
             raise SlurmError(f"no answer within {HANGS_AFTER:g} s") from None
+        if code:
+            raise SlurmError(f"scancel ended with code {code}")
 
 
 class PrivateCluster(PrivateDashboard, SpecCluster):  # type: ignore[misc]  # distributed has no types
@@ -459,6 +534,8 @@ class SlurmCluster(PrivateCluster):
             python=sys.executable,
             tls=self._keys.files,
         )
+        if line := commands.ignored_options():
+            self._on_message(line)
         await patiently(
             partial(rehearse_workers, self.profile, launch),
             lambda reason: self._on_message(f"Slurm does not answer ({reason}): waiting for it."),
@@ -471,9 +548,8 @@ class SlurmCluster(PrivateCluster):
     async def _close(self) -> None:
         if self._supervision is not None:
             self._supervision.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._supervision
+            await asyncio.gather(self._supervision, return_exceptions=True)
             self._supervision = None
-            await asyncio.to_thread(self.supervisor.end)
+            await patiently(self.supervisor.end, lambda reason: None)
         await super()._close()
         self._keys.remove()

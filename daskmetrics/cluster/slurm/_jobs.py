@@ -13,6 +13,7 @@ from daskmetrics.cluster.slurm.commands import QueuedJob
 from daskmetrics.core.text import shortened
 
 NODE_FAILURES = 2  # failed jobs on one node, after which further jobs exclude it
+OTHERS_DOING = ("CANCELLED", "PREEMPTED", "REVOKED", "DEADLINE")  # ends that no node causes
 LONGEST_PAUSE = 600.0  # seconds between submissions while jobs keep failing
 
 
@@ -67,6 +68,7 @@ class Rules:
     appear_within: float = 60.0
     lead: float = 600.0  # seconds before a job's time limit at which its replacement is submitted
     early: float = 60.0  # seconds before a job's time limit at which its workers take no more work
+    patience: float = 600.0  # seconds for which Slurm may refuse jobs, such as those above a limit
     # seconds before the next submission after a failed job; doubled with each further failure
     pause: float = 1.0
     # the memory of a worker at first, and after each kill for memory
@@ -79,6 +81,7 @@ class JobFailure:
 
     reason: str
     job: Job | None = None
+    node: str = ""  # the one to blame
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,7 @@ class JobSet:
 
     jobs: tuple[Job, ...] = ()
     failed: int = 0  # jobs that failed or were refused since the last arrival of a worker
+    failing_since: float = math.inf  # when the first of them did
     not_before: float = 0.0  # when the next job may be submitted
     latest_failure: JobFailure | None = None
     step: int = 0  # which memory of `Rules.memories` the next job gets
@@ -113,14 +117,14 @@ class JobSet:
         failed = self.failed
         failed_on = Counter(self.failed_on)
         for failure in failures:
-            node = failure.job.node if failure.job else ""
-            if node:
-                failed_on[node] += 1
-            failed += failed_on[node] <= NODE_FAILURES
+            if failure.node:
+                failed_on[failure.node] += 1
+            failed += failed_on[failure.node] <= NODE_FAILURES
         pause = min(LONGEST_PAUSE, rules.pause * 2 ** min(failed, 16))
         return replace(
             self,
             failed=failed,
+            failing_since=min(self.failing_since, now),
             not_before=now + pause,
             latest_failure=failures[-1],
             failed_on=failed_on,
@@ -144,12 +148,25 @@ class PoolDecision:
 
 @dataclass(frozen=True)
 class _JobUpdate:
-    """What a snapshot means for one job: its new state, or how it ended."""
+    """What a snapshot means for one job: its new state, or how it ended.
+
+    One that has ended for us is cancelled: Slurm may queue it again, and its place is taken.
+    """
 
     job: Job
     end: str | None = None
-    cancel: bool = False
+    blame: bool = True  # its node for its end before a worker arrived
     killed: bool = False  # it or one of its workers was killed for memory, of which there is more
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether it has ended before one of its workers arrived."""
+        return bool(self.end) and not self.job.arrived and not self.job.leaving
+
+    @property
+    def failure(self) -> JobFailure:
+        node = self.job.node if self.blame else ""
+        return JobFailure(f"job {self.job.id} {self.end}", self.job, node)
 
 
 def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> PoolDecision:
@@ -166,15 +183,11 @@ def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> Pool
     kept = tuple(update.job for update in updates if update.end is None)
     jobs = replace(jobs, jobs=kept)
     if {update.job.id for update in updates if update.job.arrived} - arrived_before:
-        jobs = replace(jobs, failed=0, not_before=0.0, latest_failure=None)
-    failures = [
-        JobFailure(f"job {update.job.id} {update.end}", update.job)
-        for update in updates
-        if update.end and not update.job.arrived and not update.job.leaving
-    ]
+        jobs = replace(jobs, failed=0, failing_since=math.inf, not_before=0.0, latest_failure=None)
+    failures = [update.failure for update in updates if update.is_failure]
     if failures:
         jobs = jobs.with_failures(failures, snapshot.now, rules)
-    last_on = {failure.job.node: failure.job for failure in failures if failure.job}
+    last_on = {failure.node: failure.job for failure in failures if failure.job}
     excluded = tuple(last_on[node] for node in jobs.excluded if node not in excluded_before)
     lines = list(_describe_ends(updates))
     step = max((update.job.step + 1 for update in updates if update.killed), default=0)
@@ -182,11 +195,14 @@ def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> Pool
         memory = rules.memories[step]
         lines.append(f"A worker was killed for its memory: further jobs get {memory} per worker.")
         jobs = replace(jobs, step=step)
-    cancelled = tuple(update.job for update in updates if update.cancel)
+    cancelled = tuple(update.job for update in updates if update.end)
 
     failure = jobs.latest_failure
     has_survivors = any(job.arrived for job in jobs.jobs)  # their workers can continue alone
-    if failure and jobs.failed >= rules.failures and not has_survivors:
+    if has_survivors or jobs.failed < rules.failures:
+        failure = None
+    # a refusal may pass, as that of a job above a limit
+    if failure and (failure.job or snapshot.now - jobs.failing_since >= rules.patience):
         reason = f"{jobs.failed} jobs in a row failed; the last: {failure.reason}."
         stop = replace(failure, reason=reason)
         return PoolDecision(jobs, 0, cancelled, tuple(lines), excluded, stop)
@@ -222,7 +238,7 @@ def _update(job: Job, snapshot: Snapshot, rules: Rules) -> _JobUpdate:
     if any(map(job.owns, snapshot.refused)):
         where = node or "an unknown node"
         end = f"on {where} was refused: its worker has other versions than the driver"
-        return _JobUpdate(replace(job, arrived=False), end, cancel=True)
+        return _JobUpdate(replace(job, arrived=False), end)
     can_grow = job.step + 1 < len(rules.memories)
     killed = can_grow and any(map(job.owns, snapshot.killed))
 
@@ -231,9 +247,10 @@ def _update(job: Job, snapshot: Snapshot, rules: Rules) -> _JobUpdate:
         if not (was_missing and is_missing) or is_new:
             return _JobUpdate(job)
         return _JobUpdate(job, "is no longer in the queue", killed=killed)
-    if not queued.alive:
+    is_ending = queued.state == "COMPLETING"  # Slurm does not report yet how it ended
+    if queued.ended or (is_ending and has_arrived):
         killed |= can_grow and queued.state == "OUT_OF_MEMORY"
-        return _JobUpdate(job, _describe_end(queued), killed=killed)
+        return _JobUpdate(job, _describe_end(queued), queued.state not in OTHERS_DOING, killed)
     if queued.pending:
         return _JobUpdate(replace(job, incomplete_since=math.inf))
 
@@ -247,7 +264,9 @@ def _update(job: Job, snapshot: Snapshot, rules: Rules) -> _JobUpdate:
             f"on {queued.nodes} has run for {rules.connect_within:g} s, but its worker did not"
             " arrive"
         )
-        return _JobUpdate(job, end, cancel=True)
+        return _JobUpdate(job, end)
+    if is_ending:
+        return _JobUpdate(job)
 
     seconds_left = math.inf
     if queued.left is not None:
@@ -255,7 +274,7 @@ def _update(job: Job, snapshot: Snapshot, rules: Rules) -> _JobUpdate:
     off_duty = late or killed or seconds_left <= rules.early or queued.nodes in snapshot.draining
     leaving = job.leaving or off_duty or seconds_left <= rules.lead
     if job.drained and not any(tasks):
-        return _JobUpdate(job, "has no more work", cancel=True, killed=killed)
+        return _JobUpdate(job, "has no more work", killed=killed)
     # drained first and cancelled with a later snapshot: tasks sent to it in between run elsewhere
     drained = job.drained or off_duty or (leaving and not any(tasks))
     return _JobUpdate(replace(job, leaving=leaving, drained=drained), killed=killed)
@@ -263,7 +282,7 @@ def _update(job: Job, snapshot: Snapshot, rules: Rules) -> _JobUpdate:
 
 def _describe_end(queued: QueuedJob) -> str:
     end = f"ended as {queued.state}"
-    if queued.state == "COMPLETING":  # Slurm does not report yet how it ended
+    if queued.state == "COMPLETING":
         end = "is ending"
     if queued.reason:
         end += f" ({queued.reason})"

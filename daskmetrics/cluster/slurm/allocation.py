@@ -148,10 +148,8 @@ def allocation_client(profile: Cluster, prefix: str, on_message: OnMessage) -> I
         threading.Thread(target=report_end, daemon=True).start()
         return step
 
-    with (
-        PrivateCluster(profile, prefix, security) as cluster,
-        client_of(cluster) as client,
-    ):
+    cluster = PrivateCluster(profile, prefix, security)
+    with client_of(cluster, on_message) as client:
         steps: list[subprocess.Popen[bytes]] = []
         try:
             address = cluster.scheduler_address

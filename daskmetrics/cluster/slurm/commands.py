@@ -9,16 +9,21 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
-from daskmetrics.core.text import parse_walltime
+from daskmetrics.core.text import parse_walltime, shortened
 
+SHOWN = 200  # characters of an answer that is not understood
+LOOKS = (0, 2, 8)  # seconds before each look for a job after sbatch did not answer
 TIMEOUT = 60.0  # seconds for a command to answer, which on a busy site can be slow
 QUEUE_FORMAT = "%i|%T|%S|%L|%N|%r"  # the reason last: it may contain any character
 PENDING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
@@ -30,6 +35,12 @@ TRANSIENT = re.compile("Unable to contact|Socket timed out|Connection refused")
 NOT_CONFIGURED = re.compile(
     "establish a configuration source|nable to (read|process) (config|slurm)", re.IGNORECASE
 )
+# variables that are options of Slurm's commands: they would change what a profile or we ask for,
+# and in which form the answer comes
+OPTIONS = re.compile(r"(SBATCH|SQUEUE|SCANCEL|SINFO|SACCT|SCONTROL)_|SLURM_(HINT|TIME_FORMAT)$")
+
+RUNNING: ContextVar[set[subprocess.Popen[str]]] = ContextVar("RUNNING")
+"""The commands that run in a context which ends them with `end_all`."""
 
 
 class SlurmError(DaskmetricsError):
@@ -81,29 +92,74 @@ def require(command: str) -> None:
         )
 
 
+def environment() -> dict[str, str]:
+    """The variables that Slurm's commands get: without those that are options of theirs."""
+    return {name: value for name, value in os.environ.items() if not OPTIONS.match(name)}
+
+
+def ignored_options() -> str:
+    """A line for the user about variables that would change jobs; empty if there are none."""
+    names = sorted(name for name in os.environ if name.startswith("SBATCH_"))
+    if not names:
+        return ""
+    return (
+        f"Not used for jobs: {shortened(names, 8)} of the environment. Jobs ask for what the profile"
+        " says: set its partition, account or directives instead."
+    )
+
+
+def end_all(running: Iterable[subprocess.Popen[str]]) -> None:
+    """End commands that do not answer, with what they have started."""
+    for process in list(running):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
 def _run(*words: str, script: str | None = None) -> subprocess.CompletedProcess[str]:
     command = words[0]
     require(command)
     try:
-        done = subprocess.run(
-            words, input=script or "", capture_output=True, text=True, check=False, timeout=TIMEOUT
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL if script is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",  # a site's remark may have any bytes
+            env=environment(),
+            start_new_session=True,  # Ctrl-C must not leave a job whose id is not known
         )
-    except subprocess.TimeoutExpired:
-        raise SlurmError(f"{command} did not answer within {TIMEOUT:.0f} s") from None
     except OSError as error:  # a login node limits the number of processes of a user
         raise SlurmError(f"{command} cannot be started: {error}") from None
-    if not done.returncode:
-        return done
-    printed = done.stderr or done.stdout
+    running = RUNNING.get(set())
+    running.add(process)
+    with process:
+        try:
+            printed, errors = process.communicate(script, TIMEOUT)
+        except subprocess.TimeoutExpired:
+            raise SlurmError(f"{command} did not answer within {TIMEOUT:.0f} s") from None
+        finally:
+            if process.poll() is None:
+                end_all([process])
+            running.discard(process)
+    if process.returncode < 0:
+        raise SlurmError(f"{command} was ended by signal {-process.returncode}")
+    if process.returncode:
+        raise _failure(command, errors or printed)
+    return subprocess.CompletedProcess(words, 0, printed, errors)
+
+
+def _failure(command: str, printed: str) -> SlurmError:
+    """The error of a command, by what it printed."""
     if NOT_CONFIGURED.search(printed):
-        raise SlurmError(
+        return SlurmError(
             f"Slurm is not configured on this machine: {command} finds no slurm.conf and no "
             "controller. Run on the cluster's login node, or with: --cluster local"
         )
     # each line begins with the name of the program
     messages = re.sub(r"^ *\w+: (error: |fatal: )?", "", printed, flags=re.MULTILINE).splitlines()
     kind = SlurmError if TRANSIENT.search(printed) else SlurmRefusal
-    raise kind(
+    return kind(
         "; ".join(dict.fromkeys(filter(str.strip, messages)))
         or f"{command} failed without a message"
     )
@@ -219,14 +275,23 @@ def submit(script: str, name: str, comment: str) -> str:
     """
     try:
         return parse_job_id(slurm("sbatch", "--parsable", script=script))
-    except SlurmError:  # Slurm may have accepted the job nevertheless
-        with suppress(SlurmError):
-            user = f"--user={os.getuid()}"
-            rows = slurm("squeue", user, "--noheader", f"--name={name}", "--format=%k %i")
-            jobs = dict(row.split() for row in rows.splitlines() if len(row.split()) == 2)
-            if comment in jobs:
-                return jobs[comment]
+    except SlurmError as error:  # Slurm may have accepted the job nevertheless
+        looks = LOOKS if not isinstance(error, SlurmRefusal) else LOOKS[:1]
+        for pause in looks:
+            time.sleep(pause)
+            if job := _job_with(name, comment):
+                return job
         raise
+
+
+def _job_with(name: str, comment: str) -> str | None:
+    """The id of the job with this name and comment; None if the queue does not show it."""
+    user = f"--user={os.getuid()}"
+    rows = ""
+    with suppress(SlurmError):
+        rows = slurm("squeue", user, "--noheader", f"--name={name}", "--format=%k %i")
+    jobs = dict(row.split() for row in rows.splitlines() if len(row.split()) == 2)
+    return jobs.get(comment)
 
 
 def parse_job_id(printed: str) -> str:
@@ -239,7 +304,9 @@ def parse_job_id(printed: str) -> str:
     """
     ids = set(re.findall(r"^\s*(?:Submitted batch job )?(\d+)(?:;.*)?\s*$", printed, re.MULTILINE))
     if len(ids) != 1:
-        raise SlurmRefusal(f"sbatch printed {len(ids)} job ids instead of one: {printed.strip()}")
+        raise SlurmRefusal(
+            f"sbatch printed {len(ids)} job ids instead of one: {printed.strip()[:SHOWN]!r}"
+        )
     return str(ids.pop())
 
 

@@ -12,11 +12,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from daskmetrics.cluster.slurm import commands
-from daskmetrics.cluster.slurm.commands import QueuedJob
+from daskmetrics.cluster.slurm.commands import QueuedJob, SlurmError, SlurmRefusal
 from daskmetrics.cluster.slurm.script import LaunchInfo, batch_script, output, rehearse_workers
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import atomic_write, private
+from daskmetrics.core.text import OnMessage
 
 SUBMITTED = "job.json"  # the latest job, in the folder of a run's driver
 WARNING = 120  # seconds before its time limit at which Slurm signals the driver to stop
@@ -76,7 +77,9 @@ def script(
     return batch_script(directives, [f"exec {shlex.join(command)}"])
 
 
-def submit(profile: Cluster, name: str, folder: Path, config: str) -> Submitted:
+def submit(
+    profile: Cluster, name: str, folder: Path, config: str, on_message: OnMessage
+) -> Submitted:
     """Write the driver's job and the configuration (YAML) into its folder, and submit the job.
 
     Later changes of the user's configuration do not reach the job. It is a ConfigError if a
@@ -91,6 +94,8 @@ def submit(profile: Cluster, name: str, folder: Path, config: str) -> Submitted:
                 f"Job {previous.job} already drives this run ({state.state.lower()}). Follow it "
                 f"with: daskmetrics status --follow {run}, or end it with: scancel {previous.job}"
             )
+    if line := commands.ignored_options():
+        on_message(line)
     if profile.kind == "slurm":
         rehearse_workers(profile, LaunchInfo())
     with private():
@@ -103,7 +108,15 @@ def submit(profile: Cluster, name: str, folder: Path, config: str) -> Submitted:
     comment = secrets.token_hex(8)
     job_script = script(profile, job_name, folder, command, comment)
     atomic_write(folder / "driver.sbatch", job_script)  # for the user to read
-    job = commands.submit(job_script, job_name, comment)
+    try:
+        job = commands.submit(job_script, job_name, comment)
+    except SlurmRefusal:
+        raise
+    except SlurmError as error:
+        raise SlurmError(
+            f"{error}, and the queue does not show the job. If it appears nevertheless, end it"
+            f" before you submit again: scancel --name={job_name}"
+        ) from None
     submission = Submitted(job, str(folder / f"{job}.log"), time.strftime("%Y-%m-%d %H:%M:%S %z"))
     atomic_write(folder / SUBMITTED, json.dumps(asdict(submission)))
     return submission

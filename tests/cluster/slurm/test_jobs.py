@@ -6,7 +6,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from daskmetrics.cluster.slurm._jobs import Job, JobSet, PoolDecision, Rules, Snapshot, decide
+from daskmetrics.cluster.slurm._jobs import (
+    Job,
+    JobFailure,
+    JobSet,
+    PoolDecision,
+    Rules,
+    Snapshot,
+    decide,
+)
 from daskmetrics.cluster.slurm.commands import QueuedJob
 
 
@@ -178,6 +186,45 @@ def test_a_node_that_breaks_two_jobs_is_excluded_once_and_does_not_end_the_clust
     assert bench.step().submit == 8
     bench.end("9", "FAILED")  # it had been sent there before
     assert not bench.step().newly_excluded and bench.jobs.excluded == ("bad",)
+
+
+def test_jobs_that_others_cancel_at_their_start_blame_no_node():
+    bench = Bench(target=2)
+    bench.node = "gpu0"
+    bench.step()
+    bench.run(*bench.ids(), arrive=False)
+    bench.step()
+    for state in ("COMPLETING", "CANCELLED"):
+        for job in ("1", "2"):
+            bench.end(job, state)
+        assert not bench.step().newly_excluded
+    assert bench.step().submit == 2 and bench.jobs.excluded == ()
+
+
+def test_a_job_that_is_requeued_before_its_worker_arrived_is_not_replaced():
+    bench = Bench(target=1)
+    bench.step()
+    bench.run("1", arrive=False)
+    for state in ("COMPLETING", "PENDING", "RUNNING"):
+        bench.end("1", state)
+        assert bench.is_quiet()
+    assert bench.ids() == ["1"]
+
+
+def test_a_job_that_was_replaced_is_cancelled_since_slurm_may_requeue_it():
+    bench = started(target=1)
+    bench.end("1", "COMPLETING")
+    decision = bench.step()
+    assert cancelled(decision) == ["1"] and decision.submit == 1
+
+
+def test_refusals_end_the_cluster_only_when_patience_ends():
+    refused, rules = JobSet(), Rules(patience=600)
+    for now in range(10):
+        refused = refused.with_failures([JobFailure("Slurm refused it")], now, rules)
+    assert decide(refused, Snapshot(599, {}), rules, 1).stop is None
+    stop = decide(refused, Snapshot(600, {}), rules, 1).stop
+    assert stop and "10 jobs in a row failed; the last: Slurm refused it." in stop.reason
 
 
 def test_a_job_whose_worker_is_refused_ends_and_counts_against_its_node():
