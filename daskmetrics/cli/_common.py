@@ -347,6 +347,8 @@ def _flush(error: BaseException | None) -> None:
     except OSError:
         if error is None or (isinstance(error, SystemExit) and not error.code):
             raise
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = OUTPUT  # that of click, which prints the help
         _discard_output()
 
 

@@ -5,19 +5,20 @@ of Dask.
 its context. Each cluster is private to the run: TLS between its processes, dashboards on the
 loopback interface behind a random prefix.
 
-=============== ===============================================================
-`connection`    starts the cluster of a profile, whatever its kind, and ends it; a cluster object
-                for notebooks
-`slurm`         workers as Slurm jobs
-`_dask_config`  Dask settings of every cluster
-`_preload`      what Dask loads into each process of a cluster
-`_client`       a client that is closed also if Ctrl-C comes while it starts
-`_certificates` certificates and keys of a cluster
-`pinning`       CPUs, GPUs and memory nodes reserved for one worker
-`links`         how to open the dashboard from another machine
-`join`          workers that join a running map by hand
-`selftest`      the checks of ``cluster test``
-=============== ===============================================================
+================= ===============================================================
+`connection`      starts the cluster of a profile, whatever its kind, and ends it; a cluster object
+                  for notebooks
+`slurm`           workers as Slurm jobs
+`_dask_config`    Dask settings of every cluster
+`_preload`        what Dask loads into each process of a cluster
+`_client`         a client that is closed also if Ctrl-C comes while it starts
+`_certificates`   certificates and keys of a cluster
+`pinning`         CPUs, GPUs and memory nodes reserved for one worker
+`_worker_process` starts a worker of Dask with temporary files of its own
+`links`           how to open the dashboard from another machine
+`join`            workers that join a running map by hand
+`selftest`        the checks of ``cluster test``
+================= ===============================================================
 
 Modules with a leading underscore are internal.
 """

@@ -24,7 +24,6 @@ __all__ = [
     "content_key",
     "grid",
     "log_steps",
-    "order_problem",
     "seed_of",
     "select_revisions",
     "step_of",

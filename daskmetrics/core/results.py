@@ -58,7 +58,6 @@ class Download:
     bytes: float
     seconds: float
     waited: float = 0.0  # seconds that a worker waited for it
-    whole: float | None = None  # only in journals of runs that downloaded some tensors of each file
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +57,8 @@ def finish(prepared_experiment, folder, cells: int = 0) -> list[Record]:
     for arm in prepared_experiment.arms[:cells]:
         key, name = prepared_experiment.score_key(arm, task), str(Cell(arm, task.name))
         records.append(Record(key, name, "score", "ok"))
-        asked.append(UnitAsked(key, name, {"pick": {"cost": 1.0}, "search": "s"}))
+        pick = {"index": 0, "cell": asdict(Cell(arm, task.name)), "stage": "search", "cost": 1.0}
+        asked.append(UnitAsked(key, name, {"pick": pick, "search": "s"}))
     start, end = started(prepared_experiment.key), RunFinished(prepared_experiment.key, 1.0)
     write(folder, start, *asked, *records, end)
     return records

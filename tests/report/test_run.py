@@ -136,7 +136,7 @@ def test_records_are_those_of_the_layers_that_are_asked_for_now(tmp_path):
             for layer in layers:
                 cell = Cell(Arm("tiny", "step0", layer), task)
                 key = key_of(plan, cell)
-                pick = {"cell": asdict(cell)}
+                pick = {"index": layer, "cell": asdict(cell), "stage": "search", "cost": 1.0}
                 journal.append(
                     UnitAsked(key, str(cell), {"search": plan.template.key, "pick": pick})
                 )
