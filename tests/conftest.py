@@ -70,7 +70,6 @@ SLOW = (
     "models/test_whole.py",
     "planning/test_bench.py",
     "report/test_figures.py",
-    "tasks/test_measures.py",
     "tasks/test_mteb.py",
     "training/ddp/",
     "training/test_suite.py",
