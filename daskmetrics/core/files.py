@@ -216,12 +216,12 @@ class OwnFolder:
         while True:
             self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
             file = self.path / "lock"
-            self._lock = opened(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            self._lock = os.fdopen(opened(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "w")
             with suppress(OSError):  # a file system without locks
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if file.exists():  # otherwise it was removed before it was locked
                 return
-            os.close(self._lock)
+            self._lock.close()
 
     @staticmethod
     def _remove_left(path: Path) -> None:
@@ -231,8 +231,9 @@ class OwnFolder:
             os.close(lock)
 
     def remove(self) -> None:
+        """Remove the folder; a second call does nothing."""
         shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._lock)
+        self._lock.close()
 
 
 NODE_TEMPORARY = "DASKMETRICS_NODE_TMPDIR"

@@ -170,3 +170,12 @@ def test_a_user_without_a_home_is_told_how_to_name_one(monkeypatch):
     monkeypatch.setattr(os, "getuid", lambda: 54321)
     with pytest.raises(ConfigError, match="export HOME=FOLDER"):
         files.cache_folder()
+
+
+def test_an_own_folder_is_removed_twice_without_harm(tmp_path):
+    folder = files.OwnFolder(tmp_path, "own-")
+    folder.remove()
+    other = os.open(tmp_path / "other", os.O_WRONLY | os.O_CREAT)  # has the number of the lock
+    folder.remove()
+    os.close(other)
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
