@@ -201,6 +201,9 @@ def require_unshared(folder: Path) -> None:
             )
 
 
+CLOSED = -1  # in place of a file descriptor
+
+
 class OwnFolder:
     """A new folder that no other user can read or replace; removed with `remove`.
 
@@ -216,12 +219,12 @@ class OwnFolder:
         while True:
             self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
             file = self.path / "lock"
-            self._lock = os.fdopen(opened(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "w")
+            self._lock = opened(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             with suppress(OSError):  # a file system without locks
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if file.exists():  # otherwise it was removed before it was locked
                 return
-            self._lock.close()
+            os.close(self._lock)
 
     @staticmethod
     def _remove_left(path: Path) -> None:
@@ -233,7 +236,9 @@ class OwnFolder:
     def remove(self) -> None:
         """Remove the folder; a second call does nothing."""
         shutil.rmtree(self.path, ignore_errors=True)
-        self._lock.close()
+        if self._lock != CLOSED:
+            os.close(self._lock)
+        self._lock = CLOSED
 
 
 NODE_TEMPORARY = "DASKMETRICS_NODE_TMPDIR"
