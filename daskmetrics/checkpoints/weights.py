@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 
 from daskmetrics.core.serialization import parse
-from daskmetrics.core.text import shortened
+from daskmetrics.core.text import plural, shortened
 
 Headers = Mapping[str, tuple[str, tuple[int, ...]]]  # type and shape of tensors, by name
 
@@ -145,8 +145,8 @@ def _one_set(folder: Path, names: set[str], single: str) -> tuple[str, ...]:
         return (single,)
     if single in names - shards:
         raise Ambiguous(
-            f"two sets of weights, {single} and the {len(here)} files that {index} names, such as"
-            f" {min(here)}; remove the set that is not meant, as that of an earlier save"
+            f"two sets of weights, {single} and {plural(len(here), 'file')} of those that {index}"
+            f" names, such as {min(here)}; remove the set that is not meant, as that of an earlier save"
         )
     if shards != here:
         raise Incomplete(

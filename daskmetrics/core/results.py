@@ -76,6 +76,7 @@ class Measured:
     states: Key | None = None  # of the states from which they were computed
     size: NetworkSize | None = None
     download: Download | None = None
+    copies: int | None = None  # prompts that do not count: another one has their tokens
 
     def __post_init__(self) -> None:
         for name in ("values", "stderr", "status"):

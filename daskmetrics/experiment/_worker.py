@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import secrets
 import shutil
 import time
@@ -38,7 +37,7 @@ from daskmetrics.core.outcomes import pack
 from daskmetrics.core.readouts import Readout
 from daskmetrics.core.results import EQUAL, Measured, NetworkSize, Reading, Row, Scored, Trained
 from daskmetrics.core.serialization import readable
-from daskmetrics.core.text import score_text
+from daskmetrics.core.text import plural, score_text
 from daskmetrics.execution import Record
 
 if TYPE_CHECKING:
@@ -49,8 +48,6 @@ if TYPE_CHECKING:
 # bytes of the vectors of a task that stay in memory; a worker holds about eight tasks at a time
 MEMORY = 2**27
 TRAINING_INTERVAL = 0.25  # seconds between two steps of a training that are shown
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -140,12 +137,13 @@ def measure(spec: MeasureSpec) -> Measured:
         download = computed.download
         results = (computed, *results)
     size = next((result.size for result in results if result.size), None)
+    copies = next((result.copies for result in results if result.copies), None)
     result = joined_results(results, tuple(spec.metrics), spec.layers)
     if spec.metrics:
         # the driver writes a damaged store again from the journal, which gets this result
         with suppress(DamageError):
             store.write(Path(spec.store), "metrics", spec.checkpoint, store.Block.of(result))
-    return replace(result, states=spec.states_key, size=size, download=download)
+    return replace(result, states=spec.states_key, size=size, download=download, copies=copies)
 
 
 def joined_results(
@@ -202,9 +200,6 @@ def _reduce(spec: MeasureSpec) -> Measured:
     ):
         encoder = Encoder(model, spec.protocol, spec.layers)
         texts = encoder.distinct(prompts)
-        if len(texts) < len(prompts):
-            copies = len(prompts) - len(texts)
-            log.info("%s: %s prompts have the tokens of another one", spec.checkpoint, copies)
         reducer = engine.Reducer(tuple(metrics.values()), spec.layers, len(texts))
         encoder.reduce(texts, reducer, spec.seed)
         size = model.size(spec.layers)
@@ -219,6 +214,7 @@ def _reduce(spec: MeasureSpec) -> Measured:
         metrics=tuple(metrics),
         size=size,
         download=download,
+        copies=len(prompts) - len(texts) or None,
     )
 
 
@@ -501,8 +497,12 @@ def record_text(record: Record) -> str:
             return f"{record.name}  loss {loss:.2f}"
         case Scored(score=score):
             return f"{record.name}  {score_text(score)}"
-        case Measured(names=names, values=(*_, deepest)):
+        case Measured(names=names, values=(*_, deepest), copies=copies):
             metrics = zip(names[:2], deepest, strict=False)
-            shown = (f"  {name} {number:.3g}" for name, number in metrics if number is not None)
+            shown = [f"  {name} {number:.3g}" for name, number in metrics if number is not None]
+            if copies:
+                shown.append(
+                    f"  (without {plural(copies, 'prompt')} with the tokens of another one)"
+                )
             return record.name + "".join(shown)
     return record.name

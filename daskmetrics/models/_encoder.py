@@ -209,10 +209,6 @@ class Encoder:
 
         given = _checked(texts, fewest=2)
         texts = self.distinct(given)
-        if len(texts) == 1:
-            raise DataError(
-                f"All {len(given)} texts have the same tokens; 2 or more different ones are needed."
-            )
         if len(texts) < len(given):
             warnings.warn(
                 f"{len(given) - len(texts):,} of {len(given):,} texts have the tokens of another"
@@ -244,13 +240,18 @@ class Encoder:
     def distinct(self, texts: Sequence[str]) -> list[str]:
         """The texts of which no earlier one has the same tokens.
 
-        Their vectors would be equal up to rounding, which metrics would measure.
+        Their vectors would be equal up to rounding, which metrics would measure. It is a
+        `DataError` if all have the same.
         """
         pooler = Pooler(self.model, self.protocol, texts, self.protocol.prompts.of(None))
         rows = self.model.tokenizer(pooler.texts, self.model.max_length)
         first: dict[bytes, str] = {}
         for text, row in zip(texts, rows, strict=True):
             first.setdefault(row.tobytes(), text)
+        if len(first) < min(2, len(texts)):
+            raise DataError(
+                f"All {len(texts)} texts have the same tokens; 2 or more different ones are needed."
+            )
         return list(first.values())
 
     def reduce(self, texts: Sequence[str], reducer: Reducer, seed: int) -> None:

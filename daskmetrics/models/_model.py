@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import Self, cast
@@ -17,7 +17,7 @@ from daskmetrics.core.errors import DataError, is_out_of_memory
 from daskmetrics.core.results import NetworkSize
 from daskmetrics.models._networks import NETWORKS, Network, pinned
 from daskmetrics.models._parts import pad_batch
-from daskmetrics.models._tokens import IDS, InMemory, Tokenizer
+from daskmetrics.models._tokens import IDS, InMemory, Tokenizer, Tokens
 
 OnBatch = Callable[[int, Tensor, Tensor, Tensor], None]
 """Receives a layer, rows (B,), states (B, T, D) and mask (B, T); the states are valid during the call only."""
@@ -135,6 +135,7 @@ class LoadedModel:
             )
         tokens = self.tokenizer.inputs(texts, self.max_length)
         taken = {name: rows for name, rows in tokens.items() if network.parts.takes(name)}
+        self._check_known(taken)
         lengths = list(map(len, tokens[IDS]))
         side = self.protocol.padding
         budget = self._batch_tokens(max(lengths), len(layers))
@@ -199,6 +200,25 @@ class LoadedModel:
                 f"'state_norm: {state_norm}' cannot be applied to this"
                 f" {parts.reader.config.model_type}: {parts.problem}. Use 'state_norm: {other}'."
             )
+
+    def _check_known(self, tokens: Mapping[str, Sequence[Tokens]]) -> None:
+        """Check that the network has an embedding for all tokens and types of tokens; a `DataError`
+        otherwise.
+        """
+        reader = self.network.parts.reader
+        tables = [table for table in reader.modules() if isinstance(table, torch.nn.Embedding)]
+        sizes = {
+            IDS: max((table.num_embeddings for table in tables), default=None),
+            "token_type_ids": getattr(reader.config, "type_vocab_size", None),
+        }
+        for name in tokens.keys() & sizes.keys():
+            greatest = max(int(row.max()) for row in tokens[name])
+            size = sizes[name]
+            if size and greatest >= size:
+                raise DataError(
+                    f"The tokenizer gives {name} up to {greatest}, and this {reader.config.model_type}"
+                    f" knows those below {size}. Copy the files of the tokenizer of this model."
+                )
 
     def _batch_tokens(self, longest: int, layers: int) -> int:
         """Padded tokens per batch: those of the protocol, and on a GPU as many as its memory

@@ -30,8 +30,10 @@ def require_whole(
     configuration. ``info`` is what the loader says.
     """
     _require_one_set(module, weights, path)
-    frozen = {name for name, tensor in module.named_parameters() if not tensor.requires_grad}
-    missing = sorted(name for name in info["missing_keys"] - frozen if not _is_of_pooler(name))
+    missing = sorted(name for name in info["missing_keys"] if not _is_of_pooler(name))
+    if missing:
+        frozen = _frozen(module)
+        missing = [name for name in missing if name not in frozen]
     if missing:  # the loader draws them at random
         raise DataError(
             f"The weights in '{path}' lack {plural(len(missing), 'parameter')}, such as"
@@ -76,6 +78,13 @@ def _require_one_set(module: Any, weights: Mapping[str, Tensor], path: str) -> N
 def _is_of_pooler(name: str) -> bool:
     """Whether no layer reads a parameter: it is of a pooler outside the blocks."""
     return "pooler" in name and _NUMBER.search(name) is None
+
+
+def _frozen(module: Any) -> set[str]:
+    """Names of the parameters that a new network of this class freezes; the loader thaws some."""
+    with torch.device("meta"):
+        network = type(module)(module.config)
+    return {name for name, tensor in network.named_parameters() if not tensor.requires_grad}
 
 
 def _without_place(module: Any, weights: Mapping[str, Tensor]) -> Iterator[str]:

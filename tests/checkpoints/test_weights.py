@@ -40,7 +40,9 @@ def refused(folder, message):
 
 def test_two_sets_of_weights_are_refused_and_both_are_named(sharded):
     (sharded / "model.safetensors").write_bytes(save({"a": np.zeros(4)}))
-    refused(sharded, f"two sets of weights, model.safetensors and the 3 files that {INDEX} names")
+    refused(
+        sharded, f"two sets of weights, model.safetensors and 3 files of those that {INDEX} names"
+    )
     for shard in SHARDS:
         (sharded / shard).unlink()
     # of an earlier save there is nothing but the index

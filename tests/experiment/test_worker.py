@@ -78,6 +78,17 @@ def test_known_metrics_are_reused_and_the_others_computed(measured):
     assert again.value.size == size
 
 
+def test_prompts_that_are_copies_do_not_count_and_are_told(measured):
+    once, _ = measured(FEW)
+    twice, _ = measured(FEW, prompts=[*PROMPTS, *PROMPTS[:3]])
+    again, _ = measured(MORE, [twice], prompts=[*PROMPTS, *PROMPTS[:3]])
+    assert twice.value.values == once.value.values
+    assert [record.value.copies for record in (once, twice, again)] == [None, 3, 3]
+    assert worker.record_text(twice).endswith("(without 3 prompts with the tokens of another one)")
+    with pytest.raises(DataError, match="All 3 texts have the same tokens"):
+        measured(FEW, prompts=3 * PROMPTS[:1])
+
+
 def test_a_layer_whose_vectors_are_equal_has_no_score(tmp_path, prepared):
     task = prepared().tasks[0]
     texts = len(task.texts())

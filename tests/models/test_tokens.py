@@ -172,6 +172,17 @@ def test_types_of_tokens_reach_the_network(tmp_path, kind, padding):
     assert "token_type_ids" in accepted or kind == "llama"
 
 
+@pytest.mark.parametrize(
+    ("size", "name"), [("type_vocab_size", "token_type_ids"), ("vocab_size", "input_ids")]
+)
+def test_tokens_that_the_network_does_not_know_are_named(size, name):
+    config = {**SMALL, "vocab_size": 40, "max_position_embeddings": 8, "type_vocab_size": 2}
+    sizes = {**config, size: 1 if size == "type_vocab_size" else 8}
+    network = AutoModel.from_config(AutoConfig.for_model("bert", **sizes))
+    with pytest.raises(DataError, match=f"gives {name} up to"):
+        embed(network, TEXTS, tokenizer=of_segments(SEGMENTS["bert"][0]), max_length=8)
+
+
 def test_a_saved_model_reads_the_types_of_its_tokens(tmp_path):
     template, _ = SEGMENTS["bert"]
     tokenizer = of_segments(template)

@@ -76,6 +76,13 @@ def refusal(folder, *names):
     assert all(name in str(refused.value) for name in names)
 
 
+def test_sine_waves_that_a_translator_does_not_save_are_computed(tmp_path):
+    saved = written("marian", tmp_path, "ForSeq2SeqLM")
+    assert not any("embed_positions" in name for name in load_file(tmp_path / "model.safetensors"))
+    waves = loaded(tmp_path).encoder.embed_positions.weight
+    assert torch.equal(waves, saved.model.encoder.embed_positions.weight)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_tensor_of_the_files_is_in_the_network_or_of_a_head(tmp_path, kind):
     for head in HEADS:
