@@ -148,6 +148,8 @@ class Content:
         if isinstance(parts, str):
             return ["global", getattr(value, "__module__", None) or kind.__module__, parts]
         make, arguments, *state = parts
+        if kind.__reduce__ in (set.__reduce__, frozenset.__reduce__):  # of a class below these
+            arguments = [set(value)]
         contents = [list(part) if isinstance(part, Iterator) else part for part in state]
         return [name_of(kind), self.of(make), self.of(arguments), *map(self.of, contents)]
 
