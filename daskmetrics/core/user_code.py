@@ -248,7 +248,8 @@ def _imported(node: ast.AST, package: str) -> Iterator[str]:
         case ast.Assign(
             targets=[ast.Name(id="__all__")], value=ast.List(elts=parts) | ast.Tuple(elts=parts)
         ):
-            names = [f".{part.value}" for part in parts if isinstance(part, ast.Constant)]
+            named = [part.value for part in parts if isinstance(part, ast.Constant)]
+            names = [f".{name}" for name in named if isinstance(name, str)]
     for name in names:
         with suppress(ImportError):  # reported where it is imported
             yield resolve_name(name, package)
