@@ -36,6 +36,7 @@ NOT_REPRODUCIBLE = (
 _CACHE = type(functools.cache(print))  # what it remembers does not count
 _DESCRIPTORS = ("__func__", "fget", "fset", "fdel", "func", "__wrapped__")
 _FIELDS = ("__annotations__", "__dataclass_fields__", "__pydantic_fields__")
+_IN_ORDER_OF_HASHES: tuple[object, ...] = (set.__reduce__, frozenset.__reduce__)
 _HEAP_TYPE = 1 << 9  # CPython's flag of a class that a statement or a call has made
 
 
@@ -148,6 +149,8 @@ class Content:
         if isinstance(parts, str):
             return ["global", getattr(value, "__module__", None) or kind.__module__, parts]
         make, arguments, *state = parts
+        if kind.__reduce__ in _IN_ORDER_OF_HASHES:
+            arguments = (set(value),)
         contents = [list(part) if isinstance(part, Iterator) else part for part in state]
         return [name_of(kind), self.of(make), self.of(arguments), *map(self.of, contents)]
 

@@ -15,6 +15,7 @@ import pkgutil
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import find_spec, resolve_name, spec_from_file_location
@@ -32,6 +33,7 @@ _OURS = __name__.partition(".")[0]
 _INSTALLED = ("site-packages", "dist-packages")  # parts of a path
 _PYTHON = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
 _REMOVED = ""  # in place of a hash
+_IMPORTING = ("import_module", "__import__", "resolve_name")  # called with the name of a module
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -230,25 +232,27 @@ def _syntax(text: bytes, package: str) -> tuple[Key, tuple[str, ...]]:
 
 
 def _imported(node: ast.AST, package: str) -> Iterator[str]:
-    if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names)
-    elif isinstance(node, ast.ImportFrom):
-        name = node.module or ""
-        if node.level:
-            try:
-                name = resolve_name("." * node.level + name, package)
-            except ImportError:  # reported where it is imported
-                return
-        yield name
-        yield from (f"{name}.{alias.name}" for alias in node.names)
-    elif isinstance(node, ast.Call):
-        match node:  # importlib.import_module("name")
-            case ast.Call(
-                func=ast.Attribute(attr="import_module")
-                | ast.Name(id="import_module" | "__import__"),
-                args=[ast.Constant(value=str(name)), *_],
-            ):
-                yield name
+    names: list[str] = []
+    match node:
+        case ast.Import():
+            names = [alias.name for alias in node.names]
+        case ast.ImportFrom():
+            source = "." * node.level + (node.module or "")
+            below = source if source.endswith(".") else f"{source}."
+            names = [source, *(f"{below}{alias.name}" for alias in node.names)]
+        case ast.Call(
+            func=ast.Attribute(attr=called) | ast.Name(id=called),
+            args=[ast.Constant(value=str(name)), *_],
+        ) if called in _IMPORTING:
+            names = [name.partition(":")[0]]
+        case ast.Assign(
+            targets=[ast.Name(id="__all__")], value=ast.List(elts=parts) | ast.Tuple(elts=parts)
+        ):
+            named = [part.value for part in parts if isinstance(part, ast.Constant)]
+            names = [f".{name}" for name in named if isinstance(name, str)]
+    for name in names:
+        with suppress(ImportError):  # reported where it is imported
+            yield resolve_name(name, package)
 
 
 def _is_current(module: ModuleType, text: bytes) -> bool:

@@ -76,6 +76,14 @@ class Text(str):
     pass
 
 
+class Words(set):
+    pass
+
+
+class FrozenWords(frozenset):
+    pass
+
+
 class Named(torch.nn.Linear):
     def __init__(self, weight: float) -> None:
         super().__init__(1, 1, bias=False)
@@ -108,6 +116,8 @@ KINDS = {
     "subclass of str": (Text("a"), "a"),
     "frozenset": (frozenset(WORDS), frozenset({"one"})),
     "set": (WORDS, {1}),
+    "subclass of set": (Words(WORDS), WORDS),
+    "subclass of frozenset": (FrozenWords(WORDS), FrozenWords({"one"})),
     "tuple": ((1,), [1]),
     "keys": ({(1, "a"): WORDS}, {(1, "b"): WORDS}),
     "numbers as keys": ({1: 2}, {"1": 2}),

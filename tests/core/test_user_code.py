@@ -158,12 +158,22 @@ HELPED = {
         "named_helper.py",
         "from importlib import import_module\nf = import_module('named_helper').f\ndef step(i): return f(i)",
     ),
+    "named_part": ("listed/inner.py", "from listed import *\ndef step(i): return inner.f(i)"),
+    "late_part": ("later/inner.py", "import later\ndef step(i): return later.inner.f(i)"),
+    "resolved": (
+        "found_helper.py",
+        "import pkgutil\nf = pkgutil.resolve_name('found_helper:f')\ndef step(i): return f(i)",
+    ),
     "indirect": ("last_helper.py", "from first_helper import f\ndef step(i): return f(i)"),
 }
 OTHERS = {
     "lent/__init__.py": "",
     "parcel/__init__.py": "from . import inner",
     "boxed/empty.py": "",
+    "listed/__init__.py": "__all__ = ['inner']",
+    "later/__init__.py": (
+        "import importlib\ndef __getattr__(name): return importlib.import_module('.inner', __name__)"
+    ),
     "first_helper.py": "from last_helper import f",
     "related/__init__.py": "",
     "related/main.py": "from .inner import f\ndef step(i): return f(i)",
