@@ -8,6 +8,7 @@ of it.
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import shutil
 import sys
 import tempfile
@@ -194,8 +195,11 @@ def expected(folder: Path, texts: list[str] = TEXTS) -> dict[str, np.ndarray]:
     for text in texts:
         raw.clear()
         with torch.no_grad():
-            ids = tokenizer(text, return_tensors="pt")["input_ids"]
-            states = list(network(ids, output_hidden_states=True).hidden_states)
+            encoded = tokenizer(text, return_tensors="pt")
+            ids = encoded.pop("input_ids")
+            accepted = inspect.signature(network.forward).parameters
+            types = {name: encoded[name] for name in ("token_type_ids",) if name in accepted}
+            states = list(network(ids, output_hidden_states=True, **types).hidden_states)
             # transformers leaves the embeddings out and appends the last block after the norm
             if "mamba" in kind or kind == "rwkv":
                 states = [network.embeddings(ids), *states[:-1]]
