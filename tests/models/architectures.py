@@ -196,9 +196,10 @@ def expected(folder: Path, texts: list[str] = TEXTS) -> dict[str, np.ndarray]:
         raw.clear()
         with torch.no_grad():
             encoded = tokenizer(text, return_tensors="pt")
-            ids = encoded.pop("input_ids")
+            ids = encoded["input_ids"]
             accepted = inspect.signature(network.forward).parameters
-            types = {name: encoded[name] for name in ("token_type_ids",) if name in accepted}
+            given = {"token_type_ids"} & accepted.keys() & encoded.keys()
+            types = {name: encoded[name] for name in given}
             states = list(network(ids, output_hidden_states=True, **types).hidden_states)
             # transformers leaves the embeddings out and appends the last block after the norm
             if "mamba" in kind or kind == "rwkv":
