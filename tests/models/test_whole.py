@@ -237,3 +237,19 @@ def test_what_else_lies_in_a_folder_changes_no_vector(tmp_path, minilm, fresh_po
     config.write_text(json.dumps(named))
     with pytest.raises(DataError):
         model_of(folders[1])
+
+
+def test_a_tensor_below_the_prefix_of_the_network_is_no_head(tmp_path):
+    written("llama", tmp_path, "ForCausalLM")
+    change(tmp_path, {"model.embed_norm.weight": torch.ones(32)})
+    refusal(tmp_path, "embed_norm.weight")
+
+
+def test_a_class_of_another_type_than_the_configuration_is_refused(tmp_path):
+    written("bert", tmp_path)
+    config = tmp_path / "config.json"
+    content = json.loads(config.read_text())
+    assert content["architectures"] == ["BertModel"]
+    config.write_text(json.dumps({**content, "model_type": "roberta"}))
+    with pytest.raises(DataError, match="model_type 'roberta', and the class BertModel"):
+        loaded(tmp_path)
