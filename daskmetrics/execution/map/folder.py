@@ -105,12 +105,16 @@ def continued(spec: MapSpec, entries: Iterable[Event], retry: bool = False) -> M
 
 def unused(spec: MapSpec, entries: Sequence[Event]) -> str | None:
     """A line on recorded results of other code, if items that have one are computed again."""
-    recorded = _indices(spec, entries)
     function = spec.function
     change = "Another version is given" if function.stated else "Its code has changed"
+    compared = {function.version}  # most starts of a map are of one version
     for header in reversed(_starts(entries)):
         if header.function != function.name:
             return f"Results of {header.function} are kept in this folder, and not used."
+        if header.version in compared:
+            continue
+        compared.add(header.version)
+        recorded = _indices(spec, entries)
         count = len(_indices(spec.under(header.version), entries) - recorded)
         if count:
             return (
