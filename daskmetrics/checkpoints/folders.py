@@ -32,6 +32,7 @@ from daskmetrics.checkpoints.weights import (
     Ambiguous,
     Headers,
     Incomplete,
+    are_of_adapter,
     decides,
     files_of,
     matching_files,
@@ -383,7 +384,7 @@ def shape_of(config: Path) -> tuple[int, int]:
 
 def is_adapter(folder: Path) -> bool:
     """Whether a folder has an adapter, and not the weights of a whole model."""
-    return (folder / ADAPTER).is_file() and not (folder / NETWORK).is_file()
+    return are_of_adapter(name for name in (ADAPTER, NETWORK) if (folder / name).is_file())
 
 
 def read_adapter(folder: Path) -> Adapter:

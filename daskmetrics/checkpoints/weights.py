@@ -71,7 +71,7 @@ def names_of(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in paths}
 
 
-def _is_adapter(names: Iterable[str]) -> bool:
+def are_of_adapter(names: Iterable[str]) -> bool:
     """Whether files of these names are an adapter's, and not a whole model's."""
     names = set(names)
     return ADAPTER in names and NETWORK not in names
@@ -85,7 +85,7 @@ def relevant(names: Iterable[str], pickled: bool = False) -> tuple[str, ...]:
     ('config.json', 'model.safetensors')
     """
     names = set(names)
-    if _is_adapter(names):
+    if are_of_adapter(names):
         weights = names & {ADAPTER_WEIGHTS}
         return tuple(sorted(weights | beside_weights(names, pickled))) if weights else ()
     for suffix in _suffixes(pickled):
@@ -102,7 +102,7 @@ def relevant(names: Iterable[str], pickled: bool = False) -> tuple[str, ...]:
 def beside_weights(names: Iterable[str], pickled: bool = False) -> set[str]:
     """Those files of a model that are read beside its weights, and the modules around it whole."""
     names = set(names)
-    left_over = set() if _is_adapter(names) else {ADAPTER}
+    left_over = set() if are_of_adapter(names) else {ADAPTER}
     top = {name for name in names - left_over if "/" not in name}
     beside = {name for name in top if decides(name) and not name.endswith(WEIGHTS)}
     if MODULES in names:
@@ -124,7 +124,7 @@ def weight_files(folder: Path, pickled: bool = False) -> tuple[str, ...]:
     are none or one is missing, and `Ambiguous` if there are two sets.
     """
     names = {path.name for path in matching_files(folder, "*")}
-    if _is_adapter(names):
+    if are_of_adapter(names):
         return _single_file(names, ADAPTER_WEIGHTS)
     for suffix in _suffixes(pickled):
         files = _one_set(folder, names, _SINGLE[suffix])
