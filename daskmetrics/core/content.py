@@ -1,7 +1,8 @@
 """What values and functions hold, in a form that is the same in every process.
 
-A value is taken apart as pickle does, by its class and its state, down to numbers and texts. Unlike a pickle, sets
-have an order, a class is its name, and neither addresses nor what Python shares within a value count.
+A value is taken apart as pickle does, by its class and its state, down to numbers and texts. Unlike
+a pickle, sets have an order, a class is its name, and neither addresses nor what Python shares
+within a value count.
 """
 
 from __future__ import annotations

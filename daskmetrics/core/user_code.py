@@ -1,9 +1,10 @@
 """Objects of a user's own modules, and the version of their code.
 
-The version of code is the syntax of its module and of the modules that this imports, one after the other,
-without comments and docstrings. Python's own modules, installed packages and this one do not count;
-a package that is installed for editing does, as do the other modules of the package that holds the function.
-A function or class that stands in no file counts by its bytecode, with all that it refers to.
+The version of code is the syntax of its module and of the modules that this imports, one after the
+other, without comments and docstrings. Python's own modules, installed packages and this one do not
+count; a package that is installed for editing does, as do the other modules of the package that
+holds the function. A function or class that stands in no file counts by its bytecode, with all that
+it refers to.
 """
 
 from __future__ import annotations

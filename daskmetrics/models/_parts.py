@@ -105,8 +105,8 @@ class NetworkParts:
             if dtype.itemsize >= 4 or not any(words in str(error) for words in MIXED_TYPES):
                 raise
             raise DataError(
-                f"A {kind} cannot be read in {str(dtype).removeprefix('torch.')}: a part of it computes in another type"
-                f" ({error}). Use 'dtype: float32' in the protocol."
+                f"A {kind} cannot be read in {str(dtype).removeprefix('torch.')}: a part of it"
+                f" computes in another type ({error}). Use 'dtype: float32' in the protocol."
             ) from error
 
     @torch.inference_mode()
@@ -116,9 +116,9 @@ class NetworkParts:
         """Call ``on_states`` with the states of each requested layer as its block returns them,
         before any final norm.
 
-        Layer 0 is the input of the first block; without blocks it is the last hidden state. Where the blocks are known, no states are kept and
-        no block after the deepest requested layer runs; otherwise all states are kept until the
-        pass ends.
+        Layer 0 is the input of the first block; without blocks it is the last hidden state. Where
+        the blocks are known, no states are kept and no block after the deepest requested layer
+        runs; otherwise all states are kept until the pass ends.
         """
         if not self.blocks:
             self._by_outputs(inputs, layers, on_states)
