@@ -4,6 +4,7 @@
 # make lint      format, lint, types, import contracts
 # make docs      the documentation as a site, in docs/_build/html
 # make notebooks the notebooks
+# make benchmarks each slow benchmark at its smallest (ten minutes): run it when one of them changes
 # make faults    10,000 histories on a simulated disk, and the fault scenarios at full size: 200 workers killed over 500
 #                units (ten to thirty minutes)
 # All create the environment first, with the extras in EXTRAS: `make test-all EXTRAS=dev,mteb,trees` skips no test for want
@@ -18,7 +19,7 @@ INSTALLED := $(VENV)/.installed-$(EXTRAS)
 # tests run side by side on this many processes
 JOBS ?= 2
 
-.PHONY: run test test-all lint docs notebooks faults clean
+.PHONY: run test test-all lint docs notebooks benchmarks faults clean
 
 run: $(INSTALLED)
 	$(BIN)/python -m daskmetrics run
@@ -27,7 +28,8 @@ test: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow and not slurm and not browser" $(PYTEST_ARGS)
 
 test-all: $(INSTALLED)
-	DASKMETRICS_CASES=1000 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slurm" $(PYTEST_ARGS)
+	DASKMETRICS_CASES=1000 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder \
+		-m "not slurm and not benchmark" $(PYTEST_ARGS)
 	$(BIN)/python -m pytest -m slurm $(PYTEST_ARGS)  # one Slurm serves all its tests, one at a time
 
 lint: $(INSTALLED)
@@ -52,6 +54,9 @@ notebooks: $(INSTALLED)
 	@$(if $(strip $(MISSING)),echo "$(SKIPPED)",true)
 	$(BIN)/python -m pytest --nbmake notebooks --nbmake-timeout=600 -p no:cacheprovider -W default \
 		$(addprefix --ignore=,$(MISSING))
+
+benchmarks: $(INSTALLED)
+	$(BIN)/python -m pytest -n $(JOBS) -m benchmark tests/benchmarks $(PYTEST_ARGS)
 
 faults: $(INSTALLED)
 	DASKMETRICS_FAULTS=full DASKMETRICS_SEEDS=10000 $(BIN)/python -m pytest --timeout 1800 tests/faults tests/execution tests/slurm $(PYTEST_ARGS)

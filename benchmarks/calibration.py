@@ -17,9 +17,7 @@ from pathlib import Path
 import families
 import looks
 import numpy as np
-from replays import CONFIDENCE_AT, confidence_bands, is_found, quantile, until_found
-
-from daskmetrics.bandit.replay import (
+from replay import (
     ReplayPlan,
     ReplayTrial,
     Scenario,
@@ -27,8 +25,10 @@ from daskmetrics.bandit.replay import (
     Setting,
     run_trials,
 )
-from daskmetrics.core.names import Suite
+from replay_statistics import CONFIDENCE_AT, confidence_bands, is_found, quantile, until_found
+
 from daskmetrics.core.table import Table
+from daskmetrics.domain.names import Suite
 
 SURE = 0.9  # what counts as said
 ARMS = (6, 10)  # checkpoints and layers of a made-up table

@@ -20,22 +20,20 @@ from typing import Any
 import dask
 import numpy as np
 
-from daskmetrics.core.events import (
-    Axis,
+from daskmetrics.dashboard._pages import Page
+from daskmetrics.domain.events import (
     HistorySent,
     LiveMessage,
     PosteriorUpdated,
-    Record,
     RunStarted,
     SearchStarted,
-    StorePlan,
-    Template,
     UnitAsked,
     to_json,
 )
-from daskmetrics.core.names import Suite, grid
-from daskmetrics.core.results import result_of
-from daskmetrics.dashboard._pages import Page
+from daskmetrics.domain.names import Suite, grid
+from daskmetrics.domain.plan import MetricInfo, Plan, TaskInfo
+from daskmetrics.domain.record import Record
+from daskmetrics.domain.results import result_of
 
 STEPS = tuple(f"step{step}" for step in range(0, 144_000, 1000))
 SUITES = (
@@ -82,26 +80,20 @@ class History:
 
     def opening(self, budget: float = 0.2) -> list[LiveMessage]:
         """What is sent before the first record."""
-        names, tasks = tuple(METRICS), tuple(self.tasks)
-        metrics = Axis(names, tuple(METRICS.values()), names)
-        scores = Axis(tasks, ("accuracy",) * len(tasks), tasks)
-        template = Template(tuple(self.suites), metrics, scores, "made-up", {})
-        checkpoints = sum(len(suite.revisions) for suite in self.suites)
-        return [
-            StorePlan(template, version=0, seed=0, measure={}, encode={}),
-            RunStarted(
-                key="made-up",
-                at=0.0,
-                name="made-up",
-                arms=len(self.arms),
-                checkpoints=checkpoints,
-                tasks={task: {} for task in self.tasks},
-                widths={},
-                window=8,
-                environment={},
-            ),
-            HistorySent(),
-        ]
+        names = [str(c) for suite in self.suites for c in suite.checkpoints()]
+        plan = Plan(
+            suites=tuple(self.suites),
+            tasks=tuple(TaskInfo(name, "", "accuracy", name, name, 1.0) for name in self.tasks),
+            metrics=tuple(MetricInfo(name, units, name, name) for name, units in METRICS.items()),
+            encodings={name: name for name in names},
+            prompts="",
+            search="",
+            seed=0,
+            window=8,
+            widths={suite.model: 8 for suite in self.suites},
+            config={"name": "made-up"},
+        )
+        return [plan, RunStarted(0.0, {}), HistorySent()]
 
     def measured(self) -> Iterator[Record]:
         """A record per checkpoint; one of forty has failed."""

@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
 from daskmetrics.config import Recipe
-from daskmetrics.core.names import seed_of
+from daskmetrics.core.keys import seed_of
 from daskmetrics.training.data import examples
 
 

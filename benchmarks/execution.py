@@ -38,7 +38,8 @@ from dask import config
 from distributed import Client, LocalCluster
 from joblib import Parallel, delayed
 
-from daskmetrics.core.events import Event, Record
+from daskmetrics.domain.events import Event
+from daskmetrics.domain.record import Record
 from daskmetrics.execution import Journal, Settings, Sweep, WorkUnit
 from daskmetrics.execution import run as run_source
 from daskmetrics.execution.loop import (

@@ -17,24 +17,24 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from replays import CONFIDENCE_AT, confidence_table, success_table
-from rivals import sixty_percent_depth
-
-from daskmetrics.bandit.problem import Floats
-from daskmetrics.bandit.replay import (
+from replay import (
     ReplayPlan,
     ReplayTrial,
     Scenario,
     ScoreRow,
     ScoreTable,
     Setting,
+    read,
     run_trials,
     score_table,
 )
+from replay_statistics import CONFIDENCE_AT, confidence_table, success_table
+from rivals import sixty_percent_depth
+
+from daskmetrics.bandit.problem import Floats
 from daskmetrics.core.errors import ConfigError, UndefinedError
-from daskmetrics.core.names import Arm
 from daskmetrics.core.table import Table
-from daskmetrics.experiment.score_tables import read
+from daskmetrics.domain.names import Arm
 
 FILES = ("published", "other_families")
 DEPTH = 0.6  # the rule of thumb, as a share of the layers

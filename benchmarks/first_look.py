@@ -22,9 +22,9 @@ import daskmetrics as dm
 from daskmetrics import config, experiment
 from daskmetrics.bandit import Budget, Learner, Outcome, Problem, policy_named
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.names import Cell
 from daskmetrics.core.table import Table
-from daskmetrics.experiment.search import automatic_budget, build_problem
+from daskmetrics.domain.names import Cell
+from daskmetrics.experiment.problem import automatic_budget, build_problem
 
 TASKS = ("stdlib:package",)
 PAIRS = {
@@ -98,7 +98,7 @@ def settings(
 def pair_problem(models: Sequence[Path], tasks: Sequence[str], folder: Path) -> Problem:
     """The search of two models, with the costs that a run assumes."""
     prepared = experiment.prepare(config.load(settings(models, tasks, folder)))
-    return build_problem(prepared, prepared.suites)
+    return build_problem(prepared)
 
 
 def trial(problem: Problem, scores: dict[Cell, Outcome], budget: float | str, seed: int) -> Trial:

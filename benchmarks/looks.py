@@ -36,17 +36,19 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from replays import quantile
+from replay_statistics import quantile
 
 from daskmetrics.bandit import Budget, Learner, Outcome, Problem, arm_features, policy_named
 from daskmetrics.bandit.problem import Floats
 from daskmetrics.bandit.recommend import WITHIN
-from daskmetrics.core.costs import CostModel, TextSize
 from daskmetrics.core.errors import UndefinedError
-from daskmetrics.core.names import Suite, content_key, grid, training_order
+from daskmetrics.core.keys import content_key
 from daskmetrics.core.table import Table
+from daskmetrics.domain.costs import CostModel, TextSize
+from daskmetrics.domain.names import Suite, grid, training_order
 from daskmetrics.tasks._stdlib import StdlibTask
-from daskmetrics.tasks.examples import Examples, Portion
+from daskmetrics.tasks.examples import Examples
+from daskmetrics.tasks.task import Portion
 
 BUDGET = 0.4  # of the cost of all whole cells
 LENGTH = 32  # tokens that are read of a sentence
@@ -429,7 +431,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         suites = [Path(suite) for suite in chosen.suites.split(",") if suite]
         items, shares_of_minilm = 4800, MIXTURES
         if chosen.small:
-            items, shares_of_minilm = 360, MIXTURES[::4]
+            items, shares_of_minilm = 144, MIXTURES[::8]
         suites = suites or [mixtures(folder / "minilm", shares_of_minilm)]
         table = build_table(folder, suites, chosen.texts, items, shares)
     seeds = range(chosen.first_seed, chosen.first_seed + chosen.seeds)

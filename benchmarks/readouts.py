@@ -20,19 +20,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from replay import Scenario, read, simulate
 
 import daskmetrics
 from daskmetrics.bandit import policy_named
-from daskmetrics.bandit.replay import Scenario, simulate
 from daskmetrics.core.corpus import held_out, passages
-from daskmetrics.core.events import RunFinished, RunStarted
 from daskmetrics.core.table import Table
-from daskmetrics.experiment.score_tables import read
+from daskmetrics.domain.events import RunFinished, RunStarted
 from daskmetrics.report import Run
 
 READOUTS = {
     "pooling": ["mean", "last", "cls", "max"],
-    "dimensions": ["all", 128, "pca128"],
+    "dimensions": ["all", 128],
 }
 FEWER = {"pooling": ["mean", "last"], "dimensions": ["all", 8]}
 WITHIN = 0.01  # share of the best score
@@ -59,11 +58,11 @@ class Timed:
         # each encoding has the time of its own
         encoding = {r.value.encode_seconds for r in records}
         scoring, arm = sum(record.seconds for record in records), self.run.best().arm
-        (task,) = self.run.tasks
+        (task,) = self.run.kinds
         loss = 1 - self.run.recorded[arm][task].score / best
         share = f"{self.run.answer.cost.share:.0%}"
         return [
-            self.name, f"{self.run.start.arms}", f"{len(records)}", share, f"{arm.layer}/{arm.readout or 'default'}",
+            self.name, f"{len(self.run.plan.arms)}", f"{len(records)}", share, f"{arm.layer}/{arm.readout or 'default'}",
             f"{loss:.2%}", f"{sum(encoding):.1f}", f"{scoring:.1f}", f"{self.wall:.1f}",
         ]  # fmt: skip
 
@@ -131,7 +130,7 @@ def compare(chosen: argparse.Namespace, folder: Path) -> None:
     whole = timed("every readout", folder, model, data, 1.0, readouts=readouts, **fewer)
     budget = 1.0 if chosen.small else chosen.budget
     search = timed("search", folder, model, data, budget, readouts=readouts, **fewer)
-    (task,) = whole.run.tasks
+    (task,) = whole.run.kinds
     best = max(values[task].score for values in whole.run.recorded.values())
     head = (
         "run",

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 from policies import averages, by_arms, complete
+from replay import ReplayPlan, ReplayStep, ReplayTrial, Setting, true_losses
 
 from daskmetrics.bandit import Choice, State
-from daskmetrics.bandit.replay import ReplayPlan, ReplayStep, ReplayTrial, Setting, true_losses
-from daskmetrics.core.names import seed_of
+from daskmetrics.core.keys import seed_of
 
 
 def tpe(state: State) -> Choice | None:

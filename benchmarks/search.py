@@ -22,7 +22,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from replays import (
+from replay import (
+    COST_SHARES,
+    ReplayPlan,
+    ReplayStep,
+    ReplayTrial,
+    Scenario,
+    ScoreRow,
+    ScoreTable,
+    Setting,
+    read,
+    run_trials,
+    score_table,
+    simulate,
+    true_losses,
+)
+from replay_statistics import (
     CONFIDENCE_AT,
     Rate,
     by_setting,
@@ -35,23 +50,8 @@ from replays import (
 from rivals import replaced
 
 from daskmetrics.bandit import Learner, Outcome, Problem, arm_features, policy_named
-from daskmetrics.bandit.replay import (
-    COST_SHARES,
-    ReplayPlan,
-    ReplayStep,
-    ReplayTrial,
-    Scenario,
-    ScoreRow,
-    ScoreTable,
-    Setting,
-    run_trials,
-    score_table,
-    simulate,
-    true_losses,
-)
-from daskmetrics.core.names import Arm, Suite
 from daskmetrics.core.table import Table
-from daskmetrics.experiment.score_tables import read
+from daskmetrics.domain.names import Arm, Suite
 
 MODEL = "Pythia-410m"
 BY_CELL = ("race", "policies:lucb", "policies:halving", "random")
@@ -484,9 +484,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--scores", type=Path, help="table of known scores; read as `daskmetrics runs replay` does"
-    )
+    parser.add_argument("--scores", type=Path, help="table of known scores; read as replay.py does")
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument(
         "--rival-seeds", type=int, help="seeds of the other policies  [default: as many]"

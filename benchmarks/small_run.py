@@ -25,11 +25,12 @@ from statistics import median
 from daskmetrics import config, experiment, store, training
 from daskmetrics.config import Recipe
 from daskmetrics.core.errors import DaskmetricsError
-from daskmetrics.core.events import scored
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.names import Cell
+from daskmetrics.domain.events import scored
+from daskmetrics.domain.names import Cell
 from daskmetrics.execution.journal import read
-from daskmetrics.experiment import maintenance, measure, search
+from daskmetrics.experiment import maintenance, measure
+from daskmetrics.experiment.score import score_unit
 
 SETTINGS = {
     "name": "small",
@@ -54,7 +55,7 @@ def in_one_process() -> None:
     prepared = experiment.prepare(config.load(SETTINGS))
     folder = RunFolder(Path("alone"))
     folder.create()
-    store.create(folder.store, prepared.template({}))
+    store.create(folder.store, prepared.plan, {})
     maintenance.write_files(folder, prepared.config.as_dict(), prepared.prompts)
     for unit in measure.units(prepared, folder, ()):
         unit.function(*unit.args)
@@ -63,7 +64,7 @@ def in_one_process() -> None:
     for record, recorded in scored(read(RunFolder(RUN).journal)):
         cell = Cell.parse(record.name)
         task = prepared.by_task[cell.task]
-        unit = search.score_unit(prepared, cell.arm, task, scratch, "score", {})
+        unit = score_unit(prepared, cell.arm, task, scratch, "score", {})
         if unit.input.key not in encodings:
             encodings[unit.input.key] = unit.input.function(*unit.input.args)
         result = unit.function(encodings[unit.input.key], *unit.args)
@@ -83,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     script = str(Path(__file__).resolve())
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        training.train_to(Recipe(width=32, depth=3, steps=1), Path("suite"), "step1")
+        training.train(Recipe(width=32, depth=3, steps=1), Path("suite"))
         Path("small.yaml").write_text(json.dumps(SETTINGS))  # YAML, too
         whole: list[float] = []
         alone: list[float] = []

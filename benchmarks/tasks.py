@@ -191,7 +191,7 @@ def main(words: Sequence[str] | None = None) -> None:
             encode_many(Path(folder), given.worker)
         return
     if given.memory or given.small:
-        count = "500" if given.small else "100000"
+        count = "100" if given.small else "100000"
         own = [sys.executable, __file__, "--worker", count]
         subprocess.run(own, check=True)
     if not given.memory:

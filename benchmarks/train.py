@@ -21,11 +21,10 @@ from pathlib import Path
 from distributed import Client
 
 from daskmetrics.cluster import connect
-from daskmetrics.config import DDP, Cluster, Recipe
+from daskmetrics.config import Cluster, Recipe
 from daskmetrics.training import data as data
 from daskmetrics.training.ddp.driver import launch
 from daskmetrics.training.ddp.ranks import Program, Progress
-from daskmetrics.training.recipe import program
 
 ROOT = Path(__file__).parent.parent
 
@@ -46,7 +45,8 @@ def process_group(
     """Seconds of a process group, and the weights of its last step."""
     shutil.copytree(corpus, folder / "corpus")
     started = time.perf_counter()
-    launch(client, program("bench", recipe, folder, DDP()), Quiet())
+    words = ("-m", "daskmetrics.training.recipe", str(folder), *recipe.words)
+    launch(client, Program("bench", words, folder, recipe.ranks, least=1), Quiet())
     seconds = time.perf_counter() - started
     return seconds, (folder / f"step{recipe.steps}" / "model.safetensors").read_bytes()
 

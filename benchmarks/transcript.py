@@ -22,9 +22,10 @@ from pathlib import Path
 
 import psutil
 
-from daskmetrics.cluster.links import is_free, kept_token
-from daskmetrics.core.events import Record
+from daskmetrics.cluster.places import kept_token
 from daskmetrics.core.files import RunFolder, cache_folder
+from daskmetrics.core.machine import is_free
+from daskmetrics.domain.record import Record
 from daskmetrics.execution.journal import read
 
 SECONDS = 0.9  # of one iteration: 90 s at a hundredth

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from daskmetrics.core.events import Record
+from daskmetrics.domain.record import Record
 from daskmetrics.execution.journal import read
 
 LOOP = Path(__file__).parent.parent / "tests" / "experiment" / "loop.py"

@@ -38,7 +38,10 @@ def digests(run: Path) -> dict[str, str]:
         name: [value["score"], value["stderr"], value["n"]]
         for name, value in sorted(scores.items())
     }
-    best = next(e["best"] for e in reversed(entries) if "best" in e)
+    ends = (e.get("recommendation", e) for e in reversed(entries))
+    best = next(dict(end["best"]) for end in ends if "best" in end)
+    best.pop("interval", None)  # follows from the others
+    best["arm"].pop("readout", None)
     arrays = hashlib.sha256()
     count = 0
     for name, array in sorted(

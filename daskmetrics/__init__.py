@@ -44,9 +44,10 @@ it:
 `store`       the arrays of a run, as a Zarr store
 `checkpoints` where a model's checkpoints lie, and how they come to this machine
 `metrics`     label-free metrics: functions from states to numbers
-`bandit`      the search: policies, posterior, replay of known scores
+`bandit`      the search: policies, posterior
 `config`      the configuration: its sections, and reading it
-`core`        names of arms and cells, errors, files, times
+`domain`      the vocabulary: candidates, the plan of a run, scores, records
+`core`        errors, files, keys, text: what knows nothing of runs
 ============= =========================================================================
 
 Modules with a leading underscore are internal.
@@ -67,7 +68,7 @@ from daskmetrics.core.errors import ConfigError, DaskmetricsError
 if TYPE_CHECKING:
     from daskmetrics.bandit import Policy
     from daskmetrics.cluster import ProfileCluster
-    from daskmetrics.config import Config
+    from daskmetrics.config import Cluster, Config
     from daskmetrics.execution.map import map
     from daskmetrics.experiment.direct import embed, measure
     from daskmetrics.experiment.watch_process import BackgroundWatch, WatchCallback
@@ -160,7 +161,7 @@ def run(
     tasks: Sequence[object] | str | None = None,
     budget: float | None = None,
     client: object = None,
-    cluster: object = None,
+    cluster: str | Path | Mapping[str, object] | Cluster | None = None,
     background: bool = False,
     settings: Sequence[str] = (),
     folder: str | Path | None = None,
@@ -188,8 +189,8 @@ def run(
         Whose workers do the work: a client or a cluster of any class, also an asynchronous one. It
         stays open. Workers need no resources; docs/running.md says how those with the resources
         ``GPU`` and ``CPU`` are used.
-    cluster : cluster of Dask, str or mapping, optional
-        As ``client``; or a profile: its name, YAML file or keys.
+    cluster : str, Path, mapping or Cluster, optional
+        The profile of a cluster that is started for the run: its name, YAML file or keys.
     background : bool
         Whether to return at once, while the run goes on in a thread.
     settings : sequence of str
@@ -227,7 +228,6 @@ def run(
     >>> reviews = {"data": frame, "text": "body", "label": "stars"}  # doctest: +SKIP
     >>> run(models=["sentence-transformers/all-MiniLM-L6-v2"], tasks=[reviews]).leaderboard()  # doctest: +SKIP
     """
-    from daskmetrics import config as configuration
     from daskmetrics import experiment, report
     from daskmetrics.execution.runner import client_of
     from daskmetrics.experiment import train as training
@@ -235,28 +235,17 @@ def run(
 
     if client is not None and cluster is not None:
         raise ConfigError("client and cluster: pass one of them.")
-    if isinstance(cluster, configuration.Cluster):
-        cluster = cluster.model_dump(mode="json")
-    is_profile = isinstance(cluster, str | Path | Mapping)
-    profile = None
-    if is_profile:
-        profile = cluster
-    if isinstance(cluster, Path):
-        profile = str(cluster)
-    arguments = {"models": models, "tasks": tasks, "budget": budget, "cluster": profile, **sections}
+    arguments = {"models": models, "tasks": tasks, "budget": budget, "cluster": cluster, **sections}
     parsed, run_folder = experiment.configured(config, arguments, settings, folder)
     # a run that trains by programs finds its checkpoints when they appear
     prepared = None
     if not training.programs(parsed):
         prepared = experiment.prepare(parsed, policy)
-    given = client
-    if client is None and not is_profile:
-        given = cluster
-    if given is None:
-        import_module("daskmetrics.cluster.connection").import_early(parsed.cluster)
+    if client is None:
+        import_module("daskmetrics.cluster.places").import_early(parsed.cluster)
 
     def drive(display: experiment.Display) -> Run:
-        with nullcontext() if given is None else client_of(given) as run_client:
+        with nullcontext() if client is None else client_of(client) as run_client:
             if prepared is None:
                 follow(parsed, run_folder, display, run_client, trains=True)
             else:
@@ -266,7 +255,7 @@ def run(
         return finished
 
     if background:
-        return report.BackgroundRun(drive, run_folder, given)
+        return report.BackgroundRun(drive, run_folder, client)
     with experiment.Display() as display:
         return drive(display)
 
@@ -306,9 +295,9 @@ def layers(
     tokenizer : optional
         Of a model in memory.
     readouts : mapping, optional
-        Keys of the section ``readouts`` of a configuration: which poolings, layers together
-        and dimensions to compare at every layer, such as ``{"pooling": ["mean", "last"],
-        "dimensions": ["all", 256]}``. What is fitted on a corpus is fitted on the default one.
+        Keys of the section ``readouts`` of a configuration: which poolings and dimensions to
+        compare at every layer, such as ``{"pooling": ["mean", "last"], "dimensions": ["all",
+        256]}``.
     seed : int
         Of folds, draws and starting points; that of a run is its ``seed``.
     **protocol

@@ -31,13 +31,12 @@ PUBLIC = (
     "daskmetrics.metrics",
     "daskmetrics.tasks",
     "daskmetrics.bandit",
-    "daskmetrics.bandit.replay",
     "daskmetrics.execution",
     "daskmetrics.execution.map",
     "daskmetrics.cluster",
     "daskmetrics.store",
     "daskmetrics.training",
-    "daskmetrics.core.names",
+    "daskmetrics.domain.names",
     "daskmetrics.core.errors",
 )
 

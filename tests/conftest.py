@@ -7,15 +7,17 @@ import importlib
 import importlib.metadata
 import importlib.util
 import os
+import sys
 import warnings
 from collections.abc import Iterator
 from functools import cache
+from itertools import filterfalse
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 
 # two processes of tests that each start a thread per core take twice the CPU time; workers of Dask
 # have one thread, too. It is read when numpy is first imported.
@@ -25,6 +27,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # installs a package, and those of plug-ins replace the function in its module
 importlib.metadata.entry_points = cache(importlib.metadata.entry_points)
 
+# `.ci/run` names a file, for what has passed in the environment of README's commands and need not run
+# again with all extras; what has more cases then (``sized``, properties) does
+PASSED = Path(os.environ["DASKMETRICS_PASSED"]) if "DASKMETRICS_PASSED" in os.environ else None
+
 if TYPE_CHECKING:
     # missing on a bare machine with a GPU, where `pytest -m cuda` runs
     from distributed import (
@@ -32,6 +38,9 @@ if TYPE_CHECKING:
     )
 
 TESTS = Path(__file__).parent
+
+# benchmarks import each other as scripts do: from their own folder
+sys.path.append(str(TESTS.parent / "benchmarks"))
 
 # `make test` tries few examples of each property; with DASKMETRICS_CASES, as in `make test-all`, as
 # many as hypothesis does by default
@@ -41,14 +50,17 @@ settings.register_profile("shared machine", deadline=None, max_examples=EXAMPLES
 settings.load_profile("shared machine")
 
 # what `make test` leaves out: each of these takes more than about ten seconds; `make test-all` runs
-# them
+# them first, in this order, so that none is left for one process alone at the end
 SLOW = (
     "test_end_to_end.py",
+    "benchmarks/",
+    "cli/test_train.py",
+    "planning/test_bench.py",
+    "training/ddp/",
+    "report/test_export.py",
     "test_examples.py",
     "test_readme.py",
-    "benchmarks/",
     "cli/test_data.py",
-    "cli/test_train.py",
     "cli/test_worker.py",
     "cluster/test_any_cluster.py",
     "core/test_main_module.py",
@@ -60,7 +72,6 @@ SLOW = (
     "experiment/test_own_text.py",
     "experiment/test_readouts.py",
     "experiment/test_shipped.py",
-    "experiment/test_transfer.py",
     "experiment/test_watch.py",
     "faults/",
     "models/test_adapters.py",
@@ -68,11 +79,9 @@ SLOW = (
     "models/test_pooler.py",
     "models/test_trained.py",
     "models/test_whole.py",
-    "planning/test_bench.py",
     "report/test_figures.py",
     "tasks/test_mteb.py",
-    "training/ddp/",
-    "training/test_suite.py",
+    "training/test_recipe.py",
 )
 
 
@@ -83,21 +92,45 @@ def is_skipped_example(item: pytest.Item) -> bool:
     return all(example.options.get(doctest.SKIP) for example in item.dtest.examples)
 
 
+def slowness(item: pytest.Item) -> int:
+    """The place of a test's file in `SLOW`."""
+    file = item.path.relative_to(TESTS).as_posix() if item.path.is_relative_to(TESTS) else ""
+    places = (place for place, name in enumerate(SLOW) if file.startswith(name))
+    return next(places, len(SLOW))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark slow tests by their place; skip what needs a GPU where there is none."""
-    elsewhere = list(filter(is_skipped_example, items))
-    if elsewhere:
-        config.hook.pytest_deselected(items=elsewhere)
-        items[:] = [item for item in items if not is_skipped_example(item)]
+    passed: set[str] = set()
+    if PASSED is not None and PASSED.exists():
+        passed.update(PASSED.read_text().splitlines())
+
+    def is_left_out(item: pytest.Item) -> bool:
+        has_more_cases = item.get_closest_marker("sized") or (
+            isinstance(item, pytest.Function) and is_hypothesis_test(item.obj)
+        )
+        return (item.nodeid in passed and not has_more_cases) or is_skipped_example(item)
+
+    left_out = list(filter(is_left_out, items))
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = list(filterfalse(is_left_out, items))
     on_gpu = [item for item in items if item.get_closest_marker("cuda")]
     if on_gpu and not importlib.import_module("torch").cuda.is_available():
         for item in on_gpu:
             item.add_marker(pytest.mark.skip(reason="needs a GPU; torch sees none"))
     for item in items:
-        if item.path.is_relative_to(TESTS) and item.path.relative_to(TESTS).as_posix().startswith(
-            SLOW
-        ):
+        if slowness(item) < len(SLOW):
             item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: (slowness(item), not item.get_closest_marker("sized")))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Write what has passed in all processes."""
+    is_one_of_several = "PYTEST_XDIST_WORKER" in os.environ
+    if PASSED is not None and not PASSED.exists() and not is_one_of_several:
+        reports = terminalreporter.stats.get("passed", [])
+        PASSED.write_text("\n".join(report.nodeid for report in reports))
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from daskmetrics import store
-from daskmetrics.core.names import Checkpoint
+from daskmetrics.domain.names import Checkpoint
 
 
 def read_block(path: Path, what: str, checkpoint: Checkpoint) -> store.Block:

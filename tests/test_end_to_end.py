@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,11 @@ import xarray
 import yaml
 
 import daskmetrics as dm
-from daskmetrics.core.events import Record, SearchEnded, UnitAsked
+from daskmetrics.config import Recipe
+from daskmetrics.domain.events import SearchEnded, UnitAsked
+from daskmetrics.domain.record import Record
 from daskmetrics.execution.journal import read
+from daskmetrics.training import revisions, train
 
 TINY = {"heads": 2, "vocabulary": 300, "context": 32}
 SMALL = {
@@ -99,7 +103,7 @@ def test_a_run_that_is_killed_and_resumed_has_the_same_result(tmp_path, undistur
     assert len(killed.recorded()) == len(set(killed.recorded()))
 
 
-def test_the_summary_names_the_best_arm_and_a_finished_run_is_not_changed(undisturbed):
+def test_a_finished_run_is_unchanged_and_names_its_best_arm(undisturbed):
     before = undisturbed.journal.read_bytes()
     code, out, _ = undisturbed.call("run config.yaml")
     assert code == 0
@@ -111,7 +115,7 @@ def test_the_summary_names_the_best_arm_and_a_finished_run_is_not_changed(undist
         assert (undisturbed.run_folder / path).exists()
 
 
-def test_a_larger_budget_continues_from_the_recorded_units_and_repairs_the_store(undisturbed):
+def test_a_larger_budget_keeps_records_and_repairs_the_store(undisturbed):
     known = undisturbed.recorded()
     arrays = undisturbed.arrays()
     chunks = (undisturbed.run_folder / "store.zarr/a/metrics/c").rglob("*")
@@ -141,6 +145,66 @@ def _kill_when(place: Place, lines: int, kind: signal.Signals) -> None:
     assert kind == signal.SIGKILL or "run the same command again to resume" in err
     _, alive = psutil.wait_procs(children, timeout=60)
     assert not alive
+
+
+TRAINING = {
+    "name": "training",
+    "models": [
+        {"name": "one", "train": {**TINY, "width": 32, "depth": 2, "steps": 256, "save_every": 20}},
+        {"name": "two", "train": {**TINY, "width": 16, "depth": 1, "steps": 64, "seed": 1}},
+    ],
+    "corpus": {"prompts": 16},
+    "metrics": ["effective_rank"],
+    "tasks": [],
+}
+
+
+@pytest.mark.slow  # three runs
+def test_a_killed_training_of_a_run_goes_on_bit_for_bit(tmp_path):
+    """A rank is killed, then the driver, and in the next run all processes at once."""
+    place = Place(tmp_path / "place", {**TRAINING, "ddp": {"folder": "suites"}})
+    suites = place.path / "suites"
+    process = place.start("run config.yaml")
+    _wait((suites / "one" / "step8").exists)
+    for rank in _ranks(process):
+        rank.kill()
+    _wait((suites / "one" / "step32").exists)
+    ranks = _ranks(process)
+    process.kill()
+    process.communicate()
+    assert ranks and not psutil.wait_procs(ranks, timeout=60)[1]
+    process = place.start("run config.yaml")
+    _wait((suites / "one" / "step128").exists)
+    for child in psutil.Process(process.pid).children(recursive=True):
+        child.kill()
+    process.kill()
+    process.communicate()
+    assert not (suites / "one" / "step256").exists()
+    code, _, err = place.call("run config.yaml")
+    assert code == 0, err
+    for model in TRAINING["models"]:
+        recipe = Recipe(**model["train"])
+        train(recipe, tmp_path / model["name"])
+        for revision in revisions(recipe):
+            part = Path(model["name"], revision, "model.safetensors")
+            assert (suites / part).read_bytes() == (tmp_path / part).read_bytes()
+    records = [entry for entry in read(place.journal) if isinstance(entry, Record)]
+    trained = [record.name for record in records if record.kind == "train"]
+    assert len(trained) == len(set(trained)) == 10 + 8
+    assert {record.name for record in records if record.kind == "measure"} == set(trained)
+
+
+def _ranks(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """The processes of its ranks."""
+    children = psutil.Process(process.pid).children(recursive=True)
+    return [child for child in children if "daskmetrics.training._rank" in child.cmdline()]
+
+
+def _wait(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 400
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert condition()
 
 
 def test_a_real_encoder_has_all_its_seven_layers_measured(tmp_path, minilm):

@@ -16,7 +16,7 @@ import pytest
 
 import daskmetrics as dm
 from daskmetrics.cluster import ProfileCluster
-from daskmetrics.core.names import Arm
+from daskmetrics.domain.names import Arm
 
 PACKAGE = Path(dm.__file__).parent
 

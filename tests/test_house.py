@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -44,3 +45,11 @@ def test_help_imports_no_heavy_library():
     code = f"import sys; import daskmetrics.cli; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_names_of_tests_are_at_most_60_characters():
+    files = (ROOT / "tests").rglob("test_*.py")
+    text = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    names = re.findall(r"def (test_\w+)", text)
+    assert len(names) > 100
+    assert [name for name in names if len(name) > 60] == []

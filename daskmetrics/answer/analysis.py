@@ -6,24 +6,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import fsum
 from typing import TYPE_CHECKING
 
 from daskmetrics.answer.recorded import RecordedRun
-from daskmetrics.core.events import (
-    AttemptFailed,
-    Record,
-    StorePlan,
-    latest,
-    measured,
-    with_results,
-)
-from daskmetrics.core.failures import Failure, grouped
-from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, training_order
-from daskmetrics.core.results import Measured, Scored, Trained
-from daskmetrics.metrics.registry import CATALOGUE
+from daskmetrics.domain.events import AttemptFailed, Event, measured, with_results
+from daskmetrics.domain.failures import Failure, grouped
+from daskmetrics.domain.names import Arm, Cell, Checkpoint, Suite, training_order
+from daskmetrics.domain.plan import Plan
+from daskmetrics.domain.recommendation import Recommendation
+from daskmetrics.domain.record import Record
+from daskmetrics.domain.results import Measured, Scored, Trained
 
 if TYPE_CHECKING:
     import pandas
@@ -35,40 +30,45 @@ FEWEST = 5  #: pairs that a rank correlation needs
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a search and of scoring everything, in assumed seconds."""
+    """Assumed seconds of a search, and of scoring everything."""
 
     spent: float
     exhaustive: float | None  # None while the search continues
     share: float | None
 
 
-def cost_of(run: RecordedRun) -> Cost:
-    """The assumed cost of the search so far, and of scoring every cell."""
-    result = run.result
-    if result is None:
-        spent = sum(pick["cost"] for pick in run.picks)
-        return Cost(spent, None, None)
-    share = min(1.0, result.spent / result.exhaustive)  # sums are rounded
-    return Cost(result.spent, result.exhaustive, share)
+@dataclass(frozen=True)
+class Leader:
+    """The best arm so far, with its mean score and standard error."""
+
+    arm: Arm
+    score: float
+    stderr: float
 
 
-def marks(run: RecordedRun) -> dict[str, Arm]:
-    """The best and the default arm, which figures mark; empty while the search is not finished."""
-    if run.result is None:
+def cost_of(recommended: Recommendation) -> Cost:
+    """Assumed cost of a finished search, and of every cell."""
+    spent, exhaustive = recommended.spent, recommended.exhaustive
+    return Cost(spent, exhaustive, min(1.0, spent / exhaustive))  # sums are rounded
+
+
+def marks(recommended: Recommendation | None) -> dict[str, Arm]:
+    """The best and the default arm; empty while the search goes on."""
+    if recommended is None:
         return {}
-    return {"best": run.result.best_arm, "default": run.result.default_arm}
+    return {"best": recommended.arm, "default": recommended.default.arm}
 
 
 def layer_of(arm: Arm) -> Arm:
-    """The layer of an arm as an arm of the default readout; metrics belong to it."""
+    """The layer of an arm by the default readout, which metrics belong to."""
     return Arm(arm.model, arm.revision, arm.layer)
 
 
 def by_layer(run: RecordedRun, readout: str | None = None) -> dict[Arm, Arm]:
-    """The scored arm that stands for each layer in figures, by `layer_of` it: of a readout, or of
-    the layer's best.
+    """The scored arm that figures show for each layer.
 
-    The best has the greatest mean score or, while none of the layer has one, the most scores.
+    With a ``readout`` it is the arm of that readout, otherwise the layer's best. The best has the
+    greatest mean score or, while none of the layer has one, the most scores.
     """
     means = run.means
     nothing = (-math.inf, 0.0)
@@ -82,18 +82,18 @@ def by_layer(run: RecordedRun, readout: str | None = None) -> dict[Arm, Arm]:
 
 
 def correlations(run: RecordedRun) -> pandas.DataFrame:
-    """Whether a metric ranks arms as scores do: Spearman's ``rho`` and the ``count`` of scores, by
-    metric, the closest first, and kind of task.
+    """Spearman's ``rho`` of metrics and scores, with the ``count`` of scores.
 
-    Rho is computed over the arms scored on a task, and averaged over the tasks of a kind with the
-    numbers of arms as weights; ``all tasks`` is the average over all tasks. A task with fewer than
-    `FEWEST` arms is left out. Of several readouts of a layer, the best counts.
+    The rows are by metric, the closest first, and kind of task. Rho is computed over the arms
+    scored on a task, and averaged over the tasks of a kind with the numbers of arms as weights;
+    ``all tasks`` is the average over all tasks. A task with fewer than `FEWEST` arms is left out.
+    Of several readouts of a layer, the best counts.
     """
     import pandas
 
     at_layer = {layer: run.recorded[arm] for layer, arm in by_layer(run).items()}
     rows = []
-    for name, values in metrics(run).items():
+    for name, values in metrics(run.records).items():
         for task, kind in run.kinds.items():
             pairs = [
                 (values[arm][0], row[task].score)
@@ -116,24 +116,21 @@ def correlations(run: RecordedRun) -> pandas.DataFrame:
     return sums.loc[closest_first]
 
 
-def leader(run: RecordedRun) -> dict[str, Arm | float] | None:
-    """The arm with the greatest mean score so far, among those that were scored on every task, with
-    this mean as ``score`` and its standard error; None if there is none.
-    """
-    means = run.means
+def leader(means: Mapping[Arm, tuple[float, float]]) -> Leader | None:
+    """The arm with the greatest mean score so far; None if none was scored on every task."""
     if not means:
         return None
     arm = max(means, key=lambda arm: means[arm][0])
-    score, stderr = means[arm]
-    return {"arm": arm, "score": score, "stderr": stderr}
+    return Leader(arm, *means[arm])
 
 
-def metrics(run: RecordedRun) -> dict[str, dict[Arm, tuple[float, float]]]:
-    """Metric values with their standard errors (NaN where there is none), by metric and arm of the
-    default readout, without undefined ones.
+def metrics(records: Iterable[Record]) -> dict[str, dict[Arm, tuple[float, float]]]:
+    """Metric values with standard errors, by metric and arm.
+
+    Undefined values are left out; an unknown error is NaN. The arms are of the default readout.
     """
     by_metric: dict[str, dict[Arm, tuple[float, float]]] = {}
-    for record, result in measured(run.records):
+    for record, result in measured(records):
         for layer, *row in zip(result.layers, result.values, result.stderr, strict=True):
             arm = Arm.parse(f"{record.name}/{layer}")
             for name, value, stderr in zip(result.names, *row, strict=True):
@@ -146,51 +143,45 @@ def metrics(run: RecordedRun) -> dict[str, dict[Arm, tuple[float, float]]]:
     return by_metric
 
 
-def losses(run: RecordedRun) -> dict[str, list[tuple[int, float]]]:
-    """Training loss by model, as (step, loss) in order of training; empty if the run trained no
-    model.
+def losses(plan: Plan, records: Iterable[Record]) -> dict[str, list[tuple[int, float]]]:
+    """Training loss by model, as (step, loss) in order of training.
+
+    It is empty if the run trained no model.
     """
     by_model = defaultdict[str, list[tuple[int, float]]](list)
-    for record, result in with_results(run.records, Trained):
+    for record, result in with_results(records, Trained):
         checkpoint = Checkpoint.parse(record.name)
         if checkpoint.step is not None:
             by_model[checkpoint.model].append((checkpoint.step, result.loss))
-    return {model: sorted(by_model[model]) for model in run.models if model in by_model}
+    return {model: sorted(by_model[model]) for model in plan.by_model if model in by_model}
 
 
-def suites(run: RecordedRun) -> tuple[Suite, ...]:
-    """The checkpoints that the run has measured or tried to measure, their layers and readouts, by
-    model.
+def suites(plan: Plan, records: Iterable[Record]) -> tuple[Suite, ...]:
+    """The checkpoints of each model that were measured or failed.
+
+    They include those that were deleted since. A model without any measured checkpoint is left out.
     """
-    readouts = {}
-    if plan := latest(run.entries, StorePlan):
-        readouts = {suite.model: suite.readouts for suite in plan.template.suites}
     revisions = defaultdict[str, list[str]](list)
-    layers = defaultdict[str, set[int]](set)
-    for record in run.records:
+    measured_models = set()
+    for record in records:
         if record.kind == "measure":
             checkpoint = Checkpoint.parse(record.name)
             revisions[checkpoint.model].append(checkpoint.revision)
-            if isinstance(record.value, Measured):
-                layers[checkpoint.model].update(record.value.layers)
+            if record.ok:
+                measured_models.add(checkpoint.model)
     return tuple(
-        Suite(
-            model=model,
-            revisions=training_order(revisions[model]),
-            layers=tuple(sorted(layers[model])),
-            depth=max(layers[model]),
-            readouts=readouts.get(model, ("",)),
-        )
-        for model in run.models
-        if layers[model]
+        replace(suite, revisions=training_order(revisions[suite.model]))
+        for suite in plan.suites
+        if suite.model in measured_models
     )
 
 
-def spending(run: RecordedRun) -> dict[str, float]:
-    """Measured seconds on the workers, by kind of work; an encoding that several layers share
-    counts once, and again if it was released and computed again.
+def spending(records: Sequence[Record]) -> dict[str, float]:
+    """Measured seconds on the workers, by kind of work.
+
+    An encoding that several layers share counts once, and again if it was released and computed
+    again.
     """
-    records = run.records
     encodings = set()
     for record, result in with_results(records, Scored):
         cell = Cell.parse(record.name)
@@ -208,10 +199,10 @@ def _seconds(records: Iterable[Record], result: type) -> float:
     return fsum(record.seconds for record, _ in with_results(records, result))
 
 
-def failures(run: RecordedRun) -> tuple[Failure, ...]:
-    """Failed units and undefined metrics grouped by cause, the most frequent first."""
+def failures(records: Iterable[Record]) -> tuple[Failure, ...]:
+    """Failed units and undefined metrics by cause, most frequent first."""
     missing = []
-    for record in run.records:
+    for record in records:
         if not record.ok:
             missing.append((record.kind, record.status, record.name, record.reason))
         elif isinstance(record.value, Measured):
@@ -220,27 +211,23 @@ def failures(run: RecordedRun) -> tuple[Failure, ...]:
     return grouped(missing)
 
 
-def survived(run: RecordedRun) -> Counter[str]:
+def survived(entries: Iterable[Event], records: Iterable[Record]) -> Counter[str]:
     """Failed attempts, by fault, of units that succeeded later."""
-    succeeded = {record.key for record in run.records if record.ok}
-    failed_attempts = (entry for entry in run.entries if isinstance(entry, AttemptFailed))
+    succeeded = {record.key for record in records if record.ok}
+    failed_attempts = (entry for entry in entries if isinstance(entry, AttemptFailed))
     return Counter(attempt.fault for attempt in failed_attempts if attempt.key in succeeded)
 
 
-def units(run: RecordedRun) -> defaultdict[str, str]:
-    """Units of metrics: of those in the run's store, else as the catalogue has them; empty for
-    others.
-    """
-    by_name = defaultdict(str, {name: entry.units for name, entry in CATALOGUE.items()})
-    if plan := latest(run.entries, StorePlan):
-        axis = plan.template.metrics
-        by_name.update(zip(axis.names, axis.units, strict=True))
-    return by_name
+def units(plan: Plan) -> Mapping[str, str]:
+    """Units of the metrics, by name."""
+    return {metric.name: metric.units for metric in plan.metrics}
 
 
 def rank_correlation(pairs: Iterable[tuple[float, float]]) -> float:
-    """Spearman's rho of pairs: Pearson's correlation of the ranks, ties sharing their mean rank;
-    NaN if a side is constant, and for fewer than `FEWEST` pairs.
+    """Spearman's rho of pairs; NaN if it is undefined.
+
+    This is Pearson's correlation of the ranks, where ties share their mean rank. It is undefined if
+    a side is constant, and for fewer than `FEWEST` pairs.
 
     >>> round(rank_correlation([(1, 10), (2, 20), (3, 40), (4, 30), (5, 50)]), 3)
     0.9

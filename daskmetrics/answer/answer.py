@@ -9,28 +9,25 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
+from daskmetrics.answer import ties
 from daskmetrics.answer.analysis import Cost, cost_of, failures
-from daskmetrics.answer.analysis import suites as suites_of
-from daskmetrics.answer.recorded import RecordedRun, gain_over, shares_of
-from daskmetrics.answer.ties import EQUAL, LEVEL, ScoreMatrix, Scores
+from daskmetrics.answer.evidence import Evidence
+from daskmetrics.answer.ties import EQUAL, LEVEL
 from daskmetrics.answer.worth import FreshItems, Worth, fresh_items, worths_of
-from daskmetrics.bandit.recommend import ScoreEstimate
-from daskmetrics.core.events import measured
-from daskmetrics.core.failures import Failure
-from daskmetrics.core.names import Arm, Checkpoint, grid, training_order
-from daskmetrics.core.outcomes import (
+from daskmetrics.domain.failures import Failure
+from daskmetrics.domain.names import Arm
+from daskmetrics.domain.outcomes import (
     BEYOND_ERROR,
     WITHIN_ERROR,
     Difference,
     mean_difference,
-    mean_score,
-    means_of,
 )
-from daskmetrics.core.readouts import Readout
+from daskmetrics.domain.recommendation import ArmSummary, ScoreEstimate
+from daskmetrics.domain.scores import Scores
 
 OVERALL = "all tasks"
 Sureness = Literal["clear", "probable", "a tie"]
@@ -40,7 +37,7 @@ CLEAR, PROBABLE = 0.9, 0.5
 
 @dataclass(frozen=True)
 class CheaperArm:
-    """A simpler arm than the best one, and what is lost by taking it."""
+    """A simpler arm than the best one, and its loss."""
 
     arm: Arm
     loss: Difference  # how far the best arm is above it
@@ -49,7 +46,7 @@ class CheaperArm:
 
 @dataclass(frozen=True)
 class Standing:
-    """How the arms stand on some tasks.
+    """How the arms compare on some tasks.
 
     Attributes
     ----------
@@ -83,7 +80,7 @@ class Standing:
         How far its mean raw score is above the default arm's, on the tasks that both were scored
         on.
     over_best : Difference or None
-        The same above the best arm over all tasks; None for that arm's own standing.
+        The same above the best arm over all tasks; None where that arm is compared itself.
     critical : float
         Standard errors by which two arms must differ to be beyond the error.
     """
@@ -111,19 +108,20 @@ class Standing:
 
     @property
     def items_to_decide(self) -> float | None:
-        """How many times as many items would put the next best beyond the error, if their
-        difference stayed; None if it is beyond the error already, or nothing can be said.
+        """How many times as many items would decide it.
+
+        That many would put the next best beyond the error, if their difference stayed. None if it
+        is beyond the error already, or nothing can be said.
         """
         if self.next not in self.tied or not self.lead or abs(self.lead.value) <= EQUAL:
             return None
         return (self.critical * self.lead.stderr / self.lead.value) ** 2
 
     def relation(self, arm: Arm, gain: Difference) -> str:
-        """Whether another arm, which the best one exceeds by ``gain``, is within its error: the
-        same words everywhere.
+        """Whether another arm is within the error of the best.
 
-        Arms that were scored on all tasks are compared by the test of all pairs, others by the
-        error of the gain.
+        The best one exceeds it by ``gain``. The words are the same everywhere. Arms that were
+        scored on all tasks are compared by the test of all pairs, others by the error of the gain.
         """
         if arm in self.tied:
             return WITHIN_ERROR
@@ -134,8 +132,9 @@ class Standing:
 
 @dataclass(frozen=True)
 class ModelStanding:
-    """The best arm of a model, that of the run or else among those scored on all tasks, beside its
-    last layer; None where there is none.
+    """The best arm of a model beside its last layer.
+
+    The best is that of the run, or else among those scored on all tasks. None where there is none.
     """
 
     model: str
@@ -177,11 +176,11 @@ class Verdict:
     within: float
 
     def cheaper(self, within: float | None = None) -> CheaperArm | None:
-        """The simplest arm that loses at most a share of the score in the worst case (95 %); None
-        if there is none.
+        """The simplest arm that loses at most a share.
 
-        By default the share is `within`. Simpler is the smaller model, then the shallower layer,
-        then the earlier checkpoint, then fewer bytes for a vector.
+        In the worst case (95 %) the loss is at most the share ``within`` of the score. None if
+        there is no such arm. By default the share is `within`. Simpler is the smaller model, then
+        the shallower layer, then the earlier checkpoint, then fewer bytes for a vector.
         """
         if within is None:
             within = self.within
@@ -191,13 +190,15 @@ class Verdict:
 
     @property
     def disagreeing(self) -> tuple[Standing, ...]:
-        """The kinds and tasks for which another arm is beyond the error of the best one."""
+        """Kinds and tasks for which another arm is clearly better."""
         return tuple(standing for standing in self.parts if self.overall.arm in standing.worse)
 
     @property
     def per_task(self) -> Difference | None:
-        """What an arm for each task of the objective would gain over the best arm; None if one of
-        them has no such gain.
+        """What an arm for each task would gain.
+
+        That is over the best arm, on the tasks of the objective. None if one of them has no such
+        gain.
         """
         by_task = {
             standing.tasks: standing.over_best for standing in self.parts if standing.over_best
@@ -209,80 +210,34 @@ class Verdict:
         return mean_difference(gains, self.overall.weights)
 
 
-class Evidence:
-    """What a verdict rests on: the scores of a run with a finished search, and what its arms
-    are.
-    """
-
-    def __init__(self, run: RecordedRun) -> None:
-        self.run = run
-        self.ended = run.finished_search()
-        self.weights = run.weights
-        compared = run.compared
-        self.scores = ScoreMatrix(compared, tuple(run.kinds))
-        suites = run.plan.template.suites if run.plan else suites_of(run)
-        checkpoints = {Checkpoint.parse(record.name) for record, _ in measured(run.records)}
-        arms = [arm for arm in grid(suites) if arm.checkpoint in checkpoints]
-        #: all that were measured, and those with scores
-        self.arms = [*arms, *compared]
-        self.depths = {suite.model: suite.depth for suite in suites}
-        self.sizes = {  # of models, in any unit
-            model: run.start.widths.get(model, 0) ** 2.0 * depth
-            for model, depth in self.depths.items()
-        }
-        revisions = training_order({arm.revision for arm in self.arms})
-        self._order = {name: i for i, name in enumerate(revisions)}
-
-    def last_layer(self, model: str) -> Arm:
-        """What one takes of a model without a search: the last layer of its last checkpoint, by the
-        first readout.
-        """
-        arms = (arm for arm in self.arms if arm.model == model)
-        # of equal ones, which are readouts of a layer, the first
-        return max(arms, key=lambda arm: (self._order[arm.revision], arm.layer))
-
-    def simplicity(self, arm: Arm) -> tuple[float, str, int, int, float, str]:
-        """Orders arms from simple to complex: the smaller model, the shallower layer, the earlier
-        checkpoint, the shorter vector.
-        """
-        width = self.run.start.widths.get(arm.model, 1)
-        dimensions = Readout.parse(arm.readout).width(width)
-        size = self.sizes.get(arm.model, 0.0)
-        age = self._order[arm.revision]
-        return size, arm.model, arm.layer, age, dimensions, arm.readout
-
-
-def verdict_of(run: RecordedRun) -> Verdict:
-    """The verdict of a finished search; `DataError` if the run has none."""
-    evidence = Evidence(run)
-    ended = evidence.ended
-    search = run.config["search"]
-    overall = _standing(evidence, OVERALL, tuple(evidence.weights), LEVEL, ended.best_arm)
-    credible = {Arm(**plain) for plain in ended.credible}
+def verdict_of(evidence: Evidence) -> Verdict:
+    """How the arms compare over all tasks, by kind, by task and by model."""
+    plan = evidence.plan
+    best = evidence.recommended
+    overall = _standing(evidence, OVERALL, tuple(plan.weights), LEVEL, best.arm)
     compared = {overall.arm, *overall.tied, *overall.worse}
-    overall = replace(overall, open=len(credible - compared))
-    if len(evidence.weights) < len(run.kinds):
+    overall = replace(overall, open=len(set(best.credible) - compared))
+    if len(plan.weights) < len(plan.tasks):
         overall = replace(overall, what="the objective")
-    chosen = {choice["kind"]: Arm(**choice["arm"]) for choice in ended.kinds}
     groups = _groups(evidence)
     standings = []
     for name, tasks in groups.items():
-        standing = _standing(evidence, name, tasks, LEVEL / len(groups), chosen.get(name))
-        over_best = gain_over(run, standing.arm, overall.arm, tasks)
+        chosen = evidence.ended.kinds.get(name)
+        standing = _standing(evidence, name, tasks, LEVEL / len(groups), chosen)
+        over_best = evidence.gain(standing.arm, overall.arm, tasks)
         standings.append(replace(standing, over_best=over_best))
     models = dict.fromkeys(arm.model for arm in evidence.arms)
     return Verdict(
         overall=overall,
         parts=tuple(standings),
         models=tuple(_model_standing(evidence, model, overall.arm) for model in models),
-        default=ended.default_arm,
-        within=search["within"],
+        default=best.default.arm,
+        within=best.within,
     )
 
 
 def _groups(evidence: Evidence) -> dict[str, tuple[str, ...]]:
-    """The tasks of every kind, and every task that an arm was scored on, by name."""
-    kinds = evidence.run.kinds
+    kinds = evidence.plan.kinds
     if len(kinds) < 2:
         return {}
     by_kind: dict[str, tuple[str, ...]] = {}
@@ -292,7 +247,7 @@ def _groups(evidence: Evidence) -> dict[str, tuple[str, ...]]:
     if len(by_kind) > 1:
         groups = {kind: tasks for kind, tasks in by_kind.items() if len(tasks) > 1}
     for task in kinds:
-        if task in by_kind or evidence.scores.complete((task,)):
+        if task in by_kind or evidence.compared.complete((task,)):
             groups[task] = (task,)
     return groups
 
@@ -304,20 +259,20 @@ def _standing(
     level: float,
     chosen: Arm | None,
 ) -> Standing:
-    """How the arms stand on some tasks; ``chosen`` is the search's choice, which counts where no
-    arm has all scores, or none that it believes in.
+    """``chosen`` is the search's choice.
+
+    It counts where no arm has all scores, or none that the search believes in.
     """
-    run = evidence.run
-    ended = evidence.ended
-    shares = shares_of(run, tasks)
+    recommended = evidence.recommended
+    shares = evidence.shares(tasks)
     tested = None
-    if name != OVERALL or ended.confirmed:  # else the search believes in none of those
-        tested = evidence.scores.tested(tasks, shares, level, chosen)
-    best = chosen or ended.best_arm
+    if name != OVERALL or recommended.confirmed:  # else the search believes in none of those
+        tested = ties.tested(evidence.compared, tasks, np.array([*shares.values()]), level, chosen)
+    best = chosen or recommended.arm
     if tested:
         best = tested.arms[tested.best]
-    gain = gain_over(run, best, ended.default_arm, tasks)
-    standing = Standing(name, tasks, tuple(shares.tolist()), best, gain=gain)
+    gain = evidence.gain(best, recommended.default.arm, tasks)
+    standing = Standing(name, tasks, tuple(shares.values()), best, gain=gain)
     if tested is None:  # known from the model alone
         return standing
     means = tested.means
@@ -335,8 +290,7 @@ def _standing(
         next_best = tested.arms[i]
         lead = means.difference(tested.best, i)
     worse = {*tested.arms, *tested.beyond} - tested.tied
-    weights = dict(zip(tasks, standing.weights, strict=True))
-    score, stderr = mean_score(run.recorded[best], weights) or (None, None)
+    score, stderr = evidence.compared.mean(best, shares) or (None, None)
     return replace(
         standing,
         score=score,
@@ -351,34 +305,27 @@ def _standing(
 
 
 def _model_standing(evidence: Evidence, model: str, overall_best: Arm) -> ModelStanding:
-    """The best arm of a model by the mean of the objective, and its last layer."""
-    run = evidence.run
-    tasks = tuple(evidence.weights)
+    weights = evidence.plan.weights
     last_layer = evidence.last_layer(model)
-    last_score = mean_score(run.recorded.get(last_layer, {}), evidence.weights)
-    scores = sum(len(scores) for arm, scores in run.compared.items() if arm.model == model)
-    complete = [arm for arm in evidence.scores.complete(tasks) if arm.model == model]
-    best = score = gain = behind = None
-    if complete:
-        means = evidence.scores.values(complete, tasks) @ shares_of(run, tasks)
-        best = complete[int(means.argmax())]
+    means = {arm: mean for arm, mean in evidence.means.items() if arm.model == model}
+    best = gain = behind = None
+    if means:
+        best = max(sorted(means), key=lambda arm: means[arm][0])
         if model == overall_best.model:
             best = overall_best  # which may lack a score, if the search believes in none of these
-        score = mean_score(run.recorded[best], evidence.weights)
-        if last_layer in complete:
-            gain = gain_over(run, best, last_layer, tasks)
-            behind = gain_over(run, overall_best, last_layer, tasks)
-    is_alone = not Readout.parse(last_layer.readout).layers
+        if last_layer in means:
+            gain = evidence.gain(best, last_layer, weights)
+            behind = evidence.gain(overall_best, last_layer, weights)
     return ModelStanding(
         model=model,
         best=best,
-        score=score,
+        score=evidence.recorded.mean(best, weights) if best else None,
         last=last_layer,
-        is_last=is_alone and last_layer.layer == evidence.depths.get(model, last_layer.layer),
-        last_score=last_score,
+        is_last=last_layer.layer == evidence.plan.by_model[model].depth,
+        last_score=evidence.recorded.mean(last_layer, weights),
         gain=gain,
         behind=behind,
-        scores=scores,
+        scores=sum(len(row) for arm, row in evidence.compared.items() if arm.model == model),
     )
 
 
@@ -409,22 +356,22 @@ class RankedArm:
 
 
 def ranked_arms(
-    recorded: Mapping[Arm, Scores],
+    recorded: Scores,
     weights: Mapping[str, float],
     tied: Collection[Arm] | None,
     best: Arm | None,
 ) -> tuple[RankedArm, ...]:
-    """Recorded scores in the order of their means; those that lack a task come last.
+    """Recorded scores in the order of their means.
+
+    Those that lack a task come last.
 
     ``tied`` are the arms within the error of the best; None: they are tested by raw scores. Of
     equal means ``best`` comes first.
     """
     counted = {task: weight for task, weight in weights.items() if weight}
-    means = means_of(recorded, counted)
+    means = recorded.means(counted)
     if tied is None and means:
-        tasks = tuple(counted)
-        shares = np.array([*counted.values()])
-        tested = ScoreMatrix(recorded, tasks).tested(tasks, shares, LEVEL)
+        tested = ties.tested(recorded, tuple(counted), np.array([*counted.values()]))
         tied = tested.tied if tested else ()
     complete = sorted(means, key=lambda arm: (-round(means[arm][0], 9), arm != best, arm))
     partial = list(recorded.keys() - means.keys())
@@ -446,7 +393,10 @@ def ranked_arms(
 
 @dataclass(frozen=True)
 class Candidate:
-    """An arm with its mean raw score over the tasks of the objective; None while it lacks one."""
+    """An arm with its mean score; None while incomplete.
+
+    The mean is of raw scores over the tasks of the objective.
+    """
 
     arm: Arm
     score: float | None
@@ -456,7 +406,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Answer:
-    """Which candidate to use, what it gains, how sure that is, and what it cost.
+    """Which candidate to use, its gain, and its cost.
 
     Attributes
     ----------
@@ -498,17 +448,17 @@ class Answer:
     unscored_models : tuple of str
         Models without a score, about which nothing is said.
     scored, planned, looks : int
-        Scores that the search paid for, those of an exhaustive sweep, and looks: scores of a share
-        of a task's items, which only the search uses.
+        Scores that the search paid for, those of an exhaustive sweep, and scores of a subset of a
+        task's items, which only the search uses.
     cost : Cost
     ending : str
         Why the search ended, as `daskmetrics.bandit.Outlook` names it.
     weights : mapping
         Of the tasks of the objective.
     verdict : Verdict
-        How the arms stand over all tasks, by kind, by task and by model.
+        How the arms compare over all tasks, by kind, by task and by model.
     readouts : tuple of Worth
-        What each choice of a readout is worth.
+        What each choice of a readout gains.
     fresh : FreshItems or None
         The finalists on items that were kept back from the search.
     """
@@ -540,54 +490,48 @@ class Answer:
     warnings: Sequence[str]
 
 
-def answer_of(run: RecordedRun) -> Answer:
-    """The answer of a run.
-
-    Raises
-    ------
-    DataError
-        If the run has no tasks, or its search is not finished.
-    """
-    result = run.finished_search()
-    verdict = verdict_of(run)
-    differences = run.differences(result.best_arm, result.default_arm)
+def answer_of(evidence: Evidence) -> Answer:
+    """The answer of a finished search."""
+    plan = evidence.plan
+    recommended = evidence.recommended
+    best, default = recommended.best, recommended.default
+    verdict = verdict_of(evidence)
     overall = verdict.overall
     relation = ""
     if overall.gain:
         relation = overall.relation(verdict.default, overall.gain)
     return Answer(
-        name=run.start.name,
-        folder=run.folder.path,
-        candidates=run.start.arms,
-        best=_candidate(run, result.best_arm, result.best),
-        default=_candidate(run, result.default_arm, result.default),
-        difference=gain_over(run, result.best_arm, result.default_arm, run.weights),
+        name=plan.name,
+        folder=evidence.folder,
+        candidates=len(plan.arms),
+        best=_candidate(evidence.means, best),
+        default=_candidate(evidence.means, default),
+        difference=evidence.gain(best.arm, default.arm, plan.weights),
         relation=relation,
-        differences=differences,
-        confirmed=result.confirmed,
-        probability=result.probability_best,
-        sureness=_sureness(verdict, result.probability_best),
+        differences=evidence.recorded.differences(best.arm, default.arm, evidence.recorded),
+        confirmed=recommended.confirmed,
+        probability=recommended.probability_best,
+        sureness=_sureness(verdict, recommended.probability_best),
         cheaper=verdict.cheaper(),
         per_task=verdict.per_task,
         unscored_models=tuple(standing.model for standing in verdict.models if not standing.scores),
-        scored=run.cells_scored,
-        planned=run.cells_planned,
-        looks=run.counts["look", "ok"],
-        cost=cost_of(run),
-        ending=result.ending,
-        weights=run.weights,
+        scored=evidence.compared.size,
+        planned=plan.cells,
+        looks=recommended.looks,
+        cost=cost_of(recommended),
+        ending=evidence.ended.ending,
+        weights=plan.weights,
         verdict=verdict,
-        readouts=worths_of(run.compared, run.weights),
-        fresh=fresh_items(run),
-        failures=failures(run),
-        warnings=run.start.warnings,
+        readouts=worths_of(evidence.compared, plan.weights),
+        fresh=fresh_items(evidence.fresh, evidence.recorded, plan.weights),
+        failures=failures(evidence.records),
+        warnings=plan.warnings,
     )
 
 
-def _candidate(run: RecordedRun, arm: Arm, concluded: Mapping[str, Any]) -> Candidate:
-    score, stderr = run.means.get(arm, (None, None))
-    scores = {task: ScoreEstimate(**score) for task, score in concluded["scores"].items()}
-    return Candidate(arm, score, stderr, scores)
+def _candidate(means: Mapping[Arm, tuple[float, float]], arm: ArmSummary) -> Candidate:
+    score, stderr = means.get(arm.arm, (None, None))
+    return Candidate(arm.arm, score, stderr, arm.scores)
 
 
 def _sureness(verdict: Verdict, probability: float) -> Sureness | None:

@@ -1,9 +1,8 @@
-"""Two candidates beside each other, two runs, and a run beside published scores."""
+"""Two candidates beside each other, and two runs."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -15,20 +14,21 @@ from daskmetrics.answer.posterior import arm_named
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.status import RunStatus, status_of
 from daskmetrics.core.errors import DataError
-from daskmetrics.core.events import scored
-from daskmetrics.core.names import Arm, Cell
-from daskmetrics.core.outcomes import Difference, mean_difference
+from daskmetrics.domain.names import Arm, Cell
+from daskmetrics.domain.outcomes import Difference, mean_difference
+from daskmetrics.domain.results import Scored
+from daskmetrics.domain.scores import Scores
 
 if TYPE_CHECKING:
-    from daskmetrics.experiment.score_tables import KnownScore
+    from daskmetrics.tasks.task import Selection
 
 
 @dataclass(frozen=True)
 class ArmComparison:
-    """By how much an arm is better than another, on the tasks on which both were scored.
+    """By how much an arm is better than another, by task.
 
     ``difference`` is that of the mean raw scores, with the weights of the objective; None if no
-    task of the objective was scored with both.
+    task of the objective scored both.
     """
 
     arm: Arm
@@ -39,9 +39,7 @@ class ArmComparison:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How the scores of the cells that two sources share differ: those of the second minus those of
-    the first.
-    """
+    """How the scores that two runs share differ: the second's minus the first's."""
 
     cells: int
     mean: float | None = None
@@ -52,24 +50,13 @@ class Agreement:
 
 @dataclass(frozen=True)
 class RunComparison:
-    """Two runs: how far they are, their best arms, the scores of common cells, and the settings
-    that differ.
-    """
+    """Two runs: their states, best arms, common scores and different settings."""
 
     runs: Mapping[str, RunStatus]
     best_arms: ArmComparison | None  # None if a search is not finished
     shared: Agreement
     left_out: Sequence[str]  # why scores were not compared
     settings: Mapping[str, Sequence[object]]
-
-
-@dataclass(frozen=True)
-class PublishedComparison:
-    """A run beside published scores."""
-
-    source: str
-    shared: Agreement
-    left_out: Sequence[str]
 
 
 def compare_arms(
@@ -79,8 +66,9 @@ def compare_arms(
     elsewhere: RecordedRun | None = None,
     left_out: Collection[str] = (),
 ) -> ArmComparison:
-    """Compare an arm of a run with another arm of it, or of another run; the weights are those of
-    `run`.
+    """Compare an arm with another one, which may be of a run ``elsewhere``.
+
+    The weights are those of `run`.
     """
     differences = run.differences(arm, other, elsewhere)
     tasks = {task: gap for task, gap in differences.items() if task not in left_out}
@@ -113,7 +101,7 @@ def compare_named(
 
 def compare_runs(run: RecordedRun, other: RecordedRun) -> RunComparison:
     """Compare a run with another one."""
-    shared, left_out = _agreement(run, known_scores(other), "other")
+    shared, left_out = _agreement(run.recorded, other.recorded)
     best_arms = None
     if run.result and other.result:
         best_arms = compare_best(run, other)
@@ -126,111 +114,33 @@ def compare_runs(run: RecordedRun, other: RecordedRun) -> RunComparison:
     )
 
 
-def compare_published(
-    run: RecordedRun, published: Mapping[Cell, KnownScore], source: str
-) -> PublishedComparison:
-    """Compare a run with published scores of the same models; `DataError` if they share no cell."""
-    shared, left_out = _agreement(run, published, "published")
-    if shared.cells:
-        return PublishedComparison(source, shared, left_out)
-    if left_out:
-        raise DataError(
-            f"'{source}' has no score like those of the run. {len(left_out):,} are of other splits "
-            f"or subsets; for example {left_out[0]}"
-        )
-    models = sorted({cell.arm.model for cell in published})
-    raise DataError(
-        f"'{source}' and the run in '{run.folder.path}' share no score. The table has the models "
-        f"{', '.join(models)}; the run has {', '.join(run.models)}, with the tasks "
-        f"{', '.join(run.tasks)}."
-    )
-
-
 def compare_best(run: RecordedRun, other: RecordedRun) -> ArmComparison:
-    """The recommended arm of the other run beside that of the first, on the tasks over the same
-    subsets.
-    """
-    arm = run.finished_search().best_arm
-    other_arm = other.finished_search().best_arm
-    mine, theirs = map(_selections, (run, other))
-    unlike = [task for task in mine.keys() & theirs if mine[task] != theirs[task]]
+    """Compare the best arms of two runs, on tasks with the same subsets."""
+    arm = run.finished_search().recommendation.arm
+    other_arm = other.finished_search().recommendation.arm
+    mine, theirs = run.recorded.get(arm, {}), other.recorded.get(other_arm, {})
+    common = mine.keys() & theirs
+    unlike = [task for task in common if _selection(mine[task]) != _selection(theirs[task])]
     return compare_arms(other, other_arm, arm, run, unlike)
 
 
-def _selections(run: RecordedRun) -> dict[str, object]:
-    """Over which splits and subsets the scores of each task of mteb are."""
-    from daskmetrics.tasks import mteb_results
-
-    scores = known_scores(run).items()
-    contents = {cell.task: score.content for cell, score in scores if score.content}
-    return {task: mteb_results.selection_of(content) for task, content in contents.items()}
-
-
-def known_scores(run: RecordedRun) -> dict[Cell, KnownScore]:
-    """Raw score of every scored cell of a run, for a task of mteb with what mteb returned."""
-    # tasks need pandas, which `status` of a run does not
-    from daskmetrics.experiment.score_tables import KnownScore
-
-    scores = {}
-    for record, result in scored(run.records):
-        detail = result.detail or {}
-        content = detail if detail.get("scores") else None
-        scores[run.cells[record.key]] = KnownScore(result.score, content)
-    return scores
-
-
-def different_settings(*runs: RecordedRun) -> dict[str, tuple[object, ...]]:
-    """The settings of runs that differ, by key; None where a run has none."""
-    import pandas
-
-    settings = [pandas.json_normalize(run.config).to_dict("records")[0] for run in runs]
-    differing = {}
-    for key in map(str, dict.fromkeys(chain.from_iterable(settings))):
-        values = tuple(of_run.get(key) for of_run in settings)
-        if any(value != values[0] for value in values) and not key.startswith("name"):
-            differing[key] = values
-    return differing
-
-
-def _agreement(
-    run: RecordedRun, others: Mapping[Cell, KnownScore], name: str
-) -> tuple[Agreement, list[str]]:
-    """Compare other scores over the same splits and subsets with those of a run; and why others are
-    left out.
-
-    Where the others do not have the same name, names of models are compared without upper case and
-    organisation, those of tasks of mteb without ``mteb:``, if that leaves no two alike.
-    """
-    scores = known_scores(run)
-    alike = Counter(map(_plain, others)) | Counter(map(_plain, scores))
-    by_name = {_plain(cell): score for cell, score in others.items() if alike[_plain(cell)] == 1}
-    pairs = {}
-    left_out: list[str] = []
-    for cell, known_score in scores.items():
-        detail = known_score.content
-        other = others.get(cell) or by_name.get(_plain(cell))
-        if other is None and detail:
-            # a variant of the task, in a table that says which
-            other = by_name.get(_plain(Cell(cell.arm, detail["task_name"])))
-            if other and not other.says_what:
-                continue
-        if other is None or (other.content and not detail):
-            continue
-        other_score = other.score
-        if detail:
-            try:
-                other_score = other.over(detail)
-            except DataError as error:
-                left_out.append(f"{cell}: the score of {name} {error}")
-                continue
-        pairs[cell] = known_score.score, other_score
-    if not pairs:
+def _agreement(scores_of_run: Scores, scores_of_other: Scores) -> tuple[Agreement, list[str]]:
+    scores, left_out = {}, []
+    mine, theirs = _cells(scores_of_run), _cells(scores_of_other)
+    for cell in sorted(mine.keys() & theirs):
+        try:
+            other_score = _score_over(_selection(mine[cell]), theirs[cell])
+        except DataError as error:
+            left_out.append(f"{cell}: the score of other {error}")
+        else:
+            scores[cell] = mine[cell].score, other_score
+    if not scores:
         return Agreement(0), left_out
-    gaps = {cell: other - score for cell, (score, other) in sorted(pairs.items())}
+    gaps = {cell: other - score for cell, (score, other) in scores.items()}
     at = max(gaps, key=lambda cell: abs(gaps[cell]))
-    rho = rank_correlation(pairs.values())
+    rho = rank_correlation(scores.values())
     agreement = Agreement(
-        cells=len(pairs),
+        cells=len(gaps),
         mean=fmean(gaps.values()),
         greatest=gaps[at],
         at=at,
@@ -239,10 +149,38 @@ def _agreement(
     return agreement, left_out
 
 
-def _plain(cell: Cell) -> tuple[str, str, int, str, str]:
-    """A cell without what differs between sources: case and organisation of the model, ``mteb:``
-    before the task.
-    """
-    arm = cell.arm
-    model = arm.model.rpartition("/")[2].lower()
-    return model, arm.revision, arm.layer, arm.readout, cell.task.removeprefix("mteb:")
+def _cells(scores: Scores) -> dict[Cell, Scored]:
+    rows = scores.items()
+    return {Cell(arm, task): score for arm, by_task in rows for task, score in by_task.items()}
+
+
+def _selection(score: Scored) -> Selection | None:
+    """The splits and subsets of a score of mteb."""
+    # tasks need pandas, which `status` of a run does not
+    from daskmetrics.tasks import mteb_results
+
+    if not (score.detail and score.detail.get("scores")):
+        return None
+    return mteb_results.selection_of(score.detail)
+
+
+def _score_over(wanted: Selection | None, score: Scored) -> float:
+    """The mean over these splits and subsets; DataError if it lacks one."""
+    from daskmetrics.tasks import mteb_results
+
+    if score.detail is None or wanted in (None, _selection(score)):
+        return score.score
+    return mteb_results.mean(mteb_results.select(score.detail, wanted))
+
+
+def different_settings(*runs: RecordedRun) -> dict[str, tuple[object, ...]]:
+    """The settings that differ, by key; None where a run has none."""
+    import pandas
+
+    settings = [pandas.json_normalize(dict(run.config)).to_dict("records")[0] for run in runs]
+    differing = {}
+    for key in map(str, dict.fromkeys(chain.from_iterable(settings))):
+        values = tuple(of_run.get(key) for of_run in settings)
+        if any(value != values[0] for value in values) and not key.startswith("name"):
+            differing[key] = values
+    return differing

@@ -5,24 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import fsum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daskmetrics.answer import analysis
-from daskmetrics.answer.analysis import Cost
+from daskmetrics.answer.analysis import Cost, Leader
 from daskmetrics.answer.recorded import RecordedRun
-from daskmetrics.core.events import (
+from daskmetrics.domain.events import (
     Event,
-    Record,
     RunFinished,
     RunStarted,
     UsageMeasured,
     WorkerJoined,
     with_results,
 )
-from daskmetrics.core.failures import Failure
-from daskmetrics.core.names import Arm
-from daskmetrics.core.results import Scored
+from daskmetrics.domain.failures import Failure
+from daskmetrics.domain.names import Arm
+from daskmetrics.domain.record import Record
+from daskmetrics.domain.results import Scored
 
 if TYPE_CHECKING:
     import pandas
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """Progress, failures, time and the leading or the best arm; the keys are those of
-    docs/json.md.
+    """Progress, failures, time and the leading arm of a run.
+
+    The keys are those of docs/json.md.
     """
 
     name: str
@@ -43,7 +45,7 @@ class RunStatus:
     checkpoints: int
     # scores of an exhaustive sweep, recorded, and still asked for; recorded looks
     cells: Mapping[str, int]
-    leader: Mapping[str, Arm | float] | None  # its name, mean score and standard error
+    leader: Leader | None
     best: Arm | None
     cost: Cost
     seconds: Mapping[str, float]  # measured on the workers, by kind of work
@@ -56,36 +58,42 @@ def status_of(run: RecordedRun) -> RunStatus:
     counts: dict[str, dict[str, int]] = {}
     for (kind, status), count in run.counts.items():
         counts.setdefault(kind, {})[status] = count
+    best = run.recommendation
+    if best:
+        cost = analysis.cost_of(best)
+    else:
+        cost = analysis.Cost(sum(pick.cost for pick in run.picks), None, None)
     return RunStatus(
-        name=run.start.name,
+        name=run.plan.name,
         folder=run.folder.path,
         finished=run.finished,
         driver=run.driver,
         counts=counts,
-        arms=run.start.arms,
-        checkpoints=run.start.checkpoints,
+        arms=len(run.plan.arms),
+        checkpoints=len(run.plan.checkpoints),
         cells={
-            "planned": run.cells_planned,
-            "scored": run.cells_scored,
+            "planned": run.plan.cells,
+            "scored": run.compared.size,
             "open": run.cells_open,
             "looks": run.counts["look", "ok"],
         },
-        leader=analysis.leader(run),
-        best=run.result.best_arm if run.result else None,
-        cost=analysis.cost_of(run),
-        seconds=analysis.spending(run),
-        failures=analysis.failures(run),
-        warnings=run.start.warnings,
+        leader=analysis.leader(run.means),
+        best=best.arm if best else None,
+        cost=cost,
+        seconds=analysis.spending(run.records),
+        failures=analysis.failures(run.records),
+        warnings=run.plan.warnings,
     )
 
 
 def worker_use(entries: Sequence[Event], records: Sequence[Record]) -> pandas.DataFrame:
-    """How each worker with a record or an encoding spent its time, by its name; the records are
-    those of the journal's entries that count.
+    """How each worker spent its time, by its name.
 
-    Columns: ``host``; ``units``; ``busy``, the share of the run's time in which it computed;
-    ``cpu``, the share of one CPU; ``memory`` and ``gpu_memory``, the greatest numbers of bytes in
-    use. NaN where that is not known.
+    The workers are those with a record or an encoding; the records are those of the journal's
+    entries that count. Columns: ``host``; ``units``; ``busy``, the share of the run's time, without
+    what a worker trained in the mean, in which it computed; ``cpu``, the share of one CPU;
+    ``memory`` and ``gpu_memory``, the greatest numbers of bytes in use. NaN where that is not
+    known.
     """
     import pandas
 
@@ -99,6 +107,11 @@ def worker_use(entries: Sequence[Event], records: Sequence[Record]) -> pandas.Da
     length = math.nan  # unknown, unless the run was started once
     if len(started) == len(ended) == 1 and ended > started:
         length = ended[0] - started[0]
+    # a program trains beside the worker, and has no record of which
+    trained = fsum(record.seconds for record in records if record.kind == "train")
+    left = length - trained / max(1, len(hosts))
+    if left <= 0:  # others trained, too
+        left = math.nan
     done = [record for record in records if record.worker]
     encodings = {  # which scores share
         (score.encoded_on or record.worker, score.encode_seconds)
@@ -113,7 +126,7 @@ def worker_use(entries: Sequence[Event], records: Sequence[Record]) -> pandas.Da
         {
             "host": [hosts.get(worker, "") for worker in spent.index],
             "units": spent["units"],
-            "busy": (spent["seconds"] / length).clip(upper=1.0),
+            "busy": (spent["seconds"] / left).clip(upper=1.0),
             "cpu": uses.pop("cpu_seconds") / length,
             **uses,
         }

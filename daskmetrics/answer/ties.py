@@ -19,18 +19,17 @@ eight draws, therefore decides little.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from statistics import NormalDist
 
 import numpy as np
 
-from daskmetrics.bandit.problem import Floats, Ints, Observations, Singles
-from daskmetrics.core.names import Arm
-from daskmetrics.core.outcomes import Difference, JointError, joint_error
-from daskmetrics.core.results import Scored
+from daskmetrics.bandit.problem import Floats, Ints, Singles
+from daskmetrics.domain.names import Arm
+from daskmetrics.domain.outcomes import Difference, JointError, joint_error
+from daskmetrics.domain.scores import Scores
 
 FEW = 64  #: arms of which all pairs are drawn at once
 LEVEL = 0.05  #: the probability that the best arm is not in the set
@@ -42,14 +41,11 @@ EXACT = 1e-6
 MANY = 200.0  #: degrees of freedom with which an error counts as known
 LARGE = 1e9  #: in place of infinitely many
 EQUAL = 1e-6  #: of means that differ by less, none is the greater
-Scores = Mapping[str, Scored]  # of an arm, by task
 
 
 @dataclass(frozen=True, eq=False)
 class MeanScores:
-    """Weighted means of some arms over the same tasks, with the joint distribution of their
-    errors.
-    """
+    """Weighted means of arms, with their errors' joint distribution."""
 
     mean: Floats  # (A,)
     covariance: Floats  # what each task adds to the covariance of the errors (T, A, A)
@@ -59,9 +55,7 @@ class MeanScores:
 
     @classmethod
     def of(cls, values: Floats, weights: Floats, errors: Sequence[JointError]) -> MeanScores:
-        """From the values of arms on tasks (A, T), the weights of the tasks (T,), and the joint
-        error of each task.
-        """
+        """From values (A, T), weights (T,), and joint errors by task."""
         shares = weights / weights.sum()
         covariances = np.array([error.covariance for error in errors])
         return cls(
@@ -78,8 +72,9 @@ class MeanScores:
         return Difference(gap, error, self.paired)
 
     def tied(self, level: float = LEVEL) -> tuple[Ints, float]:
-        """The arms that are within the error of the best, and the critical value of their
-        differences, in standard errors of a difference.
+        """The arms within the error of the best.
+
+        Also the critical value of their differences, in standard errors of a difference.
         """
         arms = np.arange(len(self.mean))
         # the bound rejects what is clearly worse, so that fewer pairs are drawn
@@ -95,16 +90,18 @@ class MeanScores:
             arms = arms[is_tied]
 
     def most_lost(self, arm: int, tied: Ints, critical: float) -> float:
-        """By how much the best arm is better than one of the tied at most: the upper bound of Hsu
-        (1984) at the level of their test.
+        """By how much the best of the tied is better than an arm at most.
+
+        It is the upper bound of Hsu (1984) at the level of their test.
         """
         gap = self.mean - self.mean[arm]
         bound = gap + critical * self._errors[arm]
         return float(max(0.0, bound[tied].max()))
 
     def _critical(self, arms: Ints, level: float) -> float:
-        """A quantile of the greatest studentised difference of two of these arms, if all are
-        equally good.
+        """A quantile of the greatest studentised difference.
+
+        It is of two of these arms, if all are equally good.
         """
         rng = np.random.default_rng(1)
         greatest = np.zeros(DRAWS, np.float32)
@@ -135,8 +132,9 @@ class MeanScores:
 
     @cached_property
     def _variance(self) -> Floats:
-        """What each task adds to the variance of the differences of all pairs (T, A, A); zero for
-        equal outcomes.
+        """What each task adds to the variances (T, A, A).
+
+        These are of the differences of all pairs; zero for equal outcomes.
         """
         of_arms = np.diagonal(self.covariance, axis1=1, axis2=2)
         unpaired = of_arms[:, :, None] + of_arms[:, None, :]
@@ -145,7 +143,7 @@ class MeanScores:
 
     @cached_property
     def _errors(self) -> Floats:
-        """The standard errors of these differences (A, A)."""
+        """Standard errors of the differences of all pairs (A, A)."""
         return np.asarray(np.sqrt(self._variance.sum(axis=0)))
 
     @cached_property
@@ -162,7 +160,7 @@ class MeanScores:
 
     @cached_property
     def _ahead(self) -> Floats:
-        """By how many standard errors each arm (rows) is behind every other one (A, A)."""
+        """Standard errors by which rows are behind columns (A, A)."""
         errors = self._errors
         gaps = self.mean - self.mean[:, None]
         rounding = EXACT * np.abs(self.mean).max()
@@ -172,14 +170,14 @@ class MeanScores:
 
 @lru_cache(maxsize=2)  # the parts of a verdict mostly compare equally many arms
 def _normal(arms: int) -> Singles:
-    """Standard normal variables (DRAWS, arms), with a fixed seed."""
     rng = np.random.default_rng(0)
     return rng.standard_normal((DRAWS, arms), dtype=np.float32)
 
 
 def _estimated(rng: np.random.Generator, freedom: Floats) -> Singles:
-    """Estimates of a standard deviation of one (DRAWS, n), by the cube root of Wilson and Hilferty
-    (1931).
+    """Estimated standard deviations of one (DRAWS, n).
+
+    By the cube root of Wilson and Hilferty (1931).
     """
     if freedom.min(initial=LARGE) > MANY:
         return np.ones((1, len(freedom)), np.float32)
@@ -190,8 +188,9 @@ def _estimated(rng: np.random.Generator, freedom: Floats) -> Singles:
 
 
 def _root(covariance: Floats) -> Floats:
-    """A Cholesky factor; equal arms make a covariance singular, so a negligible variance is
-    added.
+    """A Cholesky factor, also of equal arms.
+
+    These make a covariance singular, so a negligible variance is added.
     """
     scale = float(np.diag(covariance).max(initial=0.0))
     if scale <= 0:
@@ -202,8 +201,7 @@ def _root(covariance: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class TestedArms:
-    """The arms that were scored on all of some tasks, and which of them are within the error of the
-    best.
+    """Arms scored on all tasks, and those tied with the best.
 
     ``arms`` are those of which all pairs are tested, with the indices of those that are ``equal``
     and the critical value of their differences; ``beyond`` are the others, compared with the best
@@ -225,87 +223,55 @@ class TestedArms:
         return equal | self.as_good
 
 
-@dataclass(frozen=True, eq=False)
-class ScoreMatrix:
-    """Recorded scores as an array."""
+def tested(
+    scores: Scores,
+    tasks: Sequence[str],
+    shares: Floats,
+    level: float = LEVEL,
+    chosen: Arm | None = None,
+) -> TestedArms | None:
+    """Test which arms are within the error of the best, by weighted means.
 
-    recorded: Mapping[Arm, Scores]
-    tasks: Sequence[str]
+    The arms are those scored on all of these tasks; None if there are none. Of equal means, but for
+    `EQUAL`, ``chosen`` is the best.
+    """
+    complete = scores.complete(tasks)
+    if not complete:
+        return None
+    places = _places(scores, complete, tasks)
+    values = scores.value[places]
+    best_first = np.argsort(-values @ shares, kind="stable")
+    leading = np.sort(best_first[:MOST])
+    others = np.sort(best_first[MOST:])
+    arms = [complete[i] for i in leading]
+    joint_errors = [joint_error([scores[arm][task] for arm in arms]) for task in tasks]
+    means = MeanScores.of(values[leading], shares, joint_errors)
+    best = int(means.mean.argmax())
+    if chosen in arms:
+        row = arms.index(chosen)
+        if means.mean[row] >= means.mean[best] - EQUAL:
+            best = row
+    # the others are compared with the best alone, unpaired, by Bonferroni over all pairs
+    compared = [leading[best], *others]
+    stderr = scores.stderr[places][compared]
+    variance = ((shares * stderr) ** 2).sum(axis=1)
+    mean = values[compared] @ shares
+    bound = -NormalDist().inv_cdf(level / len(mean) ** 2)
+    is_as_good = mean[0] - mean[1:] <= bound * np.sqrt(variance[0] + variance[1:])
+    equal, critical = means.tied(level)
+    return TestedArms(
+        arms=arms,
+        means=means,
+        equal=equal,
+        critical=critical,
+        best=best,
+        beyond=[complete[i] for i in others],
+        as_good=frozenset(complete[i] for i in others[is_as_good]),
+    )
 
-    @cached_property
-    def _rows(self) -> Mapping[Arm, int]:
-        """The row of every arm, sorted, so that no result depends on their order."""
-        return {arm: row for row, arm in enumerate(sorted(self.recorded))}
 
-    @cached_property
-    def _arrays(self) -> tuple[Floats, Floats]:
-        """Scores and their errors (A, T), NaN where there is none."""
-        columns = {task: column for column, task in enumerate(self.tasks)}
-        cells = []
-        for arm, row in self._rows.items():
-            for task, scored in self.recorded[arm].items():
-                if task in columns:
-                    cells.append((row, columns[task], scored.score, scored.stderr))
-        seen = Observations.of(cells).by_cell()
-        values, errors = np.full((2, len(self._rows), len(self.tasks)), math.nan)
-        values[seen.arm, seen.task] = seen.score
-        errors[seen.arm, seen.task] = seen.stderr
-        return values, errors
-
-    def complete(self, tasks: Iterable[str]) -> list[Arm]:
-        """The arms that were scored on all of these tasks, sorted."""
-        wanted = set(tasks)
-        return [arm for arm in self._rows if wanted <= self.recorded[arm].keys()]
-
-    def values(self, arms: Iterable[Arm], tasks: Iterable[str]) -> Floats:
-        """Scores (arms, tasks); every arm was scored on every task."""
-        return self._arrays[0][self._places(arms, tasks)]
-
-    def _places(self, arms: Iterable[Arm], tasks: Iterable[str]) -> tuple[Ints, ...]:
-        rows = [self._rows[arm] for arm in arms]
-        columns = [self.tasks.index(task) for task in tasks]
-        return np.ix_(rows, columns)
-
-    def tested(
-        self,
-        tasks: Sequence[str],
-        shares: Floats,
-        level: float,
-        chosen: Arm | None = None,
-    ) -> TestedArms | None:
-        """The arms that were scored on all of these tasks, by their weighted means; None if there
-        are none. Of equal means, but for `EQUAL`, ``chosen`` is the best.
-        """
-        complete = self.complete(tasks)
-        if not complete:
-            return None
-        values = self.values(complete, tasks)
-        best_first = np.argsort(-values @ shares, kind="stable")
-        leading = np.sort(best_first[:MOST])
-        others = np.sort(best_first[MOST:])
-        arms = [complete[i] for i in leading]
-        _, errors = self._arrays
-        joint_errors = [joint_error([self.recorded[arm][task] for arm in arms]) for task in tasks]
-        means = MeanScores.of(values[leading], shares, joint_errors)
-        best = int(means.mean.argmax())
-        if chosen in arms:
-            row = arms.index(chosen)
-            if means.mean[row] >= means.mean[best] - EQUAL:
-                best = row
-        # the others are compared with the best alone, unpaired, by Bonferroni over all pairs
-        compared = [leading[best], *others]
-        stderr = errors[self._places(complete, tasks)][compared]
-        variance = ((shares * stderr) ** 2).sum(axis=1)
-        mean = values[compared] @ shares
-        bound = -NormalDist().inv_cdf(level / len(mean) ** 2)
-        is_as_good = mean[0] - mean[1:] <= bound * np.sqrt(variance[0] + variance[1:])
-        equal, critical = means.tied(level)
-        return TestedArms(
-            arms=arms,
-            means=means,
-            equal=equal,
-            critical=critical,
-            best=best,
-            beyond=[complete[i] for i in others],
-            as_good=frozenset(complete[i] for i in others[is_as_good]),
-        )
+def _places(scores: Scores, arms: Iterable[Arm], tasks: Iterable[str]) -> tuple[Ints, ...]:
+    row_of = {arm: row for row, arm in enumerate(scores.arms)}
+    rows = [row_of[arm] for arm in arms]
+    columns = [scores.tasks.index(task) for task in tasks]
+    return np.ix_(rows, columns)

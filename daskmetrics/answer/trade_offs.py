@@ -13,14 +13,14 @@ from statistics import fmean
 
 import numpy as np
 
-from daskmetrics.answer.recorded import RecordedRun, gain_over
-from daskmetrics.core.costs import pass_flops
+from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.core.errors import DataError
-from daskmetrics.core.events import measured
-from daskmetrics.core.names import Arm, Checkpoint
-from daskmetrics.core.outcomes import Difference
-from daskmetrics.core.readouts import Readout
-from daskmetrics.core.results import NetworkSize, Scored
+from daskmetrics.domain.costs import pass_flops
+from daskmetrics.domain.events import measured
+from daskmetrics.domain.names import Arm, Checkpoint
+from daskmetrics.domain.outcomes import Difference
+from daskmetrics.domain.readouts import Readout
+from daskmetrics.domain.results import NetworkSize, Scored
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class ArmCost:
     parameters : int
         Weights that must be kept: embeddings and the blocks up to the layer.
     whole : int or None
-        Weights of the whole model; None if the run did not record them.
+        Weights of the whole model; None if its blocks are not known, which are then estimated.
     tokens : float
         Tokens of a text.
     flops : float
@@ -62,22 +62,23 @@ class ArmCost:
 
     @property
     def texts_per_second(self) -> float | None:
-        """How many such texts are read in a second; None if that is not known, as for the
-        embedding.
+        """Texts read in a second; None if not known.
+
+        It is not known of the embedding.
         """
         return 1 / self.seconds if self.seconds else None
 
 
 @dataclass(frozen=True)
 class ModelSize:
-    """What a run recorded of a model, or assumes where it recorded nothing."""
+    """What a run recorded of a model."""
 
     width: int  # of the hidden states
-    tokens: float  # of a text
-    is_measured: bool  # whether that is the mean over the tasks, and not the greatest length
+    # of a text: the mean over the tasks or, while none is scored, the greatest length
+    tokens: float
     dimensions: Mapping[str, int]  # numbers of a vector, by readout; empty if not recorded
-    # the whole model, as `daskmetrics.models.LoadedModel.size` counts its weights; None if not
-    # recorded
+    # the whole model, as `daskmetrics.models.LoadedModel.size` counts its weights; None if its
+    # blocks are not known
     network: NetworkSize | None
     # of each layer the weights that must be kept, and those that are computed with
     weights: Mapping[int, tuple[int, int]]
@@ -110,7 +111,7 @@ class ModelSize:
         )
 
     def _pass(self, layer: int) -> tuple[int, float]:
-        """Weights that must be kept for a layer, and the operations for a text."""
+        """Weights kept for a layer, and operations for a text."""
         assumed = 12 * self.width**2 * layer
         needed, computed = self.weights.get(layer, (assumed, assumed))
         attention = self.width
@@ -121,7 +122,7 @@ class ModelSize:
 
 @dataclass(frozen=True)
 class TradeOff:
-    """An arm that was scored on every task of the objective, with what it takes.
+    """A fully scored arm, with what it takes.
 
     ``score`` is the weighted mean of its raw scores, ``stderr`` its standard error. ``gain`` is the
     paired difference from the next cheaper arm of the front; None for the others.
@@ -160,7 +161,7 @@ class TradeOffs:
 
 
 def _front(arms: Sequence[TradeOff]) -> list[TradeOff]:
-    """The arms that no other beats in both score and cost, cheapest forward pass first."""
+    """The arms that no other beats, cheapest first."""
     compared = ["bytes", "seconds"]
     if any(row.cost.seconds is None for row in arms):  # what determines the time
         compared = ["layers", "parameters", "flops", "bytes"]
@@ -179,7 +180,7 @@ def _front(arms: Sequence[TradeOff]) -> list[TradeOff]:
 
 def sizes_of(run: RecordedRun) -> dict[str, ModelSize]:
     """What a run recorded of every model, by name."""
-    return {model: _size(run, model, width) for model, width in run.start.widths.items()}
+    return {model: _size(run, model, width) for model, width in run.plan.widths.items()}
 
 
 def _size(run: RecordedRun, model: str, width: int) -> ModelSize:
@@ -208,7 +209,6 @@ def _size(run: RecordedRun, model: str, width: int) -> ModelSize:
     return ModelSize(
         width=width,
         tokens=mean,
-        is_measured=bool(tokens),
         dimensions={arm.readout: score.dimensions for arm, _, score in scores if score.dimensions},
         network=sizes[-1] if sizes else None,
         weights=weights,
@@ -218,8 +218,9 @@ def _size(run: RecordedRun, model: str, width: int) -> ModelSize:
 
 
 def _seconds_per_token(scores: Iterable[tuple[Arm, str, Scored]]) -> tuple[float | None, int]:
-    """The time for a token over all encodings down to the deepest layer, and this layer; each
-    encoding has scores of several arms.
+    """The time for a token down to the deepest layer.
+
+    Also this layer. Each encoding has scores of several arms.
     """
     readings = {}
     for arm, task, score in scores:
@@ -236,7 +237,10 @@ def _seconds_per_token(scores: Iterable[tuple[Arm, str, Scored]]) -> tuple[float
 
 
 def trade_offs_of(run: RecordedRun) -> TradeOffs:
-    """The trade-offs of a run; `DataError` if no arm was scored on all tasks of the objective."""
+    """The trade-offs of a run.
+
+    `DataError` if no arm was scored on all tasks of the objective.
+    """
     weights = run.weights
     means = run.means
     if not means:
@@ -252,7 +256,7 @@ def trade_offs_of(run: RecordedRun) -> TradeOffs:
     front = _front(arms)
     with_gains = front[:1]
     for cheaper, row in pairwise(front):
-        gain = gain_over(run, row.arm, cheaper.arm, weights)
+        gain = run.recorded.gain(row.arm, cheaper.arm, weights)
         with_gains.append(replace(row, gain=gain))
     used_sizes = {arm.model: sizes[arm.model] for arm in means}
     return TradeOffs(tuple(arms), tuple(with_gains), used_sizes, tuple(weights))

@@ -12,15 +12,15 @@ this list.
 `policies`  the policies by name: `race` is the default
 `recommend` the best arm and its confidence, by kind of task; whether a score will still rise
 `_learner`  the decisions of a search: ``ask`` and ``tell``
-`replay`    tables of known scores, and searches of them by the code of a live search
 =========== =================================================================================
 """
 
 from daskmetrics.bandit._learner import Budget, Ending, Learner, Pick, least_budget
 from daskmetrics.bandit._state import Choice, Policy, State
 from daskmetrics.bandit.policies import installed_policies, policy_named, policy_path
-from daskmetrics.bandit.problem import Outcome, Problem, arm_features, task_weights
-from daskmetrics.bandit.recommend import Recommendation, champions
+from daskmetrics.bandit.problem import Outcome, Problem, arm_features, problem_of, task_weights
+from daskmetrics.bandit.recommend import champions
+from daskmetrics.domain.recommendation import Recommendation
 
 __all__ = [
     "Budget",
@@ -39,5 +39,6 @@ __all__ = [
     "least_budget",
     "policy_named",
     "policy_path",
+    "problem_of",
     "task_weights",
 ]

@@ -39,10 +39,10 @@ POSSIBLE = 12.0  #: spread that another task may have, in multiples of that of t
 
 
 def covering_costs(problem: Problem) -> Floats:
-    """The least cost of a score of each model on each kind of task, with its encoding and its load
-    (M, K).
+    """Least cost of scoring each model on each kind of task (M, K).
 
-    Of a single model, which no other can be preferred to, it is that of one score (1, 1).
+    It includes the encoding and the load. Of a single model, which no other can be preferred to, it
+    is that of one score (1, 1).
     """
     cost = problem.encode_cost + problem.score_cost + problem.load_costs[:, None]
     kinds = _kinds_to_cover(problem).T
@@ -55,10 +55,10 @@ def covering_costs(problem: Problem) -> Floats:
 
 
 def missing_looks(state: State) -> tuple[Bools, Bools]:
-    """Which models lack a score and a pending cell on which kind of task, as in `covering_costs`
-    (M, K): of the models that have none at all, and of all models.
+    """Models without a score on a kind of task: new models, all (M, K).
 
-    A model on which `TRIES` cells of a kind failed is given up there.
+    A pending cell counts as a score; a new model has none of any kind. A model on which `TRIES`
+    cells of a kind failed is given up there.
     """
     problem = state.problem
     seen = _count(problem, state.paid & ~state.failed) > 0
@@ -69,8 +69,7 @@ def missing_looks(state: State) -> tuple[Bools, Bools]:
 
 
 def cover(state: State, looks: Bools, kept: float) -> Choice | None:
-    """A cheap cell of the models and kinds of task that are to be looked at (M, K); None if there
-    is none.
+    """Choose a cheap cell of the wanted models and kinds (M, K), if any.
 
     It is drawn from the cells that cost at most twice as much as the cheapest: the same layer and
     task of every model would say less about the others. Of these it takes what makes the model
@@ -96,7 +95,7 @@ def cover(state: State, looks: Bools, kept: float) -> Choice | None:
 
 
 def _comparable(state: State, candidates: Bools) -> Bools:
-    """Of the candidates of each model, those that let it be compared with the others (A, T).
+    """Those candidates that make a model comparable with the others (A, T).
 
     These are the cells of the arms with the most scores, since only arms with a score on every task
     are compared in the end, and of the best of them: there may be no later score of the model. Of
@@ -128,14 +127,14 @@ def _comparable(state: State, candidates: Bools) -> Bools:
 
 
 def _count(problem: Problem, cells: Bools) -> Ints:
-    """The number of the cells (A, T) of each model on each kind of task to cover (M, K)."""
     of_model = np.eye(len(problem.models), dtype=np.intp)[problem.model_index]
     return of_model.T @ cells @ _kinds_to_cover(problem)
 
 
 def _kinds_to_cover(problem: Problem) -> Bools:
-    """Whether each task is of each kind of task of the objective (T, K); of a single model, of any
-    of them (T, 1).
+    """Membership of the tasks in the kinds to cover (T, K).
+
+    A single model is compared with no other: any task of the objective will do (T, 1).
     """
     in_objective = problem.in_objective[:, None]
     if len(problem.models) == 1:
@@ -149,8 +148,9 @@ def _kinds_of_objective(problem: Problem) -> Ints:
 
 
 def check_rivals(state: State) -> Choice | None:
-    """The cheapest open cell of a kind on which a contender has no score yet, or else one that says
-    how much a task varies; None if there is none.
+    """Choose the cheapest open cell of a kind that a contender lacks.
+
+    Else one that says how much a task varies; None if there is none.
     """
     problem = state.problem
     arms = _contenders(state, state.posterior)
@@ -166,8 +166,7 @@ def check_rivals(state: State) -> Choice | None:
 
 
 def is_covered(state: State) -> bool:
-    """Whether all contenders have a score on every kind of task in the objective, and no task whose
-    spread is only assumed could decide it.
+    """Whether contenders are scored on every kind, and assumed spreads decide nothing.
 
     A contender that the scores of other kinds exclude must have them, too: without that, 12 of 17
     such statements were true on a table that had been kept aside (docs/figures/search.md).
@@ -183,21 +182,19 @@ def is_covered(state: State) -> bool:
 
 
 def _could_decide(problem: Problem, assumed: Bools) -> Bools:
-    """The tasks of the objective whose spread is only assumed, if they could decide it (T,).
-
-    They could if they held half of the objective's spread, were theirs `POSSIBLE` times as wide as
-    that of the other tasks.
-    """
+    """Those of the assumed tasks that could decide the objective (T,)."""
     assumed = assumed & problem.in_objective
     weight = float(problem.objective_weights[assumed].sum())
+    # they would have half of the objective's spread, were theirs so many times as wide as others
     may_decide = POSSIBLE * weight > 1 - weight
     return assumed & may_decide
 
 
 def _check_task(state: State) -> Choice | None:
-    """The cheapest open cell of the leader in a task that has too few scores and could decide the
-    objective; else of the arm that says most of the task's spread per cost, being unlike those that
-    were scored there. None if there is none.
+    """Choose the cheapest open cell of a task that could decide the objective.
+
+    It is one of the leader if possible, else of the arm that says most of the task's spread per
+    cost, being unlike those that were scored there.
     """
     problem = state.problem
     has_few_scores = state.paid.sum(axis=0) < min(LOOKS, len(problem.arms))
@@ -223,13 +220,11 @@ def _check_task(state: State) -> Choice | None:
 
 
 def _contenders(state: State, posterior: Posterior) -> Ints:
-    """The leader, the `NEAREST` usable arms that most probably beat it, and that arm of every other
-    model.
-    """
     others, _, distance = distances(state, posterior)
     nearest_first = np.argsort(distance, kind="stable")
     others = others[nearest_first]
     models = state.problem.model_index[others]
+    # those that most probably beat the leader, of all models and of each one
     _, first_of_model = np.unique(models, return_index=True)
     nearest = np.arange(len(others))[:NEAREST]
     rivals = np.union1d(first_of_model, nearest)
@@ -237,9 +232,10 @@ def _contenders(state: State, posterior: Posterior) -> Ints:
 
 
 def distances(state: State, posterior: Posterior) -> tuple[Ints, Floats, Floats]:
-    """The `BOUND` usable arms with the greatest upper bounds, the standard deviation of their
-    difference to the leader (at least `LEAST_SD`), and by how many of these they are expected to be
-    worse.
+    """Likely rivals, the sd of their difference to the leader, and their distance.
+
+    These are the `BOUND` usable arms with the greatest upper bounds. The standard deviation is at
+    least `LEAST_SD`; the distance, by how much they are expected to be worse, is in its units.
     """
     leader = state.leader
     usable = state.usable
@@ -255,6 +251,6 @@ def distances(state: State, posterior: Posterior) -> tuple[Ints, Floats, Floats]
 
 
 def _kinds_seen(problem: Problem, cells: Bools) -> Bools:
-    """Whether each of some arms has one of the cells (a, T) in a task of every kind (a, K)."""
+    """Whether each arm has one of the cells (a, T) of every kind (a, K)."""
     scores = cells & ~problem.is_look
     return scores @ problem.kind_membership > 0

@@ -17,10 +17,11 @@ from daskmetrics.bandit._state import Choice, Policy, State, Why
 from daskmetrics.bandit.costs import AssumedWorkers, PaidCosts
 from daskmetrics.bandit.model import IncrementalPosterior
 from daskmetrics.bandit.problem import ROUNDING, Observations, Outcome, Problem
-from daskmetrics.bandit.recommend import WITHIN, Recommendation, leader_confidence, recommend
+from daskmetrics.bandit.recommend import WITHIN, leader_confidence, recommend
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.core.names import Cell, without_default
 from daskmetrics.core.text import plural
+from daskmetrics.domain.names import Cell
+from daskmetrics.domain.recommendation import Recommendation
 
 Stage = Literal["cover", "search", "confirm"]
 Ending = Literal["sure", "confidence", "budget", "cells", "complete", "stopped"]
@@ -28,7 +29,7 @@ Ending = Literal["sure", "confidence", "budget", "cells", "complete", "stopped"]
 
 @dataclass(frozen=True)
 class Budget:
-    """What a search may spend; if several limits are given, the narrowest one ends the search.
+    """What a search may spend; the narrowest limit ends it.
 
     Attributes
     ----------
@@ -62,8 +63,12 @@ class Budget:
         return min(exhaustive * (self.share or 1.0), self.cost or exhaustive)
 
     def require_cover(self, problem: Problem) -> None:
-        """Check that the budget pays for a score of each model on each kind of task; a
-        `ConfigError` otherwise.
+        """Check that the budget pays for every model on every kind of task.
+
+        Raises
+        ------
+        ConfigError
+            If it does not; the message names a budget that does.
         """
         costs = covering_costs(problem)
         exhaustive = problem.exhaustive_cost
@@ -91,18 +96,19 @@ class Budget:
 
 
 def least_budget(problem: Problem) -> float:
-    """The cost of a score of each model on each kind of task, each with an encoding and a load of
-    its own.
+    """Cost of scoring each model on each kind of task once.
+
+    Each score has an encoding and a load of its own.
     """
     return min(float(covering_costs(problem).sum()), problem.exhaustive_cost)
 
 
 @dataclass(frozen=True)
 class Pick:
-    """A decision: the cell to pay for, the stage, its cost (an encoding that exists is free) and
-    the reason.
+    """A decision: the cell to pay for, its stage, cost and reason.
 
-    ``known`` is the number of outcomes on which the decision is based.
+    An encoding that exists is free. ``known`` is the number of outcomes on which the decision is
+    based.
     """
 
     index: int
@@ -114,11 +120,11 @@ class Pick:
 
     def as_dict(self) -> dict[str, Any]:
         """The decision as plain JSON values."""
-        return asdict(self, dict_factory=without_default)
+        return asdict(self)
 
 
 class Learner:
-    """A search as a sequence of decisions: `ask` for cells to score, `tell` their outcomes.
+    """A search as a sequence of decisions: `ask` for cells, `tell` their outcomes.
 
     A search has three stages. (1) ``cover``: the cheapest score of each model, before any
     comparison. (2) ``search``: the policy chooses until no cell is worth its cost, the required
@@ -163,7 +169,7 @@ class Learner:
 
     Examples
     --------
-    >>> from daskmetrics.core.names import Suite
+    >>> from daskmetrics.domain.names import Suite
     >>> from daskmetrics.bandit import arm_features, policy_named
     >>> suite = Suite("m", ("step0", "step1", "step2"), (0, 1), 1)
     >>> cost = np.ones((6, 2))
@@ -244,16 +250,16 @@ class Learner:
 
     @property
     def done(self) -> bool:
-        """Whether every decision has an outcome and there is nothing left to decide."""
+        """Whether every decision has an outcome and nothing is left to decide."""
         return not self.open and self._next() is None
 
     @property
     def state(self) -> State:
-        """The state with all outcomes so far; the other decisions are pending."""
+        """The state with all outcomes so far; other decisions are pending."""
         return self._state(self.outcome_order, self._reporting)
 
     def ask(self, n: int) -> list[Pick]:
-        """Up to n new decisions; fewer, or none, if they must wait for outcomes."""
+        """Up to n new decisions; fewer if they must wait for outcomes."""
         new: list[Pick] = []
         while len(new) < n and (following := self._next()) is not None:
             new.append(self._commit(*following, self._decided_on))
@@ -284,13 +290,14 @@ class Learner:
             self._deciding.update(self._results.take(arrived))
 
     def rebuild_posterior(self) -> None:
-        """Compute the posterior of `state` again, so that its last bits do not depend on when
-        `state` was read.
+        """Compute the posterior of `state` again.
+
+        Its last bits otherwise depend on when `state` was read.
         """
         self._reporting = IncrementalPosterior(self.problem)
 
     def recommendation(self) -> Recommendation:
-        """The best arm given all outcomes so far; final once the learner is `done`.
+        """The best arm given all outcomes so far; final once `done`.
 
         Raises
         ------
@@ -301,12 +308,12 @@ class Learner:
 
     @property
     def ending(self) -> Ending:
-        """Why nothing is left to decide; ``stopped`` if something is, since the search was ended
-        from outside.
+        """Why nothing is left to decide; ``stopped`` if something is.
 
         ``sure``: the policy found no cell worth its cost; ``confidence``: the required confidence
         was reached; ``budget``: it would have gone on with a larger budget; ``cells``: the largest
-        number of cells; ``complete``: every cell was paid for.
+        number of cells; ``complete``: every cell was paid for; ``stopped``: it was ended from
+        outside.
         """
         if self._next() is not None:
             return "stopped"
@@ -325,13 +332,11 @@ class Learner:
 
     @property
     def outcome_order(self) -> list[int]:
-        """Decisions with an outcome, in the order in which decisions take outcomes into account."""
+        """Decisions with an outcome, in the order in which they count."""
         return [i for i in self._workers.order if i in self._reported]
 
     def _next(self) -> tuple[Stage, Choice] | None:
-        """The next decision; None if too many are open, an outcome that it needs is missing, or the
-        search is over.
-        """
+        """The next decision; None if it must wait, or the search is over."""
         while self._choice is None:
             needed = self._needed()
             open_picks = len(self._picks) - len(needed)
@@ -345,18 +350,14 @@ class Learner:
         return self._choice
 
     def _needed(self) -> list[int]:
-        """Decisions whose outcomes the next decision is based on, of which it counts those that
-        have arrived.
-        """
+        """Decisions on whose outcomes the next is based; counts the arrived ones."""
         needed = self._workers.finished  # only grows
         while self._arrived < len(needed) and needed[self._arrived] in self._reported:
             self._arrived += 1
         return needed
 
     def _decide(self, finished: Sequence[int]) -> tuple[Stage, Choice] | None:
-        """The next decision: a pure function of all decisions and of the finished ones'
-        outcomes.
-        """
+        """Decide by the finished outcomes; pure, so that a search can be repeated."""
         if len(self._picks) >= self._max_cells:
             return None
         state = self._state(finished)
@@ -381,7 +382,6 @@ class Learner:
         return None
 
     def _is_confident(self, state: State) -> bool:
-        """Whether the required confidence was reached."""
         if self.confidence is None or not len(state.observations):
             return False
         return leader_confidence(state, self.within).within >= self.confidence
@@ -440,12 +440,9 @@ class Learner:
 
 
 def _chosen(policy: Policy, state: State) -> Choice | None:
-    """What a policy chooses; a `ConfigError` if it fails or returns something else, since it may be
-    any function.
-    """
     try:
         choice = policy(state)
-    except Exception as error:
+    except Exception as error:  # a policy may be any function
         frame = traceback.extract_tb(error.__traceback__)[-1]
         raise ConfigError(
             f"The policy failed with {type(error).__name__} in {frame.filename}, line "
@@ -459,10 +456,8 @@ def _chosen(policy: Policy, state: State) -> Choice | None:
 
 
 def _confirmation(state: State) -> Choice | None:
-    """The cheapest missing cell of the finalist, or else of what is compared with it, if all of
-    these are affordable.
-    """
     needed = state.problem.in_objective
+    # first the finalist, then what it is compared with
     for arm in (state.finalist, int(state.problem.default_arms[state.recommended])):
         missing = np.flatnonzero(~state.paid[arm] & needed)
         if len(missing) and state.usable[arm]:
@@ -475,7 +470,6 @@ def _confirmation(state: State) -> Choice | None:
 
 
 def _cheapest(state: State) -> Choice | None:
-    """The cheapest open cell, or None."""
     if not state.open.any():
         return None
     cost = np.where(state.open, state.cost, np.inf)

@@ -28,7 +28,7 @@ from daskmetrics.bandit.problem import (
     Observations,
     Problem,
 )
-from daskmetrics.core.names import seed_of
+from daskmetrics.core.keys import seed_of
 
 #: probability of being as good as another arm below which an arm with all scores is not reported
 DISBELIEVED = 0.01
@@ -41,7 +41,7 @@ Why = Mapping[str, float | str]
 
 @dataclass(frozen=True)
 class Choice:
-    """The next cell, by its indices, and the reason for it in a few numbers or words."""
+    """The next cell, by its indices, and the reason for it."""
 
     arm: int
     task: int
@@ -94,13 +94,13 @@ class State:
 
     @cached_property
     def scores(self) -> Observations:
-        """Those of the known scores that are not of looks."""
+        """The known scores of whole tasks, without those of subsets."""
         is_look = self.problem.is_look[self.observations.task]
         return self.observations.take(~is_look)
 
     @property
     def cells(self) -> Ints:
-        """Arm and task of every chosen cell, those with an outcome first (n, 2)."""
+        """Arm and task of every chosen cell, finished ones first (n, 2)."""
         finished = np.column_stack([self.finished.arm, self.finished.task])
         return np.concatenate([finished, self.pending])
 
@@ -114,7 +114,7 @@ class State:
 
     @cached_property
     def scored(self) -> Bools:
-        """Arms that have a score on every task of the objective (A,)."""
+        """Arms with a score on every task of the objective (A,)."""
         needed = self.problem.in_objective
         arms = self.observations.arm[needed[self.observations.task]]
         count = np.bincount(arms, minlength=len(self.problem.arms))
@@ -122,9 +122,7 @@ class State:
 
     @property
     def usable(self) -> Bools:
-        """Arms that failed at most as often as they gave a score (A,); the others are not
-        recommended.
-        """
+        """Arms that may be recommended: at most half of their cells failed (A,)."""
         tried = np.bincount(self.finished.arm, minlength=len(self.problem.arms))
         return np.asarray(2 * self.failed.sum(axis=1) <= tried)
 
@@ -136,8 +134,9 @@ class State:
 
     @cached_property
     def leader(self) -> int:
-        """The usable arm with the greatest expected objective; the last model's default arm before
-        the first score.
+        """The usable arm with the greatest expected objective.
+
+        Before the first score it is the last model's default arm.
         """
         default_arm = int(self.problem.default_arms[-1])
         if not len(self.observations) and self.usable[default_arm]:
@@ -146,12 +145,12 @@ class State:
 
     @cached_property
     def recommended(self) -> int:
-        """The arm that is reported: one rule for every report, so that none contradicts the scores
-        that it shows. Policies decide by the `leader`.
+        """The arm that is reported; policies decide by the `leader`.
 
-        Of the arms scored on every task of the objective it is the one with the greatest mean by
-        these scores. If there are none, or if another one is better than that by all that is known
-        (with a probability of error of `DISBELIEVED`), it is the arm with a score whose expected
+        This is the one rule for every report, so that none contradicts the scores that it shows. Of
+        the arms scored on every task of the objective it is the one with the greatest mean by these
+        scores. If there are none, or if another one is better than that by all that is known (with
+        a probability of error of `DISBELIEVED`), it is the arm with a score whose expected
         objective is the greatest, a usable one if possible: a budget may end before a good arm is
         scored on every task. An arm without a score is never reported, whatever the posterior
         expects of it, nor one that failed on a task in place of one with all scores.
@@ -176,19 +175,20 @@ class State:
 
     @cached_property
     def measured(self) -> Floats:
-        """Objective of every arm by its own scores (A,), NaN without any; comparable between
-        `scored` arms.
+        """Objective of every arm by its own scores (A,).
+
+        NaN without any; comparable between `scored` arms.
         """
         return measured_objectives(self.problem, self.observations)
 
     @cached_property
     def spendable(self) -> float:
-        """What the search may still spend: the remaining budget, less the cost of confirming the
-        leader.
+        """The remaining budget, less the cost of confirming the leader.
 
         Nothing is reserved if confirming would take more than `CONFIRM` of the whole budget: the
-        search makes better use of it. Where it looks, too, it would spend all on looks, which
-        confirm nothing; so what the `finalist` lacks is reserved as long as it is affordable.
+        search makes better use of it. Where it may score subsets of tasks, it would spend all on
+        these, which confirm nothing; so what the `finalist` lacks is reserved as long as it is
+        affordable.
         """
         if self.problem.is_look.any():
             finalist = self.finalist
@@ -209,16 +209,19 @@ class State:
 
     @cached_property
     def is_confirmable(self) -> Bools:
-        """Arms that the remaining budget can score on every task (A,), with a little more: otherwise
-        a worse arm would be, whose scores cost less.
+        """Arms that the remaining budget can score on every task (A,).
+
+        It may be exceeded a little: otherwise a worse arm would be confirmed, whose scores cost
+        less.
         """
         return self.affordable(self.confirming_cost, self.remaining + OVERDRAFT * self.budget)
 
     @cached_property
     def finalist(self) -> int:
-        """The arm to score on every task: the leader, or else the arm that is expected to be the
-        best of those that can still be scored on every task; otherwise a worse one, which happens
-        to have all scores, would be reported.
+        """The arm to score on every task: the leader, if the budget allows.
+
+        Else it is the best that can still be scored on every task: otherwise a worse one, which
+        happens to have all scores, would be reported.
         """
         candidates = self.is_confirmable & self.usable
         if self.is_confirmable[self.leader] or not candidates.any():
@@ -227,22 +230,23 @@ class State:
 
     @cached_property
     def open(self) -> Bools:
-        """Cells that may be chosen: not paid for yet, and affordable (A, T)."""
+        """Cells that may be chosen: unpaid and affordable (A, T)."""
         return ~self.paid & self.affordable(self.cost, self.spendable)
 
     def affordable(self, cost: Floats, budget: float) -> Bools:
-        """Which costs a budget pays for; sums of costs are exact to rounding only."""
+        """Which costs a budget pays for, up to rounding."""
         return cost <= budget + ROUNDING * self.problem.exhaustive_cost
 
     def random(self) -> np.random.Generator:
-        """A generator for this decision alone; it is seeded by the search and the number of the
-        decision.
+        """A generator for this decision alone.
+
+        It is seeded by the search and the number of the decision.
         """
         return np.random.default_rng(seed_of("bandit", self.seed, len(self.cells)))
 
 
 def _is_as_good(posterior: Posterior, arm: int, other: int) -> bool:
-    """Whether an arm may be as good as another, by the distribution of the stated confidence."""
+    """Whether an arm may be as good, by the distribution of the confidence."""
     from scipy.special import stdtr
 
     of_scores = posterior.without_pending()
@@ -254,6 +258,6 @@ def _is_as_good(posterior: Posterior, arm: int, other: int) -> bool:
 
 
 class Policy(Protocol):
-    """A pure function of a `State`; it returns None if no open cell is worth its cost."""
+    """A pure function of a `State`; None if no open cell is worth its cost."""
 
     def __call__(self, state: State, /) -> Choice | None: ...

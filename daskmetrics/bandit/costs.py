@@ -13,12 +13,12 @@ from daskmetrics.core.errors import DataError
 
 
 class PaidCosts:
-    """Cells paid for: the first cell of a (checkpoint, task) pays for its encoding, its other
-    layers for a score only.
+    """The cells paid for, and what each other cell would cost.
 
+    The first cell of a (checkpoint, task) pays for its encoding, its other layers for a score only.
     Loading a checkpoint is free if a free worker holds it, or if the embeddings exist.
 
-    >>> from daskmetrics.core.names import Suite
+    >>> from daskmetrics.domain.names import Suite
     >>> from daskmetrics.bandit import arm_features
     >>> suite = Suite("m", ("step0", "step1"), (0, 1), 1)
     >>> one = np.ones((4, 1))
@@ -42,8 +42,9 @@ class PaidCosts:
         return self._paid.copy()
 
     def cost(self, held: Sequence[int] = ()) -> Floats:
-        """What each cell would cost next (A, T), given the checkpoints of the free workers; 0 for
-        paid cells.
+        """What each cell would cost next (A, T); 0 for paid cells.
+
+        Loading one of the held checkpoints, those of the free workers, costs nothing.
         """
         problem = self._problem
         is_held = np.isin(problem.checkpoint_index, held)
@@ -59,7 +60,13 @@ class PaidCosts:
         return not self._encoded[arm, task]
 
     def charge(self, arm: int, task: int, held: Sequence[int] = ()) -> float:
-        """Pay for a cell and return its cost; raises DataError if it was paid for before."""
+        """Pay for a cell and return its cost.
+
+        Raises
+        ------
+        DataError
+            If it was paid for before.
+        """
         problem = self._problem
         if self._paid[arm, task]:
             raise DataError(f"Cell {problem.cell(arm, task)} was already paid for.")
@@ -86,8 +93,9 @@ NO_CHECKPOINT = -1  #: what a worker holds before its first encoding
 
 
 def useful_workers(policy: str) -> float:
-    """Workers that a search by this policy can use: `MOST_OPEN`, or all if it does not look at
-    scores.
+    """Number of workers that a search by this policy can use.
+
+    It is `MOST_OPEN`, or all if the policy does not look at scores.
 
     >>> useful_workers("race"), useful_workers("sweep")
     (32, inf)
@@ -98,8 +106,7 @@ def useful_workers(policy: str) -> float:
 
 
 class AssumedWorkers:
-    """The schedule that a search assumes: which worker is busy until when, and which checkpoint it
-    holds.
+    """The schedule that a search assumes: its workers, their ends, their checkpoints.
 
     The time at which a real worker becomes free varies from run to run, and decisions must not. So
     a cell is assumed to take as long as it costs. A decision waits for the outcomes that this
@@ -122,7 +129,7 @@ class AssumedWorkers:
 
     @property
     def now(self) -> float:
-        """Time of the next decision: as soon as a worker is free."""
+        """Time of the next decision: when a worker is free."""
         return max(self._clock, min(self._until))
 
     @property
@@ -137,23 +144,20 @@ class AssumedWorkers:
 
     @property
     def finished(self) -> list[int]:
-        """Decisions that have ended, in the order of their ends; later decisions are only
-        appended.
-        """
+        """Decisions that have ended, by their ends; it only grows."""
         return self.order[: self._ended]
 
     def advance(self) -> bool:
-        """Move the clock to the end of the next open decision; return False if none is open."""
+        """Move the clock to the next end; False if none is open."""
         if self._ended == len(self._ends):
             return False
         self._clock, _ = self._ends[self._ended]
         return True
 
     def assign(self, checkpoint: int, cost: float, loads: bool = True) -> int:
-        """Give a decision to a free worker: one that holds the checkpoint, else one that holds
-        none, else any.
-        """
+        """Give a decision to a free worker, and return the worker."""
         holds = self._holds
+        # one that holds the checkpoint, else one that holds none, else any
         worker = min(
             self._free(), key=lambda w: (holds[w] != checkpoint, holds[w] != NO_CHECKPOINT, w)
         )
@@ -166,7 +170,6 @@ class AssumedWorkers:
 
     @property
     def _ended(self) -> int:
-        """Number of the decisions that have ended."""
         return bisect_right(self._ends, (self.now, math.inf))
 
     def _free(self) -> list[int]:

@@ -37,7 +37,7 @@ uses depends on the outcomes alone, and no decision takes long.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -50,11 +50,11 @@ from daskmetrics.bandit.problem import (
     Problem,
     Rows,
 )
-from daskmetrics.core.readouts import Readout
+from daskmetrics.domain.readouts import Readout
 
 
 def measured_objectives(problem: Problem, seen: Observations) -> Floats:
-    """Weighted mean of every arm's scores so far (A,); NaN if it has none."""
+    """Weighted mean of every arm's scores so far (A,), NaN without any."""
     arms = len(problem.arms)
     weights = problem.objective_weights[seen.task]
     total_weight = np.bincount(seen.arm, weights, arms)
@@ -77,12 +77,7 @@ STEP = 2.0  #: factor by which a hyperparameter changes at a time ...
 #: ... and the prior sd of the logarithm of each, in such steps
 PRIOR_SD = (1.0, 1.0, 1.0, 1.0, 2.0, 1.0, 3.0, 2.0)
 HALVING = 0.1  #: distance of readouts of which one keeps half the dimensions of the other
-#: ... and of those that differ in one of these parts
-PART_DISTANCES = {
-    "pooling": 0.5,
-    "join": 0.2,  # one reads layers together, or reads them together in another way
-    "principal": 0.1,  # one keeps principal components
-}
+POOLED_OTHERWISE = 0.5  #: ... and of those that differ in their pooling
 TRIALS = 6  #: hyperparameters tried at a time
 FEWEST = 16  #: with fewer scores the hyperparameters keep their defaults
 LOOKS = 3  #: scores from which on the spread of a task counts as known ...
@@ -91,7 +86,7 @@ ENOUGH = 12  #: ... and up to which it is estimated again whenever their number 
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """Length scales, and variances relative to the one that position explains in all tasks."""
+    """Length scales, and variances relative to that of position."""
 
     time_scale: float = 0.3  # length scale in training, as a share of log steps
     depth_scale: float = 0.3  # length scale in depth, as a share of the layers
@@ -103,8 +98,9 @@ class Hyperparameters:
     readout_scale: float = 1.0  # distance at which readouts of an arm have the correlation 1/e
 
     def parts(self, near: Floats, same: Bools) -> tuple[Floats, Floats, Floats]:
-        """Prior covariances of cells from their arms' kernel and identity: of all tasks, of a kind,
-        and of a task.
+        """Prior covariances that all tasks, a kind and a task have.
+
+        They follow from the covariance ``near`` of the arms by position, and from their identity.
         """
         cell_variance = self.cell_variance / (1 + self.kind_variance)
         common = near + self.arm_variance * same
@@ -122,7 +118,7 @@ class Hyperparameters:
     @property
     def surprise(self) -> float:
         """Squared distance from the defaults, in prior standard deviations."""
-        ratios = np.divide(astuple(self), astuple(Hyperparameters()))
+        ratios = np.divide([*vars(self).values()], [*vars(Hyperparameters()).values()])
         steps = np.log(ratios) / np.log(STEP)
         distances = steps / PRIOR_SD
         return float(sum(distances**2))
@@ -154,7 +150,7 @@ def arm_covariance(problem: Problem, h: Hyperparameters, left: Ints, right: Ints
 
 @lru_cache(maxsize=2)  # of a search and of its champions
 def readout_distances(names: tuple[str, ...]) -> Floats:
-    """How far readouts are apart (R, R): the sum over their parts, each a distance of its own.
+    """Distances of readouts (R, R), summed over their parts.
 
     Each part is a metric on a line or between labels, so that ``exp(-distance)`` is a covariance
     function. Dimensions are on a line, in powers of two; all of them count as twice the
@@ -164,20 +160,20 @@ def readout_distances(names: tuple[str, ...]) -> Floats:
     [0.0, 0.1, 0.5, 0.6]
     """
     readouts = [Readout.parse(name) for name in names]
-    total = np.zeros((len(readouts), len(readouts)))
-    for part, distance in PART_DISTANCES.items():
-        labels = np.array([getattr(readout, part) for readout in readouts])
-        total += distance * (labels[:, None] != labels)
-    kept = [readout.kept for readout in readouts]
+    poolings = np.array([readout.pooling for readout in readouts])
+    kept = [readout.dimensions for readout in readouts]
     all_dimensions = 2 * max(filter(None, kept), default=1)
     halvings = np.log2([count or all_dimensions for count in kept])
     position = HALVING * halvings
-    return total + np.abs(position[:, None] - position)
+    distance: Floats = np.abs(position[:, None] - position)
+    distance += POOLED_OTHERWISE * (poolings[:, None] != poolings)
+    return distance
 
 
 def _matern(values: Floats, left: Ints, right: Ints) -> Floats:
-    """Matern 5/2 with a nugget between two sets of indices of the values (L, R); equal pairs are
-    computed once.
+    """Matern 5/2 with a nugget between two sets of indices (L, R).
+
+    Equal pairs are computed once.
     """
     rows, row_of = np.unique(left, return_inverse=True)
     columns, column_of = np.unique(right, return_inverse=True)
@@ -192,7 +188,7 @@ def _matern(values: Floats, left: Ints, right: Ints) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class CovarianceModel:
-    """Everything that stays fixed while a posterior grows by one observation after the other."""
+    """What stays fixed while a posterior grows."""
 
     problem: Problem
     hyperparameters: Hyperparameters
@@ -203,7 +199,7 @@ class CovarianceModel:
 
     @property
     def has_spread(self) -> Bools:
-        """Tasks whose spread was estimated from their own scores, and not only assumed (T,)."""
+        """Tasks whose spread was estimated from their own scores (T,)."""
         return self.count >= min(LOOKS, len(self.problem.arms))
 
     @cached_property
@@ -213,8 +209,9 @@ class CovarianceModel:
 
     @cached_property
     def freedom(self) -> float:
-        """Degrees of freedom of the objective's spread, of which those of each task are a part
-        (Satterthwaite, 1946): few if a task with few scores varies the most.
+        """Degrees of freedom of the objective's spread (Satterthwaite, 1946).
+
+        They are few if a task with few scores varies the most.
         """
         of_task = np.maximum(self.count - 1, 0)
         variance = self.weights**2
@@ -230,9 +227,7 @@ class CovarianceModel:
         return deviations / self.spread[seen.task]
 
     def parts(self, left: Ints, right: Ints) -> tuple[Floats, Floats, Floats]:
-        """Prior covariances of two sets of arms' cells (L, R): of all tasks, of a kind, and of a
-        task.
-        """
+        """Prior covariances of cells (L, R) that all tasks, a kind and a task have."""
         kernel = arm_covariance(self.problem, self.hyperparameters, left, right)
         return self.hyperparameters.parts(kernel, left[:, None] == right)
 
@@ -243,8 +238,10 @@ class CovarianceModel:
         return np.array(self.hyperparameters.parts(variance, np.array(True)))
 
     def cells(self, left: Ints, left_mix: Floats, right: Ints, right_mix: Floats) -> Floats:
-        """Prior covariance of two sets of rows (L, R); a row averages an arm's tasks with the
-        shares in mix, (L, T), or (T,) for all rows. With the `weights` it is the arm's objective.
+        """Prior covariance of two sets of rows (L, R).
+
+        A row averages an arm's tasks with the shares in mix, (L, T), or (T,) for all rows. With the
+        `weights` it is the arm's objective.
         """
         mixed = np.zeros(())
         covariances = self.parts(left, right)
@@ -267,9 +264,7 @@ class CovarianceModel:
 
 
 class _TrainingScores:
-    """The scores from which the hyperparameters are estimated, and what many hyperparameters
-    share.
-    """
+    """Scores to estimate hyperparameters from, and what many of these share."""
 
     def __init__(self, problem: Problem, seen: Observations) -> None:
         self.problem = problem
@@ -289,8 +284,10 @@ class _TrainingScores:
 
     @property
     def variance(self) -> float:
-        """Variance of the values within tasks, whose levels say nothing of the differences of arms;
-        if that is 0, of all values; 1 for equal values, which any scale fits.
+        """Variance of the values within tasks.
+
+        A task's level says nothing of the differences of arms. If it is 0, the variance of all
+        values; 1 for equal values, which any scale fits.
         """
         if not len(self.seen.score) or np.ptp(self.seen.score) == 0:
             return 1.0
@@ -322,12 +319,12 @@ def fit_model(problem: Problem, seen: Observations) -> CovarianceModel:
 
 
 def fit_model_steps(problem: Problem, seen: Observations) -> Iterator[CovarianceModel]:
-    """Coordinate ascent: the best model so far, after every `TRIALS` trials of one changed
-    hyperparameter.
+    """The best model so far, after every `TRIALS` trials.
 
-    The arms of one model and readout keep the defaults if all errors are stated: estimates from
-    their scores found the best arm no sooner. Scores without an error may be noisy, and by how much
-    is one of the hyperparameters.
+    This is a coordinate ascent: a trial changes one hyperparameter. The arms of one model and
+    readout keep the defaults if all errors are stated: estimates from their scores found the best
+    arm no sooner. Scores without an error may be noisy, and by how much is one of the
+    hyperparameters.
     """
     scores = _TrainingScores(problem, seen)
     (best,) = _standardised(scores, [Hyperparameters()])
@@ -366,21 +363,17 @@ def fit_model_steps(problem: Problem, seen: Observations) -> Iterator[Covariance
 def _scaled(
     h: Hyperparameters, names: Iterable[str], factors: Sequence[float] = (1 / STEP, STEP)
 ) -> list[Hyperparameters]:
-    """The same with one of these values multiplied by a factor; by default neighbours on the
-    grid.
-    """
     return [replace(h, **{name: getattr(h, name) * factor}) for name in names for factor in factors]
 
 
 def _standardised(
     scores: _TrainingScores, options: Sequence[Hyperparameters]
 ) -> list[CovarianceModel]:
-    """Estimate levels and spreads by generalised least squares, since correlated arms tell little
-    of a spread.
+    """Estimate levels and spreads by generalised least squares.
 
-    Errors count relative to the spread that is estimated: it is estimated again where they are
-    stated. The differences of a task whose scores vary no more than their errors then count as
-    noise, and the search soon leaves it.
+    Correlated arms tell little of a spread. Errors count relative to the spread that is estimated:
+    it is estimated again where they are stated. The differences of a task whose scores vary no more
+    than their errors then count as noise, and the search soon leaves it.
     """
     task = scores.seen.task
     values = scores.seen.score
@@ -435,8 +428,9 @@ def _standardised(
 
 
 def _log_posteriors(scores: _TrainingScores, models: Sequence[CovarianceModel]) -> Floats:
-    """Log marginal likelihood of the scores plus the log prior of the hyperparameters of each, up
-    to a constant.
+    """Log posterior density of each model, up to a constant.
+
+    It is the log marginal likelihood plus the log prior of the hyperparameters.
     """
     seen = scores.seen
     diagonal = np.arange(len(seen))
@@ -466,9 +460,7 @@ LEAST_SD = 1e-6  #: of the difference of two arms; with a smaller one they are e
 
 @dataclass(frozen=True, eq=False)
 class ObservationRows(Rows):
-    """The observations that a posterior conditions on: each row is a cell, or the average of cells
-    of one arm.
-    """
+    """The observations of a posterior: cells, and averages of an arm's cells."""
 
     arm: Ints  # (n,)
     # (n, T), weights of the tasks in the row, with sum 1; a single cell has one weight of 1
@@ -484,8 +476,9 @@ class ObservationRows(Rows):
 
 
 class CholeskyFactor:
-    """Inverse Cholesky factor of n growing rows and their whitened covariances with A objectives: n
-    (n + A) numbers.
+    """Inverse Cholesky factor of growing rows, and their covariances with objectives.
+
+    For n rows and A objectives, whose covariances are whitened, it has n (n + A) numbers.
     """
 
     def __init__(self, model: CovarianceModel) -> None:
@@ -504,8 +497,9 @@ class CholeskyFactor:
         return len(self._rows)
 
     def change(self, rows: ObservationRows) -> None:
-        """Replace the rows by others, which begin with those that have values; keep the leading
-        ones that are equal.
+        """Replace the rows; leading ones that are equal are kept.
+
+        The new rows begin with those that have values.
         """
         n = min(len(self), len(rows))
         same_arm = self._rows.arm[:n] == rows.arm[:n]
@@ -542,8 +536,9 @@ class CholeskyFactor:
         self._rows = rows.append(more)
 
     def posterior(self, values: Floats) -> Posterior:
-        """Condition on the values of the first rows; the values of an earlier call must be the
-        first of these.
+        """Condition on the values of the first rows.
+
+        The values of an earlier call must be the first of these.
         """
         old = len(self._white)
         n = len(values)
@@ -578,7 +573,11 @@ class CholeskyFactor:
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """Posterior of every arm's objective; valid until its search computes the next one."""
+    """Posterior of every arm's objective.
+
+    It is valid until its search computes the next one. Its variances are for comparing arms; the
+    `value_sd` is that of an objective by itself.
+    """
 
     model: CovarianceModel
     mean: Floats  # (A,), of the weighted mean over tasks
@@ -587,6 +586,7 @@ class Posterior:
     scored: int  # number of rows with a value; they come first
     inverse: Floats  # (n, n), inverse Cholesky factor of the rows' covariance matrix
     cross: Floats  # (n, A), whitened covariances of the rows with the objectives
+    level_variance: float = 0.0  # that all arms share, see `level_variance`
 
     def without_pending(self) -> Posterior:
         """The posterior given the known scores only."""
@@ -606,8 +606,16 @@ class Posterior:
 
     @cached_property
     def sd(self) -> Floats:
-        """Standard deviation of every arm's objective (A,)."""
+        """Standard deviation of every arm's objective, for comparing them (A,)."""
         return np.sqrt(np.maximum(self.variance, 0.0))
+
+    @property
+    def value_sd(self) -> Floats:
+        """Standard deviation of every arm's objective by itself (A,).
+
+        It counts that the levels of tasks without a score are unknown, which all arms share.
+        """
+        return np.sqrt(np.maximum(self.variance + self.level_variance, 0.0))
 
     def covariance(self, left: Ints, right: Ints) -> Floats:
         """Covariance matrix of two sets of arms' objectives (L, R)."""
@@ -617,13 +625,13 @@ class Posterior:
         return prior - explained
 
     def difference_variance(self, arms: Ints, other: int) -> Floats:
-        """Variance of the differences of some arms' objectives to that of another (a,)."""
+        """Variance of the differences of objectives to another's (a,)."""
         covariance = self.covariance(arms, np.array([other]))[:, 0]
         variances = self.variance[arms] + self.variance[other]
         return np.asarray(variances - 2 * covariance)
 
     def whitened(self, arms: Ints) -> Iterator[tuple[Ints, Floats]]:
-        """Whitened covariances of some arms' cells with the rows: tasks, and their matrix (a, n).
+        """Tasks, and whitened covariances of the arms' cells with the rows (a, n).
 
         Tasks of a kind without a row share one. They come one by one, since all together they do
         not fit in a processor's cache.
@@ -642,22 +650,59 @@ class Posterior:
                 yield np.array([task]), of_its_kind + self._whitened_part(of_task, mix[:, task])
 
     def _whitened_part(self, part: Floats, share: Floats) -> Floats:
-        """Whitened covariances (a, n) of a part of cells (a, n) with rows that have a share (n,) of
-        its tasks.
+        """Whitened covariances (a, n) of a part with its tasks' rows.
+
+        The rows have a share (n,) of its tasks.
         """
         sharing = np.flatnonzero(share)
         covariance = part[:, sharing] * share[sharing]
         return covariance @ self.inverse[:, sharing].T
 
 
+def level_variance(model: CovarianceModel, seen: Observations) -> float:
+    """What the unknown levels of tasks without a score add to the variance of an objective.
+
+    Such a task is assumed to have the mean level of the scored ones. The variance of the error is
+    estimated by leaving each of these out, and one more error of half their mean. The part of the
+    prior that stands for these levels is taken off, so the result may be negative.
+
+    >>> from daskmetrics.domain.names import Suite
+    >>> from daskmetrics.bandit import arm_features
+    >>> suite = Suite("m", ("step0",), (0, 1), 1)
+    >>> cost = np.ones((2, 3))
+    >>> problem = Problem(suite.arms(), ("s", "t", "u"), arm_features([suite]), cost, cost)
+    >>> seen = Observations.of([(0, 0, 0.4, 0.0), (0, 1, 0.6, 0.0)])
+    >>> model = fit_model(problem, seen)
+    >>> prior = LEVEL * model.weights[2] ** 2
+    >>> error = (0.2**2 + 0.2**2 + 0.25**2) / 3  # of the level of "u"
+    >>> bool(np.isclose(level_variance(model, seen) + prior, error * (1 + 1 / 2) / 9))
+    True
+    """
+    problem = model.problem
+    count = problem.cells_per_task(seen)
+    is_scored = (count > 0) & ~problem.is_look
+    if not is_scored.any():
+        return 0.0
+    total = np.bincount(seen.task, seen.score, len(count))
+    levels = total[is_scored] / count[is_scored]
+    tasks = len(levels)
+    errors = levels - levels.mean()
+    if tasks > 1:
+        errors *= tasks / (tasks - 1)  # of the mean of the others
+    variance = ((errors**2).sum() + (levels.mean() / 2) ** 2) / (tasks + 1)
+    weights = problem.objective_weights[~is_scored]
+    of_levels = variance * ((weights**2).sum() + weights.sum() ** 2 / tasks)
+    of_prior = LEVEL * (model.weights[~is_scored] ** 2).sum()
+    return float(of_levels - of_prior)
+
+
 def pooled(
     model: CovarianceModel, seen: Observations, limit: int
 ) -> tuple[ObservationRows, Floats]:
-    """At most ``limit`` rows and their values: if needed, the arms with the most cells become one
-    averaged row each.
+    """At most ``limit`` rows and their values, some averaged.
 
-    If there are still too many rows, those of the worst arms are thinned out, since the best arm is
-    what matters.
+    If needed, the arms with the most cells become one averaged row each. If there are still too
+    many rows, those of the worst arms are thinned out, since the best arm is what matters.
     """
     if len(seen) <= limit:
         return ObservationRows.of(model, seen.arm, seen.task), model.values(seen)
@@ -682,8 +727,10 @@ def pooled(
 
 
 def _groups(seen: Observations, limit: int) -> Ints:
-    """Which observations become one row (n,): all cells of an arm, of as many arms as it takes to
-    have at most ``limit`` rows, those with the most cells first.
+    """Number of the row that each observation becomes (n,).
+
+    All cells of an arm become one row, for as many arms as it takes to have at most ``limit`` rows,
+    those with the most cells first.
     """
     arms, arm, count = np.unique(seen.arm, return_inverse=True, return_counts=True)
     fullest = np.argsort(-count, kind="stable")
@@ -698,9 +745,7 @@ def _groups(seen: Observations, limit: int) -> Ints:
 
 
 def _thinned(values: Floats, limit: int) -> Ints:
-    """Indices of at most ``limit`` rows: the best ``limit`` / 2, and an even choice of the
-    others.
-    """
+    """Indices of the best ``limit`` / 2 rows, and an even choice of others."""
     if len(values) <= limit:
         return np.arange(len(values))
     best_first = np.argsort(-values, kind="stable")
@@ -711,8 +756,9 @@ def _thinned(values: Floats, limit: int) -> Ints:
 
 
 def first_max(values: Floats, among: Bools | None = None) -> int:
-    """Index of the maximum (of the marked values, if any is marked); the first of values that
-    differ by rounding.
+    """Index of the maximum, of the marked values if any are.
+
+    It is the first of values that differ by rounding.
     """
     if among is not None and among.any():
         values = np.where(among, values, -np.inf)
@@ -723,7 +769,7 @@ def first_max(values: Floats, among: Bools | None = None) -> int:
 
 
 def greatest(values: Floats, n: int) -> Ints:
-    """Indices of the n greatest values, ascending; of equal values the first.
+    """Indices of the n greatest values, ascending; the first of equal ones.
 
     >>> greatest(np.array([0.0, 2.0, 1.0, 1.0]), 2).tolist()
     [1, 2]
@@ -743,7 +789,7 @@ NO_CELLS = np.zeros((0, 2), dtype=np.intp)
 
 @dataclass(frozen=True, eq=False)
 class Basis:
-    """A factor, whose first rows are those of the first ``pooled`` scores, with their values."""
+    """A factor whose first rows are the first ``pooled`` scores, with values."""
 
     factor: CholeskyFactor
     rows: ObservationRows
@@ -758,7 +804,7 @@ class IncrementalPosterior:
     model estimated from more scores begins at `REFIT`. From `LIMIT` scores on a new basis, with the
     scores so far pooled, begins at every `LIMIT` / 2 further scores.
 
-    >>> from daskmetrics.core.names import Suite
+    >>> from daskmetrics.domain.names import Suite
     >>> from daskmetrics.bandit import arm_features
     >>> suite = Suite("m", ("step0", "step1"), (0, 1), 1)
     >>> cost = np.ones((4, 2))
@@ -781,8 +827,9 @@ class IncrementalPosterior:
         self._scores = 0  # number of scores processed
 
     def update(self, finished: Observations) -> Observations:
-        """Process new outcomes and return the scores among them; doing so early leaves less work to
-        the next posterior.
+        """Process new outcomes and return all scores.
+
+        Doing so early leaves less work to the next posterior.
         """
         seen = finished.scores
         # start again unless these scores extend the earlier ones
@@ -800,8 +847,9 @@ class IncrementalPosterior:
         return seen
 
     def posterior(self, finished: Observations, pending: Ints = NO_CELLS) -> Posterior:
-        """The posterior given the outcomes so far, of which failures are ignored, and pending cells
-        (n, 2).
+        """The posterior given the outcomes and pending cells (n, 2).
+
+        Failures are ignored.
         """
         self.is_used = True
         seen = self.update(finished)
@@ -812,12 +860,11 @@ class IncrementalPosterior:
         new = seen.take(slice(basis.pooled, None))  # scores that are not pooled
         self._factor_rows(new, pending)
         values = np.append(basis.values, basis.factor.model.values(new))
-        return basis.factor.posterior(values)
+        posterior = basis.factor.posterior(values)
+        unknown_levels = level_variance(basis.factor.model, seen)
+        return replace(posterior, level_variance=unknown_levels)
 
     def _factor_rows(self, new: Observations, pending: Ints = NO_CELLS) -> None:
-        """Extend the factor from the rows of the basis by these scores and the pending cells (n,
-        2).
-        """
         factor = self._basis.factor
         arms = np.append(new.arm, pending[:, 0])
         tasks = np.append(new.task, pending[:, 1])
@@ -825,15 +872,11 @@ class IncrementalPosterior:
         factor.change(self._basis.rows.append(added))
 
     def _begin(self, seen: Observations, model: CovarianceModel | None = None) -> None:
-        """Use a basis with a model, by default estimated from these few scores."""
         model = model or fit_model(self._problem, seen)
         no_rows, no_values = pooled(model, Observations.of([]), LIMIT)
         self._basis = Basis(CholeskyFactor(model), no_rows, no_values, pooled=0)
 
     def _step(self, seen: Observations) -> None:
-        """Process one more score: start to build a basis if one is due, or continue with the one
-        being built.
-        """
         scores = len(seen)
         if scores == FEW:
             self._begin(seen)
@@ -851,8 +894,9 @@ class IncrementalPosterior:
             self._update_spreads(seen)
 
     def _update_spreads(self, seen: Observations) -> None:
-        """Use, or start to build, a basis with new spreads if a task that was scored late has
-        enough scores, or twice as many as before.
+        """Renew the spreads once a task that was scored late has enough scores.
+
+        That is also when its scores have doubled.
         """
         model = self._basis.factor.model
         early_scores = self._problem.cells_per_task(seen.take(slice(FEW)))

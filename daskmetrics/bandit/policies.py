@@ -52,8 +52,9 @@ RIVALS = 32
 
 @dataclass(frozen=True, eq=False)
 class Rivals(Rows):
-    """Rivals of the leader (S,): index, probability of beating it, sd of the difference, and
-    expected loss.
+    """Rivals of the leader (S,), and how likely and by how much they beat it.
+
+    Index, probability of beating it, sd of the difference, and expected loss.
     """
 
     arms: Ints
@@ -63,8 +64,9 @@ class Rivals(Rows):
 
 
 def race(state: State) -> Choice | None:
-    """Choose the measurement with the most information per cost; None if there is no rival or no
-    open cell.
+    """Choose the measurement with the most information per cost.
+
+    None if there is no rival or no open cell.
     """
     choice = _encoded_cell(state)
     if choice:
@@ -120,7 +122,9 @@ BUILT_IN: Mapping[str, Policy] = {"race": race, "random": random, "sweep": sweep
 
 
 def installed_policies() -> Mapping[str, Policy]:
-    """All installed policies by name; an entry point cannot replace a built-in policy.
+    """All installed policies by name.
+
+    An entry point cannot replace a built-in policy.
 
     Examples
     --------
@@ -135,7 +139,7 @@ def installed_policies() -> Mapping[str, Policy]:
 
 
 def policy_named(name: str) -> Policy:
-    """The policy with a name, or at an import path such as ``mypackage.search:ask``.
+    """The policy with a name, or at a path such as ``mypackage.search:ask``.
 
     Raises
     ------
@@ -157,7 +161,7 @@ def policy_named(name: str) -> Policy:
 
 
 def policy_path(policy: Policy) -> str:
-    """The import path of a policy that was passed as an object, for the record.
+    """The import path of a policy object, for the record.
 
     Examples
     --------
@@ -172,9 +176,6 @@ def policy_path(policy: Policy) -> str:
 
 
 def _encoded_cell(state: State) -> Choice | None:
-    """The first open cell that costs next to nothing, since its encoding exists; None if there is
-    none.
-    """
     problem = state.problem
     if math.isfinite(state.most_cells) or not problem.shares_encoding.any():
         return None
@@ -189,7 +190,6 @@ def _encoded_cell(state: State) -> Choice | None:
 
 
 def _rivals(state: State) -> Rivals:
-    """Usable arms that may beat the leader, greatest expected loss first."""
     arms, spread, distance = distances(state, state.posterior)
     better = normal_tail(distance)
     density = np.exp(-0.5 * distance**2) / math.sqrt(2 * math.pi)
@@ -201,7 +201,7 @@ def _rivals(state: State) -> Rivals:
 
 
 def _draw_rivals(all_rivals: Rivals, rng: np.random.Generator) -> Rivals:
-    """At most `RIVALS` of them; the ones drawn at random represent all the others."""
+    """At most `RIVALS` of them; those drawn at random represent the others."""
     if len(all_rivals) <= RIVALS:
         return all_rivals
     top = np.arange(RIVALS // 2)
@@ -215,9 +215,7 @@ def _draw_rivals(all_rivals: Rivals, rng: np.random.Generator) -> Rivals:
 
 
 def _value_per_cost(state: State, drawn: Rivals) -> Floats:
-    """Reduction of the differences' weighted variances per cost (2, S + 1, T): by single cells, and
-    by duels.
-    """
+    """Weighted variance removed per cost (2, S + 1, T): by single cells, by duels."""
     arms = np.append(drawn.arms, state.leader)
     with_objectives, variance, with_leader = _posterior_of_cells(state.posterior, arms)
     # with (rival - leader)
@@ -249,9 +247,10 @@ def _value_per_cost(state: State, drawn: Rivals) -> Floats:
 
 
 def _posterior_of_cells(posterior: Posterior, arms: Ints) -> tuple[Floats, Floats, Floats]:
-    """Posterior of the cells of some arms, of which the leader is the last: their covariances with
-    the arms' objectives (a, T, a), their variances (a, T), and their covariances with the leader's
-    cells of the same tasks (a, T).
+    """Covariances of cells with objectives, variances, covariances with the leader.
+
+    The leader is the last of the arms. The shapes are (a, T, a), (a, T) and (a, T); the last are
+    with the leader's cells of the same tasks.
     """
     model = posterior.model
     cross = posterior.cross[:, arms]
@@ -272,8 +271,9 @@ def _posterior_of_cells(posterior: Posterior, arms: Ints) -> tuple[Floats, Float
 
 
 def _product(rows: Floats, columns: Floats) -> Floats:
-    """The matrix product with all rows rounded alike: BLAS rounds a last odd row differently, which
-    breaks ties.
+    """The matrix product, with all rows rounded alike.
+
+    BLAS rounds a last odd row differently, which breaks ties.
     """
     count = len(rows)
     if count % 2:
@@ -282,9 +282,7 @@ def _product(rows: Floats, columns: Floats) -> Floats:
 
 
 def _shared_cost(state: State, arms: Ints) -> Floats:
-    """Cost of some arms' cells (a, T); the arms of one checkpoint share the cost of a new
-    encoding.
-    """
+    """Cost of some arms' cells (a, T), sharing new encodings of a checkpoint."""
     problem = state.problem
     cost = state.cost[arms]
     scoring = np.minimum(problem.score_cost[arms], cost)

@@ -8,15 +8,14 @@ import math
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from statistics import fmean
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daskmetrics.core.errors import ConfigError, DataError, unknown
-from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite
-from daskmetrics.core.readouts import Readout
+from daskmetrics.domain.names import Arm, Cell, Checkpoint, Suite, grid
+from daskmetrics.domain.plan import TaskInfo
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -31,8 +30,7 @@ ALL = "all"  #: the objective that contains every task
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Arms x tasks with features and costs: everything that a search knows before it pays for a
-    cell.
+    """What a search knows before it pays: arms, tasks, features and costs.
 
     Attributes
     ----------
@@ -56,9 +54,9 @@ class Problem:
         Kind of every task: scores of one kind are more alike than those of different kinds. A task
         with an empty kind is a kind of its own; None for all.
     looks : tuple of bool, length T, or None
-        Which tasks are looks: scores of a share of the items of another task, with weight 0. A
-        search pays for them for what they tell of that task; the exhaustive cost is without them.
-        None: none of them.
+        Which tasks have only a subset of another task's items, with weight 0. A search pays for
+        them for what they tell of that task; the exhaustive cost is without them. None: none of
+        them.
     default : Checkpoint or None
         Every arm is compared with its last layer; None for the last checkpoint of the arm's own
         model, which is what one would use without a search.
@@ -125,7 +123,7 @@ class Problem:
 
     @cached_property
     def kind_names(self) -> tuple[str, ...]:
-        """The kind of every task; the task's own name if it has none."""
+        """The kind of every task; its own name if it has none."""
         kinds = self.kinds or self.tasks
         return tuple(kind or task for task, kind in zip(self.tasks, kinds, strict=True))
 
@@ -141,20 +139,18 @@ class Problem:
 
     @cached_property
     def task_groups(self) -> tuple[Floats, Floats, Floats]:
-        """Membership of the tasks in all tasks (T, 1), in the kinds (T, K), and in the single tasks
-        (T, T).
-        """
+        """Membership in all tasks (T, 1), kinds (T, K), single tasks (T, T)."""
         tasks = len(self.tasks)
         return np.ones((tasks, 1)), self.kind_membership, np.eye(tasks)
 
     @property
     def in_objective(self) -> Bools:
-        """Tasks with a positive weight (T,): a recommended arm is measured on these."""
+        """Tasks with a positive weight (T,), on which a recommended arm is measured."""
         return self.objective_weights > 0
 
     @cached_property
     def is_look(self) -> Bools:
-        """Tasks that are looks (T,): what they give is no score of a task."""
+        """Tasks that are only subsets of others, whose results are no scores (T,)."""
         return np.array(self.looks or [False] * len(self.tasks), dtype=bool)
 
     @cached_property
@@ -176,8 +172,9 @@ class Problem:
 
     @cached_property
     def axes(self) -> tuple[tuple[Floats, Ints], ...]:
-        """For training and for depth: the distinct values, ascending, and every arm's index among
-        them (A,).
+        """Distinct values of training and of depth, and every arm's index (A,).
+
+        The values are ascending.
         """
         return tuple(np.unique(self.features[:, i], return_inverse=True) for i in (0, 1))
 
@@ -208,8 +205,9 @@ class Problem:
 
     @cached_property
     def default_arms(self) -> Ints:
-        """Index of the arm that each arm is compared with: what one would use of its model without
-        a search (A,).
+        """Index of the baseline of each arm (A,).
+
+        It is what one would use of the arm's model without a search.
         """
         last_checkpoint = {arm.model: arm.checkpoint for arm in self.arms}
         checkpoints = [self.default or last_checkpoint[model] for model in self.models]
@@ -217,22 +215,21 @@ class Problem:
         return default_of_model[self.model_index]
 
     def _last_arm(self, checkpoint: Checkpoint) -> int | None:
-        """Index of a checkpoint's arm of the last layer, of its readouts the first; None without
-        arms.
-        """
+        """Index of a checkpoint's first arm of the last layer; None without arms."""
         arms = [i for i, arm in enumerate(self.arms) if arm.checkpoint == checkpoint]
         return max(arms, key=lambda i: self.arms[i].layer, default=None)
 
     def same_encoding(self, arms: Ints, tasks: Ints) -> Bools:
-        """Cells that have their encoding in common with one of these cells (A, T)."""
+        """Cells that share their encoding with one of these cells (A, T)."""
         cells = np.zeros(self.score_cost.shape, dtype=bool)
         cells[self.first_of_checkpoint[arms], tasks] = True
         return cells[self.first_of_checkpoint]
 
     @cached_property
     def shares_encoding(self) -> Bools:
-        """Cells whose encoding costs nearly all that the scores of its checkpoint's arms take
-        together (A, T); see `CHEAP_SCORES`.
+        """Cells whose encoding costs much more than its scores (A, T).
+
+        These are the scores of all arms that share it; see `CHEAP_SCORES`.
         """
         scoring = np.zeros_like(self.score_cost)
         np.add.at(scoring, self.first_of_checkpoint, self.score_cost)
@@ -241,13 +238,19 @@ class Problem:
 
     @cached_property
     def arm_cost(self) -> Floats:
-        """Cost of each arm alone on all tasks but looks, its checkpoint loaded once (A,)."""
+        """Cost of each arm alone on all tasks, without subsets (A,).
+
+        Its checkpoint is loaded once.
+        """
         cost = np.where(self.is_look, 0.0, self.encode_cost + self.score_cost)
         return np.asarray(cost.sum(axis=1) + self.load_costs)
 
     @cached_property
     def exhaustive_cost(self) -> float:
-        """Cost of all cells together but looks; each encoding and each load counts once."""
+        """Cost of all cells together, without subsets.
+
+        Each encoding and each load counts once.
+        """
         arms = np.unique(self.first_of_checkpoint)
         scoring = np.where(self.is_look, 0.0, self.score_cost)
         encoding = np.where(self.is_look, 0.0, self.encode_cost[arms])
@@ -257,14 +260,18 @@ class Problem:
     def cell(self, arm: int, task: int) -> Cell:
         return Cell(self.arms[arm], self.tasks[task])
 
+    def __contains__(self, cell: Cell) -> bool:
+        return cell.arm in self.arm_index and cell.task in self.tasks
+
     def observe(self, outcomes: Iterable[tuple[Cell, Outcome]]) -> Observations:
-        """Cells with their outcomes as observations, in this order; those of other arms are left
-        out.
+        """Cells with their outcomes as observations, in this order.
+
+        Those of other arms and tasks are left out.
         """
         return Observations.of(
             (*self.locate(cell), outcome.score, outcome.stderr)
             for cell, outcome in outcomes
-            if cell.arm in self.arm_index
+            if cell in self
         )
 
     def cells_per_task(self, cells: Observations) -> Ints:
@@ -273,7 +280,7 @@ class Problem:
 
     def locate(self, cell: Cell) -> tuple[int, int]:
         """Indices (arm, task) of a cell; the inverse of `cell`."""
-        if cell.arm not in self.arm_index or cell.task not in self.tasks:
+        if cell not in self:
             raise DataError(
                 f"Cell {cell} is not part of this search. Were its models, revisions or tasks "
                 "changed?"
@@ -283,7 +290,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a cell: a score with its standard error, or None if it failed."""
+    """Score of a cell with its standard error, or None if it failed."""
 
     score: float | None
     stderr: float = 0.0
@@ -301,7 +308,7 @@ class Outcome:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Base of tables: each field of a subclass is an array with one entry per row (n, ...)."""
+    """Base of tables: each field is an array with one entry per row (n, ...)."""
 
     def __len__(self) -> int:
         return len(self._columns[0])
@@ -326,8 +333,10 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Observations(Rows):
-    """Cells with their outcomes, one row per cell (n,): indices of arm and task, raw score and its
-    standard error; the score is NaN where the cell failed.
+    """Cells with their outcomes, one row per cell (n,).
+
+    Indices of arm and task, raw score and its standard error; the score is NaN where the cell
+    failed.
 
     >>> observations = Observations.of([(3, 0, 0.5, 0.1), (1, 0, None, 0.0), (1, 1, 0.4, 0.0)])
     >>> observations.scores.arm.tolist(), observations.failed.tolist()
@@ -347,8 +356,9 @@ class Observations(Rows):
         return cls(arm.astype(np.intp), task.astype(np.intp), score, stderr)
 
     def by_cell(self) -> Observations:
-        """The same observations, sorted by cell, so that sums do not depend on the order of
-        arrival.
+        """The same, sorted by cell.
+
+        So sums do not depend on the order of arrival.
         """
         order = np.lexsort((self.stderr, self.score, self.task, self.arm))
         return self.take(order)
@@ -365,7 +375,7 @@ class Observations(Rows):
 
 
 def numbered(labels: Sequence[Hashable]) -> Ints:
-    """Index of every label among the distinct ones, in order of first appearance (n,).
+    """Index of every label, in order of first appearance (n,).
 
     >>> numbered(["b", "a", "b"]).tolist()
     [0, 1, 0]
@@ -375,7 +385,6 @@ def numbered(labels: Sequence[Hashable]) -> Ints:
 
 
 def _check(name: str, array: Floats, shape: tuple[int, ...], least: float = 0.0) -> None:
-    """Raise a DataError unless an array has this shape and finite values of at least ``least``."""
     if array.shape != shape:
         raise DataError(f"{name} must have the shape {shape}, got {array.shape}.")
     is_valid = np.isfinite(array) & (array >= least)
@@ -387,18 +396,18 @@ def _check(name: str, array: Floats, shape: tuple[int, ...], least: float = 0.0)
 
 
 def arm_features(suites: Sequence[Suite]) -> Floats:
-    """Features of every arm that are known before any score: its position and its model.
+    """Features of every arm before any score: position and model.
 
     Parameters
     ----------
     suites : sequence of Suite
-        The rows of the result are in the order of `daskmetrics.core.names.grid`.
+        The rows of the result are in the order of `daskmetrics.domain.names.grid`.
 
     Returns
     -------
     ndarray (A, 2 + number of suites)
-        Training step, log2(step + 1) scaled to [0, 1] within the suite; relative depth in [0, 1],
-        the mean of layers that are read together; one-hot model.
+        Training step, log2(step + 1) scaled to [0, 1] within the suite; relative depth in [0, 1];
+        one-hot model.
 
     Examples
     --------
@@ -411,10 +420,7 @@ def arm_features(suites: Sequence[Suite]) -> Floats:
     rows: list[list[float]] = []
     for suite in suites:
         models = [float(suite is other) for other in suites]
-        depths = []
-        for layer, readout in suite.rows:
-            layers = Readout.parse(readout).layers_of(layer)
-            depths.append(fmean(layers) / max(1, suite.depth))
+        depths = [layer / max(1, suite.depth) for layer, _ in suite.rows]
         steps = [checkpoint.step for checkpoint in suite.checkpoints()]
         last_step = max(filter(None, steps), default=1)
         for step in steps:
@@ -425,8 +431,31 @@ def arm_features(suites: Sequence[Suite]) -> Floats:
     return np.array(rows, dtype=float)
 
 
+def problem_of(
+    suites: Sequence[Suite],
+    tasks: Sequence[TaskInfo],
+    encode_cost: Floats | None = None,
+    score_cost: Floats | None = None,
+    default: Checkpoint | None = None,
+) -> Problem:
+    """The problem of these suites and tasks; costs are ones by default."""
+    arms = grid(suites)
+    ones = np.ones((len(arms), len(tasks)))
+    return Problem(
+        arms=arms,
+        tasks=tuple(task.name for task in tasks),
+        features=arm_features(suites),
+        encode_cost=ones if encode_cost is None else encode_cost,
+        score_cost=ones if score_cost is None else score_cost,
+        weights=tuple(task.weight for task in tasks),
+        kinds=tuple(task.kind for task in tasks),
+        default=default,
+        looks=tuple(bool(task.look_of) for task in tasks),
+    )
+
+
 def with_checkpoints(suites: Sequence[Suite], wanted: Collection[Checkpoint]) -> list[Suite]:
-    """The suites with those of their checkpoints that are wanted, without those that have none."""
+    """The suites with their wanted checkpoints, without empty suites."""
     kept = []
     for suite in suites:
         revisions = tuple(c.revision for c in suite.checkpoints() if c in wanted)

@@ -5,10 +5,9 @@ a score will still rise.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import median
-from typing import Any
 
 import numpy as np
 
@@ -25,11 +24,12 @@ from daskmetrics.bandit.problem import (
     arm_features,
 )
 from daskmetrics.core.errors import UndefinedError
-from daskmetrics.core.names import Arm, Cell, Suite, grid, seed_of, step_of, without_default
+from daskmetrics.core.keys import seed_of
+from daskmetrics.domain.names import Arm, Cell, Suite, grid, step_of
+from daskmetrics.domain.recommendation import ArmSummary, Recommendation, ScoreEstimate
 
 TOP = 10  #: number of arms listed in the recommendation
 WITHIN = 0.01  #: default margin for "nearly the best", as a share of the best arm's mean score
-NORMAL_95 = 1.959964  #: half width of a 95 % interval, in standard deviations
 JOINT = 256  #: arms drawn together: those with the greatest upper bounds; the others are ignored
 DRAWS = 4096  #: a probability of one half then has a standard error of 0.008
 CREDIBLE = 0.95  #: probability that the credible set contains the best arm
@@ -37,99 +37,14 @@ CREDIBLE = 0.95  #: probability that the credible set contains the best arm
 UNCOVERED = 0.85
 
 
-@dataclass(frozen=True)
-class ScoreEstimate:
-    """A raw score and its standard error."""
-
-    score: float
-    stderr: float
-
-
-@dataclass(frozen=True)
-class ArmSummary:
-    """One arm: the posterior of its objective, and its raw scores by task.
-
-    ``mean`` is the weighted mean of the raw scores over the tasks of the objective on which both
-    the recommended and the default arm were measured, so that the two can be compared; it is None
-    if there is no such task. ``measured`` is the objective by the arm's own scores; it is None
-    unless the arm has a score on every task of the objective.
-    """
-
-    arm: Arm
-    value: float
-    sd: float
-    scores: Mapping[str, ScoreEstimate]
-    mean: ScoreEstimate | None = None
-    measured: float | None = None
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """95 % credible interval of the objective."""
-        return self.value - NORMAL_95 * self.sd, self.value + NORMAL_95 * self.sd
-
-
-@dataclass(frozen=True)
-class Recommendation:
-    """The best arm by its scores on all tasks or, if no arm has these, the scored arm that is
-    expected to be the best.
-
-    Attributes
-    ----------
-    best, default : ArmSummary
-        The recommended arm, and what one would take without a search: by default the last layer of
-        the last checkpoint of its own model.
-    confirmed : bool
-        Whether the best arm has a score on every task of the objective. Then no arm that has them
-        all scored higher.
-    probability_best : float
-        Posterior probability that no other arm has a greater objective.
-    probability_within : float
-        Posterior probability that no other arm is better by more than ``within`` of its mean score.
-    expected_loss : float
-        By how much the best arm is expected to exceed the recommended one, whichever it is:
-        E[max of the objectives] - the expected objective of the recommended arm, from joint draws
-        of the posterior.
-    credible : tuple of Arm
-        The smallest set that contains the best arm with probability 0.95, most likely first.
-    top : tuple of Arm
-        The arms with the greatest expected objectives, best first; those with all scores in the
-        order of these.
-    cells, failed, looks : int
-        Numbers of scores, of failed cells, and of looks.
-    spent, budget, exhaustive : float
-        Costs, in the problem's unit; confirming the best arm may exceed the budget.
-    """
-
-    best: ArmSummary
-    default: ArmSummary
-    confirmed: bool
-    probability_best: float
-    probability_within: float
-    within: float
-    expected_loss: float
-    credible: tuple[Arm, ...]
-    top: tuple[Arm, ...]
-    cells: int
-    failed: int
-    spent: float
-    budget: float
-    exhaustive: float
-    looks: int = 0
-
-    @property
-    def arm(self) -> Arm:
-        return self.best.arm
-
-    def as_dict(self) -> dict[str, Any]:
-        """The recommendation as plain JSON values."""
-        plain = asdict(self, dict_factory=without_default)
-        plain["best"]["interval"] = list(self.best.interval)
-        plain["default"]["interval"] = list(self.default.interval)
-        return plain
-
-
 def recommend(state: State, budget: float, spent: float, within: float) -> Recommendation:
-    """Recommend the best arm of a state; raises UndefinedError if no cell was measured."""
+    """Recommend the best arm of a state.
+
+    Raises
+    ------
+    UndefinedError
+        If no cell was measured.
+    """
     problem = state.problem
     seen = state.observations
     cells = len(state.scores)
@@ -166,8 +81,9 @@ def recommend(state: State, budget: float, spent: float, within: float) -> Recom
 
 
 def _ranking(state: State) -> Ints:
-    """All arms by their expected objectives, those with all scores among themselves by these; the
-    recommended first.
+    """All arms by expected objective, the recommended first.
+
+    Arms with all scores are ranked among themselves by these.
     """
     recommended = state.recommended
     order = np.argsort(-state.posterior.mean, kind="stable")
@@ -199,7 +115,7 @@ def _summary(state: State, posterior: Posterior, arm: int, common: Ints) -> ArmS
     return ArmSummary(
         arm=problem.arms[arm],
         value=float(posterior.mean[arm]),
-        sd=float(posterior.sd[arm]),
+        sd=float(posterior.value_sd[arm]),
         scores=scores,
         mean=mean,
         measured=measured,
@@ -208,9 +124,7 @@ def _summary(state: State, posterior: Posterior, arm: int, common: Ints) -> ArmS
 
 @dataclass(frozen=True)
 class Confidence:
-    """Posterior probabilities that an arm is the best, or within a margin of the best; its expected
-    loss.
-    """
+    """Probabilities that an arm is the best or nearly, and its expected loss."""
 
     best: float
     within: float
@@ -219,8 +133,9 @@ class Confidence:
 
 
 def leader_confidence(state: State, within: float) -> Confidence:
-    """The confidence in the recommended arm of a state with at least one score, from the known
-    scores alone.
+    """The confidence in the recommended arm, from the known scores alone.
+
+    The state has at least one score.
     """
     posterior = state.posterior.without_pending()
     leader = state.recommended
@@ -238,9 +153,10 @@ def leader_confidence(state: State, within: float) -> Confidence:
 def confidence(
     posterior: Posterior, arm: int, margin: float, seed: int, usable: Bools
 ) -> Confidence:
-    """Estimate the probabilities for an arm by joint draws of the objectives of the usable arms.
+    """Estimate an arm's probabilities by joint draws of the objectives.
 
-    The posterior has no pending cells; ``margin`` is by how much another arm may be better.
+    Only usable arms are drawn. The posterior has no pending cells; ``margin`` is by how much
+    another arm may be better.
     """
     bound = np.where(usable, posterior.mean + 3 * posterior.sd, -np.inf)
     likely = greatest(bound, min(JOINT, int(usable.sum())))
@@ -293,15 +209,17 @@ def normal_draws(seed: int, n: int) -> Singles:
 
 
 def champions(state: State, kinds: Mapping[str, str]) -> dict[str, Arm]:
-    """The recommended arm of every kind of task, from the scores of all tasks; empty if there is
-    only one kind. The tasks of a kind are those with a weight, if there are any.
+    """The recommended arm of every kind of task, if there are several kinds.
+
+    It is found from the scores of all tasks. The tasks of a kind are those with a weight, if there
+    are any.
 
     Parameters
     ----------
     state : State
         Pending cells do not count as observed.
     kinds : mapping of str to str
-        Kind of each task, by name; a task without one is a look.
+        Kind of each task, by name; a task without one is a subset of another.
     """
     distinct = sorted(set(kinds.values()))
     if len(distinct) < 2 or not len(state.observations):
@@ -329,8 +247,9 @@ TINY = 1e-10  #: variance that is added, so that the covariance matrix can be fa
 
 @dataclass(frozen=True)
 class RiseForecast:
-    """The probability that the score of one layer rises by more than a share of it within the next
-    checkpoints.
+    """Probability that one layer's score rises by more than a share.
+
+    It is about the next checkpoints.
     """
 
     steps: tuple[int, ...]  # of the next checkpoints, which do not exist yet
@@ -338,7 +257,7 @@ class RiseForecast:
 
 
 def next_steps(revisions: Iterable[str], count: int) -> tuple[int, ...]:
-    """The steps of the next checkpoints, at the median distance of the last five.
+    """Steps of the next checkpoints, at the median distance of the last five.
 
     >>> next_steps(["step0", "step100", "step200", "step300"], 2)
     (400, 500)
@@ -362,8 +281,7 @@ def rise_forecast(
     ahead: int,
     seed: int,
 ) -> RiseForecast | None:
-    """The probability that the score of the best arm's layer rises by more than a share within the
-    next checkpoints.
+    """Probability that the best layer's score will rise by more than a share.
 
     The Gaussian process of the search, with training step, depth and model as features, is
     conditioned on all scores. Metrics are left out, since those of a future checkpoint are not
@@ -439,7 +357,6 @@ def rise_forecast(
 
 
 def _rises(posterior: Posterior, arms: Ints, seed: int) -> Floats:
-    """Draws of the highest of the later times less the first; each row of arms is one time."""
     times, points = arms.shape
     flat = arms.ravel()
     average = np.repeat(np.eye(times), points, axis=1) / points

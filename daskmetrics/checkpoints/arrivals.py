@@ -8,19 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from daskmetrics.checkpoints.folders import (
-    STATE,
-    require_complete,
-    tokenizer_folder,
-    transformer_folder,
-)
+from daskmetrics.checkpoints.checks import STATE, require_complete
+from daskmetrics.checkpoints.layout import Incomplete, tokenizer_folder, transformer_folder
 from daskmetrics.checkpoints.locations import is_hub_id
-from daskmetrics.checkpoints.weights import Incomplete
 from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import expanded
-from daskmetrics.core.names import select_revisions, step_of, training_order
 from daskmetrics.core.serialization import parse
+from daskmetrics.domain.names import select_revisions, step_of, training_order
 
 FINISHED = "training.finished"
 """Name of a file that says that no checkpoint follows; a training loop writes it into the folder that is followed."""
@@ -32,7 +27,7 @@ Stamps = tuple[tuple[str, int, int], ...]  # name, size and time of the last cha
 
 @dataclass(frozen=True)
 class Arrivals:
-    """What a look at the suites has found; both mappings are by model."""
+    """What a look at the suites has found, by model."""
 
     revisions: Mapping[str, tuple[str, ...]]  # that can be read, in order of training
     waiting: Mapping[str, Mapping[str, str]]  # why each of the others cannot be read yet
@@ -41,7 +36,7 @@ class Arrivals:
 
 
 class Follower:
-    """Looks at the suites of models again and again, and knows which files have changed in between.
+    """Looks at suites again and again, and knows what has changed.
 
     A checkpoint in a folder can be read once it is complete (`require_complete`), has a tokenizer, and its
     files have not changed for ``settle`` seconds of this process's own clock. Folders without a
@@ -63,7 +58,10 @@ class Follower:
         self._seen: dict[Path, tuple[Stamps, float]] = {}
 
     def look(self, now: float) -> Arrivals:
-        """What can be read at this time, in seconds of any clock that only moves on."""
+        """What can be read at this time.
+
+        In seconds of any clock that only moves on.
+        """
         revisions: dict[str, tuple[str, ...]] = {}
         waiting: dict[str, dict[str, str]] = {}
         for model in self._models:
@@ -88,7 +86,6 @@ class Follower:
         return Arrivals(revisions, waiting, is_finished, changed)
 
     def _require_at_rest(self, folder: Path, now: float) -> None:
-        """Raise `Incomplete` if a checkpoint cannot be read yet."""
         stamps: Stamps = ()
         with suppress(OSError):  # a trainer removes old checkpoints at any time
             files = [(file, file.stat()) for file in os.scandir(transformer_folder(folder))]
@@ -108,8 +105,10 @@ class Follower:
 
 
 def _checkpoints(model: Model) -> Iterator[Path]:
-    """The folders of a suite with a step in their name, and such a name as its program gives them;
-    none while the trainer has not created the suite.
+    """The folders of a suite with a step in their name.
+
+    The program of a model may restrict the names. There are none while the trainer has not created
+    the suite.
     """
     pattern = "*"
     if model.program and model.program.checkpoints:
@@ -122,10 +121,9 @@ def _checkpoints(model: Model) -> Iterator[Path]:
 
 
 def _selected(model: Model, names: Sequence[str]) -> tuple[str, ...]:
-    """The revisions that a model selects, as far as they exist."""
     available = training_order(names)
     if not isinstance(model.revisions, str):
-        return tuple(name for name in model.revisions if name in available)
+        return tuple(name for name in available if name in model.revisions)
     try:
         return select_revisions(model.revisions, available)
     except ConfigError:
@@ -137,8 +135,9 @@ def _selected(model: Model, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _is_finished(model: Model) -> bool:
-    """Whether a training has ended: it says so by a file, or its last checkpoint is that of its
-    last step.
+    """Whether a training has ended.
+
+    It says so by a file, or its last checkpoint is that of its last step.
     """
     source = expanded(model.source or "")
     if (source / FINISHED).exists():

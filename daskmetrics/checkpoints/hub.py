@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from daskmetrics.checkpoints.folders import keep, recall, revisions_of
-from daskmetrics.checkpoints.weights import MODULES, NETWORK, has_weights, relevant
+from daskmetrics.checkpoints.cache import keep, recall
+from daskmetrics.checkpoints.folders import revisions_of
+from daskmetrics.checkpoints.layout import MODULES, NETWORK, has_weights, relevant
 from daskmetrics.config.schema import Model
 from daskmetrics.core.errors import (
     NO_ROOM,
@@ -26,9 +27,10 @@ from daskmetrics.core.errors import (
     system_error,
 )
 from daskmetrics.core.files import cache_folder
-from daskmetrics.core.names import content_key, select_revisions, training_order
-from daskmetrics.core.retry import Fault, GiveUp, RetryPolicy
+from daskmetrics.core.keys import content_key
 from daskmetrics.core.text import shortened
+from daskmetrics.domain.names import select_revisions, training_order
+from daskmetrics.domain.retry import Fault, GiveUp, RetryPolicy
 
 REQUESTS = 8  # at once
 TRIES = RetryPolicy(exceptions=4, delay=1.0, longest_delay=60.0)  # beside those of the client
@@ -49,12 +51,31 @@ hub's cache.
 """
 
 
-Refs = Mapping[str, Mapping[str, str]]
-"""The commits of the ``branches`` and ``tags`` of a repository, by name; empty if they are not known."""
+@dataclass(frozen=True)
+class Refs:
+    """The commits of a repository's branches and tags, by name.
+
+    Empty if they are not known.
+    """
+
+    branches: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+    silence: str | None = None  # why the hub did not answer; None if it did
+
+    @property
+    def commits(self) -> dict[str, str]:
+        """Of every branch and tag."""
+        return {**self.tags, **self.branches}
+
+
+NOT_ASKED = Refs(silence="it was not asked")
 
 
 class HubUnreachable(ConfigError):
-    """The hub does not answer, refuses, or must not be asked; the message says why."""
+    """The hub does not answer, refuses, or must not be asked.
+
+    The message says why.
+    """
 
     def __init__(self, reason: str, status: int = 0) -> None:
         super().__init__(reason)
@@ -63,9 +84,11 @@ class HubUnreachable(ConfigError):
 
 @contextmanager
 def client_errors() -> Iterator[None]:
-    """Turn what the hub's client raises into `HubUnreachable`: versions of it take their errors
-    from different libraries, and a proxy or a firewall can raise anything. Our own errors, and that
-    of a full disk, stay. One of this machine's files is the cause of what is raised.
+    """Turn what the hub's client raises into `HubUnreachable`.
+
+    Versions of it take their errors from different libraries, and a proxy or a firewall can raise
+    anything. Our own errors, and that of a full disk, stay. One of this machine's files is the
+    cause of what is raised.
     """
     try:
         yield
@@ -87,8 +110,9 @@ def client_errors() -> Iterator[None]:
 def persist(
     request: Callable[[], object], what: str, pause: Callable[[float], None] = time.sleep
 ) -> None:
-    """Make a request of the hub's client for ``what``, again after errors of the network and the
-    server; a `DataError` if the hub or this machine refuses, or several attempts fail.
+    """Make a request for ``what``, again after passing errors.
+
+    It is a `DataError` if the hub or this machine refuses, or several attempts fail.
     """
     for failures in count(1):
         try:
@@ -109,8 +133,8 @@ def persist(
             pause(decision.delay)
 
 
-def known_refs(source: str) -> tuple[Refs, str]:
-    """The branches and tags, listed now or kept, and why the hub did not answer ("" if it did).
+def known_refs(source: str) -> Refs:
+    """A repository's branches and tags, listed now or kept.
 
     A `ConfigError` says that the hub has no such repository.
     """
@@ -132,19 +156,12 @@ def known_refs(source: str) -> tuple[Refs, str]:
     except HubUnreachable as error:
         kept = recall(refs_file)
         if kept and kept.keys() == {"branches", "tags"}:
-            return kept, str(error)
-        return {}, str(error)
-    refs = {
-        "branches": {ref.name: ref.target_commit for ref in listed.branches},
-        "tags": {ref.name: ref.target_commit for ref in listed.tags},
-    }
-    keep(refs_file, refs)
-    return refs, ""
-
-
-def _commits(refs: Refs) -> dict[str, str]:
-    """Commit of every branch and tag, by name."""
-    return {**refs.get("tags", {}), **refs.get("branches", {})}
+            return Refs(**kept, silence=str(error))
+        return Refs(silence=str(error))
+    branches = {ref.name: ref.target_commit for ref in listed.branches}
+    tags = {ref.name: ref.target_commit for ref in listed.tags}
+    keep(refs_file, {"branches": branches, "tags": tags})
+    return Refs(branches, tags)
 
 
 @dataclass(frozen=True)
@@ -158,31 +175,30 @@ class HubRevision:
     listing: Listing
 
 
-def read_revisions(model: Model) -> tuple[list[HubRevision], bool, str]:
-    """What the hub's cache, the kept lists and the hub say of the revisions that a model selects;
-    the hub is asked for what the others do not say.
+@dataclass(frozen=True)
+class HubSuite:
+    """What is known of the revisions that a model selects."""
 
-    Returns them, whether the configuration names a range without an end, and why the hub did not
-    answer; empty if it did.
+    revisions: tuple[HubRevision, ...]
+    is_open: bool  # whether the configuration names a range without an end
+    silence: str | None  # why the hub did not answer; None if it did
+
+
+def read_revisions(model: Model) -> HubSuite:
+    """What is known of the revisions that a model selects.
+
+    The hub is asked for what the others do not say.
     """
     source = str(model.source)
-    refs: Refs = {}
-    silence = "it was not asked"
+    refs = NOT_ASKED
     is_open = False
     try:
         names = select_revisions(model.revisions, None)
     except ConfigError:
         is_open = True
-        refs, silence = known_refs(source)
-        if not refs:
-            raise ConfigError(
-                f"Model '{model.name}': 'revisions: {model.revisions}' needs the list of branches"
-                f" of '{source}', which is not on this machine, and {silence}."
-                f"{_similar_folders(source)} 'daskmetrics runs prefetch CONFIG' on a machine with a"
-                f" network keeps the list in '{cache_folder()}'. Or name the revisions: 'main', a"
-                " list, or a range with an end such as 'every 1000 to 143000'."
-            ) from None
-        names = revisions_of(model, training_order(refs["branches"]))
+        refs = known_refs(source)
+        _require_branches(model, refs)
+        names = revisions_of(model, refs.branches)
     snapshots = {name: snapshot(source, name) for name in names}
     # the snapshot folder of a cached revision is named by its commit
     cached = {
@@ -190,11 +206,11 @@ def read_revisions(model: Model) -> tuple[list[HubRevision], bool, str]:
         for name, folder in snapshots.items()
         if folder and has_weights(folder, model.pickled)
     }
-    if not refs and len(cached) < len(snapshots):
-        refs, silence = known_refs(source)
-    commits = {**_commits(refs), **cached}
+    if refs is NOT_ASKED and len(cached) < len(snapshots):
+        refs = known_refs(source)
+    commits = {**refs.commits, **cached}
     selected = {commits[name] for name in snapshots.keys() & commits.keys()}
-    unknown = set() if silence else selected - set(cached.values())
+    unknown = set() if refs.silence else selected - set(cached.values())
     with ThreadPoolExecutor(REQUESTS) as pool:
         answers = pool.map(lambda commit: _listing(source, commit, commit in unknown), selected)
         listings = dict(zip(selected, answers, strict=True))
@@ -203,11 +219,22 @@ def read_revisions(model: Model) -> tuple[list[HubRevision], bool, str]:
         commit = commits.get(name)
         listing = listings.get(commit or "", {})
         revisions.append(HubRevision(name, folder, name in cached, commit, listing))
-    return revisions, is_open, silence
+    return HubSuite(tuple(revisions), is_open, refs.silence)
+
+
+def _require_branches(model: Model, refs: Refs) -> None:
+    if refs.silence and not refs.commits:
+        raise ConfigError(
+            f"Model '{model.name}': 'revisions: {model.revisions}' needs the list of branches"
+            f" of '{model.source}', which is not on this machine, and {refs.silence}."
+            f"{_similar_folders(str(model.source))} 'daskmetrics runs prefetch CONFIG' on a machine"
+            f" with a network keeps the list in '{cache_folder()}'. Or name the revisions: 'main', a"
+            " list, or a range with an end such as 'every 1000 to 143000'."
+        )
 
 
 def snapshot(source: str, revision: str) -> Path | None:
-    """The folder of a revision in the hub's cache; None if it is not there."""
+    """The folder of a revision in the hub's cache, if any."""
     from huggingface_hub import try_to_load_from_cache
 
     config = try_to_load_from_cache(source, "config.json", revision=revision)
@@ -217,7 +244,10 @@ def snapshot(source: str, revision: str) -> Path | None:
 
 
 def fetch(source: str, revision: str, pickled: bool) -> Path:
-    """Download the files of a revision that are read, and no others; returns their folder."""
+    """Download the files of a revision that are read.
+
+    Returns their folder.
+    """
     from huggingface_hub import HfApi, snapshot_download
 
     folders = []
@@ -232,13 +262,8 @@ def fetch(source: str, revision: str, pickled: bool) -> Path:
     return Path(folders[-1])
 
 
-def require_answer(source: str, silence: str | None = None) -> None:
-    """Check that the hub has a repository that is not on this machine; a `ConfigError` otherwise.
-
-    With ``silence`` it was asked before, and this is why it did not answer.
-    """
-    if silence is None:
-        _, silence = known_refs(source)
+def require_answer(source: str, silence: str | None) -> None:
+    """Check that the hub has answered for a repository."""
     if silence:
         raise ConfigError(
             f"'{source}' is not in the cache and {silence}.{_similar_folders(source)} Give a folder"
@@ -247,13 +272,11 @@ def require_answer(source: str, silence: str | None = None) -> None:
 
 
 def _similar_folders(source: str) -> str:
-    """A hint at folders of this machine with a name like that of a hub id."""
     return did_you_mean(source, map(str, Path(source).parent.glob("*/")))
 
 
 def require_on_hub(model: Model, missing: Sequence[str], pooling: str) -> None:
-    """Check that revisions that are not cached can be fetched from the hub; a `ConfigError`
-    otherwise.
+    """Check that the hub has revisions that are not cached.
 
     What a folder of sentence-transformers ships is read when a run is prepared. To be read so, it
     must therefore be on this machine before.
@@ -261,13 +284,13 @@ def require_on_hub(model: Model, missing: Sequence[str], pooling: str) -> None:
     if not missing:
         return
     assert model.source is not None
-    refs, silence = known_refs(model.source)
-    if silence:
+    refs = known_refs(model.source)
+    if refs.silence:
         raise ConfigError(
-            f"Model '{model.name}': {shortened(missing)} not in the hub's cache, and {silence}. Fetch"
+            f"Model '{model.name}': {shortened(missing)} not in the hub's cache, and {refs.silence}. Fetch"
             f" them on a machine with a network: hf download {model.source} --revision {missing[0]}"
         )
-    available = _commits(refs)
+    available = refs.commits
     unknown = [name for name in missing if name not in available]
     if unknown:
         raise ConfigError(
@@ -286,8 +309,9 @@ def require_on_hub(model: Model, missing: Sequence[str], pooling: str) -> None:
 
 
 def _listing(source: str, commit: str, ask: bool) -> Listing:
-    """The files of a commit, whose list is kept, since it does not change, or with ``ask`` given by
-    the hub; empty if neither is so.
+    """The files of a commit, kept, or with ``ask`` by the hub.
+
+    Empty if neither has them. A list does not change.
     """
     kept = recall(_place("listing", source, commit)) or {}
     if kept or not ask:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,28 +11,31 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from daskmetrics.checkpoints import hub
+from daskmetrics.checkpoints.checks import refuse_code, shape_of
+from daskmetrics.checkpoints.digests import Stamp, digests_of, has_changed, weights_key
 from daskmetrics.checkpoints.folders import (
     ModelFolder,
-    Stamp,
-    digests_of,
-    has_changed,
+    read_folder,
+    selected_folders,
+    suite_folders,
+)
+from daskmetrics.checkpoints.layout import (
+    NETWORK,
+    has_weights,
     is_adapter,
-    read_folders,
-    read_suite,
-    refuse_code,
+    relevant,
     required_files,
     root_of,
-    shape_of,
     tokenizer_folder,
-    weights_key,
+    weight_files,
 )
 from daskmetrics.checkpoints.rolling import Rolling, rolling_of
-from daskmetrics.checkpoints.weights import NETWORK, has_weights, relevant, weight_files
 from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.files import expanded
-from daskmetrics.core.names import Key, Suite, content_key, order_problem, step_of
+from daskmetrics.core.keys import Key, content_key
 from daskmetrics.core.text import OnMessage, listed, shortened
+from daskmetrics.domain.names import Suite, order_problem, step_of, training_order
 
 # the code beside weights that transformers would run, by the names that it gives to the files
 _CODE = ("modeling_", "configuration_", "tokenization_")
@@ -42,9 +45,7 @@ HUB_ID = re.compile(r"(?!.*(--|\.\.|\.git$|[.-](/|$)))(\w[\w.-]*/)?\w[\w.-]*(?<!
 
 @dataclass(frozen=True)
 class Location:
-    """The place of one checkpoint, what is known of its files, and a key of its content, which is
-    part of every key.
-    """
+    """The place of a checkpoint, with a key of its content."""
 
     path: str  # a local model folder, or a hub id
     revision: str | None  # the hub's revision; None for a folder
@@ -64,7 +65,7 @@ class Location:
 
 @dataclass(frozen=True)
 class LocatedSuite:
-    """A suite, and the places of its checkpoints, one for each revision.
+    """A suite, and the place of each of its checkpoints.
 
     Of revisions of equal content the suite holds one: the latest step. Final weights are the ones
     that are served under other names, so the arms of the last step keep their name.
@@ -79,7 +80,7 @@ class LocatedSuite:
 
 
 def locate(model: Model, on_message: OnMessage | None = None) -> LocatedSuite:
-    """Find the checkpoints of a model's configuration; no weights are loaded or downloaded.
+    """Find the checkpoints of a model; nothing is loaded or downloaded.
 
     The digests of weights that are new or have changed are computed; ``on_message`` is called
     before if it takes long. The hub is asked for what is not on this machine.
@@ -92,9 +93,9 @@ def locate(model: Model, on_message: OnMessage | None = None) -> LocatedSuite:
                 f"Model '{model.name}': '{folder}' is a folder, and 'disk' is for a hub id: leave"
                 " it out."
             )
-        return _find_folder(model, folder, on_message)
+        return _in_folder(model, folder, on_message)
     if is_hub_id(source):
-        return _find_on_hub(model, on_message)
+        return _on_hub(model, on_message)
     raise ConfigError(
         f"Model '{model.name}': no folder '{source}'. Give a model folder (with config.json), a"
         " folder with one model folder per revision (step0, step1000, ...), or a hub id such as"
@@ -103,8 +104,9 @@ def locate(model: Model, on_message: OnMessage | None = None) -> LocatedSuite:
 
 
 def folder_of(location: Location) -> Path | None:
-    """The checkpoint's folder on this machine; None if it is not trained yet, or a hub revision
-    that is not cached.
+    """The checkpoint's folder on this machine, if it is there.
+
+    None if it is not trained yet, or a hub revision that is not cached.
     """
     if location.rolling:
         entry = location.rolling.entry
@@ -118,7 +120,7 @@ def folder_of(location: Location) -> Path | None:
 
 
 def fetched(location: Location) -> Path:
-    """The checkpoint's folder on this machine, downloaded before if it is of the hub and not whole."""
+    """The checkpoint's folder on this machine, downloaded if needed."""
     folder = folder_of(location)
     is_there = folder is not None and has_weights(folder, location.pickled)
     if not is_there and is_hub_id(location.path) and not location.rolling:
@@ -130,7 +132,7 @@ def fetched(location: Location) -> Path:
 
 @contextmanager
 def weights_alone(location: Location) -> Iterator[Path]:
-    """A folder of links to the configuration and the weights of a checkpoint.
+    """A folder of links to the configuration and weights.
 
     A loader that is given it reads what is part of the key, whatever else lies in the folder.
     """
@@ -142,7 +144,7 @@ def weights_alone(location: Location) -> Iterator[Path]:
 
 
 def recorded(location: Location) -> dict[str, Any]:
-    """Where a checkpoint is, as a run records it for those who load it later."""
+    """Where a checkpoint is, for those who load it later."""
     names = ("path", "revision", "identity")
     record: dict[str, Any] = {name: getattr(location, name) for name in names}
     tokenizer = tokenizer_of(location)
@@ -154,7 +156,9 @@ def recorded(location: Location) -> dict[str, Any]:
 
 
 def require_content(record: Mapping[str, Any], pickled: bool) -> None:
-    """Check that a `recorded` folder, and that of its base, has the content that it had then.
+    """Check that a `recorded` folder has its content of then.
+
+    Also that of its base.
 
     Raises
     ------
@@ -174,11 +178,8 @@ def require_content(record: Mapping[str, Any], pickled: bool) -> None:
     identity = record.get("identity")
     if identity is None:  # of a folder that no run has recorded
         return
-    (digests,) = digests_of([folder], pickled)
-    key = weights_key(digests)
-    if base:
-        key = content_key("adapter", base["identity"], key)
-    if key != identity:
+    (digests,) = digests_of([required_files(folder, pickled)])
+    if weights_key(digests, base and base["identity"]) != identity:
         raise DataError(
             f"'{folder}' has other weights, or another configuration or tokenizer, than when the"
             " run began. Restore the folder, or run again, which reads what is there."
@@ -186,8 +187,10 @@ def require_content(record: Mapping[str, Any], pickled: bool) -> None:
 
 
 def require_unchanged(location: Location) -> None:
-    """Check that a folder has the content of its identity; a `DataError` otherwise, as of
-    `require_content`. Its files are read again only if they were written since.
+    """Check that a folder has the content of its identity.
+
+    It is a `DataError` otherwise, as of `require_content`. Its files are read again only if they
+    were written since.
     """
     stamps = location.stamps
     if location.base:
@@ -197,8 +200,9 @@ def require_unchanged(location: Location) -> None:
 
 
 def tokenizer_of(location: Location) -> Path | None:
-    """The folder of a checkpoint's tokenizer on this machine: its own, that of its suite, or of an
-    adapter's base.
+    """The folder of a checkpoint's tokenizer on this machine.
+
+    Its own, that of its suite, or of an adapter's base.
     """
     folder = folder_of(location)
     tokenizer = folder and tokenizer_folder(folder)
@@ -208,8 +212,9 @@ def tokenizer_of(location: Location) -> Path | None:
 
 
 def shipped_folder(location: Location) -> Path | None:
-    """The folder that says how the states of a checkpoint become vectors; for an adapter perhaps
-    that of its base.
+    """The folder that says how states become vectors.
+
+    For an adapter perhaps that of its base.
     """
     folder = folder_of(location)
     if location.base and folder and root_of(folder) is None:
@@ -218,7 +223,7 @@ def shipped_folder(location: Location) -> Path | None:
 
 
 def is_hub_id(source: str) -> bool:
-    """Whether a source is NAME or ORGANISATION/NAME, and nothing on this machine.
+    """Whether a source is NAME or ORGANISATION/NAME, and no path.
 
     >>> is_hub_id("gpt2"), is_hub_id("EleutherAI/pythia-14m"), is_hub_id("./gpt2")
     (True, True, False)
@@ -227,7 +232,7 @@ def is_hub_id(source: str) -> bool:
 
 
 def layers_of(model: Model, depth: int) -> tuple[int, ...]:
-    """The layers that a configuration selects, for a model with this many blocks."""
+    """The layers that a configuration selects, by the depth."""
     if model.layers == "all":
         return tuple(range(depth + 1))
     if model.layers == "blocks":
@@ -235,34 +240,37 @@ def layers_of(model: Model, depth: int) -> tuple[int, ...]:
     return tuple(sorted(set(model.layers)))
 
 
-def _find_folder(model: Model, folder: Path, on_message: OnMessage | None) -> LocatedSuite:
-    folders, left_out = read_suite(model, folder, on_message)
-    shape = folders[0].shape
-    base = None
+def _in_folder(model: Model, folder: Path, on_message: OnMessage | None) -> LocatedSuite:
+    suite = suite_folders(folder)
+    paths = selected_folders(model, folder, suite)
+    folders = [read_folder(path, model) for path in paths.values()]
+    # what takes long comes last
+    digests = digests_of([read.files for read in folders], on_message)
     base_suite = _base_of(model, folders)
-    if base_suite:
-        (base,) = base_suite.locations
-        shape = base_suite.suite.depth, base_suite.width
-    assert shape is not None
     locations = {}
-    for read in folders:
-        key = weights_key(read.digests)
-        if base and read.adapter:
-            key = content_key("adapter", base.identity, key)
-        locations[read.name] = Location(
+    for name, read, by_file in zip(paths, folders, digests, strict=True):
+        base = base_suite.locations[0] if base_suite and read.adapter else None
+        locations[name] = Location(
             path=str(read.path.resolve()),
             revision=None,
-            identity=key,
+            identity=weights_key(by_file, base.identity if base else None),
             pickled=model.pickled,
-            base=base if read.adapter else None,
+            base=base,
             problem=read.problem,
             stamps=read.stamps,
         )
+    shape = folders[0].shape
+    if base_suite:
+        shape = base_suite.suite.depth, base_suite.width
+    assert shape is not None
+    left_out = [
+        f"{name} is left out, since it is not complete: {suite.incomplete[name]}"
+        for name in training_order(suite.incomplete)
+    ]
     return _located(model, locations, *shape, left_out)
 
 
-def _base_of(model: Model, folders: Sequence[ModelFolder]) -> LocatedSuite | None:
-    """The model to which the adapters in these folders are added; None if there are none."""
+def _base_of(model: Model, folders: Collection[ModelFolder]) -> LocatedSuite | None:
     adapters = {read.path: read.adapter for read in folders if read.adapter}
     networks = [read.path for read in folders if not read.adapter]
     if model.base and networks:
@@ -282,11 +290,14 @@ def _base_of(model: Model, folders: Sequence[ModelFolder]) -> LocatedSuite | Non
             f" {listed(sorted(source for source, _ in sources))}, which are several base models."
             " Give each a suite of its own."
         )
+    what = (
+        f"Model '{model.name}': the base model '{source}' of the adapter in"
+        f" '{next(iter(adapters))}'"
+    )
     folder = expanded(source or "?")
     if is_adapter(folder):
         raise ConfigError(
-            f"Model '{model.name}': the base model '{source}' of the adapter in"
-            f" '{next(iter(adapters))}' is an adapter itself. Merge it into its own base with"
+            f"{what} is an adapter itself. Merge it into its own base with"
             " merge_and_unload() of peft, and write that folder as 'base' of the model."
         )
     if folder.is_dir():
@@ -295,79 +306,83 @@ def _base_of(model: Model, folders: Sequence[ModelFolder]) -> LocatedSuite | Non
         remedy = "Write its folder as 'base' of the model"
         if is_hub_id(source):
             remedy += f", or fetch it: hf download {source} --revision {revision}"
-        raise ConfigError(
-            f"Model '{model.name}': the base model '{source}' of the adapter in"
-            f" '{next(iter(adapters))}' is not on this machine. {remedy}."
-        )
+        raise ConfigError(f"{what} is not on this machine. {remedy}.")
     base = Model(name=model.name, source=source, revisions=revision, pickled=model.pickled)
     return locate(base)
 
 
-def _find_on_hub(model: Model, on_message: OnMessage | None) -> LocatedSuite:
-    source = model.source or ""
-    revisions, is_open, silence = hub.read_revisions(model)
-    depth = model.depth
-    width = model.width
-    snapshot = next((revision.snapshot for revision in revisions if revision.snapshot), None)
-    if snapshot:
-        depth, width = shape_of(snapshot / "config.json")
-    if depth is None or width is None:
-        hub.require_answer(source, silence)
-        raise ConfigError(
-            f"Model '{model.name}' ({source}) is not in the hub's cache on this machine, so"
-            " its shape is not known: write 'depth:' and 'width:' into the configuration, or fetch"
-            f" it: hf download {source} --revision {revisions[0].name}"
-        )
+def _on_hub(model: Model, on_message: OnMessage | None) -> LocatedSuite:
+    suite = hub.read_revisions(model)
+    depth, width = _shape_on_hub(model, suite)
     complete = {}
-    for revision in revisions:
-        if revision.snapshot and revision.is_complete:
-            complete[revision.name] = revision.snapshot
-        elif revision.snapshot and silence and has_weights(revision.snapshot, pickled=True):
+    for revision in suite.revisions:
+        snapshot = revision.snapshot
+        if snapshot and revision.is_complete:
+            complete[revision.name] = snapshot
+        elif snapshot and suite.silence and has_weights(snapshot, pickled=True):
             # raises: there are pickled weights, and the hub offers no others
-            required_files(revision.snapshot, pickled=False)
-        files = sorted(revision.listing)
-        code = [file for file in files if file.startswith(_CODE) and file.endswith(".py")]
-        if code:
-            refuse_code(model, f"{source}@{revision.name}", ", ".join(code[:3]))
-    folders = {read.name: read for read in read_folders(complete, model, on_message)}
+            required_files(snapshot, pickled=False)
+        _refuse_code_of(model, revision)
+    folders = {name: read_folder(path, model) for name, path in complete.items()}
+    read = digests_of([folder.files for folder in folders.values()], on_message)
+    digests_here = dict(zip(folders, read, strict=True))
     locations = {}
-    empty = []
-    pickled = []
-    for revision in revisions:
-        name = revision.name
-        listing = revision.listing
-        folder = folders.get(name)
+    without_weights = []
+    for revision in suite.revisions:
         # a listed file counts before and after it is downloaded, so that the key stays the same
+        listing = revision.listing
         digests = {file: listing[file][0] for file in relevant(listing, model.pickled)}
-        if folder:
-            digests |= folder.digests
+        digests |= digests_here.get(revision.name, {})
+        folder = folders.get(revision.name)
         if listing and not digests:
-            empty.append(name)
-            if relevant(listing, pickled=True):
-                pickled.append(name)
+            without_weights.append(revision)
             continue
-        identity = content_key(source, revision.commit or name)
+        identity = content_key(model.source, revision.commit or revision.name)
         if digests:
             identity = weights_key(digests)
         rolling = None
-        if model.disk and not folder and revision.commit and not silence:
+        if model.disk and not folder and revision.commit and not suite.silence:
             rolling = rolling_of(model, identity, revision.commit, digests, listing)
-        locations[name] = Location(
-            path=source,
-            revision=name,
+        locations[revision.name] = Location(
+            path=str(model.source),
+            revision=revision.name,
             identity=identity,
             pickled=model.pickled,
             rolling=rolling,
             is_missing=folder is None,
             problem=folder.problem if folder else "",
         )
+    pickled = [revision for revision in without_weights if relevant(revision.listing, pickled=True)]
+    names = [revision.name for revision in pickled or without_weights]
     problem = (
-        f"{shortened(pickled or empty)} of {source} without weights in .safetensors files: leave them"
+        f"{shortened(names)} of {model.source} without weights in .safetensors files: leave them"
         " out of 'revisions', or set 'pickled: true' for the model (no code in them is run)"
     )
-    if empty and (not is_open or not locations):
+    if without_weights and (not suite.is_open or not locations):
         raise ConfigError(f"Model '{model.name}': {problem}.")
     return _located(model, locations, depth, width, [problem] if pickled else [])
+
+
+def _shape_on_hub(model: Model, suite: hub.HubSuite) -> tuple[int, int]:
+    for revision in suite.revisions:
+        if revision.snapshot:
+            return shape_of(revision.snapshot / NETWORK)
+    if model.depth is not None and model.width is not None:
+        return model.depth, model.width
+    source = str(model.source)
+    hub.require_answer(source, suite.silence)
+    raise ConfigError(
+        f"Model '{model.name}' ({source}) is not in the hub's cache on this machine, so"
+        " its shape is not known: write 'depth:' and 'width:' into the configuration, or fetch"
+        f" it: hf download {source} --revision {suite.revisions[0].name}"
+    )
+
+
+def _refuse_code_of(model: Model, revision: hub.HubRevision) -> None:
+    files = sorted(revision.listing)
+    code = [file for file in files if file.startswith(_CODE) and file.endswith(".py")]
+    if code:
+        refuse_code(model, f"{model.source}@{revision.name}", ", ".join(code[:3]))
 
 
 def _located(
@@ -377,7 +392,7 @@ def _located(
     width: int,
     warnings: Sequence[str],
 ) -> LocatedSuite:
-    """The suite of these revisions, with one of those of equal content."""
+    """The suite of these revisions, equal content once."""
     groups: dict[Key, list[str]] = {}
     for name, location in locations.items():
         groups.setdefault(location.identity, []).append(name)
@@ -395,9 +410,10 @@ def _located(
         for name in revisions
         if chosen[name].problem
     ]
+    suite = Suite(model.name, revisions, layers_of(model, depth), depth)
     unordered = filter(None, [order_problem(revisions)])
     return LocatedSuite(
-        suite=Suite(model.name, revisions, layers_of(model, depth), depth),
+        suite=suite,
         locations=tuple(chosen[name] for name in revisions),
         width=width,
         warnings=tuple(f"{model.name}: {text}" for text in (*warnings, *unreadable, *unordered)),

@@ -24,7 +24,7 @@ from typing import Any, Self
 
 from dask.utils import parse_bytes
 
-from daskmetrics.checkpoints.folders import digest_of
+from daskmetrics.checkpoints.digests import digest_of
 from daskmetrics.checkpoints.hub import Listing, persist
 from daskmetrics.config import Model
 from daskmetrics.core.errors import (
@@ -35,10 +35,10 @@ from daskmetrics.core.errors import (
     foreign_errors,
 )
 from daskmetrics.core.files import atomic_write, cache_folder, opened, private
+from daskmetrics.core.keys import Key
 from daskmetrics.core.machine import variable
-from daskmetrics.core.names import Key
-from daskmetrics.core.results import Download
 from daskmetrics.core.text import OnMessage, size_text
+from daskmetrics.domain.results import Download
 
 POLL = 0.1  # seconds between two looks at files
 AT_ONCE = 2  # downloads at a time
@@ -47,7 +47,7 @@ FULL = 5.0  # seconds after which a full disk is tried again
 
 @dataclass(frozen=True)
 class Rolling:
-    """A checkpoint of the hub that is on this machine only while it is needed."""
+    """A checkpoint of the hub, here only while it is needed."""
 
     source: str
     commit: str
@@ -69,8 +69,9 @@ class Rolling:
 def rolling_of(
     model: Model, identity: Key, commit: str, names: Iterable[str], listing: Listing
 ) -> Rolling:
-    """The files of these names, of a checkpoint whose space is limited; a `ConfigError` if the hub
-    did not list them, or they are too large.
+    """A checkpoint with files of these names and limited space.
+
+    It is a `ConfigError` if the hub did not list them, or they are too large.
     """
     source = str(model.source)
     if not listing:
@@ -112,7 +113,7 @@ class CheckpointFiles:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the files, also of those that are not downloaded yet."""
+        """Bytes of the files, downloaded or not."""
         with suppress(OSError, ValueError):
             return int(self.reserved.read_bytes())
         with suppress(OSError):  # it is being removed
@@ -131,10 +132,11 @@ class CheckpointFiles:
 
 @contextmanager
 def held(rolling: Rolling | None) -> Iterator[Download | None]:
-    """Keep a checkpoint's files on this machine within the block; waits for their download.
+    """Keep a checkpoint's files here within the block.
 
-    Gives what the download took, and the seconds that the caller waited for it; None for a
-    checkpoint whose space is not limited. A `DataError` says why it cannot be downloaded.
+    It waits for their download. Gives what the download took, and the seconds that the caller
+    waited for it; None for a checkpoint whose space is not limited. A `DataError` says why it
+    cannot be downloaded.
     """
     if rolling is None:
         yield None
@@ -174,11 +176,11 @@ def _ask_driver(entry: CheckpointFiles) -> None:
 def download(
     rolling: Rolling, wait: bool = True, pause: Callable[[float], None] = time.sleep
 ) -> bool:
-    """Download a checkpoint into its folder; returns False if there is no space for it and ``wait``
-    is false.
+    """Download a checkpoint into its folder.
 
-    Checkpoints that were used make room, those used longest ago first. With ``wait`` also others do
-    that no one uses. ``pause`` is called between steps and may raise to stop.
+    Returns False if there is no space for it and ``wait`` is false. Checkpoints that were used make
+    room, those used longest ago first. With ``wait`` also others do that no one uses. ``pause`` is
+    called between steps and may raise to stop.
     """
     entry = rolling.entry
     mode = fcntl.LOCK_EX
@@ -200,14 +202,11 @@ def download(
 
 
 def _fetch(rolling: Rolling, pause: Callable[[float], None]) -> None:
-    """Download the files that are not here yet, and check each by the hash by which the hub names
-    it.
-    """
     from huggingface_hub import hf_hub_download
     from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]
 
     class SilentProgress(tqdm):
-        """Shows nothing; it is called with every block of a file."""
+        """Shows nothing; called with every block of a file."""
 
         def __init__(self, *args: Any, **options: Any) -> None:
             options["disable"] = True
@@ -244,8 +243,9 @@ def _fetch(rolling: Rolling, pause: Callable[[float], None]) -> None:
 
 
 def _reserve(rolling: Rolling, wanted: bool) -> bool:
-    """Reserve space for a download, and remove checkpoints to make room for it; those that were not
-    used yet only for a ``wanted`` one.
+    """Make room for a download, and reserve it.
+
+    Checkpoints that were not used yet are removed only for a ``wanted`` one.
     """
     entry = rolling.entry
     with _locked(entry.lock.with_name("space.lock"), fcntl.LOCK_EX):
@@ -275,7 +275,6 @@ def _reserve(rolling: Rolling, wanted: bool) -> bool:
 
 
 def _written(path: Path) -> float:
-    """When a file was written; 0 if it was removed meanwhile."""
     with suppress(OSError):
         return path.stat().st_mtime
     return 0.0
@@ -283,8 +282,9 @@ def _written(path: Path) -> float:
 
 @contextmanager
 def _locked(path: Path, mode: int) -> Iterator[bool]:
-    """Hold a lock on a file, which is created; gives False if another process has it and ``mode``
-    does not wait.
+    """Hold a lock on a file, which is created.
+
+    Gives False if another process has it and ``mode`` does not wait.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = opened(path, os.O_RDWR | os.O_CREAT)
@@ -300,11 +300,10 @@ def _locked(path: Path, mode: int) -> Iterator[bool]:
 
 
 class Downloads:
-    """The downloads of the driver, which run beside the work: what a worker waits for, then what is
-    needed next.
+    """The downloads of the driver, beside the work.
 
-    As a context manager, it downloads within the block; it does nothing if there is nothing for it
-    to download.
+    First what a worker waits for, then what is needed next. As a context manager, it downloads
+    within the block; it does nothing if there is nothing for it to download.
     """
 
     def __init__(
@@ -336,7 +335,7 @@ class Downloads:
             thread.join(FULL)
 
     def expect(self, checkpoints: Iterable[Rolling | None]) -> None:
-        """Download these next, in this order, as far as there is room."""
+        """Download these next, in this order, while there is room."""
         with self._lock:
             for rolling in checkpoints:
                 if rolling and rolling.folder not in self._ahead:
@@ -356,7 +355,7 @@ class Downloads:
                 self._stop.wait(POLL)
 
     def _next(self) -> tuple[Rolling | None, bool]:
-        """The next checkpoint to download, and whether a worker waits for it."""
+        """The next checkpoint, and whether a worker waits for it."""
         with self._lock:
             for parent in {Path(folder).parent for folder in self._by_folder}:
                 for path in sorted((parent / ".state").glob("*.wanted")):
@@ -405,8 +404,9 @@ class Downloads:
 
 
 def offline_workers(missing: Iterable[Rolling | None]) -> AbstractContextManager[None]:
-    """Keep new workers from sending requests to the hub, which can take minutes, unless they
-    download what is ``missing``.
+    """Keep new workers from sending requests to the hub.
+
+    These can take minutes. Workers that download what is ``missing`` send them.
     """
     if all(missing):
         return variable("HF_HUB_OFFLINE", "1")
@@ -414,7 +414,7 @@ def offline_workers(missing: Iterable[Rolling | None]) -> AbstractContextManager
 
 
 def drop(checkpoints: Iterable[Rolling | None]) -> None:
-    """Remove the downloaded files of these checkpoints, unless another process uses them."""
+    """Remove downloaded checkpoints that no other process uses."""
     for rolling in checkpoints:
         if rolling and Path(rolling.folder).is_dir():
             rolling.entry.remove()

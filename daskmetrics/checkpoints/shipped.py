@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from daskmetrics.checkpoints.folders import modules_of, read_json, root_of
-from daskmetrics.checkpoints.weights import MODULES
+from daskmetrics.checkpoints.layout import MODULES, modules_of, root_of
 from daskmetrics.config.prompts import NO_PROMPTS, Prompts, configured
 from daskmetrics.config.schema import Model, Protocol
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.names import Key, content_key
-from daskmetrics.core.serialization import readable
+from daskmetrics.core.keys import Key, content_key
+from daskmetrics.core.serialization import read_json, readable
 
 _LIBRARY = "sentence_transformers."
 _MODES = {  # earlier names, in the order in which several are joined
@@ -69,7 +68,7 @@ NORMALIZE = "normalize"  # the step that scales a vector to length one
 
 @dataclass(frozen=True)
 class Shipped:
-    """How texts become vectors, as the authors of a model mean it."""
+    """How texts become vectors, by the authors of a model."""
 
     pooling: tuple[str, ...]  # several are joined
     include_prompt: bool  # whether the tokens of a prompt are pooled
@@ -83,7 +82,7 @@ class Shipped:
     default_prompt: str | None  # name of the prompt of texts without a role
 
     def as_dict(self) -> dict[str, Any]:
-        """What a protocol does not say otherwise, as plain JSON values."""
+        """What a protocol does not say, as JSON values."""
         steps: list[object] = []
         for step in self.steps:
             if isinstance(step, Dense):
@@ -101,7 +100,7 @@ class Shipped:
         }
 
     def width(self, hidden: int) -> int:
-        """Numbers of a vector, for a network of this hidden size."""
+        """Numbers of a vector, for this hidden size."""
         dense = [step.width for step in self.steps if isinstance(step, Dense) and step.width]
         width = hidden * len(self.pooling)
         if dense:
@@ -110,8 +109,9 @@ class Shipped:
 
 
 def read(folder: Path, pickled: bool = False) -> Shipped | None:
-    """What the folder of a network says about its vectors; None unless it is one of
-    sentence-transformers.
+    """What a sentence-transformers folder says about its vectors.
+
+    None for another folder.
 
     Parameters
     ----------
@@ -184,7 +184,6 @@ def _read(root: Path, network: Path, pickled: bool) -> Shipped:
 
 
 def _check_transformer(root: Path, config: Mapping[str, Any]) -> None:
-    """Only plain texts and the last hidden states of a network are read."""
     modalities = config.get(
         "modality_config",
         {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
@@ -260,8 +259,9 @@ def _max_length(
     tokenizer: Mapping[str, Any],
     network: Mapping[str, Any],
 ) -> int | None:
-    """As sentence-transformers decides it: its own limit, else the tokenizer's within the positions
-    of the network.
+    """The limit as sentence-transformers decides it.
+
+    Its own limit, else the tokenizer's within the positions of the network.
     """
     stated = processor.get("model_max_length") or transformer.get("max_seq_length")
     if stated:
@@ -311,8 +311,9 @@ class ModelProtocol:
     shipped: Shipped | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain JSON values; those of the protocol alone if there are neither prompts nor
-        modules.
+        """As plain JSON values.
+
+        Those of the protocol alone if there are neither prompts nor modules.
         """
         values = self.base.model_dump(mode="json")
         if self.shipped:
@@ -325,7 +326,9 @@ class ModelProtocol:
 
     @property
     def summary(self) -> str:
-        """In a few words; the network or its tokenizer may read less than these tokens.
+        """In a few words.
+
+        The network or its tokenizer may read less than these tokens.
 
         >>> ModelProtocol(Protocol(pooling="mean")).summary
         'mean, at most 256 tokens, prompts: none'
@@ -350,8 +353,9 @@ class ModelProtocol:
 def protocol_of(
     protocol: Protocol, model: Model, folder: Path | None, shipped: Shipped | None = None
 ) -> ModelProtocol:
-    """The protocol of a checkpoint of this model, with its weights in this folder (None: not on
-    this machine).
+    """The protocol of a checkpoint with its weights in this folder.
+
+    None: not on this machine.
 
     Raises
     ------

@@ -5,13 +5,14 @@ fast.
 `_run`     run an experiment, submit it, follow a training
 `_init`    a first configuration
 `_layers`  every layer of one model on one's own data
-`_plan`    duration and cost of a run; checks of the machine
+`_plan`    duration and cost of a run
+`_doctor`  checks of a profile, an experiment or a run
 `_cluster` profiles of places to run
 `_train`   train suites
 `_map`     run any function over any items
 `_show`    status and results of a run; `_status`: how far it is
 `_list`    tasks, metrics, policies and profiles
-`_runs`    pages of all runs; logs, verify, repair, retry, unlock, prefetch, export, import, replay
+`_runs`    logs, verify, repair, retry, unlock, prefetch, export
 `_common`  what commands share; help in sections, with examples
 ========== ======================================================
 
@@ -26,6 +27,7 @@ import click
 
 from daskmetrics.cli import (
     _cluster,
+    _doctor,
     _init,
     _layers,
     _list,
@@ -45,7 +47,7 @@ __all__ = ["main"]
 SECTIONS = {
     "Start here": (_run.run, _layers.layers, _run.watch, _init.init, _list.list_),
     "Look at a run": (_show.status, _show.report, _show.best, _show.compare, _runs.runs),
-    "Before a run": (_plan.plan, _plan.bench, _plan.doctor, _cluster.cluster),
+    "Before a run": (_plan.plan, _plan.bench, _doctor.doctor, _cluster.cluster),
     "Other work": (_train.train, _map.map_),
 }
 

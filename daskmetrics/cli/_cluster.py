@@ -1,24 +1,23 @@
-"""Commands about places to run: write a profile, show it, print its job script, test it."""
+"""Commands about places to run: write a profile, show it, print its job script."""
 
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 
 import click
 
-from daskmetrics.cli._common import PATH, Sections, end_as_by_ctrl_c, example, note, say
+from daskmetrics.cli._common import PATH, Sections, example, say
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.table import Table
 
 
 @click.group(
     cls=Sections,
-    epilog=example("daskmetrics cluster show l40s", "daskmetrics cluster test local"),
+    epilog=example("daskmetrics cluster show l40s", "daskmetrics cluster init -o site.yaml"),
 )
 def cluster() -> None:
-    """Write a profile of a place to run, show its keys and job script, test it."""
+    """Write a profile of a place to run, show its keys and job script."""
 
 
 @cluster.command(epilog=example("daskmetrics cluster show l40s"))
@@ -76,49 +75,15 @@ def init(output: Path | None) -> None:
     """
     from daskmetrics.cluster.slurm import partitions
     from daskmetrics.cluster.slurm.commands import slurm
-    from daskmetrics.report.templates import text_of
 
     if output is not None and output.exists():
         raise ConfigError(f"'{output}' already exists: choose another file, or remove it.")
     listing = slurm("sinfo", "--format=%P %.11l %.5a %.6D %.5c %.8m %.20G %.10T %f")
     partition, node = partitions.choose(partitions.read_partitions())
-    keys = partitions.proposed_keys(partition, node)
     interface = partitions.interface_to(node.name)
-    text = text_of("profile", **keys, interface=interface, listing=listing)
+    text = partitions.proposed_profile(partition, node, interface, listing)
     if output is None:
         say(text)
         return
     output.write_text(f"{text}\n", encoding="utf-8")
-    say(f"Wrote '{output}'. Read it, then test it with: daskmetrics cluster test {output}")
-
-
-@cluster.command("test", epilog=example("daskmetrics cluster test local"))
-@click.argument("profile")
-def test_(profile: str) -> None:
-    """Test PROFILE with one worker.
-
-    PROFILE is a name or a YAML file. One worker is started, everything that a run needs from it is
-    checked, and it ends. The exit code is 0 if no check failed, 1 if one failed, 2 if no worker
-    arrived.
-    """
-    from daskmetrics import config
-    from daskmetrics.cluster import connect
-    from daskmetrics.cluster.selftest import SelfTestResult, run_checks
-    from daskmetrics.core.machine import workers
-    from daskmetrics.execution import handshake
-    from daskmetrics.report.templates import table_of
-
-    loaded = config.cluster(profile, workers=1, fewest=None, scoring=None)
-    note(f"Waiting for one worker ({loaded.kind}) ...")
-    end_as_by_ctrl_c()
-    began = time.perf_counter()
-    with connect(loaded, "selftest", note) as client:
-        (worker, *_) = workers(client).values()
-        took = time.perf_counter() - began
-        results = [
-            SelfTestResult("worker", "ok", took, f"'{worker['name']}' has arrived"),
-            *run_checks(client, loaded, handshake.question(), handshake.require_same),
-        ]
-    say(table_of("checks", results=results))
-    if any(check.status == "failed" for check in results):
-        sys.exit(1)
+    say(f"Wrote '{output}'. Read it, then test it with: daskmetrics doctor {output} --worker")

@@ -51,9 +51,7 @@ UNRECORDED = "It has ended before everything was recorded. Run the same command 
 
 
 class NamedPath(click.Path):
-    """A path with a name: an empty one, as of a variable that is not set, would be the current
-    folder.
-    """
+    """A path that is not empty: as of an unset variable, it would be the current folder."""
 
     def convert(
         self,
@@ -71,8 +69,9 @@ PATH = NamedPath(path_type=Path)
 
 
 class RunPath(click.Path):
-    """The folder of a run, or its name below ``runs/``, which goes before a folder without a
-    run.
+    """The folder of a run, or its name below ``runs/``.
+
+    The name goes before a folder without a run.
     """
 
     def convert(
@@ -100,8 +99,9 @@ RUN = RunPath()
 
 
 def run_argument(name: str, **settings: Any) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """The folder or the name of a run. What its files make Python raise is one message that names
-    it.
+    """The folder or the name of a run.
+
+    What its files make Python raise is one message that names it.
     """
 
     def of(command: Callable[..., T]) -> Callable[..., T]:
@@ -152,7 +152,10 @@ def number_option(
 
 
 def parsed_by(parse: Callable[[str], object], wanted: str) -> Callable[[str], object]:
-    """The type of an option whose text is parsed; a ValueError is one that names what is wanted."""
+    """The type of an option whose text is parsed.
+
+    A ValueError becomes an error that names what is wanted.
+    """
 
     def value(text: str) -> object:
         try:
@@ -210,8 +213,9 @@ workers_option = number_option("--workers", "Number of workers; short for --set 
 
 
 def say(text: object = "", err: bool = False) -> None:
-    """Print a text or a table, parts of which may come from foreign files and code: without what
-    controls a terminal.
+    """Print a text or a table, without what controls a terminal.
+
+    Parts of it may come from foreign files and code.
     """
     with _named_output():
         if isinstance(text, Table):
@@ -256,7 +260,7 @@ SHORT_FORMS = {
 
 
 def all_settings(options: Mapping[str, Any]) -> list[str]:
-    """All settings of a command: the profile, then those of --set, then those of other options."""
+    """The profile, then the settings of --set, then those of other options."""
     settings = list(options["settings"])
     if options["cluster"]:
         settings.insert(0, f"cluster={options['cluster']}")
@@ -286,8 +290,10 @@ def configuration(config: Path | None, settings: Sequence[str]) -> Config:
 
 
 def friendly(command: Callable[..., T]) -> Callable[..., T]:
-    """Print errors of this package and of the operating system as one message, without a traceback;
-    exit code 2 if nothing was started.
+    """Print errors as one message, without a traceback.
+
+    They are those of this package and of the operating system; the exit code is 2 if nothing was
+    started.
     """
 
     @wraps(command)
@@ -317,8 +323,10 @@ def friendly(command: Callable[..., T]) -> Callable[..., T]:
 
 @contextmanager
 def exit_when_recorded() -> Iterator[Callable[[int], None]]:
-    """Ends a command that runs work: with code 0 only if the block has called what it is given,
-    with the code that follows from what is recorded, however the block ends.
+    """End a command that runs work with the code that follows from what is recorded.
+
+    The block calls what it is given with this code; it is never 0 without this call, however the
+    block ends.
     """
     codes: list[int] = []
     try:
@@ -338,8 +346,9 @@ def exit_when_recorded() -> Iterator[Callable[[int], None]]:
 
 
 def _flush(error: BaseException | None) -> None:
-    """Write out what was printed. Here its errors have a message, unlike at the end of Python; they
-    do not replace an earlier error or its code.
+    """Write out what was printed, whose errors have no message at the end of Python.
+
+    They do not replace an earlier error or its code.
     """
     try:
         with _named_output():
@@ -353,7 +362,6 @@ def _flush(error: BaseException | None) -> None:
 
 
 def _reader_has_ended() -> bool:
-    """Whether what reads standard output, such as head, has ended."""
     poll = select.poll()
     with suppress(ValueError):  # a notebook's or a test's is no file
         poll.register(sys.stdout.fileno(), 0)
@@ -361,8 +369,10 @@ def _reader_has_ended() -> bool:
 
 
 def _prepare_streams() -> None:
-    """Give this process the standard streams that its caller has closed: the journal would take the
-    number of one, and get what libraries print. No text is an error of their encoding.
+    """Open the standard streams that the caller has closed.
+
+    The journal would take the number of one, and get what libraries print. No text is an error of
+    their encoding.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -373,7 +383,7 @@ def _prepare_streams() -> None:
 
 
 def _discard_output() -> None:
-    """Lose what standard output does not take, which Python would try to write again."""
+    """Lose what standard output does not take; Python would try to write it again."""
     with suppress(ValueError):  # a notebook's or a test's is no file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -383,8 +393,7 @@ Shown: TypeAlias = Iterable[str | Table]
 
 @dataclass(frozen=True)
 class Output:
-    """What a command answers: a document for other programs, made on demand, and the texts and
-    tables for a reader.
+    """What a command answers: a document for programs, and texts for a reader.
 
     What has no document is None, and refuses --json. The exit code belongs to both.
     """
@@ -400,9 +409,7 @@ as_json_option = click.option(
 
 
 def answering(command: Callable[..., Output]) -> Callable[..., None]:
-    """Print what a command returns: for a reader or, with --json, as one JSON document and nothing
-    else.
-    """
+    """Print what a command returns, for a reader or as one JSON document."""
 
     @as_json_option
     @wraps(command)
@@ -423,17 +430,16 @@ def answering(command: Callable[..., Output]) -> Callable[..., None]:
 
 
 def end_as_by_ctrl_c() -> None:
-    """Let SIGTERM and SIGHUP end this process as Ctrl-C does, unless ``nohup`` ignores the
-    signal.
-    """
+    """Let SIGTERM and SIGHUP end this process as Ctrl-C does, but not below ``nohup``."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
 
 
 def ignore_input() -> None:
-    """Leave standard input to others, such as a shell's loop, unless it is a terminal, which a
-    debugger reads.
+    """Leave standard input to others, such as a shell's loop.
+
+    A terminal stays: a debugger reads it.
     """
     if not os.isatty(0):
         close_input()
@@ -451,7 +457,7 @@ def example(*lines: str) -> str:
 
 
 class Sections(click.Group):
-    """A group whose help lists its commands under headings, each with a whole sentence.
+    """A group whose help lists its commands under headings.
 
     ``sections`` has the commands by heading; without it, all are under one heading.
     """
@@ -468,9 +474,7 @@ class Sections(click.Group):
             self.add_command(command)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Read the words and run the command; errors of the reading, too, are printed as
-        messages.
-        """
+        """Run the command; errors of its words, too, are printed as messages."""
         _prepare_streams()
         # the entries of a long journal stay: to look for garbage among them takes as long as to
         # read
@@ -486,7 +490,7 @@ class Sections(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the words name; an error that names the one that was meant."""
+        """The named command, or an error with the one that was meant."""
         if ctx.resilient_parsing:  # a shell that completes words ignores what is no command
             return super().resolve_command(ctx, args)
         name = args[0]

@@ -116,7 +116,7 @@ def init(
 
 
 def _tasks(ask: Ask, data: Path | None, columns: Columns, tasks: str | None) -> list[str]:
-    """The names of the tasks, each of which is resolved: a file is read and checked."""
+    """Names of the tasks, each resolved: a file is read and checked."""
     from daskmetrics.tasks import resolve
 
     if any(columns.values()) and data is None:
@@ -139,7 +139,6 @@ def _tasks(ask: Ask, data: Path | None, columns: Columns, tasks: str | None) -> 
 
 
 def _write(output: Path, content: str, force: bool) -> None:
-    """Write a configuration that is valid, and never over another file without ``force``."""
     import yaml
 
     from daskmetrics.config import parse
@@ -155,7 +154,7 @@ def _write(output: Path, content: str, force: bool) -> None:
 
 
 def starter(path: Path, sources: Sequence[str], tasks: Sequence[str]) -> str:
-    """The text of a configuration that is to be written to a path, which gives it its name.
+    """The text of a configuration, whose name is that of its file.
 
     >>> text = starter(Path("mine.yaml"), ["EleutherAI/pythia-14m"], ["stdlib:demo"])
     >>> print(text.splitlines()[6])
@@ -182,12 +181,11 @@ def starter(path: Path, sources: Sequence[str], tasks: Sequence[str]) -> str:
 
 
 def _absolute(source: str) -> Path:
-    """The path of a source, also of ``.``; a link keeps its own name."""
+    """The path of a source; a link keeps its own name."""
     return Path(os.path.abspath(expanded(source)))  # noqa: PTH100
 
 
 def _require(source: str) -> None:
-    """Raise ConfigError if the source of a model is neither a folder nor looks like a hub id."""
     from daskmetrics.checkpoints.locations import is_hub_id
 
     if not source:

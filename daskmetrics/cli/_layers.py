@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import click
@@ -24,16 +23,15 @@ from daskmetrics.core.files import require_new
 
 
 def _layers(text: str) -> str | list[int]:
-    """``all``, ``blocks`` or the numbers of layers."""
     if text in ("all", "blocks"):
         return text
     return list(map(int, text.split(",")))
 
 
 def _part(text: str) -> tuple[str, list[int | str]]:
-    """A part of the readouts and its values: numbers, words, or calls such as ``concat(3, 7)``."""
+    """A part of the readouts and its values, which are numbers or words."""
     name, values = text.split("=", 1)
-    words = (word.strip() for word in re.split(r",(?![^(]*\))", values))
+    words = map(str.strip, values.split(","))
     return name.strip(), [int(word) if word.isdecimal() else word for word in words]
 
 
@@ -60,7 +58,7 @@ PART = parsed_by(_part, "PART=VALUE,VALUE, for instance pooling=mean,last")
 @text_option(
     "--readouts",
     "PART=V,V,...",
-    "Compare readouts: pooling, layers or dimensions; may be repeated.",
+    "Compare readouts: pooling or dimensions; may be repeated.",
     type=PART,
     multiple=True,
 )

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from daskmetrics.cli._common import Output, Sections, answering, example, say
 from daskmetrics.core.table import Table
+from daskmetrics.core.text import plural
 
 if TYPE_CHECKING:
+    from daskmetrics.config import Cluster
+    from daskmetrics.metrics import Metric
     from daskmetrics.tasks import Task
+
+
+ABOUT_METRICS = """\
+No value is good in itself: whether a metric rises or falls with the scores differs
+between families of models. A search learns it from its own scores.
+
+Ask for 'all', a family, a name, or a call such as 'curvature(k=2)', as a list under 'metrics:'."""
+MOST_SUBSETS = 6  # of a task that are listed in full
 
 
 @click.group("list", cls=Sections, epilog=example("daskmetrics list tasks"))
@@ -24,18 +36,31 @@ def list_() -> None:
 def metrics() -> Output:
     """List the metrics by family: unit, formula, source, cost and parameters."""
     from daskmetrics.metrics import catalogue, families
-    from daskmetrics.report.templates import text_of
 
     by_family = dict(families(catalogue().values()))
     del by_family["all"]
     fields = ("name", "units", "takes", "description", "formula", "source", "cost")
 
     rows = []
+    lines = []
     for family, members in by_family.items():
+        lines += [family, ""]
         for metric in members:
             row = {field: getattr(metric, field) for field in fields}
             rows.append({"family": family, **row, "parameters": map(str, metric.parameters)})
-    return Output(lambda: {"metrics": rows}, [text_of("list_metrics", families=by_family)])
+            lines += _metric_lines(metric)
+        lines.append("")
+    return Output(lambda: {"metrics": rows}, ["\n".join([*lines, ABOUT_METRICS])])
+
+
+def _metric_lines(metric: Metric) -> list[str]:
+    about = [metric.formula, f"source: {metric.source}"]
+    if metric.cost:
+        about.append(f"cost: {metric.cost}")
+    if metric.parameters:
+        about.append(f"parameters: {', '.join(map(str, metric.parameters))}")
+    first = f"  {metric.name}  ({metric.units}, of {metric.takes})  {metric.description}"
+    return [first, *(f"      {text}" for text in about)]
 
 
 @list_.command(
@@ -49,28 +74,47 @@ def tasks(names: tuple[str, ...]) -> Output:
     NAMES are written as in a configuration; by default the embedded and the installed tasks are
     listed.
     """
-    from daskmetrics.report.templates import table_of
     from daskmetrics.tasks import catalogue, resolve
 
     listed = [_listed(task) for task in resolve(names or tuple(catalogue()))]
-    shown = table_of("list_tasks", tasks=listed, everything=not names)
-    return Output(lambda: {"tasks": listed}, [shown])
+    sizes = [task["texts"] for task in listed if task["texts"]]
+    notes = [f"Total: {sum(sizes):,} texts of {len(sizes)} of {len(listed)} tasks."]
+    if not names:
+        notes.append(
+            "Others: preset:layer-by-layer-32, mteb:NAME, file:PATH; see them with: "
+            "daskmetrics list tasks NAME ..."
+        )
+    header = ("task", "kind", "subsets", "split", "score", "texts", "data", "question")
+    return Output(
+        lambda: {"tasks": listed}, [Table(header, list(map(_task_row, listed)), notes=notes)]
+    )
+
+
+def _task_row(task: Mapping[str, Any]) -> tuple[str, ...]:
+    subsets = "+".join(task["subsets"])
+    if len(task["subsets"]) > MOST_SUBSETS:
+        subsets = f"{'+'.join(task['subsets'][:3])}+{len(task['subsets']) - 3} more"
+    about, data = "about ", "not downloaded"
+    if task["is_local"]:
+        about, data = "", "local"
+    texts = f"{about}{task['texts']:,}" if task["texts"] else ""
+    return (
+        *(task["name"], task["kind"], subsets, "+".join(task["splits"])),
+        *(task["score"], texts, data, task["description"]),
+    )
 
 
 def _listed(task: Task) -> dict[str, Any]:
-    """A task as `list tasks --json` prints it; the subsets and splits are those that a benchmark
-    evaluates.
-    """
-    selection = getattr(task, "selection", None)
-    # of a task that is not downloaded, the number that mteb lists
-    texts = getattr(getattr(task, "statistics", None), "texts", None)
+    texts = None
     if task.is_local:
         texts = len(task.texts())
+    elif task.statistics:  # what mteb lists
+        texts = task.statistics.texts
     return {
         "name": task.name,
         "kind": task.kind,
-        "subsets": tuple(getattr(selection, "subsets", ())),
-        "splits": tuple(getattr(selection, "splits", ())),
+        "subsets": task.selection.subsets,
+        "splits": task.selection.splits,
         "score": task.main_score,
         "texts": texts,
         "is_local": task.is_local,
@@ -95,11 +139,21 @@ def policies() -> None:
 def profiles() -> None:
     """List the profiles of places to run."""
     from daskmetrics import config
-    from daskmetrics.report.templates import table_of
 
     folder = config.folder() / "clusters"
-    paths = sorted(folder.glob("*.yaml"))
-    say(
-        table_of("list_profiles", profiles={path.stem: config.cluster(str(path)) for path in paths})
-    )
+    rows = []
+    for path in sorted(folder.glob("*.yaml")):
+        profile = config.cluster(str(path))
+        partition = profile.partition or ""
+        rows.append((path.stem, profile.kind, str(profile.workers), _resources(profile), partition))
+    say(Table(("profile", "kind", "workers", "resources of each", "partition"), rows))
     say(f"These files are in {folder}. You can also use your own file: --cluster FILE.")
+
+
+def _resources(profile: Cluster) -> str:
+    resources = [plural(profile.threads, "CPU")]
+    if profile.kind == "slurm" and profile.gpus_per_job:
+        resources.insert(0, f"1 {profile.gpu_type or 'GPU'}")
+    if profile.memory:
+        resources.append(profile.memory)
+    return ", ".join(resources)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -111,7 +112,6 @@ def map_(**options: Any) -> None:
 
 
 def _write(results: Sequence[ItemResult], output: Path | None) -> object:
-    """Write the results where the user wants them, and return the file."""
     from daskmetrics.execution.map.result_table import write
 
     if output is None:
@@ -179,7 +179,7 @@ def _run(
     pins: Pins,
     cluster: ExitStack,
 ) -> list[ItemResult]:
-    """The results of all items; ``cluster`` ends the workers and releases the folder."""
+    """Run all items; ``cluster`` ends the workers and releases the folder."""
     from daskmetrics.execution.journal import read
     from daskmetrics.execution.map.api import open_journal, run
     from daskmetrics.execution.map.folder import continued, earlier_state, retry_failed, set_aside
@@ -233,34 +233,54 @@ def _progress(display: Display, failed: int) -> Callable[[ItemResult], None]:
 def _client(profile: Cluster, pins: Pins, folder: RunFolder, display: Display) -> Iterator[Client]:
     from daskmetrics.cluster import connect, pin_workers
     from daskmetrics.cluster.join import admitting
-    from daskmetrics.report.templates import text_of
 
     name = folder.path.resolve().name
     with connect(profile, name, display.say, on_start=display.message) as client:
         if pins:
-            display.say(text_of("pinned", workers=pin_workers(client, pins)))
+            pinned = pin_workers(client, pins)
+            display.say("\n".join(_pinned(*worker) for worker in pinned.items()))
         with admitting(client, profile, folder.scheduler):
             yield client
+
+
+def _pinned(worker: str, pinned: Mapping[str, Any]) -> str:
+    """The CPUs and GPUs that a worker has for itself, or why it has none."""
+    if pinned["problem"]:
+        return f"Worker {worker}: {pinned['problem']}"
+    devices = [
+        f"{kind} {' '.join(pinned[kind]) or 'none'}"
+        for kind in ("cpus", "gpus")
+        if pinned[kind] is not None
+    ]
+    return f"Worker {worker}: {', '.join(devices)}"
 
 
 def _preview(spec: MapSpec, given: SimpleNamespace, folder: RunFolder, profile: Cluster) -> None:
     from daskmetrics.execution.journal import read
     from daskmetrics.execution.map.folder import continued, earlier_state, unused
     from daskmetrics.execution.map.source import ItemTracker
-    from daskmetrics.report.templates import rows_of
 
     entries = tuple(read(folder.journal))
     spec = continued(spec, entries, given.retry_failed)
     if given.resume_from is not None:
         entries = entries[: earlier_state(spec, entries, given.resume_from)]
     tracker = ItemTracker(spec.items, spec.options.retries, entries)
-    rows = rows_of(
-        "map_preview",
-        spec=spec,
-        given=given,
-        profile=profile,
-        journal=folder.journal,
-        unfinished=len(tracker.unfinished()),
-    )
+    unfinished = len(tracker.unfinished())
+    function, options = spec.function, spec.options
+    seeded = ", seeded per item" if "seed" in function.accepted else ""
+    recorded = len(spec.items) - unfinished
+    batches = math.ceil(unfinished / options.batch_size)
+    workers = f"{profile.workers} ({profile.kind})"
+    if given.serial:
+        workers = "none: in this process"
+    rows = [
+        ("function", f"{function.name}, version {function.version}{seeded}"),
+        ("items", f"{len(spec.items)}, of which {recorded} are recorded already"),
+        ("batches", f"{batches} of up to {options.batch_size} items"),
+        ("each item", f"at most {given.timeout}; {options.retries} retries"),
+        ("workers", workers),
+        ("journal", str(folder.journal)),
+        ("results", str(given.output or "not written; add --output results.csv")),
+    ]
     notes = filter(None, [unused(spec, entries), "Nothing was started."])
     Table((), rows, notes=tuple(notes)).show()

@@ -1,10 +1,7 @@
-"""Commands about a run before it starts: measure how it scales, compare what is free, check what it
-needs.
-"""
+"""Commands about a run before it starts: measure how it scales, compare what is free."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from itertools import chain, pairwise
 from pathlib import Path
@@ -14,7 +11,6 @@ import click
 
 from daskmetrics.cli._common import (
     AMOUNT,
-    RUN,
     Output,
     Shown,
     all_settings,
@@ -44,9 +40,8 @@ if TYPE_CHECKING:
     from daskmetrics.config import Config
     from daskmetrics.core.table import Table
     from daskmetrics.planning.bench import Runner
-    from daskmetrics.planning.options import Proposal
+    from daskmetrics.planning.plan import Proposal
 
-PROBES = ("allreduce", "loader", "precision")  # workloads of `planning.bench.probe`
 NO_OPTION = 1  # exit code of a plan in which no option can be used
 
 
@@ -93,14 +88,9 @@ DEVICE_PRICE = parsed_by(_device_price, "a number, or DEVICE=NUMBER such as l40s
 @number_option("--repeats", "Rounds, interleaved.", default=3)
 @click.option(
     "--workload",
-    type=click.Choice(["all", "train", *PROBES]),
+    type=click.Choice(["all", "train"]),
     default="all",
-    help=(
-        "Which part of the experiment to run: `all` measures and searches, `train` trains. The others"
-        " measure on the largest model that CONFIG trains: `allreduce` how fast ranks exchange gradients,"
-        " `loader` how fast they read their examples, `precision` time and memory of number"
-        " formats and accumulation."
-    ),
+    help="Which part of the experiment to run: `all` measures and searches, `train` trains.",
 )
 @text_option("--function", "FUNCTION", "Bench a map of module.py:function instead of CONFIG.")
 @number_option("--iterations", "Items of the map.", default=100)
@@ -129,7 +119,7 @@ def bench(
     last; {trial} in an argument is a new folder for each trial. The measured times are kept as a
     calibration, which `plan` uses for its predictions.
     """
-    from daskmetrics.planning import bench, estimate, scaling
+    from daskmetrics.planning import bench, calibration
 
     has_program = is_program(config)
     if not has_program and (args or options["ranks"]):
@@ -160,14 +150,6 @@ def bench(
             " these options out."
         )
     end_as_by_ctrl_c()
-    if options["workload"] in PROBES:
-        probed, measured = bench.probe(loaded, options["workload"], max(counts), note)
-        _show_tables(
-            {f"{options['workload']}{i or ''}": table for i, table in enumerate(probed)}, output
-        )
-        if measured:
-            say(f"Calibration: {estimate.save(measured)}")
-        return
     name, runner = _runner(loaded, options)
     result = bench.bench(
         name,
@@ -178,13 +160,13 @@ def bench(
         on_start=None if options["function"] or has_program else bench.warm,
         progress=note,
     )
-    calibration_file = estimate.save(bench.calibration_of(result, loaded.cluster.device))
-    tables = {"bench": scaling.bench_table(result, options["price"])}
+    calibration_file = calibration.keep(bench.calibration_of(result, loaded.cluster.device))
+    tables = {"bench": bench.bench_table(result, options["price"])}
     if simulated:
-        tables["simulated"] = scaling.simulation_table(result, simulated, options["price"])
+        tables["simulated"] = bench.simulation_table(result, simulated, options["price"])
     if has_sizes:
         cores = cores or (result.cores,)
-        tables["sizes"] = scaling.size_table(result, cores, sizes or [None], simulated)
+        tables["sizes"] = bench.size_table(result, cores, sizes or [None], simulated)
     _show_tables(tables, output)
     say(f"Calibration: {calibration_file}")
 
@@ -247,7 +229,7 @@ def _runner(config: Config, options: dict[str, Any]) -> tuple[str, Runner]:
 )
 @click.option(
     "--purpose",
-    type=click.Choice(["fastest", "cheapest", "balanced"]),
+    type=click.Choice(["fastest", "cheapest"]),
     help="Compare 1, 2, 4, ... workers of each profile, and choose the option that is best in this.",
 )
 @text_option("--deadline", "TIME", "From now, waiting included: 8h, 90min, 2d.")
@@ -274,11 +256,9 @@ def plan(
     that each run one of its ranks; a model of CONFIG may be trained by one, too. The exit code is 1
     if no option can be used.
     """
-    import time
-
     from daskmetrics.core.text import parse_duration
-    from daskmetrics.planning.options import PlanRequest, proposal_document, proposal_tables
-    from daskmetrics.planning.plan import propose
+    from daskmetrics.planning.plan import PlanRequest, propose
+    from daskmetrics.planning.table import proposal_document, proposal_table
 
     has_program = is_program(config)
     if args and not has_program:
@@ -302,12 +282,10 @@ def plan(
         purpose=options["purpose"],
     )
     proposal = propose(request, loaded)
-    shown: list[str | Table] = []
-    for table in proposal_tables(proposal, time.time()):
-        shown += [table, ""]
+    shown = [proposal_table(proposal)]
     if submit is not None:
         return Output(None, chain(shown, _submit(proposal, submit)))
-    code = 0 if proposal.suggestions else NO_OPTION
+    code = 0 if proposal.recommended else NO_OPTION
     return Output(lambda: proposal_document(proposal), shown, code)
 
 
@@ -325,29 +303,4 @@ def _submit(proposal: Proposal, number: int) -> Shown:
         settings=proposal.settings_of(option),
         folder=run_folder.path,
         submit=option.offer.partition is not None,
-    )
-
-
-MOST = 100  # larger exit codes have other meanings in shells
-
-
-@click.command(epilog=example("daskmetrics doctor l40s", "daskmetrics doctor demo"))
-@click.argument("subject", default="local", shell_complete=RUN.shell_complete)
-@answering
-def doctor(subject: str) -> Output:
-    """Check what a profile, an experiment or a run needs, with a remedy for each failure.
-
-    SUBJECT is the name or YAML of a cluster profile, an experiment's YAML, or the folder or name of
-    a run. The exit code is the number of failures; warnings do not count. What only a worker can
-    tell is checked by `cluster test`.
-    """
-    from daskmetrics.planning import doctor as checks
-    from daskmetrics.report.templates import text_of
-
-    findings = checks.examine(checks.collect(subject))
-    counts = Counter(finding.severity for finding in findings.values() if finding)
-    return Output(
-        lambda: {name: finding or {"severity": "skipped"} for name, finding in findings.items()},
-        [text_of("findings", findings=findings, counts=counts)],
-        min(MOST, counts["failure"]),
     )

@@ -34,7 +34,7 @@ from daskmetrics.core.text import plural
 
 if TYPE_CHECKING:
     from daskmetrics.config import Config
-    from daskmetrics.experiment.preparation import Experiment
+    from daskmetrics.core.keys import Key
 
 NOTHING_TO_DO = "Nothing to do: the run in '{}' is finished."
 budget_option = text_option(
@@ -99,7 +99,7 @@ def run(
         preview(prepared, run_folder).show()
         return
     if submit:
-        if _is_finished(run_folder, prepared):
+        if _is_finished(run_folder, prepared.plan.key):
             say(NOTHING_TO_DO.format(run_folder.path))
         else:
             _submit(loaded, run_folder)
@@ -112,7 +112,7 @@ def run(
         if not ran:
             say(NOTHING_TO_DO.format(run_folder.path))
         from daskmetrics import report
-        from daskmetrics.report import sections
+        from daskmetrics.report import terminal
 
         finished = report.Run(run_folder.path)
         page = run_folder.report / "index.html"
@@ -120,21 +120,19 @@ def run(
         is_current = page.is_file() and page.stat().st_mtime > run_folder.journal.stat().st_mtime
         if ran or not is_current:
             report.write(finished)
-        if _is_finished(run_folder, prepared):
+        if _is_finished(run_folder, prepared.plan.key):
             ends(0)
-        say(sections.best_text(finished, in_short=True))
+        say(terminal.best_text(finished, in_short=True))
 
 
-def _is_finished(folder: RunFolder, prepared: Experiment) -> bool:
-    """Whether the journal holds the end of an experiment."""
-    from daskmetrics.core.events import is_finished
+def _is_finished(folder: RunFolder, plan: Key) -> bool:
+    from daskmetrics.domain.events import is_finished
     from daskmetrics.execution.journal import read
 
-    return is_finished(read(folder.journal), prepared.key)
+    return is_finished(read(folder.journal), plan)
 
 
 def _show_programs(config: Config) -> None:
-    """Print what would train the models, for a dry run."""
     from daskmetrics.experiment import train
 
     for program, model in zip(train.programs(config), config.models, strict=True):
@@ -146,7 +144,7 @@ def _follow(config: Config, folder: RunFolder, trains: bool = False) -> None:
     """Measure and score each checkpoint as it appears; ``trains`` by the programs of the models."""
     from daskmetrics import report
     from daskmetrics.experiment.watch import watch as follow
-    from daskmetrics.report import sections
+    from daskmetrics.report import terminal
 
     ignore_input()
     end_as_by_ctrl_c()
@@ -160,7 +158,7 @@ def _follow(config: Config, folder: RunFolder, trains: bool = False) -> None:
                 trains=trains,
             )
         ends(0)
-        say(sections.best_text(report.Run(folder.path), in_short=True))
+        say(terminal.best_text(report.Run(folder.path), in_short=True))
 
 
 def _on_allocation(config: Config, workers: int | None) -> Config:
@@ -178,7 +176,6 @@ def _submit(config: Config, run_folder: RunFolder) -> None:
     import yaml
 
     from daskmetrics.cluster.slurm import driver_job
-    from daskmetrics.report.templates import text_of
 
     if config.cluster.kind in ("local", "allocation"):
         raise ConfigError(
@@ -188,7 +185,13 @@ def _submit(config: Config, run_folder: RunFolder) -> None:
     run_folder.create()
     text = yaml.safe_dump(config.as_dict(), sort_keys=False)
     job = driver_job.submit(config.cluster, config.name, run_folder.driver.resolve(), text, note)
-    say(text_of("submitted", job=job, folder=run_folder.path))
+    say(
+        f"Job {job.job} will drive the run in '{run_folder.path}'.\n"
+        f"  follow  daskmetrics status --follow {run_folder.path}\n"
+        f"  look    daskmetrics status {run_folder.path}\n"
+        f"  stop    scancel --batch --signal=TERM {job.job}    (submit again to resume)\n"
+        f"  log     {job.log}"
+    )
 
 
 @click.command(

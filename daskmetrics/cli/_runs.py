@@ -1,15 +1,14 @@
-"""The group `runs`: the maintenance of a run, what goes in and out of one, and searches of known
-scores; none needs a scheduler.
+"""The group `runs`: the maintenance of a run, and what goes in and out of one; none needs a
+scheduler.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -35,11 +34,17 @@ from daskmetrics.cli._common import (
     text_option,
 )
 from daskmetrics.core.errors import ConfigError, unknown
-from daskmetrics.core.events import to_json
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.results import Status
+from daskmetrics.core.table import Table
 from daskmetrics.core.text import listed, size_text
+from daskmetrics.domain.events import to_json
+from daskmetrics.domain.results import Status
 
+if TYPE_CHECKING:
+    from daskmetrics.execution.map.folder import ResultDifference
+    from daskmetrics.experiment.maintenance import CheckResult
+
+MOST_DIFFERENCES = 10  # of a results file that are shown
 DAMAGED = 1  # exit code of `verify`
 FAILED = tuple(
     status.name.lower()
@@ -49,7 +54,7 @@ FAILED = tuple(
 
 @click.group(cls=Sections, epilog=example("daskmetrics runs verify demo"))
 def runs() -> None:
-    """Look after runs: logs, repair, export, replay."""
+    """Look after runs: logs, repair, export."""
 
 
 @runs.command(epilog=example("daskmetrics runs worker step --workers 2"))
@@ -148,7 +153,6 @@ def verify(run: Path, of: Path | None, **again: Any) -> Output:
     from daskmetrics.execution.map.folder import folder_of, is_map
     from daskmetrics.execution.map.result_table import SUFFIXES
     from daskmetrics.experiment import maintenance
-    from daskmetrics.report import templates
 
     if run.suffix in SUFFIXES and run.is_file():
         return _verify_map(of or folder_of(run), again, run)
@@ -157,15 +161,32 @@ def verify(run: Path, of: Path | None, **again: Any) -> Output:
     result = maintenance.verify(RunFolder(run))
     fields = {name: getattr(result, name) for name in ("lines", "torn", "cells", "damages")}
     document = {"folder": run, "ok": not result.damaged, **fields}
-    shown = templates.text_of("damages", result=result, run=run, is_repaired=False)
+    conclusion = (
+        f"No damage: {result.lines:,} lines of the journal, {result.cells:,} values of the store."
+    )
+    if result.damaged:
+        conclusion = (
+            f"{len(result.damaged)} damaged. Rebuild them from the journal with: "
+            f"daskmetrics runs repair {run}"
+        )
+    shown = "\n".join([*_damage_lines(result), conclusion])
     return Output(lambda: document, [shown], DAMAGED if result.damaged else 0)
+
+
+def _damage_lines(result: CheckResult) -> list[str]:
+    lines = [f"{damage.kind.value:<10}{damage.where}: {damage.what}" for damage in result.damages]
+    if result.torn:
+        lines.append(
+            f"The journal ends with an incomplete line ({result.torn} bytes) of a killed writer; it"
+            " is ignored."
+        )
+    return lines
 
 
 def _verify_map(run: Path, again: Mapping[str, Any], file: Path | None = None) -> Output:
     """A map, after the rows of its results file if there is one."""
     from daskmetrics.execution import map
     from daskmetrics.execution.map.folder import compare
-    from daskmetrics.report import templates
 
     differences = compare(file, run) if file else []
     result = map.verify(run, **again)
@@ -173,10 +194,23 @@ def _verify_map(run: Path, again: Mapping[str, Any], file: Path | None = None) -
     document = {"folder": run, **vars(result), "ok": is_ok}
     if file:
         document |= {"file": file, "file_differences": differences}
-    shown = templates.text_of(
-        "map_damages", file=file, run=run, differences=differences, result=result
-    )
+    shown = result.text
+    if file:
+        shown = "\n".join([*_file_lines(file, run, differences), shown])
     return Output(lambda: document, [shown], 0 if is_ok else DAMAGED)
+
+
+def _file_lines(file: Path, run: Path, differences: Sequence[ResultDifference]) -> list[str]:
+    """How the results file of a map differs from its journal."""
+    lines = [
+        f"{gap.item}: {gap.field} is {gap.recorded!r} in the file, {gap.again!r} in the run"
+        for gap in differences[:MOST_DIFFERENCES]
+    ]
+    rows = len({gap.item for gap in differences})
+    summary = f"'{file}' compared with '{run}': {rows} rows differ"
+    if differences:
+        summary += "; run the same map again to write the file again"
+    return [*lines, f"{summary}."]
 
 
 @runs.command(epilog=example("daskmetrics runs repair demo"))
@@ -184,10 +218,12 @@ def _verify_map(run: Path, again: Mapping[str, Any], file: Path | None = None) -
 def repair(run: Path) -> None:
     """Rebuild the damaged parts of RUN's store from its journal."""
     from daskmetrics.experiment import maintenance
-    from daskmetrics.report import templates
 
     result = maintenance.repair(RunFolder(run))
-    say(templates.text_of("damages", result=result, run=run, is_repaired=True))
+    conclusion = "Nothing to repair."
+    if result.damages:
+        conclusion = f"{len(result.damages)} parts rewritten."
+    say("\n".join([*_damage_lines(result), conclusion]))
 
 
 @runs.command(epilog=example("daskmetrics runs unlock demo"))
@@ -229,7 +265,6 @@ def prefetch(
     from rich.progress import track
 
     from daskmetrics.experiment import prefetch as downloading
-    from daskmetrics.report.templates import table_of
     from daskmetrics.tasks import resolve
 
     subject = "Everything"
@@ -247,7 +282,10 @@ def prefetch(
         say(f"{subject} is on this machine.")
         return
     sizes = [download.size() for download in missing]
-    say(table_of("downloads", downloads=zip(missing, sizes, strict=True)))
+    rows = []
+    for download, size in zip(missing, sizes, strict=True):
+        rows.append((download.kind, download.name, "unknown" if size is None else size_text(size)))
+    say(Table(("what", "name", "size"), rows))
     total = f"{size_text(sum(filter(None, sizes)))} to download into '{downloading.cache()}'"
     if None in sizes:
         total += f", and {sizes.count(None)} of unknown size"
@@ -277,115 +315,11 @@ def export(run: Path, output: Path | None) -> None:
     The files are those of mteb's ResultCache, with one experiment per layer. All numbers in one
     table: `report --format csv`.
     """
-    from daskmetrics.experiment import transfer
+    from daskmetrics import report
 
-    folder = RunFolder(run)
-    path = output or folder.export
-    written, others = transfer.to_mteb(folder, path)
+    loaded = report.Run(run)
+    path = output or loaded.folder.export
+    written, others = report.to_mteb(loaded, path)
     say(f"{written} scores: {path}")
     if others:
         say(f"{others} scores are of tasks that mteb does not have; report --format csv has them.")
-
-
-@runs.command(epilog=example("daskmetrics runs replay demo --policy race --seeds 20"))
-@run_argument("scores")
-@text_option("--policy", "NAME", "A policy, or package.module:function.", default="race")
-@number_option("--seeds", "Number of searches.", default=20)
-@text_option(
-    "--budget", "SHARE", "Share of the cost of scoring everything.", type=float, default=0.2
-)
-@text_option(
-    "--models",
-    "NAME,NAME,...",
-    "Use only these models of the table; may be repeated.",
-    multiple=True,
-)
-@text_option(
-    "--objective",
-    "NAME",
-    "All tasks, a kind of task, or one task.  [default: that of the run, or all]",
-)
-@number_option("--subset", "Number of tasks that each seed draws.")
-@click.option(
-    "--costs",
-    type=click.Choice(["published", "shared", "unit"]),
-    help=(
-        "Cost of a score: the table's seconds, the same with shared encodings, or 1.  [default: the"
-        " most precise]"
-    ),
-)
-@text_option("--overhead", "SECONDS", "Seconds added to every score.", type=float, default=0.0)
-@click.option(
-    "--workers", type=click.IntRange(1, 10_000), default=1, help="Number of simulated workers."
-)
-@number_option("--jobs", "Number of processes.  [default: one per core]")
-@answering
-def replay(
-    scores: Path,
-    policy: str,
-    seeds: int,
-    budget: float,
-    models: tuple[str, ...],
-    workers: int,
-    jobs: int | None,
-    **scenario: Any,
-) -> Output:
-    """Search the known SCORES, to see what a policy would have found and at what cost.
-
-    SCORES is a CSV file or the folder of a run. The searches run the code of a live search.
-    """
-    from rich.console import Console
-    from rich.progress import track
-
-    from daskmetrics.bandit.replay import (
-        COST_SHARES,
-        ReplayPlan,
-        Scenario,
-        Setting,
-        curve,
-        run_trials,
-        true_losses,
-    )
-    from daskmetrics.experiment import score_tables
-    from daskmetrics.report import templates
-
-    chosen = [name.strip() for name in ",".join(models).split(",") if name]
-    table = score_tables.read(scores, chosen)
-    plan = ReplayPlan(table, Scenario(**scenario), budget)
-    searches = run_trials(
-        plan, [Setting(policy, workers)], range(seeds), jobs or os.cpu_count() or 1
-    )
-    console = Console(stderr=True)
-    tracked = track(
-        searches,
-        "searching",
-        seeds,
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    trials = list(tracked)
-    shares = [share for share in COST_SHARES if share < budget * (1 - 1e-9)]
-    points = curve(trials, [*shares, budget])
-    losses = true_losses(table, plan.scenario.build_problem(table))
-    best = str(table.arms[losses.argmin()])
-    of_these = f", {best}"
-    if plan.scenario.subset:
-        of_these = " on the tasks that it drew"
-    sentence = (
-        f"With a share of {budget:.3g} of the cost of every score, {points[-1].found} of {seeds}"
-        f" searches by {policy} recommended a candidate within 1 % of the best{of_these}."
-    )
-    document = {
-        "candidates": len(table.arms),
-        "tasks": len(table.tasks),
-        "scores": table.known,
-        "best": best,
-        "curve": points,
-        "sentence": sentence,
-    }
-
-    grid = f"{len(table.arms):,} candidates x {len(table.tasks)} tasks"
-    title = f"{grid}, {table.known:,} of {table.scores.size:,} scores known"
-    shown = templates.table_of("replayed", title, points=points, sentence=sentence)
-    return Output(lambda: document, [shown])

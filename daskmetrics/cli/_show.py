@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping
-from itertools import chain
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -27,15 +24,8 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.table import Table, text_width
 
-if TYPE_CHECKING:
-    from daskmetrics.answer.comparison import ArmComparison, PublishedComparison, RunComparison
-    from daskmetrics.core.names import Cell
-    from daskmetrics.experiment.score_tables import KnownScore
-
 WIDTH, TABLE_WIDTH = 100, 132  # columns of tables; a row of trade-offs has nine cells
 FORMATS = ("html", "csv", "parquet")
-#: the environment variable with the folder of the published table
-DATA = "DASKMETRICS_PUBLISHED_DATA"
 
 
 @click.command(epilog=example("daskmetrics status demo", "daskmetrics status --follow demo"))
@@ -84,7 +74,7 @@ def report(
     """
     from daskmetrics import report as reports
     from daskmetrics.execution.map.folder import is_map
-    from daskmetrics.report import sections
+    from daskmetrics.report import terminal
     from daskmetrics.report.index import runs_in, write_index
 
     if is_map(run):
@@ -126,7 +116,7 @@ def report(
     if output:
         raise ConfigError("--output is a file of numbers: add --format csv or parquet.")
     page = reports.write(loaded, svg)
-    say(sections.best_text(loaded, in_short=True))
+    say(terminal.best_text(loaded, in_short=True))
     if open_page:
         _open(page)
 
@@ -139,7 +129,6 @@ def _open(page: Path) -> None:
 
 
 def _share(text: str) -> float:
-    """A share such as ``1%`` or ``0.01``."""
     share = float(text.removesuffix("%"))
     if text.endswith("%"):
         share /= 100
@@ -186,7 +175,7 @@ def best(
 ) -> Output:
     """Print the best candidate of RUN: what it gains, how sure that is, what it cost."""
     from daskmetrics import report
-    from daskmetrics.report import sections
+    from daskmetrics.report import explanation, tables, terminal
 
     if sum(map(bool, (within, pareto, arm, save))) > 1:
         raise ConfigError("--within, --pareto, --arm and --save exclude each other: choose one.")
@@ -195,15 +184,15 @@ def best(
         saved = loaded.best().save(save)
         return Output(lambda: {"saved": saved}, [f"Saved in '{saved}'."])
     if arm:
-        return Output(None, [_text(sections.explain_tables(loaded, arm))])
+        return Output(None, [_text(explanation.explain_tables(loaded, arm))])
     if pareto:
         compared = loaded.trade_offs()
-        front = sections.trade_offs_table(compared).as_text(TABLE_WIDTH)
+        front = tables.trade_offs_table(compared).as_text(TABLE_WIDTH)
         return Output(lambda: compared, [front])
     if within:
         document = {"within": within, "cheaper": loaded.verdict.cheaper(within)}
-        return Output(lambda: document, [_text([sections.within_table(loaded, within)])])
-    return Output(lambda: loaded.answer, [sections.best_text(loaded)])
+        return Output(lambda: document, [_text([terminal.within_table(loaded, within)])])
+    return Output(lambda: loaded.answer, [terminal.best_text(loaded)])
 
 
 @click.command(
@@ -214,10 +203,6 @@ def best(
 )
 @run_argument("run")
 @click.argument("other", type=RUN, required=False)
-@path_option(
-    "--published",
-    f"Table of published scores (CSV).  [default: published_scores.csv.gz in ${DATA}]",
-)
 @click.option(
     "--arms",
     nargs=2,
@@ -225,54 +210,32 @@ def best(
     help="Compare two candidates; the second is of OTHER, if there is one.",
 )
 @answering
-def compare(
-    run: Path,
-    other: Path | None,
-    published: Path | None,
-    arms: tuple[str, str] | None,
-) -> Output:
-    """Compare two runs, a run with published scores of its models, or two candidates.
+def compare(run: Path, other: Path | None, arms: tuple[str, str] | None) -> Output:
+    """Compare two runs, or two candidates.
 
-    Without OTHER, RUN is compared with the published scores. Differences of candidates are
-    paired: their error comes from the outcomes of the same items.
+    Differences of candidates are paired: their error comes from the outcomes of the same items.
     """
     from daskmetrics import report
-    from daskmetrics.answer.comparison import compare_named, compare_published, compare_runs
-    from daskmetrics.report import sections
+    from daskmetrics.answer.comparison import (
+        ArmComparison,
+        RunComparison,
+        compare_named,
+        compare_runs,
+    )
+    from daskmetrics.report.comparison import compare_tables
 
-    if arms and published:
-        raise ConfigError("--arms and --published exclude each other: choose one.")
     loaded = report.Run(run)
     beside = None if other is None else report.Run(other)
-    documents: dict[str, object] = {}
-    comparisons: list[RunComparison | ArmComparison | PublishedComparison] = []
+    compared: ArmComparison | RunComparison
     if arms:
-        comparisons.append(compare_named(loaded, *arms, beside))
+        compared = compare_named(loaded, *arms, beside)
     elif beside:
-        comparisons.append(compare_runs(loaded, beside))
-    if comparisons:
-        documents |= vars(comparisons[0])
-    if not arms and (beside is None or published is not None):
-        with_published = compare_published(loaded, *_published(published))
-        documents["published"] = with_published
-        comparisons.append(with_published)
-    second = beside or loaded
-    tables = (sections.compare_tables(loaded, second, compared) for compared in comparisons)
-    return Output(lambda: documents, [_text(chain.from_iterable(tables))])
+        compared = compare_runs(loaded, beside)
+    else:
+        raise ConfigError("Give a second RUN, or two candidates of this one by --arms NAME NAME.")
+    tables = compare_tables(loaded, beside or loaded, compared)
+    return Output(lambda: vars(compared), [_text(tables)])
 
 
 def _text(tables: Iterable[Table]) -> str:
     return "\n\n".join(table.as_text(text_width(WIDTH)) for table in tables)
-
-
-def _published(path: Path | None) -> tuple[Mapping[Cell, KnownScore], str]:
-    """The published scores, and where they are from."""
-    from daskmetrics.experiment import score_tables
-
-    if path is None:
-        if (folder := os.environ.get(DATA)) is None:
-            raise ConfigError(
-                f"Give a second RUN, or a table of published scores by --published FILE or ${DATA}."
-            )
-        path = Path(folder) / "published_scores.csv.gz"
-    return score_tables.published(path), str(path)

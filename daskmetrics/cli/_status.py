@@ -29,13 +29,12 @@ if TYPE_CHECKING:
 
 INTERVAL = 5.0  # seconds between two updates, of Slurm too
 LINE_INTERVAL = 30.0  # seconds between lines where there is no terminal
-TAIL = 30  # lines of the log of a driver that failed
 
 Workers: TypeAlias = Mapping[str, float]  # their numbers
 
 
 def status(run: Path) -> Output:
-    """How far a run or a map is, and what drives it."""
+    """How far a run or map is, and what drives it."""
     folder = RunFolder(run)
     workers = _workers(folder)
     if not folder.journal.exists() and (job := _driver_job(run)):
@@ -66,22 +65,20 @@ def status(run: Path) -> Output:
 
 
 def _run_lines(run: report.Run, job: str | None, workers: Workers | None) -> Shown:
-    """The progress of an experiment, and what drives it."""
-    from daskmetrics.report import sections
+    from daskmetrics.report.terminal import status_text
 
     if job:
         yield job
-    yield sections.status_text(run)
+    yield status_text(run)
     yield from _driver_lines(run.folder, workers, run.finished)
     if run.driver and run.config["cluster"]["kind"] == "slurm":
         from daskmetrics.cluster.slurm.commands import queue_text
         from daskmetrics.cluster.slurm.script import job_name
 
-        yield f"jobs        {queue_text(job_name(run.start.name))}"
+        yield f"jobs        {queue_text(job_name(run.plan.name))}"
 
 
 def _driver_lines(folder: RunFolder, workers: Workers | None, is_finished: bool) -> Shown:
-    """That the driver of an unfinished run has died, and what the workers of one do."""
     if not is_finished and (dead := holder(folder.lock, dead=True)):
         yield report.fact("driver", f"{dead} has died; run the same command again to resume")
     if workers:
@@ -91,7 +88,6 @@ def _driver_lines(folder: RunFolder, workers: Workers | None, is_finished: bool)
 
 
 def _workers(folder: RunFolder) -> Workers | None:
-    """How many workers the driver of a run has, how many of them compute, and when that was."""
     samples = read_samples(folder.telemetry)
     if not samples or holder(folder.lock) is None:
         return None
@@ -100,30 +96,27 @@ def _workers(folder: RunFolder) -> Workers | None:
 
 
 def _driver_job(run: Path) -> str | None:
-    """The state of the job that drives the run, if the run was submitted as a job."""
     folder = RunFolder(run).driver
     if not folder.exists():
         return None  # without an import of Dask
     from daskmetrics.cluster.slurm import driver_job
-    from daskmetrics.report.templates import text_of
 
     job = driver_job.submitted(folder)
     if job is None:
         return None
     try:
-        return text_of("driver_job", job=job, state=_job_state(job))
+        return driver_job.state_text(job, _job_state(job))
     except ConfigError as error:
         return f"Job {job.job} was submitted to drive the run. Its state is unknown: {error}"
 
 
 def follow(run: Path) -> Shown:
-    """Show the progress of a run until no process drives it; then its summary.
+    """Show progress until no process drives the run, then a summary.
 
     The process ends with exit code 1 if the driver ended before the run was finished.
     """
     from daskmetrics.cluster.slurm import driver_job
-    from daskmetrics.report import sections
-    from daskmetrics.report.templates import text_of
+    from daskmetrics.report.terminal import best_text
 
     job = driver_job.submitted(RunFolder(run).driver)
     if job is None:
@@ -137,20 +130,16 @@ def follow(run: Path) -> Shown:
     loaded = _load(run)
     job_failed = state is not None and state.state not in ("COMPLETED", "UNKNOWN")
     if loaded is None or job_failed or not loaded.finished:
-        lines = None
-        if job and Path(job.log).is_file():
-            lines = Path(job.log).read_text(errors="replace").splitlines()[-TAIL:]
-        note(text_of("driver_ended", job=job, state=state, lines=lines))
+        note(driver_job.ended_text(job, state))
         sys.exit(1)
     if isinstance(loaded, MapStatus):
         yield loaded.text
     else:
-        yield sections.best_text(loaded, in_short=True)
+        yield best_text(loaded, in_short=True)
 
 
 def _show_progress(run: Path, job: Submitted | None) -> None:
-    """Show the state of the job and the progress, at intervals, until no process drives the run."""
-    from daskmetrics.report.templates import text_of
+    from daskmetrics.cluster.slurm.driver_job import state_text
 
     console = Console(stderr=True)
     journal = RunFolder(run).journal
@@ -161,7 +150,7 @@ def _show_progress(run: Path, job: Submitted | None) -> None:
         while True:
             state = _job_state(job)
             if job:
-                new_description = text_of("driver_job", job=job, state=state)
+                new_description = state_text(job, state)
                 if new_description != description:
                     description = new_description
                     console.print(description, highlight=False, markup=False, soft_wrap=True)
@@ -187,14 +176,18 @@ def _show_progress(run: Path, job: Submitted | None) -> None:
 
 
 def _progress(run: Path) -> str:
-    """What is done so far of each kind of work, or of the items of a map."""
-    from daskmetrics.report.templates import text_of
-
     loaded = _load(run)
-    rows = {}
-    if isinstance(loaded, report.Run):
-        rows = dict(report.status_rows(loaded))
-    return text_of("progress", loaded=loaded, rows=rows)
+    if loaded is None:
+        return "nothing is recorded yet"
+    if isinstance(loaded, MapStatus):
+        done = sum(loaded.counts.values())
+        failed = done - loaded.counts.get("ok", 0)
+        return f"{done} of {loaded.items} items, {failed} failed"
+    from daskmetrics.answer import status_of
+    from daskmetrics.report.status import progress
+
+    texts = progress(status_of(loaded), bool(loaded.config["metrics"]))
+    return ", ".join(f"{kind} {done}" for kind, done in texts.items())
 
 
 def _job_state(job: Submitted | None) -> QueuedJob | None:
@@ -209,7 +202,7 @@ def _job_state(job: Submitted | None) -> QueuedJob | None:
 
 
 def _load(run: Path) -> report.Run | MapStatus | None:
-    """The run as recorded in its files, or how far a map is; None if there are none yet."""
+    """The run or map as recorded; None without any file."""
     with suppress(DaskmetricsError, StopIteration):
         if is_map(run):
             return MapStatus.of(RunFolder(run))

@@ -99,7 +99,6 @@ def train(
     from daskmetrics import experiment
     from daskmetrics.cluster import connect
     from daskmetrics.dashboard import RUN_PAGE as page
-    from daskmetrics.training.ddp.driver import launch
 
     ignore_input()
     end_as_by_ctrl_c()
@@ -115,10 +114,9 @@ def train(
                     page=page,
                 ) as client,
             ):
-                training.train(client, loaded, display, suites)
-                for started in programs:
-                    launch(client, started, training.DisplayObserver(display))
-                    say(f"{started.name} has ended. Output of the ranks: {started.folder / 'logs'}")
+                training.train(client, loaded, display, suites, programs)
+            for started in programs:
+                say(f"{started.name} has ended. Output of the ranks: {started.folder / 'logs'}")
         if all(suite.is_done for suite in suites.values()):
             ends(0)
         _summary(suites)
@@ -130,7 +128,10 @@ def script_config(
     settings: Sequence[str],
     options: Mapping[str, Any],
 ) -> Config:
-    """A configuration that trains by a program, by default with a worker for each rank."""
+    """A configuration that trains by a program.
+
+    By default it has a worker for each rank.
+    """
     from daskmetrics.config import load
     from daskmetrics.config.schema import name_of
 
@@ -145,20 +146,23 @@ def script_config(
 
 
 def _preview(suites: Mapping[str, TrainedSuite]) -> None:
-    from daskmetrics.report.templates import rows_of
     from daskmetrics.training.data import effective
     from daskmetrics.training.suite import disk, parameters, revisions
 
     for name, suite in suites.items():
-        rows = rows_of(
-            "train_preview",
-            model=name,
-            suite=suite,
-            parameters=parameters(suite.recipe),
-            sequences=effective(suite.recipe),
-            size=disk(suite.recipe),
-            revisions=revisions(suite.recipe),
-        )
+        recipe = suite.recipe
+        sequences = effective(recipe)
+        batch = f"{recipe.batch} per pass x {recipe.accumulate} passes x {recipe.ranks} ranks"
+        tokens = recipe.steps * sequences * recipe.context
+        size = f"{disk(recipe) / 1e6:,.1f} MB"
+        checkpoints = plural(len(revisions(recipe)), "checkpoint")
+        rows = [
+            ("suite", f"{name}, {parameters(recipe):,} parameters"),
+            ("ranks", str(recipe.ranks)),
+            ("effective batch", f"{sequences} sequences = {batch}"),
+            ("steps", f"{recipe.steps:,}, at most {tokens:,} tokens"),
+            ("disk", f"{size} of {checkpoints} in '{suite.folder}'"),
+        ]
         Table((), rows).show()
         say()
     say("Nothing was started.")

@@ -6,8 +6,8 @@ its context. Each cluster is private to the run: TLS between its processes, dash
 loopback interface behind a random prefix.
 
 ================= ===============================================================
-`connection`      starts the cluster of a profile, whatever its kind, and ends it; a cluster object
-                  for notebooks
+`connection`      a client of the cluster of a profile; a cluster object for notebooks
+`places`          one class for each kind of place to run, which starts the cluster
 `slurm`           workers as Slurm jobs
 `_dask_config`    Dask settings of every cluster
 `_preload`        what Dask loads into each process of a cluster
@@ -17,7 +17,7 @@ loopback interface behind a random prefix.
 `_worker_process` starts a worker of Dask with temporary files of its own
 `links`           how to open the dashboard from another machine
 `join`            workers that join a running map by hand
-`selftest`        the checks of ``cluster test``
+`shared_folder`   whether another machine sees a folder
 ================= ===============================================================
 
 Modules with a leading underscore are internal.

@@ -22,8 +22,9 @@ PREFIX = ".tls-"  # of the folders of keys
 
 
 def cluster_security() -> Security:
-    """A new key and its certificate, in memory; as `Security.temporary`, whose certificates begin
-    at this moment.
+    """A new key and its certificate, in memory.
+
+    As `Security.temporary`, whose certificates begin at this moment.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     private = key.private_bytes(
@@ -51,8 +52,9 @@ INHERITED = "DASK_INTERNAL_INHERIT_CONFIG"
 
 
 def inherited(security: Security) -> Mapping[str, str]:
-    """The variable by which a process of Dask gets the settings in force, with the certificates of
-    workers and clients.
+    """The variable by which a process of Dask gets the settings in force.
+
+    They have the certificates of workers and clients.
     """
     settings = {}
     for role in ("worker", "client"):
@@ -68,7 +70,10 @@ def inherited(security: Security) -> Mapping[str, str]:
 
 
 class KeyFolder:
-    """The key and certificate of workers as files, private to the user; removed with the cluster."""
+    """The key and certificate of workers as files, private to the user.
+
+    Removed with the cluster.
+    """
 
     def __init__(self, parent: Path, security: Security) -> None:
         parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -15,7 +15,9 @@ from daskmetrics.core.text import OnMessage
 
 @contextmanager
 def client_of(cluster: Any, on_message: OnMessage) -> Iterator[Client]:
-    """A client of a cluster; both are closed with the block, also if Ctrl-C comes while it starts.
+    """A client of a cluster.
+
+    Both are closed with the block, also if Ctrl-C comes while it starts.
 
     It starts in a thread, which gets no Ctrl-C: a start of Dask that is cancelled leaves a client
     and a cluster that cannot be closed any more, and for which the process waits at its end. What

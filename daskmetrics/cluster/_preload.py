@@ -80,7 +80,10 @@ def dask_setup(process: Scheduler | Nanny | Worker) -> None:
 
 
 def is_no_failure(entry: logging.LogRecord) -> bool:
-    """Whether an entry of a worker's log is none of a unit that failed, nor of its own end."""
+    """Whether an entry of a worker's log is to be shown.
+
+    Failed units are not, which the driver reports, nor the worker's own end.
+    """
     message = entry.getMessage()
     kind = None
     if entry.exc_info:
@@ -90,7 +93,7 @@ def is_no_failure(entry: logging.LogRecord) -> bool:
 
 @cache
 def keep_time() -> None:
-    """Let the timers of this process go on from the present wall time as the monotonic clock does.
+    """Let the timers of this process follow its monotonic clock from now on.
 
     Dask and Tornado compute when to act next by the wall clock. After a step back by a day,
     messages that wait to be sent together, and all heartbeats, would wait for a day.
@@ -118,8 +121,9 @@ def hide_other_paths(scheduler: Scheduler, prefix: str) -> None:
 
 
 def worker_gpu(name: str, visible: str) -> str:
-    """The GPU of the worker whose name ends in ``-i``: entry i of the job's
-    ``CUDA_VISIBLE_DEVICES``, or SystemExit.
+    """The GPU of the worker whose name ends in ``-i``, or SystemExit.
+
+    That is entry i of the job's ``CUDA_VISIBLE_DEVICES``.
 
     It follows from the name, so that a restarted worker gets the same GPU.
 
@@ -137,7 +141,7 @@ def worker_gpu(name: str, visible: str) -> str:
 
 
 def watch(nanny: Nanny, kills: Callable[[], int]) -> Callable[[], None]:
-    """A check that reports a worker which ended when the kernel had killed a process of its job.
+    """A check that reports a worker which the kernel has killed for memory.
 
     Dask's nanny reports only the workers that it ended itself; a job goes on after such a kill, and
     Slurm shows it at the job's end.
@@ -158,8 +162,9 @@ def watch(nanny: Nanny, kills: Callable[[], int]) -> Callable[[], None]:
 
 
 def oom_kills(process: Path = PROCESS, groups: Path = GROUPS) -> int:
-    """How many processes of this one's control group the kernel has killed for memory; 0 if it does
-    not say.
+    """How many processes of this one's control group the kernel has killed for memory.
+
+    0 if it does not say.
     """
     if not process.exists():
         return 0

@@ -39,9 +39,7 @@ IDLE = 7.0
 
 @contextmanager
 def admitting(client: Client, profile: Cluster, file: Path) -> Iterator[None]:
-    """Within the block, a file that is private to the user says how a worker joins the cluster of a
-    client.
-    """
+    """Within the block, a private file says how a worker joins a cluster."""
     admission = {
         "host": socket.gethostname(),
         "address": client.scheduler.address,
@@ -56,8 +54,9 @@ def admitting(client: Client, profile: Cluster, file: Path) -> Iterator[None]:
 
 
 def join(folder: Path, count: int, memory: str | None, say: OnMessage) -> None:
-    """Start workers for the map in a folder; returns when they have ended, with the map or after
-    Ctrl-C.
+    """Start workers for the map in a folder.
+
+    Returns when they have ended, with the map or after Ctrl-C.
 
     Raises ConfigError if the map does not run or accepts workers of its own machine only, and
     ClusterLostError if its scheduler is lost, or the workers could not start.
@@ -135,8 +134,9 @@ async def _attend(
     stops: Sequence[int],
     file: Path,
 ) -> Collection[str]:
-    """Wait until the map ends, or the workers have ended or finished what they have after Ctrl-C;
-    returns the names of those that the scheduler knows.
+    """Wait until the map ends, or the workers have left or ended.
+
+    Returns the names of those that the scheduler knows.
     """
     tasks: Mapping[str, int] = {}
     busy_at = time.monotonic()
@@ -165,7 +165,10 @@ async def _attend(
 
 
 def _tasks(dask_scheduler: Scheduler, names: Sequence[str], leaving: bool) -> dict[str, int]:
-    """How many tasks each worker has that has arrived; those that leave get no more."""
+    """How many tasks each worker has that has arrived.
+
+    Those that leave get no more.
+    """
     if leaving:
         withdraw(dask_scheduler, names)
     workers = dask_scheduler.workers.values()
@@ -173,8 +176,9 @@ def _tasks(dask_scheduler: Scheduler, names: Sequence[str], leaving: bool) -> di
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a nanny and its worker, which have no work, at once: Dask would end them with
-    tracebacks.
+    """End a nanny and its worker, which have no work, at once.
+
+    Dask would end them with tracebacks.
     """
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -5,14 +5,11 @@ Jupyter.
 from __future__ import annotations
 
 import os
-import secrets
 import socket
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from daskmetrics.core.files import atomic_write
 from daskmetrics.core.machine import user_name
 
 # variables of a process whose user works on another machine
@@ -20,8 +17,9 @@ REMOTE = frozenset({"SSH_CONNECTION", "SLURM_JOB_ID", "JUPYTERHUB_SERVICE_PREFIX
 
 
 class PrivateDashboard:
-    """A Dask cluster whose own dashboard link has its prefix; Dask's setting would be the latest
-    cluster's for all.
+    """A Dask cluster whose own dashboard link has its prefix.
+
+    Dask's setting would be the latest cluster's for all.
     """
 
     prefix = ""
@@ -36,31 +34,11 @@ class PrivateDashboard:
         return f"http://127.0.0.1:{port}{self.prefix}/status"
 
 
-def is_free(port: int) -> bool:
-    """Whether no process of this machine listens on a port."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
+def link_lines(link: str, in_slurm: bool) -> list[str]:
+    """Lines that explain how to open a dashboard.
 
-
-def kept_token(folder: Path) -> str:
-    """The private path of dashboards with a configured port: the same for all runs, so that
-    Prometheus finds them.
-    """
-    file = folder / "dashboard-path"
-    if not file.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        atomic_write(file, secrets.token_urlsafe(16))
-    return file.read_text().strip()
-
-
-def link_lines(link: str, kind: str) -> list[str]:
-    """Lines that explain how to open a dashboard; only the link if the user's browser runs on this
-    machine, as it does unless this is a job or the user is connected by ssh.
+    There is only the link if the user's browser runs on this machine, as it does unless this is a
+    job or the user is connected by ssh.
 
     On a login node these are, for instance::
 
@@ -68,7 +46,7 @@ def link_lines(link: str, kind: str) -> list[str]:
           first, on your own machine:  ssh -N -L 8787:127.0.0.1:8787 ada@login1
           in Jupyter on login1:        /proxy/8787/abc/status
 
-    >>> link_lines("http://elsewhere:8787/status", "existing")
+    >>> link_lines("http://elsewhere:8787/status", in_slurm=False)
     ['Dashboard: http://elsewhere:8787/status']
     """
     lines = [f"Dashboard: {link}"]
@@ -76,7 +54,7 @@ def link_lines(link: str, kind: str) -> list[str]:
     port = url.port
     # other people's dashboards listen anywhere
     is_ours = port is not None and url.hostname == "127.0.0.1"
-    is_remote = kind in ("slurm", "allocation") or not REMOTE.isdisjoint(os.environ)
+    is_remote = in_slurm or not REMOTE.isdisjoint(os.environ)
     if not (is_ours and is_remote):
         return lines
     user = user_name()

@@ -100,8 +100,7 @@ def require(pins: Pins, workers: int) -> None:
 
 
 def pin(pins: Pins) -> dict[str, Any]:
-    """Pin this process: its CPUs by affinity, its GPUs by ``CUDA_VISIBLE_DEVICES``, its threads to
-    match.
+    """Pin this process to CPUs and GPUs, and set its threads to match.
 
     CPUs near its first GPU are taken first; the system allocates memory near the CPU that first
     writes it. It must run before the process starts CUDA. If too few are free, the process stays
@@ -131,8 +130,9 @@ def pin(pins: Pins) -> dict[str, Any]:
 
 
 def cpus_near(gpu: str, root: Path = Path("/")) -> set[str]:
-    """The CPUs of the memory node of a GPU, given by its number or UUID, which the system lists as
-    ``0-3,8``; none if it does not know the GPU.
+    """The CPUs of the memory node of a GPU, given by its number or UUID.
+
+    The system lists them as ``0-3,8``; there are none if it does not know the GPU.
     """
     cpus: set[str] = set()
     for address, facts in driver_gpus(root).items():
@@ -149,8 +149,9 @@ def claim(
     count: int,
     folder: Path | None = None,
 ) -> list[str]:
-    """Claim a number of the CPUs or GPUs that are offered on this node; ConfigError if too few are
-    free.
+    """Claim a number of the CPUs or GPUs that are offered on this node.
+
+    ConfigError if too few are free.
 
     A claim is a lock on a file, which the system releases when the process ends for whatever
     reason. So workers of different jobs need not know each other.

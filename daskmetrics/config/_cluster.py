@@ -147,7 +147,7 @@ class Cluster(Pool):
                 f"max_memory is {self.max_memory}, so memory, with which jobs begin, must be set, "
                 "to less"
             )
-        if self.kind in ("existing", "factory") and self.dashboard_port:
+        if self.dashboard_port and not self.is_ours:
             raise ValueError(
                 f"dashboard_port is for our own schedulers; kind is '{self.kind}', whose owner "
                 "chooses it"
@@ -158,6 +158,16 @@ class Cluster(Pool):
                 "{module: dask_cuda, class: ...}"
             )
         return self
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether its scheduler and its workers are ours, not those of another program or library."""
+        return self.kind in ("local", "slurm", "allocation")
+
+    @property
+    def in_slurm(self) -> bool:
+        """Whether its workers run in Slurm jobs."""
+        return self.kind in ("slurm", "allocation")
 
     @property
     def timeout(self) -> float | None:

@@ -1,7 +1,8 @@
-"""How suites are trained: what decides their weights, and how the processes are run."""
+"""How models are trained, and how the ranks are run."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeGuard
 
@@ -24,10 +25,10 @@ _Pattern = Annotated[
 
 
 class Recipe(Section):
-    """How a suite is trained: everything that decides its weights; equal recipes give equal suites.
+    """Arguments of the built-in training program, `daskmetrics.training.recipe`.
 
     One step learns from ``batch x accumulate x ranks`` sequences, however many processes compute
-    it.
+    it. Equal arguments give equal weights; `save_every`, `loaders` and `stage` do not change them.
     """
 
     width: int = Field(64, ge=8, le=65_536)
@@ -74,6 +75,24 @@ class Recipe(Section):
     """CPU threads per rank. The last bits of the weights depend on it."""
     seed: Seed = 0
     """Seed of the initial weights and of the order of the texts."""
+    save_every: int = Field(100, ge=1)
+    """Steps between two resume states."""
+    loaders: int = Field(0, ge=0)
+    """Data loader processes per rank."""
+    stage: Source | None = None
+    """Folder of each node, such as `$TMPDIR`, into which the tokens of the corpus are copied before
+    training, where the shared file system is slow. The copy is removed at the end.
+    Example: `$TMPDIR`
+    """
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The arguments as words of a command line."""
+        changed = self.model_dump(mode="json", exclude_defaults=True)
+        # YAML, as which the program reads them, does not join what JSON escapes of an emoji
+        return tuple(
+            f"--{name}={json.dumps(value, ensure_ascii=False)}" for name, value in changed.items()
+        )
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Recipe:
@@ -90,7 +109,7 @@ class Recipe(Section):
 
 
 class Script(Section):
-    """A training program of one's own, started as one process for each rank.
+    """A training program of one's own.
 
     Each process has the environment that ``torchrun`` gives, so that the program needs no change.
     """
@@ -111,7 +130,7 @@ class Script(Section):
 
 
 def is_script(train: Any) -> TypeGuard[Mapping[str, Any]]:
-    """Whether a model's ``train``, as YAML gives it, is that of a program."""
+    """Whether a model's ``train`` is that of a program."""
     return isinstance(train, Mapping) and "script" in train
 
 
@@ -125,7 +144,7 @@ Training = Annotated[
 
 
 class DDP(Section):
-    """How the processes that train a suite together are run; nothing here changes the weights."""
+    """How ranks are run; nothing here changes the weights."""
 
     folder: Source | None = None
     """Folder in which each suite gets a sub-folder by its name. By default suites are in the cache.
@@ -135,12 +154,3 @@ class DDP(Section):
     """Seconds without a sign of life after which a rank counts as lost."""
     patience: float = Field(60.0, ge=0)
     """Seconds to wait for missing ranks before training with fewer."""
-    save_every: int = Field(100, ge=1)
-    """Steps between two resume states."""
-    loaders: int = Field(0, ge=0)
-    """Data loader processes per rank; `bench --workload loader` recommends a number."""
-    stage: Source | None = None
-    """Folder of each node, such as `$TMPDIR`, into which the tokens of the corpus are copied before
-    training, where the shared file system is slow. The copy is removed at the end.
-    Example: `$TMPDIR`
-    """

@@ -33,12 +33,13 @@ _MOST = 100_000  # values of a YAML file; nested aliases can stand for any numbe
 
 
 class _Loader(yaml.SafeLoader):
-    """Also reads ``3e-4`` as a number and ``010`` not in base 8, and refuses a key that a mapping
-    has twice, as YAML 1.2 does.
+    """Reads ``3e-4`` as a number and ``010`` not in base 8, as YAML 1.2.
+
+    It refuses a key that a mapping has twice.
     """
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """The mapping as it is written, before ``<<`` adds the keys of others."""
+        """The mapping before ``<<`` adds the keys of others."""
         node = super().compose_mapping_node(anchor)
         keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         names = set()
@@ -61,9 +62,7 @@ for _first in "-+0123456789":
 
 
 def folder() -> Path:
-    """Folder of the ready-made configurations: inside an installed package, or beside it in a
-    checkout.
-    """
+    """Folder of the ready-made configurations, in a package or a checkout."""
     package = Path(str(files("daskmetrics")))
     inside = package / "configs"
     if inside.is_dir():
@@ -76,7 +75,9 @@ def load(
     settings: Sequence[str] = (),
     changes: Mapping[str, object] | None = None,
 ) -> Config:
-    """Read a configuration from a YAML file or a mapping, and apply changes and settings on top.
+    """Read a configuration from a YAML file or a mapping.
+
+    Changes and settings are applied on top.
 
     Parameters
     ----------
@@ -112,7 +113,9 @@ def load(
 
 
 def parse(data: Mapping[str, object], where: str = "configuration") -> Config:
-    """Validate a mapping, as YAML gives it; presets and profiles are replaced by their keys.
+    """Validate a mapping, as YAML gives it.
+
+    Presets and profiles are replaced by their keys.
 
     Parameters
     ----------
@@ -176,7 +179,7 @@ def cluster(base: str | Mapping[str, object] | None, **keys: object) -> Cluster:
 
 
 def cluster_origins(base: str) -> tuple[Cluster, dict[str, str]]:
-    """A profile, and where each of its keys comes from that is not a default."""
+    """A profile, and where its keys that are no defaults come from."""
     origins: dict[str, str] = {}
     for origin, keys in _cluster_layers({"profile": base}):
         origins |= dict.fromkeys(keys, origin)
@@ -188,7 +191,7 @@ def _cluster_keys(section: object) -> Keys:
 
 
 def _cluster_layers(section: object) -> list[tuple[str, Keys]]:
-    """Cluster settings by origin, weakest first: the named profile, the site's file, the keys."""
+    """Cluster settings by origin, weakest first."""
     import dask.config
 
     keys = _as_mapping("cluster", section)
@@ -211,7 +214,6 @@ def _cluster_layers(section: object) -> list[tuple[str, Keys]]:
 
 
 def _merge(*weakest_first: Keys) -> dict[Any, Any]:
-    """Mappings joined key by key, nested ones too."""
     merged: dict[object, object] = {}
     for layer in weakest_first:
         for key, value in layer.items():
@@ -223,7 +225,7 @@ def _merge(*weakest_first: Keys) -> dict[Any, Any]:
 
 
 def _as_mapping(section: str, value: object) -> dict[Any, Any]:
-    """A section as a mapping; a single name stands for its key in `_NAMED`."""
+    """A section as a mapping; a name stands for its key in `_NAMED`."""
     key = _NAMED[section]
     mapping = value
     if isinstance(value, str):
@@ -259,9 +261,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _parse_yaml(text: str) -> Any:
-    """The value of a YAML text; ValueError for every problem, also for a date that does not
-    exist.
-    """
+    """The value of a YAML text; a ValueError for every problem."""
     try:
         brackets = (1 if bracket in "[{" else -1 for bracket in re.findall(r"[][{}]", text))
         if max(accumulate(brackets), default=0) > _DEEPEST:  # the parser takes seconds
@@ -275,9 +275,7 @@ def _parse_yaml(text: str) -> Any:
 
 
 def _count(value: object, counts: dict[int, int]) -> int:
-    """The values in a value, with those that aliases repeat; each is counted once and
-    remembered.
-    """
+    """The values in a value, with those that aliases repeat."""
     members: Collection[object] = ()
     if isinstance(value, dict):
         members = value.values()
@@ -314,7 +312,6 @@ def _apply(data: dict[str, Any], setting: str) -> None:
 
 
 def _place(node: dict[str, object] | list[object], name: str, setting: str) -> Any:
-    """A key of a section, or an index of a list."""
     if isinstance(node, dict):
         return name
     if not name.isdecimal() or int(name) >= len(node):
@@ -323,9 +320,7 @@ def _place(node: dict[str, object] | list[object], name: str, setting: str) -> A
 
 
 def _causes(error: ValidationError) -> list[Any]:
-    """The errors without those that only follow: a list is also "too short" when one of its items
-    is wrong.
-    """
+    """The errors without those that only follow from others."""
     items = error.errors()
     parents: set[tuple[int | str, ...]] = set()
     for item in items:

@@ -14,7 +14,9 @@ _ALIASES = {"passage": "document", "corpus": "document"}
 
 @dataclass(frozen=True)
 class Prompts:
-    """Prompts by name. A name is a role, a task, a kind of task, or ``TASK-ROLE`` or ``KIND-ROLE``.
+    """Prompts by the name of a role, task or kind of task.
+
+    Names of both are ``TASK-ROLE`` and ``KIND-ROLE``.
 
     >>> prompts = Prompts({"query": "query: ", "STS": "similar: ", "ask": "? "}, default="ask")
     >>> [prompts.of("query"), prompts.of("document"), prompts.of(None), prompts.of(None, "STS12", "sts")]
@@ -59,7 +61,7 @@ NO_PROMPTS = Prompts({})
 
 
 def configured(prompts: str | Mapping[str, str]) -> Prompts:
-    """Prompts as a configuration gives them: one text for all, or texts by name.
+    """Prompts of a configuration: one text for all, or by name.
 
     >>> configured({"query": "query: ", "passage": "passage: "}).of("document")
     'passage: '
@@ -73,9 +75,7 @@ def configured(prompts: str | Mapping[str, str]) -> Prompts:
 def check_names(
     prompts: str | Mapping[str, str], tasks: Collection[str], kinds: Collection[str]
 ) -> None:
-    """Check that every configured prompt is for a role, a task or a kind of task; a `ConfigError`
-    otherwise.
-    """
+    """Check that prompts are for known roles, tasks or kinds of task."""
     if isinstance(prompts, str):
         return
     plain_kinds = {_plain(kind) for kind in kinds}
@@ -91,5 +91,5 @@ def check_names(
 
 
 def _plain(kind: str) -> str:
-    """A kind of task as mteb and as daskmetrics write it, in one form."""
+    """A kind of task as both mteb and daskmetrics write it."""
     return kind.replace("_", "").lower()

@@ -30,8 +30,7 @@ Pooling = Literal["as_shipped", "mean", "last", "cls"]
 
 
 def name_of(source: str) -> str:
-    """The name of what has none of its own, such as a model: the last part of its source, as a
-    valid name.
+    """The name of what has none, from the last part of its source.
 
     >>> name_of("EleutherAI/pythia-70m"), name_of("./my model/"), name_of("é")
     ('pythia-70m', 'my-model', 'model')
@@ -44,7 +43,7 @@ def name_of(source: str) -> str:
 
 
 class Model(Section):
-    """One suite: where its checkpoints are, or how to train them, and which of them are compared.
+    """One suite: where its checkpoints are, or how to train them.
 
     A source alone, such as ``models: [./out]``, stands for a model that is named after it.
     """
@@ -153,7 +152,9 @@ class Corpus(Section):
 
 
 class Protocol(Section):
-    """How a text becomes a vector: part of every key and stored beside every number.
+    """How a text becomes a vector.
+
+    It is part of every key and stored beside every number.
 
     ``state_norm`` says how a layer is read: ``raw`` as the block returns it, ``final_ln`` after the
     model's final layer norm (what a model truncated at this layer would give), ``hidden_states`` as

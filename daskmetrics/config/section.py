@@ -148,7 +148,6 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _check_keys(cls, data: object) -> object:
-        """The keys, of which none is unknown."""
         if not isinstance(data, Mapping):
             return data
         fields = {field.alias or name: field for name, field in cls.model_fields.items()}

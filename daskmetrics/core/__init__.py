@@ -1,28 +1,19 @@
-"""What every other package may use: names, errors, files, times. Needs only the standard library
-and numpy.
+"""Tools that know nothing of runs: errors, files, keys, text. They need the standard library alone.
 
 =============== =============================================================================
-`names`         suites, checkpoints, arms and cells, as frozen values with content keys
+`keys`          keys and seeds that follow from content
 `errors`        the exceptions of this package
 `files`         the files of a run, and writing a file completely or not at all
 `corpus`        the prompts that are measured
 `rows`          the rows of a user's table, and the lines of a text file
-`readouts`      how an arm's vector is read: pooling, layers together, dimensions
-`fitted`        readouts applied to pooled vectors
 `text`          durations, counts, lists and steps as text, and durations read from text
 `serialization` results as one JSON document
 `table`         tables for a terminal, a spreadsheet and a page
-`costs`         the cost model: assumed seconds of work
 `machine`       software and GPUs of this machine, and the workers of a Dask client
 `main_module`   child processes that do not import the caller's main module
 `content`       values in a form that is the same in every process
 `user_code`     the version of a user's own code, from its syntax
 `telemetry`     what workers use over time: CPU, memory, network, disk, GPU
-`outcomes`      what a score says of every item, and the paired difference of two scores
-`results`       what each kind of work unit gives, as frozen values, and the status of a value
-`failures`      failures grouped by their causes, and their table
-`retry`         what follows a failed attempt, as a value
-`events`        the entries of a journal, the messages to the live pages and their topics
 =============== =============================================================================
 
 Modules with a leading underscore are internal.

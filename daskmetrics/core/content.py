@@ -21,7 +21,7 @@ from pathlib import Path
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from daskmetrics.core.names import Key, content_key
+from daskmetrics.core.keys import Key, content_key
 
 #: What a value without such a form raises when it is taken apart.
 NOT_REPRODUCIBLE = (
@@ -37,6 +37,11 @@ NOT_REPRODUCIBLE = (
 _CACHE = type(functools.cache(print))  # what it remembers does not count
 _DESCRIPTORS = ("__func__", "fget", "fset", "fdel", "func", "__wrapped__")
 _FIELDS = ("__annotations__", "__dataclass_fields__", "__pydantic_fields__")
+_BYTECODE = (
+    *("co_code", "co_exceptiontable", "co_flags"),
+    *("co_argcount", "co_posonlyargcount", "co_kwonlyargcount"),
+    *("co_names", "co_varnames", "co_freevars"),
+)
 _IN_ORDER_OF_HASHES: tuple[object, ...] = (set.__reduce__, frozenset.__reduce__)
 _HEAP_TYPE = 1 << 9  # CPython's flag of a class that a statement or a call has made
 
@@ -87,7 +92,7 @@ class Content:
         self._around: list[int] = []  # ids of the values that hold the present one
 
     def of(self, value: object) -> object:
-        """A text, or a list of the kind of the value and its parts."""
+        """A text, or a list of a value's kind and parts."""
         if value is None or type(value) in (bool, int, float, str):
             return repr(value)
         if id(value) in self._around:
@@ -106,7 +111,7 @@ class Content:
         match value:
             case FunctionType():
                 return self._function(value)
-            case MethodType():
+            case MethodType():  # its function may carry values
                 return ["method", self.of(value.__func__), self.of(value.__self__)]
             case type() | ModuleType():
                 self.definitions[id(value)] = value
@@ -122,8 +127,8 @@ class Content:
             case Iterator():
                 raise TypeError("it can be read only once")
         kind = type(value)
-        if kind in (bytes, bytearray):
-            return [kind.__name__, hashlib.sha256(value).hexdigest()]
+        if kind is bytes:
+            return ["bytes", hashlib.sha256(value).hexdigest()]
         if kind in (list, tuple):
             return [kind.__name__, *map(self.of, value)]
         if kind in (set, frozenset):
@@ -138,7 +143,6 @@ class Content:
         return (self.of(getattr(value, name)) for name in _DESCRIPTORS if hasattr(value, name))
 
     def _reduced(self, value: Any) -> object:
-        """The parts from which pickle makes a value again."""
         kind = type(value)
         if kind is object:
             raise TypeError("it has no content")
@@ -156,7 +160,7 @@ class Content:
         return [name_of(kind), self.of(make), self.of(arguments), *map(self.of, contents)]
 
     def _function(self, function: FunctionType) -> object:
-        """A function by its name and what it carries; a local one also by its bytecode."""
+        """A function's name and what it carries; of a local one the bytecode, too."""
         self.definitions[id(function)] = function
         code = function.__code__
         carried: list[object] = [function.__defaults__, function.__kwdefaults__, vars(function)]
@@ -172,16 +176,10 @@ class Content:
         constants = list(code.co_consts)
         if _has_docstring(code):
             constants[0] = None  # as without one
-        return [
-            hashlib.sha256(code.co_code + code.co_exceptiontable).hexdigest(),
-            code.co_flags,
-            *(code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount),
-            *map(list, (code.co_names, code.co_varnames, code.co_freevars)),
-            *map(self.of, constants),
-        ]
+        return [self.of(getattr(code, name)) for name in _BYTECODE] + [self.of(constants)]
 
     def body(self, definition: Any) -> object:
-        """A whole function or class without a source file, with the global variables that it reads."""
+        """A function or class without a source file, with the globals it reads."""
         if isinstance(definition, type):
             values = {
                 name: value
@@ -214,7 +212,7 @@ def name_of(value: Any) -> str:
 
 
 def home_of(value: Any) -> str:
-    """The module that defines it; of a function that imitates another, its own."""
+    """The module that defines a function, class or module."""
     if isinstance(value, ModuleType):
         return value.__name__
     module = getattr(value, "__module__", None)
@@ -224,13 +222,13 @@ def home_of(value: Any) -> str:
 
 
 def file_of(module: ModuleType | None) -> str:
-    """The file of a module; empty for one without, as a notebook's and that of ``python -``."""
+    """The file of a module; empty for notebooks and standard input."""
     file = str(getattr(module, "__file__", None) or "")
     return "" if file.startswith("<") else file
 
 
 def has_source(definition: Any) -> bool:
-    """Whether the code of a function or class stands in the file of its module, or is compiled."""
+    """Whether a definition stands in its module's file, or is compiled."""
     if isinstance(definition, ModuleType):
         return True
     module = sys.modules.get(home_of(definition))
@@ -256,7 +254,6 @@ def _holds_function(value: object) -> bool:
 
 
 def _has_docstring(code: CodeType) -> bool:
-    """Whether the first constant of code is a docstring."""
     if sys.version_info >= (3, 14):
         return bool(code.co_flags & inspect.CO_HAS_DOCSTRING)
     is_function = code.co_flags & inspect.CO_OPTIMIZED and not code.co_name.startswith("<")
@@ -272,7 +269,6 @@ def nested(code: CodeType) -> Iterator[CodeType]:
 
 
 def _read_names(code: CodeType) -> Iterator[tuple[str, str]]:
-    """The global variables that code reads, and the modules that it imports."""
     for part in nested(code):
         for instruction in dis.get_instructions(part):
             if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME", "IMPORT_NAME"):

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import atomic_write, cache_folder
-from daskmetrics.core.names import Key, content_key, seed_of
+from daskmetrics.core.keys import Key, content_key, seed_of
 from daskmetrics.core.rows import read_lines
 from daskmetrics.core.serialization import parse
 
@@ -40,9 +40,7 @@ _HELD_OUT_IN = 3  # one document in three is held out
 
 @dataclass(frozen=True)
 class Document:
-    """One section of Python's manual, or the docstrings of one class or function; or a run of words
-    from these.
-    """
+    """A section of Python's manual, docstrings, or words of these."""
 
     name: str  # its place, such as ``logging.handlers.SocketHandler`` or ``topics.while``
     text: str  # its paragraphs, one per line, with single spaces
@@ -58,8 +56,9 @@ class Document:
 
     @property
     def is_held_out(self) -> bool:
-        """Whether models of the demo do not train on it; decided by the text, so that copies stay
-        together.
+        """Whether models of the demo do not train on it.
+
+        It is decided by the text, so that copies stay together.
         """
         digest = hashlib.sha256(self.text.encode()).digest()
         return digest[0] % _HELD_OUT_IN == 0
@@ -95,8 +94,9 @@ def train() -> tuple[Document, ...]:
 
 @cache
 def held_out() -> tuple[Document, ...]:
-    """The other documents, for tasks and prompts, without paragraphs that share words with a
-    training document.
+    """The other documents, for tasks and prompts.
+
+    They have no paragraphs that share words with a training document.
 
     A paragraph is left out if it shares `_QUOTE` consecutive words: the manual and the docstrings
     often repeat each other.
@@ -117,7 +117,9 @@ def held_out() -> tuple[Document, ...]:
 
 
 def passages(documents: Iterable[Document], words: int) -> tuple[Document, ...]:
-    """Consecutive, disjoint runs of exactly `words` words; the rest of a document is dropped.
+    """Consecutive, disjoint runs of exactly `words` words.
+
+    The rest of a document is dropped.
 
     >>> [passage.text for passage in passages([Document("os.walk", "Walk the tree,\\nyield its folders.")], 2)]
     ['Walk the', 'tree, yield', 'its folders.']
@@ -132,8 +134,9 @@ def passages(documents: Iterable[Document], words: int) -> tuple[Document, ...]:
 
 
 def prompts(source: str, count: int, seed: int) -> tuple[str, ...]:
-    """The texts whose representations are measured, drawn at random and distinct; equal seeds draw
-    equal prompts.
+    """The texts to measure, drawn at random and distinct.
+
+    Equal seeds draw equal prompts.
 
     The source is ``stdlib`` for held-out passages of `PROMPT_WORDS` words, or a text file with one
     prompt per line. Raises ConfigError if the file is missing or is not text, or if there are too
@@ -154,8 +157,9 @@ def prompts(source: str, count: int, seed: int) -> tuple[str, ...]:
 
 
 def draw(texts: Iterable[str], count: int, seed: int, source: str) -> tuple[str, ...]:
-    """Draw distinct texts at random; raises ConfigError, which names the source, if there are too
-    few.
+    """Draw distinct texts at random.
+
+    It is a ConfigError, which names the source, if there are too few.
     """
     distinct = list(dict.fromkeys(text for text in texts if text))
     if len(distinct) < count:
@@ -167,7 +171,7 @@ def draw(texts: Iterable[str], count: int, seed: int, source: str) -> tuple[str,
 
 
 def digest(texts: Iterable[str]) -> Key:
-    """The key of a corpus: equal texts in equal order give equal keys.
+    """The key of a corpus, in its order.
 
     >>> digest(["a", "b"]) == digest(("a", "b")) != digest(["b", "a"])
     True
@@ -176,7 +180,7 @@ def digest(texts: Iterable[str]) -> Key:
 
 
 def _sections(text: str) -> Iterator[str]:
-    """The parts of a reStructuredText between its underlined headings, without the headings."""
+    """The parts of a reStructuredText between its headings."""
     lines = text.splitlines()
     headings = []
     for i, (title, line) in enumerate(pairwise(lines)):
@@ -189,9 +193,7 @@ def _sections(text: str) -> Iterator[str]:
 
 
 def _docstrings() -> list[Document]:
-    """Those of the packages; parsing takes a second, so they are kept in the cache folder while no
-    file changes.
-    """
+    """Those of the packages, cached while no file changes: parsing takes a second."""
     library = Path(sysconfig.get_path("stdlib"))
     paths: list[Path] = []
     for package in PACKAGES:
@@ -215,7 +217,6 @@ def _docstrings() -> list[Document]:
 
 
 def _documented(path: Path, library: Path) -> Iterator[Document]:
-    """The docstring of a module, and those of each of its classes and functions."""
     names = path.relative_to(library).with_suffix("").parts
     module = ".".join(names).removesuffix(".__init__")
     tree = ast.parse(path.read_bytes())
@@ -226,7 +227,6 @@ def _documented(path: Path, library: Path) -> Iterator[Document]:
 
 
 def _docs(node: ast.stmt) -> Iterator[str]:
-    """The docstrings of a class with its methods, or of a function without inner functions."""
     if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         yield from filter(None, [ast.get_docstring(node)])
     if isinstance(node, ast.ClassDef):
@@ -246,7 +246,6 @@ def _paragraphs(text: str) -> str:
 
 
 def _windows(text: str) -> Iterator[str]:
-    """All overlapping runs of `_QUOTE` consecutive words; a shorter text has none."""
     words = text.split()
     for start in range(len(words) - _QUOTE + 1):
         yield " ".join(words[start : start + _QUOTE])

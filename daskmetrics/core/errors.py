@@ -56,8 +56,9 @@ class DaskmetricsError(Exception):
     """Base of all exceptions of this package."""
 
     def __str__(self) -> str:
-        """The message; of one that quotes a long value, the begin and the end, which has the
-        remedy.
+        """The message; of a long one the begin and the end.
+
+        The end has the remedy.
         """
         text = super().__str__()
         if len(text) <= 2 * _LONGEST:
@@ -66,26 +67,28 @@ class DaskmetricsError(Exception):
 
 
 class ConfigError(DaskmetricsError):
-    """The input of the user is not valid; nothing was started (exit code 2)."""
+    """The user's input is not valid; nothing was started (exit code 2)."""
 
 
 class DataError(DaskmetricsError):
-    """A file of a run, suite or task is damaged or has unexpected content."""
+    """A file of a run, suite or task is damaged."""
 
 
 class DamageError(DataError):
-    """A file that the run wrote itself is damaged or missing; no unit is blamed, and the same
-    command writes it again.
+    """A file that the run wrote itself is damaged or missing.
+
+    No unit is blamed, and the same command writes it again.
     """
 
 
 class UndefinedError(DaskmetricsError):
-    """A result is not defined; recorded with its reason and the status ``nan``."""
+    """A result is not defined; recorded with the status ``nan``."""
 
 
 class ClusterLostError(DaskmetricsError):
-    """The scheduler does not answer, or no worker is left for the work; recorded results are
-    safe.
+    """The scheduler does not answer, or no worker is left.
+
+    Recorded results are safe.
     """
 
 
@@ -94,11 +97,14 @@ class LockedError(DaskmetricsError):
 
 
 class StorageError(DaskmetricsError):
-    """A file cannot be written; recorded results are safe, and the run can be resumed."""
+    """A file cannot be written.
+
+    Recorded results are safe, and the run can be resumed.
+    """
 
 
 def system_error(error: OSError) -> str:
-    """The path, the reason and the remedy of an error of the operating system.
+    """The path, reason and remedy of a system's error.
 
     >>> system_error(OSError(errno.ENAMETOOLONG, "File name too long", "runs/aaa"))
     "'runs/aaa': File name too long. Please choose a shorter name, and run the same command again."
@@ -114,7 +120,7 @@ def system_error(error: OSError) -> str:
 
 @contextmanager
 def room_for(what: str) -> Iterator[None]:
-    """Turn the error of a disk into one that names what was written.
+    """Turn an error of the disk into one that names what was written.
 
     Raises
     ------
@@ -134,7 +140,7 @@ def room_for(what: str) -> Iterator[None]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception, of Python, torch or a library of CUDA, means that memory ran out.
+    """Whether an exception of Python, torch or CUDA means no memory.
 
     Examples
     --------
@@ -149,7 +155,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def unknown(kind: str, name: str, valid: Iterable[str]) -> ConfigError:
-    """The error for a name that is not valid; suggests the nearest valid name.
+    """The error for an unknown name, with the nearest valid one.
 
     Examples
     --------
@@ -206,8 +212,9 @@ def describe(error: BaseException) -> str:
 def foreign_errors(
     what: str, kind: type[DaskmetricsError] = ConfigError, remedy: str = ""
 ) -> Iterator[None]:
-    """Turn what code that is not ours raises, which can be anything, into an error that says what
-    it did not do.
+    """Turn whatever foreign code raises into an error of ours.
+
+    It says what was not done.
 
     >>> with foreign_errors("The policy has no name"):
     ...     {}["name"]

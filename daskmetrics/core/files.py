@@ -62,8 +62,9 @@ class RunFolder:
     lock = _Inside("lock")
 
     def create(self) -> RunFolder:
-        """Create the folder, or make that of an existing run private to its owner; raises
-        ConfigError if that fails, or if the folder holds other files and no run.
+        """Create the folder, private to its owner, or take that of a run.
+
+        It is a ConfigError if that fails, or if the folder holds other files and no run.
         """
         # in a folder that others share
         if self.path.is_symlink() and self.path.lstat().st_uid != os.getuid():
@@ -88,8 +89,10 @@ class RunFolder:
         return self
 
     def must_exist(self) -> RunFolder:
-        """The folder itself; raises ConfigError, which names the runs that exist, if it holds no
-        run, and DataError if one of its files is a pipe, a device or a link.
+        """The folder itself, if it holds a run.
+
+        Otherwise it is a ConfigError, which names the runs that exist; and a DataError if one of
+        its files is a pipe, a device or a link.
 
         A run whose journal is gone has its mark: who reads the journal says that it is missing.
         """
@@ -110,7 +113,7 @@ class RunFolder:
         raise ConfigError(f"No run in '{self.path}'. Start one with: daskmetrics run")
 
     def _require_no_links(self) -> None:
-        """A run of somebody else is read, and written to, below its folder alone."""
+        """A run of somebody else is used below its folder alone."""
         for entry in vars(RunFolder).values():
             if isinstance(entry, _Inside) and (path := entry.__get__(self)).is_symlink():
                 raise _not_ours(path)
@@ -124,7 +127,7 @@ def _not_ours(path: Path | str) -> DataError:
 
 
 def opened(path: Path | str, flags: int) -> int:
-    """A file of ours, private to its owner, opened with these flags; an opener for `open`.
+    """A file of ours, private to its owner: an opener for `open`.
 
     All files that grow, or keep their name, are opened here: it follows no link, and waits for no
     pipe.
@@ -156,16 +159,16 @@ def opened(path: Path | str, flags: int) -> int:
 
 
 def open_own(path: Path, mode: str) -> IO[bytes]:
-    """`opened` as a file without a buffer, so that a line is one write; modes are ``ab`` and
-    ``wb``.
+    """`opened` without a buffer, so that a line is one write.
+
+    Modes are ``ab`` and ``wb``.
     """
     return cast("IO[bytes]", open(path, mode, buffering=0, opener=opened))
 
 
 @contextmanager
 def native_errors(kind: type[Exception], path: Path) -> Iterator[None]:
-    """Turn an error of this kind, of a library in Rust, into the error of the system that it
-    quotes.
+    """Turn an error of a library in Rust into the system's error that it quotes.
 
     >>> with native_errors(Exception, Path("model.safetensors")):
     ...     raise Exception("I/O error: No space left on device (os error 28)")
@@ -182,7 +185,7 @@ def native_errors(kind: type[Exception], path: Path) -> Iterator[None]:
 
 
 def require_unshared(folder: Path) -> None:
-    """Check that no other user can replace what we write into a folder.
+    """Check that no other user can replace files in a folder.
 
     Raises
     ------
@@ -205,7 +208,7 @@ CLOSED = -1  # in place of a file descriptor
 
 
 class OwnFolder:
-    """A new folder that no other user can read or replace; removed with `remove`.
+    """A new folder that no other user can read or replace.
 
     Those with the same prefix that killed processes have left in the same place are removed first:
     the lock of a process ends with it.
@@ -214,8 +217,9 @@ class OwnFolder:
     def __init__(self, parent: Path, prefix: str) -> None:
         require_unshared(parent)
         for path in parent.glob(f"{prefix}*"):
-            if path.lstat().st_uid == os.getuid():
-                self._remove_left(path)
+            with suppress(FileNotFoundError):  # a process that ends removes its own meanwhile
+                if path.lstat().st_uid == os.getuid():
+                    self._remove_left(path)
         while True:
             self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
             file = self.path / "lock"
@@ -246,12 +250,12 @@ NODE_TEMPORARY = "DASKMETRICS_NODE_TMPDIR"
 
 
 def node_temporary() -> Path:
-    """The folder of temporary files of this node, also in a worker that has one of its own."""
+    """The folder of temporary files that a node's processes share."""
     return Path(os.environ.get(NODE_TEMPORARY) or tempfile.gettempdir())
 
 
 def temporary_variables(folder: str) -> Mapping[str, str]:
-    """The variables by which new processes put their temporary files into a folder."""
+    """The variables that put new processes' temporary files into a folder."""
     return {
         "TMPDIR": folder,
         "DASK_TEMPORARY_DIRECTORY": folder,
@@ -261,7 +265,7 @@ def temporary_variables(folder: str) -> Mapping[str, str]:
 
 @contextmanager
 def temporary_folder(parent: str | None = None) -> Iterator[str]:
-    """A folder of this user alone for temporary files, removed at the end."""
+    """A private folder for temporary files, removed at the end."""
     place = Path(parent or node_temporary())
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = OwnFolder(place, "daskmetrics-run-")
@@ -272,8 +276,9 @@ def temporary_folder(parent: str | None = None) -> Iterator[str]:
 
 
 def require_regular(path: Path, below: bool = False) -> None:
-    """Check that a file, or every entry of a folder, is a regular file or a folder; reading a pipe
-    would wait for ever. ``below`` includes the folders in it, and refuses links.
+    """Check that a file, or each entry of a folder, is regular.
+
+    Reading a pipe would wait for ever. ``below`` includes the folders in it, and refuses links.
 
     Raises
     ------
@@ -309,8 +314,9 @@ def run_names(folder: Path) -> list[str]:
 
 @contextmanager
 def private() -> Iterator[None]:
-    """Make files that are written meanwhile private to their owner, also those of started
-    processes.
+    """Make files that are written meanwhile private to their owner.
+
+    Those of started processes are, too.
 
     A thread beside the main one changes nothing, since the mask is that of the whole process: its
     files are private by the mode of the folder of their run.
@@ -326,7 +332,7 @@ def private() -> Iterator[None]:
 
 
 def atomic_write(path: Path, content: str | bytes) -> Path:
-    """Write a file that is private to its owner, completely or not at all; returns its path.
+    """Write a private file, completely or not at all; returns its path.
 
     >>> import tempfile
     >>> atomic_write(Path(tempfile.mkdtemp()) / "a.txt", "whole").read_text()
@@ -340,7 +346,7 @@ def atomic_write(path: Path, content: str | bytes) -> Path:
 
 
 def expanded(path: str | Path) -> Path:
-    """A path whose ``~`` is a home; it stays as it is for a user that does not exist.
+    """A path whose ``~`` is a home, if the user exists.
 
     >>> expanded("~no one/model").as_posix()
     '~no one/model'
@@ -362,7 +368,7 @@ def cache_folder() -> Path:
 
 
 def home() -> Path:
-    """The home of this user; raises ConfigError if there is none, which libraries need, too."""
+    """The home of this user; a ConfigError if there is none."""
     try:
         return Path.home()
     except RuntimeError:
@@ -376,15 +382,16 @@ SUFFIX = ".part"
 
 
 def require_new(folder: Path) -> None:
-    """Check that a folder that is to be written does not exist, or is empty."""
+    """Check that a folder to be written does not exist or is empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"'{folder}' exists and is not empty. Name a new folder.")
 
 
 @contextmanager
 def atomic_folder(folder: Path) -> Iterator[Path]:
-    """A folder to write into that gets its name when the block ends; the first process to finish
-    wins.
+    """A folder to write into that gets its name at the end.
+
+    The first process to finish wins.
 
     >>> import tempfile
     >>> place = Path(tempfile.mkdtemp()) / "step8"
@@ -412,8 +419,9 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write into that replaces an older one when the block ends, once it is on the
-    disk; a link in its place is replaced, and not followed.
+    """A file to write into that replaces an older one at the end.
+
+    By then it is on the disk. A link in its place is replaced, and not followed.
     """
     require_regular(path)
     partial = _partial(path)
@@ -450,7 +458,7 @@ def _partial(path: Path) -> Path:
 
 
 def _locked_file(partial: Path) -> IO[bytes]:
-    """A new locked file; created again if it was removed before it was locked."""
+    """A new locked file; created again if removed before it was locked."""
     while True:
         file = partial.open("xb")
         with suppress(OSError):  # a file system without locks
@@ -461,7 +469,7 @@ def _locked_file(partial: Path) -> IO[bytes]:
 
 
 def _locked_folder(partial: Path) -> int:
-    """The lock of a new folder; created again if it was removed before it was locked."""
+    """The lock of a new folder; created again if removed before."""
     while True:
         partial.mkdir()
         with suppress(FileNotFoundError):
@@ -474,8 +482,9 @@ def _locked_folder(partial: Path) -> int:
 
 
 def locked(path: Path, flags: int) -> int | None:
-    """A file or folder that is opened with these flags and locked until it is closed; None if
-    another process has the lock, or it cannot be opened.
+    """A file or folder, opened and locked until it is closed.
+
+    None if another process has the lock, or it cannot be opened.
     """
     try:
         file = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)

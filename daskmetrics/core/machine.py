@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from daskmetrics.core.errors import ClusterLostError
-from daskmetrics.core.events import UsageMeasured
 
 
 def close_input() -> None:
-    """Let this process and its children read nothing from standard input: a shell's loop may feed
-    it.
+    """Let this process and its children read nothing from standard input.
+
+    A shell's loop may feed it.
     """
     file = os.open(os.devnull, os.O_RDONLY)
     os.dup2(file, 0)
@@ -33,8 +33,9 @@ def close_input() -> None:
 
 
 def workers(client: Any) -> Mapping[str, Any]:
-    """The workers that the scheduler knows now, by address; raises ClusterLostError if it does not
-    answer.
+    """The workers that the scheduler knows now, by address.
+
+    It is a ClusterLostError if it does not answer.
 
     The client is a `distributed.Client`; this package does not import Dask. The scheduler is asked
     directly, because the cached ``scheduler_info`` of the client can miss some.
@@ -46,8 +47,9 @@ def workers(client: Any) -> Mapping[str, Any]:
 
 
 async def replace_worker(client: Any, address: str) -> None:
-    """Kill the process of a worker, even a stopped one; its nanny then starts another. A worker
-    that is gone, or has no nanny, stays as it is.
+    """Kill the process of a worker, even a stopped one; its nanny starts another.
+
+    A worker that is gone, or has no nanny, stays as it is.
     """
     with suppress(OSError, KeyError):
         await client.run(
@@ -60,7 +62,7 @@ async def replace_worker(client: Any, address: str) -> None:
 
 
 def user_name() -> str:
-    """The name of this user, or the number of one that the machine does not list."""
+    """The name of this user, or the number if it has none."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -77,7 +79,7 @@ def environment(*packages: str) -> dict[str, str]:
 
 
 def interfaces() -> dict[str, tuple[str, ...]]:
-    """The IPv4 addresses of each network interface of this machine; one that is down has none."""
+    """The IPv4 addresses of each network interface; none if it is down."""
     import psutil
 
     usable = {}
@@ -86,10 +88,22 @@ def interfaces() -> dict[str, tuple[str, ...]]:
     return usable
 
 
+def is_free(port: int) -> bool:
+    """Whether no process of this machine listens on a port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
 @contextmanager
 def variable(name: str, value: str) -> Iterator[None]:
-    """Set an environment variable of this process, and of those that it starts, within the
-    block.
+    """Set an environment variable of this process within the block.
+
+    Processes that it starts have it, too.
     """
     before = os.environ.get(name)
     os.environ[name] = value
@@ -105,8 +119,9 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def driver_gpus(root: Path = Path("/")) -> dict[str, dict[str, str]]:
-    """What NVIDIA's driver says of each GPU of this machine, by its address on the bus; empty
-    without a driver.
+    """What NVIDIA's driver says of each GPU, by its bus address.
+
+    Empty without a driver.
     """
     gpus = {}
     for file in sorted((root / "proc/driver/nvidia/gpus").glob("*/information")):
@@ -121,8 +136,9 @@ def gpu_models() -> list[str]:
 
 
 def visible_gpus() -> list[str]:
-    """The GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them; without that
-    variable all.
+    """The GPUs of this process, as ``CUDA_VISIBLE_DEVICES`` names them.
+
+    Without that variable these are all.
     """
     value = os.environ.get(VISIBLE)
     if value is not None:
@@ -142,9 +158,7 @@ def split_gpus(value: str) -> list[str]:
 
 
 def infiniband_ports(root: Path = Path("/sys/class/infiniband")) -> dict[str, str]:
-    """State, rate and kind of link of each InfiniBand (or RoCE) port of this machine, by device and
-    port.
-    """
+    """State, rate and link of each InfiniBand (or RoCE) port."""
 
     states = {}
     for port in sorted(root.glob("*/ports/*")):
@@ -158,9 +172,7 @@ def infiniband_ports(root: Path = Path("/sys/class/infiniband")) -> dict[str, st
 
 
 def _resource_use() -> dict[str, float | None]:
-    """CPU seconds and peak memory of this process in bytes; of a GPU the memory that torch
-    reserved.
-    """
+    """CPU seconds and peak memory in bytes; of a GPU torch's reserve."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     torch = sys.modules.get("torch")  # do not import it for this
     gpu_memory = None
@@ -174,10 +186,8 @@ def _resource_use() -> dict[str, float | None]:
     }
 
 
-def usage(client: Any) -> UsageMeasured:
-    """What the workers have used so far; one that leaves meanwhile is left out."""
+def usage(client: Any) -> dict[str, Any]:
+    """What the workers have used so far, as far as they answer."""
     names = {address: str(worker["name"]) for address, worker in workers(client).items()}
     reports = client.run(_resource_use, on_error="ignore")
-    return UsageMeasured(
-        {names[address]: report for address, report in reports.items() if address in names}
-    )
+    return {names[address]: report for address, report in reports.items() if address in names}

@@ -35,8 +35,9 @@ _blocks_by_name: Counter[str] = Counter()
 
 @contextmanager
 def main_not_imported(process_name: str) -> Iterator[None]:
-    """Within this block, new processes of this name do not import the main module; all others do as
-    before.
+    """Within this block, new processes of this name import no main module.
+
+    All others do as before.
 
     Blocks of several threads may overlap, and end in any order.
     """
@@ -51,8 +52,9 @@ def main_not_imported(process_name: str) -> Iterator[None]:
 
 
 def import_from(*folders: str | Path) -> None:
-    """Let this process import a user's own modules from folders and from those of `CODE`, to which
-    they are added.
+    """Let this process import a user's modules from folders, and from `CODE`.
+
+    The folders are added to `CODE`.
 
     They are searched last: a ``queue.py`` there replaces no module of Python or of a package. A
     folder in which every user can write, such as ``/tmp``, is left out: one of them could add a
@@ -74,9 +76,7 @@ def is_shared(folder: str | Path) -> bool:
 
 @cache
 def _wrap_preparation() -> None:
-    """Replace the function that prepares a new process; Dask and `multiprocessing` have no option
-    for this.
-    """
+    """Replace the function that prepares a process; there is no option for it."""
     preparation_data = spawn.get_preparation_data
 
     def get_preparation_data(name: str) -> dict[str, Any]:
@@ -90,8 +90,9 @@ def _wrap_preparation() -> None:
 
 
 def state_with_main_object(value: object, reference: str) -> dict[str, Any]:
-    """The state of a value for its pickle; with the object at ``module:name`` if that is in the
-    main module.
+    """The state of a value for its pickle, with its object of the main module.
+
+    That is the object at ``module:name``, if it is in the main module.
 
     The object is an entry of its own, under ``__main__:name``. Pickled with cloudpickle, it travels
     by value.
@@ -105,7 +106,7 @@ def state_with_main_object(value: object, reference: str) -> dict[str, Any]:
 
 
 def restore_state(value: object, state: Mapping[str, object]) -> None:
-    """Give a value its state, and the main module of this process the object that came with it."""
+    """Give a value its state, and the main module the object."""
     for name, content in state.items():
         module, separator, object_name = name.partition(":")
         if separator:

@@ -34,7 +34,7 @@ PlacedRow = tuple[str, Mapping[str, Any]]
 
 
 def read_rows(path: Path, columns: Sequence[str] = ()) -> Iterator[PlacedRow]:
-    """The rows of a table, whose suffix gives its format; also ``.csv.gz`` and the like.
+    """The rows of a table, whose suffix gives its format.
 
     Values of CSV and TSV files are texts; a CSV file without a comma in its header may have
     semicolons or tabs instead. Of Parquet files only the needed ``columns`` are read, if
@@ -52,8 +52,9 @@ def read_rows(path: Path, columns: Sequence[str] = ()) -> Iterator[PlacedRow]:
 
 
 def check_names(path: Path, names: Collection[str], known: Iterable[str]) -> None:
-    """Raise ConfigError if a column looks like a misspelt one that is missing, whose default would
-    be taken instead.
+    """Raise ConfigError if a column looks like a misspelt one.
+
+    The default of the missing column would be taken instead.
     """
     missing = [name for name in known if name not in names]
     for name in names:
@@ -79,16 +80,18 @@ def format_of(path: Path) -> str:
 
 
 def read_text(path: Path) -> str:
-    """The whole text of a file, with ``\\n`` at the ends of its lines. Errors are those of
-    `read_rows`.
+    """The whole text of a file, with ``\\n`` at the ends of lines.
+
+    Errors are those of `read_rows`.
     """
     with _opened(path) as text:
         return text.read()
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a text file; empty ones are left out. Other separators of Unicode are part of a
-    line.
+    """The lines of a text file that are not empty.
+
+    Other separators of Unicode are part of a line.
     """
     return [line for line in read_text(path).split("\n") if line.strip()]
 
@@ -114,9 +117,7 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 class _Unpacked(io.RawIOBase):
-    """The content of a gzip file, unless it is so much that the file was made to fill the
-    memory.
-    """
+    """The content of a gzip file, unless made to fill the memory."""
 
     def __init__(self, path: Path, file: IO[bytes]) -> None:
         self._path = path

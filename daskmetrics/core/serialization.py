@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from zipfile import BadZipFile
 
 from daskmetrics.core.errors import DataError
-from daskmetrics.core.names import Arm, Cell, Checkpoint
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -26,9 +25,9 @@ if TYPE_CHECKING:
 def as_json(value: object) -> str:
     """A value as a JSON document.
 
-    >>> print(as_json({"arm": Arm("tiny", "step8", 3), "score": math.nan, "tasks": ("order",)}))
+    >>> print(as_json({"place": Path("runs"), "score": math.nan, "tasks": ("order",)}))
     {
-     "arm": "tiny@step8/3",
+     "place": "runs",
      "score": null,
      "tasks": [
       "order"
@@ -39,7 +38,7 @@ def as_json(value: object) -> str:
 
 
 def plain(value: object) -> Any:
-    """A value of JSON: data classes become objects, numbers that are not finite become None.
+    """A value as JSON: data classes are objects, infinite numbers None.
 
     >>> plain({1: {"a"}, "x": [math.inf, Path("runs")]})
     {'1': ['a'], 'x': [None, 'runs']}
@@ -53,12 +52,14 @@ def plain(value: object) -> Any:
             return None
         case Enum():
             return plain(value.value)
-        case Arm() | Cell() | Checkpoint() | Path():
+        case Path():
             return str(value)
         case Mapping():
             return {str(key): plain(content) for key, content in value.items()}
         case set() | frozenset():
             return sorted(map(plain, value))
+        case _ if is_dataclass(value) and "__str__" in vars(type(value)):  # a name
+            return str(value)
         case _ if is_dataclass(value):
             return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
         case _ if hasattr(value, "tolist"):  # numbers and arrays of numpy
@@ -69,7 +70,7 @@ def plain(value: object) -> Any:
 
 
 def parse(text: str | bytes) -> Any:
-    """The value of a JSON document; raises ValueError, also if it is nested too deeply.
+    """The value of a JSON document; a ValueError if nested too deeply.
 
     >>> parse(b'{"layers": [0, 6]}')
     {'layers': [0, 6]}
@@ -83,9 +84,21 @@ def parse(text: str | bytes) -> Any:
 T = TypeVar("T")
 
 
+def read_json(file: Path, kind: Callable[[Any], T]) -> T:
+    """The content of a JSON file as a dict or list.
+
+    It is a `DataError` if it is not one.
+    """
+    try:
+        return kind(parse(file.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, OSError) as error:
+        raise DataError(f"'{file}' cannot be read as JSON: {error}") from None
+
+
 def build(cls: Callable[..., T], values: Mapping[str, Any]) -> T:
-    """A data class from the values of a JSON object; raises ValueError that names the first field
-    that is wrong.
+    """A data class from the values of a JSON object.
+
+    It is a ValueError that names the first field that is wrong.
 
     >>> from dataclasses import make_dataclass
     >>> build(make_dataclass("Worker", [("name", str), ("ends", float | None)]), {"name": "a", "ends": "soon"})
@@ -126,8 +139,9 @@ MALFORMED = (
 def readable(
     what: str, place: Path | str, kind: type[DataError] = DataError, remedy: str = ""
 ) -> Iterator[None]:
-    """Turn what Python raises for content of another form into one error that names what is read,
-    and where.
+    """Turn what Python raises for other content into one error.
+
+    It names what is read, and where.
     """
     try:
         yield

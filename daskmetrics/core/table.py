@@ -7,7 +7,7 @@ import io
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, TypeVar
@@ -28,8 +28,9 @@ _UNBOUNDED = 10_000  # columns in a file or a pipe: each row stays on one line
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text below a header (empty for a table without one), with a title and notes below the
-    table.
+    """Rows of text below a header, with a title and notes.
+
+    The header is empty for a table without one.
 
     >>> print(Table(("task", "score"), (("order", "0.5"),), notes=("One task.",)).as_text())
     task   score
@@ -43,6 +44,18 @@ class Table:
     rows: Sequence[Sequence[str]]
     title: str = ""
     notes: Sequence[str] = ()
+
+    @classmethod
+    def of(
+        cls, rows: Sequence[Mapping[str, str]], title: str = "", notes: Sequence[str] = ()
+    ) -> Table:
+        """Rows by column, without the columns in which every cell is empty.
+
+        >>> Table.of([{"task": "order", "failed": ""}]).header
+        ['task']
+        """
+        header = [name for name in rows[0] if any(row[name] for row in rows)]
+        return cls(header, [[row[name] for name in header] for row in rows], title, notes)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RichTable]:
         from rich.box import SIMPLE
@@ -77,7 +90,7 @@ class Table:
         yield drawn
 
     def as_text(self, width: int = _UNBOUNDED) -> str:
-        """Title, aligned columns and notes; rows longer than ``width`` continue on the next line."""
+        """Title, aligned columns and notes; longer rows continue below."""
         from rich.console import Console
 
         text = io.StringIO()
@@ -87,9 +100,7 @@ class Table:
         return "\n\n".join(filter(None, (printable(self.title), body, notes)))
 
     def show(self) -> None:
-        """Print to standard output: as wide as the terminal, or one line for each row into a file
-        or a pipe.
-        """
+        """Print, as wide as the terminal, or a line for each row."""
         print(self.as_text(text_width(_UNBOUNDED)))
 
     def as_html(self) -> str:
@@ -104,14 +115,16 @@ class Table:
 
 
 def text_width(most: int) -> int:
-    """Columns of a text on standard output: at most ``most``, and at most those of a terminal."""
+    """Columns of a text on standard output, at most those of a terminal."""
     if not sys.stdout.isatty():
         return most
     return min(most, shutil.get_terminal_size().columns)
 
 
 def spreadsheet_cell(value: T) -> T | str:
-    r"""A cell of a CSV file that no spreadsheet runs and no terminal obeys; all but texts stay.
+    r"""A cell of a CSV file that no spreadsheet runs.
+
+    No terminal obeys it either; all but texts stay.
 
     A text that begins like a formula gets an apostrophe in front of it, unless it is a number, and
     control characters are written as escapes.
@@ -131,7 +144,7 @@ def spreadsheet_cell(value: T) -> T | str:
 
 
 def spreadsheet_frame(table: pandas.DataFrame) -> pandas.DataFrame:
-    """The table with names and cells that a CSV file may hold (`spreadsheet_cell`)."""
+    """The table with names and cells as `spreadsheet_cell` makes them."""
     import pandas
 
     # `DataFrame.map` would turn integers beside missing values to floats
@@ -145,8 +158,9 @@ def _elements(tag: str, texts: Iterable[str]) -> str:
 
 
 def printable(text: str, kept: str = "") -> str:
-    r"""The text without control characters, since a reason may come from other code and could
-    control the terminal; ``kept`` stay, such as the line breaks of a text of several lines.
+    r"""The text without control characters, but for those that are kept.
+
+    A reason may come from other code and could control the terminal; line breaks may be kept.
 
     >>> printable("a\x1b[2J\nb"), printable("a\x1b[2J\nb", kept="\n")
     ('a?[2J?b', 'a?[2J\nb')

@@ -44,9 +44,7 @@ MOST = 20_000
 
 @dataclass(frozen=True)
 class TelemetrySample:
-    """The readings of all workers at one time, by name, and the kind of unit that each of them
-    runs.
-    """
+    """The workers' readings at one time, and what each runs."""
 
     at: float  # seconds since 1970
     readings: Mapping[str, Mapping[str, float]]
@@ -70,8 +68,9 @@ def readings(metrics: Mapping[str, Any]) -> dict[str, float]:
 
 
 class TelemetryFile:
-    """The samples of a run: appended, and thinned out as they grow. A full disk loses samples,
-    never the run.
+    """The samples of a run, thinned out as they grow.
+
+    A full disk loses samples, never the run.
 
     >>> import tempfile
     >>> file = TelemetryFile(Path(tempfile.mkdtemp()) / "telemetry.jsonl", most=4)
@@ -91,14 +90,20 @@ class TelemetryFile:
     def add(
         self, now: float, workers: Mapping[str, Mapping[str, Any]], doing: Mapping[str, str]
     ) -> None:
-        """Append a sample of the metrics of workers, unless the last one is too recent."""
+        """Append a sample of the metrics of workers, unless the last one is too recent.
+
+        ``doing`` is the kind of unit that a worker runs; one with a rank trains.
+        """
         if now < self._due or not workers:
             return
         row = {}
         for name, metrics in workers.items():
             numbers = readings(metrics)
             rounded = (round(numbers[q]) if q in numbers else None for q in PLACES)
-            row[name] = [doing.get(name, ""), *rounded]
+            kind = doing.get(name, "")
+            if RANK in metrics:
+                kind = PROCESS_GROUP
+            row[name] = [kind, *rounded]
         with suppress(OSError):
             with open_own(self.path, "ab") as file:
                 line = json.dumps([round(now, 1), row], separators=(",", ":"))
@@ -113,8 +118,9 @@ class TelemetryFile:
 
 
 def read_samples(path: Path) -> list[TelemetrySample]:
-    """The samples in a file, oldest first; none if there is no file. A line that a killed run left
-    half is ignored.
+    """The samples in a file, oldest first; none without a file.
+
+    A line that a killed run left half is ignored.
     """
     if not path.is_file():
         return []

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.names import step_of
 
 OnMessage = Callable[[str], None]
 """Is called with lines for the user, possibly from another thread."""
@@ -21,7 +20,9 @@ _CALL = re.compile(r"(?P<name>.*?)\s*\((?P<options>[^()]*)\)")
 
 
 def parse_call(text: str) -> tuple[str, dict[str, str]]:
-    """A name and the options that follow it in parentheses; raises ConfigError for another form.
+    """A name and the options that follow in parentheses.
+
+    It is a ConfigError for another form.
 
     >>> parse_call("file:reviews.csv(text=body, label=stars)")
     ('file:reviews.csv', {'text': 'body', 'label': 'stars'})
@@ -41,8 +42,9 @@ def parse_call(text: str) -> tuple[str, dict[str, str]]:
 
 
 def parse_walltime(text: str) -> int:
-    """Seconds of a Slurm limit: minutes, ``M:S``, ``H:M:S``, ``D-H``, ``D-H:M`` or ``D-H:M:S``;
-    raises ValueError.
+    """Seconds of a Slurm limit; raises ValueError.
+
+    Forms are minutes, ``M:S``, ``H:M:S``, ``D-H``, ``D-H:M`` and ``D-H:M:S``.
 
     >>> [parse_walltime(text) for text in ("90", "12:30:00", "1-12")]
     [5400, 45000, 129600]
@@ -75,8 +77,9 @@ def walltime_text(seconds: float) -> str:
 
 
 def parse_duration(text: float | str | None) -> float | None:
-    """Seconds of a number or text, None for None and ``none``; raises ConfigError for any other
-    text.
+    """Seconds of a number or text; None for None and ``none``.
+
+    It is a ConfigError for any other text.
 
     >>> parse_duration("5m"), parse_duration("1h30m"), parse_duration("02:00:00"), parse_duration(2)
     (300.0, 5400.0, 7200.0, 2.0)
@@ -126,7 +129,7 @@ def size_text(size: float) -> str:
 
 
 def score_text(value: float | None, stderr: float | None = None, sign: bool = False) -> str:
-    """A score with its standard error: three decimals, or two digits if it is too small for them.
+    """A score with its error: three decimals, or two digits if smaller.
 
     >>> score_text(0.5, 0.01), score_text(0.02, 0.01, sign=True), score_text(None)
     ('0.500 ± 0.010', '+0.020 ± 0.010', 'no score')
@@ -179,37 +182,10 @@ def shortened(names: Sequence[str], most: int = 5) -> str:
     return text
 
 
-def step_label(revision: str) -> str:
-    """A short label for a revision.
-
-    >>> [step_label(name) for name in ("step512", "step143000", "step1500", "tokens5B", "main")]
-    ['512', '143k', '1500', '5B', 'main']
-    """
-    step = step_of(revision)
-    if step is None:
-        return revision[:8]
-    units = iter("kMBT")
-    unit = ""
-    while step >= 1000 and step % 1000 == 0 and (larger := next(units, "")):
-        step //= 1000
-        unit = larger
-    return f"{step}{unit}"
-
-
-def spread(revisions: Sequence[str], most: int) -> tuple[str, ...]:
-    """At most so many revisions, evenly chosen: the first and the last are among them.
-
-    >>> spread([f"step{i}" for i in range(15)], 8)
-    ('step0', 'step2', 'step4', 'step6', 'step8', 'step10', 'step12', 'step14')
-    """
-    last_index = len(revisions) - 1
-    if last_index < most:
-        return tuple(revisions)
-    return tuple(revisions[round(i * last_index / (most - 1))] for i in range(most))
-
-
 def is_encodable(text: str) -> bool:
-    """Whether a text has no half of a surrogate pair, as one that was cut within an emoji has.
+    """Whether a text has no half of a surrogate pair.
+
+    One that was cut within an emoji has.
 
     >>> is_encodable("a"), is_encodable(chr(0xD83D))
     (True, False)

@@ -27,8 +27,8 @@ from typing import Any
 
 from daskmetrics.core.content import Content, file_of, has_source, home_of, is_json, nested
 from daskmetrics.core.errors import ConfigError, foreign_errors
+from daskmetrics.core.keys import Key, content_key
 from daskmetrics.core.main_module import MAIN
-from daskmetrics.core.names import Key, content_key
 
 _OURS = __name__.partition(".")[0]
 _INSTALLED = ("site-packages", "dist-packages")  # parts of a path
@@ -39,8 +39,9 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def load_object(subject: str, path: str) -> Any:
-    """The object at an import path such as ``package.module:NAME``; a ConfigError that names the
-    subject if it cannot be imported.
+    """The object at an import path such as ``package.module:NAME``.
+
+    It is a ConfigError that names the subject if it cannot be imported.
 
     >>> load_object("Policy 'math:floor'", "math:floor")
     <built-in function floor>
@@ -51,8 +52,9 @@ def load_object(subject: str, path: str) -> Any:
 
 
 def code_key(reference: str) -> Key:
-    """The version of the code at ``module:name``, which need not be imported; empty if there is no
-    such module.
+    """The version of the code at ``module:name``, which need not be imported.
+
+    Empty if there is no such module.
     """
     module, _, _ = reference.partition(":")
     if module == MAIN:
@@ -63,9 +65,7 @@ def code_key(reference: str) -> Key:
 
 @functools.cache
 def own_code(definition: Any) -> tuple[Key, ...]:
-    """For the key of what a user's own function or class decides: the version of its code; nothing
-    for those of this package.
-    """
+    """The version of a user's definition; nothing for those of this package."""
     if home_of(definition).partition(".")[0] == _OURS:
         return ()
     return (code_of(definition).version,)
@@ -73,7 +73,7 @@ def own_code(definition: Any) -> tuple[Key, ...]:
 
 @dataclass(frozen=True)
 class Code:
-    """What identifies the code of a function: hashes by module, and what stands in none."""
+    """What identifies the code of a function."""
 
     modules: Mapping[str, Key]
     carried: object
@@ -84,8 +84,7 @@ class Code:
 
 
 def code_of(function: Any, items: Iterable[object] = ()) -> Code:
-    """The code of a function with the values that it carries, and of the classes and functions among
-    its items.
+    """The code of a function, of what it carries, and of its items' classes.
 
     Raises ConfigError if a file was edited after this process had imported it.
     """
@@ -111,14 +110,14 @@ def code_of(function: Any, items: Iterable[object] = ()) -> Code:
 
 
 def callee_of(function: Any) -> Any:
-    """The function or class behind a partial or an object that can be called."""
+    """The function or class behind a partial or an object."""
     while isinstance(function, functools.partial):
         function = function.func
     return function if hasattr(function, "__qualname__") else type(function)
 
 
 def syntax_of(modules: Iterable[str], own: str) -> dict[str, Key]:
-    """A hash of the syntax of each module and of those that it imports, as far as they are a user's.
+    """Hashes of a user's modules and of those that they import.
 
     ``own`` is the module of the function: it and the modules of its package count also where they are
     installed.
@@ -144,7 +143,7 @@ def syntax_of(modules: Iterable[str], own: str) -> dict[str, Key]:
 
 
 def _is_users(package: str) -> bool:
-    """Whether a package, or a part of its namespace, stands outside of Python and what is installed."""
+    """Whether part of a package stands outside of what is installed."""
     spec = _spec_of(package)
     if package == _OURS or spec is None:
         return False
@@ -153,16 +152,14 @@ def _is_users(package: str) -> bool:
 
 
 def _is_installed(file: str | None) -> bool:
-    """Whether a file belongs to Python or an installed package; built-in modules have none."""
+    """Whether a file belongs to Python or an installed package."""
     path = Path(file or "")
     is_packaged = any(part in path.parts for part in _INSTALLED)
     return is_packaged or not path.is_absolute() or str(path).startswith(_PYTHON)
 
 
 def _spec_of(name: str) -> ModuleSpec | None:
-    """Where an import has found a module or would find it; unlike `importlib`, this imports no
-    package.
-    """
+    """Where an import finds a module; unlike `importlib`, this imports no package."""
     loaded = sys.modules.get(name)
     if loaded is not None:
         file = file_of(loaded)
@@ -187,9 +184,7 @@ _snapshots: dict[str, tuple[object, tuple[Key, tuple[str, ...]]]] = {}
 
 
 def _snapshot(name: str, spec: ModuleSpec) -> tuple[Key, tuple[str, ...]]:
-    """The syntax and the imports of a module as this process has imported it: a later edit of its
-    file does not count.
-    """
+    """The syntax and imports of a module as this process has imported it."""
     loaded = sys.modules.get(name)
     imported = getattr(loaded, "__spec__", None) or loaded  # another one after a reload
     if name in _snapshots and _snapshots[name][0] is imported is not None:
@@ -218,7 +213,6 @@ def _read(loader: Any, file: str) -> bytes:
 
 @functools.lru_cache(maxsize=256)
 def _syntax(text: bytes, package: str) -> tuple[Key, tuple[str, ...]]:
-    """A hash of the syntax of a module's text, and the modules that it may import."""
     try:
         tree = ast.parse(text)
         nodes = list(ast.walk(tree))
@@ -281,9 +275,7 @@ def _functions(holder: Any) -> Iterator[FunctionType]:
 
 
 def is_imported_as(modules: Mapping[str, Key]) -> bool:
-    """Whether this process has imported, or would import, modules with these hashes; those that it
-    does not find do not count.
-    """
+    """Whether this process imports these modules with these hashes, where it finds them."""
     specs = {name: spec for name in modules if (spec := _spec_of(name))}
     try:
         return all(_snapshot(name, spec)[0] == modules[name] for name, spec in specs.items())

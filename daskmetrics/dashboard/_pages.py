@@ -21,8 +21,6 @@ from distributed.dashboard.components.scheduler import env
 from jinja2 import Environment
 from numpy.typing import NDArray
 
-from daskmetrics.core.failures import failures_table
-from daskmetrics.core.names import Suite
 from daskmetrics.core.text import duration, plural, score_text, shortened
 from daskmetrics.dashboard import drawing
 from daskmetrics.dashboard._plugin import USED, DashboardPlugin, plugin_of
@@ -33,6 +31,8 @@ from daskmetrics.dashboard._state import (
     LiveState,
     TrainingCurves,
 )
+from daskmetrics.domain.failures import failures_table
+from daskmetrics.domain.names import Suite
 
 INTERVAL = 1000  # milliseconds between updates
 FOLLOW = "current phase"
@@ -190,8 +190,9 @@ UNKNOWN = Suite("", ("main",), (0,), 0)  # of a map before a run begins
 
 
 def run_doc(scheduler: Scheduler, extra: dict[str, object], doc: Document) -> None:
-    """Fill a bokeh document with the page of the scheduler's run; Dask calls it for every
-    viewer.
+    """Fill a bokeh document with the page of a run.
+
+    Dask calls it for every viewer.
     """
     page = Page(plugin_of(scheduler))
     doc.title = "daskmetrics"
@@ -205,7 +206,7 @@ def run_doc(scheduler: Scheduler, extra: dict[str, object], doc: Document) -> No
 
 
 class Page:
-    """One viewer's page; it sends what has changed since its last update."""
+    """One viewer's page, which sends what has changed."""
 
     def __init__(self, plugin: DashboardPlugin) -> None:
         self.plugin = plugin
@@ -271,7 +272,6 @@ class Page:
             self._show()
 
     def _begin(self, live: LiveState) -> None:
-        """Offer the models and quantities of another run."""
         self._live = None  # while the choices change
         self._version = -1
         models = [suite.model for suite in live.suites]
@@ -282,7 +282,7 @@ class Page:
         self._live = live
 
     def _show(self) -> None:
-        """What is known so far; nothing is drawn of what has no value yet."""
+        """Show what is known so far, and nothing without values."""
         live = self._live
         if live is None:
             return
@@ -318,7 +318,6 @@ class Page:
         self.failures.text = FAILURES.format(failures.as_html())
 
     def _show_map(self, live: LiveState, name: str) -> None:
-        """A quantity of all arms, of which the map shows those of its model."""
         values = live.values[name]
         self.source.data.update({"value": values, "error": live.errors[name]})
         greatest = float(np.abs(values[np.isfinite(values)]).max())
@@ -344,7 +343,6 @@ class Page:
         self.cost.x_range.end = greatest / unit or 100.0
 
     def _show_training(self, training: TrainingCurves) -> None:
-        """Loss and speed by model and rank."""
         rows = []
         for name, of_name in training.points.items():
             rows += [(name, *point) for point in of_name]
@@ -355,7 +353,6 @@ class Page:
         self.speed.y_range.start = 0.0
 
     def _show_workers(self) -> None:
-        """What each worker uses now; a quantity that none reports has no column."""
         readings = self.plugin.readings()
         reported = set().union(*readings.values())
         columns = {name: USED[name][:2] for name in USED if name in reported}
@@ -366,8 +363,9 @@ class Page:
 def layer_points(
     live: LiveState, names: Sequence[str], chosen: NDArray[np.bool_]
 ) -> pandas.DataFrame:
-    """Quantities of the chosen arms along the layers; of each layer the readout with the greatest
-    value.
+    """Quantities of the chosen arms along the layers.
+
+    Of each layer it is the readout with the greatest value.
     """
     table = pandas.DataFrame({"x": [arm.layer for arm in live.arms]})
     tables = [
@@ -380,14 +378,14 @@ def layer_points(
 
 
 def current_model(live: LiveState) -> Suite:
-    """The model of the leading arm or, before a search, of the latest result."""
+    """The model of the leading arm or latest result."""
     name = live.leader or live.recent
     suites = (suite for suite in live.suites if name.startswith(f"{suite.model}@"))
     return next(suites, live.suites[0])
 
 
 def current_quantity(live: LiveState) -> str:
-    """The quantity of the current phase: the first metric, then the posterior mean."""
+    """The first metric, then the posterior mean."""
     if live.phase == "measuring" or not live.tasks:
         return next(iter(live.metrics), SCORED)
     if np.isnan(live.values[POSTERIOR_MEAN]).all():

@@ -10,9 +10,10 @@ from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin
 
-from daskmetrics.core.events import CLUSTER, MAP, TRAIN, StorePlan, message_from_json
 from daskmetrics.core.telemetry import readings
 from daskmetrics.dashboard._state import LiveState, TrainingCurves
+from daskmetrics.domain.events import CLUSTER, MAP, TRAIN, message_from_json
+from daskmetrics.domain.plan import Plan
 
 NAME = "daskmetrics"
 #: Of each quantity of `core.telemetry`: its column and unit in the table of workers, and its name
@@ -37,7 +38,7 @@ USED = {
 
 
 class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has no types
-    """The state of the latest run, of the latest training, and of the workers of a scheduler."""
+    """The state of the latest run, training and workers."""
 
     name = NAME
 
@@ -49,10 +50,10 @@ class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         self.items: Mapping[str, Any] = {}  # the latest message of the topic `MAP`
 
     def receive(self, news: Iterable[Mapping[str, Any]]) -> None:
-        """Receive entries of a journal and other messages of the driver, in order."""
+        """Receive entries and other messages in order."""
         messages = [message_from_json(plain) for plain in news]
         for message in messages:
-            if isinstance(message, StorePlan):
+            if isinstance(message, Plan):
                 self.live = LiveState(message)
         if self.live is not None:
             self.live.receive(messages, time.monotonic())
@@ -75,7 +76,8 @@ class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
 
 
 def plugin_of(scheduler: Scheduler) -> DashboardPlugin:
-    """The plugin of a scheduler; a new one if another scheduler of this process has added the
-    pages.
+    """The plugin of a scheduler.
+
+    A new one if another scheduler of this process has added the pages.
     """
     return scheduler.plugins.get(NAME) or DashboardPlugin(scheduler)

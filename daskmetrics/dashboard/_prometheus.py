@@ -19,7 +19,7 @@ Values = float | Mapping[str, float] | Mapping[tuple[str, str], float]
 
 
 class PrometheusCollector(Collector):
-    """The state of a plugin as Prometheus metrics, collected for each scrape.
+    """The state of a plugin, collected for each scrape.
 
     The schedulers of a process share one registry, which shows the latest that is not closed.
     """
@@ -114,7 +114,6 @@ def _gauge(
     values: Values,
     *labels: str,
 ) -> MetricFamily:
-    """One number, or one for each value of a label or of two."""
     family = GaugeMetricFamily(f"daskmetrics_{name}", about, labels=labels)
     if not isinstance(values, Mapping):
         family.add_metric((), values)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import replace
@@ -15,8 +15,10 @@ from typing import Any
 
 from distributed import Client, Scheduler
 
-from daskmetrics.core import events as events
-from daskmetrics.core.results import Scored
+from daskmetrics.domain import events as events
+from daskmetrics.domain.plan import Plan
+from daskmetrics.domain.record import Record
+from daskmetrics.domain.results import Scored
 
 INTERVAL = 1.0  # seconds between messages
 MAX_ENTRIES = 500  # entries of one call: the scheduler handles them within some milliseconds
@@ -25,7 +27,7 @@ LAST_SEND = 5.0  # seconds to send the end of a run
 SHOWN = (
     events.RunStarted
     | events.UnitAsked
-    | events.Record
+    | Record
     | events.UnitsRetried
     | events.SearchEnded
     | events.RunFinished
@@ -35,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 class Publisher:
-    """Context manager that publishes a run to the pages of a cluster's dashboard.
+    """Context manager that publishes a run to the dashboard.
 
     It reads the journal in the client's event loop, so the run never waits for it. It sends nothing
     to a scheduler without the pages, such as one that another program has started.
@@ -45,19 +47,15 @@ class Publisher:
     client : distributed.Client
     entries : sequence of Event
         The journal's entries; it may grow meanwhile.
-    weights : mapping
-        Weights of the tasks in the objective.
     """
 
     def __init__(
         self,
         client: Client,
         entries: Sequence[events.Event],
-        weights: Mapping[str, float],
     ) -> None:
         self._client = client
         self._entries = entries
-        self._weights = weights
         self._messages: list[events.LiveMessage] = []
         self._sent = 0
         self._compute_after = 0.0
@@ -81,7 +79,10 @@ class Publisher:
         self._messages.append(message)
 
     def send_computed(self, compute: Callable[[], events.LiveMessage]) -> None:
-        """Compute and send a message, unless this takes too much of the driver's time."""
+        """Compute and send a message, if there is time.
+
+        It is left out while this takes too much of the driver's time.
+        """
         began = time.monotonic()
         if began < self._compute_after or self._task is None or self._task.done():
             return
@@ -93,9 +94,8 @@ class Publisher:
         try:
             if not await self._client.run_on_scheduler(_has_plugin):
                 return
-            plans = [entry for entry in self._entries if isinstance(entry, events.StorePlan)]
-            objective = events.ObjectiveSet(self._weights)
-            await self._call([*plans[-1:], objective])  # before all records
+            plans = [entry for entry in self._entries if isinstance(entry, Plan)]
+            await self._call(plans[-1:])  # before all records
             await self._send()
             self.send(events.HistorySent())
             while not self._ended.is_set():
@@ -107,7 +107,6 @@ class Publisher:
             log.info("The dashboard does not show the run: %s", error)
 
     async def _send(self) -> None:
-        """Send what is new: entries, then the other messages."""
         messages = self._messages
         self._messages = []
         end = len(self._entries)
@@ -125,15 +124,16 @@ class Publisher:
 
 
 def _shown(message: events.LiveMessage) -> dict[str, Any]:
-    """A message as JSON, without the large parts of a score, which no page shows."""
-    if isinstance(message, events.Record) and isinstance(message.value, Scored):
+    """A message as JSON, without what no page shows."""
+    if isinstance(message, Record) and isinstance(message.value, Scored):
         shown = replace(message.value, outcomes=None, detail=None)
         message = replace(message, value=shown)
     return events.to_json(message)
 
 
 def _has_plugin(dask_scheduler: Scheduler) -> bool:
-    """Whether the scheduler can receive messages; it would not answer calls of an unknown
-    handler.
+    """Whether the scheduler can receive messages.
+
+    It would not answer calls of an unknown handler.
     """
     return "daskmetrics_receive" in dask_scheduler.handlers

@@ -12,10 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from daskmetrics.core import events as events
-from daskmetrics.core.failures import Failure, grouped
-from daskmetrics.core.names import Cell, grid
-from daskmetrics.core.results import Measured, Scored
+from daskmetrics.domain import events as events
+from daskmetrics.domain.failures import Failure, grouped
+from daskmetrics.domain.names import Cell
+from daskmetrics.domain.plan import Plan
+from daskmetrics.domain.record import Record
+from daskmetrics.domain.results import Measured, Scored
 
 LATEST = 60  # decisions that are listed
 RECENT = 60.0  # seconds after which a rank that reports nothing no longer counts
@@ -31,7 +33,10 @@ SEARCHED = [MEAN, SCORED, POSTERIOR_MEAN, POSTERIOR_SD]
 
 @dataclass
 class Decision:
-    """A decision of the search; its score is NaN until it is known."""
+    """A decision of the search.
+
+    Its score is NaN until it is known.
+    """
 
     name: str
     stage: str
@@ -43,21 +48,21 @@ class LiveState:
     """The state of a run, as arrays; A arms, T tasks.
 
     It receives the entries of the journal in order, and messages that are not in the journal:
-    `ObjectiveSet`, `UnitsPlanned`, `SearchStarted`, `PosteriorUpdated` and `HistorySent`.
+    `UnitsPlanned`, `SearchStarted`, `PosteriorUpdated` and `HistorySent`.
     ``version`` increases with every change that a page shows.
 
     Parameters
     ----------
-    plan : StorePlan
-        It has the suites, metrics and tasks that the run compares, with their units.
+    plan : Plan
     """
 
-    def __init__(self, plan: events.StorePlan) -> None:
-        self.suites = plan.template.suites
-        self.tasks = list(plan.template.tasks.names)
+    def __init__(self, plan: Plan) -> None:
+        self.suites = plan.suites
+        self.tasks = list(plan.kinds)
         # a quantity of both names is the score
-        self.metrics = [name for name in plan.template.metrics.names if name not in self.tasks]
-        self.arms = grid(self.suites)
+        metrics = (metric.name for metric in plan.metrics)
+        self.metrics = [name for name in metrics if name not in self.tasks]
+        self.arms = plan.arms
         self.index = {str(arm): i for i, arm in enumerate(self.arms)}
         # the arms of each layer of a checkpoint share its metrics
         self._of_layer: dict[str, list[int]] = defaultdict(list)
@@ -77,12 +82,16 @@ class LiveState:
         self.values = dict(zip(names, values, strict=True))
         self.errors = dict(zip(names, values.copy(), strict=True))
         self.scores = values[: len(self.tasks)]  # (T, A)
-        self.weights = np.ones(len(self.tasks))  # of the tasks in the objective (T,)
-        self.name = ""
+        # of the tasks in the objective (T,)
+        self.weights = np.array([task.weight for task in plan.tasks])
+        self.name = plan.name
         self.phase = "measuring"
         self.version = 0
         self.counts: Counter[tuple[str, str]] = Counter()
-        self.planned: dict[str, int] = {}
+        self.planned = {
+            "measure": len(plan.checkpoints),
+            "score": len(plan.arms) * len(plan.tasks),
+        }
         self.steps: Mapping[str, int] = {}  # of each training unit, by its name
         self.open: dict[str, str] = {}  # names of the units that are asked for, by key
         self.paid: set[str] = set()  # arms that the search has paid for
@@ -96,7 +105,7 @@ class LiveState:
         self.spent = 0.0
         self.budget = math.nan
         self.exhaustive = math.nan
-        self._units: dict[tuple[str, str], events.Record] = {}
+        self._units: dict[tuple[str, str], Record] = {}
         self._recorded: set[str] = set()  # the keys of these units
         self._searched: str | None = None
         self._asked = 0
@@ -105,16 +114,14 @@ class LiveState:
         self._before = 0.0  # that progress
 
     def receive(self, messages: Iterable[events.LiveMessage], now: float) -> None:
-        """Apply messages in order; ``now`` is in seconds of any steady clock."""
+        """Apply messages in order.
+
+        ``now`` is in seconds of any steady clock.
+        """
         for message in messages:
             match message:
                 case events.RunStarted():
-                    self.name = message.name
                     self.phase = "measuring"
-                    self.planned["measure"] = message.checkpoints
-                    self.planned["score"] = message.arms * len(message.tasks)
-                case events.ObjectiveSet(weights=weights):
-                    self.weights = np.array([weights.get(task, 0.0) for task in self.tasks])
                 case events.UnitsPlanned(units=units, steps=steps):
                     self.planned.update(units)
                     self.steps = steps
@@ -130,7 +137,7 @@ class LiveState:
                     retried = [unit for unit, record in self._units.items() if record.key in keys]
                     for unit in retried:
                         self._forget(unit)
-                case events.Record():
+                case Record():
                     self._record(message)
                 case events.SearchStarted():
                     self.phase = "searching"
@@ -146,9 +153,9 @@ class LiveState:
                     self.leader = message.leader
                     self.shortfall = message.shortfall
                 case events.SearchEnded():
-                    self.leader = str(message.best_arm)
+                    self.leader = str(message.recommendation.arm)
                     self.phase = "searched"
-                    self.confirmed = message.confirmed
+                    self.confirmed = message.recommendation.confirmed
                 case events.RunFinished():
                     self.phase = "finished"
                 case _:
@@ -167,8 +174,9 @@ class LiveState:
 
     @property
     def progress(self) -> tuple[float, float]:
-        """How much of the current phase is done, and of how much: checkpoints that are trained or
-        measured, or cost of a search. The training counts by its steps.
+        """How much of the current phase is done, of all.
+
+        Checkpoints that are trained or measured, or cost of a search. The training counts by its steps.
         """
         if self.phase == "searching":
             return self.spent, self.budget
@@ -177,7 +185,7 @@ class LiveState:
         return trained + self.done("measure"), len(self.steps) + self.planned.get("measure", 0)
 
     def left(self, now: float) -> float | None:
-        """Remaining seconds of the current phase, by its progress so far; None if not known."""
+        """Remaining seconds of the current phase; None if unknown."""
         done, total = self.progress
         gained = done - self._before
         if self.phase not in ("measuring", "searching") or gained <= 0:
@@ -208,7 +216,7 @@ class LiveState:
             self.latest.pop(index - LATEST, None)
             self.paid.add(str(Cell.parse(ask.name).arm))
 
-    def _record(self, record: events.Record) -> None:
+    def _record(self, record: Record) -> None:
         unit = record.kind, record.name
         self.recent = record.name
         self.open.pop(record.key, None)
@@ -252,7 +260,7 @@ class LiveState:
             self.curve.append((self.spent, mean))
 
     def _forget(self, unit: tuple[str, str]) -> None:
-        """Subtract the record of a unit that is reset or computed again."""
+        """Subtract the record of a repeated unit."""
         if record := self._units.pop(unit, None):
             self.counts[record.kind, record.status] -= 1
             self._recorded.remove(record.key)
@@ -268,8 +276,9 @@ class RankPoint(NamedTuple):
 
 
 class TrainingCurves:
-    """Loss and tokens per second by model and rank, oldest first; ``version`` increases with every
-    event.
+    """Loss and tokens per second by model and rank.
+
+    Oldest first; ``version`` increases with every event.
     """
 
     def __init__(self) -> None:
@@ -284,10 +293,10 @@ class TrainingCurves:
         return sum(speed for speed in speeds if speed > 0)  # a program may report none
 
     def receive(self, event: Mapping[str, object], now: float) -> None:
-        """Add an event with ``step``, ``loss``, ``tokens_per_second``, and ``model``, ``rank`` or
-        both.
+        """Add an event of a training.
 
-        Other events are ignored: they come from other code.
+        It has ``step``, ``loss``, ``tokens_per_second``, and ``model``, ``rank`` or both. Other
+        events are ignored: they come from other code.
         """
         name = str(event.get("model") or "")
         if (rank := event.get("rank")) is not None:
@@ -313,7 +322,10 @@ class TrainingCurves:
 
 
 def _thinned(points: Sequence[RankPoint]) -> list[RankPoint]:
-    """Half of the points, evenly spaced, or the beginning of a long training would be lost."""
+    """Half of the points, evenly spaced.
+
+    Otherwise the beginning of a long training would be lost.
+    """
     steps = [point.step for point in points]
     even_steps = np.linspace(steps[0], steps[-1], MAX_POINTS // 2)
     nearest = np.searchsorted(steps, even_steps)
@@ -321,7 +333,6 @@ def _thinned(points: Sequence[RankPoint]) -> list[RankPoint]:
 
 
 def _number(reported: object) -> float:
-    """A reported number; NaN for everything else."""
     if isinstance(reported, int | float):
         return reported
     return math.nan

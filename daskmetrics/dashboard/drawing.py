@@ -19,8 +19,7 @@ from bokeh.plotting import figure
 from bokeh.transform import factor_cmap, factor_mark
 from numpy.typing import NDArray
 
-from daskmetrics.core.names import Arm, Suite
-from daskmetrics.core.text import spread, step_label
+from daskmetrics.domain.names import Arm, Suite, spread, step_label
 
 # those of Okabe and Ito (2008), of which the first is lighter, so that it is seen on dark pages
 COLOURS = ("#2b8cc4", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#7f7f7f")
@@ -46,7 +45,7 @@ def blank(
     tools: str = ZOOM,
     **options: Any,
 ) -> figure:
-    """An empty figure; a transparent one, since a page is light or dark."""
+    """An empty, transparent figure for light and dark pages."""
     fig = figure(
         height=height,
         tools=tools,
@@ -86,7 +85,9 @@ def legend_above(fig: figure, visible: bool = True) -> None:
 
 
 def span(values: NDArray[np.floating], least: float, margin: float = 0.12) -> tuple[float, float]:
-    """A range that shows all values with a margin, and spans at least this much.
+    """A range of all values with a margin.
+
+    It spans at least this much.
 
     >>> span(np.array([0.5, 0.5001, np.nan]), least=0.1, margin=0.0)
     (0.45005, 0.55005)
@@ -109,9 +110,11 @@ def span(values: NDArray[np.floating], least: float, margin: float = 0.12) -> tu
 def arms_source(
     arms: Sequence[Arm], suites: Sequence[Suite], **values: NDArray[np.floating]
 ) -> models.ColumnDataSource:
-    """The columns that figures of arms share: name, model, layer, place on the map (the readouts of
-    a layer above each other), given values, and what is shown of them, at first zeros: ``value``,
-    ``error``, and what the value is compared ``against``.
+    """The columns that figures of arms share.
+
+    Name, model, layer, place on the map (the readouts of a layer above each other), given values,
+    and what is shown of them, at first zeros: ``value``, ``error``, and what the value is compared
+    ``against``.
     """
     suite_of = {suite.model: suite for suite in suites}
     rows = []
@@ -133,7 +136,7 @@ def arms_source(
 
 
 def axes_of(suite: Suite) -> dict[str, list[Any]]:
-    """Ranges and labels of a model's map, and the checkpoints that have lines."""
+    """Ranges and labels of a map, and lined checkpoints."""
     lines = []
     for revision in spread(suite.revisions, LINES):
         start = f"{suite.model}@{revision}/"  # of the names of its arms
@@ -159,8 +162,9 @@ def labels(names: Sequence[object], most: int) -> list[tuple[int, str]]:
 
 
 def heat_map(source: models.ColumnDataSource, marks: Mapping[str, Arm]) -> figure:
-    """Layers by checkpoints of one model, at first of none, with the best and the default arm;
-    `show_model` and the script of the page change it.
+    """Layers by checkpoints of one model, with marked arms.
+
+    At first it is of none; `show_model` and the script of the page change it.
     """
     fig = blank(
         "training step",
@@ -210,7 +214,7 @@ def heat_map(source: models.ColumnDataSource, marks: Mapping[str, Arm]) -> figur
 def marked(
     source: models.ColumnDataSource, arms: Mapping[str, Iterable[str]]
 ) -> dict[Hashable, Any]:
-    """The columns of the marks of a map, from the names of arms by their kind of `MARKS`."""
+    """The columns of marks, from arms by their kind."""
     rows = []
     for kind, names in arms.items():
         marker, size = MARKS[kind]
@@ -221,7 +225,7 @@ def marked(
 
 
 def show_model(fig: figure, suite: Suite) -> None:
-    """Let a map show a model: its cells, and the axes that fit."""
+    """Let a map show a model, with axes that fit."""
     axes = axes_of(suite)
     fig.select_one({"name": "one"}).group = suite.model
     show_labels(fig.xaxis, axes["steps"])
@@ -238,12 +242,15 @@ def show_labels(axis: models.Axis, names: Sequence[tuple[int, str]]) -> None:
 
 
 def show_range(side: models.Range1d, start: float, end: float) -> None:
-    """Let a side of a figure show this range, also after a reset."""
+    """Let an axis show this range, also after a reset."""
     side.update(start=start, end=end, reset_start=start, reset_end=end)
 
 
 def comparison(source: models.ColumnDataSource, suites: Sequence[Suite]) -> figure:
-    """One quantity of the arms against another, whose names the script of the page shows."""
+    """One quantity of the arms against another.
+
+    The script of the page shows their names.
+    """
     fig = blank("", "", 340, TOOLS, name="comparison")
     names = [suite.model for suite in suites]
     colours = np.resize(COLOURS, len(names)).tolist()
@@ -269,7 +276,10 @@ def comparison(source: models.ColumnDataSource, suites: Sequence[Suite]) -> figu
 
 
 def curves(x_label: str, y_label: str, height: int, **options: Any) -> figure:
-    """A figure of named curves, with points that have errors; `curve_columns` has its data."""
+    """A figure of named curves with points and errors.
+
+    `curve_columns` has its data.
+    """
     fig = blank(
         x_label,
         y_label,
@@ -305,8 +315,10 @@ def curves(x_label: str, y_label: str, height: int, **options: Any) -> figure:
 
 
 def draw_curves(fig: figure, points: pandas.DataFrame, least: float = 0.0) -> None:
-    """Let `curves` show these points (label, x, y, and perhaps ``error`` and ``at``) in the colours
-    of their labels, on an axis that spans at least this much, and some errors.
+    """Let `curves` show these points in their colours.
+
+    A point has label, x, y, and perhaps ``error`` and ``at``; the axis spans at least this much, and
+    some errors.
     """
     columns = ["label", "x", "y", "at", "error"]
     points = points.reindex(columns=columns).dropna(subset=["y"])
@@ -340,7 +352,10 @@ def layer_lines(**options: Any) -> figure:
 
 
 def training_loss(losses: Mapping[str, Sequence[tuple[int, float]]]) -> figure:
-    """Loss by training step, a line for each model; the steps of all stand side by side."""
+    """Loss by training step, a line for each model.
+
+    The steps of all stand side by side.
+    """
     rows = []
     for model, of_model in losses.items():
         rows += [(model, step, loss) for step, loss in of_model]
@@ -355,11 +370,11 @@ def training_loss(losses: Mapping[str, Sequence[tuple[int, float]]]) -> figure:
 
 
 def search_path(decisions: pandas.DataFrame) -> figure:
-    """The score of the best arm so far by cost, and every decision at the score that is expected of
-    its arm.
+    """The best score so far by cost, and every decision.
 
-    The frame has a row for each decision: number, stage, arm, spent, expected and best; its ``attrs``
-    are the unit of the cost and the score of the default arm.
+    Every decision is at the score that is expected of its arm. The frame has a row for each
+    decision: number, stage, arm, spent, expected and best; its ``attrs`` are the unit of the cost
+    and the score of the default arm.
     """
     unit = decisions.attrs["unit"]
     default = decisions.attrs["default"]

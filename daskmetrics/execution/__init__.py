@@ -24,8 +24,8 @@ Modules with a leading underscore are internal.
 from typing import TYPE_CHECKING
 
 from daskmetrics.core import on_first_use
-from daskmetrics.core.events import Record
-from daskmetrics.core.retry import RetryPolicy
+from daskmetrics.domain.record import Record
+from daskmetrics.domain.retry import RetryPolicy
 from daskmetrics.execution._units import Settings, Source, Sweep, WorkUnit
 from daskmetrics.execution.journal import Journal
 

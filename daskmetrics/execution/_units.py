@@ -5,18 +5,18 @@ from __future__ import annotations
 import io
 import pickle
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from itertools import islice
 from typing import Any, Protocol, TypeAlias
 
 import cloudpickle
 
 from daskmetrics.core.errors import describe
-from daskmetrics.core.events import Record
-from daskmetrics.core.names import Key
-from daskmetrics.core.retry import RetryPolicy
+from daskmetrics.core.keys import Key
+from daskmetrics.domain.record import Record
+from daskmetrics.domain.retry import RetryPolicy
 
 TaskId: TypeAlias = str  #: names one attempt, so that late messages of an earlier one are dropped
 
@@ -37,8 +37,6 @@ class WorkUnit:
         Its arguments, after the result of `input` if there is one.
     resources : mapping
         Resources of a worker that it occupies, for instance ``{"GPU": 1}``.
-    requires : tuple of str
-        Keys of units whose success must be recorded first.
     input : WorkUnit or None
         A unit whose result is the first argument. It runs once for all units that share it, and is
         not recorded: it can always be computed again.
@@ -59,7 +57,6 @@ class WorkUnit:
     function: Callable[..., Any]
     args: tuple[Any, ...] = ()
     resources: Mapping[str, float] = field(default_factory=dict)
-    requires: tuple[Key, ...] = ()
     input: WorkUnit | None = None
     note: Mapping[str, Any] = field(default_factory=dict)
     timeout: float | None = None
@@ -68,8 +65,10 @@ class WorkUnit:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """A pickler that refuses open files: cloudpickle sends a copy of what they contain, and from
-    which place on a call reads would depend on the calls before it.
+    """A pickler that refuses open files.
+
+    Cloudpickle sends a copy of what they contain, and from which place on a call reads would depend
+    on the calls before it.
     """
 
     def reducer_override(self, value: Any) -> Any:
@@ -79,8 +78,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def pickled(value: object) -> bytes:
-    """What is sent to the workers; raises `pickle.PicklingError`, naming the error, if it cannot
-    be.
+    """What is sent to the workers.
+
+    Raises `pickle.PicklingError`, naming the error, if it cannot be.
     """
     buffer = io.BytesIO()
     try:
@@ -94,8 +94,9 @@ class Source(Protocol):
     """Supplies units and receives their records. It does not know Dask."""
 
     def ask(self, n: int) -> Sequence[WorkUnit]:
-        """At most ``n`` units to run now. No unit, while none is running, means that the source is
-        exhausted.
+        """At most ``n`` units to run now.
+
+        No unit, while none is running, means that the source is exhausted.
         """
 
     def tell(self, record: Record) -> Collection[Key] | None:
@@ -107,57 +108,32 @@ class Source(Protocol):
 
 
 class Sweep:
-    """Asks for every unit once, in the given order as far as their requirements allow.
-
-    A unit whose requirement failed is skipped; `blocked` lists it.
+    """Asks for every unit once, in the given order.
 
     Examples
     --------
-    >>> first = WorkUnit("a", "first", "demo", print)
-    >>> second = WorkUnit("b", "second", "demo", print, requires=("a",))
-    >>> sweep = Sweep([second, first])
+    >>> sweep = Sweep(WorkUnit(key, key, "demo", print) for key in "abca")
     >>> [unit.name for unit in sweep.ask(2)]
-    ['first']
-    >>> sweep.tell(Record("a", "first", "demo", "ok"))
-    []
+    ['a', 'b']
     >>> [unit.name for unit in sweep.ask(2)]
-    ['second']
+    ['c']
     """
 
     def __init__(self, units: Iterable[WorkUnit]) -> None:
         distinct = {unit.key: unit for unit in units}
-        self._open = dict(enumerate(distinct.values()))
-        self._missing = {
-            number: set(unit.requires) for number, unit in self._open.items() if unit.requires
-        }
-        # sorted, and so a heap
-        self._ready = [number for number in self._open if number not in self._missing]
-        self._dependents: defaultdict[Key, list[int]] = defaultdict(list)
-        for number, missing in self._missing.items():
-            for key in missing:
-                self._dependents[key].append(number)
-        self._inputs = {unit.key: unit.input.key for unit in self._open.values() if unit.input}
+        self._waiting = iter(distinct.values())
+        self._inputs = {unit.key: unit.input.key for unit in distinct.values() if unit.input}
         self._users = Counter(self._inputs.values())
 
     def ask(self, n: int) -> Sequence[WorkUnit]:
-        count = min(n, len(self._ready))
-        return [self._open.pop(heappop(self._ready)) for _ in range(count)]
+        return list(islice(self._waiting, n))
 
     def tell(self, record: Record) -> list[Key]:
-        if record.ok:
-            for number in self._dependents.pop(record.key, ()):
-                self._missing[number].remove(record.key)
-                if not self._missing[number]:
-                    heappush(self._ready, number)
         used = self._inputs.get(record.key)
         if used is None:
             return []
         self._users[used] -= 1
         return [] if self._users[used] else [used]
-
-    def blocked(self) -> list[WorkUnit]:
-        """Units that were skipped because a unit that they require failed."""
-        return list(self._open.values())
 
 
 @dataclass(frozen=True)

@@ -37,10 +37,10 @@ from daskmetrics.core.errors import (
     unsigned,
 )
 from daskmetrics.core.files import opened
+from daskmetrics.core.keys import content_key
 from daskmetrics.core.machine import close_input
-from daskmetrics.core.names import content_key
-from daskmetrics.core.results import result_as_json
-from daskmetrics.core.retry import Fault
+from daskmetrics.domain.results import result_as_json
+from daskmetrics.domain.retry import Fault
 from daskmetrics.execution._units import TaskId
 
 SHORT = 10_000  # characters of a result that its worker sends along with the report of the end
@@ -58,8 +58,9 @@ def perform(
     shared: bool,
     *given: object,
 ) -> object:
-    """Run an attempt; returns the result of a shared input, or the JSON of a long value and its
-    seconds.
+    """Run an attempt.
+
+    Returns the result of a shared input, or the JSON of a long value and its seconds.
 
     The start and the end are reported to the topic, a short value with its end: the driver needs no
     request to get it. Raises RuntimeError after an exception of the function, of any class: the
@@ -117,7 +118,7 @@ def perform(
 
 @functools.cache
 def settle() -> None:
-    """Make the process of a worker fit for functions that start processes of their own.
+    """Let functions on a worker start processes of their own.
 
     These read nothing of the driver's standard input; `multiprocessing` lets them be children of a
     worker, which it starts as a daemon; and what it forks ends with the worker, also if that is killed.
@@ -191,8 +192,9 @@ def trace_of(error: BaseException) -> str:
 
 
 class Deadlines:
-    """The deadlines of a process's threads; the clock is monotonic, so a change of the system time
-    affects none.
+    """The deadlines of a process's threads.
+
+    The clock is monotonic, so a change of the system time affects none.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -238,13 +240,17 @@ DEADLINES = Deadlines()  #: the deadlines of this process
 
 
 def trace_file(scratch: Path, worker: str) -> Path:
-    """The file for the traceback of a worker at its deadline; the driver reads it."""
+    """The file for the traceback of a worker at its deadline.
+
+    The driver reads it.
+    """
     return scratch / f"{content_key(worker)}.trace"
 
 
 def last_words(scratch: Path, worker: str) -> dict[TaskId, str]:
-    """The attempt at whose deadline a worker ended itself, and its traceback; empty if it died
-    otherwise.
+    """The attempt at whose deadline a worker ended itself, and its traceback.
+
+    Empty if it died otherwise.
     """
     path = trace_file(scratch, worker)
     try:

@@ -86,8 +86,9 @@ class Display:
         self.message(escape(text))
 
     def phase(self, name: str, total: float, done: int = 0, unit: str = "") -> None:
-        """Begin a phase of ``total`` units, of which ``done`` are complete; ``unit`` says of what,
-        if not of work.
+        """Begin a phase of ``total`` units, of which ``done`` are complete.
+
+        ``unit`` says of what, if not of work.
 
         A phase that begins again takes its bar over.
         """
@@ -101,15 +102,19 @@ class Display:
         self._on_change()
 
     def finish(self, name: str) -> None:
-        """End a phase that may need less than its total: what was done is all."""
+        """End a phase that may need less than its total.
+
+        What was done is all.
+        """
         if name in self._tasks:
             task_id = self._tasks[name]
             self._bars.update(task_id, total=self._bars.tasks[task_id].completed)
             self._on_change()
 
     def advance(self, name: str, latest: str, to: float | None = None) -> None:
-        """Advance a phase by one unit, or to ``to`` of its total; ``latest`` describes the
-        result.
+        """Advance a phase by one unit, or to ``to`` of its total.
+
+        ``latest`` describes the result.
         """
         if name not in self._tasks:
             return
@@ -160,7 +165,9 @@ class _LatestColumn(progress.TextColumn):
 
 
 class NotebookCell:
-    """An output of a notebook that is drawn again; it needs IPython but no widgets.
+    """An output of a notebook that is drawn again.
+
+    It needs IPython but no widgets.
 
     Parameters
     ----------

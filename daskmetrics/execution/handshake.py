@@ -27,8 +27,9 @@ END_OF_JOB = "SLURM_JOB_END_TIME"  # seconds since 1970, set by Slurm in every j
 
 
 def question() -> str:
-    """The expression that a worker evaluates. It is text, so that a worker without this package
-    reports just that.
+    """The expression that a worker evaluates.
+
+    It is text, so that a worker without this package reports just that.
     """
     asked_by = (socket.gethostname(), os.getpgrp())
     return f"__import__('daskmetrics.execution.handshake', fromlist=['answer']).answer{asked_by!r}"
@@ -53,8 +54,9 @@ def answer(host: str, group: int) -> dict[str, Any]:
 
 
 def _gpu_state(worker: Worker) -> dict[str, float]:
-    """Power and temperature of the GPU of a worker, which calls this with each heartbeat and
-    ignores its errors.
+    """Power and temperature of the GPU of a worker.
+
+    The worker calls this with each heartbeat and ignores its errors.
     """
     handle = nvml._pynvml_handles()
     library = nvml.pynvml
@@ -63,8 +65,9 @@ def _gpu_state(worker: Worker) -> dict[str, float]:
 
 
 def versions() -> dict[str, str]:
-    """Versions that driver and workers must share; builds of torch for different devices are the
-    same version.
+    """Versions that driver and workers must share.
+
+    Builds of torch for different devices are the same version.
     """
     result = {"python": ".".join(platform.python_version_tuple()[:2])}
     for name in PACKAGES:
@@ -76,8 +79,9 @@ def versions() -> dict[str, str]:
 
 
 def require_same(worker: str, theirs: Mapping[str, str] | BaseException) -> None:
-    """Raise ConfigError for a worker whose versions differ from the driver's, or whose handshake
-    failed.
+    """Raise ConfigError for a worker whose versions are not the driver's.
+
+    Likewise if its handshake failed.
 
     >>> require_same("w0", {**versions(), "daskmetrics": "0.0.9"})  # doctest: +ELLIPSIS
     Traceback (most recent call last):

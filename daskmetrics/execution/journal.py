@@ -3,7 +3,7 @@
 A line is eight hexadecimal digits of CRC-32, a space, one JSON object and a line feed. The checksum
 continues that of the line before, so that a lost, doubled or misplaced line is detected like a
 flipped bit. The first line holds the number of the format; the others hold the entries of
-`core.events`.
+`domain.events`.
 
 Beside the journal lies its *mark*: how long it was after the last commit. A writer that is killed
 leaves half a line *beyond* the mark, which was never committed and is dropped; a journal that ends
@@ -46,9 +46,10 @@ from daskmetrics.core.errors import (
     StorageError,
     room_for,
 )
-from daskmetrics.core.events import Event, Record, from_json, records, to_json
 from daskmetrics.core.files import atomic_write, opened, require_regular
 from daskmetrics.core.serialization import build, parse
+from daskmetrics.domain.events import Event, from_json, records, to_json
+from daskmetrics.domain.record import Record
 
 FORMAT = 1  #: of the journal; docs/faults.md says which formats a version reads
 _FIRST = {"type": "format", "number": FORMAT}  # the first line
@@ -63,7 +64,10 @@ PUT_BACK = (
 
 
 def encode(plain: Mapping[str, Any], before: int = 0) -> bytes:
-    """The line of a JSON object; ``before`` is the checksum of the line before it."""
+    """The line of a JSON object.
+
+    ``before`` is the checksum of the line before it.
+    """
     text = json.dumps(plain, separators=(",", ":"), allow_nan=False).encode()
     return b"%08x %s\n" % (zlib.crc32(text, before), text)
 
@@ -101,8 +105,9 @@ def read(path: Path) -> Iterator[Event]:
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Within the block, Python does not look for garbage: what is read stays, and looking through
-    all of it again and again takes as long as reading.
+    """Within the block, Python does not look for garbage.
+
+    What is read stays, and looking through all of it again and again takes as long as reading.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -218,7 +223,7 @@ class Journal:
     Examples
     --------
     >>> import tempfile
-    >>> from daskmetrics.core.events import UnitsRetried
+    >>> from daskmetrics.domain.events import UnitsRetried
     >>> folder = Path(tempfile.mkdtemp())
     >>> with Journal(folder / "journal.jsonl", folder / "lock") as journal:
     ...     journal.append(UnitsRetried(["a"]))
@@ -252,7 +257,7 @@ class Journal:
             )
 
     def append(self, *entries: Event, wait: bool = True) -> None:
-        """Write entries at once and wait until they are on disk: then they are committed.
+        """Write entries and wait until they are on disk, which commits them.
 
         Parameters
         ----------
@@ -307,8 +312,9 @@ class Journal:
         self.entries.extend(entries)
 
     def _require_in_place(self) -> int:
-        """The size of the file at the path; DataError if it is not the open one, or was cut, and
-        LockedError if the run was taken.
+        """The size of the file at the path.
+
+        DataError if it is not the open one, or was cut, and LockedError if the run was taken.
         """
         with room_for(f"the journal '{self.path}'"):
             try:
@@ -326,7 +332,6 @@ class Journal:
         raise DataError(f"The journal '{self.path}' was replaced or cut: stopped. {PUT_BACK}")
 
     def _commit_tail(self) -> None:
-        """All lines are on the disk now: move the mark."""
         self._safe += len(self._tail)
         self._tail = b""
         text = b"%016x %08x" % (self._safe, self._checksum)
@@ -366,8 +371,9 @@ def mark_of(path: Path) -> Path:
 
 
 def _read_mark(path: Path) -> tuple[int, int]:
-    """Length and last checksum of a journal after its last commit; zeros if there is no intact
-    mark.
+    """Length and last checksum of a journal after its last commit.
+
+    Zeros if there is no intact mark.
     """
     with suppress(OSError, ValueError):
         text, _, checked = mark_of(path).read_bytes().rstrip(b"\n").rpartition(b" ")
@@ -378,7 +384,6 @@ def _read_mark(path: Path) -> tuple[int, int]:
 
 
 def _open_at(path: Path, contents: Contents) -> int:
-    """Open the file for appending after what was read."""
     if contents.torn or contents.length > _read_mark(path)[0]:
         # a killed writer leaves half a line; and, if its `fsync` failed, lines that are in memory
         # and not on the disk: what was read is written as a new file
@@ -436,7 +441,10 @@ class Holder:
 
 
 def _born(pid: int) -> str | None:
-    """Boot and clock tick at which a process started; None where there is no /proc."""
+    """Boot and clock tick at which a process started.
+
+    None where there is no /proc.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -448,8 +456,9 @@ def _born(pid: int) -> str | None:
 
 
 class RunLock:
-    """The exclusive right to drive a run until it is released; raises LockedError, naming the
-    holder, if it is taken.
+    """The exclusive right to drive a run until it is released.
+
+    Raises LockedError, naming the holder, if it is taken.
 
     The kernel locks the file ``lock``; the owner file lies beside it (`owner_file`).
     """
@@ -475,8 +484,9 @@ class RunLock:
             raise _locked(self.path, _read(self.path))
 
     def check(self) -> None:
-        """Raise LockedError if this process does not hold the lock any more: ``unlock`` or another
-        process took it.
+        """Raise LockedError if this process does not hold the lock any more.
+
+        ``unlock`` or another process took it.
         """
         with suppress(FileNotFoundError):
             if self.path.read_bytes() == self._text:  # the usual case, at every commit
@@ -503,7 +513,9 @@ def owner_file(lock: Path) -> Path:
 
 
 def holder(lock: Path, dead: bool = False) -> str | None:
-    """The process that drives the run, or None; it may have ended if it is of another machine.
+    """The process that drives the run, or None.
+
+    It may have ended if it is of another machine.
 
     With ``dead``, the one that drove it last and ended without releasing it, as a killed one does.
     """
@@ -514,8 +526,9 @@ def holder(lock: Path, dead: bool = False) -> str | None:
 
 
 def unlock(lock: Path) -> str | None:
-    """Remove the lock of a process that has ended and return its holder; raises LockedError if that
-    is alive here.
+    """Remove the lock of a process that has ended and return its holder.
+
+    Raises LockedError if that is alive here.
     """
     owner = _read(owner_file(lock))
     if owner is None:
@@ -571,7 +584,6 @@ def _read(path: Path) -> Holder | None:
 
 
 def _create(path: Path, nonce: str, text: bytes) -> bool:
-    """Create the owner file with its whole content; False if there is one."""
     temporary = path.with_name(f"{path.name}.{nonce}")
     try:
         _write(temporary, text)

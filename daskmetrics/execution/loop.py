@@ -17,19 +17,19 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from daskmetrics.core.errors import ClusterLostError, DamageError, StorageError
-from daskmetrics.core.events import (
+from daskmetrics.core.keys import Key, content_key
+from daskmetrics.domain.events import (
     AttemptFailed,
     Event,
     InputRecovered,
-    Record,
     UnitAsked,
     WorkerJoined,
     records,
     to_json,
 )
-from daskmetrics.core.names import Key, content_key
-from daskmetrics.core.results import result_of
-from daskmetrics.core.retry import Fault, GiveUp, Retry, faults_so_far
+from daskmetrics.domain.record import Record
+from daskmetrics.domain.results import result_of
+from daskmetrics.domain.retry import Fault, GiveUp, Retry, faults_so_far
 from daskmetrics.execution._units import Settings, Source, TaskId, WorkUnit
 from daskmetrics.execution.placement import (
     Placement,
@@ -82,8 +82,9 @@ class Asked:
 
 @dataclass(frozen=True)
 class OfferChanged:
-    """A worker offers other resources than before: none, if it will leave after its running
-    units. While it trains it takes no unit.
+    """A worker offers other resources than before.
+
+    It offers none if it will leave after its running units. While it trains it takes no unit.
     """
 
     worker: str
@@ -110,7 +111,10 @@ class Started:
 
 @dataclass(frozen=True)
 class Finished:
-    """An attempt succeeded. A shared input has no value here: its result stays on the worker."""
+    """An attempt succeeded.
+
+    A shared input has no value here: its result stays on the worker.
+    """
 
     task: TaskId
     value: Any = None
@@ -150,7 +154,10 @@ Message: TypeAlias = (
 
 @dataclass(frozen=True)
 class Submit:
-    """Run a unit on a worker; its first argument is the result of the attempt ``given``, if any."""
+    """Run a unit on a worker.
+
+    Its first argument is the result of the attempt ``given``, if any.
+    """
 
     task: TaskId
     unit: WorkUnit
@@ -351,7 +358,6 @@ class Loop:
                             worker.strays.append(begun)
 
     def _update(self, item: QueuedUnit, message: Message) -> None:
-        """Handle what is reported of an attempt."""
         match message:
             case Started():
                 item.begun = self.now, next(self._numbers)
@@ -371,7 +377,10 @@ class Loop:
                 self._unassign(item)
 
     def _leave(self, left: Left) -> None:
-        """Handle the units of a lost worker; only one that was running can be blamed."""
+        """Handle the units of a lost worker.
+
+        Only one that was running can be blamed.
+        """
         worker = self.workers.pop(left.worker, None)
         if worker is None:
             return
@@ -460,8 +469,9 @@ class Loop:
     def _fault(
         self, item: QueuedUnit, fault: Fault, reason: str, trace: str = "", blamed: bool = True
     ) -> None:
-        """Journal a failed attempt, and retry the unit or give it up; a unit that is not blamed is
-        retried alone.
+        """Journal a failed attempt, and retry the unit or give it up.
+
+        A unit that is not blamed is retried alone.
         """
         item.tried += 1
         item.faults[fault] += blamed
@@ -487,8 +497,9 @@ class Loop:
             self._commit(item, decision.status, reason=reason, attempts=item.tried)
 
     def _fail_dependents(self) -> None:
-        """Give up units that wait for an input that failed permanently; running units have it
-        already.
+        """Give up units that wait for an input that failed permanently.
+
+        Running units have it already.
         """
         if not self._failed_inputs:
             return
@@ -507,7 +518,6 @@ class Loop:
         del self.units[unit.key], self.unplaced[unit.key]
 
     def _unassign(self, item: QueuedUnit) -> None:
-        """Take a unit from its worker, so that it waits again."""
         if item.task is None:
             return
         worker = self.workers.get(item.worker or "")
@@ -521,21 +531,20 @@ class Loop:
         item.held = False
 
     def _add(self, entry: Event) -> None:
-        """Add an entry to the next append."""
         self._entries.append(entry)
         if isinstance(entry, Record):
             self._recorded[entry.key] = entry
 
     def _add_once(self, entry: UnitAsked | WorkerJoined) -> None:
-        """Add a decision or a worker, if the journal does not have it."""
         identity = content_key(to_json(entry))
         if identity not in self._once:
             self._once.add(identity)
             self._add(entry)
 
     def _flush(self) -> None:
-        """Commit what was added, and pass the records on; the run pauses while the journal cannot
-        be written.
+        """Commit what was added, and pass the records on.
+
+        The run pauses while the journal cannot be written.
 
         An append waits for the disk after `Settings.commit_every` results; the earlier ones are
         committed with it.
@@ -570,7 +579,6 @@ class Loop:
             self.on_record(record)
 
     def _tell(self, record: Record) -> None:
-        """Give the source a record, and free the inputs that it no longer needs."""
         for key in self.source.tell(record) or ():
             if shared := self.inputs.pop(key, None):
                 self._unassign(shared)
@@ -602,7 +610,6 @@ class Loop:
 
     @property
     def _ahead(self) -> int:
-        """Units that may wait on a worker."""
         if self.settings.slots is not None:
             return self.settings.ahead
         return max(self.settings.ahead, min(MOST_AHEAD, int(QUEUED / self._usual)))
@@ -612,7 +619,7 @@ class Loop:
         return QueuedUnit(unit, shared, Counter(faults), tried, next(self._numbers))
 
     def _waiting(self) -> Iterator[QueuedUnit]:
-        """Units that have no worker, or their inputs where these must run before; due or not."""
+        """Units that have no worker, due or not, or their inputs where these must run before."""
         for item in sorted(self.unplaced.values(), key=lambda item: item.number):
             shared = self._input_of(item)
             if shared and not shared.held:
@@ -641,7 +648,6 @@ class Loop:
                 self._submit(item, worker, shared)
 
     def _balance(self) -> None:
-        """Move units that wait although another worker is idle, now and then."""
         if self.now < self._balanced + BALANCE_EVERY:
             return
         self._balanced = self.now

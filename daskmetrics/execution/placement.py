@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from daskmetrics.core.retry import Fault
 from daskmetrics.core.text import plural
+from daskmetrics.domain.retry import Fault
 from daskmetrics.execution._units import TaskId, WorkUnit
 
 # seconds after which a waiting unit may be moved; before, its start may not have been reported
@@ -71,8 +71,9 @@ class WorkerState:
 
     @property
     def kind(self) -> str:
-        """The kind of the unit that runs; between two units of the next one, which is on its
-        way.
+        """The kind of the unit that runs.
+
+        Between two units of the next one, which is on its way.
         """
         items = filter(None, (*self.running(), *self.placed))
         return next((item.unit.kind for item in items), "")
@@ -114,8 +115,9 @@ class WorkerState:
             self.removed.add(item.task)
 
     def running(self) -> list[QueuedUnit | None]:
-        """The units on its threads, None for a stray; with more reports than threads, the older
-        ones have ended.
+        """The units on its threads, None for a stray.
+
+        With more reports than threads, the older ones have ended.
         """
         reports: list[tuple[Begun, QueuedUnit | None]] = [(begun, None) for begun in self.strays]
         reports += [(item.begun, item) for item in self.placed if item.begun]
@@ -147,8 +149,9 @@ class Placement:
     def choose(
         self, item: QueuedUnit, seconds: float, holder: str | None = None
     ) -> WorkerState | None:
-        """The worker for a unit, or None if no worker can take it now. After a failed attempt it is
-        another worker than before, if there is one.
+        """The worker for a unit, or None if no worker can take it now.
+
+        After a failed attempt it is another worker than before, if there is one.
 
         Parameters
         ----------
@@ -173,7 +176,7 @@ class Placement:
             for worker in able
             if worker.address not in self._reserved and worker.takes(unit, self._ahead)
         ]
-        if item.avoid and item.suspect:
+        if item.suspect:
             free = [worker for worker in free if worker.threads == 1 or not worker.placed]
             if able and not free:  # reserve the least busy worker until it is idle
                 self._reserved.add(min(able, key=_load).address)
@@ -183,8 +186,10 @@ class Placement:
 
 
 def movable(workers: Collection[WorkerState], ahead: int, now: float) -> list[QueuedUnit]:
-    """Units that wait behind a slow one while another worker is idle: all but ``ahead`` on each
-    worker; if there are none, at most one for each thread of an idle worker.
+    """Units that wait behind a slow one while another worker is idle.
+
+    All but ``ahead`` on each worker; if there are none, at most one for each thread of an idle
+    worker.
     """
     idle = [worker for worker in workers if not worker.placed]
     if not idle:
@@ -208,8 +213,9 @@ def movable(workers: Collection[WorkerState], ahead: int, now: float) -> list[Qu
 def shortage(
     workers: Collection[WorkerState], item: QueuedUnit, seconds: float, asked: int = 0
 ) -> str:
-    """Why no worker takes a unit although none has another one; ``asked`` are connected and have
-    not answered yet.
+    """Why no worker takes a unit although none has another one.
+
+    ``asked`` are connected and have not answered yet.
     """
     unit = item.unit
     if not workers and asked:
@@ -229,8 +235,9 @@ def shortage(
 def _rank(
     worker: WorkerState, unit: WorkUnit, holder: str | None
 ) -> tuple[bool, bool, bool, bool, int, str]:
-    """Sort key, best first: it starts at once, has the input, holds what the unit keeps, and
-    displaces nothing.
+    """Sort key, best first.
+
+    It starts at once, has the input, holds what the unit keeps, and displaces nothing.
     """
     strange = unit.keeps is not None and worker.at_hand != unit.keeps
     displaces = strange and worker.at_hand is not None

@@ -27,11 +27,12 @@ from distributed.scheduler import KilledWorker
 from distributed.utils import _offload_executor
 
 from daskmetrics.core.errors import ClusterLostError, ConfigError, describe
-from daskmetrics.core.events import REFUSED, Record, WorkerJoined
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.machine import replace_worker
-from daskmetrics.core.retry import Fault
 from daskmetrics.core.telemetry import RANK, TelemetryFile
+from daskmetrics.domain.events import REFUSED, WorkerJoined
+from daskmetrics.domain.record import Record
+from daskmetrics.domain.retry import Fault
 from daskmetrics.execution import _worker as worker
 from daskmetrics.execution import handshake
 from daskmetrics.execution._units import Settings, Source, TaskId, pickled
@@ -79,7 +80,9 @@ def run(
     on_record: Callable[[Record], None] = lambda record: None,
     say: Callable[[str], None] = log.warning,
 ) -> None:
-    """Run all units of a source; units that are already in the journal are not run again.
+    """Run all units of a source.
+
+    Units that are already in the journal are not run again.
 
     A line of the journal commits a unit; only then does the source receive its record. The first
     Ctrl-C lets running units finish, the second stops at once; SIGTERM and SIGHUP act as the first,
@@ -180,8 +183,9 @@ class _DaskBackend:
                     self.client.unsubscribe_topic(topic)
 
     def drive(self, loop: Loop, telemetry: TelemetryFile) -> None:
-        """Carry messages to the loop and its actions to Dask until it is done; the file tells what
-        each worker does.
+        """Carry messages to the loop and its actions to Dask until it is done.
+
+        The file tells what each worker does.
         """
         messages: list[Message] = []
         looked = -math.inf
@@ -209,7 +213,6 @@ class _DaskBackend:
             messages = self._receive(min(loop.wake, looked + LOOK_EVERY))
 
     def _receive(self, until: float) -> list[Message]:
-        """All events since the last call; waits for the first."""
         events: list[Incoming] = []
         with suppress(queue.Empty):
             timeout = max(0.0, until - time.monotonic())
@@ -273,7 +276,6 @@ class _DaskBackend:
     # events of Dask
 
     def _on_report(self, report: list[Any]) -> Iterator[Message]:
-        """What the report of a worker means; a long result must be fetched first."""
         match report:
             case ["started", task]:
                 yield Started(task)
@@ -287,7 +289,7 @@ class _DaskBackend:
                 self._post(self._fetch(task, self.futures[task]))
 
     def _find_unreported_ends(self) -> None:
-        """Look for attempts that another client cancelled, and for those that Dask could not begin.
+        """Look for attempts that were cancelled, or that Dask could not begin.
 
         One that lost its worker is none of these: that is reported, too, and decides.
         """
@@ -300,7 +302,9 @@ class _DaskBackend:
                     self.events.put(Failed(task, worker.blame(error), describe(error)))
 
     def _replace_frozen(self, workers: Iterable[WorkerState]) -> None:
-        """Kill workers that run no unit and show no sign of life, such as stopped processes.
+        """Kill workers without a unit that show no sign of life.
+
+        These are stopped processes, for instance.
 
         One with a unit may be busy: its unit's time limit decides.
         """
@@ -408,8 +412,9 @@ class _DaskBackend:
         self._post(self._look())  # another worker may have this address now
 
     def _post(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine on the event loop of the client, so that the driver never waits for a
-        worker.
+        """Run a coroutine on the event loop of the client.
+
+        So the driver never waits for a worker.
         """
 
         def on_end(posted: concurrent.futures.Future[None]) -> None:
@@ -479,8 +484,9 @@ def client_of(given: Any) -> Iterator[Client]:
 
 
 def needs_this_loop(given: object) -> bool:
-    """Whether the scheduler of a client or cluster lives in the running event loop, and cannot
-    answer if it blocks.
+    """Whether the scheduler of a client or cluster lives in this event loop.
+
+    Then it cannot answer if the loop blocks.
     """
     try:
         running = asyncio.get_running_loop()

@@ -15,8 +15,9 @@ _STOPS: dict[int, Callable[[bool], None]] = {}  # of threads that drive a run, b
 
 
 def stop_thread(thread: int | None) -> bool:
-    """Stop the run that a thread drives, as SIGTERM does in the main thread; returns whether it
-    drives one now.
+    """Stop the run that a thread drives, as SIGTERM does in the main thread.
+
+    Returns whether it drives one now.
     """
     on_stop = _STOPS.get(thread or 0)
     if on_stop:
@@ -26,8 +27,9 @@ def stop_thread(thread: int | None) -> bool:
 
 @contextmanager
 def stop_signals(on_stop: Callable[[bool], None]) -> Iterator[None]:
-    """Within the block, the first stop signal calls ``on_stop`` and the next one raises
-    `KeyboardInterrupt`.
+    """Within the block, the first stop signal calls ``on_stop``.
+
+    The next one raises `KeyboardInterrupt`.
 
     It is called with True if a user at a terminal asked (Ctrl-C), who can ask again; with False if
     a program did (SIGTERM, SIGHUP, or SIGINT without a terminal). Ignored signals stay ignored,

@@ -6,7 +6,12 @@ recommendation.
 | `_arguments` | arguments in Python as a configuration |
 | `preparation` | a configuration with all names resolved and checked |
 | `_run` | a run from its configuration to its recommendation |
+| `given_workers` | whether workers that a user gives can run the units |
+| `phases` | the phases of a run on its workers: train, measure, search, fresh items |
 | `measure`, `search` | the two sources of work units, and what is left of each |
+| `problem` | what a search chooses from, what scores cost, and what it may spend |
+| `score` | the unit that scores an arm on a task |
+| `fresh` | the finalists of a search, scored on items kept back |
 | `_worker` | the functions that run on workers, and the vectors that they pass on |
 | `watch` | a run whose grid grows |
 | `_trackers` | scores in MLflow and W&B |
@@ -14,8 +19,6 @@ recommendation.
 | `train` | what is trained by process groups: suites, and programs of the user's own |
 | `direct` | one model in this process: its vectors, metrics and scores |
 | `prefetch` | downloads before a run, and what those beside it took |
-| `transfer` | export of scores |
-| `score_tables` | known scores from a table or a run |
 | `maintenance` | verify, repair and retry a run |
 """
 
@@ -38,5 +41,5 @@ _PLACES = {
     "prepare": "daskmetrics.experiment.preparation:prepare",
     "run": "daskmetrics.experiment._run:run",
 }
-# the tables of known scores need no Dask
+# commands that only read a run need no Dask
 __getattr__ = on_first_use(__name__, _PLACES)

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from daskmetrics import config as configuration
-from daskmetrics.config import Config
+from daskmetrics.config import Cluster, Config
 from daskmetrics.config.schema import name_of
 from daskmetrics.core.errors import ConfigError, room_for, unknown
 from daskmetrics.core.files import RunFolder, atomic_write, expanded
-from daskmetrics.core.names import content_key
+from daskmetrics.core.keys import content_key
 from daskmetrics.core.text import plural
-from daskmetrics.tasks.file import OPTIONS, ROLES
 from daskmetrics.tasks.registry import FILE
+from daskmetrics.tasks.table import OPTIONS, ROLES
 
 UNSUITABLE = re.compile(r"[^A-Za-z0-9._-]+")  # in a name
 
@@ -27,7 +27,7 @@ def configured(
     settings: Sequence[str],
     folder: str | Path | None,
 ) -> tuple[Config, RunFolder]:
-    """The configuration of the arguments of `daskmetrics.run`, and the folder of the run.
+    """The configuration of the arguments of `daskmetrics.run`, and its folder.
 
     A table among the tasks is written into the folder: as its key is its content, equal tables are
     the same task. An argument that is unknown or not valid is a `ConfigError` that names it.
@@ -43,6 +43,8 @@ def configured(
         changes["tasks"] = []  # everything else is checked before a table is written
     if "models" in changes:
         changes["models"] = list(map(_model, count(), _listed("models", changes["models"])))
+    if "cluster" in changes:
+        changes["cluster"] = _profile(changes["cluster"])
     if "budget" in changes:
         search = changes.get("search", {})
         if not isinstance(search, Mapping) or "budget" in search:
@@ -78,8 +80,20 @@ def configured(
     return parsed, run_folder
 
 
+def _profile(cluster: object) -> str | Mapping[str, object]:
+    if isinstance(cluster, Cluster):
+        return cluster.model_dump(mode="json")
+    if isinstance(cluster, str | Path):
+        return str(cluster)
+    if not isinstance(cluster, Mapping):
+        raise ConfigError(
+            f"cluster: got a {type(cluster).__name__}; pass a profile: its name, file or keys. A"
+            " client or a cluster of Dask is passed as client=."
+        )
+    return cluster
+
+
 def _listed(name: str, value: object) -> list[object]:
-    """A list; a single item stands for a list of one."""
     if isinstance(value, str | Path | Mapping) or is_table(value):
         return [value]
     if not isinstance(value, Sequence) or not value:
@@ -90,7 +104,6 @@ def _listed(name: str, value: object) -> list[object]:
 
 
 def _model(number: int, given: object) -> str | Mapping[str, object]:
-    """A model as a configuration names it: a hub id or folder, or a mapping."""
     if isinstance(given, Path):
         return str(expanded(given))
     if not isinstance(given, str | Mapping):
@@ -103,7 +116,6 @@ def _model(number: int, given: object) -> str | Mapping[str, object]:
 
 
 def _tasks(given: Sequence[object], folder: RunFolder) -> Iterator[str]:
-    """Names of tasks; those of tables are written first."""
     defaults = chain(["texts"], (f"texts{number}" for number in count(2)))
     for number, task in enumerate(given):
         argument = f"tasks[{number}]"
@@ -123,8 +135,9 @@ def _tasks(given: Sequence[object], folder: RunFolder) -> Iterator[str]:
 
 
 def _written(argument: str, table: dict[str, object], folder: RunFolder) -> str:
-    """Write a table into the run's folder, with the columns under the names of their roles; returns
-    the task's name.
+    """Write a table into the run's folder; return the task's name.
+
+    Its columns get the names of their roles.
     """
     keys = ("data", "name", *ROLES, *OPTIONS)
     for key in table:
@@ -163,8 +176,9 @@ def file_name(source: object, options: Mapping[str, object]) -> str:
 
 
 def json_lines(argument: str, data: Any, roles: Mapping[str, Any]) -> str:
-    """The rows of a table as lines of JSON, with the columns under the names of their roles; all of
-    its columns if no role is given.
+    """The rows of a table as lines of JSON.
+
+    The columns have the names of their roles; without any role they are all columns of the table.
     """
     import pandas
 
@@ -200,5 +214,5 @@ def json_lines(argument: str, data: Any, roles: Mapping[str, Any]) -> str:
 
 
 def is_table(value: object) -> bool:
-    """Whether it is a DataFrame of pandas, or converts itself to one."""
+    """Whether it is a pandas DataFrame, or converts itself to one."""
     return hasattr(value, "to_pandas") or (hasattr(value, "to_json") and hasattr(value, "columns"))

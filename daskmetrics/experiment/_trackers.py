@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from daskmetrics.core.errors import ConfigError, foreign_errors
-from daskmetrics.core.events import SearchEnded
-from daskmetrics.core.outcomes import mean_score
-from daskmetrics.core.results import Scored
-from daskmetrics.experiment.preparation import Experiment
+from daskmetrics.domain.events import SearchEnded
+from daskmetrics.domain.outcomes import mean_score
+from daskmetrics.domain.plan import Plan
 
 PACKAGES = {"mlflow": "mlflow-skinny", "wandb": "wandb"}  # to install, by the name in `log_to`
 PROJECT = "daskmetrics"  # by default, of W&B; the experiment of MLflow
@@ -35,32 +34,30 @@ def require_trackers(names: Sequence[str]) -> None:
         )
 
 
-def best_fields(experiment: Experiment, ended: SearchEnded) -> dict[str, Any]:
-    """The best arm of a search that has ended; docs/watch.md names the parts."""
-    best = ended.best_arm
-    counted = {task: weight for task, weight in experiment.task_weights.items() if weight > 0}
-    scores = {task: Scored(**score) for task, score in ended.best["scores"].items()}
-    score, stderr = mean_score(scores, counted) or (None, None)
+def best_fields(plan: Plan, ended: SearchEnded) -> dict[str, Any]:
+    """The best arm of a search, in the fields of docs/watch.md."""
+    best = ended.recommendation.best
+    score, stderr = mean_score(best.scores, plan.weights) or (None, None)
     return {
-        "arm": str(best),
-        "checkpoint": str(best.checkpoint),
-        "step": best.checkpoint.step,
-        "layer": best.layer,
+        "arm": str(best.arm),
+        "checkpoint": str(best.arm.checkpoint),
+        "step": best.arm.checkpoint.step,
+        "layer": best.arm.layer,
         "score": score,
         "stderr": stderr,
     }
 
 
-def log_search(log: Log, experiment: Experiment, ended: SearchEnded, **more: float | None) -> None:
-    """Log the best arm of a search that has ended, at the step of the latest checkpoint."""
-    best = best_fields(experiment, ended)
+def log_search(log: Log, plan: Plan, ended: SearchEnded, **more: float | None) -> None:
+    """Log the best arm, at the step of the latest checkpoint."""
+    best = best_fields(plan, ended)
     numbers = {
-        "checkpoints": len(experiment.checkpoints),
-        "cells": ended.cells,
+        "checkpoints": len(plan.checkpoints),
+        "cells": ended.recommendation.cells,
         **{f"best_{name}": best[name] for name in ("step", "layer", "score", "stderr")},
         **more,
     }
-    step = max(checkpoint.step or 0 for checkpoint in experiment.checkpoints)
+    step = max(checkpoint.step or 0 for checkpoint in plan.checkpoints)
     log(step, {name: float(x) for name, x in numbers.items() if x is not None})
 
 
@@ -68,7 +65,7 @@ def log_search(log: Log, experiment: Experiment, ended: SearchEnded, **more: flo
 def trackers(
     names: Sequence[str], run: str, identity: str, folder: Path, say: Callable[[str], None]
 ) -> Iterator[Log]:
-    """A function that logs numbers at a step to one run of each library.
+    """A function that logs numbers at a step to each library.
 
     ``identity`` names the run there, so that what goes on adds to it. Where to log is as
     the libraries read it from their own settings and variables. A library that fails later is

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
 import secrets
 import shutil
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
-from itertools import chain, product
+from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,23 +20,19 @@ import numpy as np
 from distributed import get_worker
 from numpy.typing import NDArray
 
-from daskmetrics import training
 from daskmetrics.checkpoints import rolling
 from daskmetrics.checkpoints.locations import Location
 from daskmetrics.checkpoints.shipped import ModelProtocol
-from daskmetrics.config import Recipe
 from daskmetrics.config.prompts import Prompts
 from daskmetrics.core.corpus import digest
 from daskmetrics.core.errors import DamageError, UndefinedError, room_for
-from daskmetrics.core.events import TRAIN
-from daskmetrics.core.files import atomic_write
-from daskmetrics.core.fitted import Fitted, fit, joined
-from daskmetrics.core.names import Checkpoint, Key, content_key, step_of
-from daskmetrics.core.outcomes import pack
-from daskmetrics.core.readouts import Readout
-from daskmetrics.core.results import EQUAL, Measured, NetworkSize, Reading, Row, Scored, Trained
+from daskmetrics.core.keys import Key, content_key
 from daskmetrics.core.serialization import readable
 from daskmetrics.core.text import plural, score_text
+from daskmetrics.domain.names import Checkpoint
+from daskmetrics.domain.outcomes import pack
+from daskmetrics.domain.readouts import Readout
+from daskmetrics.domain.results import EQUAL, Measured, NetworkSize, Reading, Row, Scored
 from daskmetrics.execution import Record
 
 if TYPE_CHECKING:
@@ -47,7 +42,6 @@ if TYPE_CHECKING:
 
 # bytes of the vectors of a task that stay in memory; a worker holds about eight tasks at a time
 MEMORY = 2**27
-TRAINING_INTERVAL = 0.25  # seconds between two steps of a training that are shown
 
 
 @dataclass(frozen=True)
@@ -70,7 +64,10 @@ class MeasureSpec:
 
     @property
     def missing(self) -> dict[Key, Metric]:
-        """The metrics that no earlier record has; without any, no model is loaded."""
+        """The metrics that no earlier record has.
+
+        Without any, no model is loaded.
+        """
         recorded = set(chain.from_iterable(result.metrics for result in self.recorded))
         return {key: metric for key, metric in self.metrics.items() if key not in recorded}
 
@@ -86,47 +83,15 @@ class EncodeSpec:
     layers: tuple[int, ...]
     scratch: str  # folder that all workers share, for embeddings that are too large for memory
     poolings: tuple[str, ...] = ("",)
-    corpus: tuple[str, ...] = ()  # texts on which readouts are fitted, if there are such readouts
     sized: bool = False  # whether scores record the size of the network, since no measuring does
 
 
-def train_to(recipe: Recipe, folder: str, revision: str, model: str) -> Trained:
-    """Train a suite up to a revision and save it."""
-    events = _training_events(recipe, model)
-    return Trained(**training.train_to(recipe, Path(folder), revision, events))
-
-
-def _training_events(recipe: Recipe, model: str) -> Callable[[int, float], None]:
-    """A function that logs the steps of a training on this worker, for the live page; a revision's
-    last step is always logged.
-    """
-    tokens = recipe.batch * recipe.accumulate * recipe.ranks * recipe.context
-    last_steps = {step_of(revision) for revision in training.revisions(recipe)}
-    logged_step = 0
-    logged_at = 0.0
-
-    def log(step: int, loss: float) -> None:
-        nonlocal logged_step, logged_at
-        clock = time.perf_counter()
-        if step not in last_steps and clock - logged_at < TRAINING_INTERVAL:
-            return
-        event: dict[str, object] = {"model": model, "step": step, "loss": loss}
-        if logged_at:  # loading does not count
-            event["tokens_per_second"] = tokens * (step - logged_step) / (clock - logged_at)
-        get_worker().log_event(TRAIN, event)
-        logged_step = step
-        logged_at = clock
-
-    return log
-
-
 def measure(spec: MeasureSpec) -> Measured:
-    """All metrics of all layers of one checkpoint, from one load and one forward pass over each
-    view of the prompts.
+    """Compute all metrics of all layers of one checkpoint.
 
-    There is no forward pass if all metrics are known. The worker writes the checkpoint's chunk of
-    the store; the chunk is committed when the returned values are in the journal. Without metrics
-    there is no such chunk.
+    It is loaded once, with one forward pass over each view of the prompts. There is no forward pass
+    if all metrics are known. The worker writes the checkpoint's chunk of the store; the chunk is
+    committed when the returned values are in the journal. Without metrics there is no such chunk.
     """
     from daskmetrics import store
 
@@ -149,8 +114,9 @@ def measure(spec: MeasureSpec) -> Measured:
 def joined_results(
     results: Sequence[Measured], metrics: tuple[Key, ...], layers: tuple[int, ...]
 ) -> Measured:
-    """These metrics, in this order, from results that have all of them between them; the earlier
-    result counts.
+    """These metrics, in this order, joined from several results.
+
+    They have all of these between them; the earlier result counts.
 
     >>> one = Measured((0,), ("a",), ((0.5,),), ((None,),), ((1,),), metrics=("k",))
     >>> joined_results([one], ("k",), (0,)) == one
@@ -185,7 +151,6 @@ def joined_results(
 
 
 def _reduce(spec: MeasureSpec) -> Measured:
-    """The values of the missing metrics, by one forward pass over each view of the prompts."""
     from daskmetrics.metrics import engine
     from daskmetrics.models import Encoder, LoadedModel
 
@@ -226,13 +191,14 @@ def _rows(numbers: NDArray[np.float64]) -> tuple[Row, ...]:
 
 
 class LayerEmbeddings:
-    """Vectors (layers, texts, D) of float32 by pooling, with the seconds, the worker and the tokens
-    of their encoding.
+    """Vectors (layers, texts, D) of float32 by pooling, and their encoding.
+
+    It also has the seconds, the worker and the tokens of their encoding.
 
     They are in memory if they are small, otherwise in files, each of one layer and pooling, with
     rows in the order of the batches: files are only appended to, and scoring a layer reads its file
-    alone. Files outlive this object, since Dask may delete it and keep a copy; the driver removes them
-    with `remove` when no unit can need them any more. The content key is part of their names.
+    alone. Files outlive this object, since Dask may delete it and keep a copy; the driver removes
+    them with `remove` when no unit can need them any more. The content key is part of their names.
     """
 
     def __init__(
@@ -252,8 +218,6 @@ class LayerEmbeddings:
         self.tokens: float | None = None  # read per text of the task, in the mean
         self.size: NetworkSize | None = None  # of the network
         self.places = np.arange(texts)  # of the task's texts, some of which may share a vector
-        # file of the corpus's vectors, if readouts are fitted on them
-        self.corpus: Path | None = None
         self._rows = np.arange(texts)
         self._checksums: Counter[Path] = Counter()  # of the files
         self._vectors: dict[str, NDArray[np.float32]] | None = None  # by pooling
@@ -273,8 +237,9 @@ class LayerEmbeddings:
         return 4 * len(self.layers) * self.texts * sum(self.widths.values())
 
     def put(self, texts: NDArray[np.intp], pooled: Sequence[NDArray[np.float32]]) -> None:
-        """Add the vectors (layers, B, D) of B texts, by pooling, replacing earlier ones of these
-        texts.
+        """Add the vectors (layers, B, D) of B texts, by pooling.
+
+        They replace earlier ones of these texts.
         """
         if self._vectors is not None:
             for kept, vectors in zip(self._vectors.values(), pooled, strict=True):
@@ -292,8 +257,12 @@ class LayerEmbeddings:
         self._rows[texts] = start + np.arange(len(texts))
 
     def at(self, layer: int, pooling: str = "") -> NDArray[np.float32]:
-        """The vectors of a layer, shape (texts, D), by `places`; `DamageError` if their file cannot
-        be read.
+        """The vectors of a layer (texts, D), by `places`.
+
+        Raises
+        ------
+        DamageError
+            If their file cannot be read.
         """
         if self._vectors is not None:
             vectors: NDArray[np.float32] = self._vectors[pooling][self.layers.index(layer)]
@@ -310,7 +279,7 @@ class LayerEmbeddings:
         return self._folder / f"{layer}{pooling}.f32"
 
     def __sizeof__(self) -> int:
-        """Bytes in memory, for Dask's estimate of the cost of a transfer."""
+        """Bytes in memory, from which Dask estimates transfers."""
         return 0 if self._vectors is None else self.nbytes
 
 
@@ -321,7 +290,7 @@ def remove(folder: Path, key: Key) -> None:
 
 
 def encode(spec: EncodeSpec) -> LayerEmbeddings:
-    """A task's texts as vectors of all layers, in one forward pass."""
+    """Encode a task's texts at all layers, in one forward pass."""
     from daskmetrics.models import Encoder, LoadedModel
 
     with rolling.held(spec.location.rolling):
@@ -337,13 +306,15 @@ def encode(spec: EncodeSpec) -> LayerEmbeddings:
 
 
 def encode_task(encoder: Encoder, spec: EncodeSpec) -> LayerEmbeddings:
-    """A task's texts as vectors of all layers of an encoder, by pooling; an empty one is the task's
-    or protocol's.
+    """Encode a task's texts at all layers, by pooling.
+
+    An empty pooling is the task's or protocol's.
     """
     from daskmetrics.models import Pooler
 
     prompts, texts, places = _distinct(spec.task, encoder.protocol.prompts)
-    pooler = Pooler(encoder.model, encoder.protocol, texts, prompts, _poolings(spec))
+    poolings = [name or spec.task.pooling or "" for name in spec.poolings]
+    pooler = Pooler(encoder.model, encoder.protocol, texts, prompts, poolings)
     widths = dict(zip(spec.poolings, pooler.widths, strict=True))
     embeddings = LayerEmbeddings(encoder.layers, len(texts), widths, Path(spec.scratch), spec.key)
     embeddings.places = places
@@ -359,72 +330,19 @@ def encode_task(encoder: Encoder, spec: EncodeSpec) -> LayerEmbeddings:
     pooler.read(encoder.layers, keep)
     embeddings.read_seconds = time.perf_counter() - started
     embeddings.tokens = float(tokens[places].mean())
-    if spec.corpus:
-        embeddings.corpus = _keep_corpus(encoder, spec)
     return embeddings
-
-
-def _poolings(spec: EncodeSpec) -> list[str]:
-    """Poolings with the task's own in place of the default."""
-    return [name or spec.task.pooling or "" for name in spec.poolings]
-
-
-def _keep_corpus(encoder: Encoder, spec: EncodeSpec) -> Path:
-    """Write the corpus's vectors of all layers to a file, by pooling; readouts are fitted on these.
-
-    One task after the other needs the same file, which is then there.
-    """
-    from daskmetrics.models import Pooler
-
-    poolings = _poolings(spec)
-    texts = spec.corpus
-    identity = content_key(
-        spec.location.identity, spec.protocol.key, spec.layers, spec.poolings, poolings, texts
-    )
-    path = Path(spec.scratch) / f"corpus-{identity}.npz"
-    if path.exists():
-        return path
-    prompt = encoder.protocol.prompts.of(None)
-    pooler = Pooler(encoder.model, encoder.protocol, texts, prompt, poolings)
-    names = (f"{layer}{name}" for name, layer in product(spec.poolings, encoder.layers))
-    vectors = chain.from_iterable(pooler.vectors(encoder.layers))
-    blocks = dict(zip(names, vectors, strict=True))
-    content = io.BytesIO()
-    np.savez(content, allow_pickle=False, **blocks)
-    with room_for(f"the corpus's vectors in '{path}'"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return atomic_write(path, content.getvalue())
-
-
-def read_out(embeddings: LayerEmbeddings, layer: int, name: str) -> NDArray[np.float32]:
-    """What a task sees of its texts (texts, dimensions), with this layer and readout."""
-    readout = Readout.parse(name)
-    layers = readout.layers_of(layer)
-    pooled = {number: embeddings.at(number, readout.pooling) for number in layers}
-    fitted = _fitted(embeddings.corpus, layer, name) if readout.principal else fit(readout)
-    return fitted(joined(readout, pooled, layer))
-
-
-@lru_cache(maxsize=32)  # a readout serves one task after the other
-def _fitted(corpus: Path | None, layer: int, name: str) -> Fitted:
-    readout = Readout.parse(name)
-    assert corpus is not None
-    with readable("The vectors of the corpus", corpus, DamageError), np.load(corpus) as kept:
-        layers = readout.layers_of(layer)
-        pooled = {number: kept[f"{number}{readout.pooling}"] for number in layers}
-    return fit(readout, joined(readout, pooled, layer))
 
 
 def _distinct(
     task: Task, prompts: Prompts
 ) -> tuple[Sequence[str], Sequence[str], NDArray[np.intp]]:
-    """Prompts and texts of a task, each pair once, and the place of each of its texts among them.
+    """Distinct pairs of prompt and text, and each text's place among them.
 
     A text that is both a query and a document is read twice only if its prompts differ.
     """
     from daskmetrics.tasks.task import roles_of
 
-    name = getattr(task, "benchmark_name", task.name)
+    name = task.benchmark_name
     texts = task.texts()
     pairs = [
         (prompts.of(role, name, task.kind), text)
@@ -438,12 +356,13 @@ def _distinct(
 def score(
     embeddings: LayerEmbeddings, task: Task, layer: int, seed: int, protocol: Key, readout: str = ""
 ) -> Scored:
-    """The task's score of one layer and readout, with its outcomes, the protocol and versions
-    behind it.
+    """Score one layer and readout on a task.
 
-    Raises `UndefinedError` if there is no score.
+    The result has the outcomes, and the protocol and versions behind them. Raises `UndefinedError`
+    if there is no score.
     """
-    vectors = read_out(embeddings, layer, readout)
+    reading = Readout.parse(readout)
+    vectors = reading.of(embeddings.at(layer, reading.pooling))
     if not np.isfinite(vectors).all():
         raise UndefinedError(f"The embeddings of layer {layer} are not finite.")
     if len(vectors) > 1 and np.ptp(vectors, axis=0).max() <= EQUAL * np.abs(vectors).max():
@@ -478,9 +397,7 @@ def score(
 
 @cache
 def _scoring_versions() -> dict[str, str]:
-    """Versions of the libraries that score; the journal holds this worker's other versions beside
-    its name.
-    """
+    # the journal holds this worker's other versions beside its name
     from importlib.metadata import distributions
 
     names = ("scikit-learn", "mteb", "xgboost-cpu", "xgboost", "lightgbm")
@@ -489,12 +406,10 @@ def _scoring_versions() -> dict[str, str]:
 
 
 def record_text(record: Record) -> str:
-    """A record in a few words: its name and its first values."""
+    """A record in a few words: name and first values."""
     if not record.ok:
         return f"{record.name}  {record.status}"
     match record.value:
-        case Trained(loss=loss):
-            return f"{record.name}  loss {loss:.2f}"
         case Scored(score=score):
             return f"{record.name}  {score_text(score)}"
         case Measured(names=names, values=(*_, deepest), copies=copies):

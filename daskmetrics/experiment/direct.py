@@ -19,29 +19,23 @@ import numpy as np
 from daskmetrics import config, tasks
 from daskmetrics import metrics as catalogue
 from daskmetrics.checkpoints import locations as checkpoints
-from daskmetrics.checkpoints.folders import is_model, revision_folders
-from daskmetrics.checkpoints.hub import require_answer
+from daskmetrics.checkpoints.folders import is_model, suite_folders
+from daskmetrics.checkpoints.hub import known_refs, require_answer
+from daskmetrics.checkpoints.layout import MODULES
 from daskmetrics.checkpoints.locations import Location
 from daskmetrics.checkpoints.shipped import Shipped, protocol_of
 from daskmetrics.checkpoints.shipped import read as read_shipped
-from daskmetrics.checkpoints.weights import MODULES
 from daskmetrics.config import Config
 from daskmetrics.config.schema import name_of
-from daskmetrics.core.corpus import prompts
 from daskmetrics.core.errors import ConfigError, DataError, UndefinedError
 from daskmetrics.core.files import expanded
-from daskmetrics.core.names import (
-    Arm,
-    Checkpoint,
-    Suite,
-    content_key,
-    seed_of,
-    training_order,
-)
-from daskmetrics.core.outcomes import Difference, difference, mean_difference
-from daskmetrics.core.readouts import Readout
-from daskmetrics.core.results import Scored
+from daskmetrics.core.keys import content_key, seed_of
 from daskmetrics.core.text import score_text
+from daskmetrics.domain.names import Arm, Checkpoint, Suite, training_order
+from daskmetrics.domain.outcomes import Difference
+from daskmetrics.domain.readouts import Readout
+from daskmetrics.domain.results import Scored
+from daskmetrics.domain.scores import Scores
 from daskmetrics.execution.display import Display
 from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment import prefetch
@@ -74,8 +68,9 @@ def embed(
     tokenizer: object = None,
     **protocol: object,
 ) -> xarray.DataArray:
-    """Compute the vectors of texts at all layers of a model, as a run does; in this process,
-    without a cluster.
+    """Compute the vectors of texts at all layers of a model.
+
+    This is done as in a run, but in this process, without a cluster.
 
     Parameters
     ----------
@@ -125,9 +120,10 @@ def measure(
     seed: int = 0,
     **protocol: object,
 ) -> xarray.Dataset:
-    """Compute label-free metrics of all layers of a model; in this process, without a cluster.
+    """Compute label-free metrics of all layers of a model.
 
-    The numbers are those of a run with the same texts as its prompts.
+    This is done in this process, without a cluster. The numbers are those of a run with the same
+    texts as its prompts.
 
     Parameters
     ----------
@@ -168,55 +164,40 @@ class LayerScores:
     Attributes
     ----------
     tasks : tuple of Task
-    recorded : dict
-        By arm and task.
+    recorded : Scores
     sources : dict
         What the user called the model, by checkpoint.
     protocol : mapping
         How the models were read.
-    corpus : tuple of str
-        The texts on which readouts were fitted; empty if none was.
     """
 
     tasks: tuple[Task, ...]
-    recorded: Mapping[Arm, Mapping[str, Scored]]
+    recorded: Scores
     sources: Mapping[Checkpoint, object]
     protocol: Keys
-    corpus: tuple[str, ...]
 
     def last_layer(self, arm: Arm) -> Arm:
-        """The last scored layer of an arm's checkpoint, alone and otherwise read in the same
-        way.
-        """
-        alone = str(replace(Readout.parse(arm.readout), layers=""))
+        """The last scored layer of an arm's checkpoint, read in the same way."""
         layers = [
             other.layer
             for other in self.recorded
-            if (other.checkpoint, other.readout) == (arm.checkpoint, alone)
+            if (other.checkpoint, other.readout) == (arm.checkpoint, arm.readout)
         ]
-        return replace(arm, layer=max(layers, default=arm.layer), readout=alone)
+        return replace(arm, layer=max(layers))
 
     def gain(self, arm: Arm) -> Difference | None:
         """What an arm gains over its `last_layer` on the tasks that both have scores of, if any."""
-        scores = self.recorded[arm]
-        others = self.recorded.get(self.last_layer(arm), {})
-        return mean_difference(
-            [difference(scores[task], others[task]) for task in scores if task in others]
-        )
+        equally = dict.fromkeys(self.recorded.tasks, 1.0)
+        return self.recorded.gain(arm, self.last_layer(arm), equally)
 
     def save(self, arm: Arm, folder: str | Path, card: str) -> Path:
-        """Save an arm as a model of sentence-transformers that ends at its layer."""
+        """Save an arm as a sentence-transformers model that ends at its layer."""
         from daskmetrics.models import Encoder
 
-        readout = Readout.parse(arm.readout)
-        with _opened(self.sources[arm.checkpoint], [arm.layer], None, self.protocol) as (
-            encoder,
-            _,
-        ):
-            layers = readout.layers_of(arm.layer)
-            read_out = Encoder(
-                encoder.model, encoder.protocol, layers, readout=readout, corpus=self.corpus
-            )
+        source = self.sources[arm.checkpoint]
+        with _opened(source, [arm.layer], None, self.protocol) as (encoder, _):
+            readout = Readout.parse(arm.readout)
+            read_out = Encoder(encoder.model, encoder.protocol, encoder.layers, readout)
             return read_out.save(folder, card)
 
 
@@ -231,14 +212,13 @@ def score_layers(
     readouts: Keys,
     display: Display,
 ) -> LayerScores:
-    """The recorded values of every layer and readout of checkpoints on every task of the data."""
+    """Score every layer and readout of checkpoints on every task."""
     chosen = tasks_of(data, columns)
     for task in chosen:
-        for text in getattr(task, "warnings", ()):
+        for text in task.warnings:
             warnings.warn(f"{task.name}: {text}", stacklevel=3)
     recorded: dict[Arm, dict[str, Scored]] = {}
     source_of: dict[Checkpoint, object] = {}
-    corpus: tuple[str, ...] = ()
     sources = _sources(models)
     display.phase("layers", 100, unit="%")
     for number, source in enumerate(sources):
@@ -251,7 +231,7 @@ def score_layers(
                     f"Two models are called '{checkpoint.model}'. Rename the folder of one of them."
                 )
             source_of[checkpoint] = source
-            suite, corpus = _suite(encoder, checkpoint, readouts, seed)
+            suite = _suite(encoder, checkpoint, readouts)
             arms = suite.arms()
             recorded |= {arm: {} for arm in arms}
             steps = len(chosen) * (len(arms) + 1)
@@ -267,7 +247,6 @@ def score_layers(
                     layers=encoder.layers,
                     scratch=scratch,
                     poolings=suite.poolings,
-                    corpus=corpus,
                 )
                 for arm, value in _scores(encoder, spec, seed, arms):
                     recorded[arm][task.name] = value
@@ -275,52 +254,45 @@ def score_layers(
                     display.advance("layers", latest, next(percents))
                 worker.remove(Path(scratch), spec.key)
     display.advance("layers", "", 100)
-    return LayerScores(chosen, recorded, source_of, protocol, corpus)
+    scores = Scores(recorded, [task.name for task in chosen])
+    return LayerScores(chosen, scores, source_of, protocol)
 
 
 def _sources(models: object) -> list[object]:
-    """The models of a list, each checkpoint of a folder of them by itself."""
+    """The models of a list, with each checkpoint of a folder by itself."""
     sources: list[object] = []
     for model in models if isinstance(models, (list, tuple)) else [models]:
         revisions: Mapping[str, Path] = {}
         if isinstance(model, (str, Path)):
             folder = expanded(model)
             if folder.is_dir() and not is_model(folder):
-                revisions, _ = revision_folders(folder)
+                revisions = suite_folders(folder).complete
         sources += [f"{model}@{revision}" for revision in training_order(revisions)] or [model]
     if not sources:
         raise ConfigError("The list of models is empty: give at least one model.")
     return sources
 
 
-def _suite(
-    encoder: Encoder, checkpoint: Checkpoint, readouts: Keys, seed: int
-) -> tuple[Suite, tuple[str, ...]]:
-    """The checkpoint as a suite with these readouts, and the texts on which they are fitted, if any
-    is.
-    """
+def _suite(encoder: Encoder, checkpoint: Checkpoint, readouts: Keys) -> Suite:
+    """The checkpoint as a suite with these readouts."""
     model = {"name": checkpoint.model, "source": "."}
     settings = config.parse(
         {"name": "direct", "models": [model], "readouts": dict(readouts)}, where="arguments"
     )
     depth = encoder.model.depth
-    names = settings.readouts.names(depth)
+    names = settings.readouts.names
     suite = Suite(checkpoint.model, (checkpoint.revision,), encoder.layers, depth, names)
-    corpus = settings.corpus
-    texts: tuple[str, ...] = ()
-    if suite.is_fitted:
-        texts = prompts(corpus.source, corpus.prompts, seed)
     try:
-        check_readouts(suite, encoder.protocol, encoder.model.width, corpus.prompts)
+        check_readouts(suite, encoder.protocol, encoder.model.width)
     except ConfigError as error:
         raise ConfigError(f"Model '{suite.model}': {error}") from None
-    return suite, texts
+    return suite
 
 
 def _scores(
     encoder: Encoder, spec: worker.EncodeSpec, seed: int, arms: Collection[Arm]
 ) -> Iterator[tuple[Arm, Scored]]:
-    """The score of each arm that has one; a `DataError` if none has."""
+    """Score each arm, if it can be; a `DataError` if none can."""
     from threadpoolctl import threadpool_limits
 
     embeddings = worker.encode_task(encoder, spec)
@@ -386,7 +358,7 @@ def _opened(
     tokenizer: object,
     protocol: Keys,
 ) -> Iterator[tuple[Encoder, Checkpoint]]:
-    """The encoder of what a user calls a model, and the name of its checkpoint.
+    """The encoder of what a user calls a model, and its checkpoint.
 
     A model in memory is in evaluation mode within the block, and each of its modules in training
     again after it.
@@ -431,7 +403,6 @@ def _settings(
     layers: Layers,
     protocol: Keys,
 ) -> Config:
-    """These arguments as a configuration of one model, which checks them."""
     if not isinstance(layers, str):
         layers = np.asarray(layers).tolist()  # numbers of Python; 1.5 stays what it is
     model: dict[str, object] = {
@@ -447,9 +418,6 @@ def _settings(
 
 
 def _from_source(model: str, layers: Layers, protocol: Keys) -> tuple[Encoder, Checkpoint]:
-    """The encoder of a folder or of a hub id, whose files are downloaded if they are not on this
-    machine.
-    """
     from daskmetrics.models import Encoder, LoadedModel
 
     source = model
@@ -479,7 +447,7 @@ def _from_source(model: str, layers: Layers, protocol: Keys) -> tuple[Encoder, C
 
 
 def _download(source: str, revision: str) -> None:
-    require_answer(source)
+    require_answer(source, known_refs(source).silence)
     missing = prefetch.checkpoint(source, revision)
     for _, reason in prefetch.fetch([missing]):
         if reason:
@@ -493,7 +461,6 @@ def _from_transformers(
     protocol: Keys,
     shipped: Shipped | None,
 ) -> tuple[Encoder, Checkpoint]:
-    """The encoder of a model of transformers in memory, without its head."""
     from daskmetrics.models import Encoder, InMemory, LoadedModel
 
     name = name_of(str(getattr(model, "name_or_path", "") or type(model).__name__))
@@ -515,7 +482,6 @@ def _from_transformers(
 
 
 def _tokenizer_of(model: object) -> Any:
-    """The tokenizer of the folder or hub id that a model was loaded from."""
     from transformers import AutoTokenizer
 
     with suppress(OSError, ValueError):
@@ -527,8 +493,9 @@ def _tokenizer_of(model: object) -> Any:
 
 
 def _shipped_by(model: Any, folder: Path) -> tuple[Any, Shipped | None]:
-    """The network of a SentenceTransformer in memory, and what the modules after it do, from the
-    files that they save into the folder.
+    """The network of a SentenceTransformer, and what its other modules do.
+
+    That is read from the files that these save into the folder.
     """
     transformer = model[0]
     network = getattr(transformer, "auto_model", None) or getattr(transformer, "model", None)

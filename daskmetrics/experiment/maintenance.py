@@ -6,7 +6,7 @@ Functions that write take the run's lock first, so that no driver runs at the sa
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,11 +17,13 @@ from daskmetrics import store
 from daskmetrics.config import Corpus
 from daskmetrics.core.corpus import digest
 from daskmetrics.core.errors import DataError
-from daskmetrics.core.events import (
+from daskmetrics.core.files import RunFolder, atomic_write
+from daskmetrics.core.keys import Key
+from daskmetrics.domain.events import (
     Event,
     Plain,
     RunStarted,
-    StorePlan,
+    StoreCreated,
     StoreRepaired,
     UnitsRetried,
     is_finished,
@@ -29,8 +31,7 @@ from daskmetrics.core.events import (
     records,
     require_experiment,
 )
-from daskmetrics.core.files import RunFolder, atomic_write
-from daskmetrics.core.names import Key
+from daskmetrics.domain.plan import Plan
 from daskmetrics.execution import Journal
 from daskmetrics.execution.journal import scan
 from daskmetrics.store import Damage, DamageKind
@@ -47,59 +48,67 @@ class CheckResult:
 
     @cached_property
     def damaged(self) -> tuple[Damage, ...]:
-        """The damages that are not just missing values of an unfinished run."""
+        """The damages other than missing values of an unfinished run."""
         return tuple(damage for damage in self.damages if damage.kind.is_damage)
 
 
 def verify(folder: RunFolder) -> CheckResult:
-    """Read every line of the journal and compare the other files and every cell of the store with
-    it.
+    """Compare a run's files and store with its journal.
 
-    Nothing is changed.
+    Every line and every cell is read. Nothing is changed.
 
     A damaged or missing line of the journal is a `DataError`.
     """
     journal = scan(folder.must_exist().journal)
-    plan = _plan(folder, journal.entries)
+    plan, files = _laid_out(folder, journal.entries)
     damages = list(check_files(folder, journal.entries))
     damages += store.verify(
-        folder.store, plan, records(journal.entries), is_finished(journal.entries)
+        folder.store, plan, files, records(journal.entries), is_finished(journal.entries)
     )
     return CheckResult(len(journal.entries), journal.torn, _cells(plan), tuple(damages))
 
 
 def repair(folder: RunFolder) -> CheckResult:
-    """Make the files and the store equal to the journal; return the damages that are repaired.
+    """Make the files and the store equal to the journal.
 
-    A damaged journal is a `DataError`: nothing can replace it. So are prompts that cannot be drawn
-    again, since their source has changed.
+    It returns the damages that are repaired. A damaged journal is a `DataError`: nothing can
+    replace it. So are prompts that cannot be drawn again, since their source has changed.
     """
     with Journal(folder.must_exist().journal, folder.lock) as journal:
-        plan = _plan(folder, journal.entries)
-        files = list(check_files(folder, journal.entries))
-        if files:
-            _restore_files(folder, journal.entries)
-        damages, repaired = store.repair(
-            folder.store, plan, list(journal.records()), is_finished(journal.entries)
+        plan, digests = _laid_out(folder, journal.entries)
+        damages = list(check_files(folder, journal.entries))
+        if damages:
+            _restore_files(folder, plan)
+        start = latest(journal.entries, RunStarted)
+        damages += store.repair(
+            folder.store,
+            plan,
+            digests,
+            list(journal.records()),
+            is_finished(journal.entries),
+            start.environment if start else {},
         )
-        if repaired != plan:
+        repaired = StoreCreated(plan.store_key, store.files_of(folder.store))
+        if repaired.files != digests:
             journal.append(repaired)
-        damages = files + damages
         if damages:
             journal.append(StoreRepaired([damage.where for damage in damages]))
         return CheckResult(len(journal.entries), 0, _cells(plan), tuple(damages))
 
 
 def check_files(folder: RunFolder, entries: Sequence[Event]) -> Iterator[Damage]:
-    """The configuration and the prompts of a run, if they are not those that the journal names."""
-    start = latest(entries, RunStarted)
-    key = _prompts_key(entries)
-    if start and start.config:
-        config = yaml.safe_dump(dict(start.config), sort_keys=False)
-        if not _holds(folder.config, lambda text: text == config):
-            problem = "it is not the configuration of the journal"
-            yield Damage(DamageKind.FILE, folder.config.name, problem)
-    if key and not _holds(folder.corpus, lambda text: digest(json.loads(text)) == key):
+    """The damage of a run's configuration and prompts, if any.
+
+    They must be those of its plan.
+    """
+    plan = latest(entries, Plan)
+    if plan is None:
+        return
+    config = yaml.safe_dump(dict(plan.config), sort_keys=False)
+    if not _holds(folder.config, lambda text: text == config):
+        problem = "it is not the configuration of the journal"
+        yield Damage(DamageKind.FILE, folder.config.name, problem)
+    if not _holds(folder.corpus, lambda text: digest(json.loads(text)) == plan.prompts):
         problem = "it does not hold the prompts of the run"
         yield Damage(DamageKind.FILE, folder.corpus.name, problem)
 
@@ -110,37 +119,23 @@ def write_files(folder: RunFolder, config: Plain, prompts: Sequence[str]) -> Non
     atomic_write(folder.corpus, json.dumps(prompts))
 
 
-def _restore_files(folder: RunFolder, entries: Sequence[Event]) -> None:
+def _restore_files(folder: RunFolder, plan: Plan) -> None:
     from daskmetrics.experiment.preparation import prompts_of
 
-    start = latest(entries, RunStarted)
-    if start is None or not start.config:
-        raise DataError(
-            f"The journal of '{folder.path}' does not hold its configuration. Run the same command"
-            " again."
-        )
-    key = _prompts_key(entries)
     prompts: tuple[str, ...] = ()
-    if digest(prompts) != key:
-        corpus = Corpus.model_validate(start.config["corpus"])
-        prompts = prompts_of(corpus, start.config["seed"])
-    if digest(prompts) != key:
+    if digest(prompts) != plan.prompts:
+        corpus = Corpus.model_validate(plan.config["corpus"])
+        prompts = prompts_of(corpus, plan.seed)
+    if digest(prompts) != plan.prompts:
         raise DataError(
             f"'{folder.corpus}' cannot be written again: its source,"
-            f" {start.config['corpus']['source']}, has other texts than when the run began. Restore"
+            f" {plan.config['corpus']['source']}, has other texts than when the run began. Restore"
             " the source, or restore the file from a backup."
         )
-    write_files(folder, start.config, prompts)
-
-
-def _prompts_key(entries: Sequence[Event]) -> Key | None:
-    plan = latest(entries, StorePlan)
-    key = plan and plan.template.attributes.get("corpus", {}).get("key")
-    return str(key) if key else None
+    write_files(folder, plan.config, prompts)
 
 
 def _holds(path: Path, expected: Callable[[str], bool]) -> bool:
-    """Whether the text of a file can be read and is what is expected."""
     try:
         return expected(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, TypeError):
@@ -148,8 +143,9 @@ def _holds(path: Path, expected: Callable[[str], bool]) -> bool:
 
 
 def retry(folder: RunFolder, keys: Iterable[Key]) -> int:
-    """Reset those of these units that failed, so that the next run tries them again; return their
-    number.
+    """Reset those of these units that failed; return their number.
+
+    The next run tries them again.
     """
     requested = set(keys)
     with Journal(folder.must_exist().journal, folder.lock) as journal:
@@ -159,21 +155,22 @@ def retry(folder: RunFolder, keys: Iterable[Key]) -> int:
     return len(failed)
 
 
-def _plan(folder: RunFolder, entries: Sequence[Event]) -> StorePlan:
+def _laid_out(folder: RunFolder, entries: Sequence[Event]) -> tuple[Plan, Mapping[str, str]]:
     require_experiment(entries, folder.path)
-    plan = latest(entries, StorePlan)
-    if plan is None:
+    plan = latest(entries, Plan)
+    created = latest(entries, StoreCreated)
+    if plan is None or created is None or created.key != plan.store_key:
         raise DataError(
             f"The run in '{folder.path}' was ended before it laid out its store. Run it again."
         )
-    return plan
+    return plan, created.files
 
 
-def _cells(plan: StorePlan) -> int:
-    metrics = len(plan.template.metrics.names)
-    tasks = len(plan.template.tasks.names)
+def _cells(plan: Plan) -> int:
+    metrics = len(plan.metrics)
+    tasks = len(plan.tasks)
     cells = (
         len(suite.revisions) * (len(suite.layers) * metrics + len(suite.rows) * tasks)
-        for suite in plan.template.suites
+        for suite in plan.suites
     )
     return 3 * sum(cells)  # a value, a standard error and a status each

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daskmetrics.checkpoints import hub
-from daskmetrics.checkpoints.weights import relevant
-from daskmetrics.core.costs import DOWNLOAD_RATE
+from daskmetrics.checkpoints.layout import relevant
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, unsigned
-from daskmetrics.core.events import Record, measured
+from daskmetrics.domain.costs import DOWNLOAD_RATE
+from daskmetrics.domain.events import measured
+from daskmetrics.domain.record import Record
 from daskmetrics.experiment.preparation import Experiment
 from daskmetrics.tasks import Task
 from daskmetrics.tasks.mteb import MtebTask
@@ -44,8 +45,9 @@ class MissingFiles:
 
 
 def downloads(experiment: Experiment) -> list[MissingFiles]:
-    """The missing checkpoints and data sets, without the checkpoints that the run downloads when it
-    needs them.
+    """The missing checkpoints and data sets.
+
+    Checkpoints that the run downloads when it needs them are left out.
     """
     limited = {model.name for model in experiment.config.models if model.disk}
     missing: list[MissingFiles] = []
@@ -65,13 +67,13 @@ def data_sets(tasks: Iterable[Task]) -> list[MissingFiles]:
 
 
 def free_space(folder: Path) -> int:
-    """Bytes that are free on the disk of a folder, which may not exist yet."""
+    """Free bytes on the disk of a folder, existing or not."""
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     return shutil.disk_usage(existing).free
 
 
 def require_space(sizes: Sequence[int | None], folder: Path) -> None:
-    """Check that the disk of the hub's cache has space for the downloads."""
+    """Check that the hub's cache has space for the downloads."""
     needed = sum(size or 0 for size in sizes)
     free = free_space(folder)
     if needed > free:
@@ -82,8 +84,9 @@ def require_space(sizes: Sequence[int | None], folder: Path) -> None:
 
 
 def fetch(missing: Sequence[MissingFiles]) -> Iterator[tuple[MissingFiles, str | None]]:
-    """Download one after the other, and continue after a failure; each with the reason if it
-    failed.
+    """Download one after the other, each with the reason of its failure.
+
+    A failure ends only its own download.
     """
     for download in missing:
         reason = None
@@ -104,8 +107,9 @@ def cache() -> Path:
 
 
 def checkpoint(source: str, revision: str, pickled: bool = False) -> MissingFiles:
-    """The files of one revision of a hub repository that are read; also pickled weights if they are
-    allowed.
+    """The needed files of one revision of a hub repository.
+
+    They include pickled weights if these are allowed.
     """
 
     def about() -> Iterable[RepoSibling]:
@@ -134,8 +138,9 @@ def _data_files(task: MtebTask) -> Iterable[RepoSibling]:
 
 
 def rate(records: Iterable[Record]) -> float:
-    """Bytes per second of the recorded downloads, as a power of two so that equal networks decide
-    alike.
+    """Bytes per second of the recorded downloads.
+
+    It is a power of two, so that equal networks decide alike.
     """
     downloads = [result.download for _, result in measured(records) if result.download]
     seconds = sum(download.seconds for download in downloads)

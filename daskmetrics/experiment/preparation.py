@@ -2,44 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
+from typing import Any
 
 from daskmetrics import metrics, tasks
 from daskmetrics.bandit import Policy, policy_named, policy_path, task_weights
+from daskmetrics.bandit.costs import useful_workers
 from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.checkpoints.locations import LocatedSuite, Location
 from daskmetrics.checkpoints.shipped import ModelProtocol, protocol_of
-from daskmetrics.config import Config, Corpus, Readouts
+from daskmetrics.config import Config, Corpus, Readouts, Search
 from daskmetrics.config.prompts import check_names
 from daskmetrics.core import corpus
 from daskmetrics.core.errors import ConfigError, unknown
-from daskmetrics.core.names import Arm, Checkpoint, Key, Suite, content_key, grid
-from daskmetrics.core.outcomes import FRESH_SHARE
+from daskmetrics.core.keys import Key, content_key
 from daskmetrics.core.text import OnMessage
 from daskmetrics.core.user_code import callee_of, own_code
+from daskmetrics.domain.names import Checkpoint, Suite
+from daskmetrics.domain.outcomes import FRESH_SHARE
+from daskmetrics.domain.plan import MetricInfo, Plan, TaskInfo
 from daskmetrics.experiment import train
 from daskmetrics.experiment.train import TrainedSuite
 from daskmetrics.metrics import Metric
 from daskmetrics.metrics.views import AUGMENTATION
-from daskmetrics.store import Axis, Template, score_key
 from daskmetrics.tasks import Task
 from daskmetrics.tasks.examples import KINDS, ExampleTask, divide
 
-VERSION = 3  # of the computation: increase it when equal inputs no longer give equal numbers
+MIN_OPEN = 8  # decisions; a few workers more or less do not change the search
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A configuration with all its names resolved."""
+    """A plan, with what only this machine has to run it."""
 
+    plan: Plan
     config: Config
-    suites: tuple[Suite, ...]
     locations: Mapping[Checkpoint, Location]
     protocols: Mapping[Checkpoint, ModelProtocol]  # how the texts of each checkpoint become vectors
-    widths: Mapping[str, int]  # hidden size of each model
     trainings: Mapping[str, TrainedSuite]  # the suites that this run trains, by model
     metrics: tuple[Metric, ...]
     tasks: tuple[Task, ...]
@@ -47,43 +48,27 @@ class Experiment:
     policy: Policy  # chooses the cells of the search
     # the same tasks on the items that `search.confirm: fresh` keeps back from the search
     fresh: tuple[Task, ...]
-    # looks at the tasks, of which a search takes those that pay (`search.build_problem`)
+    # subsets of the tasks, of which a search takes those that pay (`problem.build_problem`)
     looks: tuple[ExampleTask, ...]
-    # what is doubtful about weights or data; each begins with the model or task
-    warnings: tuple[str, ...]
     scored_on: str = "CPU"  # the resource of a worker that scoring occupies
 
     @cached_property
-    def arms(self) -> tuple[Arm, ...]:
-        return grid(self.suites)
-
-    @cached_property
-    def checkpoints(self) -> tuple[Checkpoint, ...]:
-        return tuple(chain.from_iterable(suite.checkpoints() for suite in self.suites))
-
-    @cached_property
     def baseline(self) -> Checkpoint | None:
-        """The checkpoint with whose last layer every candidate is compared, if one is configured;
-        `ConfigError` if it does not exist.
+        """The configured checkpoint with whose last layer candidates are compared.
+
+        Raises
+        ------
+        ConfigError
+            If it does not exist.
         """
         configured = self.config.search.baseline
         if configured is None:
             return None
-        by_text = {str(name): checkpoint for name, checkpoint in self.by_name.items()}
-        if configured not in by_text:
-            raise unknown("baseline checkpoint", configured, by_text)
-        return by_text[configured]
-
-    @cached_property
-    def by_name(self) -> Mapping[Checkpoint, Checkpoint]:
-        """The checkpoint that is measured, by its own name and by those of revisions of equal
-        content.
-        """
-        by_name = {}
-        for checkpoint, location in self.locations.items():
-            for name in (checkpoint.revision, *location.aliases):
-                by_name[Checkpoint(checkpoint.model, name)] = checkpoint
-        return by_name
+        names = {str(checkpoint): checkpoint for checkpoint in self.plan.checkpoints}
+        measured_as = self.plan.measured_as
+        if configured not in {*names, *measured_as}:
+            raise unknown("baseline checkpoint", configured, {*names, *measured_as})
+        return names[measured_as.get(configured, configured)]
 
     @property
     def missing(self) -> Mapping[Checkpoint, Location]:
@@ -92,116 +77,14 @@ class Experiment:
 
     @cached_property
     def by_task(self) -> Mapping[str, Task]:
-        """The tasks and the looks at them, by name."""
+        """The tasks and their subsets, by name."""
         return {task.name: task for task in (*self.tasks, *self.looks)}
-
-    @cached_property
-    def by_model(self) -> Mapping[str, Suite]:
-        return {suite.model: suite for suite in self.suites}
-
-    @cached_property
-    def kinds(self) -> Mapping[str, str]:
-        return {task.name: task.kind for task in self.tasks}
-
-    @cached_property
-    def task_weights(self) -> Mapping[str, float]:
-        """Weights of the tasks in the search's objective; `ConfigError` for an unknown name, or if
-        all are zero.
-        """
-        if not self.tasks:
-            return {}
-        search = self.config.search
-        weights = task_weights(self.kinds, search.objective, search.weights)
-        return dict(zip(self.kinds, weights, strict=True))
-
-    @cached_property
-    def prompts_key(self) -> Key:
-        return corpus.digest(self.prompts)
-
-    @cached_property
-    def numbers_key(self) -> Key:
-        """Content key of everything that determines metrics and scores."""
-        measuring = content_key("measuring", list(self.measure_keys.values()))
-        scoring = [task_key(task) for task in self.tasks]
-        return content_key("numbers", measuring, scoring, self.config.seed)
-
-    @cached_property
-    def key(self) -> Key:
-        """Content key of everything that determines the recommendation; the cluster is not part of
-        it.
-        """
-        search = self.config.search.model_dump(mode="json")
-        looks = [look.key for look in self.looks]
-        readouts = []
-        if any(suite.has_readouts for suite in self.suites):
-            readouts.append([suite.readouts for suite in self.suites])
-        policy = own_code(callee_of(self.policy))
-        return content_key("run", self.numbers_key, search, *looks, *readouts, *policy)
-
-    @cached_property
-    def metric_keys(self) -> tuple[Key, ...]:
-        views = [AUGMENTATION, self.config.seed]
-        return tuple(
-            content_key("metric", metric.identity, views if metric.views > 1 else None)
-            for metric in self.metrics
-        )
-
-    def states_key(self, checkpoint: Checkpoint) -> Key:
-        """Content key of the states of a checkpoint from which metrics are computed."""
-        return content_key(
-            "states",
-            VERSION,
-            self.locations[checkpoint].identity,
-            self.by_model[checkpoint.model].layers,
-            self.prompts_key,
-            self.protocols[checkpoint].key,
-        )
-
-    @cached_property
-    def measure_keys(self) -> Mapping[Checkpoint, Key]:
-        keys = {}
-        for checkpoint in self.checkpoints:
-            states = self.states_key(checkpoint)
-            keys[checkpoint] = content_key("measure", str(checkpoint), states, self.metric_keys)
-        return keys
-
-    def encode_key(self, checkpoint: Checkpoint, task: Task) -> Key:
-        protocol = self.protocols[checkpoint].key
-        return content_key(
-            "encode", VERSION, self.locations[checkpoint].identity, task_key(task), protocol
-        )
-
-    def score_key(self, arm: Arm, task: Task) -> Key:
-        return score_key(
-            VERSION, self.encode_key(arm.checkpoint, task), arm, self.config.seed, self.prompts_key
-        )
-
-    def template(self, attributes: Mapping[str, object]) -> Template:
-        """The layout of the store that this experiment fills."""
-        measured = Axis(
-            tuple(metric.name for metric in self.metrics),
-            tuple(metric.units for metric in self.metrics),
-            tuple(metric.description for metric in self.metrics),
-        )
-        scored = Axis(
-            tuple(task.name for task in self.tasks),
-            tuple(task.main_score for task in self.tasks),
-            tuple(task.description for task in self.tasks),
-        )
-        return Template(self.suites, measured, scored, self.numbers_key, attributes)
-
-
-def task_key(task: Task) -> Key:
-    """The content key of a task; that of a user's own class follows from its code too."""
-    if code := own_code(type(task)):
-        return content_key(task.key, *code)
-    return task.key
 
 
 def prepare(
     config: Config, policy: Policy | None = None, on_message: OnMessage | None = None
 ) -> Experiment:
-    """Resolve and check every name, folder and file of a configuration; nothing is started.
+    """Resolve and check all names, folders and files, without starting anything.
 
     A user's own ``policy`` replaces the configured one; the journal records its import path.
     ``on_message`` is called with a line of text before something that takes long. What does not
@@ -222,6 +105,9 @@ def prepare(
         own += (task for task in chosen_tasks if isinstance(task, ExampleTask))
     trainings = train.suites_to_train(config)
     located = _located(config, trainings, on_message)
+    trainings = {
+        name: suite.up_to(located[name].suite.revisions) for name, suite in trainings.items()
+    }
     prompts = draw_prompts(config)
     suites: list[Suite] = []
     locations: dict[Checkpoint, Location] = {}
@@ -236,40 +122,115 @@ def prepare(
             protocols[checkpoint] = protocol_of(config.protocol, model, folder)
         warnings += located_suite.warnings
         readouts = model.readouts or config.readouts
-        suites.append(_with_readouts(located_suite, readouts, protocols, len(prompts)))
+        suites.append(_with_readouts(located_suite, readouts, protocols))
         check_names(
             model.prompts or {},
-            [getattr(task, "benchmark_name", task.name) for task in chosen_tasks],
+            [task.benchmark_name for task in chosen_tasks],
             (*KINDS, *(task.kind for task in chosen_tasks)),
         )
     for task in chosen_tasks:
-        warnings += [f"{task.name}: {text}" for text in getattr(task, "warnings", ())]
-    experiment = Experiment(
-        config=config,
+        warnings += [f"{task.name}: {text}" for text in task.warnings]
+    looks = tuple(filter(None, (task.look() for task in own)))
+    plan = Plan(
         suites=tuple(suites),
+        tasks=_with_weights(chosen_tasks, config.search),
+        metrics=tuple(_metric_info(metric, config.seed) for metric in chosen_metrics),
+        encodings={
+            str(checkpoint): content_key(location.identity, protocols[checkpoint].key)
+            for checkpoint, location in locations.items()
+        },
+        prompts=corpus.digest(prompts),
+        search=content_key(config.search.model_dump(mode="json"), *own_code(callee_of(policy))),
+        seed=config.seed,
+        window=_window(config),
+        widths={name: suite.width for name, suite in located.items()},
+        config=config.as_dict(),
+        looks=tuple(_task_info(look, look_of=look.look_of) for look in looks),
+        fresh=_with_weights(fresh, config.search),
+        protocols=_by_model(protocols),
+        aliases={
+            str(checkpoint): location.aliases
+            for checkpoint, location in locations.items()
+            if location.aliases
+        },
+        warnings=tuple(warnings),
+    )
+    experiment = Experiment(
+        plan=plan,
+        config=config,
         locations=locations,
         protocols=protocols,
-        widths={name: suite.width for name, suite in located.items()},
         trainings=trainings,
         metrics=chosen_metrics,
         tasks=chosen_tasks,
         prompts=prompts,
         policy=policy,
         fresh=fresh,
-        looks=tuple(filter(None, (task.look() for task in own))),
-        warnings=tuple(warnings),
+        looks=looks,
     )
-    # unknown names are an error now, not during the run
-    _ = experiment.baseline, experiment.task_weights
+    _ = experiment.baseline  # an unknown name is an error now, not during the run
     return experiment
+
+
+def task_key(task: Task) -> Key:
+    """The content key of a task.
+
+    That of a user's own class follows from its code too.
+    """
+    if code := own_code(type(task)):
+        return content_key(task.key, *code)
+    return task.key
+
+
+def _task_info(task: Task, weight: float = 0.0, look_of: str = "") -> TaskInfo:
+    return TaskInfo(
+        name=task.name,
+        kind=task.kind,
+        main_score=task.main_score,
+        description=task.description,
+        key=task_key(task),
+        weight=weight,
+        look_of=look_of,
+    )
+
+
+def _with_weights(chosen: Sequence[Task], search: Search) -> tuple[TaskInfo, ...]:
+    if not chosen:
+        return ()
+    kinds = {task.name: task.kind for task in chosen}
+    weights = task_weights(kinds, search.objective, search.weights)
+    return tuple(map(_task_info, chosen, weights))
+
+
+def _metric_info(metric: Metric, seed: int) -> MetricInfo:
+    views = [AUGMENTATION, seed] if metric.views > 1 else None
+    key = content_key("metric", metric.identity, views)
+    return MetricInfo(metric.name, metric.units, metric.description, key)
+
+
+def _window(config: Config) -> int:
+    # enough for the workers that the policy can use
+    used = min(config.cluster.workers, useful_workers(config.search.policy))
+    return config.search.window or max(MIN_OPEN, int(used))
+
+
+def _by_model(protocols: Mapping[Checkpoint, ModelProtocol]) -> dict[str, Any]:
+    """How each model is read; by revision where its revisions differ."""
+    by_model: dict[str, dict[str, Any]] = {}
+    for checkpoint, protocol in protocols.items():
+        by_model.setdefault(checkpoint.model, {})[checkpoint.revision] = protocol.as_dict()
+    shared = {}
+    for model, by_revision in by_model.items():
+        first, *others = by_revision.values()
+        shared[model] = first if all(other == first for other in others) else by_revision
+    return shared
 
 
 def _located(
     config: Config, trainings: Mapping[str, TrainedSuite], on_message: OnMessage | None
 ) -> dict[str, LocatedSuite]:
-    """The suite of each model, by its name; one error says what is wrong with all of them."""
     located = {}
-    errors = []
+    errors = []  # one error says what is wrong with all models
     for model in config.models:
         try:
             if model.recipe:
@@ -284,27 +245,21 @@ def _located(
 
 
 def _with_readouts(
-    located: LocatedSuite,
-    readouts: Readouts,
-    protocols: Mapping[Checkpoint, ModelProtocol],
-    corpus: int,
+    located: LocatedSuite, readouts: Readouts, protocols: Mapping[Checkpoint, ModelProtocol]
 ) -> Suite:
-    """The suite with these readouts, which must be possible for the model and the corpus."""
-    suite = located.suite
+    """The suite with these readouts, which must be possible for the model."""
+    suite = replace(located.suite, readouts=readouts.names)
     try:
-        suite = replace(suite, readouts=readouts.names(suite.depth))
         if suite.has_readouts:
             for checkpoint in suite.checkpoints():
-                check_readouts(suite, protocols[checkpoint], located.width, corpus)
+                check_readouts(suite, protocols[checkpoint], located.width)
     except ConfigError as error:
         raise ConfigError(f"Model '{suite.model}': {error}") from None
     return suite
 
 
-def check_readouts(suite: Suite, protocol: ModelProtocol, hidden: int, corpus: int) -> None:
-    """Check that the readouts of a suite fit its protocol, its hidden size and a corpus of so many
-    texts.
-    """
+def check_readouts(suite: Suite, protocol: ModelProtocol, hidden: int) -> None:
+    """Check that the readouts of a suite fit its protocol and its hidden size."""
     for readout in suite.reads:
         if readout.pooling == "as_shipped" and not protocol.shipped:
             raise ConfigError(
@@ -316,15 +271,12 @@ def check_readouts(suite: Suite, protocol: ModelProtocol, hidden: int, corpus: i
         width = hidden
         if protocol.shipped and readout.pooling in ("", "as_shipped"):
             width = protocol.shipped.width(hidden)
-        readout.check(width, corpus)
+        readout.check(width)
 
 
 def draw_prompts(config: Config) -> tuple[str, ...]:
-    """The texts that are measured, or on which readouts are fitted; none if the configuration needs
-    none.
-    """
-    readouts = [model.readouts or config.readouts for model in config.models]
-    if not config.metrics and not any(section.is_fitted for section in readouts):
+    """The texts that are measured; none if the configuration measures nothing."""
+    if not config.metrics:
         return ()
     return prompts_of(config.corpus, config.seed)
 

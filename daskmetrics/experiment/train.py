@@ -1,13 +1,12 @@
-"""What a configuration trains: suites by the built-in recipe, those with several ranks by process
-groups, and programs of the user's own.
-"""
+"""What a configuration trains, by the built-in program or one's own."""
 
 from __future__ import annotations
 
+import math
 import shutil
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,36 +20,49 @@ from daskmetrics.cluster.slurm.partitions import account_limits
 from daskmetrics.config import Config, Model, Recipe
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import atomic_write, cache_folder, expanded
-from daskmetrics.core.names import Key, Suite, content_key
-from daskmetrics.core.results import Trained
+from daskmetrics.core.keys import Key, content_key
+from daskmetrics.core.machine import workers
+from daskmetrics.core.telemetry import RANK
+from daskmetrics.domain.names import Suite, step_of
+from daskmetrics.domain.results import Trained
 from daskmetrics.execution import Record
 from daskmetrics.execution.display import Display
 from daskmetrics.training.data import with_steps
-from daskmetrics.training.ddp.driver import launch
+from daskmetrics.training.ddp.driver import Places, launch
 from daskmetrics.training.ddp.ranks import Program, Progress
-from daskmetrics.training.recipe import program as recipe_program
-from daskmetrics.training.suite import parameters
+from daskmetrics.training.suite import missing_revisions, parameters
 
 OWNER = "suite.key"  # file in a named folder that holds the key of its suite
-TELEMETRY = "telemetry.jsonl"  # in the folder of a suite that the command `train` trained
+TELEMETRY = "telemetry.jsonl"  # in the folder of a suite
 
 
 @dataclass(frozen=True)
 class TrainedSuite:
-    """A suite that this run trains, in a folder that later runs share."""
+    """A suite that a run trains, and that later runs share."""
 
     recipe: Recipe
     folder: Path
     key: Key
     epochs: float = 0.0  # that were asked for in place of steps
+    until: float = math.inf  # the last step that is needed
+
+    def up_to(self, revisions: Iterable[str]) -> TrainedSuite:
+        """The suite, trained no further than these revisions need."""
+        return replace(self, until=max(step_of(revision) or 0 for revision in revisions))
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The revisions that are still to be trained, oldest first."""
+        return missing_revisions(self.recipe, self.folder, self.until)
 
     @property
     def is_done(self) -> bool:
         """Whether all of its checkpoints are there."""
-        return all(
-            training.is_complete(self.folder, revision)
-            for revision in training.revisions(self.recipe)
-        )
+        return not self.missing
+
+    def record_key(self, revision: str) -> Key:
+        """Of the record of a revision's training."""
+        return content_key("train", self.key, revision)
 
     def located(self, model: Model) -> LocatedSuite:
         """The suite as it will be after training."""
@@ -100,8 +112,7 @@ def largest_first(suites: Mapping[str, TrainedSuite]) -> list[tuple[str, Trained
 
 
 def programs(config: Config, folder: Path = Path()) -> list[Program]:
-    """The programs with which a run trains all of its models while it follows them; empty if it
-    trains by none.
+    """The programs by which a run trains all of its models, if any.
 
     Raises
     ------
@@ -121,7 +132,9 @@ def programs(config: Config, folder: Path = Path()) -> list[Program]:
 
 
 def program_of(model: Model, config: Config, folder: Path) -> Program:
-    """The training program of a model; what its ranks print is kept in a folder.
+    """The training program of a model.
+
+    What its ranks print is kept in the folder.
 
     Raises
     ------
@@ -138,7 +151,7 @@ def program_of(model: Model, config: Config, folder: Path) -> Program:
             f"Model '{model.name}': '{script.script}' is neither a Python file nor a command."
         )
     cluster = config.cluster
-    if script.ranks > cluster.workers and cluster.kind in ("local", "slurm", "allocation"):
+    if script.ranks > cluster.workers and cluster.is_ours:
         raise ConfigError(
             f"Model '{model.name}' has {script.ranks} ranks, and the cluster {cluster.workers} "
             f"workers, one for each rank: --workers {script.ranks}, or fewer ranks."
@@ -157,31 +170,112 @@ def program_of(model: Model, config: Config, folder: Path) -> Program:
     )
 
 
-@contextmanager
-def programs_beside(
-    client: Client, programs: Sequence[Program], display: Display
-) -> Iterator[tuple[Future[None], list[str]]]:
-    """Training programs that run one after the other in a thread, while others use the client; the
-    ranks end with the block.
+def recipe_programs(
+    suites: Mapping[str, TrainedSuite], config: Config, display: Display
+) -> list[Program]:
+    """The programs that train what is missing, the longest one first.
 
-    Gives the future of all of them, which has the error for which a program has ended, and the
-    names of those that have ended well so far.
+    The limits of the user's accounts are shown before, where Slurm knows them.
     """
-    finished: list[str] = []
+    programs = [
+        recipe_program(name, suite, config)
+        for name, suite in largest_first(suites)
+        if not suite.is_done
+    ]
+    if programs and config.cluster.in_slurm:
+        for source, limits in account_limits():
+            values = ", ".join(f"{name}={value}" for name, value in limits.items())
+            display.say(f"Limit of {source}: {values}")
+    return programs
+
+
+def recipe_program(name: str, suite: TrainedSuite, config: Config) -> Program:
+    """The built-in program that trains a suite, whose folder it claims."""
+    suite.claim()
+    recipe = suite.recipe
+    cluster = config.cluster
+    words = recipe.words
+    if suite.until < math.inf:
+        words += (f"--until={suite.until}",)
+    patience = config.ddp.patience
+    if recipe.ranks == 1:  # there are no fewer
+        patience = max(patience, cluster.patience)
+    return Program(
+        name,
+        ("-m", "daskmetrics.training.recipe", str(suite.folder.absolute()), *words),
+        suite.folder,
+        recipe.ranks,
+        least=1,
+        timeout=config.ddp.timeout,
+        patience=patience,
+        interface=cluster.interface,
+        workers=cluster.workers,
+        telemetry=suite.folder / TELEMETRY,
+    )
+
+
+@dataclass(frozen=True)
+class Trainings:
+    """Programs that train while the driver does other work."""
+
+    client: Client
+    futures: Mapping[str, Future[None]]  # by the name of the program
+    places: Places
+
+    @property
+    def ended(self) -> bool:
+        """Whether all programs have ended, well or not."""
+        return all(future.done() for future in self.futures.values())
+
+    @property
+    def succeeded(self) -> list[str]:
+        """The names of the programs that have ended well."""
+        return [
+            name
+            for name, future in self.futures.items()
+            if future.done() and not future.exception()
+        ]
+
+    def leave_workers(self) -> bool:
+        """Whether a worker has no rank, nor is about to get one."""
+        return any(
+            address not in self.places.taken and RANK not in worker["metrics"]
+            for address, worker in workers(self.client).items()
+        )
+
+    def wait(self) -> None:
+        """Wait for the programs; raises the error of one that fails."""
+        for future in as_completed(self.futures.values()):
+            future.result()
+
+
+@contextmanager
+def trainings(client: Client, programs: Sequence[Program], display: Display) -> Iterator[Trainings]:
+    """Let programs train until the block ends.
+
+    They train side by side if each has one rank, else one after the other.
+    """
     stop = threading.Event()
+    places = Places()
+    observer = DisplayObserver(display)
 
-    def run() -> None:
-        for program in programs:
-            launch(client, program, DisplayObserver(display), stop.is_set)
-            if stop.is_set():
-                return
-            finished.append(program.name)
+    def run(program: Program) -> None:
+        if not stop.is_set():
+            launch(client, program, observer, stop.is_set, places)
 
-    with ThreadPoolExecutor(1, "training") as pool:
+    with ThreadPoolExecutor(at_once(programs), "training") as pool:
         try:
-            yield pool.submit(run), finished
+            futures = {program.name: pool.submit(run, program) for program in programs}
+            yield Trainings(client, futures, places)
         finally:
             stop.set()
+
+
+def at_once(programs: Sequence[Program]) -> int:
+    """How many programs train at once, where there are workers."""
+    if any(program.ranks > 1 for program in programs):
+        return 1
+    return max(1, len(programs))
 
 
 @dataclass
@@ -211,39 +305,58 @@ def train(
     config: Config,
     display: Display,
     suites: Mapping[str, TrainedSuite],
-    telemetry: Path | None = None,
+    programs: Sequence[Program] = (),
 ) -> dict[str, Path]:
-    """Train suites by process groups, one after the other, each on as many workers as its recipe
-    has ranks.
+    """Train suites, and by programs; returns the folder of each suite.
 
-    What the workers use is kept in the file ``telemetry``, or by default in one in the folder of
-    each suite.
-
-    Returns the folder of each suite, with one folder per checkpoint. A process group that fails
-    repeatedly is a `ProcessGroupError`.
+    What the workers use is kept in the folder of each suite. A training that fails repeatedly is a
+    `ProcessGroupError`.
     """
-    cluster = config.cluster
-    missing = [(name, suite) for name, suite in largest_first(suites) if not suite.is_done]
-    if missing and cluster.kind in ("slurm", "allocation"):
-        for source, limits in account_limits():
-            values = ", ".join(f"{name}={value}" for name, value in limits.items())
-            display.say(f"Limit of {source}: {values}")
-    for name, suite in missing:
-        suite.claim()
-        program = replace(
-            recipe_program(name, suite.recipe, suite.folder, config.ddp),
-            interface=cluster.interface,
-            workers=cluster.workers,
-            telemetry=telemetry or suite.folder / TELEMETRY,
-        )
-        launch(client, program, DisplayObserver(display))
+    recipes = recipe_programs(suites, config, display)
+    with trainings(client, (*recipes, *programs), display) as running:
+        running.wait()
     return {name: suite.folder for name, suite in suites.items()}
 
 
-def records(suites: Mapping[str, TrainedSuite]) -> Iterator[Record]:
-    """The checkpoints that process groups have trained, as records of a run."""
+def own_revisions(
+    suites: Mapping[str, TrainedSuite], recorded: Container[Key], began: float
+) -> dict[str, list[str]]:
+    """The revisions of each suite that a run trains, or has trained since it began.
+
+    Those that were there before are of other runs. One that a killed run could not record any more
+    is its own.
+    """
+    own = {}
     for name, suite in suites.items():
-        for revision in training.revisions(suite.recipe):
-            summary = Trained(**training.summary(suite.folder, revision))
-            key = content_key("train", suite.key, revision)
-            yield Record(key, f"{name}@{revision}", "train", "ok", summary, seconds=summary.seconds)
+        missing = suite.missing
+        own[name] = [
+            revision
+            for revision in training.revisions(suite.recipe)
+            if revision in missing
+            or suite.record_key(revision) in recorded
+            or training.trained_at(suite.folder, revision) >= began
+        ]
+    return own
+
+
+def records(
+    suites: Mapping[str, TrainedSuite],
+    revisions: Mapping[str, Iterable[str]],
+    recorded: Container[Key],
+) -> Iterator[Record]:
+    """Those of these revisions that are trained and not yet recorded, as records of a run."""
+    for name, suite in suites.items():
+        for revision in revisions[name]:
+            key = suite.record_key(revision)
+            if key in recorded or not training.is_complete(suite.folder, revision):
+                continue
+            result = Trained(**training.summary(suite.folder, revision))
+            yield Record(
+                key,
+                f"{name}@{revision}",
+                "train",
+                "ok",
+                result,
+                seconds=result.seconds,
+                at=training.trained_at(suite.folder, revision),
+            )

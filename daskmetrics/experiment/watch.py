@@ -13,7 +13,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,17 +28,19 @@ from daskmetrics.checkpoints import rolling
 from daskmetrics.checkpoints.arrivals import AT_REST, Arrivals, Follower
 from daskmetrics.config import Config
 from daskmetrics.core.errors import DaskmetricsError, room_for
-from daskmetrics.core.events import (
-    SearchEnded,
+from daskmetrics.core.files import RunFolder, expanded, open_own, private
+from daskmetrics.core.keys import content_key
+from daskmetrics.core.machine import workers
+from daskmetrics.core.text import duration, parse_duration, plural, score_text
+from daskmetrics.domain.events import (
+    ended_search,
     is_finished,
     latest,
     measured,
     scored,
 )
-from daskmetrics.core.files import RunFolder, expanded, open_own, private
-from daskmetrics.core.machine import workers
-from daskmetrics.core.names import Arm, Cell, Checkpoint, content_key, training_order
-from daskmetrics.core.text import duration, parse_duration, plural, score_text
+from daskmetrics.domain.names import Arm, Cell, Checkpoint, training_order
+from daskmetrics.domain.plan import Plan
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.display import Display
 from daskmetrics.execution.stopping import stop_signals
@@ -52,7 +53,7 @@ from daskmetrics.experiment._trackers import (
     require_trackers,
     trackers,
 )
-from daskmetrics.experiment.preparation import Experiment, prepare
+from daskmetrics.experiment.preparation import prepare
 from daskmetrics.training.ddp.ranks import Program
 
 # seconds for which a watch waits, after the end of the training, for files that are not complete
@@ -127,7 +128,6 @@ def watch(
 
 
 def _ending(program: Program) -> dict[str, object]:
-    """The fields of the event that a program has ended well."""
     return {"model": program.name, "command": list(program.words), "ranks": program.ranks}
 
 
@@ -149,11 +149,10 @@ class _Watcher:
     notices: set[str] = field(default_factory=set)  # lines that are shown once
     active: float = field(default_factory=time.monotonic)  # the end of the latest round
     programs: Mapping[str, Program] = field(default_factory=dict)
-    training: Future[None] | None = None  # of the programs
-    trained: Sequence[str] = ()  # names of those that have ended well
+    trainings: training.Trainings | None = None
 
     def train(self) -> None:
-        """Begin the training of the models whose programs have not ended well in this run."""
+        """Begin the training of models whose programs have not ended well."""
         for model in self.config.models:  # else it could be taken for an id of the hub
             folder = expanded(model.source or "")
             folder.mkdir(parents=True, exist_ok=True)
@@ -164,19 +163,20 @@ class _Watcher:
         }
         if self.client is None:
             self.client = self.stack.enter_context(started(self.config, self.display))
-        ranks = max((program.ranks for program in programs.values()), default=0)
+        side_by_side = training.at_once(tuple(programs.values()))
+        ranks = side_by_side * max((program.ranks for program in programs.values()), default=0)
         if max(self.config.cluster.workers, len(workers(self.client))) <= ranks:
             self.display.say(
                 "Every worker trains: checkpoints are measured once the training has ended. More "
                 "workers measure them meanwhile."
             )
         self.programs = programs
-        self.training, self.trained = self.stack.enter_context(
-            training.programs_beside(self.client, tuple(programs.values()), self.display)
+        self.trainings = self.stack.enter_context(
+            training.trainings(self.client, tuple(programs.values()), self.display)
         )
 
     def follow(self, on_round: Callable[[], object], stopped: threading.Event) -> None:
-        """Look, and begin a round where something is new, until there is a reason to end."""
+        """Look for checkpoints, and begin rounds, until there is a reason to end."""
         sources = ", ".join(f"'{model.source}'" for model in self.config.models)
         self.display.say(f"Watching {sources}. Ctrl-C ends it; the same command goes on.")
         while True:
@@ -194,8 +194,8 @@ class _Watcher:
                     on_round()
                     self.active = time.monotonic()
             elif reason := self._end(arrivals, looked):
-                if self.training and self.training.done():
-                    self.training.result()  # raises the error for which a program has ended
+                if self.trainings and self.trainings.ended:
+                    self.trainings.wait()
                 self.display.say(f"The watch ends: {reason}.")
                 self.log.write("ended", pid=os.getpid(), reason=reason)
                 return
@@ -208,16 +208,16 @@ class _Watcher:
             self.display.say(text)
 
     def _end(self, arrivals: Arrivals, looked: float) -> str:
-        """Why the watch ends, by what a look at this time has found; empty if it goes on."""
+        """Why the watch ends; empty if it goes on."""
         reasons = [reason for names in arrivals.waiting.values() for reason in names.values()]
         if AT_REST in reasons:
             return ""  # it is complete in a moment
         idle = looked - max(self.active, arrivals.changed)
         finished = arrivals.finished  # no checkpoint follows
-        if self.training:
-            for name in self.trained:
+        if self.trainings:
+            finished = self.trainings.ended
+            for name in self.trainings.succeeded:
                 self.log.write("trained", **_ending(self.programs[name]))
-            finished = self.training.done()
         if finished and not reasons:
             return "the training has finished"
         if finished and idle > UNFINISHED:
@@ -229,7 +229,7 @@ class _Watcher:
         return ""
 
     def _round(self, grid: Revisions) -> bool:
-        """Run the grid as it is; returns False if a checkpoint was deleted before it began."""
+        """Run the grid; False if a checkpoint was deleted before it began."""
         models = [
             model.model_copy(update={"revisions": grid[model.name]})
             for model in self.config.models
@@ -241,10 +241,10 @@ class _Watcher:
             if self.follower.look(time.monotonic()).revisions == grid:
                 raise
             return False
-        for warning in experiment.warnings:
+        for warning in experiment.plan.warnings:
             self._say_once(warning)
         # an interrupted watch may have finished this very round
-        if not is_finished(self.journal.entries, experiment.key):
+        if not is_finished(self.journal.entries, experiment.plan.key):
             require_inputs(experiment)
             missing = (location.rolling for location in experiment.missing.values())
             with rolling.offline_workers(missing):  # also while they start
@@ -260,11 +260,10 @@ class _Watcher:
                     grows=True,
                 )
         self.grid = grid
-        self._conclude(experiment)
+        self._conclude()
         return True
 
     def _announce(self, revisions: Revisions) -> None:
-        """Say which checkpoints are new, and which were deleted or are written again."""
         for model in self.config.models:
             present = revisions.get(model.name, ())
             for name in present:
@@ -287,17 +286,18 @@ class _Watcher:
                         " scores"
                     )
 
-    def _conclude(self, experiment: Experiment) -> None:
-        """Write what the round says."""
-        ended = latest(self.journal.entries, SearchEnded)
-        checkpoints = len(experiment.checkpoints)
-        write = partial(self.log.write, "updated", key=experiment.key, checkpoints=checkpoints)
-        if ended is None or ended.key != experiment.key:  # there are no tasks
+    def _conclude(self) -> None:
+        plan = latest(self.journal.entries, Plan)  # which knows the deleted checkpoints
+        assert plan is not None
+        ended = ended_search(self.journal.entries, plan.key)
+        checkpoints = len(plan.checkpoints)
+        write = partial(self.log.write, "updated", key=plan.key, checkpoints=checkpoints)
+        if ended is None:  # there are no tasks
             write(best=None, rise=None)
             return
-        best = best_fields(experiment, ended)
-        rise = rise_fields(experiment, list(self.journal.records()), ended.best_arm)
-        believed = "is" if ended.confirmed else "is expected to be"
+        best = best_fields(plan, ended)
+        rise = rise_fields(plan, list(self.journal.records()), ended.recommendation.arm)
+        believed = "is" if ended.recommendation.confirmed else "is expected to be"
         text = f"{best['arm']} {believed} the best of {plural(checkpoints, 'checkpoint')}"
         if best["score"] is not None:
             text += f", {score_text(best['score'], best['stderr'])}"
@@ -308,40 +308,36 @@ class _Watcher:
                 f" Layer {rise['layer']} {state}: by step {rise['steps'][-1]:,} it rises by more"
                 f" than {100 * RISE:g} % with probability {rise['probability']:.2f}."
             )
-        if write(cells=ended.cells, best=best, rise=rise, text=text):
+        if write(cells=ended.recommendation.cells, best=best, rise=rise, text=text):
             probability = rise["probability"] if rise else None
-            log_search(self.track, experiment, ended, rise_probability=probability)
+            log_search(self.track, plan, ended, rise_probability=probability)
             self.display.say(text)
 
 
-def rise_fields(
-    experiment: Experiment, records: Sequence[Record], best: Arm
-) -> dict[str, Any] | None:
-    """Whether the score of the best arm's layer still rises, as the field ``rise`` of a round's
-    event.
-    """
+def rise_fields(plan: Plan, records: Sequence[Record], best: Arm) -> dict[str, Any] | None:
+    """Whether the best layer's score still rises, as an event's field."""
     # also with the checkpoints that were measured and deleted since
-    revisions = {suite.model: set(suite.revisions) for suite in experiment.suites}
-    for record, _ in measured(records):
+    wanted = [record for record in records if plan.wants(record)]
+    revisions = {suite.model: set(suite.revisions) for suite in plan.suites}
+    for record, _ in measured(wanted):
         checkpoint = Checkpoint.parse(record.name)
         revisions.get(checkpoint.model, set()).add(checkpoint.revision)
     suites = [
-        replace(suite, revisions=training_order(revisions[suite.model]))
-        for suite in experiment.suites
+        replace(suite, revisions=training_order(revisions[suite.model])) for suite in plan.suites
     ]
     outcomes = {
         Cell.parse(record.name): Outcome(result.score, result.stderr)
-        for record, result in scored(records)
+        for record, result in scored(wanted)
     }
     forecast = rise_forecast(
         suites,
         outcomes,
         best,
-        tasks=experiment.task_weights,
-        kinds=experiment.kinds,
+        tasks={task.name: task.weight for task in plan.tasks},
+        kinds=plan.kinds,
         share=RISE,
         ahead=AHEAD,
-        seed=experiment.config.seed,
+        seed=plan.seed,
     )
     if not forecast:
         return None
@@ -355,7 +351,7 @@ def rise_fields(
 
 
 class WatchLog:
-    """A file of events that only grows; docs/watch.md lists the events and their fields.
+    """A file of events that only grows; docs/watch.md lists them.
 
     An event is one write of one line, so that a reader never sees half of one that was committed.
     An event that the file has already, but for its time, is not written again: a watch that was
@@ -383,9 +379,7 @@ class WatchLog:
         self.begun: float = next((event["at"] for event in events), 0.0)
 
     def write(self, event: str, **fields: object) -> bool:
-        """Append an event with the present time, unless the file has it; returns whether it was
-        new.
-        """
+        """Append an event with the time; False if the file has it."""
         if self.has(event, **fields):
             return False
         at = round(time.time(), 3)
@@ -399,7 +393,10 @@ class WatchLog:
         return True
 
     def has(self, event: str, **fields: object) -> bool:
-        """Whether the file has this event, at any time; or that of a checkpoint, as its latest."""
+        """Whether the file has this event, at any time.
+
+        Of a checkpoint, it must be the latest.
+        """
         if "checkpoint" in fields:
             return self._of_checkpoints.get(fields["checkpoint"]) == event
         return _content({"event": event, **fields}) in self._written

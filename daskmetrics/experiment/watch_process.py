@@ -37,11 +37,11 @@ STOPPED = 130  # exit code of a watch that was asked to end
 
 
 class BackgroundWatch:
-    """A watch that goes on in a process of its own; made by `daskmetrics.watch` with
-    ``background=True``.
+    """A watch that goes on in a process of its own.
 
-    It goes on if the training is killed. A training that is started again leaves the work to a
-    watch that still goes on. As a context manager it calls `finish` and `wait` when the block ends.
+    `daskmetrics.watch` makes it with ``background=True``. It goes on if the training is killed. A
+    training that is started again leaves the work to a watch that still goes on. As a context
+    manager it calls `finish` and `wait` when the block ends.
 
     Parameters
     ----------
@@ -88,13 +88,19 @@ class BackgroundWatch:
 
     @property
     def running(self) -> bool:
-        """Whether it goes on, in the process that this object has started or in an earlier one."""
+        """Whether it goes on, in whatever process.
+
+        That may be one that this object has started, or an earlier one.
+        """
         if self._process is not None:
             return self._process.poll() is None
         return holder(RunFolder(self.folder).lock) is not None
 
     def finish(self) -> None:
-        """Say that no checkpoint follows: the watch ends once all are measured and scored."""
+        """Say that no checkpoint follows.
+
+        The watch ends once all are measured and scored.
+        """
         for source in self._sources:
             (source / FINISHED).touch()
 
@@ -133,7 +139,9 @@ class BackgroundWatch:
             )
 
     def stop(self) -> None:
-        """End the watch now, after units that are running; started again, it goes on from there.
+        """End the watch now, after units that are running.
+
+        Started again, it goes on from there.
 
         Raises
         ------
@@ -161,12 +169,12 @@ class BackgroundWatch:
 
 
 class WatchCallback:
-    """Measure and score each checkpoint that a ``Trainer`` of transformers saves, while it trains
-    on.
+    """Measure and score each checkpoint that a ``Trainer`` saves.
 
-    The watch is a process of its own (`daskmetrics.watch`), which follows the trainer's
-    ``output_dir``: training does not wait for it. Give the trainer the tokenizer as
-    ``processing_class``, so that it saves it with each checkpoint.
+    The trainer, of transformers, trains on meanwhile. The watch is a process of its own
+    (`daskmetrics.watch`), which follows the trainer's ``output_dir``: training does not wait for
+    it. Give the trainer the tokenizer as ``processing_class``, so that it saves it with each
+    checkpoint.
 
     Parameters
     ----------
@@ -217,15 +225,18 @@ class WatchCallback:
         self._arguments = arguments
 
     def __getattr__(self, name: str) -> Any:
-        """Nothing happens at the other events of a ``TrainerCallback``, whose class would import
-        transformers.
+        """Do nothing at other events of a ``TrainerCallback``.
+
+        That class would import transformers.
         """
         if name.startswith("on_"):
             return lambda *_, **__: None
         raise AttributeError(f"'WatchCallback' object has no attribute '{name}'")
 
     def on_train_begin(self, args: Any, state: Any, control: object, **others: object) -> None:
-        """Start the watch, in the main process of the training; the trainer calls it.
+        """Start the watch in the main process of the training.
+
+        The trainer calls it.
 
         Examples
         --------

@@ -13,15 +13,14 @@ _AT_ONCE = 32  # rows up to which torch before 2.12 solves a batch on a GPU in o
 
 
 def is_queued(tensor: Tensor) -> bool:
-    """Whether the tensor's device computes beside the program, which waits if it asks for a
-    number.
-    """
+    """Whether asking for a number waits for the tensor's device."""
     return tensor.device.type != "cpu"
 
 
 def eigenvalues(matrix: Tensor) -> Tensor:
-    """Eigenvalues (..., m) of positive semi-definite matrices, ascending; all zero where one is not
-    finite.
+    """Eigenvalues (..., m) of positive semi-definite matrices, ascending.
+
+    All are zero where one is not finite.
     """
     matrix, values = unchecked(matrix)
     if is_queued(matrix):
@@ -30,9 +29,7 @@ def eigenvalues(matrix: Tensor) -> Tensor:
 
 
 def unchecked(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """The matrices, zero where they are not finite, and their eigenvalues, by the fastest
-    library.
-    """
+    """The matrices, zero where not finite, and their eigenvalues."""
     # one bad prompt must not fail a batch: eigvalsh raises on NaN
     finite = matrix.abs().amax((-2, -1), keepdim=True).isfinite()
     if is_queued(matrix):
@@ -63,7 +60,7 @@ Solve = Callable[[Tensor], Tensor]
 
 
 def solver(size: int, version: str) -> Solve:
-    """What solves a batch of matrices of this size on a GPU fastest, with this version of torch.
+    """The fastest solver of matrices of this size on a GPU.
 
     Before 2.12 torch solves matrices of more than 32 rows one after the other, in about 2 ms each:
     this machine's processors are faster.
@@ -83,7 +80,7 @@ def processors() -> int:
 
 
 def by_lapack(matrix: Tensor) -> Tensor:
-    """By LAPACK on all processors, each with a part of the batch; on the device of the matrices."""
+    """By LAPACK on all processors; on the device of the matrices."""
     flat = matrix.reshape(-1, *matrix.shape[-2:]).cpu()
     count = processors()
     with ThreadPoolExecutor(count) as pool:
@@ -93,8 +90,9 @@ def by_lapack(matrix: Tensor) -> Tensor:
 
 
 def checked(matrix: Tensor, values: Tensor) -> Tensor:
-    """Eigenvalues (..., m) of matrices (..., m, m), computed again by LAPACK in float64 where they
-    leave a residual.
+    """Eigenvalues (..., m), computed again where they leave a residual.
+
+    That is by LAPACK in float64.
 
     >>> checked(torch.tensor([[[2.0, 1.0], [1.0, 2.0]]]), torch.tensor([[2.0, 2.0]]))  # unrotated
     tensor([[1., 3.]])
@@ -106,7 +104,7 @@ def checked(matrix: Tensor, values: Tensor) -> Tensor:
 
 
 def has_residual(matrix: Tensor, values: Tensor) -> Tensor:
-    r"""Whether eigenvalues (..., m) of matrices (..., m, m) are off by more than rounding, (...).
+    r"""Whether eigenvalues (..., m) are off by more than rounding, (...).
 
     A GPU's rotations stop after some sweeps without an error. What they leave beside the diagonal
     is missing in :math:`\sum_i \lambda_i^2 = \|A\|_F^2`, and :math:`\sum_i \lambda_i =

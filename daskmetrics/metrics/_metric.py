@@ -23,7 +23,7 @@ Value: TypeAlias = bool | int | float | str
 
 @dataclass(frozen=True)
 class Parameter:
-    """One keyword of a metric: its default, which also decides its type, and its valid values.
+    """One keyword of a metric: its default, type and valid values.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Metric:
-    """A label-free property of a layer, and the place of the function that computes it.
+    """A label-free property of a layer, and where its function is.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ class Metric:
 
     @property
     def identity(self) -> str:
-        """The name, for keys; with the function and its code for a metric of another package."""
+        """The name, for keys; of another package's also function and code."""
         if self.function.startswith("daskmetrics.metrics."):
             return self.name
         return f"{self.name}@{self.function}@{code_key(self.function)}"
@@ -191,8 +191,7 @@ class Metric:
         return function
 
     def with_settings(self, values: Mapping[str, Value]) -> Metric:
-        """This metric with other parameters; its name becomes the text of the call, without
-        defaults.
+        """This metric with other parameters, which its name shows.
 
         Raises
         ------

@@ -20,8 +20,9 @@ Step: TypeAlias = Literal["later", "centred", "unit"]
 
 
 class Spectra:
-    """Rows (..., N, D) and which of them count (..., N), with Gram matrices and spectra, each
-    computed once.
+    """Rows (..., N, D), with Gram matrices and spectra, each computed once.
+
+    ``keep`` (..., N) says which rows count.
 
     ``eps`` is the spacing of the numbers in which the rows were computed (`torch.finfo`), by
     default that of their type: states in half precision keep its rounding when they are widened.
@@ -51,8 +52,9 @@ class Spectra:
         self._values: dict[tuple[Step, ...], Tensor] = {}
 
     def gram(self, *steps: Step) -> Tensor:
-        """The smaller of Gram matrix and covariance sum, (..., m, m), after these preparation steps
-        in order; ``later`` leaves out the first row that counts.
+        """The smaller of Gram matrix and covariance sum, (..., m, m).
+
+        The preparation steps are done in order; ``later`` leaves out the first row that counts.
         """
         if steps in self._grams:
             return self._grams[steps]
@@ -70,8 +72,9 @@ class Spectra:
         return matrix
 
     def values(self, *steps: Step) -> Tensor:
-        """Eigenvalues of `gram`, ascending, (..., m), not below zero; `NotSolved` before
-        `solve_together`, if they are deferred.
+        """Eigenvalues of `gram`, ascending, (..., m), not below zero.
+
+        Deferred ones are `NotSolved` before `solve_together`.
         """
         if steps not in self._values:
             matrix = self.gram(*steps)
@@ -97,7 +100,9 @@ class Spectra:
         return 4 * self.eps
 
     def noise(self, typical: Callable[[Tensor], Tensor] = torch.median) -> Tensor:
-        r"""Eigenvalue (scalar) up to which the spectrum of rows (N, D) is `rounding`.
+        r"""Eigenvalue (scalar) up to which a spectrum is `rounding`.
+
+        It is that of rows (N, D).
 
         .. math:: r^2 \operatorname{median}_j \Bigl(\frac1N \sum_i z_{ij}^2\Bigr)
                   \bigl(\sqrt N + \sqrt D\bigr)^2
@@ -110,11 +115,11 @@ class Spectra:
 
 
 class NotSolved(Exception):
-    """The eigenvalues of a matrix are computed later, with those of a batch's other layers."""
+    """The eigenvalues are computed later, with those of other layers."""
 
 
 def solve_together(spectra: Sequence[Spectra], again: bool = False) -> Tensor:
-    """Compute the deferred eigenvalues of all layers, those of matrices of one size in one call.
+    """Compute the deferred eigenvalues of all layers, by size of matrix.
 
     Returns whether any are off by more than rounding, as a tensor, since asking would wait for a
     GPU; ``again`` computes them by LAPACK, in float64.
@@ -154,8 +159,9 @@ def of_covariance(
     centre: bool = True,
     above: float = 0.0,
 ) -> Tensor:
-    """A function of the eigenvalues (m,) of prompts' vectors (P, D), ascending; NaN where all are
-    zero.
+    """A function of the eigenvalues (m,) of prompts' vectors (P, D).
+
+    They are ascending; it is NaN where all are zero.
 
     The eigenvalues are those of the smaller of Z Zᵀ and Zᵀ Z, centred first, with rounding set to
     zero: that of the decomposition, and the noise of vectors in half precision (`Spectra.noise`),
@@ -179,8 +185,9 @@ NORMS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def matrix_entropy(spectra: Spectra, steps: tuple[Step, ...], alpha: float) -> Tensor:
-    """Entropy (...) of rows after their preparation; of order 2 without an eigenvalue, ten times
-    faster.
+    """Entropy (...) of prepared rows; order 2 needs no eigenvalue.
+
+    That is ten times faster.
     """
     if alpha != 2:
         return entropy(spectra.values(*steps), alpha)
@@ -191,7 +198,9 @@ def matrix_entropy(spectra: Spectra, steps: tuple[Step, ...], alpha: float) -> T
 
 
 def published_entropy(rows: Tensor, alpha: float) -> Tensor:
-    r"""Entropy of rows (N, D) as the code published with *Layer by Layer* computes it.
+    r"""Entropy of rows (N, D) as the published code computes it.
+
+    That is the code of *Layer by Layer*.
 
     The smaller of Gram matrix and covariance, negative *entries* set to zero; then the positive
     eigenvalues, scaled to sum to one; of order 2 :math:`\ln(m^2 / \sum_{ij} K_{ij}^2)` for a matrix
@@ -206,8 +215,9 @@ def published_entropy(rows: Tensor, alpha: float) -> Tensor:
 
 
 def normalised(value: Tensor, norm: str, keep: Tensor, width: int) -> Tensor:
-    """An entropy (...) of the rows (..., N, D) that ``keep`` (..., N) marks, divided by what the
-    norm says; NaN by zero.
+    """An entropy (...) divided by what the norm says; NaN by zero.
+
+    ``keep`` (..., N) marks the rows that count.
     """
     if norm == "none":
         return value
@@ -230,8 +240,9 @@ NUMBERS = 2**20  # of a block: 8 MiB in float64, of which a few are held at a ti
 
 
 def blocks(rows: int, columns: int) -> Iterator[slice]:
-    """Slices of the rows that together are all rows, each with at most `NUMBERS` entries, but at
-    least one row.
+    """Slices of the rows with at most `NUMBERS` entries each.
+
+    Each has at least one row; together they are all rows.
 
     >>> list(blocks(3, 2**19))
     [slice(0, 2, None), slice(2, 3, None)]
@@ -241,7 +252,7 @@ def blocks(rows: int, columns: int) -> Iterator[slice]:
 
 
 def at_least_float32(rows: Tensor) -> Tensor:
-    """Half precision widened: a Gram matrix in bfloat16 would be off by up to 0.01 nats."""
+    """Half precision widened: an entropy in bfloat16 is off by up to 0.01 nats."""
     return rows.to(torch.promote_types(rows.dtype, torch.float32))
 
 
@@ -261,7 +272,9 @@ def unit_rows(rows: Tensor) -> Tensor:
 
 
 def centred(rows: Tensor, keep: Tensor | None = None, eps: float = 0.0) -> Tensor:
-    """Rows (..., N, D) less the mean of those that ``keep`` (..., N) marks; the others become zero.
+    """Rows (..., N, D) less the mean of those that count.
+
+    ``keep`` (..., N) marks these; the others become zero.
 
     A row that differs from the mean by rounding only becomes zero too: scaled to length one it
     would be pure noise. In half precision (``eps`` of `Spectra`) that is a row of which no entry
@@ -291,8 +304,9 @@ def centred(rows: Tensor, keep: Tensor | None = None, eps: float = 0.0) -> Tenso
 
 
 def gram(rows: Tensor) -> Tensor:
-    """The smaller of rows (..., N, D) times their transpose and the other way round, (..., m, m), m
-    = min(N, D).
+    """The smaller of rows (..., N, D) times their transpose, and the reverse.
+
+    It is (..., m, m) with m = min(N, D).
     """
     if rows.shape[-2] <= rows.shape[-1]:
         return rows @ rows.mT
@@ -306,8 +320,9 @@ def with_care(
     keep: Tensor,
     *settings: object,
 ) -> Tensor:
-    """What ``quick`` computes of a batch of rows (B, N, D) and which of them count (B, N), and
-    ``careful`` where ``quick`` says that it may have lost digits (B,).
+    """What ``quick`` computes, and ``careful`` where it may have lost digits.
+
+    Rows are (B, N, D), ``keep`` is (B, N), and ``quick`` also says where it is doubtful (B,).
 
     On a GPU ``careful`` computes all: asking where it is needed would wait for it.
     """
@@ -320,7 +335,6 @@ def with_care(
 
 
 def _prepared_gram(rows: Tensor, keep: Tensor, steps: tuple[Step, ...], eps: float) -> Tensor:
-    """`gram` of the rows (..., N, D) that ``keep`` (..., N) marks, after these steps."""
     rows = rows.where(keep[..., None], 0)
     for step in steps:
         if step == "unit":
@@ -333,8 +347,7 @@ def _prepared_gram(rows: Tensor, keep: Tensor, steps: tuple[Step, ...], eps: flo
 def _quick_unit_gram(
     rows: Tensor, keep: Tensor, steps: tuple[Step, ...], half: float
 ) -> tuple[Tensor, Tensor]:
-    """`gram` of the unit rows (B, N, D), optionally centred first, (B, m, m), and which of the
-    matrices (B,) may have lost digits.
+    """`gram` of unit rows (B, N, D), and where digits may be lost (B,).
 
     Lengths are read from the diagonal, so that the rows are read once and not six times. Digits
     could be lost of rows that are only rounding, not finite, far from zero beside their spread, or
@@ -374,8 +387,9 @@ def _quick_unit_gram(
 
 
 def entropy(weights: Tensor, alpha: float = 1.0) -> Tensor:
-    r"""Rényi entropy in nats of non-negative weights (..., K), scaled to sum to one; NaN where all
-    are zero.
+    r"""Rényi entropy in nats of non-negative weights (..., K).
+
+    They are scaled to sum to one; it is NaN where all are zero.
 
     .. math:: S_\alpha = \frac{1}{1 - \alpha} \ln \sum_i p_i^\alpha, \quad S_1 = -\sum_i p_i \ln p_i
 

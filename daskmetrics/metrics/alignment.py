@@ -11,7 +11,7 @@ from daskmetrics.metrics._spectra import unit_rows
 def alignment(
     first: Tensor, second: Tensor, *, power: float = 2.0, leave_one_out: bool = False
 ) -> Tensor:
-    r"""Mean distance between the directions of two views of a prompt, to a power.
+    r"""Mean distance between the directions of two views, to a power.
 
     .. math:: \frac1P \sum_i \lVert \hat z_i - \hat z_i^+ \rVert^\alpha
 

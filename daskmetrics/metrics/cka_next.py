@@ -55,9 +55,7 @@ def cka_next(here: Tensor, following: Tensor, *, debiased: bool = False) -> Tens
 
 
 def _scaled(vectors: Tensor) -> Tensor:
-    """Centred and with a largest entry of 1, so that no fourth power overflows; what is only
-    rounding becomes zero.
-    """
+    """Centred, with a largest entry of 1, so that no power overflows."""
     rows = vectors.double()
     deviations = rows - rows.mean(0)
     rounding = 32 * torch.finfo(rows.dtype).eps * rows.abs().max()
@@ -74,8 +72,9 @@ def _biased(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _unbiased(x: Tensor, y: Tensor) -> Tensor:
-    """n (n - 3) times the unbiased HSIC, from centred rows: the terms i = j of the Gram matrices
-    taken out.
+    """n (n - 3) times the unbiased HSIC, from centred rows.
+
+    The terms i = j of the Gram matrices are taken out.
     """
     n = len(x)
     x_lengths = x.square().sum(1)

@@ -67,7 +67,7 @@ def curvature(states: Tensor, mask: Tensor, *, k: int = 1, variant: str = "corre
 
 
 def _careful(rows: Tensor, mask: Tensor, k: int) -> Tensor:
-    """The values (B,); steps of length zero and tokens that do not count are taken out first."""
+    """The values (B,), without steps of length zero and other tokens."""
     path, real = _packed(rows, mask)
     steps = path.diff(dim=1)
     is_move = real[:, 1:] & (steps != 0).any(-1)
@@ -75,9 +75,7 @@ def _careful(rows: Tensor, mask: Tensor, k: int) -> Tensor:
 
 
 def _quick(rows: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The values (B,) from cosines, without unit steps; and where steps of length zero or gaps
-    forbid that.
-    """
+    """The values (B,) from cosines, and where gaps or zero steps forbid that."""
     steps = rows.diff(dim=1)
     real = mask[:, 1:] & mask[:, :-1]
     lengths = torch.linalg.vector_norm(steps, dim=-1)
@@ -99,7 +97,7 @@ def _quick(rows: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _mean_angle(units: Tensor, counted: Tensor, k: int) -> Tensor:
-    """Of unit rows (B, N, D) with those that count (B, N) in front, k apart."""
+    """Of unit rows (B, N, D), k apart, with those that count in front."""
     angles = _angles(units[:, :-k], units[:, k:])
     return _mean(angles, counted[:, k:])
 
@@ -110,14 +108,13 @@ def _mean(angles: Tensor, counted: Tensor) -> Tensor:
 
 
 def _packed(rows: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows (B, N, D) with those to keep (B, N) in front, order unchanged."""
+    """Rows (B, N, D) with those to keep (B, N) in front."""
     order = (~keep).byte().argsort(dim=1, stable=True)
     packed = rows.gather(1, order[..., None].expand_as(rows))
     return packed, keep.gather(1, order)
 
 
 def _angles(before: Tensor, after: Tensor) -> Tensor:
-    """Angles (...) between unit rows (..., D)."""
     across = torch.linalg.vector_norm(after - before, dim=-1)
     along = torch.linalg.vector_norm(after + before, dim=-1)
     return 2 * torch.atan2(across, along)

@@ -19,7 +19,7 @@ def dime(
     seed: int = 0,
     variant: str = "corrected",
 ) -> Tensor:
-    r"""Joint entropy of two views paired at random, less that of the views as they are, in nats.
+    r"""Joint entropy of views paired at random, less that of true pairs.
 
     .. math:: \frac1m \sum_{\Pi} S(K_A \circ \Pi K_B \Pi^\top) - S(K_A \circ K_B)
 

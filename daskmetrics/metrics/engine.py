@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from daskmetrics.core.results import EQUAL, Status
+from daskmetrics.domain.results import EQUAL, Status
 from daskmetrics.metrics._eigenvalues import is_queued, processors
 from daskmetrics.metrics._metric import Metric
 from daskmetrics.metrics._spectra import (
@@ -29,7 +29,10 @@ from daskmetrics.metrics._spectra import (
 
 @dataclass(frozen=True, eq=False)
 class Reduced:
-    """Metrics of every layer of one checkpoint; L layers in the order asked for, M metrics."""
+    """Metrics (L, M) of every layer of one checkpoint.
+
+    Layers are in the order asked for.
+    """
 
     metrics: tuple[str, ...]  # names of the columns
     values: NDArray[np.float64]  # (L, M), in the units of the metric; NaN if there is no value
@@ -45,8 +48,9 @@ MISSING, BROKEN, FINITE = range(3)  # what the states of a prompt are, one view 
 
 @dataclass(frozen=True)
 class _Layer:
-    """What is kept of one layer, for V views and P prompts; filled row by row, in this machine's
-    memory.
+    """What is kept of one layer, for V views and P prompts.
+
+    It is filled row by row, in this machine's memory.
     """
 
     vectors: Tensor  # (V, P, D)
@@ -55,7 +59,7 @@ class _Layer:
 
     @cached_property
     def are_equal(self) -> list[bool]:
-        """Of each view, whether the vectors of all prompts are equal (V,), once all are known."""
+        """Of each view, whether all prompts have equal vectors (V,)."""
         span = (self.vectors.amax(1) - self.vectors.amin(1)).amax(1)
         size = self.vectors.abs().amax((1, 2))
         return list((span <= EQUAL * size).tolist())
@@ -63,7 +67,7 @@ class _Layer:
 
 @dataclass
 class _Batch:
-    """What one layer of a batch of B prompts gives, on the device of the states."""
+    """One layer of a batch of B prompts, on the states' device."""
 
     layer: int
     view: int
@@ -85,7 +89,9 @@ class _Entry(NamedTuple):
 
 
 class Reducer:
-    """Computes metrics from hidden states of P prompts; batches and layers may come in any order.
+    """Computes metrics from hidden states of P prompts.
+
+    Batches and layers may come in any order.
 
     Every prompt writes its own row, so the order of `add` changes nothing. The coarsest type of the
     states decides below which size metrics see only rounding. On a GPU the layers of a batch are
@@ -127,8 +133,9 @@ class Reducer:
         view: int = 0,
         eps: float | None = None,
     ) -> None:
-        """Add one batch of one layer: states (B, T, D) of the prompts ``rows`` (B,), which are not
-        kept.
+        """Add one batch of one layer, which is not kept.
+
+        States (B, T, D) are those of the prompts ``rows`` (B,).
 
         The mask (B, T) is True where a token counts; ``pooled`` (B, D) has one vector per prompt.
         View 0 is the prompts themselves, which token metrics read; the others are further views,
@@ -153,7 +160,7 @@ class Reducer:
             self._settle()
 
     def _reduce(self, batch: _Batch, states: Tensor, mask: Tensor) -> None:
-        """Compute the token metrics of a batch, but for those whose eigenvalues are deferred."""
+        """Compute the token metrics of a batch whose eigenvalues are not deferred."""
         for metric in self._metrics:
             if metric.takes != "tokens":
                 continue
@@ -168,7 +175,7 @@ class Reducer:
 
     @torch.inference_mode()
     def _settle(self) -> None:
-        """Solve the waiting layers together, and take what they give from the device."""
+        """Solve the waiting layers together, and take their results."""
         # one that does not fit into memory comes again, as part of smaller batches
         batches = list(self._waiting.values())
         self._waiting = {}
@@ -197,7 +204,9 @@ class Reducer:
         return off
 
     def finish(self) -> Reduced:
-        """Compute the metrics of all layers; of states on a GPU, on all processors of this machine.
+        """Compute the metrics of all layers.
+
+        Of states on a GPU, on all processors of this machine.
 
         Spectra of a thousand rows in float64 are few and large: they do not fill a GPU, which has
         other work.
@@ -235,7 +244,6 @@ class Reducer:
 
     @torch.inference_mode()
     def _entries(self, layer: int) -> list[_Entry]:
-        """The values of a layer, in the order of the metrics."""
         kept = self._kept.get(layer)
         spectra = None
         if kept:
@@ -308,7 +316,7 @@ def _columns(batches: Iterable[_Batch]) -> list[Tensor]:
 
 
 def _on_host(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The same tensors in this machine's memory, by one copy from a GPU."""
+    """The tensors in this machine's memory, by one copy from a GPU."""
     if not is_queued(tensors[0]):
         return list(tensors)
     packed = torch.cat([tensor.contiguous().flatten().view(torch.uint8) for tensor in tensors])
@@ -319,7 +327,6 @@ def _on_host(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _are_finite(states: Tensor, mask: Tensor) -> Tensor:
-    """Whether all tokens that count are finite (B,)."""
     # the fastest, but a sum may overflow where its terms do not
     finite = states.sum(-1).isfinite() | ~mask
     if is_queued(states) or not finite.all():
@@ -328,8 +335,9 @@ def _are_finite(states: Tensor, mask: Tensor) -> Tensor:
 
 
 def _jackknife(leave_one_out: Tensor) -> float:
-    """Standard error from the values (P,) without each prompt in turn (Efron & Stein, 1981,
-    equation 1.2).
+    """Standard error from the values (P,) without each prompt.
+
+    Efron & Stein (1981), equation 1.2.
     """
     deviations = leave_one_out - leave_one_out.mean()
     count = len(deviations)

@@ -75,9 +75,7 @@ def infonce(
 
 
 def _losses(units: Tensor, block: slice, temperature: float, leave_one_out: bool) -> Tensor:
-    """Sum of the losses of the vectors in one block; or, for each prompt, that sum without it,
-    (P,).
-    """
+    """Sum of the losses of one block; or without each prompt, (P,)."""
     prompts = len(units) // 2
     rows = torch.arange(block.start, block.stop, device=units.device)
     anchors = torch.arange(len(rows), device=units.device)

@@ -11,7 +11,7 @@ from daskmetrics.metrics._spectra import Spectra, blocks, of_pooled
 def intrinsic_dimension(
     vectors: Tensor | Spectra, *, fit: str = "line", discarded: float = 0.1
 ) -> Tensor:
-    r"""TwoNN estimate from the ratio of the distances to the two nearest prompts.
+    r"""TwoNN estimate from the distances to the two nearest prompts.
 
     .. math:: \mu = r_2 / r_1, \quad -\ln(1 - F(\mu)) = d \ln \mu
 
@@ -77,7 +77,7 @@ def intrinsic_dimension(
 
 
 def _apart(points: Tensor, limits: Tensor) -> Tensor:
-    """The points (N, D) without those that are closer to an earlier one than their limit (N,)."""
+    """The points (N, D) that are not within a limit of earlier ones."""
     is_close = points.new_zeros(len(points), dtype=torch.bool)
     for block in blocks(len(points), len(points)):
         close = _squared_distances(points, block) < limits[block, None].square()
@@ -86,7 +86,7 @@ def _apart(points: Tensor, limits: Tensor) -> Tensor:
 
 
 def _squared_distances(points: Tensor, block: slice) -> Tensor:
-    """Of the points in one block from all points; what cancels is off by float64's rounding."""
+    """Of the points in one block from all, up to float64's rounding."""
     rows = points[block]
     return rows.square().sum(1)[:, None] + points.square().sum(1) - 2 * rows @ points.mT
 

@@ -8,7 +8,7 @@ from daskmetrics.metrics._spectra import Spectra, of_covariance
 
 
 def participation_ratio(vectors: Tensor | Spectra, *, centred: bool = True) -> Tensor:
-    r"""Squared sum over the sum of squares of the eigenvalues of the covariance.
+    r"""Squared sum over sum of squares of the covariance's eigenvalues.
 
     .. math:: \frac{(\sum_i \lambda_i)^2}{\sum_i \lambda_i^2}
 

@@ -9,7 +9,7 @@ from daskmetrics.metrics._spectra import Spectra, of_covariance
 
 
 def rankme(vectors: Tensor | Spectra, *, eps: float = 1e-7) -> Tensor:
-    r"""Exponential of the entropy of the singular values of prompts that are not centred.
+    r"""Exponential entropy of the singular values of prompts, not centred.
 
     .. math:: \exp \bigl(-\sum_k p_k \ln p_k\bigr), \quad p_k = \sigma_k / \textstyle\sum_j \sigma_j
     + \epsilon

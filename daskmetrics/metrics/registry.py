@@ -126,7 +126,7 @@ GROUP = "daskmetrics.metrics"
 
 
 def catalogue() -> Mapping[str, Metric]:
-    """All metrics by name: those of this package, then those of installed plug-ins.
+    """All metrics by name: of this package, then of plug-ins.
 
     Returns
     -------
@@ -282,13 +282,14 @@ def operations(metrics: Iterable[Metric], prompts: int, width: int, length: floa
 
 
 def _spectrum(rows: float, width: int) -> float:
-    """Of the smaller Gram matrix of rows, and of its eigenvalues (Golub & Van Loan, *Matrix
-    Computations*, 8.3).
+    """Of the smaller Gram matrix of rows, and of its eigenvalues.
+
+    Golub & Van Loan, *Matrix Computations*, 8.3.
     """
     smaller = min(rows, width)
     return 2 * rows * width * smaller + 4 * smaller**3 / 3
 
 
 def _is_centred(metric: Metric) -> bool:
-    """Whether the metric subtracts the mean: as its parameter says, or else all but RankMe."""
+    """Whether the metric subtracts the mean; all but RankMe do by default."""
     return bool(metric.values.get("centred", "rankme" not in metric.function))

@@ -8,7 +8,7 @@ from daskmetrics.metrics._spectra import Spectra, of_covariance, of_pooled
 
 
 def spectral_norm(vectors: Tensor | Spectra) -> Tensor:
-    r"""Largest eigenvalue of the covariance of prompts, in squared units of the states.
+    r"""Largest eigenvalue of the covariance, in squared units of the states.
 
     .. math:: \lambda_1(C), \quad C = \tfrac1P \sum_i (z_i - \bar z)(z_i - \bar z)^\top
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from daskmetrics.core.names import seed_of
+from daskmetrics.core.keys import seed_of
 
 #: name of the augmentation, stored with the results; it changes when its texts do
 AUGMENTATION = "drop-swap-1"
@@ -14,8 +14,9 @@ SWAPPED = 0.1
 
 
 def second_view(text: str, seed: int) -> str:
-    """Another view of a text, for metrics that compare two: a tenth of the words dropped, a tenth
-    swapped.
+    """Another view of a text, for metrics that compare two.
+
+    A tenth of the words is dropped, a tenth swapped.
 
     It depends on the text and the run's seed only. Its words, joined by single spaces, differ in
     order or number from those of the text; with fewer than two different words no view can differ,
@@ -44,13 +45,13 @@ def second_view(text: str, seed: int) -> str:
 
 
 def _swapped(words: list[str], i: int) -> list[str]:
-    """The words with word i behind its neighbour."""
     return [*words[:i], words[i + 1], words[i], *words[i + 2 :]]
 
 
 def view(text: str, seed: int, number: int) -> str:
-    """View 0 of a text is the text, 1 its `second_view`, and so on; all differ where the text
-    allows it.
+    """View 0 of a text is the text, 1 its `second_view`, and so on.
+
+    All differ where the text allows it.
 
     With two different words or more, views 0 to 3 always differ; if dropping or swapping words
     gives nothing new, the second view is repeated.

@@ -4,12 +4,10 @@ that ends at one.
 
 from __future__ import annotations
 
-import json
 import uuid
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -24,10 +22,9 @@ from daskmetrics.checkpoints.shipped import ModelProtocol
 from daskmetrics.config import Protocol
 from daskmetrics.config.prompts import NO_PROMPTS, Prompts
 from daskmetrics.core.errors import DataError, require_known
-from daskmetrics.core.fitted import Fitted, fit, joined
-from daskmetrics.core.names import seed_of
-from daskmetrics.core.readouts import Readout
+from daskmetrics.core.keys import seed_of
 from daskmetrics.core.text import is_encodable, plural
+from daskmetrics.domain.readouts import Readout
 from daskmetrics.metrics import Metric, views
 from daskmetrics.metrics.engine import Reducer
 from daskmetrics.models._model import LoadedModel
@@ -42,7 +39,7 @@ DEFAULT = Readout()
 
 
 class Encoder:
-    """Reads texts with one or more layers of a model, exactly as a run does.
+    """Reads texts with layers of a model, as a run does.
 
     ``run.best().load()`` gives one that reads a single layer. As a context manager, it frees the
     model at the end.
@@ -54,7 +51,7 @@ class Encoder:
     layers : tuple of int
         In ascending order; 0 is the embedding output.
     readout : Readout
-        What is made of the vectors of the layers, and what an index stores of it.
+        The pooling of `encode`, and the dimensions that an index stores.
 
     Examples
     --------
@@ -69,13 +66,11 @@ class Encoder:
         protocol: ModelProtocol,
         layers: Sequence[int],
         readout: Readout = DEFAULT,
-        corpus: Sequence[str] = (),
     ) -> None:
         self.model = model
         self.protocol = protocol
         self.layers = tuple(layers)
         self.readout = readout
-        self._corpus = corpus
 
     @classmethod
     def load(
@@ -83,17 +78,14 @@ class Encoder:
         layer: int,
         readout: str,
         protocol: Mapping[str, Any],
-        corpus: Path,
         pickled: bool = False,
         **record: Any,
     ) -> Encoder:
-        """Load the arm that a run `recorded`: a layer of a folder or hub id, with the protocol as it
-        was done then.
+        """Load the arm that a run `recorded`.
 
-        On the prompts that the run measured (``corpus``), a readout with principal components is
-        fitted again. It is a `DataError` if the weights cannot be loaded, the folder has another
-        content or says something else than when the run began, or the prompts are needed and
-        missing.
+        That is a layer of a folder or hub id, with the protocol as it was done then. It is a
+        `DataError` if the weights cannot be loaded, or the folder has another content or says
+        something else than when the run began.
         """
         require_content(record, pickled)
         # the network of another time may have had other weights, so the location is one of its own
@@ -117,22 +109,7 @@ class Encoder:
                 f"'{location.path}' does not say any more how its states become vectors as it did"
                 " when the run began. Restore the folder, or run again."
             )
-        parsed = Readout.parse(readout)
-        texts: Sequence[str] = ()
-        if parsed.principal:
-            if not corpus.is_file():
-                raise DataError(
-                    f"Readout '{parsed}' is fitted on the prompts of the run, but there is no file"
-                    f" of them ({corpus}). Run again."
-                )
-            texts = json.loads(corpus.read_text(encoding="utf-8"))
-        return cls(
-            LoadedModel(location, read_by),
-            read,
-            parsed.layers_of(layer),
-            readout=parsed,
-            corpus=texts,
-        )
+        return cls(LoadedModel(location, read_by), read, [layer], Readout.parse(readout))
 
     def __enter__(self) -> Self:
         return self
@@ -145,7 +122,7 @@ class Encoder:
         self.model.__exit__(None, None, None)
 
     def encode(self, texts: Sequence[str], prompt: str | None = None) -> NDArray[np.float32]:
-        """Vectors of the deepest layer, or of the readout of an arm, (texts, dimensions).
+        """Vectors of the deepest layer by the readout, (texts, dimensions).
 
         Parameters
         ----------
@@ -169,24 +146,9 @@ class Encoder:
         >>> encoder.encode(["one text", "another"]).shape  # doctest: +SKIP
         (2, 384)
         """
-        return self.fitted(self._joined(texts, self._prompt(prompt)))
-
-    @cached_property
-    def fitted(self) -> Fitted:
-        """The readout with what it takes from the prompts of the run, such as principal
-        components.
-        """
-        vectors = None
-        if self.readout.principal:
-            vectors = self._joined(self._corpus, self.protocol.prompts.of(None))
-        return fit(self.readout, vectors)
-
-    def _joined(self, texts: Sequence[str], before: str) -> NDArray[np.float32]:
-        """The vectors of the deepest layer, or of the layers that are read together."""
-        layers = self.readout.layers_of(self.layers[-1])
-        pooled = self._vectors(texts, layers, before, self.readout.pooling)
-        by_layer = dict(zip(layers, pooled, strict=True))
-        return joined(self.readout, by_layer, layers[-1])
+        deepest = self.layers[-1:]
+        pooled = self._vectors(texts, deepest, self._prompt(prompt), self.readout.pooling)
+        return self.readout.of(pooled[0])
 
     def embed(self, texts: Sequence[str], prompt: str | None = None) -> xarray.DataArray:
         """Vectors of all layers, (text, layer, dimension); see `daskmetrics.embed`."""
@@ -238,7 +200,7 @@ class Encoder:
         )
 
     def distinct(self, texts: Sequence[str]) -> list[str]:
-        """The texts of which no earlier one has the same tokens.
+        """The texts whose tokens no earlier text has.
 
         Their vectors would be equal up to rounding, which metrics would measure. It is a
         `DataError` if all have the same.
@@ -255,8 +217,9 @@ class Encoder:
         return list(first.values())
 
     def reduce(self, texts: Sequence[str], reducer: Reducer, seed: int) -> None:
-        """Add the states of all layers to a reducer, in one forward pass over each view of the
-        texts.
+        """Add the states of all layers to a reducer.
+
+        There is one forward pass over each view of the texts.
         """
         seed = seed_of(seed, "view")
         for number in range(reducer.views):
@@ -280,7 +243,7 @@ class Encoder:
         self.model.read(pooler.texts, self.layers, take)
 
     def save(self, folder: str | Path, card: str = "") -> Path:
-        """Save the model, cut after the deepest layer, in the format of sentence-transformers.
+        """Save the model, cut after the deepest layer, for sentence-transformers.
 
         The blocks after the layer are left out, so that the saved model has fewer parameters. Its
         vectors are compared with this encoder's before it is kept.
@@ -302,18 +265,18 @@ class Encoder:
         ConfigError
             If the folder is not empty.
         DataError
-            If the cut model cannot give the same vectors, as of layers that are read together.
+            If the cut model cannot give the same vectors.
 
         Examples
         --------
         >>> encoder.save("my-model")  # doctest: +SKIP
         """
-        return save(self.model, self.protocol, self.layers[-1], Path(folder), card, self.fitted)
+        return save(self.model, self.protocol, self.layers[-1], Path(folder), card, self.readout)
 
     def _vectors(
         self, texts: Sequence[str], layers: Sequence[int], before: str, pooling: str = ""
     ) -> NDArray[np.float32]:
-        """Vectors (L, texts, D) of these layers; a warning if some are not finite."""
+        """Vectors (L, texts, D); a warning if some are not finite."""
         texts = _checked(texts, fewest=1)
         pooler = Pooler(self.model, self.protocol, texts, before, [pooling])
         (vectors,) = pooler.vectors(layers)
@@ -335,7 +298,10 @@ class Encoder:
 
 
 def _checked(texts: Sequence[str], fewest: int) -> Sequence[str]:
-    """The texts as a list; a `DataError` if there are too few, or they are no texts."""
+    """The texts as a list.
+
+    It is a `DataError` if there are too few, or they are no texts.
+    """
     if isinstance(texts, str):
         raise DataError(
             f"A list of texts is needed, got one text: {texts[:50]!r}. Write it as [text]."

@@ -14,7 +14,7 @@ from torch import Tensor
 from daskmetrics.checkpoints.locations import Location, require_unchanged
 from daskmetrics.config import Protocol
 from daskmetrics.core.errors import DataError, is_out_of_memory
-from daskmetrics.core.results import NetworkSize
+from daskmetrics.domain.results import NetworkSize
 from daskmetrics.models._networks import NETWORKS, Network, pinned
 from daskmetrics.models._parts import pad_batch
 from daskmetrics.models._tokens import IDS, InMemory, Tokenizer, Tokens
@@ -28,8 +28,9 @@ _BUDGETS: dict[str, int] = {}
 
 @contextmanager
 def _whole_float32() -> Iterator[None]:
-    """Multiply float32 in float32 on a GPU, where an environment or a program may allow
-    TensorFloat-32.
+    """Multiply float32 on a GPU without TensorFloat-32.
+
+    An environment or a program may allow it.
     """
     matmul = torch.backends.cuda.matmul
     name: str = "allow_tf32"
@@ -46,12 +47,11 @@ def _whole_float32() -> Iterator[None]:
 
 
 class LoadedModel:
-    """A loaded checkpoint that reads texts; `DataError` if its weights or its tokenizer cannot be
-    loaded.
+    """A loaded checkpoint that reads texts.
 
-    As a context manager, it returns its network for the next checkpoint of the same architecture.
-    A block that read files which were replaced since their content was identified ends with a
-    `DataError`.
+    It is a `DataError` if its weights or its tokenizer cannot be loaded. As a context manager, it
+    returns its network for the next checkpoint of the same architecture. A block that read files
+    which were replaced since their content was identified ends with a `DataError`.
     """
 
     def __init__(
@@ -91,8 +91,9 @@ class LoadedModel:
 
     @property
     def network(self) -> Network:
-        """The network with the weights of the checkpoint; a `DataError` once it was given back,
-        since it may have those of another one.
+        """The network with the weights of the checkpoint.
+
+        It is a `DataError` once it was given back, since it may have those of another one.
         """
         if self._network is None:
             raise DataError("This model was closed: load it again.")
@@ -100,7 +101,10 @@ class LoadedModel:
 
     @property
     def max_length(self) -> int:
-        """Tokens of a text that are read: the smallest limit of protocol, model and tokenizer."""
+        """Tokens of a text that are read.
+
+        The smallest limit of protocol, model and tokenizer.
+        """
         limits = [self.protocol.max_length, self.network.parts.positions]
         # a folder of sentence-transformers states its own length, in place of that of its tokenizer
         if self.protocol.pooling != "as_shipped":
@@ -108,18 +112,18 @@ class LoadedModel:
         return min(filter(None, limits))
 
     def size(self, layers: Sequence[int]) -> NetworkSize | None:
-        """Numbers of weights: what reading a layer takes; None if the blocks are not known."""
+        """Numbers of weights; None if the blocks are not known."""
         total = sum(weights.numel() for weights in self.network.module.parameters())
         return self.network.parts.size(layers, total)
 
     @_whole_float32()
     def read(self, texts: Sequence[str], layers: Sequence[int], on_batch: OnBatch) -> None:
-        """Run one forward pass over all texts, in batches of texts of similar length, up to the
-        deepest layer.
+        """Run one forward pass over all texts.
 
-        ``on_batch`` is called with each layer of each batch. Rows may come again: a batch that runs
-        out of memory is repeated in halves. It is a `DataError` if the final norm that the protocol
-        asks for is not known, or distinct texts become the same tokens.
+        Batches have texts of similar length; the pass ends at the deepest layer. ``on_batch`` is
+        called with each layer of each batch. Rows may come again: a batch that runs out of memory
+        is repeated in halves. It is a `DataError` if the final norm that the protocol asks for is
+        not known, or distinct texts become the same tokens.
         """
         if not texts or not layers:
             return
@@ -177,14 +181,11 @@ class LoadedModel:
                 waiting = deque(plan_batches(lengths, budget, unread, equal))
 
     def is_normed(self, layer: int) -> bool:
-        """Whether the protocol asks for the final norm at this layer."""
+        """Whether the protocol applies the final norm at this layer."""
         mode = self.protocol.state_norm
         return mode == "final_ln" or (mode == "hidden_states" and layer == self.depth)
 
     def _check_norm(self, layers: Sequence[int]) -> None:
-        """Check that these layers can be read as the protocol says; a `DataError` with the reason
-        otherwise.
-        """
         parts = self.network.parts
         state_norm = self.protocol.state_norm
         # what a block returns is raw, and what transformers returns is after the norm, whatever
@@ -202,9 +203,6 @@ class LoadedModel:
             )
 
     def _check_known(self, tokens: Mapping[str, Sequence[Tokens]]) -> None:
-        """Check that the network has an embedding for all tokens and types of tokens; a `DataError`
-        otherwise.
-        """
         reader = self.network.parts.reader
         tables = [table for table in reader.modules() if isinstance(table, torch.nn.Embedding)]
         sizes = {
@@ -221,9 +219,6 @@ class LoadedModel:
                 )
 
     def _batch_tokens(self, longest: int, layers: int) -> int:
-        """Padded tokens per batch: those of the protocol, and on a GPU as many as its memory
-        holds.
-        """
         if self.device.type != "cuda":
             return self.protocol.batch_tokens
         free, _ = torch.cuda.mem_get_info(self.device)
@@ -245,10 +240,10 @@ class LoadedModel:
 def plan_batches(
     lengths: Sequence[int], budget: int, rows: Iterable[int] | None = None, equal: bool = False
 ) -> list[list[int]]:
-    """Rows of texts, sorted by length and cut into batches of at most ``budget`` padded tokens.
+    """Rows of texts in batches of at most ``budget`` padded tokens.
 
-    A text longer than the budget has a batch of its own. With ``equal`` a batch has texts of one
-    length only.
+    They are sorted by length. A text longer than the budget has a batch of its own. With ``equal``
+    a batch has texts of one length only.
 
     >>> plan_batches([5, 1, 3, 2], budget=6)
     [[1, 3], [2], [0]]
@@ -269,11 +264,11 @@ FULL_GPU = 2**16  # padded tokens per batch that keep any GPU busy
 
 
 def tokens_that_fit(free: int, bytes_per_number: int, width: int, layers: int, longest: int) -> int:
-    """Padded tokens per batch for this many free bytes of a GPU, a power of two of at most
-    `FULL_GPU`.
+    """Padded tokens per batch for this many free bytes of a GPU.
 
-    Counted for each token, in half of the memory: 16 widths of a block, 6 in float32 of a layer's
-    metrics, and three copies of its row of each layer's Gram matrix.
+    A power of two of at most `FULL_GPU`. Counted for each token, in half of the memory: 16 widths
+    of a block, 6 in float32 of a layer's metrics, and three copies of its row of each layer's Gram
+    matrix.
 
     >>> tokens_that_fit(130 * 2**30, 2, 1024, 25, 256), tokens_that_fit(8 * 2**30, 2, 1024, 25, 256)
     (65536, 16384)
@@ -285,8 +280,9 @@ def tokens_that_fit(free: int, bytes_per_number: int, width: int, layers: int, l
 
 
 def reduced_budget(batch: Sequence[int], lengths: Sequence[int], budget: int) -> int:
-    """The token budget to try after a batch ran out of memory: half of the budget or of the batch,
-    the smaller one.
+    """The token budget after a batch ran out of memory.
+
+    Half of the budget or of the batch, the smaller one.
 
     >>> reduced_budget([0, 1, 2], lengths=[10, 10, 20], budget=64)
     30

@@ -22,11 +22,12 @@ from zipfile import is_zipfile
 import torch
 from torch import Tensor
 
-from daskmetrics.checkpoints.folders import read_adapter, read_json
+from daskmetrics.checkpoints.checks import weight_headers
+from daskmetrics.checkpoints.layout import NETWORK, weight_files
 from daskmetrics.checkpoints.locations import Location, fetched, folder_of, weights_alone
-from daskmetrics.checkpoints.weights import NETWORK, weight_files, weight_headers
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, DataError, foreign_errors
-from daskmetrics.core.names import content_key
+from daskmetrics.core.keys import content_key
+from daskmetrics.core.serialization import read_json
 from daskmetrics.models._adapters import adapted
 from daskmetrics.models._parts import NetworkParts, parts_of
 from daskmetrics.models._tokens import InMemory, import_transformers
@@ -70,8 +71,9 @@ def open_weights(location: Location) -> Weights:
 
 
 def pinned(tensor: Tensor) -> Tensor:
-    """A copy in pinned (page-locked) memory, from which a GPU reads beside its work; in ordinary
-    memory without any.
+    """A copy in pinned (page-locked) memory.
+
+    A GPU reads it beside its work. It is in ordinary memory where none can be pinned.
     """
     try:
         return tensor.pin_memory()
@@ -86,7 +88,7 @@ def _warn_once(reason: str) -> None:
 
 
 class Prefetch:
-    """Reads the weights of one checkpoint into memory in the background; holds no more than one."""
+    """Reads the weights of one checkpoint in the background, and holds no others."""
 
     def __init__(self) -> None:
         self._location: Location | None = None
@@ -96,11 +98,11 @@ class Prefetch:
     def begin(
         self, location: Location, pin: bool = False, names: Collection[str] | None = None
     ) -> None:
-        """Start to read, unless another checkpoint is being read; weights that were read and not
-        taken are dropped.
+        """Start to read, unless another checkpoint is being read.
 
-        Tensors with other ``names``, such as those of a head, stay in the files. A GPU copies
-        asynchronously from pinned (page-locked) memory.
+        Weights that were read and not taken are dropped. Tensors with other ``names``, such as
+        those of a head, stay in the files. A GPU copies asynchronously from pinned (page-locked)
+        memory.
         """
         if location == self._location or (self._thread is not None and self._thread.is_alive()):
             return
@@ -112,8 +114,9 @@ class Prefetch:
         self._thread.start()
 
     def take(self, location: Location) -> Weights:
-        """The weights of this checkpoint, if they were read; waits for them if they are being
-        read.
+        """The weights of this checkpoint, if they were read.
+
+        It waits for them if they are being read.
         """
         weights: Weights = {}
         if location == self._location:
@@ -140,7 +143,7 @@ class Prefetch:
 
 @dataclass(eq=False)
 class Network:
-    """A network with the weights of a checkpoint, into which other weights can be copied."""
+    """A network into which other weights can be copied."""
 
     module: Any  # in evaluation mode, on its device
     parts: NetworkParts
@@ -156,8 +159,9 @@ class Network:
     is_stable: bool = True  # whether a forward pass leaves its weights and its settings as they are
 
     def swap(self, location: Location, weights: Weights) -> bool:
-        """Copy weights of the same layout into the network; returns False, changing nothing, if the
-        layout differs.
+        """Copy weights of the same layout into the network.
+
+        Returns False, changing nothing, if the layout differs.
         """
         if self.names is None or layout_of(weights) != self.layout:
             return False
@@ -172,8 +176,9 @@ class Network:
         return True
 
     def adapt(self, location: Location, weights: Weights) -> None:
-        """Add an adapter to the weights of its base, which are kept where an adapter changes
-        them.
+        """Add an adapter to the weights of its base.
+
+        They are kept where an adapter changes them.
         """
         if not self.is_stable:
             raise DataError(
@@ -190,9 +195,7 @@ class Network:
                 self.location = self.base
                 self.base = None
             self.parts.numberings.clear()
-            changed = adapted(
-                self.module, weights, read_adapter(Path(location.path)), location.path
-            )
+            changed = adapted(self.module, weights, location.path)
             for name, tensor in changed.items():
                 self._of_base.setdefault(name, parameters[name].clone())
                 parameters[name].copy_(tensor)
@@ -201,7 +204,7 @@ class Network:
 
 
 class NetworkPool:
-    """Loads networks and keeps idle ones for the next checkpoint of their architecture."""
+    """Loads networks and keeps idle ones for later checkpoints."""
 
     def __init__(self) -> None:
         self.prefetch = Prefetch()
@@ -215,10 +218,10 @@ class NetworkPool:
         device: torch.device,
         read_ahead: bool = True,
     ) -> Network:
-        """A network with this checkpoint's weights, bit for bit as ``from_pretrained`` loads them.
+        """A network with this checkpoint's weights.
 
-        ``read_ahead=False`` leaves the weights that were read ahead to the checkpoint that is
-        loaded next.
+        They are those of ``from_pretrained``, bit for bit. ``read_ahead=False`` leaves the weights
+        that were read ahead to the checkpoint that is loaded next.
         """
         if isinstance(location, InMemory):
             module = location.module
@@ -264,7 +267,7 @@ NETWORKS = NetworkPool()
 
 
 def key_of(location: Location, dtype: torch.dtype, device: torch.device) -> str:
-    """Key of an architecture: a digest of its configuration, the dtype and the device."""
+    """Key of an architecture: its configuration, the dtype and the device."""
     location = location.base or location
     folder = folder_of(location)
     config = {"": location.path}
@@ -304,8 +307,10 @@ def load(
 
 
 def _state_of(module: Any) -> object:
-    """What a forward pass should leave as it is: RWKV divides its weights at the first one, and
-    BigBird replaces its attention after a short text.
+    """What a forward pass should leave as it is.
+
+    RWKV divides its weights at the first one, and BigBird replaces its attention after a short
+    text.
     """
     versions = [(tensor.data_ptr(), tensor._version) for tensor in _parameters(module).values()]
     kinds = [type(layer) for layer in module.modules()]
@@ -320,12 +325,11 @@ def layout_of(weights: Weights) -> Layout:
 
 
 def match(module: Any, weights: Weights) -> dict[str, str] | None:
-    """The name in the files of every parameter and saved buffer; None unless the files have each
-    with equal numbers.
+    """The name in the files of every parameter and saved buffer.
 
-    Comparing numbers needs no knowledge of the loader: the prefix of a model with a head is
-    recognised, and an architecture whose weights are renamed, merged or reordered on loading gives
-    None.
+    None unless the files have each with equal numbers. Comparing numbers needs no knowledge of the
+    loader: the prefix of a model with a head is recognised, and an architecture whose weights are
+    renamed, merged or reordered on loading gives None.
     """
     names: dict[str, str] = {}
     # a tied weight that the files have twice may be two in the next checkpoint
@@ -342,17 +346,16 @@ def match(module: Any, weights: Weights) -> dict[str, str] | None:
 
 
 def _parameters(module: Any) -> dict[str, Tensor]:
-    """Parameters and saved buffers; tied weights once, without buffers that follow from the
-    configuration.
-    """
+    """Parameters and saved buffers, tied weights once."""
     saved = module.state_dict()
     buffers = {name: tensor for name, tensor in module.named_buffers() if name in saved}
     return {**dict(module.named_parameters()), **buffers}
 
 
 def load_module(location: Location, dtype: torch.dtype, weights: Weights) -> Any:
-    """A network of transformers in evaluation mode, with every weight from the files, which are
-    those of `open_weights`.
+    """A network of transformers in evaluation mode.
+
+    It has every weight of the files, which are those of `open_weights`.
     """
     with foreign_errors(f"Cannot load the weights in '{location.path}'", DataError):
         transformers = import_transformers()

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from daskmetrics.core.errors import DataError, is_out_of_memory
-from daskmetrics.core.results import NetworkSize
+from daskmetrics.domain.results import NetworkSize
 
 TOKENS = 8  # of the probe
 # of what torch says in a plain RuntimeError: of texts of a length that a network does not read, and
@@ -74,8 +74,9 @@ class NetworkParts:
         return NetworkSize(tuple(needed), tuple(computed), heads * width, whole)
 
     def inputs(self, mask: Tensor, numbered: bool, **tokens: Tensor) -> dict[str, Tensor]:
-        """Arguments of the network's forward for a mask and what a tokenizer gives, (B, T), with or
-        without positions.
+        """Arguments of the network's forward, (B, T) each.
+
+        Of a mask and what a tokenizer gives, with or without positions.
         """
         inputs = {"attention_mask": mask.long()}
         if numbered:
@@ -88,7 +89,10 @@ class NetworkParts:
         return argument in signature(self.reader.forward).parameters
 
     def __call__(self, inputs: Mapping[str, Tensor], **options: bool) -> Any:
-        """What the network returns; a `DataError` if a part of it cannot compute in its dtype."""
+        """What the network returns.
+
+        It is a `DataError` if a part of it cannot compute in its dtype.
+        """
         if self.takes("use_cache"):
             options["use_cache"] = False
         try:
@@ -113,12 +117,12 @@ class NetworkParts:
     def run(
         self, inputs: Mapping[str, Tensor], layers: Collection[int], on_states: OnStates
     ) -> None:
-        """Call ``on_states`` with the states of each requested layer as its block returns them,
-        before any final norm.
+        """Call ``on_states`` with the raw states of each layer.
 
-        Layer 0 is the input of the first block; without blocks it is the last hidden state. Where
-        the blocks are known, no states are kept and no block after the deepest requested layer
-        runs; otherwise all states are kept until the pass ends.
+        They are as its block returns them, before any final norm. Layer 0 is the input of the first
+        block; without blocks it is the last hidden state. Where the blocks are known, no states are
+        kept and no block after the deepest requested layer runs; otherwise all states are kept
+        until the pass ends.
         """
         if not self.blocks:
             self._by_outputs(inputs, layers, on_states)
@@ -172,13 +176,13 @@ class NetworkParts:
             on_states(layer, states[:, : inputs["attention_mask"].shape[1]])
 
     def numbering(self, side: str, pad: int) -> bool | None:
-        """Whether positions are passed with texts that are padded with this id; None if texts of
-        different lengths must not share a batch.
+        """Whether positions are passed with texts of this padding.
 
-        A short text is read alone, and beside a longer one: with positions if the padding is on the
-        left, then without. The first way that gives the same states, up to rounding in their dtype,
-        is used for all texts. A network whose states depend on the padding either way is read in
-        batches of texts of equal length.
+        None if texts of different lengths must not share a batch. A short text is read alone, and
+        beside a longer one: with positions if the padding is on the left, then without. The first
+        way that gives the same states, up to rounding in their dtype, is used for all texts. A
+        network whose states depend on the padding either way is read in batches of texts of equal
+        length.
         """
         if (side, pad) in self.numberings:
             return self.numberings[side, pad]
@@ -187,7 +191,7 @@ class NetworkParts:
         device = next(self.reader.parameters()).device
 
         def states(batch: list[list[int]], numbered: bool) -> dict[int, Tensor]:
-            """States of the tokens of the first text at all layers."""
+            """States of the tokens of the first text, by layer."""
             padded, mask = (tensor.to(device) for tensor in pad_batch(batch, pad, side))
             by_layer: dict[int, Tensor] = {}
 
@@ -211,7 +215,10 @@ class NetworkParts:
 
 
 def states_given(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The first tensor among a module's arguments, None without one; a block's is its states."""
+    """The first tensor among a module's arguments, if any.
+
+    That of a block is its states.
+    """
     arguments = (*args, *kwargs.values())
     return next((argument for argument in arguments if isinstance(argument, Tensor)), None)
 
@@ -232,8 +239,9 @@ class _Call:
 
 @contextmanager
 def _traced(network: nn.Module) -> Iterator[tuple[list[_Call], list[list[_Call]]]]:
-    """The calls, within the block, of all modules outside lists, and of the members of each
-    outermost list.
+    """The calls of all modules within the block.
+
+    First of those outside lists, then of the members of each outermost list.
     """
     outside: list[_Call] = []
     lists: list[list[_Call]] = []
@@ -264,7 +272,7 @@ def _traced(network: nn.Module) -> Iterator[tuple[list[_Call], list[list[_Call]]
 
 @torch.inference_mode()
 def parts_of(model: Any) -> NetworkParts:
-    """Find the parts of a network by one forward pass over a few tokens.
+    """Find the parts of a network by one forward pass.
 
     The blocks are the members of a list of modules that are called as often as there are blocks,
     each with the states that the one before returned. The final norm is the module outside the
@@ -297,7 +305,6 @@ def parts_of(model: Any) -> NetworkParts:
 
 
 def _read_probe(parts: NetworkParts, **options: bool) -> Any:
-    """What the network returns for the probe."""
     ids = probe(parts.reader)[None]
     try:
         inputs = parts.inputs(torch.ones_like(ids), numbered=False, input_ids=ids)
@@ -310,8 +317,9 @@ def _read_probe(parts: NetworkParts, **options: bool) -> Any:
 
 
 def probe(network: Any) -> Tensor:
-    """Distinct token ids (`TOKENS`,) in descending order, unlike positions; none is the padding
-    token.
+    """Distinct token ids (`TOKENS`,), none of them padding.
+
+    They descend, unlike positions.
     """
     size = int(getattr(network.config, "vocab_size", None) or 128)  # CANINE reads code points
     pad = getattr(network.config, "pad_token_id", None)
@@ -323,7 +331,7 @@ def probe(network: Any) -> Tensor:
 
 
 def _chains(calls: Sequence[_Call]) -> bool:
-    """Whether each call is given what the one before returned, in states of one width."""
+    """Whether each call is given what the one before returned."""
     states = list(chain.from_iterable((call.given, call.returned) for call in calls))
     for state in states:
         if not isinstance(state, Tensor) or not state.is_floating_point() or state.dim() < 2:
@@ -333,7 +341,7 @@ def _chains(calls: Sequence[_Call]) -> bool:
 
 
 def _check_outputs(parts: NetworkParts, lists: Sequence[Sequence[_Call]]) -> None:
-    """Check that the hidden states that transformers returns are those of the layers.
+    """Check that transformers returns the states of the layers.
 
     The first must be what the first member of a list is given, and each next what a member returns
     or the following one is given; the last one may be after a norm.
@@ -355,7 +363,7 @@ def _check_outputs(parts: NetworkParts, lists: Sequence[Sequence[_Call]]) -> Non
 
 
 def _are_layers(hidden: Sequence[Tensor], calls: Sequence[_Call]) -> bool:
-    """Whether states are those before the first call, and between each call and the next."""
+    """Whether states are those before and after each call."""
     between = [(calls[0].given,), *((a.returned, b.given) for a, b in pairwise(calls))]
     for states, candidates in zip(hidden, between, strict=True):
         rows = states.reshape(-1, states.shape[-1])[:TOKENS]
@@ -367,7 +375,7 @@ def _are_layers(hidden: Sequence[Tensor], calls: Sequence[_Call]) -> bool:
 
 
 def _are_states(given: object, states: Tensor) -> bool:
-    """Whether a module was given, or returned, these states (tokens, width) of the probe."""
+    """Whether a module was given, or returned, these states."""
     width = states.shape[-1]
     if not isinstance(given, Tensor) or given.dim() < 2 or given.shape[-1] != width:
         return False
@@ -377,7 +385,7 @@ def _are_states(given: object, states: Tensor) -> bool:
 def _final_norm(
     outside: Sequence[_Call], ends: Sequence[Any], last_states: Tensor
 ) -> tuple[nn.Module | None, str]:
-    """The final norm, or None; and why it is not known, if it is not."""
+    """The final norm, or None and why it is not known."""
     width = last_states.shape[-1]
     wanted = last_states.reshape(-1, width)
     raw = [
@@ -400,9 +408,7 @@ def _final_norm(
 
 
 def _acts_on_tokens(call: _Call, width: int) -> bool:
-    """Whether a module, called with the states of one token alone, gives what it gave among
-    others.
-    """
+    """Whether a module gives for one token alone what it gave among others."""
     given, returned = (
         states.reshape(-1, width)[None, :1] for states in (call.given, call.returned)
     )
@@ -413,7 +419,7 @@ def _acts_on_tokens(call: _Call, width: int) -> bool:
 
 
 def _positions(config: Any, outside: Sequence[_Call]) -> tuple[int, int | None]:
-    """Number of a text's first token, and tokens of the longest text; None without a limit."""
+    """Number of the first token, and tokens of the longest text."""
     limit = max(0, getattr(config, "max_position_embeddings", None) or 0) or None  # XLNet's is -1
     for call in outside:
         module = call.module
@@ -434,7 +440,7 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 
 def pad_batch(tokens: Sequence[Any], pad: int, side: str) -> tuple[Tensor, Tensor]:
-    """Token ids (B, T) and mask (B, T), padded on the ``right`` or on the ``left``.
+    """Token ids (B, T) and mask (B, T), padded on one side.
 
     >>> pad_batch([[5, 6], [7]], pad=0, side="left")[0].tolist()
     [[5, 6], [0, 7]]
@@ -447,8 +453,9 @@ def pad_batch(tokens: Sequence[Any], pad: int, side: str) -> tuple[Tensor, Tenso
 
 
 def _are_close(a: Tensor, b: Tensor) -> bool:
-    """Whether states are equal up to rounding in their dtype; half precision may overflow, in both
-    or in none.
+    """Whether states are equal up to rounding in their dtype.
+
+    Half precision may overflow, in both or in none.
     """
     tolerance = 1e-4
     if a.dtype.itemsize < 4:

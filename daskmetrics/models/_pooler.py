@@ -22,9 +22,9 @@ OnVectors = Callable[[NDArray[np.intp], Sequence[NDArray[np.float32]], NDArray[n
 
 
 class Pooler:
-    """Texts as a model is to read them, and their vectors from the states of any layer.
+    """Texts as a model reads them, and their vectors.
 
-    The poolings are names of `daskmetrics.core.readouts.POOLINGS`; others than ``as_shipped`` are
+    The poolings are names of `daskmetrics.domain.readouts.POOLINGS`; others than ``as_shipped`` are
     without what follows the pooling of a folder of sentence-transformers. An empty name is as the
     protocol says.
     """
@@ -71,8 +71,9 @@ class Pooler:
         return [self(rows, none, mask, pooling).shape[1] for pooling in self._poolings]
 
     def read(self, layers: Sequence[int], on_vectors: OnVectors) -> None:
-        """Read the texts, and call ``on_vectors`` with the vectors of each batch; rows may come
-        again.
+        """Call ``on_vectors`` with the vectors of each batch.
+
+        Rows may come again.
         """
         batch: list[list[Tensor]] = [[] for _ in self._poolings]
 
@@ -89,7 +90,7 @@ class Pooler:
         self.model.read(self.texts, layers, take)
 
     def vectors(self, layers: Sequence[int]) -> list[NDArray[np.float32]]:
-        """The vectors (L, texts, D) of all texts at these layers, by pooling."""
+        """The vectors (L, texts, D) of these layers, by pooling."""
         texts = len(self.texts)
         kept = [np.empty((len(layers), texts, width), np.float32) for width in self.widths]
 
@@ -104,8 +105,9 @@ class Pooler:
 
     @torch.inference_mode()
     def __call__(self, rows: Tensor, states: Tensor, mask: Tensor, pooling: str = "") -> Tensor:
-        """Vectors (B, D) of float32 of the texts ``rows`` (B,), from states (B, T, D) and mask (B,
-        T), by default with the first pooling.
+        """Vectors (B, D) of float32 of the texts ``rows`` (B,).
+
+        From states (B, T, D) and mask (B, T), by default with the first pooling.
         """
         pooling = pooling or self._poolings[0]
         if self._shipped is None or pooling != "as_shipped":
@@ -123,7 +125,9 @@ class Pooler:
 
 
 def lower(text: str) -> str:
-    """A text in lower case as the library ``tokenizers`` makes it: each character on its own.
+    """A text in lower case, each character on its own.
+
+    So does the library ``tokenizers``.
 
     >>> lower("ΟΔΟΣ") == "οδοσ" != "ΟΔΟΣ".lower()
     True
@@ -143,10 +147,10 @@ MODES = {
 
 
 def pool(states: Tensor, counted: Tensor, pooling: str, mask: Tensor | None = None) -> Tensor:
-    """One vector per text, (B, D), from states (B, T, D) and which tokens count (B, T).
+    """One vector per text, (B, D), from the states (B, T, D).
 
-    In a weighted mean the n-th token of the ``mask`` (B, T), by default of those that count, has
-    weight n (Muennighoff, 2022).
+    ``counted`` (B, T) says which tokens count. In a weighted mean the n-th token of the ``mask``
+    (B, T), by default of those that count, has weight n (Muennighoff, 2022).
 
     >>> pool(torch.tensor([[[1.0], [3.0], [9.0]]]), torch.tensor([[True, True, False]]), "mean")
     tensor([[2.]])
@@ -175,7 +179,6 @@ def pool(states: Tensor, counted: Tensor, pooling: str, mask: Tensor | None = No
 
 
 def _step(step: Dense | str, device: torch.device) -> Callable[[Tensor], Tensor]:
-    """What a module after the pooling does to vectors."""
     if not isinstance(step, Dense):
         return lambda vectors: functional.normalize(vectors, dim=1)
     activation = getattr(nn, step.activation, None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
-from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,12 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
+from daskmetrics.checkpoints.layout import MODULES
 from daskmetrics.checkpoints.locations import Location
 from daskmetrics.checkpoints.shipped import Dense, ModelProtocol
-from daskmetrics.checkpoints.weights import MODULES
 from daskmetrics.core.errors import DataError, foreign_errors
 from daskmetrics.core.files import atomic_folder, native_errors, require_new
-from daskmetrics.core.fitted import Fitted
+from daskmetrics.domain.readouts import Readout
 from daskmetrics.models._model import LoadedModel
 from daskmetrics.models._networks import load_module, open_weights
 from daskmetrics.models._pooler import MODES, Pooler, load_dense
@@ -30,7 +29,6 @@ PROBE = (
     "Which layer is best?",
     "A longer text, of which the model reads every token until its end or its limit.",
 )
-IDENTITY = Dense("", "", "Identity", residual=False)
 _OF_ALL_BLOCKS = "contact_head"  # ESM's, which no layer reads, of the size of all blocks together
 _LIBRARY = "sentence_transformers.models."  # the names that all versions of the library read
 
@@ -41,18 +39,13 @@ def save(
     layer: int,
     folder: Path,
     card: str,
-    fitted: Fitted,
+    readout: Readout,
 ) -> Path:
-    """Save the network up to a layer, and what makes vectors of its states; a `DataError` if
-    sentence-transformers cannot give the same vectors.
+    """Save the network up to a layer, for sentence-transformers.
+
+    It is a `DataError` if the library cannot give the same vectors.
     """
     require_new(folder)
-    if fitted.readout.together:
-        raise DataError(
-            f"Readout '{fitted.readout}' reads several layers together, which a model of"
-            " sentence-transformers cannot. Use `run.best().load()`, or save a candidate of one"
-            " layer."
-        )
     # the saved model ends with its final norm
     if model.network.parts.final_norm is not None and not model.is_normed(layer):
         raise DataError(
@@ -70,16 +63,15 @@ def save(
         tokenizer.model_max_length = model.max_length
         tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names
         tokenizer.save_pretrained(building)
-        _save_modules(model, protocol, fitted, building)
+        _save_modules(model, protocol, readout, building)
         (building / "README.md").write_text(
-            _card(model, protocol, layer, card, fitted), encoding="utf-8"
+            _card(model, protocol, layer, card, readout), encoding="utf-8"
         )
-        _check_equal(model, protocol, layer, building, fitted.readout.pooling)
+        _check_equal(model, protocol, layer, building, readout.pooling)
     return folder
 
 
 def _cut(module: Any, layer: int, depth: int) -> Any:
-    """A copy of the network with its first blocks only."""
     config = deepcopy(module.config)
     for name, value in vars(config).items():
         # one entry for each block, such as layer_types
@@ -101,29 +93,28 @@ def _cut(module: Any, layer: int, depth: int) -> Any:
 
 
 def _save_modules(
-    model: LoadedModel, protocol: ModelProtocol, fitted: Fitted, folder: Path
+    model: LoadedModel, protocol: ModelProtocol, readout: Readout, folder: Path
 ) -> None:
-    """What sentence-transformers does before and after the network."""
     lower = bool(protocol.shipped and protocol.shipped.lower_case)
     prompts = protocol.prompts
     # what follows its pooling
     shipped = None
-    if fitted.readout.pooling in ("", "as_shipped"):
+    if readout.pooling in ("", "as_shipped"):
         shipped = protocol.shipped
     settings: dict[str, object] = {
         "prompts": dict(prompts.texts),
         "default_prompt_name": prompts.default,
         "similarity_fn_name": shipped.similarity if shipped else "cosine",
     }
-    dimensions = fitted.readout.kept or (shipped and shipped.dimensions)
-    if dimensions and fitted.basis is None:
+    dimensions = readout.dimensions or (shipped and shipped.dimensions)
+    if dimensions:
         settings["truncate_dim"] = dimensions
     _write(
         folder / "sentence_bert_config.json",
         {"max_seq_length": model.max_length, "do_lower_case": lower},
     )
     _write(folder / "config_sentence_transformers.json", settings)
-    pooling = fitted.readout.pooling or protocol.base.pooling
+    pooling = readout.pooling or protocol.base.pooling
     modes = shipped.pooling if shipped else (MODES[pooling],)
     pooled = {
         "word_embedding_dimension": model.width,
@@ -144,32 +135,11 @@ def _save_modules(
             _save_dense(step, load_dense(step), add("Dense"))
         else:
             add("Normalize")
-    if fitted.basis is not None:
-        untruncated = protocol
-        if protocol.shipped:
-            untruncated = replace(protocol, shipped=replace(protocol.shipped, dimensions=None))
-        (width,) = Pooler(model, untruncated, [], "", [pooling]).widths
-        _save_dense(IDENTITY, _projection(fitted, width), add("Dense"))
     entries = [
         {"idx": number, "name": str(number), "path": path, "type": _LIBRARY + kind}
         for number, (path, kind) in enumerate(modules)
     ]
     _write(folder / MODULES, entries)
-
-
-def _projection(fitted: Fitted, width: int) -> dict[str, torch.Tensor]:
-    """The projection to principal components as a linear layer of vectors with this width, which
-    are whole: sentence-transformers leaves out dimensions last.
-    """
-    assert fitted.mean is not None and fitted.basis is not None
-    mean = fitted.mean.astype(np.float64)
-    basis = fitted.basis.astype(np.float64)
-    weight = np.zeros((basis.shape[1], width))
-    weight[:, : len(basis)] = basis.T
-    return {
-        "linear.weight": torch.tensor(weight, dtype=torch.float32),
-        "linear.bias": torch.tensor(-(mean @ basis), dtype=torch.float32),
-    }
 
 
 def _save_dense(step: Dense, weights: dict[str, torch.Tensor], folder: Path) -> None:
@@ -190,9 +160,6 @@ def _save_dense(step: Dense, weights: dict[str, torch.Tensor], folder: Path) -> 
 def _check_equal(
     model: LoadedModel, protocol: ModelProtocol, layer: int, folder: Path, pooling: str
 ) -> None:
-    """Compare what the saved network gives, read as sentence-transformers reads it, with the
-    vectors of the layer.
-    """
     location = Location(str(folder), None, "saved")
     weights = open_weights(location)
     module = load_module(location, model.network.dtype, weights).to(model.device)
@@ -223,11 +190,11 @@ def _check_equal(
 
 
 def _card(
-    model: LoadedModel, protocol: ModelProtocol, layer: int, text: str, fitted: Fitted
+    model: LoadedModel, protocol: ModelProtocol, layer: int, text: str, readout: Readout
 ) -> str:
     source = model.network.location
     origin = source.path if isinstance(source, Location) else source.name
-    readout = str(fitted.readout) or "the layer"
+    read = str(readout) or "the layer"
     revision = ""
     if isinstance(source, Location) and source.revision:
         revision = f" (revision {source.revision})"
@@ -241,7 +208,7 @@ tags:
 
 # {Path(origin).name}, cut after layer {layer}
 
-The first {layer} of {model.depth} blocks of `{origin}`{revision}. Texts are read as: {protocol.summary}; readout: {readout}.
+The first {layer} of {model.depth} blocks of `{origin}`{revision}. Texts are read as: {protocol.summary}; readout: {read}.
 
 ```python
 from sentence_transformers import SentenceTransformer

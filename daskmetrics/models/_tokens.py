@@ -13,8 +13,8 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmetrics.checkpoints.layout import beside_weights, names_of
 from daskmetrics.checkpoints.locations import Location, fetched, tokenizer_of
-from daskmetrics.checkpoints.weights import beside_weights, names_of
 from daskmetrics.core.corpus import digest
 from daskmetrics.core.errors import DataError, foreign_errors
 
@@ -40,7 +40,7 @@ class LRUCache:
         self._values: OrderedDict[Hashable, Any] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
-        """The value of this key, made if it is not cached."""
+        """The value of this key, made unless it is cached."""
         value: V = self._values.pop(key) if key in self._values else make()
         self._values[key] = value
         while len(self._values) > self._size:
@@ -65,7 +65,10 @@ Tokens: TypeAlias = NDArray[np.int32]
 
 @dataclass(frozen=True, eq=False)
 class InMemory:
-    """A network of transformers and its tokenizer, in place of the location of a checkpoint."""
+    """A network of transformers and its tokenizer in memory.
+
+    It stands in place of the location of a checkpoint.
+    """
 
     module: Any
     tokenizer: Any
@@ -77,7 +80,10 @@ _TOKENS = LRUCache(8)
 
 
 class Tokenizer:
-    """A checkpoint's tokenizer; checkpoints with equal tokenizer files share it and its cache."""
+    """A checkpoint's tokenizer.
+
+    Checkpoints with equal tokenizer files share it and its cache.
+    """
 
     def __init__(self, location: Location | InMemory) -> None:
         if isinstance(location, InMemory):
@@ -101,7 +107,7 @@ class Tokenizer:
         return self.inputs(texts, max_length)[IDS]
 
     def inputs(self, texts: Sequence[str], max_length: int) -> dict[str, list[Tokens]]:
-        """What the tokenizer gives a network for the first ``max_length`` tokens of each text.
+        """What the tokenizer gives for the first ``max_length`` tokens.
 
         By argument, such as ``token_type_ids``: the tokenizer's own ``model_input_names``, without
         the mask.
@@ -110,8 +116,9 @@ class Tokenizer:
         return _TOKENS.get(key, lambda: self._tokenize(list(texts), max_length))
 
     def prompt_length(self, prompt: str) -> int:
-        """Tokens of a prompt at the beginning of a text: without a special token at its end, such
-        as ``[SEP]``.
+        """Tokens of a prompt at the beginning of a text.
+
+        A special token at its end, such as ``[SEP]``, is not one of them.
         """
         if not prompt:
             return 0
@@ -136,7 +143,6 @@ class Tokenizer:
 
 
 def _content_key(location: Location) -> Hashable:
-    """Digests of all files that may be the tokenizer's."""
     network = fetched(location.base or location)
     # the configuration of the network may name the class
     folders = dict.fromkeys((tokenizer_of(location) or network, network))
@@ -171,15 +177,14 @@ def _check_vocabulary(tokenizer: Any, which: str) -> None:
 
 
 def _check_distinct(texts: Sequence[str], rows: Sequence[Tokens], max_length: int) -> None:
-    """Check that distinct texts become distinct tokens; a `DataError` that names two of them
-    otherwise.
+    """Check that distinct texts become distinct tokens.
 
-    Two texts are distinct if they differ in more than what tokenizers drop: case, accents, white
-    space and control characters. Of texts that were cut at ``max_length`` tokens, only the
-    beginning counts that the tokens cover even when each is a quarter of a character, as bytes are.
-    It is an error if more than one text and a tenth of the distinct texts have the tokens of
-    another one, or if all have the same tokens. A few coincidences are healthy: a vocabulary
-    without emoji makes the same unknown token of each.
+    Otherwise it is a `DataError` that names two of them. Two texts are distinct if they differ in
+    more than what tokenizers drop: case, accents, white space and control characters. Of texts that
+    were cut at ``max_length`` tokens, only the beginning counts that the tokens cover even when
+    each is a quarter of a character, as bytes are. It is an error if more than one text and a tenth
+    of the distinct texts have the tokens of another one, or if all have the same tokens. A few
+    coincidences are healthy: a vocabulary without emoji makes the same unknown token of each.
     """
     by_tokens: dict[bytes, dict[str, int]] = {}
     for text, row in zip(texts, rows, strict=True):

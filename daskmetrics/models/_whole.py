@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from daskmetrics.checkpoints.weights import WRAPPER, unwrapped
+from daskmetrics.checkpoints.checks import WRAPPER, unwrapped
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.text import plural, shortened
 
@@ -22,12 +22,11 @@ _MASKED = -1e4  # and what a mask adds, where it is stored as one number
 def require_whole(
     module: Any, info: Mapping[str, Any], weights: Mapping[str, Tensor], path: str
 ) -> None:
-    """Check that a network was loaded with every tensor of the files and with nothing else; a
-    `DataError` otherwise.
+    """Check that a network has every tensor of the files.
 
-    A head or a pooler may be missing or left over: what stands beside the modules of the network,
-    and not within one. Frozen parameters, such as the sine waves of positions, follow from the
-    configuration. ``info`` is what the loader says.
+    It is a `DataError` if one is missing or left over. A head or a pooler may be missing or left
+    over: what stands beside the modules of the network, and not within one. Frozen parameters, such
+    as the sine waves of positions, follow from the configuration. ``info`` is what the loader says.
     """
     _require_one_set(module, weights, path)
     missing = sorted(name for name in info["missing_keys"] if not _is_of_pooler(name))
@@ -52,8 +51,10 @@ def require_whole(
 
 
 def require_one_architecture(config: Any, transformers: Any, path: str) -> None:
-    """Check that the class that a configuration names is of its type: classes whose parameters have
-    equal names and shapes, as those of BERT and RoBERTa, compute different numbers.
+    """Check that the named class is of the configuration's type.
+
+    Classes whose parameters have equal names and shapes, as those of BERT and RoBERTa, compute
+    different numbers.
     """
     for name in config.architectures or ():
         of_class = getattr(getattr(transformers, name, None), "config_class", None)
@@ -76,22 +77,26 @@ def _require_one_set(module: Any, weights: Mapping[str, Tensor], path: str) -> N
 
 
 def _is_of_pooler(name: str) -> bool:
-    """Whether no layer reads a parameter: it is of a pooler outside the blocks."""
+    """Whether a parameter is of a pooler, which no layer reads."""
     return "pooler" in name and _NUMBER.search(name) is None
 
 
 def _frozen(module: Any) -> set[str]:
-    """Names of the parameters that a new network of this class freezes; the loader thaws some."""
+    """Names of the parameters that a new network freezes.
+
+    The loader thaws some.
+    """
     with torch.device("meta"):
         network = type(module)(module.config)
     return {name for name, tensor in network.named_parameters() if not tensor.requires_grad}
 
 
 def _without_place(module: Any, weights: Mapping[str, Tensor]) -> Iterator[str]:
-    """Names in the files that no parameter has, where the others are those of the parameters.
+    """Names in the files that no parameter has.
 
-    The loader renames some and then takes one of two, and of those that it ignores it compares
-    parts of names: ``attn.bias`` is in ``c_attn.bias``.
+    Only where the others are those of the parameters. The loader renames some and then takes one of
+    two, and of those that it ignores it compares parts of names: ``attn.bias`` is in
+    ``c_attn.bias``.
     """
     names = {name.removeprefix(f"{module.base_model_prefix}.") for name in weights}
     parameters = {name for name, _ in module.named_parameters() if not _is_of_pooler(name)}
@@ -105,7 +110,6 @@ def _without_place(module: Any, weights: Mapping[str, Tensor]) -> Iterator[str]:
 
 
 def _remedy(missing: Sequence[str], names: Collection[str]) -> str:
-    """What to do about missing parameters that the files have under other names, if they do."""
     prefix = _prefix(missing[0], names)
     if prefix and all(prefix + name in names for name in missing):
         return f". The names in the files begin with '{prefix}': {unwrapped(prefix)}"
@@ -115,13 +119,12 @@ def _remedy(missing: Sequence[str], names: Collection[str]) -> str:
 
 
 def _prefix(parameter: str, names: Iterable[str]) -> str:
-    """What stands before the name of a parameter in a file that has it under another name."""
     prefixes = (name.removesuffix(parameter) for name in names if name.endswith(f".{parameter}"))
     return next((prefix for prefix in prefixes if not _NUMBER.search(prefix)), "")
 
 
 def _left_out(module: Any, names: Iterable[str], weights: Mapping[str, Tensor]) -> list[str]:
-    """Those of the tensors without a place that stand within a module that the network has.
+    """The tensors without a place within a module of the network.
 
     Blocks behind the last one that predict further tokens, and the buffers that a network computes
     itself, are none of them.
@@ -143,7 +146,7 @@ def _left_out(module: Any, names: Iterable[str], weights: Mapping[str, Tensor]) 
 
 
 def _computed(module: Any) -> set[str]:
-    """Last parts of names that buffers of a network have, and no parameter, such as inv_freq."""
+    """Last parts of names of buffers alone, such as inv_freq."""
     buffers = {_last(name) for name, _ in module.named_buffers()}
     return buffers - {_last(name) for name, _ in module.named_parameters()}
 

@@ -1,57 +1,358 @@
-"""The same work with several numbers of workers, in interleaved rounds, and the calibration that
-results; short measurements by the ranks of a training.
+"""The same work with several numbers of workers, measured and simulated.
 
-The work is a part of an experiment, a training program, or a map, from the beginning.
+The work is a part of an experiment, a training program, or a map, from the beginning. The rounds
+are interleaved. Amdahl (1967): a share s of it cannot be divided, T(n) = T(1) (s + (1 - s) / n).
 """
 
 from __future__ import annotations
 
+import heapq
 import io
-import json
+import math
 import shutil
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from functools import cached_property
+from itertools import pairwise, product
 from math import fsum
 from operator import attrgetter
 from pathlib import Path
-from statistics import median_high
+from statistics import mean, median_high
 
+import numpy as np
 from distributed import Client
 from rich.console import Console
 
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster, Config, Model
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
-from daskmetrics.core.events import records
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.machine import usage, variable, workers
-from daskmetrics.core.names import Checkpoint
 from daskmetrics.core.table import Table
+from daskmetrics.core.text import duration, listed, plural, size_text
+from daskmetrics.domain.events import records
+from daskmetrics.domain.names import Checkpoint
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.journal import read
 from daskmetrics.execution.map.api import run as run_map
 from daskmetrics.execution.map.source import MapSpec
 from daskmetrics.experiment import Display, Experiment, prepare, run
 from daskmetrics.experiment import train as training
-from daskmetrics.planning.estimate import (
-    Calibration,
-    Sample,
-    exchange_seconds,
-    samples,
-    unit_seconds,
+from daskmetrics.planning.calibration import Calibration, Sample, unit_seconds
+from daskmetrics.planning.estimate import samples
+from daskmetrics.planning.options import doublings
+from daskmetrics.planning.work import (
+    ONE_SAMPLE,
+    Bounds,
+    amount,
+    bounded,
+    divided,
+    exactly,
+    mean_of,
+    overlap,
 )
-from daskmetrics.planning.options import NOTHING_SERIAL, makespan
-from daskmetrics.planning.scaling import Bench, BenchTrial, fit
 from daskmetrics.training.data import effective, write_corpus
 from daskmetrics.training.ddp.driver import launch
 from daskmetrics.training.ddp.ranks import Program, Progress
-from daskmetrics.training.recipe import MEASURED
-from daskmetrics.training.recipe import program as recipe_program
+
+VERDICTS = {0.8: "good", 0.5: "acceptable", -math.inf: "wasteful"}  # by efficiency
+
+
+@dataclass(frozen=True)
+class BenchTrial:
+    """One run of the work."""
+
+    workers: int
+    seconds: float  # from the first unit's submission to the last record, with all workers ready
+    # seconds of each unit on its worker; units that must follow each other are in one chain
+    chains: tuple[tuple[float, ...], ...]
+    samples: tuple[Sample, ...] = ()
+    repeat: int = 0  # number of the round
+    start: float = 0.0  # seconds until the workers were ready and had imported their libraries
+    sequences: float = 0.0  # that a training by process groups learned from
+    memory: int = 0  # greatest peak of a worker in bytes
+
+    @property
+    def units(self) -> int:
+        """How many were finished."""
+        return sum(map(len, self.chains))
+
+
+@dataclass(frozen=True, eq=False)
+class Law:
+    """Amdahl's law, fitted to trials."""
+
+    alone: float  # seconds on one worker
+    serial: Bounds  # share that more workers do not shorten
+
+    def on(self, workers: int) -> float:
+        return self.alone * float(divided(self.serial, workers)[1])
+
+
+def fit(trials: Sequence[BenchTrial]) -> Law | None:
+    """Amdahl's law by least squares; None for one number of workers.
+
+    The bounds of the serial share are those of the single rounds, whose trials share conditions.
+
+    >>> fit([BenchTrial(1, 10.0, ()), BenchTrial(2, 12.0, ())]).serial
+    array([1., 1., 1.])
+    >>> fit([BenchTrial(2, 1.0, ()), BenchTrial(2, 1.1, ())])
+    """
+    if len({trial.workers for trial in trials}) < 2:
+        return None
+    rounds = defaultdict[int, list[BenchTrial]](list)
+    for trial in trials:
+        rounds[trial.repeat].append(trial)
+    alone, serial = _least_squares(trials)
+    comparable = [of_round for of_round in rounds.values() if len(of_round) > 1]
+    shares = [serial, *(_least_squares(of_round)[1] for of_round in comparable)]
+    return Law(alone, np.array([min(shares), serial, max(shares)]))
+
+
+def _least_squares(trials: Sequence[BenchTrial]) -> tuple[float, float]:
+    """Seconds on one worker and serial share.
+
+    Of T = a + b / n with neither below zero.
+    """
+    from scipy.optimize import nnls
+
+    design = [[1.0, 1.0 / trial.workers] for trial in trials]
+    (fixed, shared), _ = nnls(np.array(design), [trial.seconds for trial in trials])
+    return float(fixed + shared), round(float(fixed / (fixed + shared)), 9)
+
+
+def makespan(chains: Iterable[Sequence[float]], workers: int, dispatch: float = 0.0) -> float:
+    """Seconds until all units are finished.
+
+    Each free worker takes the next unit that may start.
+
+    A chain holds the seconds of units that must follow each other; an independent unit is a chain
+    of one. Before each unit a free worker waits ``dispatch`` seconds for the driver, which handles
+    one at a time.
+
+    >>> makespan([[1.0]] * 5, workers=2)
+    3.0
+    >>> makespan([[1.0, 1.0, 1.0], [1.0]], workers=4)
+    3.0
+    >>> makespan([[0.5]] * 100, workers=100, dispatch=1.0)
+    100.5
+    """
+    lengths = [list(chain) for chain in chains]
+    waiting = [(0.0, i, 0) for i, chain in enumerate(lengths) if chain]
+    free = [0.0] * min(workers, max(1, len(waiting)))
+    driver = 0.0
+    while waiting:
+        ready, chain, unit = heapq.heappop(waiting)
+        driver = max(driver, ready, heapq.heappop(free)) + dispatch
+        done = driver + lengths[chain][unit]
+        heapq.heappush(free, done)
+        if unit + 1 < len(lengths[chain]):
+            heapq.heappush(waiting, (done, chain, unit + 1))
+    return max(free)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Trials of the same work with several numbers of workers."""
+
+    name: str  # of the work
+    trials: tuple[BenchTrial, ...]
+    cores: int = 1  # of a worker, which computed one unit at a time
+
+    @property
+    def fewest(self) -> list[BenchTrial]:
+        """The trials with the fewest workers, the quickest first.
+
+        Their units disturb each other least.
+        """
+        workers = min(trial.workers for trial in self.trials)
+        fewest = [trial for trial in self.trials if trial.workers == workers]
+        return sorted(fewest, key=attrgetter("seconds"))
+
+    @property
+    def repeats(self) -> int:
+        return len({trial.repeat for trial in self.trials})
+
+    @property
+    def memory(self) -> int:
+        """Bytes; the peak of such a worker."""
+        return max(trial.memory for trial in self.fewest)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether all workers share each unit, as ranks do."""
+        return any(trial.sequences for trial in self.trials)
+
+    @cached_property
+    def dispatch(self) -> float:
+        """Seconds of the driver per unit.
+
+        What the fewest workers waited beside their units.
+        """
+        quickest = self.fewest[0]
+        idle = quickest.seconds - makespan(quickest.chains, quickest.workers)
+        units = max(1, quickest.units)
+        # with more the driver alone would take longer than the trial
+        return min(max(0.0, idle * quickest.workers / units), quickest.seconds / units)
+
+    def seconds(self, slots: int) -> float:
+        """Simulated seconds, if so many units are computed side by side."""
+        return makespan(self.fewest[0].chains, slots, self.dispatch)
+
+
+def bench_table(bench: Bench, price: float | None) -> Table:
+    """What was measured; the price is of a worker-hour."""
+    numbers = sorted({trial.workers for trial in bench.trials})
+    seconds = {
+        number: mean_of([trial.seconds for trial in bench.trials if trial.workers == number])
+        for number in numbers
+    }
+    equal = fastest(seconds)
+    cheapest = min(equal, key=lambda number: number * float(seconds[number][1]))
+    spread = "bounds are 90 % intervals of the geometric mean"
+    if bench.repeats == 1:
+        spread = f"one repeat does not show the spread: bounds assume a factor of {ONE_SAMPLE} either way"
+    notes = (
+        f"fastest within the error: {listed(list(map(str, equal)))} workers;"
+        f" of these the cheapest: {cheapest}",
+        _serial_note(fit(bench.trials)),
+        spread,
+    )
+    units = plural(bench.fewest[0].units, "unit")
+    title = f"{bench.name}: {units}, {plural(bench.repeats, 'repeat')}, measured"
+    return Table.of(_scaling_rows(bench.trials, seconds, price), title, notes)
+
+
+def simulation_table(bench: Bench, most: int, price: float | None) -> Table:
+    """What up to ``most`` workers would take.
+
+    Workers that share each unit follow the measured law; ConfigError if it could not be fitted.
+    """
+    quickest = bench.fewest[0]
+    law = fit(bench.trials)
+    if not bench.is_shared:
+        driver = f"{bench.dispatch * 1e3:.1f} ms of the driver for each unit"
+        basis = f"unit times as measured on {plural(quickest.workers)}, and {driver}"
+        simulated = {number: bench.seconds(number) for number in doublings(most)}
+    elif law:
+        basis = "Amdahl's law, fitted to the measured times; the batch of a step stays the same"
+        simulated = {number: law.on(number) for number in doublings(most)}
+    else:
+        raise ConfigError("More workers are simulated from two measured numbers: --workers 1,2")
+    trials = [
+        replace(quickest, workers=number, seconds=taken) for number, taken in simulated.items()
+    ]
+    if not bench.is_shared:
+        law = fit(trials)
+    seconds = {number: exactly(taken) for number, taken in simulated.items()}
+    rows = _scaling_rows(trials, seconds, price)
+    title = f"{bench.name}: SIMULATED, not measured"
+    return Table.of(rows, title, (basis, _serial_note(law)))
+
+
+def fastest(seconds: Mapping[int, Bounds]) -> list[int]:
+    """The numbers of workers that may be the fastest.
+
+    >>> fastest({1: exactly(10), 2: np.array([4, 5, 6]), 4: np.array([4, 4.5, 5])})
+    [2, 4]
+    """
+    smallest = min(seconds.values(), key=lambda bounds: float(bounds[1]))
+    return [number for number, bounds in seconds.items() if overlap(bounds, smallest)]
+
+
+def _serial_note(law: Law | None) -> str:
+    if law is None:
+        return "serial share: unknown, since it takes two numbers of workers to fit it"
+    low, share, high = (f"{100 * bound:.3g} %" for bound in law.serial)
+    return f"serial share {share} ({low} to {high}), which more workers do not shorten"
+
+
+def _scaling_rows(
+    trials: Sequence[BenchTrial], seconds: Mapping[int, Bounds], price: float | None
+) -> list[dict[str, str]]:
+    """A row for each number of workers, compared with the fewest."""
+    fewest = min(seconds)
+    rows = []
+    for number, bounds in seconds.items():
+        ratio = exactly(1.0)  # of the fewest workers itself, without error
+        if number != fewest:
+            ratio = seconds[fewest] / bounds[::-1]
+        efficiency = ratio * fewest / number
+        expected = float(bounds[1])
+        hours = number * expected / 3600
+        of_number = [trial for trial in trials if trial.workers == number]
+        sequences = mean(trial.sequences for trial in of_number)
+        row = {
+            "workers": str(number),
+            "time": bounded(bounds),
+            "speed-up": bounded(ratio * fewest, "{:.2f}".format, "-"),
+            "efficiency": bounded(efficiency, "{:.0%}".format, "-"),
+            "worker hours": amount(hours),
+            "cost": "",
+            "units/s": "",
+            "samples/s": "",
+            "cost per million samples": "",
+            "verdict": "",
+        }
+        if price is not None:
+            row["cost"] = amount(price * hours)
+        if sequences:
+            row["samples/s"] = amount(sequences / expected)
+            row["verdict"] = next(w for share, w in VERDICTS.items() if efficiency[1] >= share)
+        else:
+            row["units/s"] = amount(mean(trial.units for trial in of_number) / expected)
+        if sequences and price is not None:
+            row["cost per million samples"] = amount(price * hours / sequences * 1e6)
+        rows.append(row)
+    return rows
+
+
+def size_table(
+    bench: Bench,
+    cores: Sequence[int],
+    memory: Sequence[float | None],
+    most: int,
+) -> Table:
+    """What larger workers would change, simulated.
+
+    How many units fit side by side, each with the cores and the peak memory of the measured worker, and
+    the time that follows.
+    """
+    table = []
+    for number, size in product(cores, memory):
+        units = number // bench.cores
+        limit = "cores"
+        allowed = "any"
+        if size is not None:
+            allowed = size_text(size)
+            fitting = int(size // max(1, bench.memory))
+            if fitting < units:
+                units = fitting
+                limit = "memory"
+        shown = ["no unit fits"] * 2
+        if units:
+            shown = [duration(bench.seconds(workers * units)) for workers in (1, most)]
+        table.append((str(number), allowed, str(units), limit, *shown))
+    unit = f"{plural(bench.cores, 'core')} and the peak memory ({size_text(bench.memory)})"
+    notes = (
+        f"a unit takes the {unit} of the worker that was measured",
+        "units side by side also share caches and the bus to the memory, which is not simulated",
+    )
+    header = (
+        "cores",
+        "memory",
+        "units side by side",
+        "limit",
+        "time, 1 worker",
+        f"time, {plural(most)}",
+    )
+    title = f"{bench.name}: larger workers, SIMULATED, not measured"
+    return Table(header, tuple(table), title, notes)
+
 
 Runner = Callable[[Client, Path], BenchTrial]
 """Does the whole work again on a client's workers, with its files in a new folder, in that of the
@@ -68,8 +369,10 @@ def bench(
     on_start: Callable[[], None] | None,
     progress: Callable[[str], None],
 ) -> Bench:
-    """Do the same work with each number of workers, in interleaved rounds: every other one runs in
-    reverse order, so that a machine that becomes slower treats all numbers alike.
+    """Do the same work with each number of workers, in rounds.
+
+    Every other round runs in reverse order, so that a machine that becomes slower treats all numbers
+    alike.
 
     ``on_start`` is called on every worker before the clock starts, for instance `warm`;
     ``progress`` is called with a line about each trial. Raises DaskmetricsError if workers do not
@@ -88,7 +391,7 @@ def bench(
 
 @contextmanager
 def new_folder() -> Iterator[Path]:
-    """A folder in the present one, since workers must see it; it is removed with the block."""
+    """A temporary folder in the present one, which workers see."""
     with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as root:
         yield Path(root).resolve()
 
@@ -96,14 +399,13 @@ def new_folder() -> Iterator[Path]:
 def _run_trial(
     runner: Runner, root: Path, profile: Cluster, on_start: Callable[[], None] | None
 ) -> BenchTrial:
-    """The work once, on workers of its own."""
     began = time.perf_counter()
     with connect(profile, wait=profile.workers) as client:
         if on_start is not None:
             client.run(on_start)
         start = time.perf_counter() - began
         trial = runner(client, Path(tempfile.mkdtemp(dir=root)))
-        peaks = [used["memory"] for used in usage(client).workers.values()]
+        peaks = [used["memory"] for used in usage(client).values()]
     if not trial.units:
         raise DaskmetricsError(
             "The work did not finish a single unit. Run it once without bench to see why."
@@ -113,7 +415,10 @@ def _run_trial(
 
 
 def warm() -> None:
-    """Import what the units of an experiment need, so that no unit's time includes it."""
+    """Import what the units of an experiment need.
+
+    No unit's time then includes it.
+    """
     import sklearn.linear_model
     import torch
     import transformers
@@ -124,8 +429,10 @@ def warm() -> None:
 
 
 def calibration_of(bench: Bench, device: str) -> Calibration:
-    """What a bench has measured on a device, by the trials with the fewest workers; of a program
-    by all, since its steps may depend on the number of ranks.
+    """What a bench has measured on a device.
+
+    It is that of the trials with the fewest workers; of a program that of all, since its steps may
+    depend on the number of ranks.
     """
     fewest = bench.fewest
     least = fewest[0].workers
@@ -138,36 +445,35 @@ def calibration_of(bench: Bench, device: str) -> Calibration:
             if trial.workers == least or sample.kind == "program":
                 merged[kind] = sample
     law = fit(bench.trials)
-    serial = law.serial if law else NOTHING_SERIAL
+    serial = exactly(0.0)
+    if law:
+        serial = law.serial
     busy = fsum(fsum(map(fsum, trial.chains)) for trial in fewest)
     # workers without a unit at the end, and the serial share, are no overhead
     spans = fsum(makespan(trial.chains, trial.workers) for trial in fewest)
-    ideal = spans + serial.value * (busy - spans)
+    ideal = spans + float(serial[1]) * (busy - spans)
     wall = fsum(trial.seconds for trial in fewest)
     return Calibration(
         device,
         samples=tuple(merged.values()),
         workers=max(trial.workers for trial in bench.trials),
-        serial=serial.bounds,
+        serial=tuple(serial.tolist()),
         start=median_high(trial.start for trial in bench.trials),
         overhead=max(0.0, wall / ideal - 1.0) if ideal else 0.0,
     )
 
 
-NO_RECIPE = "No model of the configuration has a 'train' recipe. Bench another --workload."
 TRIAL = "{trial}"  # in an argument of a program: a new folder for each trial
 
 
 def ranks_share(config: Config, phase: str) -> bool:
-    """Whether all workers share each unit of a phase, as the ranks of a training do."""
+    """Whether all workers share each unit, as ranks do."""
     recipes = [model.recipe for model in config.models if model.recipe]
     return phase == "train" and any(recipe.ranks > 1 for recipe in recipes)
 
 
 def experiment_runner(config: Config) -> Runner:
-    """The runner of measuring and searching: each call runs both again, from suites that are
-    trained once, before.
-    """
+    """The runner of measuring and searching, from suites that are trained once."""
     if any(model.recipe for model in config.models):
         only_training = prepare(config.model_copy(update={"tasks": (), "metrics": ()}))
         with connect(config.cluster) as client, new_folder() as root:
@@ -175,15 +481,17 @@ def experiment_runner(config: Config) -> Runner:
 
     def runner(client: Client, folder: Path) -> BenchTrial:
         prepared = prepare(_with_workers(config, client))
-        return _run_quietly(prepared, client, folder, ("measure", "score", "search"))
+        return _run_quietly(prepared, client, folder, ("measure", "score"))
 
     return runner
 
 
 def training_runner(config: Config) -> Runner:
-    """The runner of the trainings by recipes: each call trains again, in a cache of the bench."""
+    """The runner of the trainings by recipes, again at each call."""
     if not any(model.recipe for model in config.models):
-        raise ConfigError(NO_RECIPE)
+        raise ConfigError(
+            "No model of the configuration has a 'train' recipe. Bench --workload all."
+        )
     ddp = config.ddp.model_copy(update={"folder": None})
     only_training = config.model_copy(update={"tasks": (), "metrics": (), "ddp": ddp})
 
@@ -207,7 +515,7 @@ def training_runner(config: Config) -> Runner:
 def _run_quietly(
     prepared: Experiment, client: Client, folder: Path, kinds: Sequence[str]
 ) -> BenchTrial:
-    """Run an experiment in a folder without output; the trial has its units of these kinds."""
+    """Run without output; the trial has the units of these kinds."""
     run_folder = RunFolder(folder)
     began = time.perf_counter()
     run(prepared, run_folder, Display(Console(file=io.StringIO())), client)
@@ -221,13 +529,12 @@ def _run_quietly(
 
 
 def _with_workers(config: Config, client: Client) -> Config:
-    """The configuration with as many workers as there are; a search keeps all of them busy."""
+    """The configuration with as many workers as there are."""
     cluster = config.cluster.model_copy(update={"workers": len(workers(client))})
     return config.model_copy(update={"cluster": cluster})
 
 
 def _remove_trained(suite: training.TrainedSuite) -> None:
-    """Leave of a suite only its tokenized corpus, not what earlier trials have trained."""
     suite.claim()
     write_corpus(suite.recipe, suite.folder)
     for path in suite.folder.iterdir():
@@ -243,8 +550,10 @@ def _remove_trained(suite: training.TrainedSuite) -> None:
 class Meter:
     """What a program reported, and when."""
 
-    message: Callable[[str], None] = lambda text: None  # gets the lines for the user
     reports: list[tuple[float, Progress]] = field(default_factory=list)
+
+    def message(self, text: str) -> None:
+        """Nothing is shown of the lines for the user."""
 
     def progressed(self, program: Program, progress: Progress) -> None:
         self.reports.append((time.perf_counter(), progress))
@@ -263,7 +572,7 @@ class Meter:
 
 
 def epochs_done(progress: Progress) -> float:
-    """The epochs that a program reports, with the share of the present one; 0 if it reports none."""
+    """The epochs that a program reports; 0 if it reports none."""
     epochs = progress.numbers.get("epoch")
     if epochs is None:
         return 0.0
@@ -273,8 +582,7 @@ def epochs_done(progress: Progress) -> float:
 
 
 def program_runner(model: Model, config: Config) -> Runner:
-    """The runner of a training program: each call starts it with as many ranks as there are
-    workers.
+    """The runner of a training program, with a rank on each worker.
 
     The time is that from its first reported step to its last one. Where it reports samples, it is
     the time of as many samples as the first call has learned from, since a program may take as many
@@ -338,7 +646,7 @@ def program_runner(model: Model, config: Config) -> Runner:
 
 
 def _chains(units: Sequence[Record]) -> tuple[tuple[float, ...], ...]:
-    """Seconds of units: the training of a suite is one chain, and each other unit is one."""
+    """Seconds of units; the training of a suite is one chain."""
     trained: dict[str, list[float]] = defaultdict(list)
     others = []
     for record in units:
@@ -372,49 +680,3 @@ def map_runner(spec: MapSpec) -> Runner:
         return BenchTrial(len(workers(client)), seconds, chains, (sample,))
 
     return runner
-
-
-def probe(
-    config: Config,
-    workload: str,
-    workers: int,
-    show: Callable[[str], None],
-) -> tuple[list[Table], Calibration | None]:
-    """Measure with this number of workers on the largest model that the configuration trains;
-    returns tables of what the ranks measured, and the calibration that `plan` uses.
-
-    Raises
-    ------
-    ConfigError
-        If no model has a `train` section, or there are too few workers.
-    """
-    suites = training.suites_to_train(config)
-    if not suites:
-        raise ConfigError(NO_RECIPE)
-    if workload == "allreduce" and workers < 2:
-        raise ConfigError("An all-reduce needs two workers or more: --workers 2")
-    name, suite = training.largest_first(suites)[0]
-    ranks = 1 if workload == "precision" else workers
-    suite.claim()
-    recipe = suite.recipe.model_copy(update={"ranks": ranks})
-    profile = config.cluster.model_copy(update={"workers": ranks})
-    measuring = replace(
-        recipe_program(name, recipe, suite.folder, config.ddp, workload),
-        interface=profile.interface,
-        workers=ranks,
-        restarts=0,
-    )
-    with connect(profile) as client:
-        launch(client, measuring, Meter(show))
-    measured = json.loads((suite.folder / MEASURED).read_text(encoding="utf-8"))
-    tables = []
-    for table in measured["tables"]:
-        title = f"{name}: {table.pop('title')}"
-        tables.append(Table(**table, title=title))
-    if not measured["exchange"]:
-        return tables, None
-    # an exchange takes (1 - 1/n) of what it takes among very many ranks
-    many = ranks / (ranks - 1)
-    seconds = tuple(max(1e-6, many * added) for added in measured["exchange"])
-    sample = Sample("allreduce", name, seconds, exchange_seconds(recipe))
-    return tables, Calibration(profile.device, samples=(sample,), workers=ranks)

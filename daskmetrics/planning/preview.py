@@ -1,53 +1,126 @@
-"""What ``run --dry-run`` prints: counts, disk, units and the estimated time of the remaining work,
-and warnings about the data.
-"""
+"""What ``run --dry-run`` prints of the remaining work."""
 
 from __future__ import annotations
 
-from daskmetrics.core.events import is_finished, records
+from collections.abc import Mapping
+
+from daskmetrics.checkpoints.shipped import ModelProtocol
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.outcomes import FRESH_SHARE
 from daskmetrics.core.table import Table
-from daskmetrics.core.text import size_text
+from daskmetrics.core.text import duration, listed, plural, size_text
+from daskmetrics.domain.events import is_finished, records
+from daskmetrics.domain.names import Checkpoint, Suite
+from daskmetrics.domain.outcomes import FRESH_SHARE
 from daskmetrics.execution.journal import read
-from daskmetrics.experiment import Experiment, measure, search
+from daskmetrics.experiment import Experiment
 from daskmetrics.experiment.prefetch import free_space
+from daskmetrics.experiment.problem import automatic_budget, build_problem, check
 from daskmetrics.planning.estimate import measurements, workload
-from daskmetrics.planning.options import bounded
-from daskmetrics.report.templates import rows_of
+from daskmetrics.planning.work import Work, bounded
 
 
 def preview(experiment: Experiment, folder: RunFolder) -> Table:
     """The rows of the remaining work; nothing is submitted."""
-    config = experiment.config
     entries = tuple(read(folder.journal))
-    finished = is_finished(entries, experiment.key)
+    finished = is_finished(entries, experiment.plan.key)
     if not finished:
-        search.check(experiment)
-    looks = 0
-    allowed = ""
-    if experiment.tasks:
-        problem = search.build_problem(experiment)
-        looks = int(problem.is_look.sum())
-        if config.search.budget == "auto":
-            _, allowed = search.automatic_budget(problem)
-    device = config.cluster.device
+        check(experiment)
+    config = experiment.config
+    cluster = config.cluster
     calibrations = measurements(experiment, folder, entries)
-    work = workload(experiment, folder, entries, calibrations, device)
-    rows = rows_of(
-        "preview",
-        experiment=experiment,
-        folder=folder.path,
-        is_finished=finished,
-        looks=looks,
-        allowed=allowed,
-        fresh_share=FRESH_SHARE,
-        units=len(measure.planned_units(experiment, folder, records(entries))),
-        units_left=len(measure.units_left(experiment, folder, entries)),
-        work=work,
-        total=work.run(config.cluster.workers, device),
-        free=free_space(folder.path.resolve()),
-        bounded=bounded,
-        size_text=size_text,
-    )
+    work = workload(experiment, entries, calibrations, cluster.device)
+    recorded = {record.key for record in records(entries)}
+    to_do = sum(phase.units for phase in work.phases if phase.name != "search")
+    units = to_do
+    if experiment.metrics:
+        units += len(recorded.intersection(experiment.plan.measure_keys.values()))
+    metrics = "none"
+    if experiment.metrics:
+        chosen = [metric.name for metric in experiment.metrics]
+        metrics = f"{len(chosen)}: {', '.join(chosen)}"
+    arms = len(experiment.plan.arms)
+    tasks = len(experiment.tasks)
+    free = free_space(folder.path.resolve())
+    rows = []
+    if finished:
+        rows.append(("state", "finished: nothing is left to do"))
+    rows += [
+        ("models", ", ".join(map(model_text, experiment.plan.suites))),
+        ("candidates", f"{arms:,} in {plural(len(experiment.plan.checkpoints), 'checkpoint')}"),
+        ("vectors", vectors_text(experiment.protocols)),
+        ("metrics", metrics),
+        ("tasks", f"{tasks:,}, so {plural(arms * tasks, 'score')}"),
+        ("measuring", f"{plural(units, 'unit')}, {to_do:,} to do"),
+        *search_rows(experiment, work.texts),
+        ("workers", f"{cluster.workers} ({cluster.kind})"),
+        ("time", time_text(work, cluster.workers, cluster.device)),
+    ]
+    if work.download:
+        missing = f"{listed(work.missing)}, not on this machine: {work.download.source}"
+        rolling = [f"; {m.name} through {m.disk} of disk" for m in config.models if m.disk]
+        rows.append(("download", "".join([missing, *rolling])))
+    size = f"{size_text(work.disk_bytes)} of results in '{folder.path}'"
+    rows.append(("disk", f"{size}, {free / 1e9:,.0f} GB free"))
+    for checkpoint, location in experiment.locations.items():
+        if location.aliases:
+            names = " = ".join([str(checkpoint), *location.aliases])
+            rows.append(("identical", f"{names}: equal weights, measured and scored once"))
+    rows += [("warning", warning) for warning in experiment.plan.warnings]
     return Table((), rows, f"{config.name} (nothing is submitted)")
+
+
+def model_text(suite: Suite) -> str:
+    """A model with its checkpoints and layers."""
+    counts = f"{plural(len(suite.revisions), 'checkpoint')} x {plural(len(suite.layers), 'layer')}"
+    if suite.has_readouts:
+        counts += f", {len(suite.reads)} readouts"
+    return f"{suite.model} ({counts})"
+
+
+def vectors_text(protocols: Mapping[Checkpoint, ModelProtocol]) -> str:
+    """How texts become vectors, with the models where that differs."""
+    models: dict[str, dict[str, None]] = {}
+    for checkpoint, protocol in protocols.items():
+        models.setdefault(protocol.summary, {})[checkpoint.model] = None
+    if len(models) == 1:
+        return next(iter(models))
+    return "; ".join(f"{', '.join(names)}: {summary}" for summary, names in sorted(models.items()))
+
+
+def search_rows(experiment: Experiment, texts: str) -> list[tuple[str, str]]:
+    """The texts and looks of a search, its policy and its limits."""
+    if not experiment.tasks:
+        return [("search", "none: the run has no tasks")]
+    rows = [("texts", texts)]
+    section = experiment.config.search
+    problem = build_problem(experiment)
+    if looks := int(problem.is_look.sum()):
+        rows.append(("looks", f"at a sixteenth of the items of {plural(looks, 'task')}"))
+    if section.budget == "auto":
+        _, budget = automatic_budget(problem)
+    else:
+        budget = f"{section.budget:.1%} of the cost of every score"
+    limits = [section.policy, f"budget {budget}"]
+    if section.cells:
+        limits.append(f"up to {plural(section.cells, 'score')}")
+    if section.confidence:
+        limits.append(
+            f"until {section.confidence:.0%} confidence to be within {section.within:.1%}"
+        )
+    if section.confirm == "fresh":
+        limits.append(f"{FRESH_SHARE:.0%} of the items are kept back from it, for the finalists")
+    return [*rows, ("search", "; ".join(limits))]
+
+
+def time_text(work: Work, workers: int, device: str) -> str:
+    """How long the work takes, by phase."""
+    if not work.stages:
+        return "0 s: nothing is left to do"
+    total = work.on(workers, device)
+    phases = [
+        f"{phase.name} {duration(phase.units * phase.unit.expected)}" for phase in work.phases
+    ]
+    return (
+        f"about {bounded(total.seconds)}: {', '.join(phases)} of worker time, and"
+        f" {duration(work.start.expected)} to start the workers; {total.source}"
+    )

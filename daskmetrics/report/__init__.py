@@ -4,11 +4,16 @@
 `_run`         `Run`: a run with its answer; `Best`: the recommended candidate, and its model
 `_background`  `BackgroundRun`: a run that goes on in a thread
 `_leaderboard` `Leaderboard`: candidates by their mean score, as table, frame and figure
-`sections`     an answer, its run, one candidate, and runs side by side as tables and texts
-`_format`      numbers, candidates and labelled rows as text
-`templates`    texts and tables by the templates in `tables/`; cards for notebooks
+`lines`        the answer, line by line
+`status`       how far a run is, line by line, and what is missing
+`tables`       the tables below an answer, and those that the page folds
+`explanation`  why the search chose a candidate or not
+`comparison`   two candidates or two runs beside each other
+`terminal`     what a terminal shows of a run
+`_format`      lines, numbers and candidates as text
+`markup`       HTML by templates; cards for notebooks
 `log`          the journal line by line, and the history of one work unit
-`_export`      all numbers in one file
+`_export`      all numbers in one file, and scores as files of mteb
 `_quantities`  what figures show of a candidate
 `figures`      the figures with matplotlib, as axes and as files
 `page`         the page, with figures by `daskmetrics.dashboard.drawing`
@@ -27,11 +32,10 @@ from daskmetrics.core import on_first_use
 from daskmetrics.report._format import fact, need_matplotlib
 
 if TYPE_CHECKING:
-    from daskmetrics.experiment.score_tables import read as read_scores
     from daskmetrics.report._background import BackgroundRun
-    from daskmetrics.report._export import export, frame
+    from daskmetrics.report._export import export, frame, to_mteb
     from daskmetrics.report._leaderboard import Leaderboard
-    from daskmetrics.report._run import Best, Run, status_rows
+    from daskmetrics.report._run import Best, Run
     from daskmetrics.report.figures import Plots
     from daskmetrics.report.page import write
 
@@ -45,8 +49,7 @@ __all__ = [
     "fact",
     "frame",
     "need_matplotlib",
-    "read_scores",
-    "status_rows",
+    "to_mteb",
     "write",
 ]
 
@@ -57,10 +60,9 @@ _PLACES = {
     "frame": "daskmetrics.report._export:frame",
     "Leaderboard": "daskmetrics.report._leaderboard:Leaderboard",
     "Plots": "daskmetrics.report.figures:Plots",
-    "read_scores": "daskmetrics.experiment.score_tables:read",
     "Run": "daskmetrics.report._run:Run",
-    "status_rows": "daskmetrics.report._run:status_rows",
+    "to_mteb": "daskmetrics.report._export:to_mteb",
     "write": "daskmetrics.report.page:write",
 }
-# commands that only render a template need neither pandas nor an answer
+# commands that only show a line need neither pandas nor an answer
 __getattr__ = on_first_use(__name__, _PLACES)

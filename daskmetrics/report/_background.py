@@ -13,14 +13,15 @@ from daskmetrics.core.files import RunFolder
 from daskmetrics.execution.display import Display, NotebookCell
 from daskmetrics.execution.stopping import stop_thread
 from daskmetrics.report._run import Run
-from daskmetrics.report.templates import card
+from daskmetrics.report.markup import card
 
 POLL = 0.2  # seconds between two attempts to stop
 
 
 class BackgroundRun:
-    """A run that goes on in a background thread; made by `daskmetrics.run` with
-    ``background=True``.
+    """A run that goes on in a background thread.
+
+    Made by `daskmetrics.run` with ``background=True``.
 
     As a context manager it waits for the end of the run when the block ends, and raises the run's
     error, if any. If the block itself fails, the run is stopped. What is recorded stays: the same
@@ -115,10 +116,11 @@ class BackgroundRun:
         return f"<BackgroundRun {self.folder}: {self.state}>"
 
     def _repr_html_(self) -> str:
-        rows = {"state": self.state, **self.progress}
+        lines = {"state": self.state, **self.progress}
         if messages := self._display.messages:
-            rows["message"] = messages[-1]
-        return card(self.folder.name, {**rows, "folder": str(self.folder)})
+            lines["message"] = messages[-1]
+        lines["folder"] = str(self.folder)
+        return card(self.folder.name, lines.items())
 
     def _ipython_display_(self) -> None:
         cell = NotebookCell(self._repr_html_)
@@ -141,7 +143,7 @@ class BackgroundRun:
 
     @property
     def state(self) -> str:
-        """Whether the run is running, finished, stopped or failed, in a few words."""
+        """Whether the run is running, finished, stopped or failed."""
         if self.running:
             phases = [f"{name} {done}" for name, done in self.progress.items()]
             return ": ".join(["running", *phases[-1:]])
@@ -195,7 +197,10 @@ class BackgroundRun:
         return self.results
 
     def stop(self) -> None:
-        """Stop the run, after a short time for units that are running; what is recorded stays."""
+        """Stop the run; what is recorded stays.
+
+        Units that are running have a short time to finish.
+        """
         self._require_thread()
         asked = False
         while self.running:

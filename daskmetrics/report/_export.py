@@ -1,4 +1,4 @@
-"""All numbers of a run in one file for other programs: CSV or Parquet."""
+"""The numbers of a run for other programs: all in one file, or the scores as files of mteb."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from daskmetrics.checkpoints.locations import is_hub_id
 from daskmetrics.core.errors import ConfigError, DataError, room_for
-from daskmetrics.core.files import atomic_file
-from daskmetrics.core.results import Status
+from daskmetrics.core.files import atomic_file, require_regular
 from daskmetrics.core.table import spreadsheet_frame
+from daskmetrics.domain.events import scored
+from daskmetrics.domain.names import Cell
+from daskmetrics.domain.results import Status
 from daskmetrics.report._run import Run
+from daskmetrics.tasks.mteb_run import import_mteb
 
 if TYPE_CHECKING:
     import pandas
@@ -32,7 +36,7 @@ COLUMNS = (
 
 
 def frame(run: Run) -> pandas.DataFrame:
-    """All numbers of a run as a table: one row per value, or per failure with its status.
+    """All numbers of a run as a table, one row per value or failure.
 
     Returns
     -------
@@ -102,3 +106,52 @@ def export(run: Run, kind: Format, path: Path | None = None) -> Path:
         else:
             spreadsheet_frame(table).to_csv(file, index=False)
     return path or file_path
+
+
+def to_mteb(run: Run, folder: Path) -> tuple[int, int]:
+    """Write the scores of mteb's tasks with mteb's own ``ResultCache``.
+
+    Each layer is an experiment of its model and revision, with the keywords ``layer`` and
+    ``protocol``. A model without a hub id is of the organisation ``local``.
+
+    Returns
+    -------
+    (int, int)
+        How many scores were written, and how many are of tasks that mteb does not have.
+    """
+    mteb = import_mteb()
+    from mteb.models import ModelMeta
+    from mteb.results import TaskResult
+
+    require_regular(run.folder.export, below=True)
+    sources = {model["name"]: model["source"] or "" for model in run.config["models"]}
+    scores = {Cell.parse(record.name): (record, score) for record, score in scored(run.records)}
+    files: dict[tuple[object, ...], tuple[TaskResult, ModelMeta]] = {}
+    written = 0
+    for cell, (record, score) in sorted(scores.items()):
+        if not (score.detail and score.detail.get("scores")):
+            continue
+        arm = cell.arm
+        source = sources[arm.model]
+        is_on_hub = "/" in source and is_hub_id(source)
+        settings: dict[str, object] = {"layer": arm.layer}
+        if score.protocol:
+            settings["protocol"] = score.protocol[:12]
+        if arm.readout:
+            settings["readout"] = arm.readout
+        model = {
+            "name": source if is_on_hub else f"local/{arm.model}",
+            "revision": arm.revision,
+            "experiment_kwargs": settings,
+        }
+        times = {"evaluation_time": record.seconds, "kg_co2_emissions": None}
+        result = TaskResult.model_validate({**score.detail, **times})
+        name = arm, score.protocol, result.task_name
+        if name in files:  # a variant of the task; of a subset in both, the first counts
+            result = result.merge(files[name][0])
+        files[name] = result, ModelMeta.create_empty(model)
+        written += 1
+    cache = mteb.ResultCache(folder)
+    for result, meta in files.values():
+        cache.save_to_cache(result, meta)
+    return written, len(scores) - written

@@ -1,26 +1,36 @@
-"""Numbers, candidates and labelled lines as terminal, page and notebook show them."""
+"""Lines, numbers and candidates as terminal, page and notebook show them."""
 
 from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Collection, Iterable
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.names import Arm
 from daskmetrics.core.table import printable, text_width
-from daskmetrics.core.text import score_text
+from daskmetrics.core.text import plural, score_text
+from daskmetrics.domain.names import Arm
 
 if TYPE_CHECKING:
-    from daskmetrics.core.outcomes import Difference  # imports numpy, which `status` need not
+    from daskmetrics.domain.outcomes import Difference  # imports numpy, which `status` need not
 
 WIDTH = 100  #: most columns of a text for a terminal
 LABEL = 12  #: columns of the labels on the left
+#: a note below a table in which gains over some of the tasks alone have a dagger
+PARTIAL = "† only of the tasks that both were scored on"
+
+
+class Line(NamedTuple):
+    """A line of text with the label before it."""
+
+    label: str
+    text: str
 
 
 def fact(label: str, text: str) -> str:
-    """A label and its text, wrapped beside it; paths are not broken.
+    """A label and its wrapped text, with unbroken paths.
 
     >>> fact("run", "demo")
     'run         demo'
@@ -54,9 +64,9 @@ def candidate(arm: Arm) -> str:
 
 
 def apart(difference: Difference, mark: str = " (unpaired)") -> str:
-    """A difference with its standard error, and a mark if the error is not paired.
+    """A difference with its standard error, marked if unpaired.
 
-    >>> from daskmetrics.core.outcomes import Difference
+    >>> from daskmetrics.domain.outcomes import Difference
     >>> apart(Difference(0.02, 0.01, paired=True)), apart(Difference(0.02, 0.01, paired=False))
     ('+0.020 ± 0.010', '+0.020 ± 0.010 (unpaired)')
     """
@@ -64,6 +74,58 @@ def apart(difference: Difference, mark: str = " (unpaired)") -> str:
     if not difference.paired:
         text += mark
     return text
+
+
+def gap_text(difference: Difference | None) -> str:
+    """A difference in a table, with an asterisk if unpaired."""
+    return apart(difference, " *") if difference else ""
+
+
+def unpaired_note(differences: Iterable[Difference | None]) -> list[str]:
+    """The note on the asterisk of `gap_text`, if any."""
+    if all(gap is None or gap.paired for gap in differences):
+        return []
+    return [
+        "* not paired: outcomes are missing or of other items, so the error is that of two"
+        " independent scores"
+    ]
+
+
+def mean_over(weights: Collection[float]) -> str:
+    """What a mean is over, by the weights of its tasks.
+
+    >>> mean_over([1.0]), mean_over([1.0, 2.0])
+    ('mean of 1 task', 'weighted mean of 2 tasks')
+    """
+    weighted = "weighted " if len(set(weights)) > 1 else ""
+    return f"{weighted}mean of {plural(len(weights), 'task')}"
+
+
+def partly(tasks: Collection[str], shared: Collection[str]) -> str:
+    """On how many of the tasks a difference rests.
+
+    Empty if on all of them.
+
+    >>> partly(["order", "word"], ["word"]), partly(["word"], ["word"])
+    (' (on 1 of 2 tasks)', '')
+    """
+    count = sum(task in shared for task in tasks)
+    if count == len(tasks):
+        return ""
+    return f" (on {count} of {plural(len(tasks), 'task')})"
+
+
+def probability_text(share: float) -> str:
+    """A probability estimated from draws, which cannot resolve 0 and 1.
+
+    >>> probability_text(0.999), probability_text(0.001), probability_text(0.5)
+    ('over 99 %', 'under 1 %', '50 %')
+    """
+    if share > 0.99:
+        return "over 99 %"
+    if share < 0.01:
+        return "under 1 %"
+    return percent(share)
 
 
 def percent(share: float) -> str:
@@ -80,7 +142,7 @@ SI = ("", "k", "M", "G", "T", "P")
 
 
 def si(value: float) -> str:
-    """A large number in three digits, with a prefix of the SI.
+    """A large number in three digits with an SI prefix.
 
     >>> si(512), si(44_670_000), si(2.5e12)
     ('512', '44.7 M', '2.5 T')
@@ -91,7 +153,7 @@ def si(value: float) -> str:
 
 
 def need_matplotlib() -> None:
-    """Raise a `ConfigError` before anything is drawn if matplotlib is not installed."""
+    """Raise a `ConfigError` if matplotlib is not installed."""
     if find_spec("matplotlib") is None:
         raise ConfigError(
             "Plots need matplotlib, which is not installed: pip install 'daskmetrics[plot]'."

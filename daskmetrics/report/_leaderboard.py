@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daskmetrics.answer.answer import RankedArm, ranked_arms
-from daskmetrics.answer.ties import Scores
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.core.names import Arm
 from daskmetrics.core.table import Table
-from daskmetrics.core.text import listed, score_text
-from daskmetrics.report._format import need_matplotlib
-from daskmetrics.report.templates import table_of
+from daskmetrics.core.text import listed, plural, score_text
+from daskmetrics.domain.names import Arm
+from daskmetrics.domain.results import Scored
+from daskmetrics.domain.scores import Scores
+from daskmetrics.report._format import apart, mean_over, need_matplotlib
 
 if TYPE_CHECKING:
     import pandas
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("rank", "model", "checkpoint", "layer", "readout", "mean", "stderr", "tied")
 MOST_LINES = 8  # of the figure
+MOST_ROWS, MOST_TASKS = 20, 4  # of the table; `to_frame` has all
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Leaderboard:
 
     Examples
     --------
-    >>> from daskmetrics.core.results import Scored
+    >>> from daskmetrics.domain.results import Scored
     >>> better, worse = Arm("m", "main", 1), Arm("m", "main", 0)
     >>> scores = {better: {"topics": Scored(0.6, 0.02)}, worse: {"topics": Scored(0.5, 0.02)}}
     >>> board = Leaderboard.of(scores, {"topics": 1.0})
@@ -63,7 +64,7 @@ class Leaderboard:
     @classmethod
     def of(
         cls,
-        recorded: Mapping[Arm, Scores],
+        recorded: Mapping[Arm, Mapping[str, Scored]],
         weights: Mapping[str, float],
         tied: Collection[Arm] | None = None,
         best: Arm | None = None,
@@ -73,8 +74,7 @@ class Leaderboard:
         Parameters
         ----------
         recorded : mapping
-            By arm and task: a mapping with ``score``, ``stderr`` and, where known, packed
-            ``outcomes``, with which arms are compared item by item.
+            Scores by arm and task; with ``outcomes``, where known, arms are compared item by item.
         weights : mapping
             Weight of each task in the mean, by name.
         tied : collection of Arm, optional
@@ -83,13 +83,12 @@ class Leaderboard:
         best : Arm, optional
             The first of arms with equal means.
         """
-        return cls(ranked_arms(recorded, weights, tied, best), dict(weights))
+        scores = Scores(recorded, list(weights))
+        return cls(ranked_arms(scores, weights, tied, best), dict(weights))
 
     @classmethod
     def of_layers(cls, found: LayerScores) -> Leaderboard:
-        """The leaderboard of what was scored here and now, with what the score is and what the best
-        layer gains.
-        """
+        """The leaderboard of what was scored here and now."""
         board = cls.of(found.recorded, {task.name: 1.0 for task in found.tasks})
         return replace(board, found=found)
 
@@ -124,19 +123,64 @@ class Leaderboard:
         return frame
 
     def table(self) -> Table:
-        """The best arms as a table of text: for a single checkpoint layers and readouts, else whole
-        names of arms.
-        """
-        title = "Leaderboard"
+        """The best arms: layers of a checkpoint, or whole names."""
+        shown = self.arms[:MOST_ROWS]
         checkpoints = {row.arm.checkpoint for row in self.arms}
-        is_single = len(checkpoints) == 1
-        if is_single:
+        title = "Leaderboard"
+        header = ["candidate"]
+        columns = [[str(row.arm) for row in shown]]
+        if len(checkpoints) == 1:
             title = f"Layers of {checkpoints.pop()}"
-        return table_of("leaderboard", title, board=self, is_single=is_single)
+            header = ["layer"]
+            columns = [[str(row.arm.layer) for row in shown]]
+            if any(row.arm.readout for row in self.arms):
+                header.append("readout")
+                columns.append([row.arm.readout or "default" for row in shown])
+        header += ["score", "best"]
+        # a best one without others within its error is no tie
+        tie = "tied" if sum(bool(row.tied) for row in self.arms) > 1 else "best"
+        columns.append([score_text(row.mean, row.stderr) if row.rank else "" for row in shown])
+        columns.append([tie if row.tied else "" for row in shown])
+        for task in self._shown_tasks:
+            header.append(task)
+            columns.append(
+                [score_text(row.scores[task][0]) if task in row.scores else "" for row in shown]
+            )
+        rows = list(zip(*columns, strict=True))
+        return Table(header, rows, title, self._notes())
+
+    @property
+    def _shown_tasks(self) -> list[str]:
+        if len(self.weights) == 1:
+            return []
+        return list(self.weights)[:MOST_TASKS]
+
+    def _notes(self) -> list[str]:
+        counted = [weight for weight in self.weights.values() if weight]
+        meaning = next(iter(self.weights), "no task")
+        if len(self.weights) > 1:
+            meaning = mean_over(counted)
+        notes = [
+            f"Score: {meaning} ± standard error. Tied: within the error of the best (95 %).",
+        ]
+        if self.found:
+            notes += _measured_by(self.found, self.arms[0].arm)
+        if missing := sum(row.rank is None for row in self.arms):
+            notes.append(
+                f"{plural(missing, 'candidate')} not scored on every task: without a mean."
+            )
+        hidden = len(self.arms) - MOST_ROWS
+        if hidden > 0:
+            notes.append(f"{plural(hidden, 'candidate')} not shown; to_frame() has all.")
+        hidden_tasks = len(self.weights) - MOST_TASKS
+        if hidden_tasks > 0:
+            notes.append(f"{plural(hidden_tasks, 'task')} not shown; to_frame() has all.")
+        return notes
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw mean scores with standard errors along the layers: a line for each of the best
-        checkpoints and readouts.
+        """Draw mean scores with standard errors along the layers.
+
+        Each of the best checkpoints and readouts has a line.
 
         Parameters
         ----------
@@ -213,3 +257,24 @@ class Leaderboard:
 
     def _repr_html_(self) -> str:
         return self.table().as_html()
+
+
+def _measured_by(found: LayerScores, best: Arm) -> list[str]:
+    notes = []
+    for task in found.tasks[:MOST_TASKS]:
+        text = f"{task.name} is measured by {task.main_score}"
+        if score := found.recorded[best].get(task.name):
+            text += f" of {score.n:,} items"
+        chance = getattr(task, "chance", None)
+        if chance is not None:
+            text += f" (chance: {chance:.3f})"
+        notes.append(f"{text}.")
+    last, gain = found.last_layer(best), found.gain(best)
+    if best == last:
+        notes.append(f"The best, layer {best.layer}, is the last layer that was scored.")
+    elif gain:
+        notes.append(
+            f"The best gains {apart(gain)} over layer {last.layer}, the last layer of its model that"
+            f" was scored, {gain.relation}."
+        )
+    return notes

@@ -14,7 +14,7 @@ from daskmetrics.answer.posterior import RunPosterior
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.trade_offs import ArmCost, sizes_of
 from daskmetrics.core.errors import DataError, unknown
-from daskmetrics.core.names import Arm, Suite
+from daskmetrics.domain.names import Arm, Suite
 
 SCORES = "Scores"
 METRICS = "Label-free metrics"
@@ -34,7 +34,10 @@ Estimate = tuple[float, float]  # a value and its standard error; NaN where ther
 
 @dataclass(frozen=True)
 class Field:
-    """A quantity of some arms, in their order; NaN where there is no value or no error."""
+    """A quantity of some arms, in their order.
+
+    NaN where there is no value or no error.
+    """
 
     name: str
     group: str
@@ -51,7 +54,7 @@ class Field:
         arms: Sequence[Arm],
         known: Mapping[Arm, Estimate],
     ) -> Field:
-        """The field of arms, from the values and errors that are known of some arms."""
+        """The field of arms from known values and errors."""
         estimates = [known.get(arm, (math.nan, math.nan)) for arm in arms]
         values, errors = np.array(estimates, float).reshape(-1, 2).T
         return cls(name, group, units, values, errors)
@@ -65,8 +68,9 @@ class Field:
 
 
 def drawn_arms(run: RecordedRun, suites: Sequence[Suite], readout: str | None = None) -> list[Arm]:
-    """One arm for each layer of each checkpoint, so that no two are drawn onto one place;
-    `analysis.by_layer`.
+    """One arm for each layer of each checkpoint.
+
+    No two are drawn onto one place; see `analysis.by_layer`.
     """
     scored = analysis.by_layer(run, readout)
     arms = []
@@ -78,21 +82,25 @@ def drawn_arms(run: RecordedRun, suites: Sequence[Suite], readout: str | None = 
 
 
 def nothing_to_draw(run: RecordedRun, what: str) -> DataError:
-    """The error of a figure of what a run does not have yet."""
+    """The error of a figure of what is not there yet."""
     return DataError(
         f"The run in '{run.folder.path}' has no {what} yet, so there is nothing to draw."
     )
 
 
 def suite_of(run: RecordedRun, model: str | None = None, readout: str | None = None) -> Suite:
-    """A model that has something to draw, by default that of the best arm, or the last one."""
-    suites = {suite.model: suite for suite in analysis.suites(run)}
+    """A model that has something to draw.
+
+    By default that of the best arm, or the last one.
+    """
+    suites = {suite.model: suite for suite in analysis.suites(run.plan, run.records)}
     if not suites:
         raise nothing_to_draw(run, "measurement")
     if model is None:
         model = next(reversed(suites))
-        if run.result and run.result.best_arm.model in suites:
-            model = run.result.best_arm.model
+        best = run.recommendation
+        if best and best.arm.model in suites:
+            model = best.arm.model
     if model not in suites:
         raise unknown("model", model, suites)
     if readout not in (None, *suites[model].readouts):
@@ -101,34 +109,35 @@ def suite_of(run: RecordedRun, model: str | None = None, readout: str | None = N
 
 
 def score_fields(run: RecordedRun, arms: Sequence[Arm]) -> list[Field]:
-    """The mean over the tasks of the objective of arms that were scored on every one, and the
-    scores by task; the mean of one task is its score.
+    """Mean scores over the objective, and scores by task.
+
+    The mean of one task is its score.
     """
     shown = []
-    for task, task_summary in run.tasks.items():
+    for task in run.plan.tasks:
         by_task = {
-            arm: (scores[task].score, scores[task].stderr)
+            arm: (scores[task.name].score, scores[task.name].stderr)
             for arm, scores in run.recorded.items()
-            if task in scores
+            if task.name in scores
         }
-        shown.append(Field.of(task, SCORES, task_summary["main_score"], arms, by_task))
+        shown.append(Field.of(task.name, SCORES, task.main_score, arms, by_task))
     if len(shown) > 1:
         return [Field.of("mean score", SCORES, "", arms, run.means), *shown]
     return shown
 
 
 def metric_fields(run: RecordedRun, arms: Sequence[Arm]) -> list[Field]:
-    """The metrics that were measured; they belong to layers, whatever the readout."""
+    """The measured metrics, which belong to layers, whatever the readout."""
     layers = [analysis.layer_of(arm) for arm in arms]
-    units = analysis.units(run)
+    units = analysis.units(run.plan)
     return [
         Field.of(name, METRICS, units[name], layers, values)
-        for name, values in analysis.metrics(run).items()
+        for name, values in analysis.metrics(run.records).items()
     ]
 
 
 def cost_fields(run: RecordedRun, arms: Sequence[Arm]) -> list[Field]:
-    """The costs that differ between the arms of models whose sizes are recorded."""
+    """Costs that differ between arms of models of known size."""
     sizes = sizes_of(run)
     costs = {arm: sizes[arm.model].cost(arm) for arm in arms if arm.model in sizes}
     shown = []
@@ -139,10 +148,11 @@ def cost_fields(run: RecordedRun, arms: Sequence[Arm]) -> list[Field]:
 
 
 def shown_first(run: RecordedRun, suites: Sequence[Suite] = ()) -> list[Field]:
-    """What pictures show of models, by default of the best arm's: mean score and scores by task, or
-    metrics while there are no scores; only what has values.
+    """What pictures show first: scores, or metrics before there are scores.
+
+    Only what has values, and by default of the best arm's model.
     """
-    if not analysis.suites(run):
+    if not analysis.suites(run.plan, run.records):
         return []
     fields_of = score_fields if run.recorded else metric_fields
     shown = fields_of(run, drawn_arms(run, suites or [suite_of(run)]))
@@ -152,7 +162,7 @@ def shown_first(run: RecordedRun, suites: Sequence[Suite] = ()) -> list[Field]:
 def fields(
     run: RecordedRun, arms: Sequence[Arm], posterior: RunPosterior | None = None
 ) -> list[Field]:
-    """Everything that the run knows of its arms; what is best shown first comes first."""
+    """Everything known of the arms, the most important first."""
     shown = [*metric_fields(run, arms), *cost_fields(run, arms)]
     if not run.recorded:
         return shown

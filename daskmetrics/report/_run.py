@@ -8,16 +8,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskmetrics.answer import analysis
 from daskmetrics.answer.answer import Answer, Verdict, answer_of
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.status import status_of
 from daskmetrics.answer.trade_offs import ArmCost, TradeOffs, sizes_of, trade_offs_of
-from daskmetrics.core.events import scored as scored_units
-from daskmetrics.core.names import Arm
-from daskmetrics.report._format import need_matplotlib
+from daskmetrics.core.text import score_text
+from daskmetrics.domain.events import scored as scored_units
+from daskmetrics.domain.names import Arm, Cell
+from daskmetrics.report._format import Line, need_matplotlib, percent
 from daskmetrics.report._leaderboard import Leaderboard
-from daskmetrics.report.templates import answer_rows, card, rows_of, template
+from daskmetrics.report.lines import answer_lines, gain, use
+from daskmetrics.report.markup import card
+from daskmetrics.report.status import progress, state, status_lines
 
 if TYPE_CHECKING:
     import pandas
@@ -59,8 +61,9 @@ DOOR = [
 
 @dataclass(frozen=True)
 class Best:
-    """The recommended arm: the best of those scored on every task or, without any, of those with a
-    score.
+    """The recommended arm.
+
+    It is the best of those scored on every task or, without any, of those with a score.
 
     Attributes
     ----------
@@ -80,7 +83,7 @@ class Best:
 
     @property
     def score(self) -> float | None:
-        """Mean raw score over the tasks of the objective; None if it lacks one of them."""
+        """Mean raw score over the objective; None if incomplete."""
         return self.answer.best.score
 
     @property
@@ -113,8 +116,9 @@ class Best:
         return Encoder.load(layer=self.arm.layer, readout=self.arm.readout, **self.source)
 
     def save(self, folder: str | Path) -> Path:
-        """Save the arm as a model of sentence-transformers that ends at its layer, with a model
-        card.
+        """Save the arm as a sentence-transformers model with a model card.
+
+        The model ends at the layer of the arm.
 
         Parameters
         ----------
@@ -138,18 +142,36 @@ class Best:
         --------
         >>> run.best().save("my-model")  # doctest: +SKIP
         """
-        gain = answer_rows(self.answer)["Gain"]
-        model_card = template("model_card.txt").render(answer=self.answer, gain=gain)
+        model_card = _model_card(self.answer)
         with self.load() as encoder:
-            return encoder.save(folder, f"\n{model_card}")
+            return encoder.save(folder, model_card)
 
     def __repr__(self) -> str:
-        rows = answer_rows(self.answer)
-        return f"Use   {rows['Use']}\nGain  {rows['Gain']}"
+        return f"Use   {use(self.answer)}\nGain  {gain(self.answer)}"
 
     def _repr_html_(self) -> str:
-        rows = answer_rows(self.answer)
-        return card(f"Use {rows.pop('Use')}", rows)
+        _, *others = answer_lines(self.answer)
+        return card(f"Use {use(self.answer)}", others)
+
+
+def _model_card(answer: Answer) -> str:
+    rows = []
+    for task, score in answer.best.scores.items():
+        default = answer.default.scores.get(task)
+        default_text = score_text(default.score, default.stderr) if default else ""
+        rows.append(f"| {task} | {score_text(score.score, score.stderr)} | {default_text} |")
+    lines = [
+        "",
+        "## What was measured",
+        "",
+        f"| task | {answer.best.arm} | {answer.default.arm} |",
+        "|---|---|---|",
+        *rows,
+        "",
+        f"Scores ± standard errors. Gain: {gain(answer)}. About {percent(answer.cost.share or 0)} of"
+        " the time that all scores would take was spent.",
+    ]
+    return "\n".join(lines)
 
 
 class Run(RecordedRun):
@@ -177,26 +199,26 @@ class Run(RecordedRun):
         return DOOR
 
     def __repr__(self) -> str:
-        rows = dict(status_rows(self))
-        text = ", ".join([rows["state"], rows["measure"], rows["search"]])
         if self.result:
-            text = rows["best"]
-        return f"<Run {self.folder.path}: {text}>"
+            return f"<Run {self.folder.path}: {use(self.answer)}>"
+        done = progress(status_of(self), bool(self.config["metrics"]))
+        return f"<Run {self.folder.path}: {self.state}, {done['measure']}, {done['search']}>"
 
     def _repr_html_(self) -> str:
-        folder = str(self.folder.path)
-        rows = {"folder": folder, **dict(status_rows(self))}
-        if self.result:
-            rows = {"state": rows["state"], "folder": folder, **answer_rows(self.answer)}
-        return card(self.start.name, rows)
+        folder = Line("folder", str(self.folder.path))
+        if self.result is None:
+            return card(self.plan.name, [folder, *status_lines(self, None)])
+        lines = [Line("state", self.state), folder, *answer_lines(self.answer)]
+        return card(self.plan.name, lines)
 
     @property
     def state(self) -> str:
         """Whether the run is finished, running or interrupted, in a sentence."""
-        return dict(status_rows(self))["state"]
+        return state(self.finished, self.driver)
 
     def cluster(self, **changes: object) -> ProfileCluster:
-        """Workers with the cluster profile of the run, for further work with its models;
+        """Workers with the run's profile, for work with its models.
+
         ``close()`` stops them.
 
         Parameters
@@ -211,7 +233,7 @@ class Run(RecordedRun):
         """
         from daskmetrics.cluster import ProfileCluster
 
-        return ProfileCluster(self.config["cluster"], run=f"{self.start.name}-notebook", **changes)
+        return ProfileCluster(self.config["cluster"], run=f"{self.plan.name}-notebook", **changes)
 
     @cached_property
     def answer(self) -> Answer:
@@ -222,7 +244,7 @@ class Run(RecordedRun):
         DataError
             If the run has no tasks, or its search is not finished.
         """
-        return answer_of(self)
+        return answer_of(self.evidence)
 
     def best(self) -> Best:
         """The recommended arm.
@@ -252,8 +274,7 @@ class Run(RecordedRun):
 
     @property
     def verdict(self) -> Verdict:
-        """The arms that are within the error of the best, over all tasks and for each; see
-        `Verdict`.
+        """The arms within the error of the best; see `Verdict`.
 
         Raises
         ------
@@ -264,17 +285,14 @@ class Run(RecordedRun):
 
     @property
     def plot(self) -> Plots:
-        """Figures as axes of matplotlib: ``layers``, ``heatmap``, ``search`` and ``tradeoff``; see
-        `Plots`.
-        """
+        """Figures as axes of matplotlib; see `Plots`."""
         need_matplotlib()
         from daskmetrics.report.figures import Plots
 
         return Plots(self)
 
     def trade_offs(self) -> TradeOffs:
-        """Scores against what arms take: layers, parameters, operations for a text, and the size of
-        a vector.
+        """Scores against costs: layers, parameters, operations, and vector sizes.
 
         Returns
         -------
@@ -294,8 +312,7 @@ class Run(RecordedRun):
         return trade_offs_of(self)
 
     def cost_of(self, arm: Arm) -> ArmCost:
-        """What a text costs with an arm: layers, parameters, operations, time, and the size of a
-        vector.
+        """What a text costs with an arm; see `ArmCost`.
 
         Examples
         --------
@@ -304,7 +321,9 @@ class Run(RecordedRun):
         return sizes_of(self)[arm.model].cost(arm)
 
     def leaderboard(self) -> Leaderboard:
-        """All arms with a score, ordered by their mean over the tasks of the objective.
+        """All arms with a score, ordered by their mean.
+
+        The mean is over the tasks of the objective.
 
         Returns
         -------
@@ -318,7 +337,7 @@ class Run(RecordedRun):
         --------
         >>> run.leaderboard().to_frame()  # doctest: +SKIP
         """
-        weights = {task: self.weights.get(task, 0.0) for task in self.tasks}
+        weights = {task: self.weights.get(task, 0.0) for task in self.kinds}
         if self.result is None:
             return Leaderboard.of(self.compared, weights)
         verdict = self.verdict
@@ -343,25 +362,10 @@ class Run(RecordedRun):
 
         rows = []
         for record, result in scored_units(self.records):
-            cell = self.cells[record.key]
+            cell = Cell.parse(record.name)
             named = (*astuple(cell.arm), cell.task, self.kinds[cell.task])
             rows.append((*named, result.score, result.stderr, record.seconds))
         frame = pandas.DataFrame(rows, columns=FRAME_COLUMNS)
         if frame["readout"].any():
             return frame
         return frame.drop(columns="readout")
-
-
-def status_rows(run: Run, problems: bool = False) -> list[tuple[str, str]]:
-    """How far a run is, by label: its state, what is done of every kind of work, the leader and
-    what that took; with what is missing or doubtful, if asked.
-    """
-    status = status_of(run)
-    return rows_of(
-        "status",
-        run=run,
-        status=status,
-        answer=run.result and answer_rows(run.answer)["Use"],
-        problems=problems,
-        survived=analysis.survived(run),
-    )

@@ -24,10 +24,9 @@ from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.trade_offs import TradeOffs, trade_offs_of
 from daskmetrics.core.errors import unknown
 from daskmetrics.core.files import atomic_write
-from daskmetrics.core.names import Arm, Suite
 from daskmetrics.core.telemetry import TelemetrySample, read_samples
-from daskmetrics.core.text import spread, step_label
 from daskmetrics.dashboard.drawing import LAYER, LEAST_ERRORS, STAGES, labels, span
+from daskmetrics.domain.names import Arm, Suite, spread, step_label
 from daskmetrics.report._quantities import (
     COST_NAMES,
     LINES,
@@ -110,9 +109,10 @@ class Plots:
         ax: Axes | None = None,
         readout: str | None = None,
     ) -> Axes:
-        """A quantity along the layers of a model, with standard errors: one line for each of at
-        most eight checkpoints. The score of a single checkpoint has a line for each task, and of
-        several models with one checkpoint each has a line.
+        """A quantity along the layers of a model, with standard errors.
+
+        There is one line for each of at most eight checkpoints. The score of a single checkpoint has a
+        line for each task, and of several models with one checkpoint each has a line.
 
         The legend names the layers without a value, and the axis spans at least some errors.
 
@@ -161,7 +161,7 @@ class Plots:
         ax: Axes | None = None,
         readout: str | None = None,
     ) -> Axes:
-        """A quantity of a model by checkpoint (from left to right) and layer (from below).
+        """A quantity of a model by checkpoint and layer.
 
         Parameters, result and errors are those of `layers`.
 
@@ -172,12 +172,13 @@ class Plots:
         suite = suite_of(self._run, model, readout)
         shown, *_ = self._shown(what, [suite], readout)
         ax = axes_for(ax)
-        heat_map(ax, shown, suite, analysis.marks(self._run))
+        heat_map(ax, shown, suite, analysis.marks(self._run.recommendation))
         return ax
 
     def search(self, ax: Axes | None = None) -> Axes:
-        """The best mean score so far by what the search has spent, and every decision at the score
-        that its arm is expected to have by now.
+        """The best mean score so far by what was spent.
+
+        Every decision is drawn at the score that its arm is expected to have by now.
 
         Parameters, result and errors are those of `layers`.
 
@@ -193,7 +194,7 @@ class Plots:
         return ax
 
     def tradeoff(self, cost: str = "layers", ax: Axes | None = None) -> Axes:
-        """Mean score against what arms take, with the line of the best score at each cost.
+        """Mean score against costs, with the best at each cost.
 
         Parameters, result and errors are those of `layers`, beside
 
@@ -213,11 +214,10 @@ class Plots:
         return ax
 
     def _shown(self, name: str, suites: Sequence[Suite], readout: str | None) -> list[Field]:
-        """A quantity of the arms of models, and of the mean score those of several tasks, too."""
         run = self._run
-        metrics = analysis.metrics(run)
-        if name not in (SCORE, *run.tasks, *metrics):
-            raise unknown("quantity", name, [SCORE, *run.tasks, *metrics])
+        metrics = analysis.metrics(run.records)
+        if name not in (SCORE, *run.kinds, *metrics):
+            raise unknown("quantity", name, [SCORE, *run.kinds, *metrics])
         arms = drawn_arms(run, suites, readout)
         shown = score_fields(run, arms)
         if name != SCORE:
@@ -231,17 +231,21 @@ class Plots:
 def _lined_up(
     run: RecordedRun, model: str | None = None, readout: str | None = None
 ) -> Sequence[Suite]:
-    """The models that have lines along the layers: all, if each has a single checkpoint and none is
-    chosen, else one.
+    """The models with lines along the layers.
+
+    All, if each has a single checkpoint and none is chosen; else one.
     """
-    suites = analysis.suites(run)
+    suites = analysis.suites(run.plan, run.records)
     if model or readout or not suites or any(len(suite.revisions) > 1 for suite in suites):
         return [suite_of(run, model, readout)]
     return suites
 
 
 def axes_for(ax: Axes | None) -> Axes:
-    """The axes to draw on; without any, those of a new figure that a notebook shows by itself."""
+    """The given axes, or those of a new figure.
+
+    A notebook shows a new figure by itself.
+    """
     if ax is not None:
         return ax
     from matplotlib import pyplot
@@ -288,9 +292,10 @@ def heat_map(ax: Axes, field: Field, suite: Suite, marks: Marks) -> None:
 
 
 def layer_points(fields: Sequence[Field], arms: Sequence[Arm]) -> pandas.DataFrame:
-    """What is drawn along the layers: the first `LINES` + 1 fields of a single checkpoint, or the
-    first field of several models, or of a few checkpoints of one: a row (label, layer, value,
-    error) for each point.
+    """What is drawn along the layers: a row for each point.
+
+    The first `LINES` + 1 fields of a single checkpoint, or the first field of several models, or of
+    a few checkpoints of one. The columns are label, layer, value and error.
     """
     checkpoints = list(dict.fromkeys(arm.checkpoint for arm in arms))
     if len(checkpoints) > 1:
@@ -320,7 +325,9 @@ def layer_points(fields: Sequence[Field], arms: Sequence[Arm]) -> pandas.DataFra
 
 @rc_context(STYLE)
 def layer_lines(ax: Axes, points: pandas.DataFrame) -> None:
-    """Lines along the layers with their standard errors; the legend names layers without a value.
+    """Lines along the layers with their standard errors.
+
+    The legend names layers without a value.
 
     The axis spans some errors at least, so that it does not stretch what is smaller than the error.
     """
@@ -363,7 +370,10 @@ def layer_lines(ax: Axes, points: pandas.DataFrame) -> None:
 
 @rc_context(STYLE)
 def search_path(ax: Axes, run: RecordedRun) -> None:
-    """The best mean score so far by cost, and every decision at the score expected of its arm."""
+    """The best mean so far by cost, and every decision.
+
+    A decision is drawn at the score expected of its arm.
+    """
     path = path_of(run, known_posterior(run))
     for stage, of_stage in path.groupby("stage", sort=False):
         ax.scatter(
@@ -396,9 +406,7 @@ def search_path(ax: Axes, run: RecordedRun) -> None:
 
 @rc_context(STYLE)
 def trade_off(ax: Axes, trade_offs: TradeOffs, name: str) -> None:
-    """Score against one cost of `COST_NAMES`; the line is the best score at each cost, with its
-    error.
-    """
+    """Score against one cost, with the best score at each."""
     rows = [
         (arm.arm.model, getattr(arm.cost, name), arm.score, arm.stderr) for arm in trade_offs.arms
     ]
@@ -440,7 +448,7 @@ def trade_off(ax: Axes, trade_offs: TradeOffs, name: str) -> None:
 
 @rc_context(STYLE)
 def image(figure: Figure, kind: str = "png") -> bytes:
-    """A figure as a PNG or an SVG file, without what depends on when and where it is made."""
+    """A figure as PNG or SVG, the same on any machine."""
     file = io.BytesIO()
     key = "Software" if kind == "png" else "Date"
     figure.savefig(file, format=kind, dpi=DPI, metadata={key: None})
@@ -448,20 +456,26 @@ def image(figure: Figure, kind: str = "png") -> bytes:
 
 
 def blank(height: float) -> Figure:
-    """An empty figure, ``height`` inches high, whose axes and legends make room for each other."""
+    """An empty figure with room for its axes and legends.
+
+    It is ``height`` inches high.
+    """
     return Figure(figsize=(WIDTH, height), layout="constrained")
 
 
 @rc_context(STYLE)
 def pictures(run: RecordedRun) -> dict[str, Figure]:
-    """All figures for which the run has data, by the names of their files; maps are of the model of
-    the best arm.
+    """All figures with data, by the names of their files.
+
+    Maps are of the model of the best arm.
     """
     drawn = {}
     if shown := shown_first(run):
         suite = suite_of(run)
         if len(suite.revisions) > 1:  # the map of one checkpoint is a stripe
-            drawn["scores"] = heat_maps(shown[: LINES + 1], suite, analysis.marks(run))
+            drawn["scores"] = heat_maps(
+                shown[: LINES + 1], suite, analysis.marks(run.recommendation)
+            )
         suites = _lined_up(run)
         drawn["layers"] = blank(3.6)
         shown = shown_first(run, suites)
@@ -475,7 +489,7 @@ def pictures(run: RecordedRun) -> dict[str, Figure]:
             drawn["path"] = blank(3.4)
             search_path(drawn["path"].subplots(), run)
             drawn["path"].legend(**ABOVE)
-    if losses := analysis.losses(run):
+    if losses := analysis.losses(run.plan, run.records):
         drawn["training"] = training_loss(losses)
     samples = read_samples(run.folder.telemetry)
     if len(samples) > 1:
@@ -508,8 +522,9 @@ def trade_offs(compared: TradeOffs) -> Figure:
 
 @rc_context(STYLE)
 def training_loss(losses: Mapping[str, Losses]) -> Figure:
-    """Loss against training step, one line per model; step 0 stands beside the logarithmic
-    steps.
+    """Loss against training step, one line per model.
+
+    Step 0 stands beside the logarithmic steps.
     """
     figure = blank(2.9)
     ax = figure.subplots()
@@ -536,7 +551,7 @@ def training_loss(losses: Mapping[str, Losses]) -> Figure:
 
 @rc_context(STYLE)
 def telemetry(samples: Sequence[TelemetrySample]) -> Figure:
-    """How much of its processors and of its GPU each worker of a run or a map used over time."""
+    """How much each worker used of its CPUs and GPU over time."""
     used = {"CPU, % of one": used_over_time(samples, "cpu")}
     gpu = used_over_time(samples, "gpu")
     if len(gpu.columns):
@@ -558,7 +573,7 @@ def telemetry(samples: Sequence[TelemetrySample]) -> Figure:
 
 
 def used_over_time(samples: Sequence[TelemetrySample], quantity: str) -> pandas.DataFrame:
-    """What each worker used by minutes since the first sample; a worker a column."""
+    """What each worker used by minutes; a worker a column."""
     rows = {}
     for sample in samples:
         by_worker = sample.readings.items()
@@ -572,8 +587,9 @@ def used_over_time(samples: Sequence[TelemetrySample], quantity: str) -> pandas.
 
 
 def write_pictures(run: RecordedRun, vectors: bool) -> dict[str, Figure]:
-    """Write all figures into the folder of the report as PNG, with ``vectors`` as SVG, too, and
-    return them by name.
+    """Write all figures as PNG, and return them by name.
+
+    With ``vectors`` they are written as SVG, too.
     """
     # delete the files of figures that the run no longer has; other files are not ours
     for name, kind in product(NAMES, KINDS):
@@ -588,7 +604,7 @@ def write_pictures(run: RecordedRun, vectors: bool) -> dict[str, Figure]:
 
 
 def write_telemetry(samples: Path, folder: Path) -> Path | None:
-    """Write ``telemetry.png`` into a folder, which is made; None if there are too few samples."""
+    """Write ``telemetry.png``; None if there are too few samples."""
     read = read_samples(samples)
     if len(read) < 2:
         return None
@@ -597,8 +613,7 @@ def write_telemetry(samples: Path, folder: Path) -> Path | None:
 
 
 def averaged(losses: Losses, most: int) -> Losses:
-    """At most so many points, evenly spaced on a logarithmic axis, each the mean of those since the
-    one before.
+    """Means of the points, evenly spaced on a logarithmic axis.
 
     >>> averaged([(step, float(step)) for step in (1, 2, 3, 4, 5, 6, 7, 8)], most=4)
     [(1, 1.0), (2, 2.0), (4, 3.5), (8, 6.5)]
@@ -613,7 +628,7 @@ def averaged(losses: Losses, most: int) -> Losses:
 
 
 def write_losses(folder: Path) -> Path | None:
-    """Write ``loss.png`` beside the checkpoints of a suite; None if its ranks recorded no losses."""
+    """Write ``loss.png`` beside a suite; None without losses."""
     path = folder / "progress.jsonl"
     losses = {}
     if path.is_file():

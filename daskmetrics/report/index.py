@@ -8,27 +8,30 @@ from shlex import quote
 from time import localtime, strftime
 from typing import Any
 
-from jinja2 import TemplateError
 from yaml import YAMLError
 
 from daskmetrics.answer import analysis
 from daskmetrics.core.errors import DaskmetricsError, room_for
 from daskmetrics.core.files import RunFolder, atomic_write
-from daskmetrics.execution.journal import holder
+from daskmetrics.core.text import plural, score_text
 from daskmetrics.execution.map.folder import is_map
+from daskmetrics.report._format import percent
 from daskmetrics.report._run import Run
-from daskmetrics.report.templates import rows_of, template
+from daskmetrics.report.markup import template
 
 Row = dict[str, Any]
 # what reading files may raise that are damaged, or that another program has written
 UNREADABLE = (
-    *(OSError, EOFError, TemplateError, YAMLError),
+    *(OSError, EOFError, YAMLError),
     *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError, StopIteration),
 )
 
 
 def runs_in(folder: Path) -> list[RunFolder]:
-    """The runs in a folder, but for links; none of a folder that does not exist."""
+    """The runs in a folder, without links.
+
+    A folder that does not exist has none.
+    """
     paths = folder.iterdir() if folder.is_dir() else ()
     return [RunFolder(path) for path in paths if not path.is_symlink() and _is_run(path)]
 
@@ -42,7 +45,7 @@ def _is_run(path: Path) -> bool:
 
 
 def write_index(folder: Path) -> Path:
-    """Write ``index.html``, the list of the runs in a folder, into it, and return its path.
+    """Write ``index.html``, which lists the runs in a folder.
 
     Raises
     ------
@@ -55,8 +58,10 @@ def write_index(folder: Path) -> Path:
 
 
 def rows(folder: Path) -> list[Row]:
-    """A row for each run, the latest changed first: ``name``, ``changed`` (seconds since 1970),
-    ``when`` (the same as text), ``report`` (whether it is written), and what the template `run` says or the ``problem``.
+    """A row for each run, the latest changed first.
+
+    It has ``name``, ``changed`` (seconds since 1970), ``when`` (the same as text), ``report``
+    (whether it is written), and its columns or the ``problem``.
     """
     listed = sorted(map(_row, runs_in(folder)), key=itemgetter("changed"), reverse=True)
     for row in listed:
@@ -65,7 +70,7 @@ def rows(folder: Path) -> list[Row]:
 
 
 def _row(folder: RunFolder) -> Row:
-    """What the list says of a run, whatever a damaged or foreign folder holds."""
+    """A row, whatever a damaged or foreign folder holds."""
     row: Row = {"name": folder.path.name, "changed": 0.0, "report": False}
     try:
         changed = folder.journal if folder.journal.exists() else folder.path
@@ -83,9 +88,30 @@ def _found(folder: RunFolder) -> Row:
     if is_map(folder.path):
         command = f"daskmetrics status {quote(str(folder.path))}"
         return {"state": "map", "problem": f"Its items are listed by: {command}"}
-    run = Run(folder.path)
-    found = dict(rows_of("run", run=run, leader=analysis.leader(run)))
-    # whether a process drives it now, which its journal does not say
-    if found["state"] == "unfinished" and holder(folder.lock):
-        found["state"] = "running"
-    return found
+    return _columns(Run(folder.path))
+
+
+def _columns(run: Run) -> Row:
+    measured = run.counts["measure", "ok"]
+    progress = f"{measured:,} of {plural(len(run.plan.checkpoints), 'checkpoint')}"
+    if run.kinds:
+        progress = f"{run.compared.size:,} of {plural(run.plan.cells, 'score')}"
+    columns = {"state": "unfinished", "progress": progress}
+    if run.finished:
+        columns["state"] = "finished"
+    elif run.driver:
+        columns["state"] = "running"
+    result, leader = run.result, analysis.leader(run.means)
+    if result:
+        columns["arm"] = str(result.recommendation.arm)
+        if not result.recommendation.confirmed:
+            columns["arm"] += " (expected)"
+        if mean := run.means.get(result.recommendation.arm):
+            columns["score"] = score_text(*mean)
+        columns["cost"] = (
+            f"{percent(result.recommendation.spent / result.recommendation.exhaustive)} of scoring everything"
+        )
+    elif leader:
+        columns["arm"] = f"{leader.arm} (so far)"
+        columns["score"] = score_text(leader.score, leader.stderr)
+    return columns

@@ -8,33 +8,34 @@ from itertools import product
 from pathlib import Path
 from textwrap import shorten
 
-import yaml
-
-from daskmetrics.core import events
 from daskmetrics.core.errors import ConfigError, did_you_mean, unknown
-from daskmetrics.core.events import JOURNAL, KINDS, to_json
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.names import Key
-from daskmetrics.core.results import Measured
+from daskmetrics.core.keys import Key
 from daskmetrics.core.table import printable
-from daskmetrics.core.text import shortened
+from daskmetrics.core.text import plural, shortened
+from daskmetrics.domain import events
+from daskmetrics.domain.events import JOURNAL, KINDS, to_json
+from daskmetrics.domain.plan import Plan
+from daskmetrics.domain.record import Record
+from daskmetrics.domain.results import Measured
 from daskmetrics.execution.journal import read
 
 INDENT = " " * 8
 LAST_LINES = 40  #: shown of a worker's log
 LONGEST = 300  #: characters shown of an entry
-HIDDEN = ("key", "type", "value", "trace", "config")  #: fields of an entry that are long
+HIDDEN = ("key", "type", "value", "trace")  #: fields of an entry that are long
 FIRST_LINE = 2  #: of the journal that holds an entry; the first holds its format
 
 Numbered = tuple[int, events.Event]
-NAMED = events.UnitAsked | events.Record | events.AttemptFailed | events.InputRecovered
+NAMED = events.UnitAsked | Record | events.AttemptFailed | events.InputRecovered
 
 
 def journal_lines(
     folder: RunFolder, types: Sequence[str] = (), tail: int | None = None
 ) -> list[Numbered]:
-    """Entries of a run's journal with their line numbers: of the given types, or only the last
-    ones.
+    """Entries of a journal with their line numbers.
+
+    Only those of the given types, and only the last ones if asked.
     """
     for name in types:
         if name not in JOURNAL:
@@ -48,9 +49,13 @@ def journal_lines(
 
 
 def journal_text(lines: Sequence[Numbered]) -> str:
-    """One line per entry: the fields that say something, the reason of a failure last."""
+    """One line per entry, the reason of a failure last."""
     rows = []
     for number, entry in lines:
+        if isinstance(entry, Plan):
+            asked = f"{plural(len(entry.arms), 'candidate')}, {plural(len(entry.tasks), 'task')}"
+            rows.append(f"{number:>6}  {'plan':<8}  {printable(entry.name)} {asked}")
+            continue
         plain = {
             name: value for name, value in to_json(entry).items() if value and name not in HIDDEN
         }
@@ -64,12 +69,13 @@ def journal_text(lines: Sequence[Numbered]) -> str:
 
 
 def log_text(folder: RunFolder, query: str) -> str:
-    """The history of a unit: its attempts with tracebacks, its result and the logs of its workers.
+    """The history of a unit: attempts, result, logs of workers.
 
     ``query`` is the key or name of a unit, or the beginning of one, such as ``tiny@step8``.
     """
     entries = journal_lines(folder)
     named = [entry for _, entry in entries if isinstance(entry, NAMED)]
+    logs = _worker_logs(folder, events.latest([entry for _, entry in entries], Plan))
     lines = []
     units = find(query, {entry.key: entry.name for entry in named})
     for key, name in units.items():
@@ -83,12 +89,12 @@ def log_text(folder: RunFolder, query: str) -> str:
             match entry:
                 case events.AttemptFailed(trace=trace):
                     lines += _indented(trace.splitlines())
-                case events.Record(value=Measured(reasons=reasons)):
+                case Record(value=Measured(reasons=reasons)):
                     whys = (f"{name} of layer {layer}: {why}" for layer, name, why in reasons)
                     lines += _indented(whys)
             if worker := getattr(entry, "worker", None):
                 workers[worker] = None
-        for worker, log in product(workers, _worker_logs(folder)):
+        for worker, log in product(workers, logs):
             text = log.read_text(errors="replace")
             if worker in text:
                 lines.append(f"\nlog of {printable(worker)}, {log}, last lines:")
@@ -102,8 +108,9 @@ def _indented(lines: Iterable[str]) -> list[str]:
 
 
 def find(query: str, units: Mapping[Key, str]) -> dict[Key, str]:
-    """The units with this key or name, or with the only name that begins with it; `ConfigError`
-    without a match.
+    """The units with this key or name.
+
+    The beginning of a name is enough if it is the only one. `ConfigError` without a match.
     """
     exact = {key: name for key, name in units.items() if query in (key, name)}
     if exact:
@@ -123,13 +130,11 @@ def find(query: str, units: Mapping[Key, str]) -> dict[Key, str]:
     )
 
 
-def _worker_logs(folder: RunFolder) -> list[Path]:
-    """The logs of workers, in the run's folder of logs and in that of its Slurm jobs."""
+def _worker_logs(folder: RunFolder, plan: Plan | None) -> list[Path]:
+    """Logs in the run's folder and of its Slurm jobs."""
     folders = [folder.path / "logs"]
-    if folder.config.is_file():
-        cluster = yaml.safe_load(folder.config.read_text(encoding="utf-8"))["cluster"]
-        if cluster["kind"] == "slurm":
-            folders.append(Path(cluster["logs"]))
+    if plan and plan.config["cluster"]["kind"] == "slurm":
+        folders.append(Path(plan.config["cluster"]["logs"]))
     logs: list[Path] = []
     for path in folders:
         logs += sorted(path.glob("*"))

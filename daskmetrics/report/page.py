@@ -21,10 +21,12 @@ import yaml
 
 from daskmetrics.answer import analysis
 from daskmetrics.answer.posterior import known_posterior, path_of
+from daskmetrics.answer.status import worker_use
 from daskmetrics.core.errors import room_for
-from daskmetrics.core.failures import failures_table
 from daskmetrics.core.files import atomic_write, private
 from daskmetrics.core.serialization import as_json
+from daskmetrics.core.table import Table
+from daskmetrics.domain.failures import failures_table
 from daskmetrics.report._quantities import (
     LINES,
     METRICS,
@@ -32,9 +34,10 @@ from daskmetrics.report._quantities import (
     drawn_arms,
     fields,
 )
-from daskmetrics.report._run import Run, status_rows
-from daskmetrics.report.sections import folded_tables, tables
-from daskmetrics.report.templates import template
+from daskmetrics.report._run import Run
+from daskmetrics.report.markup import template
+from daskmetrics.report.status import status_lines
+from daskmetrics.report.tables import predictors_table, tables, trade_offs_table, workers_table
 
 if TYPE_CHECKING:
     from bokeh.plotting import figure
@@ -48,7 +51,7 @@ MANY = 2000  # arms from which on errors of metrics are left out, for the size o
 
 
 def write(run: Run, vectors: bool = False) -> Path:
-    """Write the HTML report, its figures and ``summary.json``, and return the path of the page.
+    """Write the report, its figures and ``summary.json``; return the page.
 
     Parameters
     ----------
@@ -70,13 +73,16 @@ def write(run: Run, vectors: bool = False) -> Path:
 
             pictures = write_pictures(run, vectors)
         answer = run.result and run.answer
-        summary = {"name": run.start.name, "finished": run.finished, "answer": answer}
+        summary = {"name": run.plan.name, "finished": run.finished, "answer": answer}
         atomic_write(folder / "summary.json", as_json(summary))
         return atomic_write(folder / "index.html", page(run, pictures))
 
 
 def page(run: Run, pictures: Collection[str]) -> str:
-    """The page as HTML, which loads nothing; ``pictures`` names the files of figures beside it."""
+    """The page as HTML, which loads nothing.
+
+    ``pictures`` names the files of figures beside it.
+    """
     from bokeh.core.json_encoder import serialize_json
     from bokeh.resources import Resources
 
@@ -92,8 +98,9 @@ def page(run: Run, pictures: Collection[str]) -> str:
     for script in scripts:
         digest = hashlib.sha256(script.encode()).digest()
         named.append(f"'sha256-{base64.b64encode(digest).decode()}'")
-    failures = analysis.failures(run)
-    of_answer = tables(run.answer) if run.result else []
+    failures = analysis.failures(run.records)
+    answer = run.answer if run.result else None
+    of_answer = tables(answer) if answer else []
     return template("page.html").render(
         run=run,
         best=run.result and run.best(),
@@ -102,7 +109,7 @@ def page(run: Run, pictures: Collection[str]) -> str:
         missing=sum(failure.count for failure in failures),
         failures=failures_table(failures),
         board=run.leaderboard() if run.recorded else None,
-        status=dict(status_rows(run)),
+        status=dict(status_lines(run, answer)),
         figures=drawn,
         data=data,
         scripts=scripts,
@@ -113,9 +120,27 @@ def page(run: Run, pictures: Collection[str]) -> str:
     )
 
 
+def folded_tables(run: Run) -> dict[str, Table]:
+    """The tables that the page folds, by their titles.
+
+    They have no rows if there is nothing to show.
+    """
+    folded = {}
+    if run.means:
+        folded["What a better score costs"] = trade_offs_table(run.trade_offs())
+    if run.recorded:
+        predictors = predictors_table(analysis.correlations(run))
+        folded["Which metrics predict quality here"] = predictors
+    folded["Workers"] = workers_table(worker_use(run.entries, run.records))
+    return folded
+
+
 def settings_of(run: Run) -> dict[str, object]:
-    """What a repetition needs; not all of the configuration: a profile may hold what is secret."""
-    settings = {"name": run.start.name, "key": run.start.key}
+    """What a repetition needs.
+
+    Not all of the configuration: a profile may hold what is secret.
+    """
+    settings = {"name": run.plan.name, "key": run.plan.key}
     settings |= {name: run.config[name] for name in ("seed", "corpus", "protocol", "search")}
     if protocols := run.tree.attrs.get("protocols"):
         settings["protocol of each model"] = protocols
@@ -123,15 +148,16 @@ def settings_of(run: Run) -> dict[str, object]:
 
 
 def figures(run: Run) -> Mapping[str, Any]:
-    """The interactive figures of a page, empty if the run has no data: their names, the quantities
-    and models to choose from, those that are shown first, and the data that its script needs to
-    draw and to change them.
+    """The interactive figures of a page; empty without data.
+
+    Their names, the quantities and models to choose from, those that are shown first, and the data
+    that the script of the page needs to draw and to change them.
     """
     from bokeh.document import Document
 
     from daskmetrics.dashboard import drawing
 
-    suites = analysis.suites(run)
+    suites = analysis.suites(run.plan, run.records)
     posterior = known_posterior(run)
     arms = drawn_arms(run, suites)
     quantities = fields(run, arms, posterior) if suites else []
@@ -146,13 +172,13 @@ def figures(run: Run) -> Mapping[str, Any]:
                 columns[f"errors of {quantity.name}"] = quantity.errors
         source = drawing.arms_source(arms, suites, **columns)
         if any(len(suite.revisions) > 1 for suite in suites):
-            drawn.append(drawing.heat_map(source, analysis.marks(run)))
+            drawn.append(drawing.heat_map(source, analysis.marks(run.recommendation)))
         drawn.append(drawing.layer_lines())
         if others:
             drawn.append(drawing.comparison(source, suites))
         if len(path := path_of(run, posterior)):
             drawn.append(drawing.search_path(path))
-    if losses := analysis.losses(run):
+    if losses := analysis.losses(run.plan, run.records):
         drawn.append(drawing.training_loss(losses))
     if not drawn:
         return {}
@@ -173,7 +199,7 @@ def figures(run: Run) -> Mapping[str, Any]:
                 for quantity in quantities
             ],
             "models": {suite.model: drawing.axes_of(suite) for suite in suites},
-            "tasks": list(run.tasks)[:LINES],
+            "tasks": list(run.kinds)[:LINES],
             "colours": drawing.COLOURS,
         },
     }

@@ -22,15 +22,12 @@ that the journal records are valid, and `verify` compares the two.
 =========== ===================================================
 """
 
-from daskmetrics.core.events import Axis, StorePlan, Template
-from daskmetrics.core.results import Status
+from daskmetrics.domain.results import Status
 from daskmetrics.store._blocks import (
     Block,
     add_score,
-    key_of,
     metric_blocks,
     score_blocks,
-    score_key,
 )
 from daskmetrics.store._verify import Damage, DamageKind, check_files, repair, verify
 from daskmetrics.store._zarr import (
@@ -43,25 +40,20 @@ from daskmetrics.store._zarr import (
 )
 
 __all__ = [
-    "Axis",
     "Block",
     "Damage",
     "DamageKind",
     "Reader",
     "Status",
-    "StorePlan",
-    "Template",
     "add_score",
     "check_files",
     "create",
     "files_of",
-    "key_of",
     "metric_blocks",
     "open_tree",
     "repair",
     "restore",
     "score_blocks",
-    "score_key",
     "verify",
     "write",
 ]

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 
-from daskmetrics.core.events import Record, StorePlan
-from daskmetrics.core.names import Arm, Cell, Checkpoint, Key, content_key, grid
-from daskmetrics.core.readouts import Readout
-from daskmetrics.core.results import Measured, Scored, Status
+from daskmetrics.domain.names import Cell, Checkpoint
+from daskmetrics.domain.plan import Plan
+from daskmetrics.domain.record import Record
+from daskmetrics.domain.results import Measured, Scored, Status
 
 
 @dataclass(frozen=True)
 class Block:
-    """Values of one checkpoint along one axis: arrays (layers, names), with readouts (layers and
-    readouts, names).
+    """Values of one checkpoint along one axis, arrays (layers, names).
+
+    With readouts, they are (layers and readouts, names).
     """
 
     values: np.ndarray
@@ -41,7 +41,7 @@ class Block:
         return cls(values, values.copy(), np.full(shape, status, np.uint8))
 
     def differs(self, other: Block) -> np.ndarray:
-        """The cells (layers, names) that are not equal bit for bit; NaN equals NaN."""
+        """The cells (layers, names) whose bits differ; NaN equals NaN."""
         different: np.ndarray = self.status != other.status
         for numbers, others in ((self.values, other.values), (self.stderr, other.stderr)):
             different |= ~np.isclose(numbers, others, rtol=0, atol=0, equal_nan=True)
@@ -52,72 +52,48 @@ class Block:
         return self.values.shape == other.values.shape and not self.differs(other).any()
 
 
-def metric_blocks(plan: StorePlan, records: Iterable[Record]) -> dict[Checkpoint, Block]:
-    """The metrics of every checkpoint that has a record; a failed one has its status and no
-    numbers.
+def metric_blocks(plan: Plan, records: Iterable[Record]) -> dict[Checkpoint, Block]:
+    """The metrics of every checkpoint that has a record.
+
+    A failed one has its status and no numbers.
     """
-    names = len(plan.template.metrics.names)
+    names = len(plan.metrics)
     if not names:
         return {}
     by_key = {record.key: record for record in records if record.kind == "measure"}
     blocks = {}
-    for suite in plan.template.suites:
-        for checkpoint in suite.checkpoints():
-            record = by_key.get(plan.measure[str(checkpoint)])
-            if record is None:
-                continue
-            if isinstance(record.value, Measured):
-                blocks[checkpoint] = Block.of(record.value)
-            else:
-                status = Status[record.status.upper()]
-                blocks[checkpoint] = Block.empty(len(suite.layers), names, status)
+    for checkpoint, key in plan.measure_keys.items():
+        record = by_key.get(key)
+        if record is None:
+            continue
+        if isinstance(record.value, Measured):
+            blocks[checkpoint] = Block.of(record.value)
+        else:
+            layers = len(plan.by_model[checkpoint.model].layers)
+            blocks[checkpoint] = Block.empty(layers, names, Status[record.status.upper()])
     return blocks
 
 
-def score_blocks(plan: StorePlan, records: Iterable[Record]) -> dict[Checkpoint, Block]:
-    """The scores of every checkpoint of which at least one cell has a record."""
-    by_key = {record.key: record for record in records if record.kind == "score"}
+def score_blocks(plan: Plan, records: Iterable[Record]) -> dict[Checkpoint, Block]:
+    """The scores of every checkpoint with a record of a cell."""
     blocks: dict[Checkpoint, Block] = {}
-    if not by_key:
-        return blocks
-    for arm, task in product(grid(plan.template.suites), plan.template.tasks.names):
-        cell = Cell(arm, task)
-        if record := by_key.get(key_of(plan, cell) or ""):
-            add_score(blocks, plan, cell, record)
+    for record in records:
+        if record.kind == "score" and plan.wants(record):
+            add_score(blocks, plan, record)
     return blocks
 
 
-def add_score(blocks: dict[Checkpoint, Block], plan: StorePlan, cell: Cell, record: Record) -> None:
-    """Enter the score of a cell, or why there is none, into the block of its checkpoint."""
+def add_score(blocks: dict[Checkpoint, Block], plan: Plan, record: Record) -> None:
+    """Enter a score, or why there is none, into its checkpoint's block."""
+    cell = Cell.parse(record.name)
     arm = cell.arm
-    tasks = plan.template.tasks.names
-    rows = next(suite.rows for suite in plan.template.suites if suite.model == arm.model)
+    if str(arm.checkpoint) not in plan.encodings:  # deleted since
+        return
+    tasks = list(plan.kinds)
+    rows = plan.by_model[arm.model].rows
     block = blocks.setdefault(arm.checkpoint, Block.empty(len(rows), len(tasks)))
     position = rows.index((arm.layer, arm.readout)), tasks.index(cell.task)
     block.status[position] = Status[record.status.upper()]
     if isinstance(record.value, Scored):
         block.values[position] = record.value.score
         block.stderr[position] = record.value.stderr
-
-
-def key_of(plan: StorePlan, cell: Cell) -> Key | None:
-    """The key of the unit that scores a cell; None if the plan has no such cell."""
-    tasks = plan.template.tasks.names
-    encodings = plan.encode.get(str(cell.arm.checkpoint))
-    if encodings is None or cell.task not in tasks:
-        return None
-    encode = encodings[tasks.index(cell.task)]
-    corpus = plan.template.attributes.get("corpus", {}).get("key", "")
-    return score_key(plan.version, encode, cell.arm, plan.seed, corpus)
-
-
-def score_key(version: int, encode: Key, arm: Arm, seed: int, corpus: Key = "") -> Key:
-    """Names everything that decides the score of an arm, given what encodes its checkpoint for the
-    task.
-
-    The corpus is part of it only if the arm's readout is fitted on it.
-    """
-    fitted = []
-    if Readout.parse(arm.readout).principal:
-        fitted = [corpus]
-    return content_key("score", version, encode, str(arm), arm.layer, seed, *fitted)

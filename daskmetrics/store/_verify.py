@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,9 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from daskmetrics.core.errors import DataError
-from daskmetrics.core.events import Record, StorePlan
-from daskmetrics.core.names import Checkpoint
-from daskmetrics.core.results import Status
+from daskmetrics.domain.names import Checkpoint
+from daskmetrics.domain.plan import Plan
+from daskmetrics.domain.record import Record
+from daskmetrics.domain.results import Status
 from daskmetrics.store._blocks import Block, metric_blocks, score_blocks
 from daskmetrics.store._zarr import COPY, PARTS, Reader, create, files_of, restore
 
@@ -25,7 +25,7 @@ PAUSES = (0.0, 0.1, 0.4)
 
 
 class DamageKind(Enum):
-    """The kind of difference between a part of the store and the journal."""
+    """How a part of the store differs from the journal."""
 
     METADATA = "metadata"  # or coordinates, which name the numbers
     CHUNK = "chunk"  # unreadable, or with other numbers than the journal
@@ -57,15 +57,18 @@ class Damage:
     checkpoint: Checkpoint | None = None
 
 
-def verify(path: Path, plan: StorePlan, records: Iterable[Record], finished: bool) -> list[Damage]:
-    """Compare every file and every cell of a store with the journal.
+def verify(
+    path: Path, plan: Plan, files: Mapping[str, str], records: Iterable[Record], finished: bool
+) -> list[Damage]:
+    """Compare every file and cell of a store with the journal.
 
     Parameters
     ----------
     path : Path
         The store.
-    plan : StorePlan
-        The plan of the store.
+    plan : Plan
+    files : mapping of str to str
+        Digests of the metadata and coordinates, as the journal has them.
     records : iterable of Record
         The records of the journal.
     finished : bool
@@ -73,17 +76,16 @@ def verify(path: Path, plan: StorePlan, records: Iterable[Record], finished: boo
     """
     if not path.is_dir():
         return [Damage(DamageKind.METADATA, str(path), "it is missing")]
-    damages = list(check_files(path, plan.files))
+    damages = list(check_files(path, files))
     blocks = _blocks(plan, list(records))
     readers = {}
-    for suite in plan.template.suites:
+    for suite in plan.suites:
         try:
             readers[suite.model] = Reader(path, suite.model)
         except DataError as error:
             damages.append(Damage(DamageKind.METADATA, suite.model, str(error)))
-    checkpoints = [c for suite in plan.template.suites for c in suite.checkpoints()]
     chunk_damages: dict[tuple[str, Checkpoint], list[Damage]] = {}
-    chunks = [(array, c) for array in blocks for c in checkpoints if c.model in readers]
+    chunks = [(array, c) for array in blocks for c in plan.checkpoints if c.model in readers]
     for pause in PAUSES:
         if not chunks:
             break
@@ -102,33 +104,32 @@ def verify(path: Path, plan: StorePlan, records: Iterable[Record], finished: boo
     return damages + list(chain.from_iterable(chunk_damages.values()))
 
 
-def _blocks(plan: StorePlan, records: Iterable[Record]) -> dict[str, dict[Checkpoint, Block]]:
-    """What the journal holds of each checkpoint, for each axis that the store has."""
+def _blocks(plan: Plan, records: Iterable[Record]) -> dict[str, dict[Checkpoint, Block]]:
     blocks = {}
-    if plan.template.metrics.names:
+    if plan.metrics:
         blocks["metrics"] = metric_blocks(plan, records)
-    if plan.template.tasks.names:
+    if plan.tasks:
         blocks["scores"] = score_blocks(plan, records)
     return blocks
 
 
 def repair(
-    path: Path, plan: StorePlan, records: Iterable[Record], finished: bool
-) -> tuple[list[Damage], StorePlan]:
-    """Make a store equal to the journal.
+    path: Path,
+    plan: Plan,
+    files: Mapping[str, str],
+    records: Iterable[Record],
+    finished: bool,
+    environment: Mapping[str, str],
+) -> list[Damage]:
+    """Make a store equal to the journal; return the repaired differences.
 
-    Returns
-    -------
-    list of Damage
-        The differences that were repaired.
-    StorePlan
-        The plan with the new digests of metadata and coordinates.
+    The parameters are those of `verify`; a store that is laid out again names the ``environment``.
     """
     records = list(records)
-    damages = verify(path, plan, records, finished)
+    damages = verify(path, plan, files, records, finished)
     blocks = _blocks(plan, records)
     if any(damage.kind is DamageKind.METADATA for damage in damages):
-        create(path, plan.template)
+        create(path, plan, environment)
     else:  # remove the chunks that have no record, damaged or not
         for damage in damages:
             array = damage.where.rpartition(" ")[2]
@@ -137,11 +138,11 @@ def repair(
                     file.unlink(missing_ok=True)
     for array, recorded in blocks.items():
         restore(path, array, recorded)
-    return damages, dataclasses.replace(plan, files=files_of(path))
+    return damages
 
 
 def check_files(path: Path, files: Mapping[str, str]) -> Iterator[Damage]:
-    """Compare metadata and coordinates with the digests of what was laid out."""
+    """Compare metadata and coordinates with their digests."""
     digests = files_of(path)
     for name, digest in files.items():
         if name not in digests:
@@ -156,8 +157,6 @@ def check_files(path: Path, files: Mapping[str, str]) -> Iterator[Damage]:
 def _chunk(
     reader: Reader, array: str, checkpoint: Checkpoint, expected: Block | None, finished: bool
 ) -> Iterator[Damage]:
-    """How the chunk of a checkpoint differs from the block that the journal holds of it."""
-
     def damage(kind: DamageKind, what: str) -> Damage:
         return Damage(kind, f"{checkpoint} {array}", what, checkpoint)
 

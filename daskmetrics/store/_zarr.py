@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskmetrics.core.errors import OTHER_VERSION, DamageError, DataError, room_for
-from daskmetrics.core.events import Template
 from daskmetrics.core.files import private, require_regular
-from daskmetrics.core.names import Checkpoint, Suite
-from daskmetrics.core.results import FLAGS
 from daskmetrics.core.serialization import parse, readable
+from daskmetrics.domain.names import Checkpoint, Suite
+from daskmetrics.domain.plan import Plan
+from daskmetrics.domain.results import FLAGS
 from daskmetrics.store._blocks import Block
 
 if TYPE_CHECKING:
@@ -42,10 +42,11 @@ MOST_CELLS = 10**7  #: of a row of an array, and rows
 FORMAT = 1
 
 
-def create(path: Path, template: Template) -> None:
+def create(path: Path, plan: Plan, environment: Mapping[str, str]) -> None:
     """Lay out an empty store, replacing an existing one.
 
-    Nothing is lost by replacing: the journal holds every value, and `restore` writes them again.
+    Its attributes name the versions of the environment. Nothing is lost by replacing: the journal
+    holds every value, and `restore` writes them again.
 
     Raises
     ------
@@ -58,15 +59,15 @@ def create(path: Path, template: Template) -> None:
     building = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
         with private():
-            attributes = {**template.attributes, "template": template.key, "format": FORMAT}
+            attributes = {**_attributes(plan), "environment": dict(environment)}
             root = zarr.open_group(building, mode="w", attributes=attributes)
-            for suite in template.suites:
-                _create_group(root, suite, template)
+            for suite in plan.suites:
+                _create_group(root, suite, plan)
             # a reader needs one request of the metadata, which never change
             with warnings.catch_warnings():
                 # not yet part of the Zarr specification, but xarray uses it
                 warnings.filterwarnings("ignore", "Consolidated metadata is currently not part")
-                for suite in template.suites:
+                for suite in plan.suites:
                     zarr.consolidate_metadata(building, path=suite.model)
                 zarr.consolidate_metadata(building)
         if path.exists():
@@ -77,8 +78,20 @@ def create(path: Path, template: Template) -> None:
         raise
 
 
-def _create_group(root: zarr.Group, suite: Suite, template: Template) -> None:
-    """The coordinates of a model, and its arrays without values."""
+def _attributes(plan: Plan) -> dict[str, Any]:
+    """What a reader of the store alone is told of its numbers."""
+    return {
+        "name": plan.name,
+        "protocol": plan.config["protocol"],
+        "protocols": dict(plan.protocols),
+        "corpus": {**plan.config["corpus"], "key": plan.prompts},
+        "seed": plan.seed,
+        "plan": plan.store_key,
+        "format": FORMAT,
+    }
+
+
+def _create_group(root: zarr.Group, suite: Suite, plan: Plan) -> None:
     from zarr.codecs import Crc32cCodec, ZstdCodec
 
     # the checksum of every byte detects any flipped bit, before zstd takes the memory that damaged
@@ -126,14 +139,17 @@ def _create_group(root: zarr.Group, suite: Suite, template: Template) -> None:
             np.array(readouts, text),
             description="how vectors are read; empty: as the protocol says",
         )
-    axes = (("metric", "metrics", template.metrics), ("task", "scores", template.tasks))
-    for dimension, array_name, axis in axes:
-        if not axis.names:
+    metrics = [(about.name, about.units, about.description) for about in plan.metrics]
+    tasks = [(about.name, about.main_score, about.description) for about in plan.tasks]
+    for dimension, array_name, axis in (("metric", "metrics", metrics), ("task", "scores", tasks)):
+        if not axis:
             continue
-        units = dict(zip(axis.names, axis.units, strict=True))
-        descriptions = dict(zip(axis.names, axis.descriptions, strict=True))
-        about_axis = {"units": units, "descriptions": descriptions}
-        coordinate(dimension, dimension, np.array(axis.names, text), **about_axis)
+        about_axis = {
+            "units": {name: units for name, units, _ in axis},
+            "descriptions": {name: description for name, _, description in axis},
+        }
+        names = [name for name, *_ in axis]
+        coordinate(dimension, dimension, np.array(names, text), **about_axis)
         rows = "layer"
         row_count = len(suite.layers)
         coordinates = "step"
@@ -141,7 +157,7 @@ def _create_group(root: zarr.Group, suite: Suite, template: Template) -> None:
             rows = "arm"
             row_count = len(suite.rows)
             coordinates = "step arm_layer readout"
-        shape = (len(suite.revisions), row_count, len(axis.names))
+        shape = (len(suite.revisions), row_count, len(axis))
         kinds: tuple[tuple[str, str, float, Mapping[str, object]], ...] = (
             ("", "float64", float("nan"), about_axis),
             ("_stderr", "float64", float("nan"), {"description": "standard error"}),
@@ -161,8 +177,9 @@ def _create_group(root: zarr.Group, suite: Suite, template: Template) -> None:
 
 
 def write(path: Path, what: str, checkpoint: Checkpoint, block: Block) -> None:
-    """Write one checkpoint's own chunk of ``metrics`` or ``scores``; the status comes last, as the
-    commit mark.
+    """Write one checkpoint's own chunk of ``metrics`` or ``scores``.
+
+    The status comes last, as the commit mark.
 
     Raises
     ------
@@ -225,9 +242,7 @@ class Reader:
             return Block(values, stderr, status)
 
     def files(self, what: str, checkpoint: Checkpoint) -> list[Path]:
-        """The files of the values, standard errors and status of a checkpoint; they may be
-        missing.
-        """
+        """Files of a checkpoint's values, errors and status, perhaps missing."""
         with _intact(f"{checkpoint}: {what}", self._folder.parent):
             chunk = (self._rows[checkpoint.revision], 0, 0)
             names = [what + suffix for suffix in PARTS]
@@ -237,8 +252,9 @@ class Reader:
             ]
 
     def holds(self, what: str, checkpoint: Checkpoint, block: Block) -> bool:
-        """Whether the store holds exactly this block, with its files, because a missing chunk reads
-        as NaN.
+        """Whether the store holds exactly this block, with its files.
+
+        A missing chunk would read as NaN.
         """
         try:
             same = self.block(what, checkpoint).equals(block)
@@ -248,7 +264,7 @@ class Reader:
 
 
 def restore(path: Path, what: str, blocks: Mapping[Checkpoint, Block]) -> list[Checkpoint]:
-    """Write the blocks that the store does not hold; returns their checkpoints."""
+    """Write the blocks that the store lacks; return their checkpoints."""
     reader = cache(lambda model: Reader(path, model))
     wrong = [c for c, block in blocks.items() if not reader(c.model).holds(what, c, block)]
     for checkpoint in wrong:
@@ -257,8 +273,9 @@ def restore(path: Path, what: str, blocks: Mapping[Checkpoint, Block]) -> list[C
 
 
 def files_of(path: Path) -> dict[str, str]:
-    """A digest of every file of metadata and coordinates, which no record describes; one more of
-    each copy that consolidates metadata (`COPY`).
+    """A digest of every file of metadata and coordinates.
+
+    No record describes these. The copies that consolidate metadata have one more each (`COPY`).
     """
     values = {name + suffix for name, suffix in product(("metrics", "scores"), PARTS)}
     digests = {}
@@ -308,13 +325,15 @@ def _open_group(path: Path, model: str) -> zarr.Group:
 
 
 def _intact(what: str, path: Path) -> AbstractContextManager[None]:
-    """Errors of reading a store name what writes it again."""
     repair = f". It is written again from the journal by: daskmetrics runs repair {path.parent}"
     return readable(what, path, DamageError, repair)
 
 
 def _small(array: zarr.Array) -> zarr.Array:
-    """An array, one row of which is read; damaged metadata can ask for any memory."""
+    """An array to read a row of; refused if it would need much memory.
+
+    Damaged metadata can ask for any.
+    """
     rows, *row = array.shape
     largest = max(rows, math.prod(row), math.prod(array.chunks))
     if largest > MOST_CELLS:

@@ -4,10 +4,11 @@
 `task`         what a task is: the `Task` protocol and `Score`
 `registry`     from names to tasks
 `_stdlib`      the built-in tasks, on texts that every Python installation contains
-`file`         tasks on a user's file: its rows, what is wrong with them, examples made of them
+`file`         tasks on a user's file, folder or data set
+`table`        from the rows of a file to examples, and what is doubtful about them
 `mteb`         tasks of the benchmark, and named lists of them
 `mteb_run`     the one file that imports the benchmark: what its tasks declare, their scores
-`mteb_results` results of the benchmark, and their files
+`mteb_results` what a result of the benchmark holds
 `examples`     tasks whose data is here, how each kind is scored, and parts of their items
 `_probes`      from embeddings and labels to an accuracy
 `_measures`    from embeddings to the scores that need no probe

@@ -33,8 +33,9 @@ _TOLERANCE = 10.0**-_DECIMALS
 
 
 def v_measure(embeddings: EmbeddingArray, labels: Labels, seed: int) -> Score:
-    """V-measure (Rosenberg and Hirschberg 2007) of k-means with as many clusters as there are
-    labels: the mean over eight draws of half the texts, which depend on the seed alone.
+    """V-measure (Rosenberg and Hirschberg 2007) of k-means with as many clusters as labels.
+
+    The mean over eight draws of half the texts, which depend on the seed alone.
 
     Its error is that of scores of halves without a common text: see `_error_of_halves`. It is at
     least what the score would lose if one text had a cluster of its own. The outcomes are the
@@ -80,7 +81,6 @@ def v_measure(embeddings: EmbeddingArray, labels: Labels, seed: int) -> Score:
 
 
 def _clusters(rows: Floats, labels: Labels, start: int) -> Labels:
-    """Clusters (n,) by k-means from one start, as many as there are labels or distinct rows."""
     from sklearn.cluster import KMeans
 
     clusters = min(len(np.unique(labels)), len(np.unique(rows, axis=0)))
@@ -89,8 +89,9 @@ def _clusters(rows: Floats, labels: Labels, start: int) -> Labels:
 
 
 def _error_of_halves(scores: Floats, least: float) -> float:
-    """Standard error of a mean over draws of half the items, from the scores (S, 2) of both halves
-    of other splits.
+    """Standard error of a mean over draws of half the items.
+
+    The scores (S, 2) are those of both halves of other splits.
 
     The halves of a split have no item in common, so that their difference has twice the variance of
     a draw. Less the variance among draws of the same items, it is what draws have in common, without
@@ -108,8 +109,9 @@ def _error_of_halves(scores: Floats, least: float) -> float:
 
 
 def _shared_influence(labels: Labels, draws: Sequence[tuple[Labels, Labels]]) -> Floats:
-    """Influence (n,) of each text on the mean over draws, which are texts and their clusters,
-    without the share that each draw has by itself.
+    """Influence (n,) of each text on the mean over draws.
+
+    Draws are texts and their clusters. The share that each draw has by itself is left out.
 
     That is all of it if the clusters have nothing to do with the labels.
     """
@@ -129,7 +131,7 @@ def _shared_influence(labels: Labels, draws: Sequence[tuple[Labels, Labels]]) ->
 
 
 def _influence(labels: Labels, clusters: Labels) -> Floats:
-    """Influence (n,) of each text on the V-measure of these labels and clusters.
+    """Influence (n,) of each text on the V-measure of one clustering.
 
     That is 2 I / (H_labels + H_clusters), and the influence on an entropy is ``-log p - H`` for the
     share p of the texts that are where the text is.
@@ -146,15 +148,14 @@ def _influence(labels: Labels, clusters: Labels) -> Floats:
 
 
 def _surprises(groups: Labels) -> Floats:
-    """``-log p`` (n,) for the share p of the texts that are in the group of each text."""
+    """``-log p`` (n,) for the share p of each text's group."""
     _, index, counts = np.unique(groups, axis=0, return_inverse=True, return_counts=True)
     shares = counts[index.ravel()] / len(groups)
     return -np.log(shares)
 
 
 def average_precision(first: EmbeddingArray, second: EmbeddingArray, labels: Labels) -> Score:
-    """Average precision of the cosine as a predictor that two texts belong together (label 1) or
-    not (0).
+    """Average precision of the cosine as a predictor of pairs (label 1 or 0).
 
     The error is a jackknife over a hundred blocks of pairs, and the outcomes are its pseudo-values.
     It is smallest where a score happens to be close to 0 or 1, so it is multiplied by the error of
@@ -178,7 +179,7 @@ def average_precision(first: EmbeddingArray, second: EmbeddingArray, labels: Lab
 
 
 def spearman(first: EmbeddingArray, second: EmbeddingArray, grades: Floats) -> Score:
-    """Spearman's correlation of the cosine with a grade of similarity; 0 if all cosines are equal.
+    """Spearman's correlation of the cosine with grades; 0 for equal cosines.
 
     The error is that of Bonett and Wright (2000); the outcomes are pseudo-values of a jackknife
     over a hundred blocks.
@@ -192,9 +193,7 @@ def spearman(first: EmbeddingArray, second: EmbeddingArray, grades: Floats) -> S
 
 
 def correlation(values: Floats, grades: Floats) -> Score:
-    """Spearman's correlation of values (n,) with grades, with its error and outcomes; see
-    `spearman`.
-    """
+    """Spearman's correlation of values (n,) with grades; see `spearman`."""
     n = len(grades)
     rho = _correlation(values, grades)
     outcomes = correlation_outcomes(values, grades)
@@ -209,8 +208,9 @@ def correlation_error(rho: float, n: int) -> float:
 
 
 def mean_reciprocal_rank(queries: EmbeddingArray, documents: EmbeddingArray) -> Score:
-    """Mean reciprocal rank of row i of the documents for query i, by cosine of the centred
-    embeddings.
+    """Mean reciprocal rank of document i for query i, by cosine.
+
+    The embeddings are centred.
 
     >>> mean_reciprocal_rank(np.eye(4), np.eye(4)).value
     1.0
@@ -222,8 +222,9 @@ def mean_reciprocal_rank(queries: EmbeddingArray, documents: EmbeddingArray) -> 
 
 
 def ndcg(queries: EmbeddingArray, documents: EmbeddingArray, judgements: Judgements) -> Score:
-    """Normalised discounted cumulative gain of the first ten documents; every document is a
-    candidate.
+    """Normalised discounted cumulative gain of the first ten documents.
+
+    Every document is a candidate.
 
     A pair without a judgement is not relevant. The gain is the relevance itself, as in trec_eval.
 
@@ -249,8 +250,9 @@ def ndcg(queries: EmbeddingArray, documents: EmbeddingArray, judgements: Judgeme
 def mean_average_precision(
     queries: EmbeddingArray, documents: EmbeddingArray, judgements: Judgements
 ) -> Score:
-    """Mean average precision over each query's own candidates: the judged ones, also of relevance
-    0.
+    """Mean average precision over each query's own candidates.
+
+    These are the judged documents, also of relevance 0.
 
     >>> mean_average_precision(np.eye(3), np.eye(3), [(0, 0, 1.0), (0, 1, 0.0), (1, 0, 1.0), (1, 1, 0.0)]).value
     0.75
@@ -268,7 +270,7 @@ def mean_average_precision(
 
 
 def _by_query(judgements: Judgements) -> Iterator[tuple[int, Labels, Floats]]:
-    """Each query with the documents that are judged for it, and their relevances."""
+    """Each query with its judged documents and their relevances."""
     for query, group in groupby(sorted(judgements), key=itemgetter(0)):
         by_document = {document: relevance for _, document, relevance in group}
         relevances = np.array(list(by_document.values()))
@@ -276,7 +278,7 @@ def _by_query(judgements: Judgements) -> Iterator[tuple[int, Labels, Floats]]:
 
 
 def _ranks(similarity: Floats, judged: Labels, relevances: Floats) -> tuple[Floats, Floats]:
-    """Ranks of the relevant documents, best first, and the relevance of each."""
+    """Ranks of the relevant documents, best first, and their relevances."""
     relevant = relevances > 0
     documents = judged[relevant]
     gains = relevances[relevant]
@@ -290,13 +292,12 @@ def _ranks(similarity: Floats, judged: Labels, relevances: Floats) -> tuple[Floa
 
 
 def _cosines(first: EmbeddingArray, second: EmbeddingArray) -> Floats:
-    """Cosine of row i of one with row i of the other."""
     cosines: Floats = (_unit(first) * _unit(second)).sum(axis=1)
     return cosines
 
 
 def _tied(similarity: Floats) -> Floats:
-    """Similarities that differ by rounding alone are equal."""
+    """Similarities rounded, so that equal ones tie."""
     return np.round(similarity, _DECIMALS)
 
 
@@ -314,7 +315,7 @@ def _unit(rows: EmbeddingArray) -> Floats:
 
 
 def _precision(similarity: Floats, labels: Labels) -> float:
-    """Average precision as in scikit-learn, whose checks take most of the time of a jackknife."""
+    """Average precision as in scikit-learn, without its checks, which take longer."""
     if not labels.any():
         return 0.0
     order = np.argsort(-similarity, kind="stable")
@@ -348,8 +349,9 @@ def correlation_outcomes(similarity: Floats, grades: Floats) -> Floats:
 
 
 def draw_outcomes(values: ArrayLike) -> Floats:
-    """Pseudo-values of draws of half the items: with their mean, and with their deviation as error
-    of the mean.
+    """Pseudo-values of draws of half the items.
+
+    They have the mean of the draws, and their deviation as error of the mean.
     """
     draws = np.asarray(values, dtype=np.float64)
     mean_draw = float(draws.mean())
@@ -359,7 +361,9 @@ def draw_outcomes(values: ArrayLike) -> Floats:
 def _pseudo_values(
     statistic: Callable[..., float], similarity: Floats, labels: NDArray[Any]
 ) -> Floats:
-    """Pseudo-values of a jackknife over blocks of random items, shifted to the statistic itself.
+    """Pseudo-values of a jackknife over blocks of random items.
+
+    They are shifted, so that their mean is the statistic.
 
     Other items have other labels, so blocks of equal shares of each label would give an error that
     is too small. The blocks depend on the number of items alone, so that those of two arms belong
@@ -378,8 +382,9 @@ def _pseudo_values(
 
 
 def with_error(score: Score, items: int | None = None) -> Score:
-    """The score, with an error where its items show none: all are perfect, all fail, or there is
-    only one.
+    """The score, with an error where its items show none.
+
+    That is where all are perfect, all fail, or there is only one.
 
     Perfect items do not say that the next one will be, so the error is that of a share after one
     more item of each outcome (Laplace's rule of succession): of as many as are scored, or ``items``
@@ -399,7 +404,7 @@ def with_error(score: Score, items: int | None = None) -> Score:
 
 
 def mean(values: Floats) -> Score:
-    """The score that is the mean of values (n,) of items, with its standard error."""
+    """The mean of values (n,) as a score, with its standard error."""
     n = len(values)
     error = 0.0
     if n > 1:

@@ -75,16 +75,14 @@ def classify(
 
 
 def _inflated(score: Score, factors: tuple[float, float]) -> Score:
-    """The score with the variances of itself and of its outcomes, and so of differences, times
-    these factors.
-    """
+    """The score with its variance and that of its outcomes times factors."""
     single, paired = factors
     outcomes = score.value + math.sqrt(paired) * (np.asarray(score.outcomes) - score.value)
     return replace(score, stderr=math.sqrt(single) * score.stderr, outcomes=outcomes)
 
 
 def _inflation(accuracy: float, classes: int, texts: int, width: int) -> tuple[float, float]:
-    """Factors of the binomial variance of a cross-validated accuracy, and of a paired difference.
+    """Factors of the variances of a cross-validated accuracy and of a paired difference.
 
     Texts of different folds train each other's probes, so that their outcomes are correlated: the
     variance of a mean over folds exceeds that of independent outcomes (Nadeau and Bengio 2003,
@@ -122,8 +120,9 @@ def _inflation(accuracy: float, classes: int, texts: int, width: int) -> tuple[f
 
 
 def regress(embeddings: EmbeddingArray, grades: Floats, seed: int, fitted: int = 0) -> Score:
-    """Spearman's correlation of grades (n,) with the predictions of a ridge regression that has not
-    seen them, in folds as those of `classify`.
+    """Spearman's correlation of grades (n,) with a cross-validated ridge regression.
+
+    Folds are those of `classify`.
 
     Error and outcomes are those of a correlation, whose variance is multiplied by ``2 - rho^2``
     where the folds train each other's regressions. As in `classify` this is greatest where nothing
@@ -151,8 +150,9 @@ def regress(embeddings: EmbeddingArray, grades: Floats, seed: int, fitted: int =
 def rank_labels(
     embeddings: EmbeddingArray, known: Labels, rarest: Labels, seed: int, fitted: int = 0
 ) -> Score:
-    """Label ranking average precision (Tsoumakas, Katakis and Vlahavas 2010) of the probabilities
-    that a logistic probe for each label gives to texts which it has not seen.
+    """Label ranking average precision of a logistic probe for each label.
+
+    The score is that of Tsoumakas, Katakis and Vlahavas (2010); each text is new to its probes.
 
     ``known`` (n, K) is 1 for the labels of a text, and ``rarest`` (n,) the rarest of each: folds
     have equal shares of these. The score is a mean over texts, which are the outcomes, spread as
@@ -194,8 +194,9 @@ def _predicted(
     fitted: int,
     method: str = "predict",
 ) -> NDArray[Any]:
-    """What a method of a copy of the model for each fold predicts of each item, or of those after
-    the first ``fitted``, that it has not seen.
+    """Predictions of each item by the model of a fold that has not seen it.
+
+    With ``fitted`` only of the items after the first so many.
     """
     from sklearn.base import clone
 
@@ -211,8 +212,7 @@ def _predicted(
 
 
 def order(first: EmbeddingArray, second: EmbeddingArray, seed: int, fitted: int = 0) -> Score:
-    """Accuracy of distinguishing (first, second) from (second, first), by a probe on their
-    difference.
+    """Accuracy of telling (first, second) from (second, first), by their difference.
 
     The seed decides which half of the pairs is swapped, and the folds. Chance is 1/2. Errors and
     ``fitted`` are those of `classify`, in pairs.
@@ -237,7 +237,7 @@ def require(probe: str) -> None:
 
 
 def library_version(probe: str) -> tuple[str, str]:
-    """The library of a probe and its version; both empty if it is not installed.
+    """The library of a probe and its version, empty if not installed.
 
     >>> library_version("ridge")[0]
     'scikit-learn'
@@ -249,7 +249,6 @@ def library_version(probe: str) -> tuple[str, str]:
 
 
 def _scaled(model: Any) -> Any:
-    """The model on dimensions of mean 0 and variance 1."""
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
@@ -257,7 +256,6 @@ def _scaled(model: Any) -> Any:
 
 
 def _model(probe: str, seed: int, texts: int) -> Any:
-    """A new classifier for folds of so many texts; the seed is below 2^32."""
     from sklearn.linear_model import LogisticRegression, RidgeClassifier
     from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
     from sklearn.pipeline import make_pipeline

@@ -13,7 +13,7 @@ from functools import cache, cached_property
 from itertools import chain, combinations, pairwise
 
 from daskmetrics.core import corpus as corpus
-from daskmetrics.core.names import Key, content_key
+from daskmetrics.core.keys import Key, content_key
 from daskmetrics.tasks import _probes as probes
 from daskmetrics.tasks._measures import Judgement
 from daskmetrics.tasks.examples import Examples, ExampleTask
@@ -56,9 +56,7 @@ class StdlibTask(ExampleTask):
 
 @cache
 def next_token() -> Examples:
-    """Passages cut off after a random character; the class is `what_follows`, equally many of
-    each.
-    """
+    """Passages cut off after a random character, equally many of each `what_follows`."""
     generator = random.Random(0)
     labelled = []
     for text, _ in _passages(words=8):
@@ -69,8 +67,7 @@ def next_token() -> Examples:
 
 
 def what_follows(character: str) -> int:
-    """The class of a next character: 0 for a character of a word, 1 for a space, 2 for anything
-    else.
+    """The class of a next character: of a word 0, space 1, other 2.
 
     >>> [what_follows(character) for character in "e ,"]
     [0, 1, 2]
@@ -82,9 +79,7 @@ def what_follows(character: str) -> int:
 
 @cache
 def halves() -> Examples:
-    """First halves of sentences, then their second halves in the same order; full stops are left
-    out.
-    """
+    """First halves of sentences, then their second halves, without full stops."""
     pairs = []
     for sentence in chain.from_iterable(_paragraphs()):
         words = sentence.removesuffix(".").split()
@@ -120,8 +115,9 @@ def package() -> Examples:
 
 @cache
 def word() -> Examples:
-    """Passages that contain exactly one of twenty words of medium frequency; the class is that
-    word.
+    """Passages with exactly one of twenty words, which is their class.
+
+    The words are of medium frequency.
     """
     passages = [(text, set(_LONG_WORD.findall(text))) for text, _ in _passages(words=16)]
     counts = Counter(chain.from_iterable(words for _, words in passages))
@@ -137,8 +133,7 @@ def word() -> Examples:
 
 @cache
 def closeness() -> Examples:
-    """Pairs of passages; the grade says how close they are in the corpus, equally many pairs of
-    each grade.
+    """Pairs of passages and how close they are, equally many of each grade.
 
     3: consecutive; 2: in the same document; 1: in the same package; 0: in different packages.
     """
@@ -164,9 +159,7 @@ def closeness() -> Examples:
 
 @cache
 def candidates() -> Examples:
-    """Sentences, each with ten candidates for the sentence that follows it: its successor and nine
-    others.
-    """
+    """Sentences, each with its successor and nine others as candidates."""
     generator = random.Random(10)
     examples = neighbours()
     n = examples.queries
@@ -179,7 +172,7 @@ def candidates() -> Examples:
 
 
 def _passages(words: int) -> list[TextPair]:
-    """All held-out passages of this many words, shuffled, each text once, with its package."""
+    """Distinct held-out passages of this many words, shuffled, with their packages."""
     passages = corpus.passages(corpus.held_out(), words)
     packages = {passage.text: passage.package for passage in passages}
     return random.Random(words).sample(list(packages.items()), len(packages))
@@ -193,7 +186,7 @@ def _paragraphs() -> Iterator[list[str]]:
 
 
 def _columns(pairs: Iterable[TextPair], count: int) -> Examples:
-    """At most `count` random pairs, no text twice: all first texts, then all second texts."""
+    """At most `count` random pairs, no text twice."""
     shuffled = list(dict.fromkeys(pairs))
     random.Random(count).shuffle(shuffled)
     by_first_text = dict(shuffled)
@@ -203,7 +196,6 @@ def _columns(pairs: Iterable[TextPair], count: int) -> Examples:
 
 
 def _balanced(labelled: Iterable[tuple[str, int]], per_class: int) -> Examples:
-    """The first `per_class` texts of every class, in their order."""
     count = Counter[int]()
     kept = []
     for text, label in labelled:

@@ -14,18 +14,18 @@ folds needs.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Self, TypeVar, cast
+from typing import Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.names import Key, content_key
+from daskmetrics.core.keys import content_key
 from daskmetrics.core.text import plural, shortened
 from daskmetrics.tasks import _measures as measures
 from daskmetrics.tasks import _probes as probes
@@ -35,6 +35,7 @@ from daskmetrics.tasks.task import (
     Floats,
     Labels,
     Pooling,
+    Portion,
     Role,
     Score,
     Task,
@@ -76,7 +77,7 @@ class Examples:
 
     @property
     def label_matrix(self) -> Labels:
-        """Which labels each text has (n, K), where it has several: 1 or 0."""
+        """The labels of each text (n, K), 1 or 0."""
         texts, labels, _ = zip(*self.judgements, strict=True)
         matrix = np.zeros((len(self.texts), max(labels) + 1), dtype=np.int64)
         matrix[texts, labels] = 1
@@ -88,9 +89,7 @@ class Examples:
         return self.queries or len(self.texts) // 2
 
     def split(self, embeddings: EmbeddingArray) -> tuple[EmbeddingArray, EmbeddingArray]:
-        """The embeddings of all first texts and of all second texts, or of the queries and of the
-        documents.
-        """
+        """The embeddings of first and second texts, or of queries and documents."""
         return embeddings[: self.first], embeddings[self.first :]
 
     @property
@@ -104,8 +103,9 @@ class Examples:
         return list(zip(texts, self.texts[self.first :], strict=True))
 
     def take(self, rows: Sequence[int], all_documents: bool) -> Examples:
-        """The examples of some items; of a retrieval also all documents, or those that the queries
-        are judged with.
+        """The examples of some items.
+
+        Of a retrieval they have all documents, or those that the queries are judged with.
         """
         position = {row: i for i, row in enumerate(rows)}
         judged = tuple(
@@ -140,8 +140,9 @@ def _at(values: Sequence[T], rows: Sequence[int]) -> tuple[T, ...]:
 
 @dataclass(frozen=True)
 class TaskKind:
-    """How tasks of one kind are scored: from embeddings, examples, a seed and the name of a probe
-    to a `Score`.
+    """How tasks of one kind are scored.
+
+    `measure` takes embeddings, examples, a seed and the name of a probe.
     """
 
     main_score: str
@@ -216,16 +217,8 @@ _SCORINGS: Mapping[str, TaskKind] = {
 
 
 @dataclass(frozen=True)
-class Portion:
-    """The part of a task's items that a search may see, or the part kept back from it."""
-
-    share: float  # of the items that is kept back, in (0, 1)
-    fresh: bool  # whether this is the part that is kept back
-
-
-@dataclass(frozen=True)
-class ExampleTask(ABC):
-    """A task whose examples are on this machine: all of them, or a part."""
+class ExampleTask(Task):
+    """A task whose examples are on this machine, or a part of one."""
 
     name: str
     kind: str
@@ -235,11 +228,10 @@ class ExampleTask(ABC):
     probe: str = field(default=probes.DEFAULT, kw_only=True)
     portion: Portion | None = field(default=None, kw_only=True)  # None: all items
     look_of: str = field(default="", kw_only=True)  # the name of the task that this is a look at
-    is_local = True
 
     @property
     def benchmark_name(self) -> str:
-        """The name of the data, by which models have prompts: a look has that of its task."""
+        """That of its task, for a look."""
         return self.look_of or self.name
 
     @property
@@ -250,11 +242,6 @@ class ExampleTask(ABC):
     @property
     def main_score(self) -> str:
         return self.how.main_score
-
-    @property
-    @abstractmethod
-    def key(self) -> Key:
-        """Content key of the data and the settings."""
 
     @abstractmethod
     def whole(self) -> Examples:
@@ -271,8 +258,10 @@ class ExampleTask(ABC):
         return replace(self, portion=portion)
 
     def look(self) -> Self | None:
-        """The task on a sixteenth of its items, which a search may score first; None if that says
-        too little, or leaves too many texts to encode, such as all documents of a retrieval.
+        """The task on a sixteenth of its items, for a first score.
+
+        None if that says too little, or leaves too many texts to encode, such as all documents of a
+        retrieval.
 
         Its items are among those that a search may see if others are kept back.
         """
@@ -296,8 +285,9 @@ class ExampleTask(ABC):
 
     @property
     def chance(self) -> float | None:
-        """The score of a guess: the share of the most frequent label, or of pairs that belong
-        together; None for other kinds.
+        """The score of a guess; None for kinds without one.
+
+        It is the share of the most frequent label, or of pairs that belong together.
         """
         labels = self.examples().labels or (0, 1)  # each pair is shown in both orders
         match self.kind:
@@ -311,7 +301,7 @@ class ExampleTask(ABC):
         return self.examples().texts
 
     def roles(self) -> Sequence[Role | None]:
-        """First the queries of a retrieval or reranking, then its documents; else no roles."""
+        """Queries and documents of a retrieval or reranking; else none."""
         examples = self.examples()
         texts = len(examples.texts)
         queries = examples.queries
@@ -327,21 +317,21 @@ class ExampleTask(ABC):
 
     @property
     def _part_key(self) -> list[object]:
-        """What a part adds to the content key; nothing for all of it."""
         if self.portion is None:
             return []
         return [["portion", self.benchmark_name, self.portion.share, self.portion.fresh]]
 
 
 def divide(tasks: Sequence[Task], share: float) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
-    """The tasks on the items that a search may see, and on those that are kept back.
+    """The tasks on the items of the search, and on those kept back.
 
     Raises
     ------
     ConfigError
         If a task cannot be divided, or a part would have too few items.
     """
-    indivisible = [f"'{task.name}'" for task in tasks if not hasattr(task, "part")]
+    seen = [task.part(Portion(share, fresh=False)) for task in tasks]
+    indivisible = [f"'{task.name}'" for task, part in zip(tasks, seen, strict=True) if not part]
     if indivisible:
         raise ConfigError(
             "'search.confirm: fresh' keeps back part of each task's items, and"
@@ -349,21 +339,18 @@ def divide(tasks: Sequence[Task], share: float) -> tuple[tuple[Task, ...], tuple
             " texts (stdlib:NAME, file:PATH), give your task a method part(portion), or remove"
             " 'search.confirm'."
         )
-    divisible = cast(Sequence[ExampleTask], tasks)
-    seen: tuple[Task, ...] = tuple(task.part(Portion(share, fresh=False)) for task in divisible)
-    fresh: tuple[Task, ...] = tuple(task.part(Portion(share, fresh=True)) for task in divisible)
-    for task in (*seen, *fresh):
-        task.texts()  # too few items are an error now, not during the run
-    return seen, fresh
+    fresh = [task.part(Portion(share, fresh=True)) for task in tasks]
+    for part in filter(None, seen + fresh):
+        part.texts()  # too few items are an error now, not during the run
+    return tuple(filter(None, seen)), tuple(filter(None, fresh))
 
 
 @cache
 def _part_of(task: ExampleTask, portion: Portion) -> Examples:
-    """A part of the examples of a task.
+    """The examples of a part; a ConfigError if they are too few, or of one label.
 
     If the task fits a probe to its items, the fresh part begins with the items of the search, which
-    fit it: `Examples.fitted` of them. It is a `ConfigError` if the part has too few items, or only
-    one of several labels.
+    fit it: `Examples.fitted` of them.
     """
     examples = task.whole()
     where = "left for the search"
@@ -395,8 +382,7 @@ def _part_of(task: ExampleTask, portion: Portion) -> Examples:
 
 
 def kept_back(names: Sequence[str], labels: NDArray[np.generic], share: float) -> NDArray[np.bool_]:
-    """Which items (n,) are kept back, by their names and labels: of each label the first names in
-    alphabetical order.
+    """Which items (n,) are kept back: of each label the first names of the alphabet.
 
     Items of one name and label, copies, are kept back together or not at all.
 

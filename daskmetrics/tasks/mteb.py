@@ -21,14 +21,23 @@ import numpy as np
 
 from daskmetrics.core.errors import ConfigError, DataError, require_known
 from daskmetrics.core.files import atomic_write, cache_folder
+from daskmetrics.core.keys import Key, content_key
 from daskmetrics.core.main_module import restore_state, state_with_main_object
-from daskmetrics.core.names import Key, content_key
 from daskmetrics.core.user_code import code_key
 from daskmetrics.tasks import mteb_results as results
 from daskmetrics.tasks import mteb_run as benchmark
 from daskmetrics.tasks._measures import mean
-from daskmetrics.tasks.mteb_run import DataSource, Declaration, Selection, TextInRole, Vectors
-from daskmetrics.tasks.task import EmbeddingArray, Pooling, Role, Score, check_embeddings
+from daskmetrics.tasks.mteb_run import DataSource, Declaration, TextInRole, Vectors
+from daskmetrics.tasks.task import (
+    EmbeddingArray,
+    Pooling,
+    Role,
+    Score,
+    Selection,
+    Task,
+    TextStatistics,
+    check_embeddings,
+)
 
 _MAIN_SCORES: Mapping[str, str] = {
     "classification": "accuracy",
@@ -41,21 +50,8 @@ _MAIN_SCORES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class TextStatistics:
-    """The size of the selected part of a task as the benchmark lists it: the number of texts and of
-    their characters.
-
-    Classifications also encode the training texts that they draw: their expected number is among
-    the texts.
-    """
-
-    texts: int
-    characters: int
-
-
-@dataclass(frozen=True)
-class MtebTask:
-    """One task of the benchmark; nothing is imported or loaded before its texts are read.
+class MtebTask(Task):
+    """One task of the benchmark, which is imported when texts are read.
 
     The target is the benchmark's name, such as ``Banking77Classification``; or
     ``package.module:Class`` of a custom task, a subclass of one of ``mteb.abstasks``.
@@ -75,8 +71,9 @@ class MtebTask:
         restore_state(self, state)
 
     def compared_by(self, similarity: str) -> MtebTask:
-        """This task with vectors compared by ``cosine`` or ``dot``; what is cached of it stays,
-        such as its key.
+        """This task with vectors compared by ``cosine`` or ``dot``.
+
+        What is cached of it stays, such as its key.
         """
         twin = copy.copy(self)
         object.__setattr__(twin, "similarity", similarity)
@@ -103,9 +100,7 @@ class MtebTask:
 
     @cached_property
     def kind(self) -> str:
-        """As in `daskmetrics.tasks.Task`; ``benchmark`` if the benchmark is not installed or does
-        not know the task.
-        """
+        """The kind of task; ``benchmark`` if the benchmark does not know it."""
         kind = "benchmark"
         file = _statistics_file(self.benchmark_name)
         if ":" in self.target:
@@ -136,7 +131,7 @@ class MtebTask:
 
     @cached_property
     def content(self) -> Key | None:
-        """Key of the data set and the code of a custom task: others make another task."""
+        """Key of the data and the code of a custom task."""
         if ":" in self.target:
             return content_key(benchmark.content_of(self.target), code_key(self.target))
         return None
@@ -154,11 +149,11 @@ class MtebTask:
         return None
 
     def texts(self) -> Sequence[str]:
-        """Every text that the benchmark hands to an encoder, once in each of its roles."""
+        """Every text that the benchmark encodes, once in each role."""
         return [text for text, _ in self._read()]
 
     def roles(self) -> Sequence[Role | None]:
-        """The role of each text, as the benchmark tells it to an encoder."""
+        """The role of each text, as the benchmark tells it."""
         return [role for _, role in self._read()]
 
     def _read(self) -> Mapping[TextInRole, int]:
@@ -168,9 +163,7 @@ class MtebTask:
         return _read_rows(self._texts_file)
 
     def fetch(self) -> None:
-        """Load the data, from the hub if it is not cached, and write texts and roles to the cache
-        folder.
-        """
+        """Load the data, and write texts and roles to the cache folder."""
         try:
             texts = benchmark.texts_of(self.source)
         except ConfigError:
@@ -187,8 +180,9 @@ class MtebTask:
         atomic_write(self._texts_file, json.dumps(list(zip(*texts, strict=True))))
 
     def evaluate(self, embeddings: EmbeddingArray, seed: int) -> Score:
-        """The benchmark's main score; it draws its own samples from its own fixed seed, so `seed`
-        is not used.
+        """The benchmark's main score; `seed` is not used.
+
+        It draws its own samples from its own fixed seed.
 
         The error is an estimate, because the benchmark does not report one. Classifications: from
         the number of test texts and the spread of the ten draws. Correlations: Bonett and Wright
@@ -225,7 +219,6 @@ class MtebTask:
 
     @property
     def _texts_file(self) -> Path:
-        """The file with its texts in the cache folder."""
         return cache_folder() / "tasks" / f"{self.key}-roles.json"
 
 
@@ -236,8 +229,9 @@ def _read_rows(path: Path) -> Mapping[TextInRole, int]:
 
 
 def mteb_task(target: str, options: Mapping[str, str]) -> MtebTask:
-    """The task of a name with the options ``languages``, ``split`` and ``subsets``, each of one or
-    more values with +.
+    """The task of a name, with the options ``languages``, ``split`` and ``subsets``.
+
+    Each option has one or more values, joined by +.
 
     Options that select what the default selects make the same task, with the same name.
     """
@@ -257,14 +251,14 @@ def mteb_task(target: str, options: Mapping[str, str]) -> MtebTask:
 
 
 def _declaration(target: str) -> Declaration:
-    """What a task declares; a custom task, or one that is not listed, is made for it."""
+    """What a task declares; a custom or unlisted task is made for it."""
     declared = ":" not in target and benchmark.declared(target)
     return declared or benchmark.declaration_of(benchmark.make(target))
 
 
 @lru_cache
 def _statistics_file(name: str) -> Path | None:
-    """The benchmark's file with the sizes of a task; found without importing the benchmark."""
+    """The benchmark's file with the sizes of a task; imports nothing."""
     folder = benchmark.package()
     if not folder or not re.fullmatch(r"[\w.() -]+", name):
         return None
@@ -296,7 +290,6 @@ def _read_statistics(path: Path, target: str, selection: Selection) -> TextStati
 
 
 def _subsets(statistics: Mapping[str, Any], selection: Selection) -> Iterator[Mapping[str, Any]]:
-    """The statistics of each selected subset of a split."""
     by_subset = statistics.get("hf_subset_descriptive_stats") or {benchmark.ONLY: statistics}
     for subset in selection.subsets:
         yield by_subset.get(subset) or {}
@@ -305,9 +298,7 @@ def _subsets(statistics: Mapping[str, Any], selection: Selection) -> Iterator[Ma
 def _columns(
     statistics: Mapping[str, Any], selection: Selection
 ) -> Iterator[tuple[Mapping[str, Any], tuple[int, int]]]:
-    """Of each column of texts of the selected subsets of a split: statistics of the labels beside
-    it, and its distinct texts and characters.
-    """
+    """Statistics of the labels, and distinct texts and characters, of each column of texts."""
     for columns in _subsets(statistics, selection):
         for name, column in columns.items():
             if column and re.fullmatch(r"(.*text|text[12])_statistics", name):

@@ -1,25 +1,18 @@
-"""Results of mteb: the scores in them, and their files, which mteb itself writes.
-
-One JSON file per task, in a folder per model, revision and layer:
-``results/MODEL/REVISION/experiments/layer_3__.../TASK.json`` since mteb 2.26.
-"""
+"""What a result of mteb holds: its scores by split and subset, their mean, error and draws."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from statistics import stdev
 from typing import Any, TypeAlias
 
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.text import shortened
-from daskmetrics.tasks import mteb_run as benchmark
 from daskmetrics.tasks._measures import correlation_error, with_error
-from daskmetrics.tasks.mteb_run import LANGUAGE, ONLY, Selection
-from daskmetrics.tasks.task import Score
+from daskmetrics.tasks.mteb_run import ONLY
+from daskmetrics.tasks.task import Score, Selection
 
 Content: TypeAlias = Mapping[str, Any]  #: of a result file, or of a subset in it
 #: Numbers of a single run or a single threshold; they would multiply the size of a score.
@@ -27,46 +20,8 @@ _OMITTED = ("nauc", "scores_per_experiment", "v_measures", "ami_scores")
 _ABOUT = ("dataset_revision", "task_name", "mteb_version")  # what is kept beside the scores
 
 
-@dataclass(frozen=True)
-class BenchmarkResult:
-    """The score of one layer on one task of the benchmark; model is ORGANISATION/NAME."""
-
-    model: str
-    revision: str
-    task: str
-    content: Content
-    settings: Mapping[str, object]  # the keywords of the experiment: ``layer`` and others
-
-
-def write(results: Iterable[BenchmarkResult], folder: Path) -> None:
-    """Write results with the benchmark's ``ResultCache``, one file per model, revision, layer and
-    task: variants of a task share it.
-    """
-    mteb = benchmark.import_mteb()
-    from mteb.models import ModelMeta
-    from mteb.results import TaskResult
-
-    written: dict[tuple[str, ...], tuple[TaskResult, ModelMeta]] = {}
-    for result in results:
-        model = {
-            "name": result.model,
-            "revision": result.revision,
-            "experiment_kwargs": dict(result.settings),
-        }
-        of_task = TaskResult.model_validate(dict(result.content))
-        result_key = result.model, result.revision, str(result.settings), result.task
-        if result_key in written:
-            of_task = of_task.merge(written[result_key][0])  # of a subset in both, the first counts
-        written[result_key] = of_task, ModelMeta.create_empty(model)
-    cache = mteb.ResultCache(folder)
-    for of_task, meta in written.values():
-        cache.save_to_cache(of_task, meta)
-
-
 def select(content: Content, wanted: Selection) -> Content:
-    """The content with the scores of the wanted splits and subsets; `DataError` if it lacks one of
-    them.
-    """
+    """The scores of these splits and subsets; `DataError` if one is missing."""
     scores: dict[str, list[Content]] = {}
     for split in wanted.splits:
         of_split = content.get("scores", {}).get(split, ())
@@ -86,17 +41,8 @@ def selection_of(content: Content) -> Selection:
     return Selection(tuple(scores), tuple(distinct_names))
 
 
-def in_english(content: Content) -> bool:
-    """Whether all subsets of a result are in English."""
-    for subset in _subsets(content):
-        for name in subset.get("languages") or [""]:
-            if name.partition("-")[0] != LANGUAGE:
-                return False
-    return True
-
-
 def mean(content: Content) -> float:
-    """The main score, a mean over splits and subsets; `DataError` if one is not a finite number."""
+    """The mean main score; `DataError` if one is not a finite number."""
     values: list[Any] = [subset.get("main_score") for subset in _subsets(content)]
     numbers = [value for value in values if isinstance(value, int | float) and math.isfinite(value)]
     if not values or len(numbers) < len(values):
@@ -106,8 +52,9 @@ def mean(content: Content) -> float:
 
 
 def score(content: Content, kind: str, n: int) -> Score:
-    """The main score, a mean over splits and subsets, with an estimate of its error; its detail is
-    the content with finite scores alone, without the numbers of single draws.
+    """The mean main score with an estimate of its error.
+
+    Its detail is the content with finite scores alone, without the numbers of single draws.
 
     The error of perfect clusters is what one text in a cluster of its own would cost if there were
     two equal labels, whose number a result does not have; with more labels it costs less.
@@ -138,7 +85,6 @@ def score(content: Content, kind: str, n: int) -> Score:
 
 
 def _finite(subset: Content) -> dict[str, object]:
-    """The scores of a subset that are finite, without those of single draws."""
     finite = {}
     for name, value in subset.items():
         is_number = not isinstance(value, float) or math.isfinite(value)
@@ -148,12 +94,11 @@ def _finite(subset: Content) -> dict[str, object]:
 
 
 def _subsets(content: Content) -> list[Content]:
-    """The scores of all subsets of all splits."""
     return list(chain.from_iterable(content.get("scores", {}).values()))
 
 
 def _by_subset(scores: Iterable[Content]) -> dict[str, Content]:
-    """The scores of a split by the name of their subset; scores without a name get one."""
+    """Scores of a split by subset; those without a name get one."""
     by_subset = {}
     for i, subset in enumerate(scores):
         default = f"{ONLY}-{i}" if i else ONLY
@@ -162,7 +107,7 @@ def _by_subset(scores: Iterable[Content]) -> dict[str, Content]:
 
 
 def draws(content: Content) -> list[float]:
-    """The main score of every draw of the benchmark; empty if it does not draw.
+    """The main score of every draw; empty if the benchmark does not draw.
 
     mteb lists experiments of a classification by the name of the score, which it does not give
     beside the main score.

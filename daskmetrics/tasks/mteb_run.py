@@ -42,11 +42,11 @@ from pydantic import TypeAdapter
 
 from daskmetrics.core.errors import ConfigError, require_known
 from daskmetrics.core.files import atomic_write, cache_folder
-from daskmetrics.core.names import Key, content_key
-from daskmetrics.core.outcomes import TOLERANCE
+from daskmetrics.core.keys import Key, content_key
 from daskmetrics.core.user_code import load_object
+from daskmetrics.domain.outcomes import TOLERANCE
 from daskmetrics.tasks import _measures as measures
-from daskmetrics.tasks.task import Role
+from daskmetrics.tasks.task import Role, Selection
 
 if TYPE_CHECKING:
     from mteb.abstasks import AbsTask
@@ -81,16 +81,6 @@ TextInRole = tuple[str, Role | None]
 
 
 @dataclass(frozen=True)
-class Selection:
-    """The splits and subsets of a task that are evaluated, in mteb's order: every subset of every
-    split.
-    """
-
-    splits: tuple[str, ...] = (SPLIT,)
-    subsets: tuple[str, ...] = (ONLY,)
-
-
-@dataclass(frozen=True)
 class DataSource:
     """The data on which a task is evaluated."""
 
@@ -109,8 +99,9 @@ class Declaration:
     experiments: int = 10
 
     def select(self, task: str, options: Mapping[str, Sequence[str]]) -> Selection:
-        """The chosen splits and subsets: by default the split ``test`` and the subsets that are all
-        in English.
+        """The chosen splits and subsets.
+
+        By default these are the split ``test`` and the subsets that are all in English.
 
         A task without the split ``test`` uses all its splits, and one without a subset in English
         all its subsets.
@@ -143,15 +134,12 @@ class Declaration:
         return {code.partition("-")[0] for code in codes}
 
     def _is_in(self, subset: str, languages: Sequence[str]) -> bool:
-        """Whether a subset contains no language but these, written with or without their
-        scripts.
-        """
+        """Whether a subset has no language but these, with or without scripts."""
         codes = self.languages[subset]
         return all(code in languages or code.partition("-")[0] in languages for code in codes)
 
 
 def _chosen(names: Sequence[str], valid: Iterable[str]) -> tuple[str, ...]:
-    """The valid names that are chosen, in mteb's order."""
     return tuple(name for name in valid if name in names)
 
 
@@ -159,7 +147,7 @@ DECLARATIONS = TypeAdapter(dict[str, Declaration])  # by the names of tasks, as 
 
 
 def declared(name: str) -> Declaration | None:
-    """What mteb declares of a task; None if it is not installed or has no such task."""
+    """What mteb declares of a task; None if it knows none."""
     if package():
         return _declarations().get(name)
     return None
@@ -174,7 +162,7 @@ def package() -> Path | None:
 
 
 def release() -> str | None:
-    """The version of the installed mteb, which pins the revision of each data set."""
+    """The version of the installed mteb, which pins its data sets."""
     try:
         return version("mteb")
     except PackageNotFoundError:
@@ -183,7 +171,7 @@ def release() -> str | None:
 
 @lru_cache
 def _declarations() -> Mapping[str, Declaration]:
-    """What mteb declares of all its tasks: from the cache folder, or asked of mteb."""
+    """What mteb declares of all tasks, cached."""
     path = cache_folder() / "tasks" / f"mteb-{release()}.json"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -205,8 +193,9 @@ def _declarations() -> Mapping[str, Declaration]:
 
 
 class Observer:
-    """Sees one run of a task: the texts that mteb gives to the encoder, and the predictions where
-    it hands them to its scores. Makes outcomes of these.
+    """Sees one run of a task, and makes outcomes of it.
+
+    It sees the texts that mteb gives to the encoder, and the predictions where it scores them.
 
     ======================= ===================================================================
     classification          the share of its draws in which a text is predicted rightly
@@ -248,8 +237,9 @@ class Observer:
         setattr(task, method, observed)
 
     def outcomes(self, score: float, draws: Sequence[float]) -> Array | None:
-        """Outcomes whose mean is this score, from the draws of a clustering if there are any; None
-        if there are none.
+        """Outcomes whose mean is this score, or None.
+
+        Those of a clustering come from its draws.
         """
         outcomes = [np.mean(draws_of_items, axis=0) for draws_of_items in self._draws.values()]
         if draws and not outcomes:
@@ -260,7 +250,7 @@ class Observer:
         return None
 
     def scored_units(self, kind: str) -> int:
-        """Number of texts, pairs or queries that the score of a task of this kind is about."""
+        """Number of texts, pairs or queries behind a score."""
         counts = [count for _, count in self.calls]
         if kind in _FITTED and len(counts) % 2 == 0:
             return sum(counts[1::2])  # training texts, test texts, and so on
@@ -305,8 +295,9 @@ class Observer:
 
 
 class Columns(dict[str, list[Any]]):
-    """A split of a data set as lists by column, with the part of ``datasets.Dataset`` that a
-    classification uses.
+    """A split of a data set as lists by column.
+
+    It has the part of ``datasets.Dataset`` that a classification uses.
     """
 
     @property
@@ -335,9 +326,7 @@ def import_mteb() -> Any:
 
 
 def make(target: str) -> Any:
-    """Create a task from its name in the benchmark or from ``package.module:Class``; no data is
-    loaded.
-    """
+    """Create a task from its name or ``package.module:Class``, without data."""
     mteb = import_mteb()
     with _isolated():
         if ":" in target:
@@ -371,9 +360,7 @@ def write_declarations(path: Path) -> None:
 
 
 def content_of(target: str) -> Key:
-    """Key of the data of a task: of its files if they are in a local folder, and of its
-    metadata.
-    """
+    """Key of a task's metadata and of its files in a local folder."""
     dataset = make(target).metadata.dataset
     folder = Path(str(dataset["path"]))
     digests = []
@@ -386,7 +373,7 @@ def content_of(target: str) -> Key:
 
 @lru_cache(maxsize=4)
 def load(source: DataSource) -> AbsTask:
-    """The task with its data, once per process; only copies of it are run."""
+    """The task with its data, once per process; only copies are run."""
     task = make(source.target)
     others = set(task.metadata.modalities) - {"text"}
     if others:
@@ -413,8 +400,9 @@ def load(source: DataSource) -> AbsTask:
 
 
 def _reads_columns(task: AbsTask) -> bool:
-    """Whether the task is evaluated as a plain classification, which needs nothing of its data set
-    but `Columns`: multilabel tasks, regressions and cross-validations need more.
+    """Whether a task needs nothing of its data set but `Columns`.
+
+    Multilabel tasks, regressions and cross-validations need more.
     """
     from mteb.abstasks import AbsTaskClassification
 
@@ -427,7 +415,7 @@ def _reads_columns(task: AbsTask) -> bool:
 
 
 def texts_of(source: DataSource) -> tuple[TextInRole, ...]:
-    """Every distinct text and role that the benchmark gives to an encoder, in its order."""
+    """The distinct texts and roles that the benchmark encodes, in order."""
     seen: dict[TextInRole, None] = {}
 
     def collect(batch: list[str], role: Role | None) -> Vectors:
@@ -443,8 +431,9 @@ def texts_of(source: DataSource) -> tuple[TextInRole, ...]:
 def run(
     source: DataSource, embed: Embed, similarity: str = "cosine"
 ) -> tuple[TaskResult, Observer]:
-    """Run a task with a function as its encoder; returns the benchmark's result and what was seen
-    of the run.
+    """Run a task with a function as its encoder.
+
+    Returns the benchmark's result and what was seen of the run.
 
     The similarity of vectors is ``cosine`` or ``dot``.
     """
@@ -490,7 +479,6 @@ def run(
 
 
 def _eager(dataset: Any) -> Any:
-    """Splits, or subsets of splits, as `Columns`."""
     if not isinstance(dataset, dict):
         return Columns({name: list(dataset[name]) for name in dataset.column_names})
     return {name: _eager(split) for name, split in dataset.items()}
@@ -498,7 +486,7 @@ def _eager(dataset: Any) -> Any:
 
 @contextmanager
 def _isolated() -> Iterator[None]:
-    """Restore the global random generators afterwards, and ignore warnings of the benchmark."""
+    """Restore the global random generators afterwards, and ignore warnings."""
     state = random.getstate()
     numpy_state = np.random.get_state()
     try:

@@ -33,12 +33,14 @@ MAKERS: Mapping[str, Callable[[str, Mapping[str, str]], Task]] = {
     FILE: file_task,
     "hf:": hub_task,
 }  #: by the beginning of a name, from the rest and the options
+REQUIRED = ("name", "kind", "main_score", "description", "key")  # of a user's own task
 RESERVED = (*MAKERS, "stdlib:", "preset:")  # are no modules
 
 
 def catalogue() -> Mapping[str, Callable[[], Task]]:
-    """Makers of the built-in tasks and those of installed packages, whose code is loaded when a
-    task is made.
+    """Makers of the built-in and installed tasks.
+
+    The code of a package is loaded when its task is made.
 
     Returns
     -------
@@ -52,14 +54,13 @@ def catalogue() -> Mapping[str, Callable[[], Task]]:
     """
     builtin = {name: partial(TASKS.__getitem__, name) for name in TASKS}
     installed = {
-        entry.name: partial(load_object, f"Task '{entry.name}'", entry.value)
-        for entry in entry_points(group=GROUP)
+        entry.name: partial(_own, entry.name, entry.value) for entry in entry_points(group=GROUP)
     }
     return {**installed, **builtin}
 
 
 def resolve(names: Sequence[str]) -> tuple[Task, ...]:
-    """The tasks of some names, each once, in the order of their first name.
+    """The tasks of some names, each once, in order.
 
     Parameters
     ----------
@@ -129,15 +130,26 @@ def _make(text: str, makers: Mapping[str, Callable[[], Task]]) -> Task:
 
 
 def _imported(name: str, module: str) -> Task:
-    """The task at an import path such as ``package.module:NAME``."""
     try:
-        task: Task = load_object(f"Task '{name}'", name)
+        return _own(name, name)
     except ConfigError as error:
         if getattr(error.__cause__, "name", "") == module:
             raise unknown("task", name, [*catalogue(), *SETS, *PRESETS]) from None
         raise
-    if not hasattr(task, "main_score"):
+
+
+def _own(name: str, path: str) -> Task:
+    """The task at an import path, checked."""
+    task = load_object(f"Task '{name}'", path)
+    if not isinstance(task, Task):
         raise ConfigError(
-            f"Task '{name}' must be a daskmetrics.tasks.Task, but is a {type(task).__name__}."
+            f"Task '{name}' must be an object of a subclass of daskmetrics.tasks.Task, got"
+            f" {task!r:.80}."
+        )
+    missing = [member for member in REQUIRED if member not in dir(task)]
+    if missing:
+        raise ConfigError(
+            f"Task '{name}' has no {' and no '.join(missing)}. Add what is missing to its class, as"
+            " daskmetrics.tasks.Task describes it."
         )
     return task

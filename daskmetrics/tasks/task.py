@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daskmetrics.core.errors import DataError
-from daskmetrics.core.names import Key
+from daskmetrics.core.keys import Key
 
 Pooling = Literal["mean", "last"]
 Role = Literal["query", "document"]
@@ -52,71 +53,136 @@ class Score:
     outcomes: NDArray[Any] | None = field(default=None, repr=False, compare=False)
 
 
-class Task(Protocol):
-    """A task: any object with these members. A package offers one under the entry-point group
-    ``daskmetrics.tasks``.
+@dataclass(frozen=True)
+class Selection:
+    """The splits and subsets of a benchmark's task that are evaluated."""
 
-    A task may also have a method ``roles()``, which gives ``"query"``, ``"document"`` or None for
-    each of its texts: models with prompts read queries and documents differently. A text may then
-    occur once in each role. And it may have ``warnings``, a sequence of sentences about its data:
-    the dry run and the report show them. With a method ``part(portion)`` it can be used with
-    ``search.confirm: fresh``; see `daskmetrics.tasks.examples`.
+    splits: tuple[str, ...] = ()
+    subsets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TextStatistics:
+    """The size of a task as its benchmark lists it.
+
+    Classifications also encode the training texts that they draw: their expected number is among
+    the texts.
     """
 
-    @property
-    def name(self) -> str:
-        """The name in configurations and results."""
+    texts: int
+    characters: int
 
-    @property
-    def kind(self) -> str:
-        """``classification``, ``pair_classification``, ``retrieval``, ``clustering``, ``reranking``
-        or ``sts``.
-        """
 
-    @property
-    def main_score(self) -> str:
-        """The name of the score, such as ``accuracy`` or ``mrr``."""
+@dataclass(frozen=True)
+class Portion:
+    """The items of a task for a search, or those kept back."""
 
-    @property
-    def pooling(self) -> Pooling | None:
-        """How token states become one vector, if the task decides it; None leaves it to the
-        protocol.
-        """
+    share: float  # of the items that is kept back, in (0, 1)
+    fresh: bool  # whether this is the part that is kept back
 
-    @property
-    def description(self) -> str:
-        """The question that the task asks, in a few words."""
 
-    @property
-    def key(self) -> Key:
-        """Content key of the data and the settings: equal keys and equal embeddings give equal
-        scores.
-        """
+class Task(ABC):
+    """Texts to embed, and a score for the embeddings.
+
+    A task of your own is an instance of a subclass. A package offers one under the entry-point group
+    ``daskmetrics.tasks``. The first five attributes are required, as are `texts` and `evaluate`.
+
+    Attributes
+    ----------
+    name : str
+        The name in configurations and results.
+    kind : str
+        ``classification``, ``pair_classification``, ``retrieval``, ``clustering``, ``reranking`` or
+        ``sts``.
+    main_score : str
+        The name of the score, such as ``accuracy`` or ``mrr``.
+    description : str
+        The question that the task asks, in a few words.
+    key : str
+        Content key of the data and the settings: equal keys and equal embeddings give equal scores.
+    pooling : {"mean", "last"} or None
+        How token states become one vector, if the task decides it; None leaves it to the protocol.
+    warnings : sequence of str
+        Sentences about the data; the dry run and the report show them.
+    """
+
+    if TYPE_CHECKING:  # attributes, fields or properties of a subclass
+
+        @property
+        def name(self) -> str: ...
+        @property
+        def kind(self) -> str: ...
+        @property
+        def main_score(self) -> str: ...
+        @property
+        def description(self) -> str: ...
+        @property
+        def key(self) -> Key: ...
+
+    pooling: Pooling | None = None
+    warnings: Sequence[str] = ()
 
     @property
     def is_local(self) -> bool:
         """Whether `texts` certainly needs no network; a preview calls `texts` only then."""
+        return True
 
+    @property
+    def benchmark_name(self) -> str:
+        """The name of the data, by which models have prompts."""
+        return self.name
+
+    @property
+    def selection(self) -> Selection:
+        """The splits and subsets that a benchmark evaluates."""
+        return Selection()
+
+    @property
+    def statistics(self) -> TextStatistics | None:
+        """The size that a benchmark lists, known without the data."""
+        return None
+
+    @property
+    def files(self) -> Sequence[str]:
+        """Files that workers must see, too."""
+        return ()
+
+    @abstractmethod
     def texts(self) -> Sequence[str]:
         """The texts to embed, in a fixed order."""
 
+    @abstractmethod
     def evaluate(self, embeddings: EmbeddingArray, seed: int) -> Score:
-        """Score embeddings of shape (len(texts), D); `seed` decides folds, draws and starting
-        points.
+        """Score embeddings of shape (len(texts), D).
+
+        The seed decides folds, draws and starting points. It belongs to the task and the run and is
+        the same for all arms, so that equal embeddings score equally.
 
         The seed belongs to the task and the run: it is the same for all arms, so that equal
         embeddings score equally.
         """
 
+    def roles(self) -> Sequence[Role | None]:
+        """The role of each text; a text may occur once in each.
+
+        Models with prompts read queries and documents differently.
+
+        A text may occur once in each role.
+        """
+        return [None] * len(self.texts())
+
+    def part(self, portion: Portion) -> Task | None:
+        """The task on part of its items, or None.
+
+        ``search.confirm: fresh`` needs it.
+        """
+        return None
+
 
 def roles_of(task: Task) -> Sequence[Role | None]:
-    """The role of each text of a task, None for those without one; a `DataError` if they do not fit
-    the texts.
-    """
+    """The role of each text of a task, checked."""
     texts = len(task.texts())
-    roles: Sequence[Role | None] = [None] * texts
-    if hasattr(task, "roles"):
-        roles = task.roles()
+    roles = task.roles()
     if len(roles) != texts or not set(roles) <= {"query", "document", None}:
         raise DataError(
             f"The roles() of task '{task.name}' must be 'query', 'document' or None for each of its"

@@ -28,8 +28,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(words: Sequence[str]) -> None:
-    """Run the program; an error is reported before the connections to other ranks close, so that
-    theirs come later.
+    """Run the program, and report its error.
+
+    That is before the connections to other ranks close, so that theirs come later.
     """
     # the kernel kills this process when its worker ends, even if this process is stopped
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -60,12 +61,13 @@ def _run(words: Sequence[str]) -> None:
         run = partial(runpy.run_module, alter_sys=True)
         folder = Path.cwd()
     sys.argv = list(words)
-    sys.path.insert(0, str(folder))
+    # files beside a user's program count before Python's own; the built-in one has none beside it
+    if not words[0].startswith("daskmetrics."):
+        sys.path.insert(0, str(folder))
     run(words[0], run_name="__main__")
 
 
 def _report(error: BaseException) -> None:
-    """Report the error for which the program ends."""
     cause = Cause.ERROR
     # torch's own errors of a connection, and gloo's, follow from what happened to another rank
     if type(error).__name__.startswith("Dist") or "gloo" in str(error):

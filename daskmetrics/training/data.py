@@ -1,5 +1,6 @@
-"""A suite's training examples: its texts, a byte-level BPE fitted to them, their tokens as an array
-on disk that every rank memory-maps, and which windows of tokens make up a step.
+"""The texts of a corpus, their tokens, and the windows of a step.
+
+Every rank memory-maps the tokens.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from daskmetrics.config import Recipe
 from daskmetrics.core import corpus as stdlib
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import atomic_folder, atomic_write, expanded, private
-from daskmetrics.core.names import Key, content_key, seed_of
+from daskmetrics.core.keys import Key, content_key, seed_of
 from daskmetrics.core.rows import READERS, format_of, read_lines, read_rows
 
 if TYPE_CHECKING:
@@ -50,7 +51,10 @@ def files(source: str) -> tuple[Path, ...]:
 
 
 def texts(recipe: Recipe) -> tuple[str, ...]:
-    """The texts of a recipe's corpus, in the order of its files; an empty corpus is an error."""
+    """The texts of a recipe's corpus, in the order of its files.
+
+    An empty corpus is a `ConfigError`.
+    """
     if recipe.corpus == "stdlib":
         return tuple(document.text for document in stdlib.train())
     column = recipe.text
@@ -74,7 +78,7 @@ def texts(recipe: Recipe) -> tuple[str, ...]:
 
 
 def key(recipe: Recipe) -> Key:
-    """The content key of a recipe's corpus; it does not depend on the corpus's path."""
+    """The content key of a recipe's corpus, wherever it is stored."""
     if recipe.corpus == "stdlib":
         return stdlib.digest(texts(recipe))
     digests = []
@@ -86,8 +90,9 @@ def key(recipe: Recipe) -> Key:
 
 
 def fit_tokenizer(texts: Sequence[str], vocabulary: int) -> Tokenizer:
-    """A tokenizer of at most ``vocabulary`` tokens: all bytes, one special token and the most
-    frequent merges.
+    """A byte-level BPE tokenizer of at most ``vocabulary`` tokens.
+
+    These are all bytes, one special token and the most frequent merges.
 
     >>> tokenizer = fit_tokenizer(["to be or not to be"] * 4, vocabulary=300)
     >>> tokenizer.decode(tokenizer.encode("not to be, Zoë").ids)
@@ -113,8 +118,9 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path, max_length: int) -> None:
 
 
 def tokenize(recipe: Recipe) -> tuple[Tokenizer, Tokens]:
-    """The tokenizer that is fitted to a recipe's corpus, and the tokens, with the end token after
-    each text; a corpus that is too short for the context is an error.
+    """The tokenizer that is fitted to a corpus, and its tokens.
+
+    The end token follows each text. A corpus that is too short for the context is a `ConfigError`.
     """
     corpus = texts(recipe)
     tokenizer = fit_tokenizer(corpus, recipe.vocabulary)
@@ -130,9 +136,7 @@ def tokenize(recipe: Recipe) -> tuple[Tokenizer, Tokens]:
 
 
 def write_corpus(recipe: Recipe, suite: Path) -> None:
-    """Write a recipe's tokens and its tokenizer into the folder ``corpus`` of its suite, unless
-    they are there.
-    """
+    """Write tokens and tokenizer into ``corpus``, unless they are there."""
     if not (suite / "corpus").is_dir():
         tokenizer, tokens = tokenize(recipe)
         with atomic_folder(suite / "corpus") as partial:
@@ -156,7 +160,7 @@ def effective(recipe: Recipe) -> int:
 
 
 def epoch(recipe: Recipe, cache: Path) -> int:
-    """The sequences of an epoch: the tokens of the corpus, divided by the context.
+    """The sequences of an epoch: the tokens divided by the context.
 
     A corpus is tokenized once to count it; the count is kept in the cache folder.
     """
@@ -179,7 +183,9 @@ def with_steps(recipe: Recipe, cache: Path) -> Recipe:
 
 
 def examples(recipe: Recipe, count: int, step: int) -> NDArray[np.int64]:
-    """The windows of a step, shape (effective batch,), drawn at random from 0 to ``count - 1``.
+    """The windows of a step, drawn at random from 0 to ``count - 1``.
+
+    The shape is (effective batch,).
 
     Step 0 gives the windows on which all revisions are evaluated.
     """
@@ -189,8 +195,7 @@ def examples(recipe: Recipe, count: int, step: int) -> NDArray[np.int64]:
 
 @contextmanager
 def staged(corpus: Path, stage: str | None, wait: Callable[[], object]) -> Iterator[Path]:
-    """The folder to read a corpus from: its copy in a folder of this node, or itself without such a
-    folder.
+    """The folder to read a corpus from: itself, or its copy on this node.
 
     The first rank of each node copies; a copy that killed ranks left is used again.
 
@@ -230,7 +235,7 @@ def staged(corpus: Path, stage: str | None, wait: Callable[[], object]) -> Itera
         _copy(corpus, copy)  # jobs on one node may have folders of their own
     except OSError as error:
         raise ConfigError(
-            f"ddp.stage: '{stage}' on {os.uname().nodename} cannot hold the copy ({error}). "
+            f"stage: '{stage}' on {os.uname().nodename} cannot hold the copy ({error}). "
             "Name another folder."
         ) from None
     try:
@@ -240,7 +245,7 @@ def staged(corpus: Path, stage: str | None, wait: Callable[[], object]) -> Itera
 
 
 def _copy(corpus: Path, copy: Path) -> None:
-    """Copy a folder, completely or not at all, unless it is there and the user's own."""
+    """Copy a folder, completely or not at all."""
     if not copy.is_dir():
         with private(), atomic_folder(copy) as partial:
             for path in corpus.iterdir():

@@ -1,6 +1,4 @@
-"""How far a training program is: reported by the program itself, by a callback of a ``Trainer``, or
-read from the lines that it prints.
-"""
+"""How far a training program is, as it reports or prints it."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ _EPOCH = re.compile(r"epoch\s*:?\s*(?P<epoch>\d+)", re.I)
 
 
 def progress(step: int, total: int | None = None, **numbers: float) -> None:
-    """Report how far a training is, to the worker that started this program.
+    """Report how far a training is, to `daskmetrics train`.
 
     Nothing happens in a program that was started otherwise. Of many calls in a tenth of a second,
     the last one counts.
@@ -78,7 +76,7 @@ class ProgressCallback:
         logs: Mapping[str, float] | None = None,
         **others: object,
     ) -> None:
-        """Report the step and the numbers that the trainer logs; the trainer calls it.
+        """Report the step and what the trainer logs; the trainer calls it.
 
         Examples
         --------
@@ -90,7 +88,7 @@ class ProgressCallback:
 
 
 def printed(text: str) -> dict[str, float]:
-    """The latest progress in a piece of what a program prints: bars such as tqdm's, and losses.
+    """The latest progress in a piece of what a program prints.
 
     A bar whose text names an epoch counts the steps of that epoch.
 

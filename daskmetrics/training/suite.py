@@ -1,13 +1,11 @@
-"""The folder of a suite, one sub-folder per revision; a revision is complete or absent. And what a
-recipe needs: parameters, disk space.
+"""The folder of a suite, one sub-folder per complete revision.
 
 ::
 
     corpus/         tokens.npy, the tokenizer
     step0/          config.json, model.safetensors, the tokenizer, training.json
     step1/ ...
-    recipe.json     what a process group was asked to train
-    resume/         step512.pt: weights, optimizer and step after the newest revision
+    resume/         step512.pt: weights, optimizer, step and random state of the newest step saved
     progress.jsonl  loss by step
 
 Every part is written under a temporary name and then renamed, and depends on the recipe alone. A
@@ -24,16 +22,22 @@ from pathlib import Path
 from typing import Any
 
 from daskmetrics.config import Recipe
-from daskmetrics.core.names import Key, content_key, log_steps, step_of
+from daskmetrics.core.keys import Key, content_key
+from daskmetrics.domain.names import log_steps, step_of
 from daskmetrics.training import data as data
 
 VERSION = 1  # of the code: raise it when equal recipes no longer give equal weights
-SUMMARY = "training.json"  # what train_to returned; its presence marks a revision as complete
+SUMMARY = "training.json"  # of a revision: loss, tokens, seconds; it marks it as complete
+PROGRESS = "progress.jsonl"  # the loss by step; a step that was repeated has two lines
 _SAVED = 12  # bytes per parameter in a resume state
+# arguments that do not change the weights: the corpus counts by its content, epochs are steps
+WITHOUT_EFFECT = {"corpus", "epochs", "save_every", "loaders", "stage"}
 
 
 def revisions(recipe: Recipe) -> tuple[str, ...]:
-    """Names of the checkpoints that training saves, oldest first; the last step is always one.
+    """Names of the checkpoints that training saves, oldest first.
+
+    The last step is always one.
 
     Examples
     --------
@@ -53,31 +57,51 @@ def revisions(recipe: Recipe) -> tuple[str, ...]:
 
 
 def recipe_key(recipe: Recipe) -> Key:
-    """The key of a suite: equal keys give equal weights, wherever the corpus is stored.
+    """The key of a suite; equal keys give equal weights.
 
     Raises
     ------
     ConfigError
         If the corpus cannot be read.
     """
-    keys = recipe.model_dump(mode="json", exclude={"corpus", "epochs"})
+    keys = recipe.model_dump(mode="json", exclude=WITHOUT_EFFECT)
     return content_key("suite", VERSION, keys, data.key(recipe))
 
 
+def steps_to(recipe: Recipe, revision: str) -> int:
+    """The steps from the revision before to this one."""
+    step = step_of(revision) or 0
+    saved = [step_of(other) or 0 for other in revisions(recipe)]
+    return step - max((other for other in saved if other < step), default=0)
+
+
 def is_complete(folder: Path, revision: str) -> bool:
-    """Whether the suite's folder holds the complete revision; its files are not read."""
+    """Whether the folder holds the revision; files are not read."""
     return (folder / revision / SUMMARY).is_file()
 
 
+def missing_revisions(recipe: Recipe, folder: Path, until: float = math.inf) -> tuple[str, ...]:
+    """The revisions until a step that the suite's folder does not hold yet, oldest first."""
+    wanted = [name for name in revisions(recipe) if (step_of(name) or 0) <= until]
+    return tuple(name for name in wanted if not is_complete(folder, name))
+
+
 def summary(folder: Path, revision: str) -> dict[str, Any]:
-    """The result of training a revision: ``loss``, ``tokens`` and ``seconds``, as `train_to`
-    returns them.
+    """The result of training a revision.
+
+    ``loss`` in nats per token, on examples that are the same for all revisions; ``tokens`` seen
+    since step 0, at most; ``seconds`` since the previous revision, or the start.
     """
     return dict(json.loads((folder / revision / SUMMARY).read_text(encoding="utf-8")))
 
 
+def trained_at(folder: Path, revision: str) -> float:
+    """When a complete revision was written, in seconds since 1970."""
+    return (folder / revision / SUMMARY).stat().st_mtime
+
+
 def resume_states(folder: Path, until: float = math.inf) -> list[Path]:
-    """The resume states in a suite's folder that were saved until a step, newest first."""
+    """The states that were saved until a step, newest first."""
     states = {step_of(path.stem) or 0: path for path in (folder / "resume").glob("step*.pt")}
     return [states[step] for step in sorted(states, reverse=True) if step <= until]
 
@@ -94,7 +118,8 @@ def parameters(recipe: Recipe) -> int:
 
 
 def disk(recipe: Recipe) -> float:
-    """Bytes of all checkpoints and of two resume states: one exists while the next one is
-    written.
+    """Bytes of all checkpoints and of two resume states.
+
+    One of these exists while the next one is written.
     """
     return parameters(recipe) * (4.0 * len(revisions(recipe)) + 2 * _SAVED)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,19 +12,20 @@ from daskmetrics.answer import analysis
 from daskmetrics.answer.posterior import posterior_of
 from daskmetrics.answer.status import worker_use
 from daskmetrics.core.errors import DataError
-from daskmetrics.core.events import Record, RunFinished
-from daskmetrics.core.names import Arm
-from daskmetrics.core.results import Scored, Status
+from daskmetrics.domain.events import RunFinished
+from daskmetrics.domain.names import Cell
+from daskmetrics.domain.record import Record
+from daskmetrics.domain.results import Scored, Status
 from daskmetrics.metrics.registry import CATALOGUE
-from tests.events import started
+from tests.events import joined, started
 from tests.report.conftest import STEPS, scores_of
 
 
 def test_the_store_and_the_journal_have_the_same_values(finished):
-    assert analysis.metrics(finished).keys() == CATALOGUE.keys()
-    assert sum(map(len, scores_of(finished).values())) == finished.result.cells
-    expected = {"metrics": {}, "scores": {task: {} for task in finished.tasks}}
-    for name, values in analysis.metrics(finished).items():
+    assert analysis.metrics(finished.records).keys() == CATALOGUE.keys()
+    assert sum(map(len, scores_of(finished).values())) == finished.result.recommendation.cells
+    expected = {"metrics": {}, "scores": {task: {} for task in finished.kinds}}
+    for name, values in analysis.metrics(finished.records).items():
         expected["metrics"][name] = {arm: value for arm, (value, _) in values.items()}
     for arm, by_task in scores_of(finished).items():
         for task, score in by_task.items():
@@ -37,7 +38,7 @@ def test_the_store_and_the_journal_have_the_same_values(finished):
             assert frame[name].count() == len(values)
 
 
-def test_arrays_have_names_units_and_what_no_model_has_is_missing(finished):
+def test_arrays_have_names_units_and_missing_values(finished):
     metrics = finished.metrics
     assert dict(metrics.sizes) == {"model": 2, "checkpoint": 5, "layer": 4}
     for name in ("curvature", "curvature_stderr"):
@@ -63,20 +64,29 @@ def test_an_encoding_counts_once_where_it_ran(finished):
         scored_on("old", 1.0, None, 30.0),
     ]
     begun = started()
-    uses = worker_use([begun, RunFinished(begun.key, begun.at + 100)], records)
+    uses = worker_use([begun, RunFinished("k", begun.at + 100)], records)
     assert uses.index.tolist() == ["cpu", "gpu", "old"] and uses["units"].tolist() == [2, 0, 1]
     assert uses["busy"].tolist() == [0.03, 0.4, 0.31] and uses["cpu"].isna().all()
-    spent = analysis.spending(SimpleNamespace(records=records))
+    spent = analysis.spending(records)
     assert spent["score"] == 4.0 and spent["encode"] == 70.0  # computed again, the 40 s are no less
-    cells = [finished.cells[r.key] for r in finished.records if r.kind == "score" and r.ok]
-    spent = analysis.spending(finished)
+    cells = [Cell.parse(r.name) for r in finished.records if r.kind == "score" and r.ok]
+    spent = analysis.spending(finished.records)
     assert spent["encode"] == 2.0 * len({(cell.arm.checkpoint, cell.task) for cell in cells})
     assert spent["score"] == len(cells) and spent["measure"] == 9 and spent["train"] == 10
 
 
+def test_a_worker_is_not_called_idle_while_programs_train():
+    entries = [joined("one"), joined("two"), begun := started(), RunFinished("k", begun.at + 100)]
+    trained = Record("t", "m@step1", "train", "ok", seconds=80.0)
+    measured = Record("k", "m@step1", "measure", "ok", seconds=45.0, worker="one")
+    uses = worker_use(entries, [trained, measured])
+    assert uses["busy"].to_dict() == {"one": 0.75}
+    assert worker_use(entries, [replace(trained, seconds=200.0), measured])["busy"].isna().all()
+
+
 def test_the_table_of_correlations_is_spearmans_by_kind_of_task(finished):
     (task,) = (task for task, kind in finished.kinds.items() if kind == "retrieval")
-    curvature = analysis.metrics(finished)["curvature"]
+    curvature = analysis.metrics(finished.records)["curvature"]
     pairs = [
         (curvature[arm][0], scores[task])
         for arm, scores in scores_of(finished).items()
@@ -92,10 +102,11 @@ def test_the_table_of_correlations_is_spearmans_by_kind_of_task(finished):
 
 def test_the_posterior_equals_the_one_that_the_search_ended_with(finished):
     ended = posterior_of(finished)
-    for standing in (finished.result.best, finished.result.default):
-        index = ended.problem.arm_index[Arm(**standing["arm"])]
-        assert ended.posterior.mean[index] == pytest.approx(standing["value"], abs=1e-6)
-        assert ended.posterior.sd[index] == pytest.approx(standing["sd"], abs=1e-6)
+    recommended = finished.result.recommendation
+    for standing in (recommended.best, recommended.default):
+        index = ended.problem.arm_index[standing.arm]
+        assert ended.posterior.mean[index] == pytest.approx(standing.value, abs=1e-6)
+        assert ended.posterior.value_sd[index] == pytest.approx(standing.sd, abs=1e-6)
     assert ended.problem.arms[ended.leader] == finished.best().arm
 
 

@@ -11,8 +11,9 @@ import pytest
 
 from daskmetrics.answer.trade_offs import ArmCost, _front
 from daskmetrics.core.errors import DataError
-from daskmetrics.core.names import Arm
-from daskmetrics.report.sections import folded_tables, trade_offs_table
+from daskmetrics.domain.names import Arm
+from daskmetrics.report.page import folded_tables
+from daskmetrics.report.tables import trade_offs_table
 from tests.report.conftest import Story, make_run
 
 
@@ -39,29 +40,32 @@ def test_no_arm_of_the_front_is_beaten_and_every_other_arm_is(run):
     assert flops == sorted(flops)
 
 
-def test_scores_are_raw_means_of_arms_scored_on_all_tasks_of_the_objective(run, monkeypatch):
+def test_scores_are_raw_means_over_the_whole_objective(run, monkeypatch):
     for row in run.trade_offs().arms:
         scores = [value.score for value in run.recorded[row.arm].values()]
         assert (row.score, row.stderr) == pytest.approx((sum(scores) / 3, math.sqrt(3) * 0.01 / 3))
     scored = [arm for arm, known in run.recorded.items() if len(known) == 3]
     assert [row.arm for row in run.trade_offs().arms] == scored
-    search = {**run.config["search"], "objective": "retrieval"}
-    monkeypatch.setattr(run, "config", {**run.config, "search": search})
+    tasks = [replace(task, weight=float(task.kind == "retrieval")) for task in run.plan.tasks]
+    monkeypatch.setattr(run, "plan", replace(run.plan, tasks=tuple(tasks)))
     rows = run.trade_offs().arms
     assert len(rows) == sum("stdlib:retrieval" in known for known in run.recorded.values())
     for row in rows:
         assert row.score == pytest.approx(run.recorded[row.arm]["stdlib:retrieval"].score)
 
 
-def test_costs_are_recorded_and_those_of_an_older_run_assumed_and_said_to_be(run, finished):
+def test_weights_of_unknown_blocks_are_estimated_and_said_to_be(run, finished):
     tokens = 20.0  # the mean of 10, 20 and 30
     flops = tokens * (2 * 200 + 4 * 2 * 8 * tokens)  # two blocks of 100 weights, attention 8 wide
     dimensions = 8 * len("small")
     expected = ArmCost(2, 1200, 1300, tokens, flops, dimensions, 4 * dimensions)
     assert run.cost_of(Arm("small", "step8", 2)) == expected
-    layer, width, tokens = 2, 32, 256
+    layer, width = 2, 32
     flops = tokens * layer * (24 * width**2 + 4 * width * tokens)
-    expected = ArmCost(layer, 12 * width**2 * layer, None, tokens, flops, width, 4 * width)
+    dimensions = 8 * len("tiny")
+    expected = ArmCost(
+        layer, 12 * width**2 * layer, None, tokens, flops, dimensions, 4 * dimensions
+    )
     assert finished.cost_of(Arm("tiny", "step8", 2)) == expected
     assert "12 width²" in " ".join(trade_offs_table(finished.trade_offs()).notes)
 
@@ -81,7 +85,7 @@ def test_of_arms_with_equal_scores_and_costs_the_front_has_one(run):
     assert _front([worse, row, twin]) == [row]
 
 
-def test_without_an_arm_scored_on_all_tasks_there_is_nothing_to_compare(a_run):
+def test_without_a_fully_scored_arm_nothing_is_compared(a_run):
     run = a_run(decisions=3)
     with pytest.raises(DataError, match="was scored on all 3 tasks of the objective"):
         run.trade_offs()

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from daskmetrics.answer import analysis
-from daskmetrics.answer.answer import Evidence, Verdict, answer_of, verdict_of
-from daskmetrics.core.names import Arm, Suite
-from daskmetrics.core.outcomes import Difference, mean_difference, means_of
+from daskmetrics.answer.answer import Verdict, answer_of, verdict_of
+from daskmetrics.bandit import task_weights
+from daskmetrics.domain.names import Arm, Suite
+from daskmetrics.domain.outcomes import Difference, mean_difference
+from daskmetrics.domain.scores import Scores
 from daskmetrics.report import Run, index
 from tests.report.conftest import TASKS, Story, make_run, mean_scores, scores_of
 
@@ -44,16 +46,19 @@ def layers(arms) -> list[int]:
 def with_scores(run: Run, recorded) -> Run:
     """A copy of the run with other scores."""
     changed = copy(run)
-    changed.recorded = recorded
+    changed.recorded = Scores(recorded, list(run.kinds))
     vars(changed).pop("compared", None)  # which follows from them
     return changed
 
 
 def verdict_with(run: Run, recorded=None, **search) -> Verdict:
-    """The verdict with other scores, or other settings of the search."""
+    """The verdict with other scores, or with another objective or other weights."""
     changed = with_scores(run, recorded or run.recorded)
-    changed.config = {**run.config, "search": {**run.config["search"], **search}}
-    return verdict_of(changed)
+    weights = task_weights(run.kinds, **search)
+    tasks = zip(run.plan.tasks, weights, strict=True)
+    weighted = [replace(task, weight=weight) for task, weight in tasks]
+    changed.plan = replace(run.plan, tasks=tuple(weighted))
+    return verdict_of(changed.evidence)
 
 
 def test_the_verdict_agrees_with_the_raw_table_in_any_order(verdicts):
@@ -68,7 +73,7 @@ def test_the_verdict_agrees_with_the_raw_table_in_any_order(verdicts):
                 for arm, scores in scores_of(run).items()
             }
             assert mean[part.arm] == max(mean.values()) and part.arm in part.tied
-        assert verdict_with(run, dict(reversed(run.recorded.items()))) == run.verdict
+        assert verdict_with(run, dict(reversed([*run.recorded.items()]))) == run.verdict
 
 
 def test_a_clear_winner_is_ahead_by_a_difference_with_its_error(verdicts):
@@ -83,7 +88,7 @@ def test_a_clear_winner_is_ahead_by_a_difference_with_its_error(verdicts):
     assert verdict.disagreeing == () and verdict.cheaper() is overall.items_to_decide is None
 
 
-def test_of_a_tie_the_highest_is_the_answer_and_a_simpler_one_is_offered_if_it_loses_little(
+def test_of_a_tie_the_highest_wins_and_a_simpler_is_offered(
     verdicts,
 ):
     verdict, answer = verdicts["tie"].verdict, verdicts["tie"].answer
@@ -96,7 +101,7 @@ def test_of_a_tie_the_highest_is_the_answer_and_a_simpler_one_is_offered_if_it_l
     assert answer.cheaper == (simpler if share <= 0.01 else None)
 
 
-def test_tested_arms_stand_to_the_best_as_the_test_says_and_others_as_their_error_says(verdicts):
+def test_relations_are_those_of_the_test_or_of_the_error(verdicts):
     overall = verdicts["tie"].verdict.overall
     for gain in (Difference(0.0, 1.0, paired=True), Difference(3.0, 1.0, paired=True)):
         assert {overall.relation(arm, gain) for arm in overall.tied} == {"within the error"}
@@ -122,7 +127,7 @@ def test_weights_and_objective_of_the_search_decide(verdicts):
     run, weights = verdicts["split"], dict(zip(TASKS, (1.0, 2.0, 5.0), strict=True))
     verdict = verdict_with(run, weights=weights)
     overall, shares = verdict.overall, list(weights.values())
-    assert (overall.score, overall.stderr) == means_of(run.recorded, weights)[overall.arm]
+    assert (overall.score, overall.stderr) == run.recorded.mean(overall.arm, weights)
     gaps = run.differences(overall.arm, verdict.default)
     assert overall.gain == mean_difference([gaps[task] for task in TASKS], shares)
     gains = {part.what: part.over_best for part in verdict.parts}
@@ -133,23 +138,24 @@ def test_weights_and_objective_of_the_search_decide(verdicts):
     assert TASKS[2] in {part.what for part in verdict.disagreeing}
 
 
-def test_a_winner_that_lacks_a_score_is_not_replaced_by_one_that_the_search_disbelieves(verdicts):
+def test_a_winner_without_a_score_stays_the_winner(verdicts):
     recorded = {arm: dict(scores) for arm, scores in verdicts["clear"].recorded.items()}
     run = with_scores(verdicts["clear"], recorded)
-    best = run.result.best_arm
+    best = run.result.recommendation.arm
     del recorded[best][TASKS[1]]
-    run.result = replace(run.result, confirmed=False)
-    answer = answer_of(run)
+    unsure = replace(run.result.recommendation, confirmed=False)
+    run.result = replace(run.result, recommendation=unsure)
+    answer = answer_of(run.evidence)
     model = answer.verdict.models[0]
     assert answer.best.arm == answer.verdict.overall.arm == model.best == best
     assert model.score is answer.sureness is None and not answer.verdict.overall.tested
 
 
-def test_an_arm_that_lacks_tasks_is_the_best_so_far_only_while_none_has_all(a_run):
+def test_an_arm_that_lacks_tasks_is_only_the_best_so_far(a_run):
     run = a_run()
     best = run.verdict.overall.arm
-    credible = {Arm(**plain) for plain in run.result.credible}
-    complete = {arm for arm, scores in run.recorded.items() if len(scores) == len(run.tasks)}
+    credible = set(run.result.recommendation.credible)
+    complete = {arm for arm, scores in run.recorded.items() if len(scores) == len(run.kinds)}
     assert run.verdict.overall.open == len(credible - complete)
     none = {arm: dict(list(scores.items())[:1]) for arm, scores in run.recorded.items()}
     others = verdict_with(run, {**run.recorded, best: none[best]}).overall
@@ -158,28 +164,29 @@ def test_an_arm_that_lacks_tasks_is_the_best_so_far_only_while_none_has_all(a_ru
     assert overall.tied == () and overall.arm == best
 
 
-def test_the_simplest_arm_has_the_smaller_model_then_the_shallower_layer_then_the_earlier_checkpoint(
+def test_simpler_is_a_smaller_model_then_layer_then_checkpoint(
     finished,
 ):
-    evidence = Evidence(finished)
-    evidence.sizes = {"tiny": 1.0, "small": 2.0}
+    evidence = finished.evidence
     names = ("tiny@step4/1", "tiny@step8/1", "tiny@step4/2", "small@step1/0")
     ordered = [Arm.parse(name) for name in names]
     assert sorted(set(ordered), key=evidence.simplicity) == ordered
 
 
-def test_every_model_has_its_best_arm_and_its_last_layer_and_one_without_a_score_is_named(finished):
+def test_every_model_has_its_best_arm_and_its_last_layer(finished):
     means = mean_scores(finished)
-    last = {suite.model: suite.layers[-1] for suite in analysis.suites(finished)}
+    last = {
+        suite.model: suite.layers[-1] for suite in analysis.suites(finished.plan, finished.records)
+    }
     for standing in finished.verdict.models:
         own = {arm: mean for arm, mean in means.items() if arm.model == standing.model}
         assert standing.best is None or own[standing.best] == max(own.values())
         assert standing.last == Arm(standing.model, "step8", last[standing.model])
     others = {arm: by for arm, by in finished.recorded.items() if arm.model != "tiny"}
-    assert answer_of(with_scores(finished, others)).unscored_models == ("tiny",)
+    assert answer_of(with_scores(finished, others).evidence).unscored_models == ("tiny",)
 
 
-def test_the_score_of_the_answer_is_over_all_tasks_of_the_objective(a_run):
+def test_the_score_is_over_all_tasks_of_the_objective(a_run):
     """Also where the default lacks some."""
     failing = ("tiny@step0", "small@step8/1:stdlib:package", "small@step8/3:stdlib:order")
     run = a_run(failing=failing, outcomes=True)

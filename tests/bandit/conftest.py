@@ -5,19 +5,15 @@ costs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import pytest
 
 from daskmetrics.bandit import Learner, Outcome, Problem, State, arm_features, policy_named
 from daskmetrics.bandit.costs import PaidCosts
 from daskmetrics.bandit.problem import Floats, Observations
-from daskmetrics.bandit.replay import ScoreRow, ScoreTable, score_table
-from daskmetrics.core.names import Arm, Cell, Suite, grid
+from daskmetrics.domain.names import Cell, Suite, grid
 
 
 @dataclass(frozen=True)
@@ -108,36 +104,3 @@ def state_of(problem: Problem, finished: Observations, remaining: float = np.inf
 def random_cells(world: World, n: int, seed: int = 0) -> list[tuple[int, int]]:
     cells = np.random.default_rng(seed).permutation(list(np.ndindex(world.scores.shape)))
     return [(int(arm), int(task)) for arm, task in cells[:n]]
-
-
-TASKS = {"cheap": 1.0, "fair": 4.0, "expensive": 100.0, "extreme": 400.0}
-KINDS = {"cheap": "pairs", "fair": "pairs", "expensive": "classes", "extreme": "classes"}
-
-
-def known_rows(seed: int = 0) -> list[ScoreRow]:
-    """Thirty arms on four tasks, which are better the later and the nearer to layer 3."""
-    rng = np.random.default_rng(seed)
-    rows = []
-    for t, step in enumerate((0, 1, 4, 16, 64, 256)):
-        for layer in range(5):
-            arm = Arm("m", f"step{step}", layer)
-            quality = 0.5 + 0.05 * t - 0.03 * (layer - 3) ** 2
-            for task, seconds in TASKS.items():
-                score = round(quality + rng.normal(0, 0.003), 6)
-                rows.append(ScoreRow(arm, task, score, seconds, 0.0, KINDS[task]))
-    return rows
-
-
-@pytest.fixture
-def known() -> ScoreTable:
-    return score_table(known_rows())
-
-
-@pytest.fixture
-def known_csv(tmp_path: Path) -> Path:
-    path = tmp_path / "scores.csv"
-    rows = pd.json_normalize([asdict(row) for row in known_rows()])
-    rows.columns = rows.columns.str.removeprefix("arm.")
-    rows["metric:entropy"] = rows["layer"] * 0.1
-    rows.drop(columns=["encode", "readout"]).to_csv(path, index=False)
-    return path

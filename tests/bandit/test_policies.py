@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from replay import simulate
 
 from daskmetrics.bandit import Budget, Outcome, Problem, arm_features, installed_policies, policies
 from daskmetrics.bandit.policies import BUILT_IN, policy_named, race
-from daskmetrics.bandit.replay import simulate
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.names import Suite
+from daskmetrics.domain.names import Suite
 from tests.bandit.conftest import drive, make_learner, make_world, random_cells, state_after
 
 
@@ -37,7 +37,7 @@ def test_a_policy_whose_module_fails_is_one_message(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("score_cost", "cells", "takes_all"), [(0.1, None, True), (1.0, None, False), (0.1, 60, False)]
 )
-def test_layers_are_scored_with_an_encoding_that_costs_nearly_all(score_cost, cells, takes_all):
+def test_all_layers_of_an_expensive_encoding_are_scored(score_cost, cells, takes_all):
     """Unless the scores cost as much together, or their number is limited."""
     suite = Suite("m", ("step1", "step10", "step100", "step1000"), (0, 1, 2, 3), 3)
     costs = np.full((16, 4), 10.0), np.full((16, 4), score_cost)
@@ -87,7 +87,7 @@ def test_race_leaves_a_cheap_task_whose_scores_are_all_alike():
 
 
 @pytest.mark.parametrize("policy", BUILT_IN.values(), ids=BUILT_IN)
-def test_a_choice_is_open_affordable_and_a_pure_function_of_the_state(policy):
+def test_a_choice_is_open_affordable_and_pure(policy):
     small = make_world()
     cells = random_cells(small, 40)
     for known in (25, 40):
@@ -99,7 +99,7 @@ def test_a_choice_is_open_affordable_and_a_pure_function_of_the_state(policy):
     assert policy(state_after(small, random_cells(small, small.scores.size))) is None
 
 
-def test_the_documentation_lists_every_policy_and_its_own_one_is_a_plain_callable():
+def test_the_documentation_lists_every_policy():
     page = (Path(__file__).parents[2] / "docs" / "searching.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| `([a-z][a-z-]*)` \| [a-z].* cell", page, re.MULTILINE)
     assert set(listed) == set(BUILT_IN)

@@ -13,9 +13,8 @@ from daskmetrics.bandit import Outcome, Pick, arm_features
 from daskmetrics.bandit.costs import NO_CHECKPOINT, AssumedWorkers, PaidCosts
 from daskmetrics.bandit.problem import Observations
 from daskmetrics.bandit.recommend import leader_confidence
-from daskmetrics.bandit.replay import ScoreRow, score_table
 from daskmetrics.core.errors import DataError
-from daskmetrics.core.names import Arm, Checkpoint, Suite
+from daskmetrics.domain.names import Checkpoint, Suite
 from tests.bandit.conftest import make_learner, make_world, state_of
 
 PROBLEM = make_world().problem
@@ -48,7 +47,7 @@ def test_a_checkpoint_is_loaded_where_no_free_worker_holds_it():
     assert costs.charge(1, 0, [3, 0]) == price[1, 0]
 
 
-def test_a_worker_keeps_its_checkpoint_and_another_worker_loads_the_next():
+def test_workers_keep_their_checkpoints():
     workers = AssumedWorkers(2)
     assert workers.assign(5, 3.0) == 0
     assert workers.held == [NO_CHECKPOINT] and workers.now == 0.0
@@ -89,7 +88,7 @@ def test_a_problem_that_does_not_fit_together_is_refused(change, message):
         replace(PROBLEM, **change)
 
 
-def test_the_default_arm_is_the_last_layer_of_a_last_checkpoint_or_of_a_given_one():
+def test_the_default_arm_is_a_last_layer():
     own = [str(PROBLEM.arms[PROBLEM.default_arms[arm]]) for arm in (0, -1)]
     assert own == ["small@step256/3", "large@step256/3"]
     fixed = replace(PROBLEM, default=Checkpoint("small", "step4"))
@@ -100,10 +99,8 @@ def test_features_are_training_depth_and_model():
     suites = [Suite("a", ("step0", "step8"), (1,), 2), Suite("b", ("step0", "step2"), (4,), 4)]
     expected = [[0, 0.5, 1, 0], [1, 0.5, 1, 0], [0, 1, 0, 1], [1, 1, 0, 1]]
     np.testing.assert_array_equal(arm_features(suites), expected)
-    of_layers = Suite("m", ("main",), (0, 1, 2), 2, ("last", "mean0-2"))
-    depth = dict(zip(of_layers.arms(), arm_features([of_layers])[:, 1], strict=True))
-    assert depth[Arm("m", "main", 2, "mean0-2")] == 0.5  # between its layers
-    assert depth[Arm("m", "main", 2, "last")] == 1.0
+    read_twice = Suite("m", ("main",), (0, 1, 2), 2, ("last", "64d"))
+    assert arm_features([read_twice])[:, 1].tolist() == [0, 0, 0.5, 0.5, 1, 1]
 
 
 @pytest.mark.parametrize("outcome", [(float("nan"), 0.0), (0.5, float("inf")), (0.5, -0.1)])
@@ -152,26 +149,9 @@ def test_an_arm_with_looks_alone_is_never_recommended(looking):
     assert best.probability_within <= 2 / 3
 
 
-def test_arms_with_looks_alone_limit_the_confidence_as_arms_without_scores_do(looking):
+def test_arms_without_whole_scores_limit_the_confidence(looking):
     look = len(looking.tasks) - 1
     cells = [(arm, task) for arm in (0, 2, 24, 47) for task in range(look)]
     cells += [(arm, look) for arm in range(len(looking.arms))]
     finished = Observations.of((arm, task, 0.1 + 0.8 * (arm == 0), 0.001) for arm, task in cells)
     assert leader_confidence(state_of(looking, finished), 0.01).within <= 5 / 6
-
-
-def test_models_of_a_table_differ_in_depth_and_revisions():
-    rows = [
-        ScoreRow(Arm("a", "main", 2), "t", 0.1, kind="pairs"),
-        ScoreRow(Arm("b", "step4", 0), "t", 0.2),  # the others say the kind
-        ScoreRow(Arm("b", "step4", 6), "t", 0.3),
-    ]
-    table = score_table(rows)
-    assert [(s.model, s.revisions, s.layers, s.depth) for s in table.suites] == [
-        ("a", ("main",), (2,), 2),
-        ("b", ("step4",), (0, 6), 6),
-    ]
-    assert np.isnan(table.seconds).all()
-    assert table.kinds == score_table(rows[::-1]).kinds == {"t": "pairs"}
-    with pytest.raises(DataError, match="no scores"):
-        score_table([])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from replay import simulate, true_objectives
 
 from daskmetrics.bandit import Outcome, Problem, arm_features, policy_named
 from daskmetrics.bandit.model import IncrementalPosterior
@@ -22,9 +23,8 @@ from daskmetrics.bandit.recommend import (
     recommend,
     rise_forecast,
 )
-from daskmetrics.bandit.replay import simulate, true_objectives
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.names import Arm, Cell, Suite, grid, step_of
+from daskmetrics.domain.names import Arm, Cell, Suite, grid, step_of
 from tests.bandit.conftest import make_world, observe, random_cells, state_after, state_of
 
 
@@ -81,7 +81,7 @@ EVERY_CELL = [(arm, task) for arm in range(12) for task in range(3)]
     seed=st.integers(0, 2**32 - 1),
     policy=st.sampled_from(["sweep", "random"]),
 )
-def test_an_exhaustive_search_recommends_the_arm_with_the_greatest_mean(seed, policy):
+def test_an_exhaustive_search_recommends_the_greatest_mean(seed, policy):
     noisy = with_noise(seed)
     found = simulate(noisy.problem, noisy.table, policy_named(policy), budget=1.0, seed=seed)
     answer, objectives = found.recommendation, true_objectives(noisy.problem, noisy.table)
@@ -93,7 +93,7 @@ def test_an_exhaustive_search_recommends_the_arm_with_the_greatest_mean(seed, po
     assert answer.best.mean.score == pytest.approx(noisy.scores[best].mean())
 
 
-def test_policies_decide_by_the_posterior_where_noisy_scores_name_another_arm():
+def test_policies_decide_by_the_posterior_not_by_noisy_scores():
     """The posterior also uses the neighbours' scores, so its leader is not always the arm with the
     greatest mean.
     """
@@ -126,7 +126,7 @@ def test_no_listed_arm_is_above_one_with_greater_scores(seed, share):
 
 
 @pytest.mark.parametrize(("gap", "is_confirmed"), [(0.5, False), (0.0, True)])
-def test_a_bad_arm_is_not_the_answer_because_a_good_one_lacks_a_score(gap, is_confirmed):
+def test_a_good_arm_that_lacks_a_score_beats_a_bad_one(gap, is_confirmed):
     """What was left of the budget completes no arm of the good model."""
     suites = [Suite(model, ("main",), tuple(range(6)), 5) for model in ("good", "bad")]
     ones = np.ones((12, 2))
@@ -140,7 +140,7 @@ def test_a_bad_arm_is_not_the_answer_because_a_good_one_lacks_a_score(gap, is_co
     assert found.best.scores and found.probability_within > 0.05
 
 
-def test_a_rival_that_the_scores_of_other_kinds_exclude_must_be_scored_on_every_kind():
+def test_an_excluded_rival_must_be_scored_on_every_kind():
     """Searches that took them for excluded were sure and wrong on a table that was kept aside."""
     suite = Suite("m", ("step1", "step4"), tuple(range(4)), 3)
     ones = np.ones((8, 4))
@@ -157,7 +157,7 @@ def test_a_rival_that_the_scores_of_other_kinds_exclude_must_be_scored_on_every_
     assert leader_confidence(state, 0.001).within == 0.85
 
 
-def test_the_mean_score_has_the_weights_of_the_objective_and_counts_no_failed_arm():
+def test_the_mean_score_is_weighted_without_failed_arms():
     noisy = with_noise(0)
     problem = replace(noisy.problem, weights=(2.0, 1.0, 0.0))
     state = state_after(replace(noisy, problem=problem), EVERY_CELL)
@@ -207,7 +207,7 @@ def test_every_kind_has_its_own_best_arm_also_one_without_weight(objective):
     assert champions(state_after(small, [(0, 0)]), dict.fromkeys(KINDS, "same")) == {}
 
 
-def test_a_search_for_one_kind_finds_its_best_arm_and_confirms_no_other_task():
+def test_a_search_for_one_kind_confirms_no_other_task():
     small = make_world(seed=2)
     scores = small.scores.copy()
     scores[:, 2:4] = scores[::-1, 2:4]  # what is good at pairs is bad at everything else

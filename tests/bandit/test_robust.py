@@ -13,10 +13,11 @@ import pytest
 from daskmetrics.bandit import Outcome, Problem, Recommendation, arm_features
 from daskmetrics.bandit.model import fit_model
 from daskmetrics.bandit.problem import Floats, Observations
-from daskmetrics.core.names import Suite
+from daskmetrics.domain.names import Suite
 from tests.bandit.conftest import drive, make_learner
 
 KINDS = tuple(np.repeat(["sts", "clustering", "classification", "reranking"], 2).tolist())
+pytestmark = pytest.mark.sized
 # of each landscape; all of them in `make test-all`
 SEEDS = range(6 if "DASKMETRICS_CASES" in os.environ else 4)
 
@@ -103,7 +104,7 @@ def test_a_smooth_peak_is_found_and_said_to_be_found(smooth_searches):
     assert max(stated for _, _, stated in smooth_searches) > 0.9
 
 
-def test_no_high_confidence_before_a_rival_was_seen_on_every_kind(smooth_searches):
+def test_confidence_is_low_until_rivals_are_seen_on_every_kind(smooth_searches):
     for _, early, _ in smooth_searches:
         assert early and max(early) <= 0.85
 
@@ -123,11 +124,11 @@ def needle(rng: np.random.Generator, features: Floats) -> Floats:
 @pytest.mark.parametrize(
     ("landscape", "budget", "stated"), [(shuffled, 0.2, 0.9), (needle, 0.15, 0.99)]
 )
-def test_what_the_model_does_not_expect_is_not_excluded_with_certainty(landscape, budget, stated):
+def test_the_unexpected_is_not_excluded_with_certainty(landscape, budget, stated):
     assert not wrong(searches(landscape, budget), stated)
 
 
-def test_an_expensive_task_that_varies_ten_times_more_is_seen_before_a_search_is_sure():
+def test_a_task_that_varies_most_is_seen_before_a_sure_end():
     sure = []
     for seed in range(6):
         problem, rng = make_problem(seed), np.random.default_rng(seed)

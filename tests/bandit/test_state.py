@@ -13,7 +13,7 @@ from daskmetrics.bandit import Budget, Outcome, Problem, arm_features, least_bud
 from daskmetrics.bandit.policies import BUILT_IN
 from daskmetrics.bandit.problem import Observations
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.names import Suite, grid
+from daskmetrics.domain.names import Suite, grid
 from tests.bandit.conftest import (
     World,
     drive,
@@ -61,7 +61,7 @@ def best_model(world: World) -> str:
     return world.problem.arms[int(world.scores.mean(axis=1).argmax())].model
 
 
-def test_the_posterior_of_a_state_takes_its_pending_cells_as_observed():
+def test_pending_cells_count_as_observed():
     world = make_models(2, seed=0)
     cells = random_cells(world, 10)
     pending_arms = [arm for arm, _ in cells[8:]]
@@ -80,9 +80,7 @@ def test_the_posterior_of_a_state_takes_its_pending_cells_as_observed():
     policy=st.sampled_from(sorted(BUILT_IN)),
     window=st.sampled_from([1, 4]),
 )
-def test_no_arm_of_a_worse_model_is_the_answer_while_a_better_model_has_no_score(
-    models, seed, gap, share, policy, window
-):
+def test_a_better_model_is_scored_before_the_answer(models, seed, gap, share, policy, window):
     world = make_models(models, seed, gap)
     problem = world.problem
     learner = make_learner(problem, policy, between(problem, share), window, seed=seed)
@@ -111,7 +109,7 @@ def test_no_arm_of_a_worse_model_is_the_answer_while_a_better_model_has_no_score
 )
 # what is left in the end does not pay for the leader's missing score, but for that of another layer
 @example(models=2, seed=7157, share=0.25, window=1)
-def test_the_better_model_is_the_answer_where_each_kind_has_one_task(models, seed, share, window):
+def test_the_better_model_wins_with_one_task_of_each_kind(models, seed, share, window):
     """Its looks are of one arm, which has a score on every task then, and can be compared."""
     world = make_models(models, seed, 0.09, "pc")
     budget = between(world.problem, share)
@@ -120,7 +118,7 @@ def test_the_better_model_is_the_answer_where_each_kind_has_one_task(models, see
     assert answer.arm.model == best_model(world)
 
 
-def test_a_budget_that_does_not_pay_for_a_look_at_every_model_is_refused_with_one_that_does():
+def test_a_budget_below_one_score_of_each_model_is_refused():
     problem = make_models(3, seed=1).problem
     least = least_budget(problem) / problem.exhaustive_cost
     message = r"each of 3 models on each kind of task.*search.budget=0.*auto"
@@ -139,7 +137,7 @@ def test_a_budget_that_does_not_pay_for_a_look_at_every_model_is_refused_with_on
         make_learner(alone, budget=Budget(cost=0.9 * cheapest))
 
 
-def test_a_model_whose_cells_fail_is_tried_on_other_encodings_and_then_given_up():
+def test_a_failing_model_is_tried_elsewhere_then_given_up():
     world = make_models(3, seed=5)
 
     def outcome(cell):
@@ -152,7 +150,7 @@ def test_a_model_whose_cells_fail_is_tried_on_other_encodings_and_then_given_up(
     assert learner.recommendation().arm.model != "m1"
 
 
-def test_a_little_more_than_the_budget_is_spent_for_the_leader_in_place_of_a_worse_arm():
+def test_confirming_the_leader_may_slightly_exceed_the_budget():
     suite = Suite("m", ("main",), (0, 1), 1)
     ones = np.ones((2, 2))
     problem = Problem(suite.arms(), ("s", "t"), arm_features([suite]), ones, ones)

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.nemesis import Broken, recorded
-from daskmetrics.core.events import Record
-from daskmetrics.core.results import ItemOutcome, Mapped
+from daskmetrics.domain.record import Record
+from daskmetrics.domain.results import ItemOutcome, Mapped
 from daskmetrics.execution import Journal
 
 
@@ -16,7 +16,7 @@ def record(*indices: int) -> Record:
 
 
 @pytest.mark.parametrize("line", [0, 1])
-def test_the_checker_reads_a_journal_by_itself_and_sees_damage_and_doubled_items(tmp_path, line):
+def test_the_checker_sees_damage_and_doubled_items_by_itself(tmp_path, line):
     path = tmp_path / "journal.jsonl"
     assert recorded(path) == {}
     with Journal(path, tmp_path / "lock") as journal:

@@ -17,9 +17,9 @@ from policies import (
     ridge,
     tasks_by_cost,
 )
+from replay import simulate
 
 from daskmetrics.bandit import policy_named
-from daskmetrics.bandit.replay import simulate
 from tests.bandit.conftest import make_world, random_cells, state_after
 
 
@@ -39,7 +39,7 @@ def test_effects_are_those_of_the_penalised_least_squares():
     np.testing.assert_allclose(known.value, expected, atol=1e-9)
 
 
-def test_a_task_without_weight_is_not_pulled_and_every_arm_first_on_the_cheapest():
+def test_no_weightless_task_is_pulled_and_the_cheapest_is_first():
     small = make_world()
     weighed = replace(small, problem=replace(small.problem, weights=(1.0, 0.0, 1.0, 0.0, 1.0)))
     assert sorted(tasks_by_cost(weighed.problem)) == [0, 2, 4]
@@ -52,7 +52,7 @@ def test_a_task_without_weight_is_not_pulled_and_every_arm_first_on_the_cheapest
     assert set(cells) == {(arm, cheapest) for arm in range(len(small.problem.arms))}
 
 
-def test_the_better_half_of_the_arms_is_promoted_to_twice_the_tasks():
+def test_the_better_half_of_arms_is_promoted_to_twice_the_tasks():
     small = make_world(revisions=8)  # 64 arms
     order = tasks_by_cost(small.problem).tolist()
     cells, choices = [], []

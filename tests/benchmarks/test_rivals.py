@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import rivals
+from replay import ReplayPlan, ReplayTrial, Scenario, ScoreRow, score_table
 
-from daskmetrics.bandit.replay import ReplayPlan, ReplayTrial, Scenario, ScoreRow, score_table
-from daskmetrics.core.names import Arm
+from daskmetrics.domain.names import Arm
 
 
 def rows(model: str, layers: range) -> list[ScoreRow]:
@@ -33,7 +33,7 @@ def ruled(known: list[ScoreRow]) -> ReplayTrial:
         ({"x-8B": range(9)}, 5),  # 4.8 of 8
     ],
 )
-def test_the_rule_takes_a_layer_of_the_last_checkpoint_of_the_largest_model(models, layer):
+def test_the_rule_takes_a_layer_of_the_largest_model_at_its_end(models, layer):
     trial = ruled([row for model, layers in models.items() for row in rows(model, layers)])
     assert trial.path[0].loss == pytest.approx(layer / 100)
     assert trial.path[0].share == 0

@@ -42,7 +42,7 @@ def test_a_checkpoint_is_read_once_it_is_whole_and_at_rest(tmp_path):
     assert "processing_class" in looking.look(39.0).waiting["m"]["step0"]
 
 
-def test_temporary_folders_and_the_final_model_are_not_checkpoints(tmp_path):
+def test_temporary_folders_and_final_models_do_not_arrive(tmp_path):
     for name in ("checkpoint-500", "tmp-checkpoint-1000", "checkpoint-1500.part", "final/step7"):
         write(tmp_path / name, 0)
     looking = follower(tmp_path)
@@ -68,7 +68,7 @@ def test_a_range_selects_those_that_exist_already(tmp_path, revisions, wanted):
     assert looking.look(1.0).revisions["m"] == wanted
 
 
-def test_a_training_ends_by_a_file_or_by_the_last_step_of_a_trainer(tmp_path):
+def test_a_training_ends_by_a_file_or_its_last_step(tmp_path):
     looking = follower(tmp_path)
     state = write(tmp_path / "checkpoint-20", 0) / "trainer_state.json"
     for step, finished in ((10, False), (20, True)):

@@ -19,7 +19,7 @@ def model(source, **options) -> Model:
     return Model(name="m", source=str(source), **options)
 
 
-def test_revisions_of_equal_content_are_one_checkpoint_named_by_the_latest_step(tmp_path):
+def test_equal_revisions_are_one_named_by_the_latest_step(tmp_path):
     for name, number in (("step0", 1), ("step8", 9), ("step16", 2), ("step64", 9), ("main", 9)):
         write(tmp_path / name, number)
     (tmp_path / "notes").mkdir()
@@ -29,7 +29,7 @@ def test_revisions_of_equal_content_are_one_checkpoint_named_by_the_latest_step(
     assert [location.aliases for location in located.locations] == [(), (), ("step8", "main")]
     assert located.locations[-1].path == str(tmp_path / "step64")
     named = checkpoints.locate(model(tmp_path, revisions=["main", "step0"]))
-    assert named.suite.revisions == ("main", "step0")
+    assert named.suite.revisions == ("step0", "main")
     # equal weights beside another configuration
     write(tmp_path / "step128", 9, rope_theta=500_000)
     assert checkpoints.locate(model(tmp_path)).suite.revisions[-2:] == ("step64", "step128")
@@ -77,7 +77,7 @@ def test_a_file_that_is_missing_or_a_folder_is_named(tmp_path, file, message):
 
 
 @pytest.mark.parametrize("file", ["tokenizer_config.json", "vocab.txt", "spiece.model"])
-def test_any_file_of_a_tokenizer_is_one_and_what_is_not_selected_needs_none(tmp_path, file):
+def test_only_selected_checkpoints_need_a_tokenizer_file(tmp_path, file):
     for step in (0, 8):
         folder = write(tmp_path / f"step{step}", step)
         (folder / "tokenizer.json").rename(folder / file)
@@ -147,9 +147,7 @@ MATRIX = np.ones((8, 8), np.float32)
         ({}, {"tokens": 100}, "token number 100, and the embedding has 100 rows"),
     ],
 )
-def test_weights_and_a_tokenizer_that_do_not_fit_the_configuration_are_refused(
-    tmp_path, tensors, options, message
-):
+def test_files_that_do_not_fit_their_configuration_are_refused(tmp_path, tensors, options, message):
     folder = with_header(tmp_path / "m", tensors, **options)
     if message is None:
         assert checkpoints.locate(model(folder)).warnings == ()
@@ -159,7 +157,7 @@ def test_weights_and_a_tokenizer_that_do_not_fit_the_configuration_are_refused(
 
 
 @pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
-def test_a_model_with_code_of_its_own_is_refused_unless_the_code_is_to_be_ignored(tmp_path, file):
+def test_a_model_with_code_is_refused_unless_it_is_ignored(tmp_path, file):
     folder = with_header(tmp_path / "m", {})
     content = json.loads((folder / "config.json").read_text())
     (folder / file).write_text(json.dumps({**content, "auto_map": {"AutoModel": "evil.Model"}}))

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import itertools
 import json
 import os
 import shutil
@@ -20,9 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from daskmetrics.checkpoints import folders as folders
+from daskmetrics.checkpoints import checks, digests, folders, layout
 from daskmetrics.checkpoints import locations as checkpoints
-from daskmetrics.checkpoints import weights
 from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError, DataError
 from tests.checkpoints.weights import in_shards, write
@@ -39,7 +37,11 @@ def own_cache(tmp_path_factory, monkeypatch):
 
 
 def fingerprint(folder):
-    return folders.weights_key(*folders.digests_of([folder]))
+    return digests.weights_key(*digests_in(folder))
+
+
+def digests_in(folder):
+    return digests.digests_of([layout.required_files(folder, pickled=False)])
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +88,7 @@ def test_equal_bytes_have_equal_keys_under_other_names_and_times(data):
 @pytest.fixture
 def settled(tmp_path, monkeypatch):
     """A model folder whose digests are kept."""
-    monkeypatch.setattr(folders, "_SETTLED", 0.05)
+    monkeypatch.setattr(digests, "_SETTLED", 0.05)
     folder = write(tmp_path / "m", np.arange(100_000))
     time.sleep(0.1)
     return folder, fingerprint(folder)
@@ -95,12 +97,12 @@ def settled(tmp_path, monkeypatch):
 def test_an_unchanged_file_is_read_once(settled, monkeypatch):
     folder, _ = settled
     read = []
-    monkeypatch.setattr(folders, "_read", lambda path: read.append(path.name) or "0" * 64)
+    monkeypatch.setattr(digests, "_read", lambda path: read.append(path.name) or "0" * 64)
     fingerprint(folder)
     assert read == ["config.json", "tokenizer.json"]  # small files are read each time
 
 
-def test_a_change_that_restores_the_time_is_seen_although_the_digest_was_kept(settled):
+def test_a_change_that_restores_the_time_is_seen(settled):
     folder, key = settled
     path = folder / "model.safetensors"
     times = path.stat()
@@ -126,57 +128,59 @@ def test_a_cache_that_cannot_be_written_costs_only_time(settled, monkeypatch):
     assert fingerprint(folder) == key
 
 
-@pytest.mark.parametrize("listing", [1, 2])
-def test_a_checkpoint_that_is_removed_while_it_is_read_is_one_message(
-    tmp_path, monkeypatch, listing
-):
+def test_a_checkpoint_removed_while_read_is_one_message(tmp_path):
     folder = write(tmp_path / "m", bytes(SHARD))
-    required_files = folders.required_files
-    listings = itertools.count(1)
-
-    def removed(path, pickled):
-        files = required_files(path, pickled)
-        if next(listings) == listing:
-            shutil.rmtree(path)
-        return files
-
-    monkeypatch.setattr(folders, "required_files", removed)
+    files = layout.required_files(folder, pickled=False)
+    shutil.rmtree(folder)
     with pytest.raises(DataError, match=r"cannot be read \(No such file"):
-        folders.read_folders({"main": folder}, Model(source=str(folder)), None)
+        digests.stamps_of(files.values())
+    with pytest.raises(DataError, match=r"cannot be read \(No such file"):
+        digests.digests_of([files])
 
 
-def test_a_file_of_the_hubs_cache_is_known_by_its_name_until_it_changes(tmp_path):
+def test_weights_that_cannot_be_read_are_one_message(tmp_path, monkeypatch):
+    folder = write(tmp_path / "m", bytes(SHARD))
+
+    def denied(path):
+        raise PermissionError(13, "Permission denied", str(path / "model.safetensors"))
+
+    monkeypatch.setattr(checks, "weight_headers", denied)
+    with pytest.raises(DataError, match=r"model.safetensors' cannot be read \(Permission denied"):
+        folders.read_folder(folder, Model(source=str(folder)))
+
+
+def test_an_unchanged_file_of_the_hub_is_known_by_its_name(tmp_path):
     data = save({"a": np.zeros(40_000, np.float32)})
-    digests = {"config.json": git(b"{}"), "model.safetensors": hashlib.sha256(data).hexdigest()}
+    names = {"config.json": git(b"{}"), "model.safetensors": hashlib.sha256(data).hexdigest()}
     blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "c"
     blobs.mkdir()
     snapshot.mkdir(parents=True)
     for name, content in (("config.json", b"{}"), ("model.safetensors", data)):
-        (blobs / digests[name]).write_bytes(content)
-        (snapshot / name).symlink_to(blobs / digests[name])
-    assert folders.digests_of([snapshot]) == [digests]
+        (blobs / names[name]).write_bytes(content)
+        (snapshot / name).symlink_to(blobs / names[name])
+    assert digests_in(snapshot) == [names]
     with (snapshot / "model.safetensors").open("r+b") as file:
         file.seek(100_000)
         file.write(b"x")
-    assert folders.digests_of([snapshot]) != [digests]
+    assert digests_in(snapshot) != [names]
 
 
-def test_files_that_decide_the_numbers_are_those_of_one_format_and_all_that_the_index_names(
+def test_files_of_one_format_and_of_its_index_decide(
     tmp_path,
 ):
     pickled = {"pytorch_model.bin", "pytorch_model.bin.index.json"}
     names = {*pickled, "model.safetensors", "1_Pooling/config.json"}
-    assert weights.relevant(names) == ("model.safetensors",)
-    assert set(weights.relevant(names | {"modules.json"})) == (names | {"modules.json"}) - pickled
-    assert weights.relevant(pickled) == ()
-    assert set(weights.relevant(pickled, pickled=True)) == pickled
+    assert layout.relevant(names) == ("model.safetensors",)
+    assert set(layout.relevant(names | {"modules.json"})) == (names | {"modules.json"}) - pickled
+    assert layout.relevant(pickled) == ()
+    assert set(layout.relevant(pickled, pickled=True)) == pickled
 
     folder = write(tmp_path / "m", 0)
     index = folder / "model.safetensors.index.json"
     # the second is left over: of its own files none is there
     for shards, counts in ((["model.safetensors"], True), (["model-2.safetensors"], False)):
         index.write_text(json.dumps({"weight_map": dict(enumerate(shards))}))
-        assert (index.name in weights.files_of(folder)) == counts
+        assert (index.name in layout.required_files(folder, pickled=False)) == counts
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
@@ -185,7 +189,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
     def digest_of(path, like):
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
-    monkeypatch.setattr(folders, "digest_of", digest_of)
+    monkeypatch.setattr(digests, "digest_of", digest_of)
     with pytest.raises(DataError, match=r"json' cannot be read \(Permission denied\)"):
         fingerprint(folder)
 
@@ -210,7 +214,7 @@ def out(tmp_path):
     return tmp_path
 
 
-def test_the_model_at_the_end_is_named_by_the_last_checkpoint_if_they_are_equal(out):
+def test_an_equal_final_model_has_the_last_checkpoints_name(out):
     for name in ("config.json", "tokenizer.json", "model.safetensors"):
         shutil.copy(out / "checkpoint-1500" / name, out)
     (out / "trainer_state.json").write_text("{}")  # not of the numbers
@@ -219,7 +223,7 @@ def test_the_model_at_the_end_is_named_by_the_last_checkpoint_if_they_are_equal(
     assert [location.aliases for location in suite.locations] == [(), (), ("main",)]
 
 
-def test_a_tokenizer_that_lies_beside_the_checkpoints_is_theirs_and_part_of_their_keys(out):
+def test_a_tokenizer_beside_checkpoints_is_part_of_their_keys(out):
     before = located(out)
     for name in NAMES:
         (out / name / "tokenizer.json").unlink()
@@ -247,9 +251,9 @@ WEIGHTS, STATE = "model.safetensors", "trainer_state.json"
         (STATE, 3, "trainer_state.json is missing or not complete"),
     ],
 )
-def test_a_checkpoint_that_is_not_complete_is_left_out_with_the_reason(out, file, size, reason):
+def test_an_incomplete_checkpoint_is_left_out_with_the_reason(out, file, size, reason):
     last = out / "checkpoint-1500"
-    folders.require_complete(last)
+    checks.require_complete(last)
     content = (last / file).read_bytes()
     (last / file).unlink()
     if size is not None:
@@ -264,7 +268,7 @@ def test_a_checkpoint_that_is_not_complete_is_left_out_with_the_reason(out, file
             located(out, revisions=revisions)
 
 
-def test_checkpoints_without_any_file_of_the_trainer_are_complete(out):
+def test_checkpoints_without_files_of_a_trainer_are_complete(out):
     for name in NAMES:
         (out / name / "trainer_state.json").unlink()
     with pytest.raises(ConfigError, match=r"is not complete: trainer_state\.json is missing"):

@@ -57,9 +57,7 @@ def download(*revisions):
         huggingface_hub.snapshot_download(REPOSITORY, revision=revision)
 
 
-def test_all_revisions_are_the_branches_and_equal_ones_are_known_before_any_download(
-    suite, monkeypatch
-):
+def test_equal_branches_are_known_before_any_download(suite, monkeypatch):
     located = locate()
     assert located.suite.revisions == ("step0", "step2000", "step3000") == missing(located)
     assert [location.aliases for location in located.locations] == [(), (), ("step1000", "main")]
@@ -72,7 +70,7 @@ def test_all_revisions_are_the_branches_and_equal_ones_are_known_before_any_down
     assert not any("/tree/" in path for path in suite.requests[asked:])
 
 
-def test_a_range_without_a_list_is_refused_offline_with_the_remedy(hub, monkeypatch):
+def test_a_range_without_a_list_is_refused_offline(hub, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     message = r"needs the list of branches of 'org/suite'.*HF_HUB_OFFLINE is set.*runs prefetch"
     with pytest.raises(ConfigError, match=message):
@@ -80,7 +78,7 @@ def test_a_range_without_a_list_is_refused_offline_with_the_remedy(hub, monkeypa
     assert hub.requests == []
 
 
-def test_revisions_that_are_named_need_no_network_to_be_counted_but_to_be_read(monkeypatch, hub):
+def test_named_revisions_are_counted_without_a_network(monkeypatch, hub):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     located = locate(revisions="every 10 to 20", layers="blocks")
     assert located.suite.revisions == missing(located) == ("step0", "step10", "step20")
@@ -111,7 +109,7 @@ def test_a_model_of_the_hub_is_downloaded_by_its_id(minilm, hub):
     assert any("model.safetensors" in path for path in hub.requests)
 
 
-def test_an_identity_does_not_change_when_the_revision_is_downloaded(suite, tmp_path, monkeypatch):
+def test_a_download_does_not_change_the_identity(suite, tmp_path, monkeypatch):
     before = locate()
     download("main", "step2000")  # main has the weights of step3000
     after = locate()
@@ -127,7 +125,7 @@ def test_an_identity_does_not_change_when_the_revision_is_downloaded(suite, tmp_
     assert [location.aliases for location in located.locations] == [("main",), ()]
 
 
-def test_pickled_weights_in_the_cache_are_refused_offline_with_the_reason(hub, monkeypatch):
+def test_pickled_weights_in_the_cache_are_refused_offline(hub, monkeypatch):
     pickled = {
         "config.json": json.dumps(CONFIG).encode(),
         "tokenizer.json": b"{}",
@@ -141,7 +139,7 @@ def test_pickled_weights_in_the_cache_are_refused_offline_with_the_reason(hub, m
     assert missing(locate(revisions="main", pickled=True)) == ()
 
 
-def test_what_the_hub_has_of_each_revision_is_known_before_anything_is_fetched(suite):
+def test_weights_of_revisions_are_known_before_any_download(suite):
     with pytest.raises(ConfigError, match=r"onnx of org/suite without weights .*leave them out"):
         locate(revisions=["step0", "onnx"])
     with pytest.raises(ConfigError, match=r"'depth:' and 'width:'.*hf download org/suite"):
@@ -163,7 +161,7 @@ def test_what_the_hub_has_of_each_revision_is_known_before_anything_is_fetched(s
     assert not any("resolve" in path for path in suite.requests)
 
 
-def test_of_a_revision_only_the_files_that_are_read_are_downloaded(hub):
+def test_only_the_files_that_are_read_are_downloaded(hub):
     beside = ("adapter_config.json", "consolidated.safetensors", "pytorch_model.bin")
     hub.repositories = {REPOSITORY: {"main": {**files(0), **dict.fromkeys(beside, b"{}")}}}
     (location,) = locate(revisions="main").locations
@@ -175,7 +173,7 @@ def test_of_a_revision_only_the_files_that_are_read_are_downloaded(hub):
     assert len(hub.requests) == requests
 
 
-def test_what_is_read_is_the_commit_of_the_key_and_not_a_later_one(hub):
+def test_the_commit_of_the_key_is_read_and_no_later_one(hub):
     hub.repositories = {REPOSITORY: {"main": files(0)}}
     download("main")
     (location,) = locate(revisions="main").locations
@@ -184,7 +182,7 @@ def test_what_is_read_is_the_commit_of_the_key_and_not_a_later_one(hub):
     assert weights.read_bytes() == files(0)["model.safetensors"]
 
 
-def test_a_hub_model_is_refused_if_how_to_read_it_is_on_the_hub_only(hub):
+def test_a_hub_model_read_as_shipped_must_be_on_this_machine(hub):
     hub.repositories = {
         REPOSITORY: {"step1": {**files(0), "modules.json": b"[]"}, "step2": files(1)}
     }

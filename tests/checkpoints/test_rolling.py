@@ -26,13 +26,13 @@ from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.checkpoints import rolling
 from daskmetrics.checkpoints.locations import Location
 from daskmetrics.config import Model, Protocol
-from daskmetrics.core.costs import DOWNLOAD_RATE, CostModel
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.results import Download, Measured
+from daskmetrics.domain.costs import DOWNLOAD_RATE, CostModel
+from daskmetrics.domain.results import Download, Measured
 from daskmetrics.execution import Record
 from daskmetrics.experiment import prefetch as prefetch
-from daskmetrics.experiment import search as search
+from daskmetrics.experiment.problem import build_problem
 from daskmetrics.models import LoadedModel
 from daskmetrics.models._networks import NetworkPool
 from daskmetrics.planning.preview import preview
@@ -82,7 +82,7 @@ def downloaded():
     ],
     ids=["too many requests", "an error", "a connection that breaks", "a damaged file"],
 )
-def test_what_decides_the_numbers_is_fetched_and_nothing_else_in_spite_of(suite, fault):
+def test_deciding_files_alone_are_fetched_in_spite_of(suite, fault):
     suite.faults.append(fault)
     assert downloaded() == WANTED
     assert fault.times == 0
@@ -125,9 +125,7 @@ DENIED = r"'/cache/x': Permission denied\. Please make the place readable and wr
     [(errno.EACCES, ["/cache/x"], DataError, DENIED), (errno.ENOSPC, [], OSError, "No space")],
     ids=["not allowed", "full"],
 )
-def test_a_download_is_not_tried_again_after_an_error_of_this_machine(
-    number, file, kind, message, wrapped
-):
+def test_an_error_of_this_machine_ends_a_download(number, file, kind, message, wrapped):
     attempts = []
 
     def request():
@@ -144,7 +142,7 @@ def test_a_download_is_not_tried_again_after_an_error_of_this_machine(
     assert len(attempts) == 1
 
 
-def test_the_token_goes_to_the_hub_and_not_to_the_host_of_the_weights(suite, tmp_path):
+def test_the_token_goes_to_the_hub_alone(suite, tmp_path):
     suite.redirects, suite.token = True, "hf_verysecret"
     (tmp_path / "token").write_text("hf_verysecret")
     assert downloaded() == WANTED
@@ -218,7 +216,7 @@ def test_all_checkpoints_are_used_once_each_and_the_limit_holds(suite, tmp_path)
     assert sizes(locations[0]) == {} and mine.stat().st_size == LIMIT
 
 
-def test_what_was_used_makes_room_first_and_what_is_in_use_never_does(suite):
+def test_used_checkpoints_make_room_and_those_in_use_never(suite):
     first, second, third, fourth = located()[:4]
     for checkpoint in (first, second):
         assert rolling.download(checkpoint)
@@ -257,7 +255,7 @@ def test_a_killed_download_leaves_no_lock_and_no_half_of_a_file(suite, tmp_path)
     assert not list(Path(checkpoint.folder).rglob("*.incomplete"))
 
 
-def test_a_worker_gets_the_reason_of_a_failed_download_and_can_ask_again(suite, monkeypatch):
+def test_a_worker_gets_the_reason_and_can_ask_again(suite, monkeypatch):
     checkpoint = located()[0]
     monkeypatch.setattr(client, "TRIES", replace(client.TRIES, exceptions=1))
     suite.faults.append(Fault("GET /org/suite/resolve", 1, status=503))
@@ -267,7 +265,7 @@ def test_a_worker_gets_the_reason_of_a_failed_download_and_can_ask_again(suite, 
         assert len(work([checkpoint])) == 1
 
 
-def test_a_worker_gets_the_reason_of_a_download_that_began_before_it_asked(suite, monkeypatch):
+def test_a_worker_gets_the_reason_of_an_earlier_download(suite, monkeypatch):
     location, download, begun = located()[0], rolling.download, threading.Event()
 
     def slow(*given):  # the driver has no lock yet
@@ -306,9 +304,7 @@ def test_a_download_stops_with_the_run(suite):
         ({}, Fault("/tree/", 99, status=404), "the hub did not list the files of org/suite at"),
     ],
 )
-def test_a_limit_that_cannot_be_kept_is_refused_before_anything_is_fetched(
-    suite, options, fault, message
-):
+def test_a_limit_that_cannot_be_kept_is_refused_first(suite, options, fault, message):
     suite.faults = [fault] if fault else []
     with pytest.raises(ConfigError, match=message):
         located(**options)
@@ -320,7 +316,7 @@ def record(**download):
     return Record("k", "m@step0", "measure", "ok", result)
 
 
-def test_the_measured_rate_is_a_power_of_two_and_assumed_without_downloads():
+def test_the_rate_of_downloads_is_a_power_of_two():
     assert prefetch.rate([record()]) == DOWNLOAD_RATE
     slow, fast = ({"bytes": 30_000_000, "seconds": s, "waited": 0} for s in (2.0, 1.6))
     assert prefetch.rate([record(**slow)]) == prefetch.rate([record(**fast)]) == 2.0**24
@@ -335,10 +331,10 @@ def prepared(*models):
     return experiment.prepare(config.parse(plain))
 
 
-def test_a_limit_changes_no_key_and_makes_another_fetch_part_of_the_cost(suite, tmp_path):
+def test_a_limit_changes_no_key_but_the_cost(suite, tmp_path):
     limited, unlimited = prepared({**ABOUT, "disk": f"{LIMIT}B"}), prepared(ABOUT)
-    assert limited.measure_keys == unlimited.measure_keys and limited.key == unlimited.key
-    costs = [search.build_problem(each, each.suites).encode_cost for each in (limited, unlimited)]
+    assert limited.plan.key == unlimited.plan.key
+    costs = [build_problem(each).encode_cost for each in (limited, unlimited)]
     assert costs[0] - costs[1] == pytest.approx(ONE / DOWNLOAD_RATE, rel=1e-6)
     assert prefetch.downloads(limited) == [] and len(prefetch.downloads(unlimited)) == STEPS
     rows = dict(preview(limited, RunFolder(tmp_path / "run")).rows)
@@ -356,7 +352,7 @@ def test_all_models_that_need_the_setting_are_named_at_once(hub):
         prepared(*models)
 
 
-def test_a_download_before_a_run_is_tried_again_after_an_error_of_the_server(suite, monkeypatch):
+def test_a_download_is_tried_again_after_a_server_error(suite, monkeypatch):
     monkeypatch.setattr(client, "TRIES", replace(client.TRIES, exceptions=4))
     suite.faults.append(Fault("GET /org/suite/resolve", 2, status=503))
     wanted = prefetch.checkpoint("org/suite", "step0")

@@ -15,7 +15,7 @@ from daskmetrics.checkpoints import shipped as shipped
 from daskmetrics.checkpoints.shipped import protocol_of
 from daskmetrics.config import Model, Protocol
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.names import content_key
+from daskmetrics.core.keys import content_key
 
 LIBRARY = "sentence_transformers.models"
 CONFIG = {"num_hidden_layers": 2, "hidden_size": 8, "vocab_size": 30}
@@ -84,7 +84,7 @@ POOLING = f"{LIBRARY}.Pooling"
         ("Dense", "2_x__config", DENSE, "model.safetensors' is missing"),
     ],
 )
-def test_what_cannot_be_applied_is_refused_unless_a_pooling_is_chosen(
+def test_a_folder_that_cannot_be_applied_needs_a_pooling(
     tmp_path: Path, rest: str, file: str, content: Any, message: str
 ) -> None:
     folder = folder_of(tmp_path / "m", *filter(None, [rest]), **{file: content})
@@ -93,7 +93,7 @@ def test_what_cannot_be_applied_is_refused_unless_a_pooling_is_chosen(
     assert protocol_of(Protocol(), model(folder, pooling="cls"), folder).base.pooling == "cls"
 
 
-def test_pickled_dense_weights_are_refused_unless_they_are_allowed(tmp_path: Path) -> None:
+def test_pickled_dense_weights_must_be_allowed(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "m", "Dense", **{"2_x__config": DENSE})
     (folder / "2_x" / "pytorch_model.bin").write_bytes(b"w")
     with pytest.raises(ConfigError, match="pickled: true"):
@@ -122,14 +122,14 @@ def test_lengths_and_padding_are_those_of_the_folder(tmp_path: Path) -> None:
     assert (base().max_length, base(max_length=16).max_length) == (32, 16)
 
 
-def test_a_bare_model_is_read_as_the_configuration_says_or_with_the_mean(tmp_path: Path) -> None:
+def test_a_bare_model_is_read_as_configured_or_by_the_mean(tmp_path: Path) -> None:
     bare = protocol_of(Protocol(), model(tmp_path), tmp_path)
     assert bare.key == content_key(Protocol(pooling="mean").model_dump(mode="json"))
     assert protocol_of(Protocol(pooling="last"), model(tmp_path), None).base.pooling == "last"
 
 
 @pytest.mark.parametrize("folder", [None, Path("/tmp")])
-def test_a_model_that_is_nothing_of_the_kind_cannot_be_read_as_shipped(folder: Path | None) -> None:
+def test_a_bare_model_cannot_be_read_as_shipped(folder: Path | None) -> None:
     with pytest.raises(ConfigError, match="'m' has 'pooling: as_shipped', but"):
         protocol_of(Protocol(), model(pooling="as_shipped"), folder)
 

@@ -52,7 +52,7 @@ def require_counted(place, line, facts):
     assert not (place / "runs").exists() and not (place / "suites").exists()
 
 
-def test_the_values_of_a_part_of_the_readouts_may_be_given_one_by_one(place, monkeypatch):
+def test_values_of_a_part_of_the_readouts_may_come_one_by_one(place, monkeypatch):
     def show(*arguments):
         raise ConfigError(str(arguments[7]))
 
@@ -84,7 +84,7 @@ OWN = {
 
 
 @pytest.mark.slow  # a whole run in a process of its own
-def test_own_code_beside_the_configuration_and_here_is_found_as_by_a_console_script(tmp_path):
+def test_a_console_script_finds_code_here_and_beside_the_config(tmp_path):
     folder = tmp_path / "configs"
     folder.mkdir()
     for name, text in OWN.items():

@@ -19,7 +19,7 @@ def test_each_key_is_shown_with_where_it_comes_from(place):
     } <= shown
 
 
-def test_profiles_are_listed_and_a_job_script_is_printed_for_each_kind_of_job(place):
+def test_profiles_are_listed_and_a_script_of_each_job_is_printed(place):
     profiles = call(place, "list profiles").stdout
     assert "1 a100, 8 CPUs" in profiles and "configs/clusters" in profiles
     done = call(place, "cluster script slurm.yaml")

@@ -49,8 +49,9 @@ def test_local_data_is_prepared_once(here: Path, local_mteb: ModuleType) -> None
 
 
 def test_a_failed_download_is_named_and_the_others_continue(
-    here: Path, local_mteb: ModuleType
+    here: Path, local_mteb: ModuleType, monkeypatch
 ) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)  # between the attempts: minutes
     tasks = ["mteb:BIOSSES", f"mteb:{local_mteb.PLACES['LocalSTS']}"]
     settings = f'--set "tasks={tasks}" --set "models=[{HUB}]"'
     done = call(here, f"runs prefetch config.yaml {settings}")
@@ -64,7 +65,7 @@ def test_a_failed_download_is_named_and_the_others_continue(
     assert not (here / "runs").exists()
 
 
-def test_prefetch_lists_branches_and_downloads_equal_weights_once(tmp_path: Path) -> None:
+def test_prefetch_lists_branches_and_gets_equal_weights_once(tmp_path: Path) -> None:
     steps = {f"step{step}": files(step) for step in (0, 1)}
     model = {"name": "m", "source": "org/suite", "depth": 2, "width": 8}
     config = {"name": "x", "models": [model], "corpus": {"prompts": 8}}
@@ -83,7 +84,7 @@ def test_prefetch_lists_branches_and_downloads_equal_weights_once(tmp_path: Path
     assert "m@step2 = step1 = main: equal weights" in " ".join(shown.stdout.split())
 
 
-def test_a_disk_that_is_too_small_is_an_error_before_any_download(tmp_path: Path) -> None:
+def test_a_disk_too_small_is_an_error_before_any_download(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"The downloads need .*Set HF_HOME"):
         prefetch.require_space([10**18, None], tmp_path / "not" / "there")
     prefetch.require_space([1, None], tmp_path)

@@ -38,7 +38,7 @@ def test_run_accepts_what_was_written_from(
     assert preview.exit_code == 0, preview.output
 
 
-def test_a_link_keeps_its_name_and_a_printed_command_can_be_pasted(place, minilm):
+def test_a_link_keeps_its_name_and_a_shown_command_can_be_pasted(place, minilm):
     (place / "my encoder").symlink_to(minilm)
     done = call(place, "init --model 'my encoder' --tasks stdlib:order -o 'of mine.yaml' --yes")
     command = "daskmetrics run 'of mine.yaml' --dry-run"
@@ -46,7 +46,7 @@ def test_a_link_keeps_its_name_and_a_printed_command_can_be_pasted(place, minilm
     assert config.load(place / "of mine.yaml").models[0].name == "my-encoder"
 
 
-def test_a_hub_id_compares_its_main_revision_and_equal_names_are_numbered(place):
+def test_a_hub_id_means_main_and_equal_names_are_numbered(place):
     line = "init --model some/model --model other/model -o wrong.yaml --yes --force"
     assert call(place, line).exit_code == 0
     models = config.load(place / "wrong.yaml").models

@@ -64,7 +64,6 @@ COMMANDS = {
     "compare --arms": "compare demo --arms tiny@step8/2 tiny@step8/1",
     "tasks": "list tasks",
     "metrics": "list metrics",
-    "replay": "runs replay demo --seeds 2 --budget 0.5 --jobs 1",
     "plan": "plan --workers 1,2",
     "verify": "runs verify stored",
 }
@@ -93,7 +92,7 @@ def test_a_check_has_its_severity(here):
     assert {key for row in checks.values() for key in row} == {"severity", "message", "remedy"}
 
 
-def test_status_shows_a_driver_that_died_and_the_workers_of_one_that_lives(here):
+def test_status_shows_a_dead_driver_and_a_living_drivers_workers(here):
     folder = RunFolder(here / "runs" / "killed")
     doing = {"a": "score", "b": ""}
     TelemetryFile(folder.telemetry).add(time.time() - 120, {name: {} for name in doing}, doing)

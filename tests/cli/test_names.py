@@ -30,7 +30,7 @@ def test_every_command_with_a_run_takes_its_name():
     assert len(runs) > 8 and all(parameter.type is RUN for parameter in runs)
 
 
-def test_a_name_is_that_of_the_run_below_runs_unless_the_folder_here_is_a_run(here):
+def test_a_name_means_a_run_below_runs_unless_a_run_is_here(here):
     (here / "demo").mkdir()
     assert RUN.convert("demo", None, None) == Path("runs/demo")
     assert RUN.convert("runs/demo", None, None) == Path("runs/demo")
@@ -40,7 +40,7 @@ def test_a_name_is_that_of_the_run_below_runs_unless_the_folder_here_is_a_run(he
     assert RUN.convert("demo", None, None) == Path("demo")
 
 
-def test_doctor_takes_the_name_of_a_run_unless_it_is_that_of_a_profile(here):
+def test_doctor_takes_a_name_as_a_run_unless_it_is_a_profile(here):
     def is_run(name: str) -> bool:
         checks = json.loads(call(here, f"doctor {name} --json").output)
         return checks["failed-units"]["severity"] == "ok"

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from daskmetrics.cluster.connection import FILES, FILES_PER_WORKER, WORKER_MEMORY
+from daskmetrics.cluster.places import FILES, FILES_PER_WORKER, WORKER_MEMORY
 from tests.cli.calling import call
 
 LONG = "a" * 300
@@ -104,7 +104,7 @@ def test_a_run_whose_journal_is_gone_is_said_to_miss_it(a_map, command):
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_integers_of_any_size_are_reported_and_a_table_refuses_their_column(a_map, suffix):
+def test_huge_integers_are_reported_and_refused_by_a_table(a_map, suffix):
     done = call(a_map, "status m")
     assert "no statistics of big: integers of more than 64 bits" in done.stdout
     written = call(a_map, f"{MAP} m --output x.{suffix}")

@@ -48,7 +48,7 @@ def test_train_then_run_then_nothing_to_do(small):
     assert times(small / "suites") == suites
     run = dm.open(small / "runs" / "train-and-search")
     assert str(run.best().arm) in done.stdout
-    assert [step for step, _ in analysis.losses(run)["two-ranks"]] == [0, 1, 2, 4, 8]
+    assert not analysis.losses(run.plan, run.records)  # the suites are of another command
     assert "Nothing to do" in start(small, line, **cache).stdout
     other = start(small, "train small.yaml --folder suites --set models.0.train.seed=1", **cache)
     assert other.returncode == 2

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from daskmetrics.core.events import AttemptFailed, Record, WorkerJoined
+from daskmetrics.domain.events import AttemptFailed, WorkerJoined
+from daskmetrics.domain.record import Record
 from daskmetrics.execution.journal import read
 from tests.cli.calling import call, fails, process, wait_until
 
@@ -30,7 +31,7 @@ def recorded_by(journal: Path, name: str) -> int:
     return sum(str(record.worker).startswith(name) for record in records)
 
 
-def test_a_worker_joins_a_running_map_and_leaves_it_without_losing_a_unit(tmp_path):
+def test_a_worker_joins_and_leaves_a_map_without_losing_a_unit(tmp_path):
     folder = tmp_path / "runs" / "step"
     with running_map(tmp_path) as driver:
         assert (folder / "scheduler.json").stat().st_mode & 0o077 == 0
@@ -52,7 +53,7 @@ def test_a_worker_joins_a_running_map_and_leaves_it_without_losing_a_unit(tmp_pa
     assert fails(call(tmp_path, "runs worker step"), "cluster.interface")
 
 
-def test_a_worker_that_is_starting_ends_at_once_without_a_traceback(tmp_path):
+def test_a_starting_worker_ends_at_once_without_a_traceback(tmp_path):
     with running_map(tmp_path) as driver:
         with process(tmp_path, *WORKER) as leaving:
             assert "joined" in leaving.stderr.readline()

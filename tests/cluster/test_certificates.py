@@ -16,7 +16,7 @@ def test_a_certificate_is_valid_whatever_a_clock_shows():
     assert certificate.not_valid_after_utc.year == 9999
 
 
-def test_keys_that_a_killed_driver_left_are_removed_and_those_in_use_kept(tmp_path):
+def test_keys_of_a_killed_driver_are_removed_and_used_ones_kept(tmp_path):
     left, used = (tmp_path / f"{PREFIX}{name}" for name in ("left", "used"))
     for folder in (left, used):
         folder.mkdir()

@@ -19,7 +19,7 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.execution.runner import client_of
 
 
-def test_a_configured_port_keeps_its_link_and_is_refused_if_taken(tmp_path, monkeypatch):
+def test_a_configured_port_keeps_its_link_or_is_refused_if_taken(tmp_path, monkeypatch):
     monkeypatch.setenv("DASKMETRICS_CACHE", str(tmp_path))
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -36,7 +36,18 @@ def test_a_configured_port_keeps_its_link_and_is_refused_if_taken(tmp_path, monk
     assert links[0] == links[1] and f":{profile.dashboard_port}/" in links[0]
 
 
-def test_workers_get_neither_ctrl_c_nor_the_end_of_a_terminal_however_young():
+def test_a_private_path_is_kept_before_anything_starts(tmp_path, monkeypatch):
+    file = tmp_path / "cache"
+    file.touch()
+    monkeypatch.setenv("DASKMETRICS_CACHE", str(file))
+    lines: list[str] = []
+    profile = Cluster(workers=1, dashboard_port=1024)
+    with pytest.raises(OSError, match="cache"), connect(profile, on_start=lines.append):
+        pass
+    assert not lines
+
+
+def test_workers_get_no_ctrl_c_or_hangup_however_young():
     with connect(Cluster(workers=1)) as client:
         os.kill(next(iter(client.run(os.getpid).values())), signal.SIGINT)
         client.cluster.scale(2)
@@ -50,7 +61,7 @@ def test_workers_get_neither_ctrl_c_nor_the_end_of_a_terminal_however_young():
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
-def test_each_cluster_of_a_notebook_has_its_own_link_and_leaves_no_setting():
+def test_each_cluster_has_its_own_link_and_leaves_no_setting():
     before = dask.config.get("distributed")
     level = logging.getLogger("distributed").level
     first = ProfileCluster("local", workers=1)
@@ -97,7 +108,7 @@ def test_a_value_that_dask_cannot_use_is_one_message_at_once(key, value, error):
         pass
 
 
-def test_a_scheduler_waits_for_its_first_worker_longer_than_a_site_lets_it_be_idle():
+def test_a_scheduler_awaits_its_first_worker_past_an_idle_limit():
     limit = {"distributed.scheduler.idle-timeout": "10ms"}
     with dask.config.set(limit), connect(Cluster(workers=1)) as client:
         assert client.submit(sum, [2, 3]).result() == 5

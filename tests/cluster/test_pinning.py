@@ -22,7 +22,7 @@ def hold(folder, offered, count, pipe):
     pipe.recv()
 
 
-def test_claims_are_disjoint_and_released_when_their_process_ends(tmp_path):
+def test_claims_are_disjoint_and_end_with_their_process(tmp_path):
     offered = ["0", "1", "2", "3", "4"]
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
@@ -44,7 +44,7 @@ def test_a_folder_of_another_user_is_refused(tmp_path, monkeypatch):
         claim("cpu", ["0"], 1, tmp_path)
 
 
-def test_a_link_of_another_user_to_a_folder_of_this_one_is_refused(tmp_path):
+def test_a_link_of_another_user_to_ones_own_folder_is_refused(tmp_path):
     if os.getuid():
         pytest.skip("only root can make a link of another user")
     (tmp_path / "mine").mkdir()

@@ -47,13 +47,13 @@ def test_the_kernels_kills_are_counted(tmp_path, group, file, text):
         ("Scheduler was unaware of this worker; shutting down.", None, True),
     ],
 )
-def test_the_log_of_a_worker_leaves_out_failed_units_and_its_own_end(message, error, is_shown):
+def test_the_log_of_a_worker_omits_failed_units_and_its_own_end(message, error, is_shown):
     info = error and (type(error), error, None)
     entry = logging.LogRecord("distributed.worker", logging.ERROR, "", 0, message, (), info)
     assert is_no_failure(entry) == is_shown
 
 
-def test_a_worker_is_reported_only_if_it_ended_and_the_kernel_killed_a_process():
+def test_a_worker_is_reported_only_if_it_ended_by_a_kernel_kill():
     events, kills = [], 0
     nanny = SimpleNamespace(
         pid=None, worker_address=None, log_event=lambda *event: events.append(event)
@@ -82,7 +82,7 @@ dask_setup(object.__new__(Scheduler))
 """
 
 
-def test_a_scheduler_that_starts_while_its_driver_is_stopped_logs_no_error():
+def test_a_scheduler_of_a_stopped_driver_starts_without_an_error():
     subprocess.run([sys.executable, "-c", SCHEDULER], check=True)
 
 

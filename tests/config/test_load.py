@@ -59,7 +59,7 @@ def test_each_mistake_has_one_clear_message(data, message):
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_settings_reach_any_depth_and_into_a_section_that_is_a_name(path):
+def test_settings_reach_any_depth_and_into_named_sections(path):
     settings = ["search.budget=5e-2", "models.0.layers=[1, 2]", "protocol.preset=paper"]
     loaded = config.load(path, [*settings, "cluster.workers=7"])
     assert (loaded.search.budget, loaded.models[0].layers) == (0.05, (1, 2))
@@ -77,7 +77,7 @@ def test_a_bad_setting_is_an_error(path, setting):
         config.load(path, [setting])
 
 
-def test_the_site_overrides_the_profile_and_the_experiment_overrides_both():
+def test_the_experiment_overrides_the_site_and_that_the_profile():
     site = {
         "account": 123,
         "gpu_type": "h100",
@@ -127,7 +127,7 @@ def test_a_file_that_is_not_a_mapping_is_an_error(path, text):
         config.load(path)
 
 
-def test_a_file_of_another_encoding_and_the_folder_of_a_run_name_the_remedy(path, monkeypatch):
+def test_other_encodings_and_folders_of_runs_name_the_remedy(path, monkeypatch):
     path.write_text("name: x", encoding="utf-16")
     with pytest.raises(ConfigError, match=r"is UTF-16 text.*iconv"):
         config.load(path)
@@ -146,7 +146,7 @@ def test_a_file_of_another_encoding_and_the_folder_of_a_run_name_the_remedy(path
 
 
 @pytest.mark.parametrize("text", ["seed: 1\nname: a\nseed: 2\n", "search: {seed: 1, seed: 2}"])
-def test_a_key_that_is_there_twice_is_an_error_and_one_in_place_of_a_merged_one_is_not(path, text):
+def test_a_key_that_is_there_twice_is_an_error(path, text):
     path.write_text(text)
     with pytest.raises(ConfigError, match=r"'seed' is there twice; keep one[^$]*line [13]"):
         config.load(path)

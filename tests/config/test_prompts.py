@@ -32,7 +32,7 @@ def test_the_choice_is_that_of_mteb_and_sentence_transformers(names, default, ta
     assert Prompts(texts, default).of(role, task[0], kind) == expected
 
 
-def test_one_prompt_is_for_all_texts_and_one_that_is_empty_is_none():
+def test_one_prompt_is_for_all_texts_and_an_empty_one_is_none():
     prompts = configured("Instruct: ")
     assert {prompts.of(role) for role in ("query", "document", None)} == {"Instruct: "}
     assert prompts.of("query", "STS12", "sts") == "Instruct: "

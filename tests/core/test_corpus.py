@@ -15,7 +15,7 @@ assert not {"smtplib", "imaplib", "wsgiref", "xml", "numpy", "torch", "dask"} & 
 """
 
 
-def test_another_process_reads_the_same_documents_and_imports_no_library() -> None:
+def test_another_process_reads_the_same_documents() -> None:
     command = [sys.executable, "-c", ELSEWHERE]
     there = subprocess.run(command, capture_output=True, text=True, check=True)
     documents = corpus.stdlib_documents()
@@ -24,7 +24,7 @@ def test_another_process_reads_the_same_documents_and_imports_no_library() -> No
     assert {document.package for document in documents} >= {corpus.TOPICS, *corpus.PACKAGES}
 
 
-def test_kept_documents_are_those_of_the_files_and_damage_is_noticed(tmp_path, monkeypatch) -> None:
+def test_cached_documents_are_those_of_the_files(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(corpus, "PACKAGES", ("json", "codecs"))
     monkeypatch.setenv("DASKMETRICS_CACHE", str(tmp_path / "none"))
     read = corpus._docstrings()
@@ -43,7 +43,7 @@ def words_of(documents: tuple[corpus.Document, ...]) -> str:
     return " ".join(" ".join(document.text.split()) for document in documents)
 
 
-def test_a_third_is_held_out_and_shares_no_paragraph_with_training_documents() -> None:
+def test_a_third_is_held_out_and_shares_no_paragraph() -> None:
     trained = words_of(corpus.train())
     paragraphs = [line for document in corpus.held_out() for line in document.text.splitlines()]
     assert not [line for line in paragraphs if len(line.split()) >= 8 and line in trained]

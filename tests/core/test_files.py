@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -80,7 +81,7 @@ def test_only_the_main_thread_changes_the_mask_of_the_process(tmp_path):
     assert (tmp_path / "of the user").stat().st_mode & 0o777 == 0o644
 
 
-def test_partial_files_stay_while_their_process_lives_and_are_removed_once_it_is_killed(tmp_path):
+def test_partial_files_stay_while_their_process_lives(tmp_path):
     command = [sys.executable, "-c", WRITER, tmp_path]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout.readline() == "writing\n"
@@ -149,7 +150,7 @@ time.sleep(60)
 """
 
 
-def test_a_folder_of_a_killed_process_is_removed_and_one_in_use_kept(tmp_path):
+def test_the_folder_of_a_killed_process_is_removed(tmp_path):
     command = [sys.executable, "-c", HOLDER, tmp_path]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         first = Path(process.stdout.readline().strip())
@@ -179,3 +180,13 @@ def test_an_own_folder_is_removed_twice_without_harm(tmp_path):
     folder.remove()
     os.close(other)
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
+def test_folders_of_others_may_go_while_they_are_listed(tmp_path):
+    def come_and_go(_: int) -> None:
+        for _ in range(50):
+            files.OwnFolder(tmp_path, "own-").remove()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(come_and_go, range(8)))
+    assert not list(tmp_path.iterdir())

@@ -24,7 +24,7 @@ def test_each_row_is_one_line_without_a_width():
     )
 
 
-def test_in_a_narrow_terminal_cells_continue_on_the_next_line_and_a_narrow_column_is_whole():
+def test_in_a_narrow_terminal_cells_continue_on_the_next_line():
     lines = TABLE.as_text(width=40).splitlines()
     assert max(map(len, lines)) <= 40 and any(
         line.startswith("Banking77Classification ") for line in lines
@@ -33,7 +33,7 @@ def test_in_a_narrow_terminal_cells_continue_on_the_next_line_and_a_narrow_colum
     assert [line[25:] for line in lines[4:8]] == question
 
 
-def test_the_widest_column_gives_way_so_that_names_and_numbers_stay_whole():
+def test_the_widest_column_gives_way():
     row = ("file:reviews.csv(text=body, label=stars)", "out@checkpoint-2000/2", "0.858 ± 0.011")
     first, second = Table((), (row,)).as_text(width=70).splitlines()
     assert first.endswith("out@checkpoint-2000/2  0.858 ± 0.011") and second.strip()
@@ -59,7 +59,7 @@ def test_control_characters_do_not_reach_the_terminal():
     assert table.as_text().replace("\n", " ").isprintable()
 
 
-def test_a_text_is_as_wide_as_a_terminal_at_most_and_a_file_has_no_width(monkeypatch, capsys):
+def test_a_text_is_at_most_as_wide_as_the_terminal(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     assert text_width(100) == 100
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)

@@ -266,6 +266,22 @@ def test_code_that_was_edited_after_its_import_is_refused(tmp_path, monkeypatch)
     assert code_of(module.step) == before != code_of(reload(module).step)
 
 
+class Patched:
+    """Its method is made elsewhere, as by a decorator."""
+
+
+def scaled_by(rate):
+    return lambda self, item: item * rate
+
+
+def test_what_the_function_of_a_method_carries_counts(monkeypatch):
+    versions = []
+    for rate in (2, 2, 7):
+        monkeypatch.setattr(Patched, "scaled", scaled_by(rate), raising=False)
+        versions.append(code_of(Patched().scaled).version)
+    assert versions[0] == versions[1] != versions[2]
+
+
 def test_installed_packages_do_not_count(tmp_path, monkeypatch):
     installed = tmp_path / "site-packages" / "bought"
     installed.mkdir(parents=True)

@@ -26,7 +26,7 @@ def test_every_rank_of_every_model_has_a_line():
     assert [point.loss for point in curves.points["tiny-32"]] == [7.0]
 
 
-def test_the_last_reports_are_those_of_the_trainings_that_report_now():
+def test_the_last_reports_are_of_trainings_that_report_now():
     reports = [event(step, rank, model="tiny") for step in (1, 2) for rank in (0, 1)]
     curves = curves_of(*reports)
     curves.receive(event(1, 0, model="small"), 3.0)  # two trainings at once
@@ -48,7 +48,7 @@ def test_a_restart_from_an_older_state_replaces_later_points():
     assert [step for step, *_ in curves.points["rank 0"]] == [0, 1, 2]
 
 
-def test_events_of_other_code_are_ignored_and_a_model_that_is_no_text_is_named_by_its_text():
+def test_events_of_other_code_are_ignored():
     curves = curves_of({"text": "hello"}, {"rank": 0, "step": 1, "loss": None})
     assert curves.version == 1 and math.isnan(curves.points["rank 0"][0][1])
     assert list(curves_of(event(1, model={"a": 1})).points) == ["{'a': 1} rank 0"]

@@ -15,15 +15,15 @@ from distributed import get_worker
 from PIL import Image
 from prometheus_client.parser import text_string_to_metric_families
 
+import daskmetrics as dm
 from benchmarks.dashboard import History
 from daskmetrics.cluster import connect
-from daskmetrics.config import Cluster, Recipe
-from daskmetrics.core.events import RunFinished, UnitAsked
-from daskmetrics.core.names import Suite
+from daskmetrics.config import Cluster, parse
 from daskmetrics.dashboard import RUN_PAGE, Publisher
 from daskmetrics.dashboard._plugin import NAME
 from daskmetrics.dashboard._state import TrainingCurves
-from daskmetrics.experiment._worker import train_to
+from daskmetrics.domain.events import RunFinished, UnitAsked
+from daskmetrics.domain.names import Suite
 from tests.browser import chromium, complaints
 from tests.slurm.site import comes_true
 
@@ -56,12 +56,12 @@ def get(url: str) -> str:
 @contextmanager
 def publishing(client, plugin, entries):
     """A publisher of a journal with these entries, once they have arrived."""
-    with Publisher(client, entries, dict.fromkeys(TASKS, 1.0)) as publisher:
+    with Publisher(client, entries) as publisher:
         assert comes_true(lambda: plugin.live is not None and plugin.live.name == "made-up")
         yield publisher
 
 
-def test_the_page_is_in_the_menu_and_in_jupyterlabs_panel_behind_the_prefix(prefix):
+def test_the_page_is_in_the_menu_and_in_jupyterlabs_panel(prefix):
     assert "/individual-daskmetrics" in get(f"{prefix}/individual-plots.json")
     assert '<a href="individual-daskmetrics">' in get(f"{prefix}/individual-daskmetrics")
     for path in ("individual-daskmetrics", "metrics"):
@@ -73,16 +73,14 @@ def test_nothing_is_sent_to_a_scheduler_without_the_pages(client, plugin, histor
     handlers = client.cluster.scheduler.handlers
     receive = handlers.pop("daskmetrics_receive")
     try:
-        with Publisher(client, history.opening(), {}) as publisher:
+        with Publisher(client, history.opening()) as publisher:
             assert comes_true(lambda: publisher._task.done())
             publisher.send_computed(lambda: pytest.fail("no handler"))
     finally:
         handlers["daskmetrics_receive"] = receive
 
 
-def test_a_publisher_sends_old_and_new_entries_and_prometheus_reads_the_metrics(
-    client, plugin, prefix, history
-):
+def test_a_publisher_sends_entries_that_prometheus_reads(client, plugin, prefix, history):
     entries = [*history.opening(), *list(history.measured())[:9]]
     with publishing(client, plugin, entries) as publisher:
         assert comes_true(lambda: plugin.live.done("measure") == 9)
@@ -131,11 +129,9 @@ def report_training(ranks: int, has_tokens: bool = True) -> None:
             get_worker().log_event("daskmetrics-train", event)
 
 
-def test_trainings_by_one_process_and_by_ranks_and_the_cluster_are_received(
-    client, plugin, prefix, tmp_path
-):
-    recipe = Recipe(width=16, depth=1, steps=8, vocabulary=300, context=32)
-    client.submit(train_to, recipe, str(tmp_path / "suite"), "step8", "mine", pure=False).result()
+def test_trainings_and_the_cluster_are_received(client, plugin, prefix, tmp_path):
+    models = [{"name": "mine", "train": {"width": 16, "depth": 1, "steps": 8, "vocabulary": 300}}]
+    dm.train(client, parse({"name": "x", "models": models, "ddp": {"folder": str(tmp_path / "s")}}))
     client.submit(report_training, 3, pure=False).result()
     client.log_event("daskmetrics-cluster", {"text": "30 jobs run, 2 wait (Priority)"})
     assert comes_true(
@@ -209,9 +205,7 @@ def figures(page: Any, value: str) -> list[Any]:
 
 
 @pytest.mark.browser
-def test_a_single_checkpoint_has_a_line_with_errors_for_each_task_on_a_narrow_page(
-    client, plugin, opened
-):
+def test_a_single_checkpoint_has_a_line_for_each_task(client, plugin, opened):
     history = History((Suite("one", ("main",), (0, 1, 2), 2),), TASKS)
     entries = [*history.opening(), *history.measured(), *history.searched(budget=1.0)]
     with publishing(client, plugin, entries), opened(width=400, color_scheme="dark") as page:

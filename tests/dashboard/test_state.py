@@ -6,19 +6,6 @@ import numpy as np
 import pytest
 
 from benchmarks.dashboard import COST, History
-from daskmetrics.core.events import (
-    Axis,
-    HistorySent,
-    ObjectiveSet,
-    Record,
-    RunStarted,
-    SearchStarted,
-    UnitAsked,
-    UnitsPlanned,
-    UnitsRetried,
-)
-from daskmetrics.core.names import Arm, Suite
-from daskmetrics.core.results import Measured, Outcomes, Scored, Trained, result_as_json
 from daskmetrics.dashboard._pages import Page, current_quantity
 from daskmetrics.dashboard._publisher import _shown
 from daskmetrics.dashboard._state import (
@@ -29,6 +16,16 @@ from daskmetrics.dashboard._state import (
     SCORED,
     LiveState,
 )
+from daskmetrics.domain.events import (
+    HistorySent,
+    SearchStarted,
+    UnitAsked,
+    UnitsPlanned,
+    UnitsRetried,
+)
+from daskmetrics.domain.names import Arm, Suite
+from daskmetrics.domain.record import Record
+from daskmetrics.domain.results import Measured, Outcomes, Scored, Trained, result_as_json
 
 SUITES = (
     Suite("a", ("step0", "step1"), (0, 1), 1),
@@ -77,7 +74,7 @@ def test_the_pages_are_not_sent_what_they_do_not_show():
     assert record.value == value
 
 
-def test_metrics_are_at_their_layer_and_checkpoint_and_an_undefined_one_is_nan(live, history):
+def test_metrics_are_at_their_layer_and_checkpoint(live, history):
     live.receive([measured("a@step1", (None,), (0.5,))], 1.0)
     of_layers = [live.values["curvature"][live.index[f"a@step1/{layer}"]] for layer in (0, 1)]
     np.testing.assert_array_equal(of_layers, [np.nan, 0.5])
@@ -103,8 +100,10 @@ def test_an_arm_has_a_mean_when_all_tasks_are_scored(live):
     ("weights", "scores", "best"),
     [({"s": 3.0, "t": 1.0}, {"s": 0.25, "t": 0.75}, 0.375), ({"t": 2.0}, {"t": 0.75}, 0.75)],
 )
-def test_the_best_mean_is_over_the_tasks_of_the_objective(live, weights, scores, best):
-    live.receive([ObjectiveSet(weights)], 1.0)
+def test_the_best_mean_is_over_the_tasks_of_the_objective(history, weights, scores, best):
+    plan = history.opening()[0]
+    tasks = tuple(replace(task, weight=weights.get(task.name, 0.0)) for task in plan.tasks)
+    live = LiveState(replace(plan, tasks=tasks))
     live.receive([scored(ARM, task, score) for task, score in scores.items()], 1.0)
     assert live.values[MEAN][live.index[ARM]] == live.best == best
 
@@ -122,7 +121,7 @@ def test_failures_are_grouped_and_can_be_reset(live):
     assert (live.counts["measure", "ok"], live.counts["measure", "error"]) == (1, 0)
 
 
-def test_the_decisions_of_the_latest_search_are_listed_once_with_their_scores(live):
+def test_the_latest_decisions_are_listed_once_with_scores(live):
     live.receive([ask(0, ARM, "s"), ask(1, ARM, "t"), ask(0, ARM, "s")], 1.0)  # interrupted
     live.receive([scored(ARM, "s", 0.3)], 1.0)
     assert list(live.latest) == [1, 2] and live.latest[1].score == 0.3 and live.spent == COST
@@ -154,7 +153,7 @@ def test_the_phases_of_a_run(live):
     assert live.phase == "searching" and live.left(25.0) == pytest.approx(45.0)
 
 
-def test_what_is_being_measured_is_what_was_asked_for_and_has_no_record(live):
+def test_what_is_being_measured_has_no_record_yet(live):
     live.receive([UnitAsked(f"measure-{name}", name, {}) for name in ("a@step0", "a@step1")], 1.0)
     live.receive([measured("a@step0")], 2.0)
     assert list(live.open.values()) == ["a@step1"] and live.recent == "a@step0"
@@ -163,12 +162,8 @@ def test_what_is_being_measured_is_what_was_asked_for_and_has_no_record(live):
     assert list(live.open.values()) == ["a@step1"]
 
 
-def test_a_run_that_grows_has_the_checkpoints_of_its_latest_round_and_ignores_unknown_arms(
-    live, history
-):
-    start = next(message for message in history.opening() if isinstance(message, RunStarted))
-    live.receive([replace(start, checkpoints=2 * start.checkpoints)], 1.0)
-    assert live.planned["measure"] == 2 * start.checkpoints
+def test_arms_and_tasks_that_are_not_planned_are_ignored(live):
+    assert live.planned["measure"] == 5
     assert live.planned["score"] == len(live.arms) * len(TASKS)
     live.receive([scored("other@step1/0", "s", 1.0), scored("a@step1/0", "u", 1.0)], 1.0)
     assert np.isnan(live.best)
@@ -176,7 +171,7 @@ def test_a_run_that_grows_has_the_checkpoints_of_its_latest_round_and_ignores_un
 
 def test_a_run_without_metrics_shows_its_scores():
     opening = History(SUITES, ("s",)).opening()[0]
-    live = LiveState(replace(opening, template=replace(opening.template, metrics=Axis((), (), ()))))
+    live = LiveState(replace(opening, metrics=()))
     live.receive([UnitsPlanned({"measure": 0}), measured("a@step0", (), (), names=())], 0.0)
     assert set(live.names) == {"Search", "Scores"} and current_quantity(live) == SCORED
 

@@ -15,7 +15,8 @@ from types import ModuleType, SimpleNamespace
 
 from daskmetrics.core import files as files
 from daskmetrics.core.errors import DaskmetricsError, DataError, LockedError, StorageError, room_for
-from daskmetrics.core.events import AttemptFailed, Event, Record, StoreRepaired, to_json
+from daskmetrics.domain.events import AttemptFailed, Event, StoreRepaired, to_json
+from daskmetrics.domain.record import Record
 from daskmetrics.execution import journal as journal
 from daskmetrics.execution import loop as loop
 from tests.execution import truths

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import get_args
 
-from daskmetrics.core import retry as retry
+from daskmetrics.domain import retry as retry
 from daskmetrics.execution import loop as loop
 from daskmetrics.execution import placement as placement
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 
-from daskmetrics.core.events import AttemptFailed
-from daskmetrics.core.retry import Fault
+from daskmetrics.domain.events import AttemptFailed
+from daskmetrics.domain.retry import Fault
 from daskmetrics.execution import RetryPolicy, Settings, WorkUnit
 from daskmetrics.execution.loop import (
     MOST_AHEAD,
@@ -123,6 +123,8 @@ class World:
         self.there: Counter[str] = Counter()  # deaths of a worker while it was running there
         self.alone: Counter[str] = Counter()  # ... alone
         self.units = self._units()
+        # the source asks for no more while so many units have no record, like a search
+        self.window = self.random.choice([2, 4, NEVER, NEVER])
         self.threads = [self.random.choice([1, 1, 2]) for _ in range(self.random.randint(1, 4))]
         self.stops = self.random.random() < 0.3
         self.crashes = self.random.randint(0, 3)
@@ -137,11 +139,7 @@ class World:
         for i in range(self.random.randint(6, 18)):
             given = self.random.choice([None, None, *inputs, *inputs])
             kind = "score" if given else "measure"
-            before: tuple[str, ...] = ()
-            if units:
-                before = self.random.choice([(), (), (), (self.random.choice(units).key,)])
-            unit = self._unit(f"unit{i}", kind, weights, input=given, requires=before)
-            units.append(unit)
+            units.append(self._unit(f"unit{i}", kind, weights, input=given))
         return units
 
     def _unit(self, key: str, kind: str, weights: list[int], **options) -> WorkUnit:
@@ -190,7 +188,7 @@ class World:
         if stop:
             self.after(self.random.uniform(5, 60), self._ask_to_stop)
         self.after(self.random.uniform(1, 20), self._disturb)
-        sweep = truths.CheckedSweep(self.units, self.journal)
+        sweep = truths.CheckedSweep(self.units, self.journal, self.window)
         self.loop = self.make_loop(sweep, self.journal, self.settings)
         for _ in range(20_000):
             written, messages = len(self.journal.entries), self._delivered()
@@ -210,7 +208,6 @@ class World:
                 self.now = max(self.now, wake)
         else:
             raise AssertionError("it does not end")
-        self.blocked = sweep.blocked()
 
     def _delivered(self) -> list:
         messages, self.messages = self.messages, []

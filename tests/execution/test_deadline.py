@@ -45,7 +45,7 @@ def test_the_timer_is_armed_for_the_earliest_deadline(tmp_path, armed):
     assert armed == []
 
 
-def test_a_process_that_keeps_the_lock_is_ended_and_says_where_it_was(tmp_path):
+def test_a_process_that_keeps_the_lock_is_ended_and_says_where(tmp_path):
     path = trace_file(tmp_path, "tcp://w")
     with Deadlines().within("kept", 60, path):
         pass

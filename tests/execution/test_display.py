@@ -19,7 +19,7 @@ def test_a_notebook_draws_bars_again_in_one_output(monkeypatch):
     assert drawn == ["bars"]
 
 
-def test_a_listener_hears_of_every_change_and_gets_bars_and_messages_as_text(capsys):
+def test_a_listener_hears_every_change_and_gets_all_as_text(capsys):
     heard = []
     with Display(on_change=lambda: heard.append(display.phases)) as display:
         display.phase("search", 10)
@@ -33,7 +33,7 @@ def test_a_listener_hears_of_every_change_and_gets_bars_and_messages_as_text(cap
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_file_gets_plain_lines_and_a_phase_that_begins_again_takes_its_bar_over():
+def test_a_file_gets_plain_lines_and_a_repeated_phase_one_bar():
     text = io.StringIO()
     with Display(Console(file=text, width=120)) as display:
         display.phase("measure", 4, done=1)

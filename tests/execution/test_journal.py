@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -15,12 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskmetrics.core.errors import DataError, LockedError
-from daskmetrics.core.events import (
+from daskmetrics.domain.events import (
     JOURNAL,
     KINDS,
-    Axis,
     RunFinished,
-    Template,
     UnitsRetried,
     from_json,
     is_finished,
@@ -28,10 +26,10 @@ from daskmetrics.core.events import (
     standing,
     to_json,
 )
-from daskmetrics.core.names import Suite
+from daskmetrics.domain.names import Arm, Suite
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.journal import FORMAT, decode, encode, holder, mark_of, read
-from tests.events import started
+from tests.events import planned, started
 
 numbers_of_json = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 json_values = st.recursive(
@@ -70,7 +68,7 @@ def test_an_entry_survives_its_line_and_any_flipped_bit_is_seen(entry, data):
         encode({**entry, "value": float("nan")})
 
 
-def test_entries_that_are_written_together_wait_for_the_disk_once(paths, monkeypatch):
+def test_entries_written_together_wait_for_the_disk_once(paths, monkeypatch):
     waits = []
     with Journal(*paths) as journal:
         fsync = os.fsync
@@ -120,7 +118,7 @@ def test_damage_is_refused_with_its_line(paths, damage):
             attempt()
 
 
-def test_a_second_driver_is_refused_and_gets_the_name_of_the_first(paths):
+def test_a_second_driver_is_refused_and_told_who_the_first_is(paths):
     hold = (
         "import sys; from pathlib import Path; from daskmetrics.execution.journal import Journal\n"
         f"journal = Journal(Path({str(paths[0])!r}), Path({str(paths[1])!r}))\n"
@@ -164,10 +162,10 @@ WHITENED = {"model": "m", "revisions": ["a"], "layers": [0], "depth": 1, "readou
         ({"type": "finished", "key": "k"}, "the field 'at' is missing"),
         ({"type": "finished", "key": "k", "at": "noon"}, "the field 'at' is 'noon'"),
         ({"type": "usage", "workers": {"w": 1}}, "the field 'workers.w' is 1 "),
-        ({"type": "plan", "template": {"suites": [WHITENED]}}, "'whiten' is not a readout"),
+        ({**to_json(planned()), "suites": [WHITENED]}, "'whiten' is not a readout"),
     ],
 )
-def test_an_unknown_entry_is_refused_with_its_line_and_what_to_do(paths, entry, reason):
+def test_an_unknown_entry_is_refused_with_its_line_and_remedy(paths, entry, reason):
     keep(paths, 1)
     last = paths[0].read_bytes().splitlines()[-1]
     with paths[0].open("ab") as file:
@@ -178,10 +176,11 @@ def test_an_unknown_entry_is_refused_with_its_line_and_what_to_do(paths, entry, 
 
 def example(hint):
     """A value of the type of a field."""
+    if is_dataclass(hint):
+        of_class = {Suite: lambda: Suite("m", ("a",), (0,), 1), Arm: lambda: Arm("m", "a", 0)}
+        return of_class.get(hint, lambda: example_of(hint))()
     inner = [example(each) for each in get_args(hint) if each is not ...]
-    axis = Axis(("a",), ("1",), ("",))
     by_type = {
-        Template: lambda: Template((Suite("m", ("a",), (0,), 1),), axis, axis, "key", {"a": [1.5]}),
         Mapping: lambda: {"a": inner[1]},
         Sequence: lambda: inner,
         tuple: lambda: tuple(inner),
@@ -191,10 +190,15 @@ def example(hint):
     return by_type.get(get_origin(hint) or hint, lambda: hint(1))()
 
 
-def test_every_kind_of_entry_survives_its_line_and_has_the_types_of_its_fields():
+def example_of(cls):
+    hints = get_type_hints(cls)
+    return cls(**{name: example(hint) for name, hint in hints.items()})
+
+
+def test_every_kind_of_entry_survives_its_line_and_is_typed():
     for kind, cls in JOURNAL.items():
         hints = get_type_hints(cls)
-        entry = cls(**{name: example(hint) for name, hint in hints.items()})
+        entry = example_of(cls)
         assert from_json(decode(encode(to_json(entry)))) == entry
         assert KINDS[type(entry)] == kind and not isinstance(entry, dict)
         for name in (name for name, hint in hints.items() if hint not in (Any, object)):
@@ -207,31 +211,33 @@ def test_every_kind_of_entry_survives_its_line_and_has_the_types_of_its_fields()
     [("", False), ("s", False), ("sS", True), ("sSl", False), ("sSlL", True), ("sSlLs", True)],
 )
 def test_only_the_configuration_of_the_latest_start_is_finished(starts_and_ends, finished):
+    small, large = planned(search="small"), planned(search="large")
     kinds = {
-        "s": started("small"),
-        "S": RunFinished("small", 1.0),
-        "l": started("large"),
-        "L": RunFinished("large", 2.0),
+        "s": small,
+        "S": RunFinished(small.key, 1.0),
+        "l": large,
+        "L": RunFinished(large.key, 2.0),
     }
     entries = [kinds[letter] for letter in starts_and_ends]
     assert is_finished(entries) is finished
     is_large = "l" in starts_and_ends[-2:]
-    assert is_finished(entries, "small") is (finished and not is_large)
-    assert is_finished(entries, "large") is (finished and is_large)
+    assert is_finished(entries, small.key) is (finished and not is_large)
+    assert is_finished(entries, large.key) is (finished and is_large)
 
 
 FAILED = Record("a", "a", "demo", "error", reason="x")
 GOOD = Record("a", "a", "demo", "ok", value=1)
 
 
-def test_a_failure_that_was_taken_back_is_gone_and_a_success_stays():
-    entries = [started(), FAILED, replace(GOOD, key="b"), RunFinished("k", 1.0)]
+def test_a_failure_taken_back_is_gone_and_a_success_stays():
+    asked = planned()
+    entries = [asked, FAILED, replace(GOOD, key="b"), RunFinished(asked.key, 1.0)]
     assert is_finished(entries)
     entries.append(UnitsRetried(["a", "b"]))
     assert not is_finished(entries)
     assert [record.key for record in records(entries)] == ["b"]
     assert [type(entry) for entry in standing(entries)][1:] == [Record, UnitsRetried]
-    entries += [started(), GOOD, RunFinished("k", 2.0)]
+    entries += [started(), GOOD, RunFinished(asked.key, 2.0)]
     assert is_finished(entries) and [record.key for record in records(entries)] == ["b", "a"]
 
 
@@ -251,7 +257,7 @@ TAKEN = {
 
 @pytest.mark.parametrize("how", TAKEN)
 @pytest.mark.parametrize("last", [False, True])
-def test_a_journal_that_is_taken_away_ends_the_run_until_it_is_put_back(tmp_path, how, last):
+def test_a_journal_taken_away_ends_the_run_until_it_is_put_back(tmp_path, how, last):
     """What was committed to it before counts, and nothing else is written."""
     (tmp_path / "run").mkdir()
     path, lock = tmp_path / "run" / "journal.jsonl", tmp_path / "run" / "lock"

@@ -38,7 +38,7 @@ def leave(lock, **changes) -> Holder:
     return left
 
 
-def test_the_owner_file_is_private_and_removed_on_release_and_unlock_refuses_while_it_lives(lock):
+def test_a_private_owner_file_keeps_the_lock_until_its_release(lock):
     run_lock = RunLock(lock)
     assert run_lock.notices == []
     assert owner_file(lock).stat().st_mode & 0o777 == 0o600
@@ -69,7 +69,7 @@ def test_the_lock_of_a_dead_process_is_taken_over_with_a_notice(lock):
 
 
 @pytest.mark.parametrize("readable", [True, False])
-def test_the_lock_of_another_machine_is_refused_until_unlock_removes_it(lock, readable):
+def test_the_lock_of_another_machine_is_refused_until_unlocked(lock, readable):
     """So is one that cannot be read."""
     leave(lock, host="login2", pid=1)
     name = "process 1 on login2 since"
@@ -108,7 +108,7 @@ def test_the_owner_file_is_created_without_hard_links(lock, monkeypatch):
     assert [path.name for path in lock.parent.iterdir()] == ["lock"]
 
 
-def test_a_journal_for_which_no_file_is_left_gives_the_run_and_its_files_back(tmp_path):
+def test_a_journal_that_may_open_no_file_frees_the_run_and_files(tmp_path):
     path, lock = tmp_path / "journal.jsonl", tmp_path / "lock"
     Journal(path, lock).close()
     most, hardest = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -10,8 +10,9 @@ import re
 import pytest
 
 from daskmetrics.core.errors import ClusterLostError
-from daskmetrics.core.events import AttemptFailed, Record, UnitAsked, UnitsRetried, WorkerJoined
-from daskmetrics.core.retry import Fault
+from daskmetrics.domain.events import AttemptFailed, UnitAsked, UnitsRetried, WorkerJoined
+from daskmetrics.domain.record import Record
+from daskmetrics.domain.retry import Fault
 from daskmetrics.execution import RetryPolicy, Settings, Sweep, WorkUnit
 from daskmetrics.execution.loop import (
     Asked,
@@ -145,7 +146,7 @@ def a_running_user_outlives_its_input(loop, policy):
 def faults_of_an_input_before_its_success_do_not_count(loop, policy):
     """It may run any number of times, in this life of the driver and in the next."""
     shared = unit("in", kind="encode")
-    users = [unit(f"u{i}", input=shared, requires=(f"u{i - 1}",) if i else ()) for i in range(4)]
+    users = [unit(f"u{i}", input=shared) for i in range(4)]
 
     bench = Bench(users, loop, policy, slots=1, source=Forgetful)
     attempts = bench.submitted(Joined("w", "w"))
@@ -379,7 +380,7 @@ def what_began_while_it_was_taken_away_was_what_ran(loop, policy):
 @case
 def an_input_is_kept_until_its_last_unit_has_ended(loop, policy):
     shared = unit("in", kind="encode")
-    users = [unit(f"u{i}", input=shared, requires=(f"u{i - 1}",) if i else ()) for i in range(3)]
+    users = [unit(f"u{i}", input=shared) for i in range(3)]
     bench = Bench(users, loop, policy, slots=1)
     (attempt,) = bench.submitted(Joined("w", "w"))
     actions = bench.step(Finished(attempt.task))
@@ -480,7 +481,7 @@ def test_without_workers_it_says_so_and_gives_up_in_the_end(joined, message):
         bench.step(after=60)
 
 
-def test_a_worker_that_trains_gets_no_unit_until_the_training_ends_which_is_said():
+def test_a_worker_gets_no_unit_while_it_trains_which_is_said():
     bench = Bench([unit("u", resources=GPU)], patience=60)
     (submit,) = bench.submitted(Joined("w", "w", resources=GPU))
     assert bench.step(OfferChanged("w", GPU, trains=True)) == [Release(submit.task)]
@@ -491,7 +492,7 @@ def test_a_worker_that_trains_gets_no_unit_until_the_training_ends_which_is_said
     assert submit.worker == "w"
 
 
-def test_a_walltime_shorter_than_a_unit_is_said_with_the_remedy_and_ends_the_run_at_once():
+def test_too_short_a_walltime_ends_the_run_at_once_with_a_remedy():
     bench = Bench([unit("long"), unit("other", kind="short")], slots=2)
     (long,) = bench.submitted(Joined("w", "w", remaining=57))
     bench.step(Started(long.task))
@@ -508,7 +509,7 @@ def test_a_walltime_shorter_than_a_unit_is_said_with_the_remedy_and_ends_the_run
     assert bench.statuses() == {"other": "ok"}
 
 
-def test_a_worker_is_journaled_once_however_often_it_is_restarted():
+def test_a_worker_is_journaled_once_however_often_it_restarts():
     bench = Bench([unit("u")])
     for address in ("w1", "w2"):
         bench.step(Joined(address, "w", event=joined("w")))
@@ -516,7 +517,7 @@ def test_a_worker_is_journaled_once_however_often_it_is_restarted():
     assert workers == [joined("w")]
 
 
-def test_a_unit_that_finds_no_worker_hides_none_from_shorter_or_other_units():
+def test_a_unit_without_a_worker_hides_none_from_other_units():
     """A round remembers for which resources it found no worker, and for how long."""
     workers = [
         WorkerState("a", "a", 1, {"GPU": 1}, ends=50.0),
@@ -534,7 +535,7 @@ def test_a_unit_that_finds_no_worker_hides_none_from_shorter_or_other_units():
     assert chosen({"GPU": 1}, 40.0) == "a"
 
 
-def test_a_unit_that_was_killed_for_memory_waits_for_more_where_there_can_be_more():
+def test_a_unit_killed_for_memory_waits_for_more_if_there_can_be():
     bench = Bench([unit("u")], most_memory=8)
     (attempt,) = bench.submitted(Joined("w", "w", memory=4))
     bench.step(Started(attempt.task))

@@ -14,8 +14,9 @@ import pytest
 from distributed import Client, wait
 
 from daskmetrics.core.errors import ConfigError, UndefinedError, describe, room_for
-from daskmetrics.core.events import AttemptFailed, Record, WorkerJoined
-from daskmetrics.core.retry import Fault
+from daskmetrics.domain.events import AttemptFailed, WorkerJoined
+from daskmetrics.domain.record import Record
+from daskmetrics.domain.retry import Fault
 from daskmetrics.execution import Journal, RetryPolicy, Settings, Sweep, WorkUnit, run
 from daskmetrics.execution.loop import Failed, Vanished
 from daskmetrics.execution.runner import _DaskBackend
@@ -80,7 +81,7 @@ def test_what_the_user_has_beside_the_journal_stays(client, journal, tmp_path):
     assert mine.read_text() == "whole" and list(mine.parent.iterdir()) == [mine]
 
 
-def test_a_stop_signal_that_arrives_with_the_last_unit_stops_the_run(client, journal):
+def test_a_stop_signal_with_the_last_unit_stops_the_run(client, journal):
     def stop(record):
         signal.raise_signal(signal.SIGTERM)
 
@@ -113,7 +114,7 @@ def test_a_shared_input_is_computed_once(client, journal, tmp_path):
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE])
-def test_a_disk_that_cannot_be_written_pauses_the_run_until_it_can(client, journal, number):
+def test_a_disk_that_cannot_be_written_only_pauses_the_run(client, journal, number):
     refusals = [OSError(number, os.strerror(number))] * 2
     tried: list[str] = []
     said: list[str] = []
@@ -134,7 +135,7 @@ def test_a_disk_that_cannot_be_written_pauses_the_run_until_it_can(client, journ
     assert len(said) == 2 and f"({os.strerror(number)})" in said[0] and "continues" in said[1]
 
 
-def test_an_error_of_the_journal_that_no_wait_can_cure_ends_the_run(client, journal, monkeypatch):
+def test_a_journal_error_that_no_wait_can_cure_ends_the_run(client, journal, monkeypatch):
     def broken(*entries, wait):
         raise OSError(errno.EBADF, "Bad file descriptor")
 
@@ -165,7 +166,7 @@ def test_what_comes_back_is_what_a_journal_can_hold(client, journal, call, statu
     assert reason is None or reason in record.reason
 
 
-def test_a_short_result_needs_no_request_and_a_long_one_is_fetched(client, journal, monkeypatch):
+def test_a_short_result_needs_no_request_but_a_long_one_does(client, journal, monkeypatch):
     fetched, gather = [], client.gather
 
     def counted(futures, **options):
@@ -187,7 +188,7 @@ def test_an_error_whose_text_cannot_be_read_has_its_name():
     assert describe(Odd()) == "Odd: <exception str() failed>"
 
 
-def test_a_result_that_is_lost_with_its_worker_before_it_is_fetched_stalls_nothing(tmp_path):
+def test_a_result_lost_before_it_is_fetched_stalls_nothing(tmp_path):
     """Its worker ends before the report is handled."""
     with Client(processes=False, n_workers=1, dashboard_address=":0") as client:
         [address] = client.scheduler_info()["workers"]
@@ -209,9 +210,7 @@ def test_a_result_that_is_lost_with_its_worker_before_it_is_fetched_stalls_nothi
         assert backend.events.get(timeout=60) == Vanished("square")
 
 
-def test_an_attempt_that_another_client_cancels_or_that_cannot_begin_ends_without_a_report(
-    client, tmp_path
-):
+def test_attempts_cancelled_or_unable_to_begin_end_unreported(client, tmp_path):
     backend = _DaskBackend(client, tmp_path, SETTINGS, print)
     backend.futures["cancelled"] = client.submit(square, 3, pure=False)
     backend.futures["cancelled"].cancel()

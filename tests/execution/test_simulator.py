@@ -16,7 +16,7 @@ FOR_MUTANTS = 200
 
 
 @pytest.mark.parametrize("part", range(10))
-def test_nothing_is_lost_nothing_twice_and_no_bystander_is_blamed(part):
+def test_nothing_is_lost_or_doubled_and_no_bystander_is_blamed(part):
     for seed in range(part, SEEDS, 10):
         try:
             World(seed, Loop).play()

@@ -25,7 +25,7 @@ def wait(seconds: float) -> float:
 
 
 @pytest.mark.slow  # real workers; the file is tested below
-def test_what_workers_and_their_gpus_used_is_kept_published_and_drawn(tmp_path, monkeypatch):
+def test_what_workers_and_gpus_used_is_kept_published_and_drawn(tmp_path, monkeypatch):
     folder, metrics = tmp_path / "watched", ""
     monkeypatch.syspath_prepend(STANDIN)
     monkeypatch.setenv("PYTHONPATH", str(STANDIN), prepend=":")

@@ -3,9 +3,6 @@ from __future__ import annotations
 import pytest
 
 from daskmetrics import config, experiment
-from tests.bandit.conftest import known, known_csv
-
-__all__ = ["known", "known_csv"]  # fixtures of the replays, for tests that read tables
 
 SMALL = {
     "name": "small",

@@ -29,12 +29,20 @@ def test_a_path_a_mapping_and_a_configuration_are_the_same(tmp_path):
     assert configured(demo, {}, (), tmp_path)[1].path == tmp_path
 
 
-def test_arguments_replace_what_the_file_says_and_settings_come_last():
+def test_arguments_replace_the_file_and_settings_come_last():
     search = {"policy": "random"}
     changed = parsed(settings=["seed=4"], budget=0.2, seed=3, tasks="stdlib:order", search=search)
     assert (changed.search.budget, changed.search.policy, changed.seed) == (0.2, "random", 4)
     assert changed.tasks == ("stdlib:order",)
     assert changed.models == parsed().models
+
+
+def test_a_cluster_is_a_profile_by_name_file_keys_or_object(tmp_path):
+    file = tmp_path / "two.yaml"
+    file.write_text("workers: 2")
+    for profile in (file, str(file), {"workers": 2}, config.Cluster(workers=2)):
+        assert parsed(cluster=profile).cluster == config.Cluster(workers=2)
+    assert parsed(cluster="l40s").cluster == config.cluster("l40s")
 
 
 def test_models_need_no_name_and_name_the_run():
@@ -97,6 +105,7 @@ UNKNOWN = {**REVIEWS, "lable": "stars"}
         ({"tasks": [{"text": "body"}]}, r"tasks\[0\]: 'data' is a NoneType"),
         ({"tasks": [{**REVIEWS, "name": "a/b"}]}, r"tasks\[0\]: the name 'a/b' is not valid"),
         ({"tasks": [FRAME[:0]]}, r"tasks\[0\]: the table has no rows"),
+        ({"cluster": 3}, "cluster: got a int; pass a profile: .* passed as client="),
         ({"models": ["a"], "layers": "all"}, "Unknown argument 'layers'"),
     ],
 )

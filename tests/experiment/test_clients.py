@@ -5,10 +5,10 @@ import os
 import pytest
 from distributed import Client, LocalCluster
 
-from daskmetrics.cluster import selftest as selftest
+from daskmetrics.cluster import shared_folder
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.execution.runner import client_of
-from daskmetrics.experiment._run import _first_unseen, require_workers
+from daskmetrics.experiment.given_workers import _first_unseen, require_workers
 
 LOCAL = {"dashboard_address": "127.0.0.1:0", "processes": False, "protocol": "inproc"}
 
@@ -33,7 +33,7 @@ def test_workers_must_see_the_files_of_the_run(client, tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="does not see '/no/such/folder'"):
         require_workers(client, tmp_path, [str(tmp_path), "/no/such/folder"], 10)
     # a folder of the same name on another disk is not shared
-    monkeypatch.setattr(selftest, "VISIBLE_WITHIN", 0.5)
+    monkeypatch.setattr(shared_folder, "VISIBLE_WITHIN", 0.5)
     file = tmp_path / "marker"  # what the driver wrote into its own folder of this name
     assert _first_unseen(file, "text", []) == str(tmp_path)
     file.write_text("text")
@@ -55,7 +55,7 @@ def test_a_client_is_refused_in_a_child_that_was_forked(client):
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_a_client_of_the_user_stays_open_and_what_is_none_is_an_error(client):
+def test_clients_of_users_stay_open(client):
     with client_of(client) as own:
         assert own is client
     assert client.status == "running"

@@ -95,13 +95,13 @@ def test_the_best_arm_is_loaded_and_saved_as_a_smaller_model(finished, minilm, t
     saved = SentenceTransformer(str(folder), device="cpu")
     np.testing.assert_allclose(saved.encode(TEXTS), vectors, atol=1e-5)
     card = (folder / "README.md").read_text()
-    for fact in (f"cut after layer {best.arm.layer}", str(best.arm), *run.tasks):
+    for fact in (f"cut after layer {best.arm.layer}", str(best.arm), *run.kinds):
         assert fact in card
     with pytest.raises(ConfigError, match="not empty"):
         best.save(folder)
 
 
-def test_the_best_arm_is_not_loaded_from_a_folder_with_other_weights(finished, minilm, tmp_path):
+def test_the_best_arm_is_not_loaded_with_other_weights(finished, minilm, tmp_path):
     run, _ = finished
     copy = tmp_path / "copy"
     shutil.copytree(minilm, copy)
@@ -213,20 +213,20 @@ def test_the_command_prints_the_layers_and_gives_json(small, minilm):
     frame = board.to_frame()
     assert [row["layer"] for row in rows] == frame["layer"].tolist()
     assert [row["mean"] for row in rows] == pytest.approx(frame["mean"].tolist(), abs=1e-12)
-    parts = ["--readouts", "pooling=mean,last", "--readouts", "layers=each,concat(0, 6)"]
+    parts = ["--readouts", "pooling=mean,last", "--readouts", "dimensions=all, 64"]
     shown = CliRunner().invoke(main, [*words, *parts]).output
-    readouts = {"pooling": ["mean", "last"], "layers": ["each", "concat(0, 6)"]}
+    readouts = {"pooling": ["mean", "last"], "dimensions": ["all", 64]}
     same = dm.layers(minilm, data, "body", "stars", layers=[0, 6], readouts=readouts)
-    assert str(same) in shown and "last,concat0+6" in shown and "Layers of model@main" in shown
-    joined = next(row.arm for row in same.arms if row.arm.readout == "last,concat0+6")
-    assert same.found.last_layer(joined) == replace(joined, readout="last")
+    assert str(same) in shown and "last,64d" in shown and "Layers of model@main" in shown
+    shallow = next(row.arm for row in same.arms if (row.arm.layer, row.arm.readout) == (0, "last"))
+    assert same.found.last_layer(shallow) == replace(shallow, layer=6)
     wrong = CliRunner().invoke(main, [*words, "--readouts", "poolling=mean"])
     assert wrong.exit_code == 2 and "pooling" in wrong.output
     nothing = CliRunner().invoke(main, ["layers", str(minilm)])
     assert nothing.exit_code == 2 and "Give either --data FILE" in nothing.output
 
 
-def test_checkpoints_of_a_folder_and_several_models_share_one_leaderboard(small, tmp_path, minilm):
+def test_checkpoints_and_models_share_one_leaderboard(small, tmp_path, minilm):
     (data, board), out = small, tmp_path / "out"
     same = {row.arm.layer: row.mean for row in board.arms}
     for step in (8, 16):

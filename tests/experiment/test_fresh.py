@@ -11,24 +11,27 @@ from daskmetrics import experiment
 from daskmetrics.answer.worth import fresh_items
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.names import Arm, Cell
-from daskmetrics.core.outcomes import pack
-from daskmetrics.core.results import Scored
+from daskmetrics.domain.costs import CostModel
+from daskmetrics.domain.names import Cell
+from daskmetrics.domain.outcomes import pack
+from daskmetrics.domain.results import Scored
 from daskmetrics.execution import Record
-from daskmetrics.experiment import Display
+from daskmetrics.experiment import Display, fresh
 from daskmetrics.experiment import search as search
+from daskmetrics.experiment.problem import problem_on
 from daskmetrics.report import Run
 from tests.experiment.test_search import Bench
 
 FRESH = {"confirm": "fresh", "budget": 1.0}
 
 
-def test_the_search_and_the_fresh_items_have_the_same_tasks_and_other_keys(prepared):
+def test_fresh_items_have_the_same_tasks_and_other_keys(prepared):
     kept = prepared(search=FRESH)
     assert [task.name for task in kept.fresh] == [task.name for task in kept.tasks]
-    assert kept.numbers_key != prepared().numbers_key
-    arm = kept.arms[0]
-    assert kept.score_key(arm, kept.tasks[0]) != kept.score_key(arm, kept.fresh[0])
+    assert kept.plan.store_key != prepared().plan.store_key
+    plan = kept.plan
+    keys = [plan.score_key(plan.arms[0], of[0]) for of in (plan.tasks, plan.fresh)]
+    assert keys[0] != keys[1]
     with pytest.raises(ConfigError, match="'mteb:STS12' cannot be divided"):
         prepared(tasks=["stdlib:order", "mteb:STS12"], search=FRESH)
 
@@ -36,11 +39,11 @@ def test_the_search_and_the_fresh_items_have_the_same_tasks_and_other_keys(prepa
 def test_the_cells_that_are_left_include_the_fresh_items(prepared):
     plain, kept = prepared(search={**FRESH, "confirm": "leader"}), prepared(search=FRESH)
     left = search.cells_left(kept, ())
-    finalists = search.FINALISTS * len(kept.fresh)
+    finalists = fresh.FINALISTS * len(kept.fresh)
     assert left == search.cells_left(plain, ()) + finalists
-    arm, task = kept.arms[0], kept.fresh[0]
+    arm, task = kept.plan.arms[0], kept.plan.fresh[0]
     cell = str(Cell(arm, task.name))
-    record = Record(kept.score_key(arm, task), cell, "fresh", "ok", Scored(0.5, 0.1))
+    record = Record(kept.plan.score_key(arm, task), cell, "fresh", "ok", Scored(0.5, 0.1))
     assert search.cells_left(kept, (record,)) == left - 1
 
 
@@ -66,16 +69,16 @@ def test_finalists_are_the_leader_its_rivals_and_the_default_arm(decided):
     kept, problem, best = decided
 
     def chosen(*rivals):
-        return search.finalists(kept, replace(best, credible=(best.arm, *rivals)), {})
+        return fresh.finalists(kept.plan.weights, replace(best, credible=(best.arm, *rivals)), {})
 
     others = [arm for arm in problem.arms if arm not in (best.arm, best.default.arm)]
     assert chosen(*others[:2]) == (best.arm, others[0], best.default.arm, others[1])
     assert best.default.arm in chosen() and chosen()[0] == best.arm
     assert len(chosen()) >= 2  # a sure search still has a rival
-    assert len(chosen(*others)) == search.FINALISTS
+    assert len(chosen(*others)) == fresh.FINALISTS
 
 
-def test_arms_that_weighted_paired_differences_cannot_tell_apart_are_finalists(decided):
+def test_arms_that_cannot_be_told_apart_are_finalists(decided):
     kept, problem, best = decided
     scores = {
         arm: dict.fromkeys(problem.tasks, scored(0.2, seed))
@@ -85,29 +88,29 @@ def test_arms_that_weighted_paired_differences_cannot_tell_apart_are_finalists(d
     tied = problem.arms[3] if problem.arms[3] != best.arm else problem.arms[4]
     # equal in the weighted mean, and far behind in the plain one
     scores[tied] = {"stdlib:order": scored(0.55, 101), "stdlib:package": scored(0.05, 102)}
-    chosen = search.finalists(kept, best, scores)
+    chosen = fresh.finalists(kept.plan.weights, best, scores)
     assert chosen[:2] == (best.arm, tied) and set(chosen) <= {best.arm, tied, best.default.arm}
 
 
 @pytest.mark.slow
-def test_a_run_reports_its_finalists_on_fresh_items_and_resumes_with_nothing_to_do(
-    prepared, tmp_path, client
-):
+def test_a_run_reports_its_finalists_on_fresh_items(prepared, tmp_path, client):
     whole = prepared(search=FRESH, metrics=[])
     folder = RunFolder(tmp_path / "run")
     experiment.run(whole, folder, Display(), client)
     run = Run(folder.path)
-    found = fresh_items(run)
+    found = fresh_items(run.fresh, run.recorded, run.weights)
     assert run.result and found and len(found.finalists) == len(run.result.fresh) >= 2
-    assert found.finalists[0].arm == run.best().arm == Arm.parse(run.result.fresh[0])
+    assert found.finalists[0].arm == run.best().arm == run.result.fresh[0]
     assert {record.value.n for record in run.records if record.kind == "fresh"} == {150, 144}
     assert {record.value.n for record in run.records if record.kind == "score"} == {350, 336}
     # the finalists come on top of the budget, which pays for every score here
-    arms = [Arm.parse(name) for name in run.result.fresh]
-    cost = search.fresh_cost(whole, arms)
-    of_fresh = search.build_problem(replace(whole, tasks=whole.fresh, fresh=()))
+    arms = run.result.fresh
+    cost = fresh.cost(whole, arms)
+    costs = CostModel(whole.config.search.device)
+    of_fresh = problem_on(whole, whole.fresh, whole.plan.fresh, whole.plan.suites, costs)
     assert len(arms) * of_fresh.score_cost.min() < cost < of_fresh.exhaustive_cost
-    assert run.result.spent == pytest.approx(run.result.exhaustive)
-    assert run.result.spent == pytest.approx(run.result.budget + cost)
+    recommended = run.result.recommendation
+    assert recommended.spent == pytest.approx(recommended.exhaustive)
+    assert recommended.spent == pytest.approx(recommended.budget + cost)
     assert all(finalist.lead and finalist.lead.paired for finalist in found.finalists[1:])
     assert experiment.run(whole, folder, Display()) == 0

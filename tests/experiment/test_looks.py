@@ -12,11 +12,12 @@ import daskmetrics as dm
 from daskmetrics import config
 from daskmetrics.answer.posterior import posterior_of
 from daskmetrics.answer.status import status_of
-from daskmetrics.core.costs import CostModel
-from daskmetrics.core.events import Record
-from daskmetrics.core.results import Scored
+from daskmetrics.domain.costs import CostModel
+from daskmetrics.domain.record import Record
+from daskmetrics.domain.results import Scored
+from daskmetrics.experiment import fresh, search
 from daskmetrics.experiment import maintenance as maintenance
-from daskmetrics.experiment import search as search
+from daskmetrics.experiment.problem import build_problem
 from daskmetrics.tasks import examples as examples
 from tests.experiment.conftest import SMALL
 from tests.experiment.test_search import Bench
@@ -32,7 +33,7 @@ def slow_models(monkeypatch):
 
 
 def columns(experiment):
-    return search.build_problem(experiment, experiment.suites).tasks
+    return build_problem(experiment).tasks
 
 
 WHOLE = ("stdlib:order", "stdlib:package")
@@ -42,9 +43,9 @@ def test_a_search_looks_at_large_tasks_that_cost_their_encoding(prepared, monkey
     plain, looking = prepared(search={"budget": 0.5}), prepared(search=LOOKS)
     assert columns(plain) == WHOLE
     assert columns(looking) == (*WHOLE, "stdlib:order@1/16", "stdlib:package@1/16")
-    assert looking.key != plain.key and looking.numbers_key == plain.numbers_key
-    assert looking.template({}).key == plain.template({}).key
-    costs = [search.build_problem(e, e.suites).exhaustive_cost for e in (plain, looking)]
+    assert looking.plan.key != plain.plan.key
+    assert looking.plan.store_key == plain.plan.store_key
+    costs = [build_problem(e).exhaustive_cost for e in (plain, looking)]
     assert costs[0] == pytest.approx(costs[1])
     monkeypatch.setattr(examples, "LOOKED_AT", 10_000)
     assert columns(prepared(search=LOOKS)) == WHOLE
@@ -57,7 +58,7 @@ def test_where_looks_do_not_pay_a_search_scores_whole_tasks(prepared, changes):
     assert columns(prepared(search={**LOOKS, **changes})) == WHOLE
 
 
-def test_a_search_with_looks_resumes_and_recommends_by_whole_scores(prepared):
+def test_a_resumed_search_recommends_by_whole_scores(prepared):
     quiet, broken = (Bench(prepared(search=LOOKS)) for _ in range(2))
     units = quiet.drive()
     assert {unit.kind for unit in units} == {"score", "look"}
@@ -72,23 +73,24 @@ def test_a_search_with_looks_resumes_and_recommends_by_whole_scores(prepared):
     assert best.best.scores and best.best.scores.keys() <= set(WHOLE)
 
 
-def test_a_search_that_grows_goes_on_from_looks_only_where_it_looks(prepared):
+def test_a_growing_search_keeps_subset_scores_where_it_has_them(prepared):
     looking = prepared(search=LOOKS)
-    problem = search.build_problem(looking, looking.suites)
+    problem = build_problem(looking)
+    half = Scored(0.5, 0.1)
     records = [
-        Record(looking.score_key(arm, task), "", "look", "ok", Scored(0.5, 0.1))
-        for arm, task in zip(problem.arms, looking.looks, strict=False)
+        Record(looking.plan.score_key(arm, look), f"{arm}:{look.name}", "look", "ok", half)
+        for arm, look in zip(problem.arms, looking.plan.looks, strict=False)
     ]
-    assert len(search.carried_on(looking, problem, [], records)) == 2
-    whole = search.build_problem(replace(looking, looks=()), looking.suites)
-    assert not search.carried_on(looking, whole, [], records)
+    assert len(search.carried_on(looking.plan, problem, [], records)) == 2
+    whole = build_problem(replace(looking, looks=()))
+    assert not search.carried_on(looking.plan, whole, [], records)
     assert problem.arm_cost.tolist() == whole.arm_cost.tolist()
 
 
 def test_the_finalists_are_scored_on_fresh_items_of_whole_tasks(prepared):
     kept = prepared(search={**LOOKS, "confirm": "fresh"})
     assert len(columns(kept)) == 4
-    units = search.fresh_units(kept, kept.arms[:1], Path())
+    units = fresh.units(kept, kept.plan.arms[:1], Path())
     assert [unit.name.partition(":")[2] for unit in units] == list(WHOLE)
 
 
@@ -99,7 +101,7 @@ def test_a_run_counts_looks_as_looks_and_shows_no_score_of_them(tmp_path):
     status, answer = status_of(run), run.answer
     assert status.cells["looks"] == answer.looks == run.counts["look", "ok"] > 0
     assert status.cells["scored"] == answer.scored == run.counts["score", "ok"] > 0
-    assert status.cells["planned"] == len(run.tasks) * run.start.arms
+    assert status.cells["planned"] == len(run.plan.tasks) * len(run.plan.arms)
 
     shown = [str(part) for part in (answer, run.to_frame(), run.scores, run.leaderboard())]
     assert not any("@1/16" in text for text in shown)
@@ -107,7 +109,7 @@ def test_a_run_counts_looks_as_looks_and_shows_no_score_of_them(tmp_path):
     assert not maintenance.verify(run.folder).damages
 
     posterior = posterior_of(run)
-    index = posterior.problem.arm_index[run.result.best_arm]
-    assert posterior.posterior.mean[index] == run.result.best["value"]
+    index = posterior.problem.arm_index[run.result.recommendation.arm]
+    assert posterior.posterior.mean[index] == run.result.recommendation.best.value
     without = replace(posterior.problem, looks=None)
     assert np.isclose(without.exhaustive_cost, 2 * posterior.problem.exhaustive_cost)

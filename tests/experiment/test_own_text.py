@@ -8,14 +8,15 @@ from daskmetrics.experiment import Display
 from daskmetrics.experiment import maintenance as maintain
 from daskmetrics.planning.preview import preview
 from daskmetrics.report import Run, write
-from daskmetrics.report.sections import explain_tables, status_text
+from daskmetrics.report.explanation import explain_tables
+from daskmetrics.report.terminal import status_text
 from tests.experiment.test_direct import reviews
 from tests.report.conftest import text_of
 
 RECIPE = {"width": 16, "depth": 2, "steps": 2, "context": 32, "vocabulary": 300}
 
 
-def test_a_run_without_metrics_searches_at_once_and_adds_metrics_later(tmp_path, prepared, client):
+def test_a_run_without_metrics_may_add_them_later(tmp_path, prepared, client):
     data = reviews(tmp_path / "reviews.csv", 60)
     changes = {
         "models": [{"name": "a", "train": RECIPE}],
@@ -31,7 +32,7 @@ def test_a_run_without_metrics_searches_at_once_and_adds_metrics_later(tmp_path,
     experiment.run(bare, folder, Display(), client)
     run = Run(folder.path)
     assert not any(record.value.size for record in run.records if record.kind == "measure")
-    assert len(run.recorded) == len(bare.arms) and run.answer.confirmed
+    assert len(run.recorded) == len(bare.plan.arms) and run.answer.confirmed
     assert {record.value.n for record in run.records if record.kind == "score"} == {60}
     assert not run.metrics and len(run.scores) == 3
     assert ": a, " in repr(run) and "none: the run has no metrics" in status_text(run)
@@ -44,7 +45,7 @@ def test_a_run_without_metrics_searches_at_once_and_adds_metrics_later(tmp_path,
     measured = prepared(**changes, metrics=["curvature"])
     ran = experiment.run(measured, folder, Display(), client)
     after = Run(folder.path)
-    assert ran == len(measured.checkpoints)  # and no score
+    assert ran == len(measured.plan.checkpoints)  # and no score
     assert after.recorded == run.recorded
     assert list(after.metrics)[:1] == ["curvature"] and after.metrics["curvature"].notnull().any()
     assert after.trade_offs().arms[0].cost.whole == whole

@@ -8,10 +8,9 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 import daskmetrics as dm
 from daskmetrics import store
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.events import StorePlan, to_json
-from daskmetrics.core.names import Arm, Suite, seed_of
-from daskmetrics.experiment import search as search
-from daskmetrics.store import Axis, Template
+from daskmetrics.core.keys import seed_of
+from daskmetrics.domain.names import Arm
+from daskmetrics.experiment.problem import build_problem
 from daskmetrics.tasks import resolve
 from tests.embedders import WIDTH, network_of, save
 from tests.experiment.test_direct import reviews
@@ -20,18 +19,9 @@ from tests.stored import read_block
 MODEL = {"name": "a", "train": {"width": 16, "depth": 2, "steps": 4}}
 
 
-def test_keys_of_default_arms_and_stores_are_those_from_before_there_were_readouts():
-    axis = Axis(("a",), ("",), ("",))
-    template = Template((Suite("m", ("main",), (0, 1), 1),), axis, axis, "meaning", {})
-    score_key = store.score_key(3, "encode", Arm("m", "main", 1), 0, "corpus")
-    assert score_key == "195d53d59fa760e677de5359e6b9715a"
-    assert template.key == "098355ecc7359808f3f8e4c9ac5f029a"
-    plan = StorePlan(template, 1, 0, {}, {}, {})
-    assert "readouts" not in str(to_json(plan))
-
-
 def test_readouts_change_the_run_and_not_the_scores_that_it_had(prepared):
     plain, more = prepared(), prepared(readouts={"pooling": ["protocol", "last"]})
+    plain, more = plain.plan, more.plan
     arm, task = Arm("a", "step1", 2), plain.tasks[0]
     assert more.key != plain.key
     assert more.measure_keys == plain.measure_keys
@@ -39,38 +29,23 @@ def test_readouts_change_the_run_and_not_the_scores_that_it_had(prepared):
     assert len(more.arms) == 2 * len(plain.arms)
 
 
-def test_only_a_readout_that_is_fitted_depends_on_the_corpus(prepared):
-    parts = {"dimensions": ["all", 8, "pca8"]}
-    one, other = prepared(readouts=parts), prepared(readouts=parts, corpus={"prompts": 12})
-    task = one.tasks[0]
-    same = [one.score_key(arm, task) == other.score_key(arm, task) for arm in one.arms]
-    assert same == [arm.readout != "pca8" for arm in one.arms]
-
-
 @pytest.mark.parametrize(
     ("readouts", "message"),
     [
         ({"dimensions": [17]}, "'a': Readout '17d' keeps 17 dimensions, but vectors have 16"),
-        ({"dimensions": ["pca16"]}, "a corpus of 16 texts.*Set corpus.prompts to 17 or more"),
         ({"pooling": ["as_shipped"]}, "'a': It is to be read with .* but ships no pooling"),
-        ({"layers": ["concat(0, 2)"]}, "'b'.*is not two or more different layers of 0...1"),
-        ({"layers": ["mean(:)"]}, r"'mean0\+1' of model 'b' reads layers \[0\], which are not"),
     ],
 )
-def test_what_is_impossible_is_refused_with_the_remedy_before_anything_starts(
-    prepared, readouts, message
-):
+def test_an_impossible_readout_is_refused_with_the_remedy(prepared, readouts, message):
     with pytest.raises(ConfigError, match=message):
         prepared(readouts=readouts)
 
 
-def test_encoding_is_paid_once_and_scoring_follows_the_dimensions(prepared):
-    experiment = prepared(
-        readouts={"dimensions": ["all", 4], "layers": ["each", "concat(1, 2)"]}, models=[MODEL]
-    )
-    problem = search.build_problem(experiment, experiment.suites)
+def test_encoding_is_paid_once_and_scoring_by_dimensions(prepared):
+    experiment = prepared(readouts={"dimensions": ["all", 4]}, models=[MODEL])
+    problem = build_problem(experiment)
     cost = {arm.readout: problem.score_cost[i, 0] for i, arm in enumerate(problem.arms)}
-    assert cost["4d"] < cost[""] < cost["concat1+2"]
+    assert cost["4d"] < cost[""]
     assert len(np.unique(problem.encode_cost[:, 0])) == 1
     assert problem.arms[problem.default_arms[0]] == Arm("a", "step4", 2)
 
@@ -78,17 +53,13 @@ def test_encoding_is_paid_once_and_scoring_follows_the_dimensions(prepared):
 PROMPTS = {"query": "query: ", "document": "passage: ", "other": "text: "}
 
 
-def test_a_run_scores_what_each_readout_gives_and_the_same_as_here_and_now(tmp_path, client):
+def test_a_run_scores_readouts_as_the_layers_function_does(tmp_path, client):
     modules = [Pooling(WIDTH, "mean"), Normalize()]
     network = network_of("e5", tmp_path / "network")
     prompts = {"prompts": PROMPTS, "default_prompt_name": "other"}
     folder = save(tmp_path / "model", network, modules, **prompts)
     data = reviews(tmp_path / "reviews.csv", 60)
-    readouts = {
-        "pooling": ["protocol", "last"],
-        "dimensions": ["all", 8],
-        "layers": ["each", "concat(1, 3)"],
-    }
+    readouts = {"pooling": ["protocol", "last"], "dimensions": ["all", 8]}
     run = dm.run(
         models=[{"name": "model", "source": str(folder)}],
         tasks=[f"file:{data}(text=body, label=stars)"],
@@ -102,9 +73,9 @@ def test_a_run_scores_what_each_readout_gives_and_the_same_as_here_and_now(tmp_p
     protocol = store.open_tree(run.folder.store).attrs["protocols"]["model"]
     assert (protocol["prompts"], protocol["shipped"]["steps"]) == (PROMPTS, ["normalize"])
 
-    (task,) = run.tasks
+    (task,) = run.kinds
     scored = {arm: values[task].score for arm, values in run.recorded.items()}
-    assert len(scored) == 4 * 4 + 4
+    assert len(scored) == 4 * 4
     board = dm.layers(folder, data, "body", "stars", readouts=readouts)
     means = {str(row.arm).partition("/")[2]: row.mean for row in board.arms}
     assert means == {str(arm).partition("/")[2]: score for arm, score in scored.items()}
@@ -112,7 +83,7 @@ def test_a_run_scores_what_each_readout_gives_and_the_same_as_here_and_now(tmp_p
     tied = {(row.arm.layer, row.arm.readout) for row in board.arms if row.tied}
     assert tied == {(arm.layer, arm.readout) for arm in (*verdict.tied, verdict.arm)}
     widths = {arm.readout: values[task].dimensions for arm, values in run.recorded.items()}
-    assert (widths["last"], widths["8d"], widths["concat1+3"]) == (32, 8, 64)
+    assert (widths["last"], widths["8d"]) == (32, 8)
     block = read_block(run.folder.store, "scores", next(iter(scored)).checkpoint)
     assert np.sort(block.values[:, 0]).tolist() == sorted(scored.values())
 

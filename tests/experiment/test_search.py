@@ -13,21 +13,22 @@ from daskmetrics import experiment
 from daskmetrics.bandit import Learner, Problem, arm_features, least_budget, policy_named
 from daskmetrics.checkpoints.rolling import Downloads
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
-from daskmetrics.core.events import UnitAsked
-from daskmetrics.core.names import Suite, grid, seed_of
-from daskmetrics.core.outcomes import difference
-from daskmetrics.core.results import Measured, Scored
+from daskmetrics.core.keys import seed_of
+from daskmetrics.domain.events import UnitAsked
+from daskmetrics.domain.names import Suite, grid
+from daskmetrics.domain.outcomes import difference
+from daskmetrics.domain.results import Measured, Scored
 from daskmetrics.execution import Record
+from daskmetrics.experiment import problem as problems
 from daskmetrics.experiment import search as search
 from daskmetrics.experiment._worker import LayerEmbeddings
-from tests.events import started
 from tests.experiment.conftest import SMALL
 
 
 def measured(experiment, lost=()):
     """Records of all checkpoints, some of which could not be measured."""
     records = []
-    for checkpoint, key in experiment.measure_keys.items():
+    for checkpoint, key in experiment.plan.measure_keys.items():
         record = Record(key, str(checkpoint), "measure", "ok", Measured((), (), (), (), status=()))
         if str(checkpoint) in lost:
             record = replace(record, status="quarantined", value=None, reason="its worker died")
@@ -44,14 +45,14 @@ class Bench:
     """A search whose units are answered by hand."""
 
     def __init__(self, experiment, decided=(), lost=()):
-        self.problem = search.problem(experiment, measured(experiment, lost))
+        self.problem = problems.measured_problem(experiment, measured(experiment, lost))
         self.key = f"search of {len(self.problem.arms)} arms"
         config = experiment.config.search
         self.learner = Learner(
             self.problem,
             policy_named(config.policy),
-            budget=search.budget(config, self.problem),
-            window=search.window(experiment, ()),
+            budget=problems.budget(config, self.problem),
+            window=experiment.plan.window,
             seed=0,
             decided=decided,
         )
@@ -79,7 +80,7 @@ class Bench:
         return asked
 
 
-def test_each_cell_is_scored_once_also_if_it_fails_and_encodings_are_shared(prepared):
+def test_each_cell_is_scored_once_and_encodings_are_shared(prepared):
     bench, asked = Bench(prepared()), []
     while units := bench.search.ask(1):
         asked += units
@@ -157,24 +158,32 @@ def test_a_search_resumes_from_the_journal(prepared):
     assert resumed.learner.recommendation() == quiet.learner.recommendation()
 
 
-def test_checkpoints_that_could_not_be_measured_are_excluded_and_one_at_least_is_needed(prepared):
+def test_checkpoints_that_were_not_measured_are_excluded(prepared):
     experiment = prepared()
     bench = Bench(experiment, lost=("b@step2", "a@step1"))
     names = {str(arm.checkpoint) for arm in bench.problem.arms}
-    assert names == {str(c) for c in experiment.checkpoints} - {"b@step2", "a@step1"}
-    lost = tuple(map(str, experiment.checkpoints))
+    assert names == {str(c) for c in experiment.plan.checkpoints} - {"b@step2", "a@step1"}
+    lost = tuple(map(str, experiment.plan.checkpoints))
     with pytest.raises(
         DaskmetricsError, match=r"No checkpoint .* runs retry RUN.*: its worker died"
     ):
-        search.problem(experiment, measured(experiment, lost))
+        problems.measured_problem(experiment, measured(experiment, lost))
 
 
-def test_an_objective_sets_the_weights_of_tasks_and_not_the_keys_of_numbers(prepared):
+def test_without_its_baseline_a_search_compares_within_models(prepared):
+    experiment = prepared(search={"baseline": "b@step2"})
+    problem = problems.measured_problem(experiment, measured(experiment, lost=("b@step2",)))
+    baselines = {(problem.arms[i].model, problem.arms[i].revision) for i in problem.default_arms}
+    assert problem.default is None and baselines == {("a", "step4"), ("b", "step1")}
+
+
+def test_an_objective_changes_weights_and_no_keys(prepared):
     plain = prepared()
     weighed = prepared(search={"objective": "stdlib:order", "weights": {"stdlib:order": 2}})
-    assert search.build_problem(plain, plain.suites).objective_weights.tolist() == [0.5, 0.5]
-    assert search.build_problem(weighed, weighed.suites).objective_weights.tolist() == [1.0, 0.0]
-    assert weighed.numbers_key == plain.numbers_key and weighed.key != plain.key
+    assert problems.build_problem(plain).objective_weights.tolist() == [0.5, 0.5]
+    assert problems.build_problem(weighed).objective_weights.tolist() == [1.0, 0.0]
+    assert weighed.plan.store_key == plain.plan.store_key
+    assert weighed.plan.key != plain.plan.key
 
 
 @pytest.mark.parametrize(
@@ -199,7 +208,7 @@ def test_a_policy_may_be_an_object_or_an_import_path(prepared):
 
     custom = experiment.prepare(prepared().config, mine)
     assert custom.policy is mine and custom.config.search.policy.endswith("<locals>.mine")
-    assert custom.key != prepared().key
+    assert custom.plan.key != prepared().plan.key
     named = prepared(search={"policy": "daskmetrics.bandit.policies:race"})
     assert named.policy is policy_named("race")
 
@@ -217,37 +226,36 @@ def fails(state):
         ("copy:copy", "must return a Choice or None, but returned a State"),
     ],
 )
-def test_a_function_that_is_no_policy_is_refused_before_anything_starts(prepared, path, message):
+def test_a_function_that_is_no_policy_is_refused_at_once(prepared, path, message):
     with pytest.raises(ConfigError, match=message):
-        search.check(prepared(search={"policy": path}))
+        problems.check(prepared(search={"policy": path}))
 
 
 def test_the_window_depends_on_the_workers_until_a_run_has_begun(prepared):
-    few, many, most = (prepared(cluster={"kind": "local", "workers": n}) for n in (2, 32, 128))
+    few, many, most = (prepared(cluster={"kind": "local", "workers": n}).plan for n in (2, 32, 128))
     assert few.key == many.key
     # the policy could not use more
-    assert [search.window(each, ()) for each in (few, many, most)] == [8, 32, 32]
-    begun = [started("another", window=5), started(many.key, window=32)]
-    assert search.window(few, begun) == search.fixed_window(few, begun) == 32
-    assert search.fixed_window(few, ()) is None
-    assert search.window(prepared(search={"window": 4}), begun) == 4
+    assert [plan.window for plan in (few, many, most)] == [8, 32, 32]
+    another = prepared(seed=1, search={"window": 5}).plan
+    assert few.after([another, many]).window == 32
+    assert prepared(search={"window": 4}).plan.after([many]).window == 4
 
 
-def test_a_growing_search_goes_on_from_the_cells_of_earlier_searches(prepared):
+def test_a_growing_search_reuses_cells_of_earlier_searches(prepared):
     exp = prepared(search={"budget": 0.6})
-    problem, tasks = search.problem(exp, measured(exp)), {task.name: task for task in exp.tasks}
+    problem, tasks = problems.measured_problem(exp, measured(exp)), exp.plan.tasks_of["score"]
     cells = [problem.cell(arm, task) for arm, task in ((0, 1), (3, 0), (5, 1))]
     half = Scored(0.5, 0.1)
     records = [
-        Record(exp.score_key(cell.arm, tasks[cell.task]), str(cell), "score", "ok", half)
+        Record(exp.plan.score_key(cell.arm, tasks[cell.task]), str(cell), "score", "ok", half)
         for cell in cells
     ]
     other = Record("of deleted weights", "a@gone/0:order", "score", "ok", half)
-    picks = search.carried_on(exp, problem, [], [records[0], other, *records[1:]])
+    picks = search.carried_on(exp.plan, problem, [], [records[0], other, *records[1:]])
     assert [pick.cell for pick in picks] == cells
     assert [pick.index for pick in picks] == [pick.known for pick in picks] == [0, 1, 2]
     # a search that was interrupted after two decisions keeps these, and what they lack follows
-    again = search.carried_on(exp, problem, picks[:2], records)
+    again = search.carried_on(exp.plan, problem, picks[:2], records)
     assert again == picks
     learner = Learner(problem, exp.policy, budget=0.6, window=4, seed=0, decided=picks)
     assert [pick.cell for pick in learner.open] == cells and learner.spent > 0
@@ -260,12 +268,12 @@ def test_a_growing_search_goes_on_from_the_cells_of_earlier_searches(prepared):
     assert new and not {unit.key for unit in new} & {record.key for record in records}
 
 
-def test_a_growing_search_pays_for_one_arm_and_a_look_at_every_model_at_least(prepared):
+def test_a_growing_search_pays_at_least_for_one_arm(prepared):
     exp = prepared(search={"budget": 0.01})
-    problem = search.problem(exp, measured(exp))
-    assert search.budget(exp.config.search, problem).share == 0.01
+    problem = problems.measured_problem(exp, measured(exp))
+    assert problems.budget(exp.config.search, problem).share == 0.01
     whole = problem.exhaustive_cost
-    least = search.budget(exp.config.search, problem, grows=True).within(whole)
+    least = problems.budget(exp.config.search, problem, grows=True).within(whole)
     assert least >= max(problem.arm_cost.min(), least_budget(problem)) > 0.01 * whole
 
 
@@ -291,10 +299,8 @@ def problem_of(checkpoints, seconds, times=1.0):
         (problem_of(20, 1e6), 0.3, "all scores take about 11.6 days"),
     ],
 )
-def test_a_search_that_chooses_its_budget_scores_everything_where_the_grid_is_small(
-    problem, share, reason
-):
-    chosen, text = search.automatic_budget(problem)
+def test_an_automatic_budget_scores_all_of_a_small_grid(problem, share, reason):
+    chosen, text = problems.automatic_budget(problem)
     assert chosen == share and reason in text
     assert text.startswith("auto: every score, since") == (share == 1.0)
 
@@ -303,12 +309,10 @@ def test_a_search_that_chooses_its_budget_scores_everything_where_the_grid_is_sm
     ("models", "needed"),
     [(2, "each of 2 models"), (1, r"a single score, with its encoding, takes 0\.\d+")],
 )
-def test_a_budget_for_less_than_a_look_at_every_model_is_refused_with_the_one_that_is_needed(
-    prepared, models, needed
-):
+def test_a_budget_that_is_too_small_is_refused(prepared, models, needed):
     def with_budget(budget):
         return prepared(models=SMALL["models"][:models], search={"budget": budget})
 
     with pytest.raises(ConfigError, match=rf"may spend 0.0001 of.*{needed}.*search\.budget=0\.\d+"):
-        search.check(with_budget(1e-4))
-    search.check(with_budget("auto"))
+        problems.check(with_budget(1e-4))
+    problems.check(with_budget("auto"))

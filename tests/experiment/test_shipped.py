@@ -16,7 +16,8 @@ import pytest
 from daskmetrics import config, experiment
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.experiment import _worker as worker
-from daskmetrics.experiment import search as search
+from daskmetrics.experiment.score import score_unit
+from daskmetrics.tasks import Task
 from tests.embedders import DEPTH, WIDTH, network_of, save
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error:::daskmetrics")  # the benchmark's own
@@ -57,14 +58,12 @@ def prepared(folder, task, **model):
         ("LocalPairs", 1e-6),
     ],
 )
-def test_the_last_layer_scores_as_the_model_does_in_the_benchmark(
-    local_mteb, embedder, name, error, tmp_path
-):
+def test_the_last_layer_scores_as_the_benchmark_does(local_mteb, embedder, name, error, tmp_path):
     import mteb
     from sentence_transformers import SentenceTransformer
 
     whole = prepared(embedder, f"mteb:{local_mteb.PLACES[name]}")
-    unit = search.score_unit(whole, whole.arms[0], whole.tasks[0], tmp_path, "score", {})
+    unit = score_unit(whole, whole.plan.arms[0], whole.tasks[0], tmp_path, "score", {})
     assert unit.input is not None
     score = unit.function(unit.input.function(*unit.input.args), *unit.args)
     plain = mteb.evaluate(
@@ -79,13 +78,13 @@ def test_the_last_layer_scores_as_the_model_does_in_the_benchmark(
 
 def test_prompts_of_a_model_change_keys_and_are_for_something(embedder):
     shipped = prepared(embedder, "stdlib:candidates")
-    assert shipped.key != prepared(embedder, "stdlib:candidates", prompts="").key
+    assert shipped.plan.key != prepared(embedder, "stdlib:candidates", prompts="").plan.key
     with pytest.raises(ConfigError, match=r"prompt 'querry'.*'query'"):
         prepared(embedder, "stdlib:candidates", prompts={"querry": "query: "})
 
 
 @dataclass(frozen=True)
-class Twice:
+class Twice(Task):
     """A task in which a text is a query and a document."""
 
     name: str = "twice"
@@ -97,6 +96,9 @@ class Twice:
 
     def roles(self):
         return ("query", "document", None)
+
+    def evaluate(self, embeddings, seed):
+        raise AssertionError("it is not scored")
 
 
 @pytest.mark.parametrize(
@@ -110,7 +112,7 @@ class Twice:
 )
 def test_a_text_is_read_once_for_each_prompt(embedder, tmp_path, prompts, vectors, monkeypatch):
     whole = prepared(embedder, "stdlib:candidates", prompts=prompts)
-    (checkpoint,) = whole.checkpoints
+    (checkpoint,) = whole.plan.checkpoints
     location, protocol = whole.locations[checkpoint], whole.protocols[checkpoint]
     spec = worker.EncodeSpec("key", location, protocol, Twice(), (DEPTH,), str(tmp_path))
     embeddings = worker.encode(spec)

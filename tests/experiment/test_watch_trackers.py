@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import asdict
-from types import SimpleNamespace
 
 import pytest
 
 import daskmetrics as dm
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.events import SearchEnded
-from daskmetrics.core.names import Arm, Checkpoint, content_key
-from daskmetrics.core.results import Scored
+from daskmetrics.core.keys import content_key
+from daskmetrics.domain.events import SearchEnded
+from daskmetrics.domain.names import Arm, Suite
+from daskmetrics.domain.recommendation import ArmSummary, Recommendation, ScoreEstimate
 from daskmetrics.experiment import _trackers
 from daskmetrics.experiment._trackers import log_search, trackers
 from daskmetrics.experiment.watch import WatchLog
+from tests.events import planned, task
 
 
 @pytest.fixture
@@ -87,13 +87,13 @@ def test_a_missing_library_is_an_error_before_anything_starts(tmp_path, monkeypa
     assert not (tmp_path / "run").exists()
 
 
-def test_the_best_of_a_run_is_logged_at_its_end_without_what_is_not_known():
-    best = {"arm": asdict(Arm("m", "step8", 1)), "scores": {"order": asdict(Scored(0.7, 0.01))}}
-    fields = dict.fromkeys(SearchEnded.__dataclass_fields__)
-    ended = SearchEnded(**{**fields, "cells": 3, "best": best})
-    checkpoints = (Checkpoint("m", "step8"), Checkpoint("m", "step16"))
-    experiment = SimpleNamespace(checkpoints=checkpoints, task_weights={"order": 1.0, "other": 0.0})
+def test_the_best_of_a_run_is_logged_at_its_end():
+    arm = ArmSummary(Arm("m", "step8", 1), 0.0, 0.0, {"order": ScoreEstimate(0.7, 0.01)})
+    fields = dict.fromkeys(Recommendation.__dataclass_fields__)
+    recommended = Recommendation(**{**fields, "cells": 3, "best": arm})
+    plan = planned([Suite("m", ("step8", "step16"), (1,), 1)], [task("order"), task("x", weight=0)])
+    ended = SearchEnded(plan.key, recommended, {}, (), {}, "sure")
     logged = []
-    log_search(lambda *given: logged.append(given), experiment, ended, rise_probability=None)
+    log_search(lambda *given: logged.append(given), plan, ended, rise_probability=None)
     best = {"best_step": 8, "best_layer": 1, "best_score": 0.7, "best_stderr": 0.01}
     assert logged == [(16, {"checkpoints": 2, "cells": 3, **best})]

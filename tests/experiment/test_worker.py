@@ -23,6 +23,7 @@ from daskmetrics.execution import Record
 from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment import measure as measuring
 from daskmetrics.experiment._worker import LayerEmbeddings, remove
+from daskmetrics.training import train
 from tests.stored import read_block
 
 FEW, MORE = ["curvature", "anisotropy"], ["anisotropy", "alpha_req", "curvature", "cka_next"]
@@ -40,12 +41,11 @@ def measured(prepared, tmp_path):
         folder.corpus.write_text(json.dumps(prompts))
         units = measuring.units(experiment, folder, records)
         first = next(unit for unit in units if unit.kind == "measure")
-        train = next((unit for unit in units if unit.key in first.requires), None)
-        if train:
-            train.function(*train.args)
+        for suite in experiment.trainings.values():
+            train(suite.recipe, suite.folder)
         if folder.store.exists():
             shutil.rmtree(folder.store)
-        store.create(folder.store, experiment.template({}))
+        store.create(folder.store, experiment.plan, {})
         spec = replace(first.args[0], prompts_key=digest(prompts))
         spec = replace(spec, location=location or spec.location)
         record = Record(first.key, first.name, "measure", "ok", value=first.function(spec))
@@ -124,9 +124,7 @@ def filled(folder):
 
 
 @pytest.mark.parametrize("limit", [SIZE, SIZE - 1, 0])
-def test_vectors_are_stored_unchanged_and_a_copy_outlives_its_original(
-    tmp_path, limit, monkeypatch
-):
+def test_copies_of_vectors_outlive_their_original(tmp_path, limit, monkeypatch):
     """Dask keeps one of several copies, not always the first."""
     monkeypatch.setattr(worker, "MEMORY", limit)
     made = filled(tmp_path)

@@ -17,8 +17,7 @@ RECIPE = config.Recipe(width=16, depth=1, steps=8, vocabulary=300, context=32)
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Five checkpoints, which tests copy before they hurt them."""
     folder = tmp_path_factory.mktemp("suite")
-    for revision in training.revisions(RECIPE):
-        training.train_to(RECIPE, folder, revision)
+    training.train(RECIPE, folder)
     return folder
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from daskmetrics import config, experiment
 from daskmetrics.core.errors import DamageError
-from daskmetrics.core.events import RunFinished, StorePlan, latest, records
 from daskmetrics.core.files import RunFolder
+from daskmetrics.domain.events import RunFinished, StoreCreated, latest, records
 from daskmetrics.execution.journal import read
 from daskmetrics.experiment import maintenance
 from daskmetrics.experiment._worker import LayerEmbeddings
@@ -44,7 +44,7 @@ def meanwhile(folder: RunFolder, damage: Callable[[RunFolder], None]) -> Iterato
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             with suppress(Exception):  # half a line, or none yet
-                if latest(list(read(folder.journal)), StorePlan):
+                if latest(list(read(folder.journal)), StoreCreated):
                     break
             time.sleep(0.005)
         damage(folder)
@@ -94,7 +94,7 @@ def test_a_store_that_is_damaged_meanwhile_is_whole_at_the_end(client, prepared,
     check_whole(folder)
 
 
-def test_damaged_prompts_end_the_run_and_the_same_command_heals_it(client, prepared, tmp_path):
+def test_damaged_prompts_end_a_run_that_the_same_command_heals(client, prepared, tmp_path):
     folder = RunFolder(tmp_path / "run")
     with (
         pytest.raises(DamageError, match=r"prompts of the run .* run the same command"),

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from daskmetrics import training
-from daskmetrics.core.events import Record
 from daskmetrics.core.files import RunFolder
+from daskmetrics.domain.record import Record
 from daskmetrics.execution import Journal
 from daskmetrics.execution.journal import read
 from daskmetrics.experiment import maintenance as maintain
@@ -43,7 +43,7 @@ def has_started(folder: RunFolder) -> bool:
     return folder.journal.exists() and b'"type":"worker"' in folder.journal.read_bytes()
 
 
-def test_a_run_that_finds_no_room_says_so_and_the_same_command_finishes_it(place):
+def test_a_run_without_room_says_so_and_a_repeat_finishes_it(place):
     folder = RunFolder(place / "runs" / "x")
     with process(place, "-m", "daskmetrics", *RUN.split()) as driver:
         wait_until(lambda: has_started(folder), driver)
@@ -63,7 +63,7 @@ def test_a_run_that_finds_no_room_says_so_and_the_same_command_finishes_it(place
     assert maintain.verify(folder).damages == ()
 
 
-def test_a_run_whose_journal_is_deleted_ends_says_so_and_goes_on_after_the_remedy(place):
+def test_a_deleted_journal_ends_the_run_until_it_is_put_back(place):
     folder = RunFolder(place / "runs" / "x")
     with process(place, "-m", "daskmetrics", *RUN.split()) as driver:
         wait_until(lambda: has_started(folder), driver)  # then its start is committed

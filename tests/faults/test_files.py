@@ -15,7 +15,6 @@ import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,17 +23,19 @@ from click.testing import CliRunner
 
 from daskmetrics import store
 from daskmetrics.cli import main
+from daskmetrics.core.corpus import digest
 from daskmetrics.core.errors import DataError, StorageError
-from daskmetrics.core.events import RunFinished, StoreRepaired
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.names import Suite, content_key
-from daskmetrics.core.results import Measured, Scored
+from daskmetrics.domain.events import RunFinished, StoreCreated, StoreRepaired
+from daskmetrics.domain.names import Suite
+from daskmetrics.domain.plan import Plan
+from daskmetrics.domain.results import Measured, Scored
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.journal import read, scan
 from daskmetrics.experiment import maintenance as maintain
 from daskmetrics.store import DamageKind
 from daskmetrics.store._zarr import Reader
-from tests.events import started
+from tests.events import metric, planned, started, task
 
 FULL = os.environ.get("DASKMETRICS_FAULTS") == "full"
 COUNT = 3000 if FULL else 500
@@ -46,43 +47,33 @@ TASKS = ("t", "u")
 METRICS = ("x", "y", "z")
 
 
-def axis(*names: str) -> store.Axis:
-    return store.Axis(names, ("nats",) * len(names), tuple(f"about {name}" for name in names))
+def plan() -> Plan:
+    metrics = [metric(name) for name in METRICS]
+    tasks = [task(name) for name in TASKS]
+    return planned(SUITES, tasks, metrics, prompts=digest([]))
 
 
-def plan() -> store.StorePlan:
-    names = [str(checkpoint) for suite in SUITES for checkpoint in suite.checkpoints()]
-    return store.StorePlan(
-        template=store.Template(SUITES, axis("m1", "m2", "m3"), axis(*TASKS), "0", {"seed": 0}),
-        version=1,
-        seed=0,
-        measure={name: content_key("measure", name) for name in names},
-        encode={name: tuple(content_key("encode", name, task) for task in TASKS) for name in names},
-    )
-
-
-def records(planned: store.StorePlan) -> Iterator[Record]:
+def records(asked: Plan) -> Iterator[Record]:
     """Every checkpoint measured but one, which was quarantined; every second cell scored, and one
     of them failed.
     """
     rng = np.random.default_rng(0)
-    for suite in SUITES:
-        for checkpoint in suite.checkpoints():
-            key, name = planned.measure[str(checkpoint)], str(checkpoint)
-            if name == "a@step1":
-                yield Record(key, name, "measure", "quarantined", reason="its worker died")
-                continue
-            values = rng.normal(size=(len(suite.layers), 3))
-            values[0, 1] = np.nan
-            status = np.where(np.isnan(values), store.Status.NAN, store.Status.OK).astype(np.uint8)
-            numbers = [
-                np.where(np.isnan(rows), None, rows).tolist() for rows in (values, abs(values))
-            ]
-            value = Measured(suite.layers, METRICS, *numbers, status.tolist())
-            yield Record(key, name, "measure", "ok", value=value)
-    for number, arm in enumerate(arm for suite in SUITES for arm in suite.arms()):
-        key = store.score_key(1, planned.encode[str(arm.checkpoint)][number % 2], arm, 0)
-        name = f"{arm}:{TASKS[number % 2]}"
+    for checkpoint, key in asked.measure_keys.items():
+        name = str(checkpoint)
+        if name == "a@step1":
+            yield Record(key, name, "measure", "quarantined", reason="its worker died")
+            continue
+        layers = asked.by_model[checkpoint.model].layers
+        values = rng.normal(size=(len(layers), 3))
+        values[0, 1] = np.nan
+        status = np.where(np.isnan(values), store.Status.NAN, store.Status.OK).astype(np.uint8)
+        numbers = [np.where(np.isnan(rows), None, rows).tolist() for rows in (values, abs(values))]
+        value = Measured(layers, METRICS, *numbers, status.tolist())
+        yield Record(key, name, "measure", "ok", value=value)
+    for number, arm in enumerate(asked.arms):
+        about = asked.tasks[number % 2]
+        key = asked.score_key(arm, about)
+        name = f"{arm}:{about.name}"
         if number == 2:
             yield Record(key, name, "score", "nan", reason="not finite")
         elif arm.checkpoint.revision != "main":
@@ -92,19 +83,20 @@ def records(planned: store.StorePlan) -> Iterator[Record]:
 def make(folder: RunFolder, ends: bool = True) -> RunFolder:
     """A run as a driver leaves it, without the computing."""
     folder.create()
-    planned = plan()
+    asked = plan()
+    maintain.write_files(folder, asked.config, [])
     with Journal(folder.journal, folder.lock) as journal:
-        journal.append(started(environment={"python": "3"}))
-        store.create(folder.store, planned.template)
-        journal.append(replace(planned, files=store.files_of(folder.store)))
-        blocks = store.metric_blocks(planned, list(records(planned)))
-        for record in records(planned):
+        journal.append(asked, started(python="3"))
+        store.create(folder.store, asked, {"python": "3"})
+        journal.append(StoreCreated(asked.store_key, store.files_of(folder.store)))
+        blocks = store.metric_blocks(asked, list(records(asked)))
+        for record in records(asked):
             if record.kind == "measure" and record.ok:
                 (checkpoint,) = (c for c in blocks if str(c) == record.name)
                 store.write(folder.store, "metrics", checkpoint, blocks[checkpoint])
             journal.append(record)
         if ends:
-            journal.append(RunFinished("k", 1.0))
+            journal.append(RunFinished(asked.key, 1.0))
     if ends:
         maintain.repair(folder)  # writes the scores, as the end of a run does
     return folder
@@ -176,7 +168,7 @@ def test_a_damaged_mark_is_made_again_and_changes_nothing(folder):
 HURTS = ("flip", "cut", "lose", "insert")
 
 
-def test_every_damage_to_the_store_is_found_and_repaired_bit_for_bit(folder):
+def test_any_damage_to_a_store_is_found_and_repaired_bit_for_bit(folder):
     """Every file of the store: metadata, coordinates, values, standard errors, status."""
     sound = maintain.verify(folder)
     assert sound.damages == () and sound.cells == 3 * (9 * 5 + 4 * 5)
@@ -232,9 +224,7 @@ def _checkpoint_of(folder: RunFolder, file: Path) -> str:
     return f"{model}@{suite.revisions[int(row)]}"
 
 
-def test_what_an_unfinished_run_has_not_written_is_no_damage_and_what_nobody_vouches_for_is_named(
-    tmp_path,
-):
+def test_an_unfinished_run_is_sound_and_unvouched_data_is_named(tmp_path):
     folder = make(RunFolder(tmp_path / "run"), ends=False)
     assert not maintain.verify(folder).damages
     main = SUITES[1].checkpoints()[1]
@@ -272,7 +262,7 @@ def fill(disk: Path, left: int = 0) -> Path:
     return ballast
 
 
-def test_a_full_disk_takes_nothing_and_the_journal_goes_on_once_there_is_room(small_disk):
+def test_a_full_disk_takes_nothing_until_there_is_room_again(small_disk):
     path, note = small_disk / "journal.jsonl", StoreRepaired(["x" * 1000])
     with Journal(path, small_disk / "lock") as journal:
         ballast = fill(small_disk, left=20_000)

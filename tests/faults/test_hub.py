@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from daskmetrics.core.events import Record
+from daskmetrics.domain.record import Record
 from daskmetrics.execution.journal import read
 from tests.cli.calling import start
 from tests.hub import Fault, Hub, commit, serve

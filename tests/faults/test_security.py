@@ -28,9 +28,9 @@ from safetensors.torch import load_file, save_file
 from daskmetrics import config, experiment, report
 from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.core.events import Record
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.machine import workers
+from daskmetrics.domain.record import Record
 from daskmetrics.execution.journal import read
 from daskmetrics.experiment import maintenance as maintain
 from daskmetrics.models import LoadedModel
@@ -43,7 +43,7 @@ def stranger(address: str, **how) -> None:
     Client(address, timeout=3, set_as_default=False, **how).close()
 
 
-def test_a_stranger_without_certificate_or_with_one_of_his_own_is_refused(client):
+def test_a_stranger_with_no_certificate_or_his_own_is_refused(client):
     scheduler, worker = client.scheduler.address, next(iter(workers(client)))
     for address in (scheduler, worker):
         plain = address.replace("tls://", "tcp://")
@@ -72,7 +72,7 @@ def test_no_process_of_a_run_listens_beyond_loopback(client):
 PAGES = ("", "status", "info/main/workers.html", "json/counts.json", "metrics", "graph", "sysmon")
 
 
-def test_no_page_is_served_without_the_prefix_and_none_by_a_worker(client):
+def test_no_page_is_served_without_the_prefix_or_by_a_worker(client):
     link = client.dashboard_link
     ports = client.run(lambda dask_worker: dask_worker.http_server.port).values()
     servers = [link[: link.index("/", 8)], *(f"http://127.0.0.1:{port}" for port in ports)]
@@ -142,7 +142,7 @@ def place(suite, tmp_path_factory) -> Place:
     return place
 
 
-def test_a_missing_or_corrupt_revision_is_named_and_the_rest_completes(place):
+def test_only_a_missing_or_corrupt_revision_fails_and_is_named(place):
     records = place.records()
     for revision in ("step1", "step4"):
         record = records[f"a@{revision}"]
@@ -155,7 +155,7 @@ def test_a_missing_or_corrupt_revision_is_named_and_the_rest_completes(place):
     assert maintain.verify(place.folder).damages == ()
 
 
-def test_states_that_are_not_numbers_have_a_status_and_a_reason_and_no_score(place):
+def test_states_that_are_no_numbers_have_a_reason_and_no_score(place):
     records = place.records()
     measured = records["a@step2"]
     assert measured.ok and {number for row in measured.value.values for number in row} == {None}
@@ -172,7 +172,7 @@ def test_a_run_folder_is_its_owners_alone(place):
     assert stat.S_IMODE(place.folder.path.stat().st_mode) == 0o700
 
 
-def test_the_printed_link_has_the_prefix_and_no_file_of_the_run_knows_it(place):
+def test_the_printed_link_has_a_prefix_that_no_run_file_knows(place):
     (prefix,) = set(PREFIX.findall(place.said.getvalue()))
     files = [path for path in place.folder.path.rglob("*") if path.is_file()]
     assert len(files) > 20
@@ -220,7 +220,7 @@ def states(model: Path, **settings: object) -> torch.Tensor:
         return encode(loaded, ["some text"], [1], "mean")
 
 
-def test_pickled_weights_are_refused_unless_they_are_allowed_and_then_run_no_code(model, tmp_path):
+def test_pickled_weights_are_refused_or_if_allowed_run_no_code(model, tmp_path):
     victim = tmp_path / "victim"
     torch.save({"x": Evil(victim)}, model / "pytorch_model.bin")
     expected = states(model, pickled=True)  # safetensors first
@@ -249,7 +249,7 @@ def test_code_that_comes_with_a_model_is_not_run(model, tmp_path):
     assert not victim.exists()
 
 
-def test_weights_that_lack_a_parameter_are_refused_and_not_drawn_at_random(model):
+def test_weights_that_lack_a_parameter_are_refused_not_made_up(model):
     file = model / "model.safetensors"
     tensors = load_file(file)
     kept = {name: tensor for name, tensor in tensors.items() if "layers.0.mlp" not in name}

@@ -15,7 +15,7 @@ import pytest
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ClusterLostError, ConfigError
-from daskmetrics.core.events import AttemptFailed
+from daskmetrics.domain.events import AttemptFailed
 from daskmetrics.execution import Record, Settings, Sweep, WorkUnit, run
 from daskmetrics.execution.journal import read
 from tests.cli.calling import process, wait_until
@@ -36,7 +36,7 @@ def driver(folder: Path, seconds: float, units: int):
     return process(folder, "-m", "tests.faults.units", str(folder), str(seconds), str(units))
 
 
-def test_once_finishes_what_is_running_and_the_same_command_resumes(tmp_path):
+def test_once_finishes_what_runs_and_the_same_command_resumes(tmp_path):
     """The signal goes to the whole group, workers and all, as from a terminal."""
     with driver(tmp_path, 1.5, 12) as child:
         assert child.stdout.readline().startswith("u")
@@ -114,7 +114,7 @@ def cluster(folder: Path, **environment: str):
             yield str(file), scheduler
 
 
-def test_a_scheduler_that_is_killed_ends_the_run_with_a_clear_message(tmp_path, journal):
+def test_a_killed_scheduler_ends_the_run_with_a_clear_message(tmp_path, journal):
     units = [WorkUnit(f"u{i}", f"u{i}", "demo", work.nap, (0.3, i)) for i in range(50)]
     seen = []
 

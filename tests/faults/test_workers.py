@@ -22,9 +22,11 @@ from distributed import Client, Scheduler
 from daskmetrics import store
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
-from daskmetrics.core.events import AttemptFailed, Record
-from daskmetrics.core.names import Checkpoint
+from daskmetrics.domain.events import AttemptFailed
+from daskmetrics.domain.names import Checkpoint
+from daskmetrics.domain.record import Record
 from daskmetrics.execution import Journal, RetryPolicy, Settings, Sweep, WorkUnit, run, runner
+from tests.events import metric, planned
 from tests.faults import units as work
 from tests.stored import read_block
 
@@ -37,7 +39,7 @@ KILLS, UNITS, WORKERS, SECONDS = (200, 500, 3, 1.0) if FULL else (8, 30, 2, 0.4)
 QUICK = RetryPolicy(delay=0.05)
 
 
-def test_a_scheduler_that_may_open_no_file_is_an_error_of_the_system(monkeypatch):
+def test_a_scheduler_that_may_open_no_file_is_a_system_error(monkeypatch):
     async def refused(scheduler):
         raise OSError(errno.EMFILE, "Too many open files", "/tmp/key")
 
@@ -123,18 +125,14 @@ def test_a_silent_worker_is_lost_only_if_it_runs_no_unit(tmp_path, monkeypatch):
         assert len(after & pids) == 1, "the stopped one was replaced"
 
 
-def axis(*names: str) -> store.Axis:
-    return store.Axis(names, ("1",) * len(names), ("",) * len(names))
-
-
 def test_kills_lose_nothing_and_write_nothing_twice(tmp_path):
-    template = store.Template((work.suite(),), axis("a", "b", "c"), axis(), "faults", {})
+    plan = planned((work.suite(),), metrics=[metric(name) for name in "abc"])
     settings = Settings(retry=RetryPolicy(deaths=12, delay=0.05))
     hashes = []
     for name, kills, seconds in (("quiet", 0, 0.02), ("killed", KILLS, SECONDS)):
         folder = tmp_path / name
         path = folder / "store.zarr"
-        store.create(path, template)
+        store.create(path, plan, {})
         todo = [unit(f"u{i}", work.write_chunk, str(path), i, seconds) for i in range(UNITS)]
         with (
             Journal(folder / "journal.jsonl", folder / "lock") as journal,
@@ -186,7 +184,7 @@ def record_of(journal: Journal, key: str) -> Record:
     return record
 
 
-def test_a_unit_that_ends_its_process_is_named_and_the_rest_completes(client, journal):
+def test_only_a_unit_that_ends_its_process_fails_and_is_named(client, journal):
     settings = Settings(retry=RetryPolicy(deaths=3))
     run(Sweep([unit("poison", work.leave), *innocents()]), client, journal, settings)
     check(journal, {"poison": "quarantined"})
@@ -225,7 +223,7 @@ def test_all_workers_are_back_after_their_deaths(struck, client, journal):
     assert {record.worker for record in journal.records()} == {"0", "1"}
 
 
-def test_a_process_that_goes_on_after_it_was_given_up_changes_nothing(client, journal, tmp_path):
+def test_a_process_given_up_that_goes_on_changes_nothing(client, journal, tmp_path):
     """Stopped, given up, and continued before its nanny is asked to end it."""
     pids = {nanny.pid for nanny in client.cluster.workers.values()}
 
@@ -252,9 +250,7 @@ def test_memory_of_the_host_runs_out(journal):
 
 
 @pytest.mark.parametrize("full", [True, False])
-def test_a_full_disk_pauses_the_run_and_a_limit_of_a_unit_is_its_own_error(
-    client, journal, tmp_path, full
-):
+def test_a_full_disk_pauses_the_run_and_a_units_limit_fails_it(client, journal, tmp_path, full):
     """A unit finds no room: a pause if the run's disk takes nothing, too, and else its own fault."""
     client.run(work.allow_room, not full)
     said: list[str] = []

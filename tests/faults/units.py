@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from daskmetrics import store
-from daskmetrics.core.names import Checkpoint, Suite
+from daskmetrics.domain.names import Checkpoint, Suite
 from daskmetrics.execution import Journal, Settings, Sweep, WorkUnit, run
 
 REVISIONS = 600

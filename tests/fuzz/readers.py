@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import product, starmap
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ import pandas as pd
 from safetensors.numpy import save
 
 from daskmetrics import config, store
-from daskmetrics.bandit import arm_features
 from daskmetrics.checkpoints import locations, shipped
 from daskmetrics.cluster.slurm import commands as commands
 from daskmetrics.cluster.slurm.allocation import parse_allocation
@@ -27,14 +25,14 @@ from daskmetrics.cluster.slurm.partitions import parse_partitions
 from daskmetrics.cluster.slurm.script import LaunchInfo, output, pools, script
 from daskmetrics.config import Model, loading
 from daskmetrics.core.corpus import prompts
-from daskmetrics.core.events import Record, UnitsRetried, is_finished, records, to_json
-from daskmetrics.core.names import Checkpoint, Suite
-from daskmetrics.core.results import Scored
+from daskmetrics.domain.events import UnitsRetried, is_finished, records, to_json
+from daskmetrics.domain.names import Checkpoint, Suite
+from daskmetrics.domain.record import Record
+from daskmetrics.domain.results import Scored
 from daskmetrics.execution import journal as journal
 from daskmetrics.execution.map.function import read_items
-from daskmetrics.experiment import score_tables as score_tables
 from daskmetrics.tasks.file import file_task
-from tests.events import attempt_failed, started
+from tests.events import attempt_failed, metric, planned, started, task
 from tests.stored import read_block
 
 Files = Mapping[str, bytes]
@@ -68,12 +66,6 @@ def write_files(folder: Path, files: Files) -> None:
         (folder / name).write_bytes(content)
 
 
-def score_row(step: int, layer: int, task: str) -> dict[str, Any]:
-    arm = {"model": "m", "revision": f"step{step}", "layer": layer}
-    return {**arm, "task": task, "score": 0.25 * step, "seconds": 1.5}
-
-
-ROWS = list(starmap(score_row, product((0, 8), (0, 1), "ab")))
 NUMBERS = range(24)
 TEXTS = [{"text": f'one, "two"\n{i} é', "label": "xy"[i % 2], "rate": str(i / 8)} for i in NUMBERS]
 GRADED = [{"text": f"one {i} é", "score": i / 8} for i in NUMBERS]
@@ -111,11 +103,6 @@ cluster: {kind: slurm, partition: gpu, memory: 16GiB, walltime: "12:00:00", expo
 """
 
 
-def read_score_table(path: Path) -> object:
-    table = score_tables.read(path)
-    return score_tables.published(path), arm_features(table.suites), table.cells()
-
-
 def read_labelled(path: Path, kind: str = "") -> object:
     """The texts; no label or grade is what says that there is none, whatever the file says."""
     options = {"drop": "missing"}
@@ -136,7 +123,8 @@ def read_labelled(path: Path, kind: str = "") -> object:
 def journal_lines() -> list[dict[str, Any]]:
     value = Scored(0.5, 0.1, n=9, encode_seconds=0.1)
     entries = (
-        started(tasks={"order": {"kind": "sts", "main_score": "s"}}, widths={"m": 8}),
+        planned([Suite("m", ("step1",), (0, 1), 1)], [task("order", "sts")]),
+        started(),
         Record("a", "m@step1/0:order", "score", "ok", value=value, seconds=1.0),
         attempt_failed("b"),
         Record("b", "m@step1/1:order", "score", "error", reason="no"),
@@ -170,9 +158,9 @@ SUITES = (Suite("a", ("step0", "step1"), (0, 1), 1),)
 
 
 def store_files(folder: Path) -> dict[str, bytes]:
-    axis = store.Axis(("m1", "m2"), ("nats", "nats"), ("one", "two"))
+    plan = planned(SUITES, [task("t")], [metric("m1"), metric("m2")])
     path = folder / "store.zarr"
-    store.create(path, store.Template(SUITES, axis, axis, "meaning", {"protocol": "x"}))
+    store.create(path, plan, {})
     values = np.arange(4.0).reshape(2, 2)
     block = store.Block(values, values, np.ones((2, 2), np.uint8))
     store.write(path, "metrics", Checkpoint("a", "step1"), block)
@@ -306,7 +294,7 @@ def readers(scratch: Path) -> dict[str, Reader]:
     """All readers by name; ``scratch`` is an empty folder."""
     prompt_lines = b"".join(b"prompt %d of \xc3\xa9\r\n" % i for i in range(20))
     several = partial(read_labelled, kind="multilabel_classification")
-    zipped = gzip.compress(as_csv(ROWS), mtime=0)
+    zipped = gzip.compress(as_csv(TEXTS), mtime=0)
     forged = "journal.jsonl", JOURNAL
     stored = store_files(scratch)
     metadata = tuple(name for name in stored if name.endswith("zarr.json"))
@@ -327,16 +315,12 @@ def readers(scratch: Path) -> dict[str, Reader]:
             read_labelled, "x.jsonl", as_json_lines(JUDGED)
         ),
         "prompts": of_file(lambda path: prompts(str(path), 4, 0), "x.txt", prompt_lines),
-        "scores (CSV)": of_file(read_score_table, "x.csv", as_csv(ROWS)),
-        "scores (JSON Lines)": of_file(read_score_table, "x.jsonl", as_json_lines(ROWS)),
-        "scores (Parquet)": of_file(read_score_table, "x.parquet", as_parquet(ROWS)),
-        "scores (gzip)": of_file(read_score_table, "x.csv.gz", zipped),
-        "scores (in gzip)": of_file(read_score_table, "x.csv.gz", as_csv(ROWS), pack=gzip.compress),
+        "texts and labels (gzip)": of_file(read_labelled, "x.csv.gz", zipped),
+        "texts and labels (in gzip)": of_file(
+            read_labelled, "x.csv.gz", as_csv(TEXTS), pack=gzip.compress
+        ),
         "journal": of_file(read_journal, "journal.jsonl", sealed(JOURNAL)),
         "journal (forged)": of_file(read_journal, *forged, pack=sealed),
-        "scores of a run (forged)": of_file(
-            lambda path: score_tables.read(path.parent), *forged, pack=sealed
-        ),
         "store metadata": Reader(read_store, stored, metadata),
         "store chunks": Reader(read_store, stored, chunks),
         "model folder": Reader(read_model, model_files()),

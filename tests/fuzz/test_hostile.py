@@ -67,7 +67,7 @@ def test_a_checkpoint_names_no_files_outside_its_folder(tmp_path, path):
         locations.locate(Model(name="m", source=str(tmp_path / "m")))
 
 
-def test_a_link_of_another_user_in_place_of_a_run_folder_is_refused(tmp_path):
+def test_a_link_of_another_user_as_a_run_folder_is_refused(tmp_path):
     if os.getuid():
         pytest.skip("only root can make a link of another user")
     (tmp_path / "mine").mkdir(mode=0o755)
@@ -98,9 +98,7 @@ def a_run(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("start", [0, 3])
-def test_a_forged_run_writes_nothing_outside_and_controls_neither_terminal_nor_page(
-    tmp_path, a_run, start
-):
+def test_a_forged_run_controls_no_terminal_page_or_outside_file(tmp_path, a_run, start):
     """Its models, tasks, warnings and revisions have hostile names, each another one, and its
     journal has valid checksums.
     """

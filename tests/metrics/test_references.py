@@ -362,7 +362,7 @@ def test_float32_tokens_far_from_zero_agree_with_the_loop(tokens, width, offset,
     assert value("prompt_entropy", [states]) == pytest.approx(expected, abs=2e-4)
 
 
-def test_a_huge_first_token_hides_the_others_unless_it_is_left_out():
+def test_a_huge_first_token_hides_the_others_unless_left_out():
     rest = torch.randn(47, 64, generator=torch.manual_seed(0))
     states = torch.cat([1e4 + rest[:1], rest])  # as in many language models
     expected = value("prompt_entropy", [rest])

@@ -84,7 +84,7 @@ def reduced(shuffled: bool = False):
 
 
 @pytest.mark.parametrize("residual", [False, True])
-def test_layers_that_are_solved_together_have_the_numbers_of_each_alone(monkeypatch, residual):
+def test_layers_solved_together_have_the_numbers_of_each_alone(monkeypatch, residual):
     """Also in another order, and where a library leaves a residual."""
     expected = reduced()
     for module in ("_eigenvalues", "_spectra", "engine"):

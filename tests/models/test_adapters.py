@@ -1,10 +1,10 @@
-"""Adapters give what the models give into which peft merges them, and their base is loaded once."""
+"""Adapters give what the whole models give into which peft merges them; their base is loaded once."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
+import sys
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ from daskmetrics.models import _networks as networks
 
 from .architectures import build
 
-peft = pytest.importorskip("peft", reason="needs the extra 'dev'")
+peft = pytest.importorskip("peft", reason="needs the extra 'peft'")
 pytestmark = pytest.mark.filterwarnings("ignore")  # of peft
 
 TEXTS = ["one text", "another text, which is a longer one", "the third"]
@@ -49,7 +49,7 @@ def encoder_of(location, layer):
     """As from the record of a run."""
     folder = checkpoints.shipped_folder(location)
     read = protocol_of(Protocol(), Model(name="m", source="x"), folder)
-    return Encoder.load(layer, "", read.as_dict(), Path(), **checkpoints.recorded(location))
+    return Encoder.load(layer, "", read.as_dict(), **checkpoints.recorded(location))
 
 
 def assert_equal(network, wanted):
@@ -118,6 +118,17 @@ def test_the_weights_are_those_that_peft_merges(tmp_path, neox, minilm, kind):
     assert not all(map(torch.equal, plain, network.module.parameters()))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_an_adapter_is_added_in_half_precision_as_peft_does(tmp_path, neox, dtype):
+    adapted(neox, tmp_path, r=4, target_modules=["query_key_value", "embed_in"])
+    (location,) = located(tmp_path).locations
+    base = AutoModelForCausalLM.from_pretrained(neox, dtype=dtype)
+    wanted = peft.PeftModel.from_pretrained(base, tmp_path).merge_and_unload().base_model
+    network = networks.NetworkPool().borrow(location, dtype, CPU)
+    for name, parameter in network.module.named_parameters():
+        assert torch.equal(parameter, wanted.get_parameter(name)), name
+
+
 def test_an_encoder_that_was_trained_with_a_head(tmp_path, minilm):
     head = transformers.AutoModelForSequenceClassification
     options = {"r": 4, "target_modules": ["query", "value"], "task_type": "SEQ_CLS"}
@@ -129,7 +140,7 @@ def test_an_encoder_that_was_trained_with_a_head(tmp_path, minilm):
         assert encoder.encode(TEXTS).shape == (3, 384)
 
 
-def test_an_adapter_of_sentence_transformers_is_read_as_shipped_and_saved_merged(tmp_path, minilm):
+def test_an_adapter_of_a_sentence_encoder_is_saved_merged(tmp_path, minilm):
     library = pytest.importorskip("sentence_transformers", reason="needs the extra 'mteb'")
     torch.manual_seed(1)
     model = library.SentenceTransformer(str(minilm), device="cpu")
@@ -152,7 +163,7 @@ def test_an_adapter_of_sentence_transformers_is_read_as_shipped_and_saved_merged
     assert not (tmp_path / "merged" / "adapter_config.json").exists()
 
 
-def test_the_base_of_a_suite_is_loaded_once_and_never_worn_by_rounding(tmp_path, neox, monkeypatch):
+def test_the_base_is_loaded_once_and_keeps_its_weights(tmp_path, neox, monkeypatch):
     norm = {"target_modules": ["dense"], "modules_to_save": ["final_layer_norm"]}
     wanted = []
     for step, options in enumerate(({}, {}, {}, norm), start=1):
@@ -199,15 +210,22 @@ def test_the_base_of_a_suite_is_loaded_once_and_never_worn_by_rounding(tmp_path,
         ({"base_model_name_or_path": "org/none"}, "or fetch it: hf download org/none --revision"),
     ],
 )
-def test_what_cannot_be_applied_is_refused_before_anything_starts(
-    tmp_path, monkeypatch, lora, keys, message
-):
+def test_what_cannot_be_applied_is_refused_when_located(tmp_path, monkeypatch, lora, keys, message):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(lora, tmp_path, dirs_exist_ok=True)
     file = tmp_path / "adapter_config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **keys}))
     with pytest.raises(ConfigError, match=message):
         located(tmp_path)
+
+
+def test_without_peft_an_adapter_is_refused_with_the_remedy(monkeypatch, lora):
+    (location,) = located(lora).locations
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(ConfigError, match=r"needs peft: pip install 'daskmetrics\[peft\]'"):
+        located(lora)
+    with pytest.raises(ConfigError, match="needs peft"):
+        borrowed(location)
 
 
 def test_the_key_has_the_content_of_the_base_and_of_the_adapter(tmp_path, neox_pair, lora):
@@ -228,11 +246,11 @@ def test_the_key_has_the_content_of_the_base_and_of_the_adapter(tmp_path, neox_p
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("a name of another module", "a GPTNeoXModel does not have"),
-        ("one matrix of two", "one of the two matrices of "),
-        ("another rank", "numbers for .* and its base model"),
+        ("a name of another module", r"layers\.0\.attention\.c_attn, .* for which its base model"),
+        ("one matrix of two", r"lacks .*lora_B.* it has one of two matrices alone"),
+        ("another rank", "cannot be merged into its base model: .*size mismatch for .*lora_A"),
         ("names of another model", "changes no parameter that a GPTNeoX"),
-        ("a third tensor", r"lora_magnitude_vector\.weight', which is no matrix of plain LoRA"),
+        ("a third tensor", r"lora_magnitude_vector\.weight, .* for which its base model"),
     ],
 )
 def test_an_adapter_of_another_network_is_an_error(tmp_path, lora, change, message):

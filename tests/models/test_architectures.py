@@ -48,7 +48,7 @@ def states_of(parts, layers):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_vectors_in_batches_are_those_of_transformers_one_text_at_a_time(tmp_path, minilm, kind):
+def test_batches_give_the_vectors_of_single_texts(tmp_path, minilm, kind):
     """Also after another checkpoint or a short text; the final norm is found, passes stop early, and
     no hook stays.
     """
@@ -82,9 +82,7 @@ def test_vectors_in_batches_are_those_of_transformers_one_text_at_a_time(tmp_pat
         ("deberta-v2", {"conv_kernel_size": 3, "conv_act": "gelu"}, 0),
     ],
 )
-def test_blocks_that_run_again_are_as_many_layers_and_those_that_do_not_chain_are_none(
-    kind, changes, blocks
-):
+def test_blocks_count_as_often_as_they_run_in_a_chain(kind, changes, blocks):
     network = network_of(kind, **changes)
     parts, ids = parts_of(network), torch.arange(8)[None]
     hidden = network(ids, output_hidden_states=True).hidden_states
@@ -94,7 +92,7 @@ def test_blocks_that_run_again_are_as_many_layers_and_those_that_do_not_chain_ar
         assert torch.equal(states, hidden[layer])
 
 
-def test_a_norm_that_is_not_found_is_refused_and_raw_states_are_read(tmp_path, minilm):
+def test_raw_states_are_read_where_the_norm_is_not_found(tmp_path, minilm):
     """This OPT has a projection after its final norm, so that no module alone gives the last hidden
     state.
     """
@@ -129,7 +127,7 @@ def test_a_norm_that_is_the_identity_at_first_is_found():
         ("wav2vec2", {}, "cannot be read as a model of text"),
     ],
 )
-def test_a_network_whose_states_are_not_those_of_texts_is_refused(kind, changes, message):
+def test_a_network_without_states_of_texts_is_refused(kind, changes, message):
     network = network_of(kind, **changes)
     if kind == "gpt_neox":
         network.config.num_hidden_layers = 4
@@ -183,9 +181,7 @@ def test_rounding_in_half_precision_is_no_dependence_on_padding(tmp_path, minilm
     ("kind", "dtype"),
     [("deberta", "float16"), ("fnet", "bfloat16"), ("mra", "float16"), ("xlstm", "bfloat16")],
 )
-def test_a_part_that_computes_in_float32_only_is_refused_in_half_precision(
-    tmp_path, minilm, kind, dtype
-):
+def test_a_float32_part_is_refused_in_half_precision(tmp_path, minilm, kind, dtype):
     """Of xLSTM that is a part which only texts of more than 64 tokens reach."""
     folder = build(kind, tmp_path / kind, minilm)
     with pytest.raises(DataError, match=rf"A {kind} cannot be read in {dtype}: .*'dtype: float32'"):

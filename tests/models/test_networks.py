@@ -102,7 +102,7 @@ def test_a_checkpoint_that_a_network_holds_is_not_read_again(neox_pair, monkeypa
     assert read == [str(first), str(second), str(first)]
 
 
-def test_a_block_ends_with_an_error_if_other_weights_were_written_meanwhile(pair, fresh_pool):
+def test_weights_that_were_replaced_meanwhile_are_an_error(pair, fresh_pool):
     folder, other = pair
     weights = folder / "model.safetensors"
     (location,) = locate(Model(name="neox", source=str(folder))).locations
@@ -141,7 +141,7 @@ def test_weights_that_are_not_all_in_the_files_are_never_swapped(tmp_path, minil
     assert network.names is None
 
 
-def test_a_network_that_changes_itself_is_loaded_again_for_each_checkpoint(neox_pair, monkeypatch):
+def test_a_network_that_changes_itself_is_loaded_each_time(neox_pair, monkeypatch):
     """As RWKV does, this one divides weights at its first pass, and then expects them divided."""
     load = networks.load_module
 
@@ -181,7 +181,7 @@ def test_broken_weights_after_good_ones_are_named(pair):
         borrowed_in_turn(NetworkPool(), pair)
 
 
-def test_one_checkpoint_at_most_is_read_ahead_and_none_that_cannot_be_read(neox_pair, tmp_path):
+def test_at_most_one_readable_checkpoint_is_read_ahead(neox_pair, tmp_path):
     first, second = map(at, neox_pair)
     prefetch = Prefetch()
     prefetch.begin(first)
@@ -201,9 +201,7 @@ def test_one_checkpoint_at_most_is_read_ahead_and_none_that_cannot_be_read(neox_
         open_weights(at(tmp_path))
 
 
-def test_weights_that_cannot_be_pinned_are_read_all_the_same_and_the_log_says_so(
-    neox, monkeypatch, caplog
-):
+def test_weights_that_cannot_be_pinned_are_read_and_logged(neox, monkeypatch, caplog):
     def refused(_):
         raise RuntimeError("CUDA error: out of page-locked memory")
 

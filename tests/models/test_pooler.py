@@ -100,7 +100,7 @@ def network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 )
 @example(["mean_sqrt_len_tokens", "lasttoken"], True, None, False, False, False, {}, None)
 @example(["max", "weightedmean"], False, nn.Tanh(), True, True, True, {"query": "ASK: "}, 5)
-def test_any_pooling_and_modules_are_those_of_sentence_transformers(
+def test_vectors_are_those_of_sentence_transformers(
     network, tmp_path_factory, modes, include_prompt, activation, residual, normalize, lower_case,
     prompts, dimensions,
 ):  # fmt: skip
@@ -124,7 +124,7 @@ def test_any_pooling_and_modules_are_those_of_sentence_transformers(
         np.testing.assert_allclose(vectors, expected, atol=1e-5 * max(1.0, abs(expected).max()))
 
 
-def test_prompts_and_length_of_a_model_replace_those_that_are_shipped(e5):
+def test_configured_prompts_and_length_replace_shipped_ones(e5):
     model = SentenceTransformer(str(e5), device="cpu", prompts={"query": "Q "})
     model.max_seq_length = 16
     vectors = shipped_vectors(e5, "query", [DEPTH], prompts={"query": "Q "}, max_length=16)[0]

@@ -16,7 +16,7 @@ from transformers import AlbertConfig, AlbertModel, AutoModel, AutoTokenizer
 import daskmetrics as dm
 from daskmetrics.config import Protocol
 from daskmetrics.core.errors import DataError
-from daskmetrics.core.results import NetworkSize
+from daskmetrics.domain.results import NetworkSize
 from daskmetrics.models import LoadedModel, pad_batch, plan_batches, pool
 from daskmetrics.models import _model as model
 from daskmetrics.models import _tokens as tokens
@@ -121,7 +121,7 @@ def test_a_closed_model_reads_nothing(neox):
         encode(read, ["x"], [1], "mean")
 
 
-def test_metrics_that_compare_views_have_no_value_for_single_words(neox):
+def test_single_words_have_no_metrics_of_views(neox):
     """Such as proteins."""
     measured = dm.measure(neox, [f"word{i}" for i in range(12)], ["effective_rank", "lidar"])
     assert measured["effective_rank"].notnull().all()
@@ -236,9 +236,7 @@ def test_only_the_batch_that_ran_out_of_memory_is_repeated(neox, budgets, fresh_
     assert sorted(seen[2]) == list(range(len(TEXTS)))
 
 
-def test_a_library_of_cuda_without_memory_halves_the_budget_and_another_error_ends_the_reading(
-    neox, budgets, fresh_pool, monkeypatch
-):
+def test_only_a_lack_of_gpu_memory_halves_the_budget(neox, budgets, fresh_pool, monkeypatch):
     read = LoadedModel(at(neox), Protocol(batch_tokens=200))
     memory = Memory(read, 60)
     errors = iter(["CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling x", "an illegal access"])
@@ -248,7 +246,7 @@ def test_a_library_of_cuda_without_memory_halves_the_budget_and_another_error_en
     assert len(memory.requests) == 2 and len(budgets) == 1
 
 
-def test_float32_is_multiplied_as_such_whatever_the_process_allows(neox, fresh_pool):
+def test_float32_is_never_multiplied_in_tensorfloat32(neox, fresh_pool):
     matmul, seen = torch.backends.cuda.matmul, []
     before, matmul.fp32_precision = matmul.fp32_precision, "tf32"
     try:

@@ -21,7 +21,7 @@ TEXTS = ["one text", "another text, a longer one", "the third"]
 
 
 @pytest.mark.filterwarnings("ignore")  # of the trainer
-def test_checkpoints_of_transformers_without_a_tokenizer_have_that_of_their_suite(tmp_path, minilm):
+def test_checkpoints_without_tokenizer_have_that_of_their_suite(tmp_path, minilm):
     out = tmp_path / "out"
     tokenizer = AutoTokenizer.from_pretrained(minilm)
     sizes = {**SMALL, "vocab_size": len(tokenizer), "num_hidden_layers": 2}

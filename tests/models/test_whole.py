@@ -84,7 +84,7 @@ def test_sine_waves_that_a_translator_does_not_save_are_computed(tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_tensor_of_the_files_is_in_the_network_or_of_a_head(tmp_path, kind):
+def test_each_tensor_is_in_the_network_or_of_a_head(tmp_path, kind):
     for head in HEADS:
         network = written(kind, tmp_path / f"m{head}", head)
         if network is None:
@@ -130,7 +130,7 @@ def test_a_tensor_that_the_network_has_no_place_for_is_refused(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kinds", [LLAMAS, BERTS], ids=["llama", "bert"])
-def test_weights_under_another_model_type_are_held_whole_or_refused(tmp_path, kinds):
+def test_another_model_type_is_read_whole_or_refused(tmp_path, kinds):
     for kind in kinds:
         written(kind, tmp_path / kind)
     refused = 0
@@ -161,7 +161,7 @@ def test_a_prefix_of_all_names_is_named(tmp_path, prefix):
         loaded(tmp_path / "m")
 
 
-def test_weights_of_which_an_adapter_was_not_merged_are_refused_with_the_remedy(tmp_path):
+def test_weights_of_an_unmerged_adapter_are_refused(tmp_path):
     written("bert", tmp_path / "m")
     file = tmp_path / "m" / "model.safetensors"
     names = {name: name.replace(".query.", ".query.base_layer.") for name in load_file(file)}
@@ -171,7 +171,7 @@ def test_weights_of_which_an_adapter_was_not_merged_are_refused_with_the_remedy(
         loaded(tmp_path / "m")
 
 
-def test_a_norm_under_its_earlier_name_beside_the_present_one_is_refused(tmp_path):
+def test_a_norm_under_two_names_is_refused(tmp_path):
     written("bert", tmp_path / "m")
     name = "encoder.layer.0.output.LayerNorm.gamma"
     change(tmp_path / "m", {name: torch.ones(32)})
@@ -186,7 +186,7 @@ def test_two_copies_of_a_parameter_in_one_file_are_refused(tmp_path):
         loaded(tmp_path / "m")
 
 
-def test_buffers_that_a_network_computes_and_further_blocks_stay_allowed(tmp_path):
+def test_computed_buffers_and_further_blocks_are_allowed(tmp_path):
     written("gptj", tmp_path / "gptj")
     masks = {"h.0.attn.bias": torch.ones(1, 1, 8, 8, dtype=torch.bool)}
     change(tmp_path / "gptj", {**masks, "h.0.attn.masked_bias": torch.tensor(-1e9)})
@@ -205,7 +205,7 @@ def test_buffers_that_a_network_computes_and_further_blocks_stay_allowed(tmp_pat
     loaded(tmp_path / "llama")
 
 
-def test_a_checkpoint_that_is_swapped_in_is_checked_as_one_that_is_loaded(tmp_path, minilm):
+def test_a_swapped_checkpoint_is_checked_as_a_loaded_one(tmp_path, minilm):
     folders = [build("llama", tmp_path / str(seed), minilm, seed) for seed in (0, 1)]
     pool = networks.NetworkPool()
     pool.give_back(pool.borrow(at(folders[0]), torch.float32, torch.device("cpu")))
@@ -218,7 +218,7 @@ def test_a_checkpoint_that_is_swapped_in_is_checked_as_one_that_is_loaded(tmp_pa
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_what_else_lies_in_a_folder_changes_no_vector(tmp_path, minilm, fresh_pool, order):
     """An adapter of the training, other formats and variants, in any order of the command."""
-    peft = pytest.importorskip("peft", reason="needs the extra 'dev'")
+    peft = pytest.importorskip("peft", reason="needs the extra 'peft'")
     folders = [build("bert", tmp_path / name, minilm) for name in ("alone", "beside")]
     options = {"r": 2, "target_modules": ["query"], "init_lora_weights": False}
     network = AutoModel.from_pretrained(folders[0])
@@ -245,7 +245,7 @@ def test_a_tensor_below_the_prefix_of_the_network_is_no_head(tmp_path):
     refusal(tmp_path, "embed_norm.weight")
 
 
-def test_a_class_of_another_type_than_the_configuration_is_refused(tmp_path):
+def test_a_class_of_another_type_is_refused(tmp_path):
     written("bert", tmp_path)
     config = tmp_path / "config.json"
     content = json.loads(config.read_text())

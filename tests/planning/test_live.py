@@ -50,7 +50,7 @@ def test_the_chosen_option_of_three_runs(busy):
     profiles = "two.yaml,all.yaml,cpu.yaml"
     done = invoke("plan", "small.yaml", "--profiles", profiles, "--submit", 1)
     assert done.exit_code == 0, done.output
-    assert re.search(r"run +1 and 2 .* x measure a measured on", done.stdout)
+    assert re.search(r"run of 1 and 2: .* x measure a measured on", done.stdout)
     two, all_, cpu = (
         next(row for row in done.stdout.splitlines() if row.startswith(f"{n} ")) for n in (1, 2, 3)
     )
@@ -58,5 +58,5 @@ def test_the_chosen_option_of_three_runs(busy):
     assert re.match(r"3 +cpu.yaml cpu +1 +1 cpu .* \d+ +none ", cpu)
     # until the job that holds two GPUs ends at the latest
     assert re.match(r"2 +all.yaml gpu +8 +32 l40s .* \d+ +[\d.]+ min ", all_)
-    assert re.search(r"wait +2 +sbatch --test-only ", done.stdout)
+    assert re.search(r"wait of 2: sbatch --test-only, ", done.stdout)
     assert comes_true(is_finished, 300)

@@ -10,8 +10,8 @@ import pytest
 
 from daskmetrics.cluster.slurm.partitions import parse_partitions
 from daskmetrics.config import Cluster
-from daskmetrics.planning.plan import local_offers
-from daskmetrics.planning.plan import slurm_offers as offers
+from daskmetrics.planning.offers import local_offers
+from daskmetrics.planning.offers import slurm_offers as offers
 
 PARTITIONS = (
     "PartitionName=gpu Default=YES MaxTime=1-00:00:00 State=UP\nPartitionName=old State=DOWN"
@@ -37,7 +37,7 @@ def test_free_gpus_are_counted_on_nodes_that_take_work():
     assert (gpu.partition, gpu.problem, old.partition) == ("gpu", None, "old")
 
 
-def test_a_worker_of_several_threads_needs_as_many_free_cpus_of_a_node():
+def test_a_worker_needs_as_many_free_cpus_of_a_node_as_threads():
     of_three = profile(partition="gpu", gpus_per_job=0, threads=3)
     (one,) = offers("p", of_three, [1], SITE)
     assert one.free == 2  # of eight CPUs
@@ -69,7 +69,7 @@ def test_gpus_without_a_type_are_gpus():
     assert "has no a100, but GPUs without a type" in typed.problem
 
 
-def test_the_memory_of_this_machine_is_that_which_a_local_run_finds(monkeypatch):
+def test_the_memory_of_this_machine_is_divided_by_workers(monkeypatch):
     memory = SimpleNamespace(available=64 * 2**30)  # the kernel's cache of files counts, too
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
     (four,) = local_offers("p", Cluster(kind="local"), [4])

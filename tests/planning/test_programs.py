@@ -7,14 +7,14 @@ import time
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from daskmetrics.config import load
-from daskmetrics.planning import bench, estimate
-from daskmetrics.planning.bench import Meter, calibration_of, epochs_done
-from daskmetrics.planning.estimate import Calibration, Sample
-from daskmetrics.planning.options import Estimate, Interval, Phase
-from daskmetrics.planning.scaling import Bench, BenchTrial
+from daskmetrics.planning import bench
+from daskmetrics.planning.bench import Bench, BenchTrial, Meter, calibration_of, epochs_done
+from daskmetrics.planning.calibration import Calibration, Sample, keep
+from daskmetrics.planning.work import Estimate, Phase, exactly
 from daskmetrics.training.ddp.ranks import Program, Progress
 from tests.report.conftest import invoke
 
@@ -36,7 +36,7 @@ def timed() -> None:
     epochs = Sample("program", "train", (10.0, 10.0), 1.0, 2, steps=50, samples=800)
     about = {"workers": 2, "serial": (0.2, 0.2, 0.2), "start": 4}
     for at, sample in enumerate((epochs, Sample("program", "other", (99.0,), 1.0))):
-        estimate.save(Calibration("cpu", at=at, samples=(sample,), **about))
+        keep(Calibration("cpu", at=at, samples=(sample,), **about))
 
 
 @pytest.fixture
@@ -51,8 +51,8 @@ def mine(tmp_path, monkeypatch) -> Path:
 def test_a_program_takes_so_many_times_what_was_timed(timed):
     one, two = json.loads(invoke(*WORDS, "--json", "--", "--lr", "3e-4").stdout)["options"]
     # one rank: 10 s / (0.2 + 0.8 / 2), forty times; and the start
-    assert one["total"]["value"] == pytest.approx(40 * 10 / 0.6 + 4)
-    assert two["total"]["value"] == pytest.approx(40 * 10 + 4)
+    assert one["total"][1] == pytest.approx(40 * 10 / 0.6 + 4)
+    assert two["total"][1] == pytest.approx(40 * 10 + 4)
     command = "daskmetrics train train.py --ranks 2 --set cluster.workers=2 -- --lr 3e-4"
     assert two["command"] == command
     text = invoke(*WORDS).stdout
@@ -60,20 +60,20 @@ def test_a_program_takes_so_many_times_what_was_timed(timed):
         assert fact in text
 
 
-def test_a_device_on_which_the_program_was_not_timed_is_no_option(timed, tmp_path):
+def test_a_device_without_times_of_the_program_is_no_option(timed, tmp_path):
     profile = tmp_path / "gpus.yaml"
     profile.write_text("kind: existing\naddress: 'tcp://127.0.0.1:1'\ngpu_type: a100\n")
     shown = invoke(*WORDS, "--profiles", f"{profile},local").stdout
     assert shown.count("the program was not timed on a100") == 2 and "fastest" in shown
 
 
-def test_a_configuration_that_trains_by_a_program_is_planned_from_its_bench(timed, mine):
+def test_a_configuration_of_a_program_is_planned_from_its_bench(timed, mine):
     words = ["plan", mine, "--times", "40", "--workers", "1,2,3", "--json"]
     one, two, three = json.loads(invoke(*words).stdout)["options"]
     assert one["problems"] == ["the program has 2 ranks, one for each worker"]
-    assert two["total"]["value"] == three["total"]["value"] == pytest.approx(40 * 10 + 4)
+    assert two["total"][1] == three["total"][1] == pytest.approx(40 * 10 + 4)
     assert two["command"] == "daskmetrics run mine.yaml --set cluster.workers=2"
-    assert (two["training"]["ranks"], two["training"]["batch"]) == (2, 16)
+    assert (two["pace"]["ranks"], two["pace"]["batch"]) == (2, 16)
 
 
 @pytest.mark.parametrize(
@@ -122,14 +122,14 @@ def test_a_calibration_has_the_steps_of_every_number_of_ranks():
         (4, {1: 4.4, 2: 2.2}),
     ],
 )
-def test_the_overhead_of_a_bench_is_what_makes_a_plan_take_as_long(units, seconds):
+def test_a_plan_with_the_overhead_takes_as_long_as_the_bench(units, seconds):
     chains = ((1.0,),) * units
     trials = [BenchTrial(workers, span, chains) for workers, span in seconds.items()]
     measured = calibration_of(Bench("x", tuple(trials)), "cpu")
     assert measured.overhead == pytest.approx(0.1)
-    unit = Estimate(Interval.exactly(1.0) * (1 + measured.overhead))
-    planned = Phase("x", units, unit, serial=Interval(*measured.serial)).on(min(seconds))
-    assert planned.value == pytest.approx(seconds[min(seconds)])
+    unit = Estimate(exactly(1.0) * (1 + measured.overhead))
+    planned = Phase("x", units, unit, serial=np.array(measured.serial)).on(min(seconds), "cpu")
+    assert planned[1] == pytest.approx(seconds[min(seconds)])
 
 
 def test_the_start_of_a_program_does_not_depend_on_its_samples(mine, monkeypatch):

@@ -26,17 +26,18 @@ from daskmetrics.bandit import (
     task_weights,
 )
 from daskmetrics.cli import main
-from daskmetrics.core.events import RunFinished, RunStarted, SearchEnded, StorePlan, UnitAsked
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, grid, log_steps
-from daskmetrics.core.outcomes import pack
-from daskmetrics.core.readouts import Readout
-from daskmetrics.core.results import Reading, Scored, result_of
 from daskmetrics.core.table import Table
+from daskmetrics.domain.events import RunFinished, RunStarted, SearchEnded, UnitAsked
+from daskmetrics.domain.names import Arm, Cell, Checkpoint, Suite, grid, log_steps
+from daskmetrics.domain.outcomes import pack
+from daskmetrics.domain.plan import MetricInfo, Plan
+from daskmetrics.domain.readouts import Readout
+from daskmetrics.domain.results import Reading, Scored, result_of
 from daskmetrics.execution import Journal, Record
 from daskmetrics.metrics import catalogue
 from daskmetrics.report import Run
-from tests.events import started
+from tests.events import planned, task
 
 STEPS = tuple(f"step{step}" for step in log_steps(8))
 SUITES = (Suite("tiny", STEPS, (0, 1, 2), 2), Suite("small", STEPS, (0, 1, 2, 3), 3))
@@ -60,7 +61,8 @@ class Story:
     decisions: int | None = None
     budget: float = 0.5
     flat: bool = False
-    key: str = "k" * 32
+    key: str = "k" * 32  # of the search
+    weights: str = "weights"  # of every checkpoint
     trained: bool = True
     # of tasks of mteb: names of languages, each 0.1 better than the one before
     subsets: tuple[str, ...] = ()
@@ -68,7 +70,7 @@ class Story:
     warnings: tuple[str, ...] = ()
     outcomes: bool = False
     objective: str = "all"
-    sized: bool = False  # whether weights, tokens and dimensions are recorded
+    sized: bool = False  # whether weights are recorded, as of models whose blocks are known
     timed: bool = False  # whether the time of reading is, too
 
     # exact scores by task and layer
@@ -104,9 +106,8 @@ class Story:
         value: dict[str, Any] = {"score": score, "stderr": 0.01, "n": 100, "encode_seconds": 2.0}
         if cell.task.startswith("mteb:"):
             value["detail"] = self.detail(cell.task, score)
-        if self.sized:
-            width = Readout.parse(cell.arm.readout).width(8 * len(cell.arm.model))
-            value |= {"tokens": 10.0 * (1 + self.tasks.index(cell.task)), "dimensions": width}
+        value["tokens"] = 10.0 * (1 + self.tasks.index(cell.task))
+        value["dimensions"] = Readout.parse(cell.arm.readout).width(8 * len(cell.arm.model))
         if self.timed:
             suite = next(suite for suite in self.suites if suite.model == cell.arm.model)
             value["reading"] = Reading(50, max(suite.layers), 0.01 * value["tokens"])
@@ -129,13 +130,12 @@ def make_run(path: Path, story: Story) -> Run:
     folder.config.write_text(yaml.safe_dump(plain, sort_keys=False), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch, Journal(folder.journal, folder.lock) as journal:
         patch.setattr(os, "fsync", lambda file: None)  # it need not survive a power cut
-        journal.append(_start(story))
-        store.create(folder.store, template_of(story))
-        if any(suite.has_readouts for suite in story.suites):
-            journal.append(StorePlan(template_of(story), 1, 0, {}, {}, {}))
-        measured = list(_measure(story, folder, journal))
-        if not story.tasks or _search(story, folder, journal, measured):
-            journal.append(RunFinished(story.key, 100.0))
+        plan = plan_of(story, plain)
+        journal.append(plan, RunStarted(0.0, ENVIRONMENT))
+        store.create(folder.store, plan, ENVIRONMENT)
+        measured = list(_measure(story, plan, folder, journal))
+        if not story.tasks or _search(story, plan, folder, journal, measured):
+            journal.append(RunFinished(plan.key, 100.0))
     return Run(path)
 
 
@@ -147,15 +147,27 @@ def _settings(story: Story) -> dict[str, Any]:
     return {"name": "demo", "models": models, "tasks": list(story.tasks), "search": search}
 
 
-def _start(story: Story) -> RunStarted:
-    return started(
-        story.key,
-        name="demo",
-        arms=len(grid(story.suites)),
-        checkpoints=sum(len(suite.revisions) for suite in story.suites),
-        tasks={task: {"kind": kind(task), "main_score": "accuracy"} for task in story.tasks},
+def plan_of(story: Story, settings: Mapping[str, Any] | None = None) -> Plan:
+    """The plan of a story, by default with its own settings."""
+    search = config.parse(_settings(story)).search
+    kinds = {name: kind(name) for name in story.tasks}
+    weights = task_weights(kinds, search.objective) if kinds else []
+    return planned(
+        story.suites,
+        [
+            task(name, kinds[name], w, description="a question")
+            for name, w in zip(kinds, weights, strict=True)
+        ],
+        [MetricInfo(m.name, m.units, m.description, m.name) for m in catalogue().values()],
+        search=story.key,
+        encodings={
+            str(checkpoint): f"{story.weights} of {checkpoint}"
+            for suite in story.suites
+            for checkpoint in suite.checkpoints()
+        },
+        window=2,
         widths={suite.model: 32 * (i + 1) for i, suite in enumerate(story.suites)},
-        environment=ENVIRONMENT,
+        config=settings or config.parse(_settings(story)).as_dict(),
         aliases=story.aliases,
         warnings=story.warnings,
     )
@@ -165,16 +177,7 @@ def kind(task: str) -> str:
     return "retrieval" if task.endswith("retrieval") else "classification"
 
 
-def template_of(story: Story) -> store.Template:
-    metrics = catalogue().values()
-    measured = store.Axis(*zip(*((m.name, m.units, m.description) for m in metrics), strict=True))
-    scored = store.Axis(
-        story.tasks, ("accuracy",) * len(story.tasks), ("a question",) * len(story.tasks)
-    )
-    return store.Template(story.suites, measured, scored, "meaning", {"name": "demo"})
-
-
-def _measure(story: Story, folder: RunFolder, journal: Journal) -> Iterator[Suite]:
+def _measure(story: Story, plan: Plan, folder: RunFolder, journal: Journal) -> Iterator[Suite]:
     """Train and measure every checkpoint; yields the measured part of each suite."""
     for suite in story.suites:
         kept = []
@@ -183,7 +186,7 @@ def _measure(story: Story, folder: RunFolder, journal: Journal) -> Iterator[Suit
             if story.trained:
                 trained = {"loss": 7.0 - number / 3, "tokens": 1.0, "seconds": 0.5}
                 _record(journal, f"train-{name}", name, "train", trained)
-            key = f"measure-{story.key}-{name}"
+            key = plan.measure_key(checkpoint)
             if name in story.failing:
                 _record(journal, key, name, "measure", None)
                 continue
@@ -223,7 +226,9 @@ def _block(story: Story, suite: Suite, checkpoint: Checkpoint) -> store.Block:
     return store.Block(values, values / 100, status)
 
 
-def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[Suite]) -> bool:
+def _search(
+    story: Story, plan: Plan, folder: RunFolder, journal: Journal, suites: Sequence[Suite]
+) -> bool:
     """Run the search; returns whether it finished."""
     arms, features = grid(suites), arm_features(suites)
     costs = np.ones((len(arms), len(story.tasks)))
@@ -235,8 +240,8 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
     campaign = Learner(problem, policy_named(search.policy), budget=story.budget, window=2, seed=0)
     while not campaign.done:
         for pick in campaign.ask(1):
-            key = f"score-{story.key}-{pick.cell}"
-            note = {"search": story.key, "pick": pick.as_dict()}
+            key = plan.score_key(pick.cell.arm, plan.tasks_of["score"][pick.cell.task])
+            note = {"search": plan.key, "pick": pick.as_dict()}
             journal.append(UnitAsked(key, str(pick.cell), note))
             if len(campaign.picks) == story.decisions:
                 return False
@@ -249,33 +254,17 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
     best = campaign.recommendation()
     depth = next(suite.depth for suite in suites if suite.model == best.arm.model)
     location = {"path": "models/x", "revision": None, "depth": depth}
-    ended = {
-        "location": location,
-        "order": campaign.outcome_order,
-        "kinds": [
-            {"kind": kind, "arm": arm.as_dict()}
-            for kind, arm in champions(campaign.state, kinds).items()
-        ],
-        "ending": campaign.ending,
-    }
-    journal.append(SearchEnded(key=story.key, **best.as_dict(), **ended))
-    _store_scores(story, folder, journal)
+    ended = SearchEnded(
+        key=plan.key,
+        recommendation=best,
+        location=location,
+        order=campaign.outcome_order,
+        kinds=champions(campaign.state, kinds),
+        ending=campaign.ending,
+    )
+    journal.append(ended)
+    store.restore(folder.store, "scores", store.score_blocks(plan, journal.records()))
     return True
-
-
-def _store_scores(story: Story, folder: RunFolder, journal: Journal) -> None:
-    run = Run(folder.path)
-    rows = {suite.model: suite.rows for suite in story.suites}
-    blocks = {}
-    for record in journal.records():
-        if record.ok and (cell := run.cells.get(record.key)):
-            arm_rows = rows[cell.arm.model]
-            empty = store.Block.empty(len(arm_rows), len(story.tasks))
-            block = blocks.setdefault(cell.arm.checkpoint, empty)
-            at = arm_rows.index((cell.arm.layer, cell.arm.readout)), story.tasks.index(cell.task)
-            block.values[at], block.stderr[at] = record.value.score, 0.01
-            block.status[at] = store.Status.OK
-    store.restore(folder.store, "scores", blocks)
 
 
 def invoke(*words: object) -> Result:

@@ -9,9 +9,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from daskmetrics.core.names import Suite
 from daskmetrics.core.telemetry import TelemetrySample
 from daskmetrics.dashboard.drawing import LEAST_ERRORS
+from daskmetrics.domain.names import Suite
 from daskmetrics.report._quantities import METRICS, SCORES, Field
 
 pytest.importorskip("matplotlib")
@@ -38,7 +38,7 @@ PYTHIA = Suite("410m", STEPS, tuple(range(1, 25)), 24)
 DEMO = Suite("tiny-64", STEPS[:11], (0, 1, 2, 3, 4), 4)
 
 
-def test_the_pictures_of_a_finished_run_do_not_depend_on_when_they_are_made(finished, a_run):
+def test_pictures_do_not_depend_on_when_they_are_made(finished, a_run):
     first, second = pictures(finished), pictures(finished)
     for name in ("layers", "path"):
         drawn = image(first[name], "svg")
@@ -96,7 +96,7 @@ def test_what_has_no_value_is_named_and_noise_is_not_stretched():
     np.testing.assert_allclose(bars.get_segments()[0][:, 1], [0.49, 0.51])
 
 
-def test_many_tasks_have_lines_that_differ_and_those_left_out_are_counted():
+def test_many_tasks_have_lines_that_differ():
     arms = Suite("m", ("main",), (0, 1), 1).arms()
     fields = [Field(f"t{i}", SCORES, "", np.ones(2), np.ones(2)) for i in range(12)]
     ax = Figure().subplots()
@@ -106,7 +106,7 @@ def test_many_tasks_have_lines_that_differ_and_those_left_out_are_counted():
     assert ax.get_xlabel().endswith("9 of 12 are shown")
 
 
-def test_telemetry_has_a_line_of_the_processors_and_the_gpu_of_each_worker():
+def test_telemetry_has_lines_of_each_workers_cpus_and_gpu():
     samples = [
         TelemetrySample(at, {"0": {"cpu": at, "gpu": 50.0}, "10": {"cpu": 1.0}, "9": {}}, {})
         for at in (5.0, 10.0, 15.0, 500.0, 505.0)
@@ -118,7 +118,7 @@ def test_telemetry_has_a_line_of_the_processors_and_the_gpu_of_each_worker():
     np.testing.assert_array_equal(drawn, [5, 10, 15, np.nan, 505])  # it did not run before
 
 
-def test_losses_are_drawn_beside_the_checkpoints_and_half_a_line_is_ignored(tmp_path, monkeypatch):
+def test_losses_are_drawn_beside_the_checkpoints(tmp_path, monkeypatch):
     drawn = {}
     monkeypatch.setattr(figures, "training_loss", lambda losses: drawn.update(losses) or Figure())
     assert write_losses(tmp_path) is None

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from daskmetrics.bandit.model import IncrementalPosterior
-from daskmetrics.core.names import Suite
+from daskmetrics.domain.names import Suite
 from daskmetrics.report import write
 from daskmetrics.report.figures import NAMES
 from daskmetrics.report.page import page
@@ -80,15 +80,13 @@ def test_the_policy_allows_no_script_but_the_two_of_the_page(written):
     assert "unsafe-eval" not in policy and "connect-src" not in policy
 
 
-def test_the_page_begins_with_the_answer_one_picture_and_the_tasks_and_folds_the_rest(
-    finished, written
-):
+def test_the_page_begins_with_the_answer_and_folds_the_rest(finished, written):
     head = written[: written.index("<details>")]
     assert "<th>tied</th>" in head and drawn_in(head) == FIGURES[:1]
     assert drawn_in(written) == FIGURES
     folded = re.findall(r"<summary>(.*?)</summary>", written)
     assert folded[:2] == ["By model", "All candidates"] and len(folded) == 8
-    for text in ("final_ln", "0.1.0", "seed", finished.start.key):
+    for text in ("final_ln", "0.1.0", "seed", finished.plan.key):
         assert text in written
     files = {file.stem for file in finished.folder.report.glob("*.png")}
     assert files | {"telemetry"} == NAMES  # a run of seconds has too few samples
@@ -126,7 +124,7 @@ def test_page_and_pictures_compute_one_posterior(a_run, monkeypatch):
     assert len(computed) == 1
 
 
-def test_without_matplotlib_the_page_is_whole_and_says_what_is_not_written(a_run, monkeypatch):
+def test_without_matplotlib_the_page_says_what_is_missing(a_run, monkeypatch):
     for name in list(sys.modules):
         if name.partition(".")[0] == "matplotlib" or name == "daskmetrics.report.figures":
             monkeypatch.delitem(sys.modules, name)
@@ -137,7 +135,7 @@ def test_without_matplotlib_the_page_is_whole_and_says_what_is_not_written(a_run
     assert "daskmetrics[plot]" in text
 
 
-def test_single_checkpoints_have_lines_and_files_of_other_figures_are_deleted(a_run):
+def test_single_checkpoints_have_lines_and_no_map(a_run):
     suite = Suite("one", ("main",), (0, 1, 2, 3), 3)
     run = a_run(suites=(suite,), tasks=TASKS[:1], budget=1.0, trained=False)
     run.folder.report.mkdir()
@@ -192,7 +190,7 @@ def test_every_figure_is_drawn_and_fits_with_the_network_off(opened, width):
 
 
 @pytest.mark.browser
-def test_without_javascript_the_page_shows_whole_tables_and_names_the_pictures(opened):
+def test_without_javascript_the_page_shows_whole_tables(opened):
     with opened(java_script_enabled=False) as view:
         assert view.locator("noscript .notice").is_visible()
         view.locator("summary", has_text="All candidates").click()
@@ -201,7 +199,7 @@ def test_without_javascript_the_page_shows_whole_tables_and_names_the_pictures(o
 
 
 @pytest.mark.browser
-def test_the_leaderboard_sorts_by_any_column_and_missing_values_come_last(opened):
+def test_the_leaderboard_sorts_by_any_column(opened):
     with opened() as view:
 
         def sorted_by(number):
@@ -218,7 +216,7 @@ def test_the_leaderboard_sorts_by_any_column_and_missing_values_come_last(opened
 
 
 @pytest.mark.browser
-def test_a_reader_chooses_model_and_quantities_and_selections_are_linked(opened, finished):
+def test_a_reader_chooses_model_and_quantities(opened, finished):
     with opened() as view:
         view.select_option("#choose-model", "tiny")
         view.select_option("#choose-shown", "curvature")
@@ -253,7 +251,7 @@ def test_long_names_of_lines_stand_below_each_other(opened):
 
 
 @pytest.mark.browser
-def test_the_page_has_the_colours_of_the_scheme_and_follows_a_change(opened):
+def test_the_page_follows_the_colour_scheme(opened):
     paper = "getComputedStyle(document.body).backgroundColor"
     colours = f"[{paper}, figures.figure('map').below[0].axis_label_text_color]"
     # a page learns of the change with its next frame

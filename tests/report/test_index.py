@@ -52,7 +52,7 @@ def test_a_run_shows_its_answer_or_its_progress(folder):
         assert rows_of(folder)["killed"]["state"] == "running"
 
 
-@pytest.mark.parametrize("damage", ["cut", "empty", "no configuration", "foreign"])
+@pytest.mark.parametrize("damage", ["cut", "empty", "foreign"])
 def test_a_broken_run_is_a_row_with_its_reason(folder, damage):
     journal = folder / "killed" / "journal.jsonl"
     match damage:
@@ -60,8 +60,6 @@ def test_a_broken_run_is_a_row_with_its_reason(folder, damage):
             journal.write_bytes(journal.read_bytes()[:1000])
         case "empty":
             journal.write_bytes(b"")
-        case "no configuration":
-            (folder / "killed" / "config.yaml").unlink()
         case "foreign":
             journal.unlink()
             journal.mkdir()

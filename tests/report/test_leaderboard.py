@@ -6,9 +6,9 @@ import pytest
 
 from daskmetrics.answer import ties
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.core.names import Arm
-from daskmetrics.core.outcomes import pack
-from daskmetrics.core.results import Scored
+from daskmetrics.domain.names import Arm
+from daskmetrics.domain.outcomes import pack
+from daskmetrics.domain.results import Scored
 from daskmetrics.report import Leaderboard
 
 matplotlib.use("agg")
@@ -35,7 +35,7 @@ def board_of(*means: float, stderr: float = 0.01, **options) -> Leaderboard:
     return Leaderboard.of(scores, {"a": 1.0}, **options)
 
 
-def test_arms_are_ordered_by_their_weighted_mean_and_a_task_of_weight_zero_has_a_column():
+def test_arms_are_ordered_by_their_weighted_mean():
     first, second = arms(0, 1)
     scores = {
         first: {"a": score(0.2, 0.03), "mean": score(0.6, 0.04), "free": score(0.1)},
@@ -80,14 +80,14 @@ def test_ties_are_tested_item_by_item():
     assert [row.tied for row in Leaderboard.of(alone, {"a": 1.0}).arms] == [True, True]
 
 
-def test_ties_beyond_those_of_which_all_pairs_are_tested_and_given_ones():
+def test_ties_beyond_those_whose_pairs_are_all_tested():
     board = board_of(0.9, *np.linspace(0.89, 0.88, ties.MOST), 0.879, 0.1, stderr=0.02)
     assert [bool(row.tied) for row in board.arms] == [True] * (ties.MOST + 2) + [False]
     assert all(row.tied for row in board_of(0.9, 0.1, tied=set(arms(0, 1))).arms)
 
 
-def test_the_table_names_layers_of_one_checkpoint_and_arms_of_several_and_counts_what_it_leaves_out():
-    assert board_of(0.1, 0.9).table().rows[0] == ["1", "0.900 ± 0.010", "best"]
+def test_the_table_names_arms_and_counts_what_it_leaves_out():
+    assert board_of(0.1, 0.9).table().rows[0] == ("1", "0.900 ± 0.010", "best")
     assert [row[-1] for row in board_of(0.9, 0.1, 0.9).table().rows] == ["tied", "tied", ""]
     many = {}
     for revision in ("s1", "s2"):

@@ -5,17 +5,12 @@ import json
 import pytest
 
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.events import (
-    Event,
-    Record,
-    StoreRepaired,
-    UnitsRetried,
-    UsageMeasured,
-    to_json,
-)
+from daskmetrics.domain.events import Event, StoreRepaired, UnitsRetried, UsageMeasured, to_json
+from daskmetrics.domain.record import Record
 from daskmetrics.execution import Journal
 from daskmetrics.execution.journal import owner_file, read
-from daskmetrics.report import Run, log, status_rows
+from daskmetrics.report import Run, log
+from daskmetrics.report.status import problem_lines
 from tests.events import attempt_failed
 from tests.report.conftest import invoke
 
@@ -33,12 +28,12 @@ def add(run: Run, *entries: Event) -> Run:
     return Run(run.folder.path)
 
 
-def test_the_journal_is_printed_line_by_line_and_cut_to_types_and_to_its_end(finished):
+def test_the_journal_is_printed_line_by_line(finished):
     path = finished.folder.path
     code, out = call("journal", path)
     lines = out.splitlines()
     assert code == 0 and len(lines) == len(finished.entries)
-    assert lines[0].split()[:3] == ["2", "start", "demo"]
+    assert lines[0].split()[:4] == ["2", "plan", "demo", "35"]
     (failed,) = (line for line in lines if "measure tiny@step0 error" in line)
     assert "ValueError: <script>" in failed and "\x1b" not in out
     records = [entry for entry in finished.entries if isinstance(entry, Record)]
@@ -59,7 +54,7 @@ def test_every_type_of_entry_is_one_line_that_is_not_too_long():
     assert max(map(len, lines)) < 500
 
 
-def test_the_log_of_a_unit_has_its_attempts_with_tracebacks_and_its_result(a_run):
+def test_the_log_of_a_unit_has_its_attempts_and_its_result(a_run):
     run = a_run(failing=("small@step8",), tasks=())
     key = next(record.key for record in run.failed)
     trace = 'Traceback (most recent call last):\n  File "x.py", line 3, in f\nZeroDivisionError: no'
@@ -74,6 +69,13 @@ def test_the_log_of_a_unit_has_its_attempts_with_tracebacks_and_its_result(a_run
             assert fact in out
         assert "measure small@step8 error" in out
         assert "the last thing it said" in out and "another worker" not in out
+
+
+def test_a_damaged_configuration_hides_no_log(a_run):
+    run = a_run(failing=("small@step8",), tasks=())
+    run.folder.config.write_text("{", encoding="utf-8")
+    code, out = call("logs", run.folder.path, "small@step8")
+    assert code == 0 and "measure small@step8 error" in out
 
 
 def test_a_unit_is_found_by_a_unique_beginning_of_its_name(finished):
@@ -101,7 +103,7 @@ def test_status_groups_failures_by_cause_and_says_what_to_do(a_run):
     run = a_run(failing=("tiny@step0", "small@step8"), tasks=())
     key = next(record.key for record in run.records if record.ok)
     run = add(run, attempt_failed(key, "x"), attempt_failed(key, "x"))
-    rows = status_rows(run, problems=True)
+    rows = problem_lines(run)
     missing = next(text for label, text in rows if label == "missing")
     assert missing.startswith("2 x measure, error: ValueError")
     rows = dict(rows)
@@ -110,7 +112,7 @@ def test_status_groups_failures_by_cause_and_says_what_to_do(a_run):
     assert "2 x death" in rows["recovered"]
 
 
-def test_unlock_removes_a_dead_machines_lock_and_never_a_living_drivers(finished):
+def test_unlock_removes_the_lock_of_a_dead_driver_alone(finished):
     path, lease = finished.folder.path, owner_file(finished.folder.lock)
     with Journal(finished.folder.journal, finished.folder.lock):
         code, out = call("unlock", path)

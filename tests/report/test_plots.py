@@ -14,8 +14,8 @@ from daskmetrics.answer import analysis
 from daskmetrics.answer.posterior import known_posterior, path_of
 from daskmetrics.bandit import Pick
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.core.names import Arm
 from daskmetrics.dashboard import drawing
+from daskmetrics.domain.names import Arm
 from daskmetrics.report._quantities import fields
 from tests.report.conftest import SUITES, TASKS, scores_of
 
@@ -31,7 +31,7 @@ def ax():
 
 
 @pytest.mark.parametrize("name", ["layers", "heatmap", "search", "tradeoff"])
-def test_every_plot_draws_on_the_given_axes_or_new_ones_and_returns_them(finished, ax, name):
+def test_every_plot_draws_on_the_given_axes_or_new_ones(finished, ax, name):
     draw = getattr(finished.plot, name)
     assert draw(ax=ax) is ax
     assert ax.get_xlabel() and ax.get_ylabel()
@@ -48,7 +48,7 @@ def test_each_of_several_models_has_a_named_line(a_run, ax):
 
 
 def test_a_line_is_a_checkpoint_and_has_the_values_of_its_layers(finished, ax):
-    (metric, values), *_ = analysis.metrics(finished).items()
+    (metric, values), *_ = analysis.metrics(finished.records).items()
     finished.plot.layers(metric, model="small", ax=ax)
     drawn = [line.get_ydata().tolist() for line in ax.get_lines()]
     assert [values[Arm("small", "step8", layer)][0] for layer in range(4)] in drawn
@@ -90,22 +90,21 @@ def test_the_quantities_of_a_run_are_what_it_recorded(finished):
     stored = finished.metrics["prompt_entropy"].sel(place).item()
     assert known["prompt_entropy"].values[row] == pytest.approx(stored)
     assert known["layers computed"].values[row] == arm.layer
-    columns = drawing.arms_source(arms, analysis.suites(finished), x=known[TASKS[0]].values).data
+    columns = drawing.arms_source(
+        arms, analysis.suites(finished.plan, finished.records), x=known[TASKS[0]].values
+    ).data
     assert columns["x"].dtype == np.float32  # the page of thousands of candidates stays small
 
 
-def test_every_decision_is_drawn_at_the_cost_spent_then_in_the_colour_of_its_stage(finished):
+def test_every_decision_is_drawn_at_the_cost_spent_by_then(finished):
     path = path_of(finished)
     dots, *_ = drawing.search_path(path).renderers
     assert list(dots.data_source.data["spent"]) == path["spent"].tolist()
     # what the finalists cost on fresh items is in both sums of the result, and in no decision
     result = finished.result
-    with_fresh = {
-        "spent": result.spent + 7,
-        "exhaustive": result.exhaustive + 7,
-        "fresh": ["m@r/0"],
-    }
+    best = result.recommendation
+    best = replace(best, spent=best.spent + 7, exhaustive=best.exhaustive + 7)
     changed = copy(finished)
-    changed.result = replace(result, **with_fresh)
+    changed.result = replace(result, recommendation=best, fresh=[Arm("m", "r", 0)])
     assert path_of(changed)["spent"].tolist() == pytest.approx(path["spent"].tolist())
     assert set(get_args(get_type_hints(Pick)["stage"])) == drawing.STAGES.keys()

@@ -11,24 +11,19 @@ import pytest
 
 from daskmetrics.answer.posterior import posterior_of
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.failures import Failure
-from daskmetrics.core.names import Arm
 from daskmetrics.core.serialization import as_json
+from daskmetrics.domain.failures import Failure
+from daskmetrics.domain.names import Arm
 from daskmetrics.execution import Journal
-from daskmetrics.report import Run, index, status_rows
+from daskmetrics.report import Run, index
 from daskmetrics.report._format import apart, candidate
+from daskmetrics.report.comparison import answers_table
+from daskmetrics.report.explanation import explain_tables
+from daskmetrics.report.lines import answer_lines
 from daskmetrics.report.page import page
-from daskmetrics.report.sections import (
-    MOST_ROWS,
-    answers,
-    best_text,
-    explain_tables,
-    status_text,
-    tables,
-    tasks_table,
-    within_table,
-)
-from daskmetrics.report.templates import answer_rows
+from daskmetrics.report.status import status_lines
+from daskmetrics.report.tables import MOST_ROWS, tables, tasks_table
+from daskmetrics.report.terminal import best_text, status_text, within_table
 from tests.report.conftest import SMALL, SUITES, TASKS, Story, invoke, make_run, mean_scores
 
 #: words that a newcomer does not know
@@ -53,7 +48,7 @@ def flat(text: str) -> str:
 
 
 def test_terminal_notebook_and_page_show_every_section(run):
-    text, document, rows = best_text(run), page(run, []), answer_rows(run.answer)
+    text, document, rows = best_text(run), page(run, []), dict(answer_lines(run.answer))
     for label, words in rows.items():
         assert f"{label} {words}" in flat(text)
     for table in tables(run.answer):
@@ -69,8 +64,8 @@ def test_terminal_notebook_and_page_show_every_section(run):
     assert all(warning in document for warning in run.answer.warnings)
 
 
-def test_the_answer_has_at_most_twelve_rows_of_plain_words_in_short_sentences(run):
-    rows = answer_rows(run.answer)
+def test_the_answer_has_at_most_twelve_short_plain_lines(run):
+    rows = dict(answer_lines(run.answer))
     assert len(rows) <= 12
     assert all(len(row.split()) <= 25 for row in rows.values())
     shown = best_text(run, in_short=True).replace(str(run.folder.path), "RUN")
@@ -78,7 +73,7 @@ def test_the_answer_has_at_most_twelve_rows_of_plain_words_in_short_sentences(ru
 
 
 def test_every_view_names_the_same_candidate(run):
-    arm, folder = run.result.best_arm, run.folder.path
+    arm, folder = run.result.recommendation.arm, run.folder.path
     assert run.verdict.overall.arm == arm == run.best().arm == run.answer.best.arm
     views = [best_text(run, in_short=True), status_text(run), repr(run), repr(run.best())]
     views += [run.best()._repr_html_(), run._repr_html_(), within_table(run, 0.01).as_text(100)]
@@ -87,7 +82,7 @@ def test_every_view_names_the_same_candidate(run):
     assert document == json.loads(as_json(run.answer))
     assert document["best"]["arm"] == document["verdict"]["overall"]["arm"] == str(arm)
     assert json.loads(invoke("status", folder, "--json").stdout)["best"] == str(arm)
-    (columns,) = (row for row in answers({"run": run, "other": run}).rows if row[0] == "best")
+    (columns,) = (row for row in answers_table({"run": run, "other": run}).rows if row[0] == "best")
     assert all(text.startswith(candidate(arm)) for text in columns[1:])
     (row,) = index.rows(folder.parent)
     assert row["arm"].startswith(str(arm))
@@ -105,29 +100,26 @@ def test_the_gain_is_over_the_last_layer_of_the_same_model(run):
         if answer.best.arm.revision != answer.default.arm.revision:
             last_layer = "the last layer of its last checkpoint"
         gain = f"{apart(answer.difference)} over {last_layer}, {answer.relation}"
-        shown, overall = answer_rows(answer)["Gain"], answer.verdict.overall
+        shown, overall = dict(answer_lines(answer))["Gain"], answer.verdict.overall
         assert shown.startswith(gain)
         # another difference has an error of its own alone
         is_tested = answer.default.arm in overall.tied + overall.worse
         assert (f"{gain} of choosing among {overall.tested}" in shown) == is_tested
 
 
-def test_a_layer_that_is_not_the_last_one_of_its_model_is_not_called_so(a_run):
+def test_only_the_last_layer_of_a_model_is_called_so(a_run):
     suites = [replace(suite, layers=(0, 1), readouts=("", "last")) for suite in SUITES]
     merits = dict.fromkeys(TASKS, (0.6, 0.5))
     answer = a_run(suites=tuple(suites), outcomes=True, budget=1.0, merits=merits).answer
-    assert f" over {candidate(answer.default.arm)}, " in answer_rows(answer)["Gain"]
+    assert f" over {candidate(answer.default.arm)}, " in dict(answer_lines(answer))["Gain"]
     (models,) = (table for table in tables(answer) if table.title == "By model")
     assert [row[3].partition(" (")[2] for row in models.rows] == ["tiny@step8/1)", "small@step8/1)"]
-    joined = [replace(SUITES[0], readouts=("mean0-2", "mean1+2"))]
-    answer = a_run(suites=tuple(joined), outcomes=True, budget=1.0).answer
-    assert not any(standing.is_last for standing in answer.verdict.models)
 
 
 def test_rows_say_what_the_answer_knows(finished):
     answer, overall = finished.answer, finished.verdict.overall
     tie = replace(finished.verdict, overall=replace(overall, open=1))
-    rows = answer_rows(replace(answer, verdict=tie, sureness="a tie", probability=0.17))
+    rows = dict(answer_lines(replace(answer, verdict=tie, sureness="a tie", probability=0.17)))
     assert f"{answer.best.score:.3f} ± {answer.best.stderr:.3f}" in rows["Use"]
     assert str(overall.tested) in rows["Best of"] and "35" in rows["Best of"]
     assert f"{answer.scored} of 105" in rows["Cost"]
@@ -136,7 +128,7 @@ def test_rows_say_what_the_answer_knows(finished):
     undefined = Failure("curvature", "nan", 2, "tiny@step0/0", "Not defined for one token.")
     failed = replace(undefined, kind="score")
     warned = replace(answer, unscored_models=("tiny",), warnings=("step2 cannot be read", "b"))
-    rows = answer_rows(replace(warned, failures=(undefined, failed)))
+    rows = dict(answer_lines(replace(warned, failures=(undefined, failed))))
     assert "no layer of tiny" in rows["Best of"]
     assert "2 values" in rows["Check"]  # a score's; a metric may be undefined
     assert "2 warnings (step2 cannot" in rows["Check"]
@@ -144,14 +136,14 @@ def test_rows_say_what_the_answer_knows(finished):
 
 def test_no_more_is_claimed_than_was_scored(a_run):
     answer = a_run(budget=0.09).answer
-    rows = answer_rows(answer)
+    rows = dict(answer_lines(answer))
     assert not answer.confirmed and answer.sureness is None
     assert f"scored on {len(answer.best.scores)} of 3 tasks" in rows["Use"]
     assert "none of 35 candidates" in rows["Best of"]
     assert rows["Decide"].endswith("--budget 1") and str(answer.folder) in rows["Decide"]
 
 
-def test_the_best_of_every_kind_and_task_is_in_a_table_of_at_most_eight_rows(finished):
+def test_the_best_of_every_task_is_in_a_short_table(finished):
     rows = tasks_table(finished.answer, MOST_ROWS).rows
     assert [row[0] for row in rows] == ["all tasks", "classification", *TASKS]
     assert [row[1] for row in rows[1:]] == [str(part.arm) for part in finished.verdict.parts]
@@ -172,7 +164,7 @@ def test_a_gain_over_some_of_the_tasks_is_marked(finished):
 
 def test_an_unfinished_run_names_the_leader_and_what_is_open(a_run):
     run = a_run(decisions=20)
-    rows = dict(status_rows(run))
+    rows = dict(status_lines(run, None))
     assert "19 of 105 scores" in rows["search"] and "1 open" in rows["search"]
     assert f"the best of the {len(run.means)} scored" in rows["best"] and "50 %" in rows["cost"]
     assert best_text(run, in_short=True) == status_text(run)
@@ -205,7 +197,7 @@ def test_the_page_is_a_link_and_opens_in_the_browser(a_run, monkeypatch):
     assert of_numbers.exit_code == 2 and "add --format csv" in of_numbers.output
 
 
-def test_a_candidate_is_explained_by_its_rank_its_decisions_its_scores_and_its_metrics(finished):
+def test_a_candidate_is_explained_by_rank_decisions_and_scores(finished):
     arms = posterior_of(finished).problem.arms
     about, scores, metrics = explain_tables(finished, str(finished.best().arm))
     rows = dict(about.rows)
@@ -213,7 +205,7 @@ def test_a_candidate_is_explained_by_its_rank_its_decisions_its_scores_and_its_m
     assert [row[0] for row in scores.rows] == list(TASKS)
     assert all(row[1] == row[2] <= row[3] for row in scores.rows)  # the best one is the leader
     assert "curvature" in [row[0] for row in metrics.rows]
-    paid = {cell.arm for cell in finished.cells.values()}
+    paid = {pick.cell.arm for pick in finished.picks}
     never = next(arm for arm in arms if arm not in paid)
     about, scores, _ = explain_tables(finished, str(never))
     rows = dict(about.rows)
@@ -221,6 +213,14 @@ def test_a_candidate_is_explained_by_its_rank_its_decisions_its_scores_and_its_m
     assert {row[1] for row in scores.rows} == {"no score"} != {row[2] for row in scores.rows}
     with pytest.raises(ConfigError, match=r"Did you mean 'small@step8/\d'"):
         explain_tables(finished, "small@step8/9")
+
+
+def test_a_last_layer_without_its_scores_has_no_stated_loss(a_run):
+    run = a_run(failing=("small@step8/3:stdlib:order",))
+    about, _, _ = explain_tables(run, "small@step8/3")
+    assert "has its scores" in about.as_text() and "expected to be" not in about.as_text()
+    about, _, _ = explain_tables(run, "small@step8/1")
+    assert "expected to be" in about.as_text()
 
 
 def test_what_a_simpler_candidate_saves(finished):

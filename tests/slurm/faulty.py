@@ -14,6 +14,9 @@ from typing import Any
 
 import yaml
 
+from daskmetrics.domain.events import Event, RunFinished, records
+from daskmetrics.execution.journal import read
+from tests.experiment.loop import network, save
 from tests.slurm.site import ROOT, profile
 
 COMMANDS = ("sbatch", "squeue", "sinfo", "scancel")
@@ -27,39 +30,71 @@ random) head -c 400 /dev/urandom; exit 0 ;;
 esac
 exec {real} "$@"
 """
-JOB = """
+# work that takes its time until it is told to hurry: the items of a map, the metrics of a run
+SLOW = """
 import pathlib, time
-def item(index):
+from daskmetrics.metrics import Metric
+def wait(seconds):
     if not pathlib.Path("quick").exists():
-        time.sleep(0.05)
+        time.sleep(seconds)
+def item(index):
+    wait(0.05)
     return index
+def of_a_layer(vectors):
+    wait(0.5)
+    return float(vectors.mean())
+SLOW = Metric("slow", "pooled", "1", "waits", "job:of_a_layer")
 """
+RUN = {
+    "name": "faulty",
+    "corpus": {"prompts": 4},
+    "metrics": ["job:SLOW"],
+    "tasks": ["stdlib:order"],
+}
+SHORT, LONG = 0, 1  # the long work takes minutes until it is told to hurry
+SIZES = {"map": (60, 3000), "run": (4, 60)}  # items, and checkpoints
 # our command, which waits for Slurm less long than users do
 DRIVER = """
 import sys
-from daskmetrics.cluster.slurm import _cluster, commands
+from daskmetrics.cluster.slurm import _supervisor, commands
 from daskmetrics.cli import main
-commands.TIMEOUT, commands.LOOKS, _cluster.HANGS_AFTER = 4.0, (0, 1), 2.0
+commands.TIMEOUT, commands.LOOKS, _supervisor.HANGS_AFTER = 4.0, (0, 1), 2.0
 {more}
 sys.argv[0] = "daskmetrics"
 main()
 """
 
 
-class Place:
-    """A folder with a map, a profile of the site, and commands of Slurm with faults."""
+def checkpoints(folder: Path) -> Path:
+    """Checkpoints of a tiny model, each with other weights."""
+    model = network()
+    weights = model.gpt_neox.embed_in.weight.data
+    for step in range(SIZES["run"][LONG]):
+        weights += 0.01
+        save(model, folder / f"step{step}")
+    return folder
 
-    def __init__(self, folder: Path, **changes: Any) -> None:
+
+class Place:
+    """A folder with work of each kind, a profile of the site, and commands of Slurm with faults."""
+
+    def __init__(self, folder: Path, verb: str, models: Path | None, **changes: Any) -> None:
         self.folder = folder
+        self.verb = verb  # of our command: ``map`` or ``run``
         (folder / "bin").mkdir()
         for name in COMMANDS:
             file = folder / "bin" / name
             file.write_text(WRAPPER.format(folder=folder, name=name, real=shutil.which(name)))
             file.chmod(0o755)
-        (folder / "job.py").write_text(JOB)
+        (folder / "job.py").write_text(SLOW)
         settings = profile(folder, poll_seconds=1, **{"arrive_within": 20, **changes})
         (folder / "site.yaml").write_text(yaml.safe_dump(settings))
-        self.result = folder / "r.csv"
+        for size in SIZES["run"]:
+            steps = [f"step{step}" for step in range(size)]
+            model = {"name": "m", "source": str(models), "revisions": steps}
+            config = {**RUN, "models": [model], "search": {"budget": 1.2 / size}}  # a few scores
+            (folder / f"{size}.yaml").write_text(yaml.safe_dump(config))
+        self.result = folder / {"map": "r.csv", "run": "run/report/index.html"}[verb]
         self.log = folder / "log"
 
     def set(self, fault: str, *names: str) -> None:
@@ -71,37 +106,43 @@ class Place:
             file.unlink()
 
     def hurry(self) -> None:
-        """Let the remaining items take no time."""
+        """Let the remaining work take no time."""
         (self.folder / "quick").touch()
 
     @property
-    def rows(self) -> int:
-        """The items of the output that are ok."""
-        if not self.result.exists():
-            return 0
-        return self.result.read_text().count(",ok,")
+    def entries(self) -> tuple[Event, ...]:
+        return tuple(read(self.folder / "run" / "journal.jsonl"))
+
+    @property
+    def records(self) -> int:
+        """How many batches of items, or measured checkpoints, are recorded as ok."""
+        kind = {"map": "batch", "run": "measure"}[self.verb]
+        return sum(record.ok and record.kind == kind for record in records(self.entries))
+
+    def is_complete(self, size: int) -> bool:
+        """Whether everything of the short or the long work is recorded and in its result."""
+        if self.verb == "map":
+            return self.result.read_text().count(",ok,") == SIZES["map"][size]
+        is_finished = any(isinstance(entry, RunFinished) for entry in self.entries)
+        return is_finished and self.result.exists() and self.records == SIZES["run"][size]
 
     @property
     def said(self) -> str:
         return self.log.read_text(errors="replace")
 
     @contextmanager
-    def map(self, items: int, more: str = "") -> Iterator[subprocess.Popen[bytes]]:
-        """Our command, which maps so many items; ``more`` is code that prepares its process."""
-        words = (
-            f"map job.py:item --iterations {items} --batch-size 5 --cluster site.yaml --folder run"
-        )
+    def work(self, size: int, more: str = "") -> Iterator[subprocess.Popen[bytes]]:
+        """Our command with short or long work; ``more`` is code that prepares its process."""
+        count = SIZES[self.verb][size]
+        words = {
+            "map": f"map job.py:item --iterations {count} --batch-size 5 --output r.csv",
+            "run": f"run {count}.yaml",
+        }
+        command = f"{words[self.verb]} --cluster site.yaml --folder run"
         path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
         with self.log.open("wb") as log:
             process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-c",
-                    DRIVER.format(more=more),
-                    *words.split(),
-                    "--output",
-                    "r.csv",
-                ],
+                [sys.executable, "-c", DRIVER.format(more=more), *command.split()],
                 cwd=self.folder,
                 env={**os.environ, "PYTHONPATH": str(ROOT), "PATH": path},
                 stdin=subprocess.DEVNULL,

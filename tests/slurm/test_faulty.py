@@ -1,5 +1,6 @@
 """Every command of Slurm fails in turn, hangs, or answers with random bytes; every thread and every
-helper process is ended in turn. A run ends right, or says why not, and the same command heals it.
+helper process is ended in turn. A map or a run ends right, or says why not, and the same command
+heals it.
 """
 
 from __future__ import annotations
@@ -8,32 +9,35 @@ import os
 import re
 import signal
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.slurm.faulty import COMMANDS, FAULTS, Place
+from tests.slurm.faulty import COMMANDS, FAULTS, LONG, SHORT, Place, checkpoints
 from tests.slurm.site import comes_true, command, jobs, needs_slurm, no_job_is_left
 
 pytestmark = needs_slurm
 
-# in turn; DASKMETRICS_FAULTS=full takes each command by itself
-TOGETHER = [("sbatch", "sinfo"), ("squeue", "scancel")]
-if os.environ.get("DASKMETRICS_FAULTS") == "full":
-    TOGETHER = [(name,) for name in COMMANDS]
-SHORT, LONG = 60, 3000  # items; the long map takes minutes until it is told to hurry
-JOURNAL = "run/journal.jsonl"
+# in turn; DASKMETRICS_FAULTS=full takes each command by itself, and strikes runs everywhere
+FULL = os.environ.get("DASKMETRICS_FAULTS") == "full"
+TOGETHER = [(name,) for name in COMMANDS] if FULL else [("sbatch", "sinfo"), ("squeue", "scancel")]
+WITHIN = 300  # seconds for what takes one, or a minute where workers import torch
 
 
-@pytest.fixture
-def place(slurm, tmp_path) -> Place:
-    return Place(tmp_path)
+@pytest.fixture(scope="module")
+def models(tmp_path_factory) -> Path:
+    return checkpoints(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(params=["map", "run"] if FULL else ["map"])
+def place(request, slurm, models, tmp_path) -> Place:
+    return Place(tmp_path, request.param, models)
 
 
 def begins(place: Place) -> bool:
-    """Whether the map records its first items in time."""
-    journal = place.folder / JOURNAL
-    return bool(comes_true(lambda: journal.exists() and '"record"' in journal.read_text(), 60))
+    """Whether the first results are recorded in time."""
+    return bool(comes_true(lambda: place.records, WITHIN))
 
 
 def is_complete() -> bool:
@@ -41,10 +45,11 @@ def is_complete() -> bool:
     return comes_true(lambda: len(jobs("RUNNING")) == 2, 60) is not None
 
 
+@pytest.mark.parametrize("place", ["map", "run"], indirect=True)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_during_a_map_delays_it_at_most(place, fault):
+def test_a_fault_during_the_work_delays_it_at_most(place, fault):
     """A job is cancelled beside each fault, and is replaced when the fault is over."""
-    with place.map(LONG) as driver:
+    with place.work(LONG) as driver:
         assert begins(place), place.said
         for names in TOGETHER:
             place.set(fault, *names)
@@ -54,8 +59,8 @@ def test_a_fault_during_a_map_delays_it_at_most(place, fault):
             assert is_complete(), (names, place.said)
         place.set(fault, "scancel", "squeue")  # also while it closes
         place.hurry()
-        assert driver.wait(120) == 0, place.said
-    assert place.rows == LONG
+        assert driver.wait(WITHIN) == 0, place.said
+    assert place.is_complete(LONG)
     place.heal()
     assert no_job_is_left()
 
@@ -70,29 +75,31 @@ def test_a_fault_during_a_map_delays_it_at_most(place, fault):
 )
 def test_a_fault_from_the_start_is_said_and_the_next_call_heals(place, names, fault):
     place.set(fault, *names)
-    with place.map(SHORT) as driver:
-        code = driver.wait(100)
+    with place.work(SHORT) as driver:
+        code = driver.wait(WITHIN)
     if code:
         assert re.search("sbatch|it fails|Slurm does not answer", place.said), place.said
         assert "Error: " in place.said
         place.heal()
-        with place.map(SHORT) as driver:
-            assert driver.wait(100) == 0, place.said
-    assert place.rows == SHORT
+        with place.work(SHORT) as driver:
+            assert driver.wait(WITHIN) == 0, place.said
+    assert place.is_complete(SHORT)
     place.heal()
     assert no_job_is_left(within=100)
 
 
+@pytest.mark.parametrize("place", ["map"], indirect=True)
 def test_a_killed_cancel_helper_is_started_again(place):
-    with place.map(LONG) as driver:
+    with place.work(LONG) as driver:
         assert begins(place), place.said
         [helper] = [p for p in psutil.Process(driver.pid).children() if p.name() == "sh"]
         helper.kill()
         command("scancel", *jobs("RUNNING")[:1])
         assert is_complete(), place.said
         place.hurry()
-        assert driver.wait(120) == 0, place.said
-    assert place.rows == LONG and "has ended (code -9). It was started again." in place.said
+        assert driver.wait(WITHIN) == 0, place.said
+    assert place.is_complete(LONG)
+    assert "has ended (code -9). It was started again." in place.said
     assert no_job_is_left()
 
 
@@ -119,7 +126,7 @@ threading.Thread(target=strike, daemon=True).start()
     ],
 )
 def test_a_thread_that_is_ended_lets_no_run_end_with_code_0(place, parts, error):
-    with place.map(LONG, STRIKE.format(parts=parts, error=error)) as driver:
+    with place.work(LONG, STRIKE.format(parts=parts, error=error)) as driver:
         assert begins(place), place.said
         place.set("hangs", "squeue")  # else no thread waits for Slurm at most times
         time.sleep(2)
@@ -127,47 +134,48 @@ def test_a_thread_that_is_ended_lets_no_run_end_with_code_0(place, parts, error)
         time.sleep(5)
         place.heal()
         place.hurry()
-        code = driver.wait(100)
+        code = driver.wait(WITHIN)
     assert bool(code) == ("slurm" not in parts), place.said
     if code:
         assert "Error: " in place.said
-        with place.map(LONG) as driver:
-            assert driver.wait(100) == 0, place.said
-    assert place.rows == LONG
+        with place.work(LONG) as driver:
+            assert driver.wait(WITHIN) == 0, place.said
+    assert place.is_complete(LONG)
     assert no_job_is_left()
 
 
 FAILING = """
-real, calls = _cluster.decide, []
+real, calls = _supervisor.decide, []
 def decide(*arguments):
     calls.append(1)
     if len(calls) in (3, 4):
         raise ZeroDivisionError("of a test")
     return real(*arguments)
-_cluster.decide = decide
+_supervisor.decide = decide
 """
 
 
+@pytest.mark.parametrize("place", ["map"], indirect=True)
 def test_a_supervisor_that_fails_is_reported_and_goes_on(place):
-    with place.map(LONG, FAILING) as driver:
+    with place.work(LONG, FAILING) as driver:
         assert begins(place), place.said
         command("scancel", *jobs("RUNNING")[:1])
         assert is_complete(), place.said
         place.hurry()
-        assert driver.wait(120) == 0, place.said
+        assert driver.wait(WITHIN) == 0, place.said
     assert place.said.count("failed (ZeroDivisionError: of a test). It starts again.") == 1
-    assert place.rows == LONG
+    assert place.is_complete(LONG)
 
 
 def test_a_signal_while_a_cluster_closes_ends_the_driver_at_once(place):
-    with place.map(SHORT, "_cluster.HANGS_AFTER = 60.0") as driver:
+    with place.work(SHORT, "_supervisor.HANGS_AFTER = 60.0") as driver:
         assert begins(place), place.said
         place.set("hangs", "scancel", "squeue")
-        assert comes_true(place.result.exists, 60), "the output is written first"
+        assert comes_true(place.result.exists, WITHIN), "the output is written first"
         time.sleep(1)
         assert driver.poll() is None
         os.kill(driver.pid, signal.SIGTERM)
         assert driver.wait(20) == 130, place.said
-    assert place.rows == SHORT
+    assert place.is_complete(SHORT)
     place.heal()
     assert no_job_is_left(within=120)

@@ -19,8 +19,8 @@ from daskmetrics import config
 from daskmetrics.cluster import connect
 from daskmetrics.cluster.slurm.commands import QueuedJob, queue
 from daskmetrics.core.errors import ClusterLostError, ConfigError
-from daskmetrics.core.events import AttemptFailed
 from daskmetrics.core.machine import workers
+from daskmetrics.domain.events import AttemptFailed
 from daskmetrics.execution import Journal, Record, Settings, WorkUnit, run
 from daskmetrics.execution.journal import read
 from tests.slurm import units

@@ -11,7 +11,8 @@ import pytest
 
 from daskmetrics import config
 from daskmetrics.cluster import connect
-from daskmetrics.core.events import AttemptFailed, Record
+from daskmetrics.domain.events import AttemptFailed
+from daskmetrics.domain.record import Record
 from daskmetrics.execution import Journal, Settings, Sweep, WorkUnit, run
 from daskmetrics.execution.map.api import run as run_map
 from daskmetrics.execution.map.source import MapOptions, make_spec
@@ -60,7 +61,7 @@ def grown(
 
 
 @pytest.mark.parametrize("killer", ["nanny", pytest.param("kernel", marks=enforced)])
-def test_a_unit_that_needs_more_memory_is_done_by_a_job_that_has_it(request, tmp_path, killer):
+def test_a_unit_that_needs_more_memory_runs_in_a_job_that_has_it(request, tmp_path, killer):
     place = request.getfixturevalue("slurm" if killer == "nanny" else "enforcing")
     exports = {} if killer == "nanny" else {"DASK_DISTRIBUTED__WORKER__MEMORY__TERMINATE": "False"}
     entries, messages, memory = grown(place, tmp_path, exports=exports)

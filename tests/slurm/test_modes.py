@@ -32,8 +32,7 @@ SMALL = {
 }
 DRIVER = ["--time=00:10:00", "--cpus-per-task=1", "--mem=1G"]
 HELD = f"--set cluster.driver_directives=[{','.join([*DRIVER, '--hold'])}]"
-RUN = "run small.yaml --folder runs"
-SUBMIT = "run small.yaml --cluster site.yaml --submit --folder runs"
+SUBMIT = "run small.yaml --cluster site.yaml --submit"
 
 
 @pytest.fixture(scope="module")
@@ -77,79 +76,86 @@ def answer(run: Path) -> dict[str, Any]:
     return {name: value for name, value in vars(result).items() if name != "location"}
 
 
+@pytest.fixture
+def run(tmp_path) -> Path:
+    """The folder of a run: a new one each time that a test is run."""
+    return tmp_path / "run"
+
+
 @pytest.fixture(scope="module")
 def local(place) -> dict[str, Any]:
-    call(place, f"{RUN}/local")
-    return answer(place / "runs/local")
+    call(place, "run small.yaml --folder local")
+    return answer(place / "local")
 
 
-def test_a_submitted_run_ends_with_the_same_recommendation(place, local):
-    output = call(place, f"{SUBMIT}/away")
-    job = driver(place / "runs/away").job
+def test_a_submitted_run_ends_with_the_same_recommendation(place, run, local):
+    output = call(place, f"{SUBMIT} --folder {run}")
+    job = driver(run).job
     for part in (
         f"Job {job} will drive",
-        "daskmetrics status --follow runs/away",
+        f"daskmetrics status --follow {run}",
         f"scancel --batch --signal=TERM {job}",
     ):
         assert part in output
-    assert f"Job {job} already drives this run" in call(place, f"{SUBMIT}/away", code=2)
-    followed = call(place, "status --follow runs/away")
+    assert f"Job {job} already drives this run" in call(place, f"{SUBMIT} --folder {run}", code=2)
+    followed = call(place, f"status --follow {run}")
     assert f"Job {job} is completed, exit code 0" in followed and "best  " in followed
-    assert answer(place / "runs/away") == local
-    log = Path(driver(place / "runs/away").log).read_text()
+    assert answer(run) == local
+    log = Path(driver(run).log).read_text()
     assert "Dashboard: http://127.0.0.1:" in log and "ssh -N -L" in log and "/proxy/" in log
     assert no_job_is_left()
-    again = call(place, f"{SUBMIT}/away")
-    assert "Nothing to do: the run in 'runs/away' is finished." in again and not jobs()
-    plan = call(place, "plan small.yaml --folder runs/away")
+    again = call(place, f"{SUBMIT} --folder {run}")
+    assert f"Nothing to do: the run in '{run}' is finished." in again and not jobs()
+    plan = call(place, f"plan small.yaml --folder {run}")
     assert "finished: nothing is left to do" in plan
 
 
-def test_worker_jobs_that_slurm_would_refuse_are_refused_before_the_driver_is_submitted(place):
+def test_jobs_slurm_would_refuse_stop_before_submission(place, run):
     before = jobs()
-    output = call(place, f"{SUBMIT}/refused --set cluster.gpus_per_job=9", code=2)
+    output = call(place, f"{SUBMIT} --folder {run} --set cluster.gpus_per_job=9", code=2)
     assert "would refuse the gpu jobs" in output and "node configuration is not available" in output
-    assert jobs() == before and driver_job.submitted(place / "runs/refused" / "driver") is None
+    assert jobs() == before and driver_job.submitted(run / "driver") is None
 
 
-def test_a_driver_that_ran_out_of_walltime_says_so(place):
+def test_a_driver_that_ran_out_of_walltime_says_so(place, run):
     """Its workers wait for ever; Slurm stops it two minutes before the end of three."""
     short = "--set 'cluster.driver_directives=[--time=00:03:00, --cpus-per-task=1, --mem=1G]'"
-    call(place, f"{SUBMIT}/short {short} --set cluster.directives=[--begin=now+1day]")
-    output = call(place, "status --follow runs/short", code=1)
+    call(place, f"{SUBMIT} --folder {run} {short} --set cluster.directives=[--begin=now+1day]")
+    output = call(place, f"status --follow {run}", code=1)
     assert "ran out of its walltime. Submit the same command again to resume" in output
     assert "(out of walltime) before the run was finished" in output and no_job_is_left(90)
 
 
-def test_scancel_of_the_driver_ends_all_jobs(place):
-    call(place, f"{SUBMIT}/ended")
-    job = driver(place / "runs/ended").job
+def test_scancel_of_the_driver_ends_all_jobs(place, run):
+    call(place, f"{SUBMIT} --folder {run}")
+    job = driver(run).job
     assert comes_true(lambda: len(jobs("RUNNING")) == 3) is not None  # the driver and two workers
     command("scancel", job)
     assert no_job_is_left(within=90)
-    followed = call(place, "status --follow runs/ended", code=1)
+    followed = call(place, f"status --follow {run}", code=1)
     assert f"Job {job} ended (cancelled" in followed and "The end of its log" in followed
 
 
-def test_a_driver_that_waits_is_shown_and_its_failure_has_the_end_of_its_log(place):
+def test_a_waiting_driver_is_shown_and_a_failed_one_with_its_log(place, run):
     broken = {**SMALL, "name": "broken", "corpus": {"source": "prompts.txt", "prompts": 2}}
     (place / "broken.yaml").write_text(yaml.safe_dump(broken))
     (place / "prompts.txt").write_text("one\ntwo\nthree\n")
-    call(place, f"run broken.yaml --cluster site.yaml --submit {HELD}")
-    assert "is pending: JobHeldUser" in call(place, "status runs/broken")
+    call(place, f"run broken.yaml --cluster site.yaml --submit --folder {run} {HELD}")
+    assert "is pending: JobHeldUser" in call(place, f"status {run}")
     (place / "prompts.txt").unlink()
-    command("scontrol", "release", driver(place / "runs/broken").job)
-    output = call(place, "status --follow runs/broken", code=1)
+    command("scontrol", "release", driver(run).job)
+    output = call(place, f"status --follow {run}", code=1)
     assert "failed, exit code 2" in output
     assert "prompts.txt" in output.partition("The end of its log")[2]
 
 
-def test_inside_an_allocation_each_worker_has_one_gpu(place, local):
+def test_inside_an_allocation_each_worker_has_one_gpu(place, run, local):
     allocation = "salloc -N2 --ntasks-per-node=1 -c4 --gres=gpu:1 --mem=2G"
-    output = call(place, f"{RUN}/inside --in-job --set cluster.interface=lo", allocation)
+    line = f"run small.yaml --folder {run} --in-job --set cluster.interface=lo"
+    output = call(place, line, allocation)
     assert "Starting 2 workers (allocation)" in output
-    assert answer(place / "runs/inside") == local
-    names = {record.worker for record in dm.open(place / "runs/inside").records}
+    assert answer(run) == local
+    names = {record.worker for record in dm.open(run).records if record.kind != "train"}
     assert names == {"step-0", "step-1"}
     assert no_job_is_left()
 
@@ -159,10 +165,10 @@ def test_a_profile_written_for_this_site_passes_its_test(place):
     written = yaml.safe_load((place / "written.yaml").read_text())
     wanted = {"partition": "gpu", "gpu_type": "l40s", "interface": "lo"}
     assert written.items() >= wanted.items()
-    output = call(place, "cluster test written.yaml")
-    for check in ("worker", "versions", "device", "shared folder", "network"):
-        assert check in output
-    assert "has GPU 0" in output and "failed" not in output
+    output = call(place, "doctor written.yaml --worker")
+    for check in ("worker", "versions", "device", "same-folder", "network"):
+        assert f"OK    {check} " in output or f"WARN  {check} " in output
+    assert "has GPU 0" in output and " 0 failed" in output
     assert no_job_is_left()
 
 

@@ -45,7 +45,7 @@ def test_values_from_the_scheduler_are_quoted():
     assert last.endswith("--tls-cert '/a b/cert'")
 
 
-def test_nodes_that_break_jobs_are_excluded_beside_those_of_the_user():
+def test_broken_nodes_are_excluded_beside_those_of_the_user():
     profile = config.cluster("l40s", directives=["--exclude=gpu7", "--exclusive"])
     text = script(pools(profile)[0], LaunchInfo(exclude=("gpu0", "gpu1")))
     assert [line for line in text.splitlines() if "--exclude=" in line][-1] == (

@@ -59,7 +59,7 @@ def test_a_banner_of_sbatch_is_not_taken_for_a_job(slurm, tmp_path, wrapper):
     assert no_job_is_left()
 
 
-def test_workers_that_left_before_the_first_reading_are_replaced_at_once(slurm, tmp_path):
+def test_workers_lost_before_any_reading_are_replaced_at_once(slurm, tmp_path):
     """The queue is read every two minutes; none of the cancelled jobs counts as failed."""
     lines: list[str] = []
     cluster = config.cluster(patient(tmp_path, workers=6, poll_seconds=120))
@@ -97,7 +97,7 @@ def broken_on_the_first(slurm: Path, tmp_path: Path, prologue: str) -> list[str]
     return said
 
 
-def test_a_node_that_breaks_jobs_is_excluded_and_named_with_the_log(slurm, tmp_path):
+def test_a_node_that_breaks_jobs_is_excluded_and_its_log_shown(slurm, tmp_path):
     prologue = "echo module cuda/13 not found; for i in $(seq 40); do echo $i; done; exit 1"
     [line] = [
         line
@@ -108,7 +108,7 @@ def test_a_node_that_breaks_jobs_is_excluded_and_named_with_the_log(slurm, tmp_p
     assert line.endswith("  40")
 
 
-def test_a_late_worker_of_another_version_is_refused_and_the_run_goes_on(slurm, tmp_path):
+def test_refusing_a_late_worker_of_another_version_ends_no_run(slurm, tmp_path):
     """The jobs of gpu0 wait until others have begun to work."""
     other = tmp_path / "other" / "daskmetrics-9.9.9.dist-info" / "METADATA"
     other.parent.mkdir(parents=True)
@@ -229,7 +229,7 @@ def _value_of_mine() -> int:
     return __import__("mine").VALUE  # type: ignore[no-any-return]
 
 
-def test_keys_of_workers_are_private_and_do_not_outlive_a_killed_driver(slurm, tmp_path):
+def test_keys_of_workers_are_private_and_go_with_a_killed_driver(slurm, tmp_path):
     settings = patient(tmp_path, workers=1)
     logs = Path(settings["logs"])
     with driver(tmp_path, settings, seconds=1000, count=1) as process:

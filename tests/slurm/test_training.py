@@ -7,11 +7,10 @@ import subprocess
 from pathlib import Path
 
 from daskmetrics.cluster import connect
-from daskmetrics.config import DDP, Cluster, Recipe
-from daskmetrics.training import revisions, train_to
+from daskmetrics.config import Cluster, Recipe
+from daskmetrics.training import revisions, train
 from daskmetrics.training.ddp.driver import launch
 from daskmetrics.training.ddp.ranks import Program, Progress
-from daskmetrics.training.recipe import program
 from tests.slurm.site import needs_slurm, profile
 
 pytestmark = needs_slurm
@@ -50,15 +49,17 @@ def test_a_node_is_lost_and_the_weights_are_the_same(slurm: Path, tmp_path: Path
         checkpoints=(0, 20, 100),
         corpus=str(corpus),
         vocabulary=300,
+        save_every=10,
     )
+    folder = tmp_path / "suite"
+    words = ("-m", "daskmetrics.training.recipe", str(folder), *recipe.words)
     observer = LosingANode()
     with connect(
         Cluster.model_validate(profile(slurm, directives=["--exclusive"])),
         "train",
         observer.message,
     ) as client:
-        ddp = DDP(save_every=10, patience=180.0)
-        launch(client, program("tiny", recipe, tmp_path / "suite", ddp), observer)
+        launch(client, Program("tiny", words, folder, 2, least=1, patience=180.0), observer)
     assert observer.lost
     # for other tests
     subprocess.run(["scontrol", "update", f"NodeName={observer.lost}", "State=RESUME"], check=False)
@@ -69,7 +70,7 @@ def test_a_node_is_lost_and_the_weights_are_the_same(slurm: Path, tmp_path: Path
     assert any("its worker was lost" in line for line in observer.lines), observer.lines
     assert any("with 2 of 2 ranks" in line for line in observer.lines)
     # one process: two halves of a step give the same sums
-    train_to(recipe, tmp_path / "here", "step150")
+    train(recipe, tmp_path / "here")
     last = revisions(recipe)[-1]
     ours, theirs = (tmp_path / name / last / "model.safetensors" for name in ("suite", "here"))
     assert ours.read_bytes() == theirs.read_bytes()

@@ -8,8 +8,9 @@ import xarray
 
 from daskmetrics import store
 from daskmetrics.core.errors import DataError
-from daskmetrics.core.names import Checkpoint, Suite
-from daskmetrics.core.results import Measured, Status
+from daskmetrics.domain.names import Checkpoint, Suite
+from daskmetrics.domain.results import Measured, Status
+from tests.events import metric, planned, task
 from tests.stored import read_block
 
 SUITES = (
@@ -18,12 +19,7 @@ SUITES = (
 )
 
 
-def axis(*names: str) -> store.Axis:
-    return store.Axis(names, ("nats",) * len(names), tuple(f"about {name}" for name in names))
-
-
-def template(metrics=("m1", "m2"), tasks=("t",), meaning="0", **attributes) -> store.Template:
-    return store.Template(SUITES, axis(*metrics), axis(*tasks), meaning, attributes)
+PLAN = planned(SUITES, [task("t")], [metric("m1"), metric("m2")])
 
 
 def block(seed: int, layers: int = 3, names: int = 2) -> store.Block:
@@ -37,7 +33,7 @@ def block(seed: int, layers: int = 3, names: int = 2) -> store.Block:
 @pytest.fixture
 def path(tmp_path):
     path = tmp_path / "store.zarr"
-    store.create(path, template(protocol={"pooling": "mean"}))
+    store.create(path, PLAN, {"python": "3"})
     return path
 
 
@@ -53,7 +49,8 @@ def test_a_reader_needs_xarray_only(path):
     assert data.metrics.attrs["units"] == {"m1": "nats", "m2": "nats"}
     assert data.step.values.tolist() == [0, 1, -1]
     tree = xarray.open_datatree(path, engine="zarr")
-    assert tree.attrs["protocol"] == {"pooling": "mean"}
+    assert tree.attrs["protocol"] == PLAN.config["protocol"]
+    assert tree.attrs["environment"] == {"python": "3"}
     assert set(tree.children) == {"a", "b"}
 
 
@@ -79,7 +76,7 @@ def test_a_block_that_is_not_planned_is_refused(path, revision, layers, message)
 
 def test_a_new_store_replaces_an_existing_one(path):
     store.write(path, "metrics", Checkpoint("a", "step0"), block(5))
-    store.create(path, template())
+    store.create(path, PLAN, {})
     again = read_block(path, "metrics", Checkpoint("a", "step0"))
     assert (again.status == Status.MISSING).all()
     assert [p.name for p in path.parent.iterdir()] == ["store.zarr"]
@@ -107,7 +104,7 @@ def test_any_damage_is_seen_and_mended(path, name, damage):
     assert all(read_block(path, "metrics", c).equals(b) for c, b in blocks.items())
 
 
-def test_a_store_that_is_missing_or_of_a_newer_format_is_refused_with_what_to_do(path):
+def test_a_missing_or_newer_store_is_refused_with_the_remedy(path):
     missing = path.parent / "none.zarr"
     for read in (
         store.open_tree,
@@ -118,7 +115,7 @@ def test_a_store_that_is_missing_or_of_a_newer_format_is_refused_with_what_to_do
     text = (path / "zarr.json").read_text()
     (path / "zarr.json").write_text(text.replace('"format": 1', '"format": 2'))
     for attempt in (
-        lambda: store.create(path, template()),
+        lambda: store.create(path, PLAN, {}),
         lambda: store.open_tree(path),
         lambda: read_block(path, "metrics", Checkpoint("a", "step1")),
     ):

@@ -131,7 +131,7 @@ def test_the_error_of_clusters_holds_for_labels_of_unequal_size():
     assert 0.9 < stated_over_spread(scores) < 1.3
 
 
-def test_the_error_of_clusters_without_structure_is_the_spread_over_data_sets():
+def test_clusters_without_structure_have_the_error_of_draws():
     """It was twice the spread when each draw's own chance counted as the texts' influence."""
     labels = np.arange(100) % 2
     rows = [np.random.default_rng(seed).normal(size=(100, 96)) for seed in range(60)]
@@ -141,7 +141,7 @@ def test_the_error_of_clusters_without_structure_is_the_spread_over_data_sets():
     assert 0.7 < stated / spread < 1.7
 
 
-def test_errors_and_paired_errors_have_the_size_of_the_differences_between_draws():
+def test_errors_have_the_size_of_differences_between_draws():
     """Over many data sets of one kind, scores of an arm and differences of two arms spread as their
     errors say, within a factor of two.
     """

@@ -38,7 +38,7 @@ def noise(task: MtebTask, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(len(task.texts()), 16)).astype(np.float32)
 
 
-def test_a_perfect_score_of_a_result_file_has_an_error_as_one_that_was_computed():
+def test_a_perfect_score_of_a_result_file_has_an_error():
     content = {"scores": {"test": [{"main_score": 1.0}]}}
     score = mteb_results.score(content, "retrieval", 40)
     assert (score.value, score.n) == (1.0, 40) and 0.02 < score.stderr < 0.03
@@ -51,7 +51,7 @@ def test_a_perfect_score_of_a_result_file_has_an_error_as_one_that_was_computed(
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_scores_are_those_of_a_plain_encoder_and_depend_on_no_earlier_ones(local_mteb, name):
+def test_scores_are_those_of_a_plain_encoder(local_mteb, name):
     task = task_of(local_mteb, name)
     assert task.kind == KINDS[name]
     random.seed(3)

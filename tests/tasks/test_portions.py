@@ -10,7 +10,8 @@ import pytest
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.tasks import resolve
 from daskmetrics.tasks._stdlib import StdlibTask
-from daskmetrics.tasks.examples import Examples, Portion, divide, kept_back
+from daskmetrics.tasks.examples import Examples, divide, kept_back
+from daskmetrics.tasks.task import Portion
 
 TEXTS = tuple(f"text {i}" for i in range(60))
 LABELS = tuple(i % 3 for i in range(60))
@@ -38,7 +39,7 @@ def test_each_label_keeps_back_the_share(kind):
     assert parts[0][1] | parts[1][1] == set(TEXTS)
 
 
-def test_the_order_of_rows_and_other_rows_change_nothing_and_the_name_does():
+def test_parts_depend_on_the_name_and_not_on_the_order():
     rows = list(zip(TEXTS, LABELS, strict=True))
     random.Random(0).shuffle(rows)
     shuffled = Examples(*map(tuple, zip(*rows, strict=True)))
@@ -56,7 +57,7 @@ def test_three_items_of_a_rare_label_remain_in_the_search():
     assert [int(fresh[labels == label].sum()) for label in range(3)] == [25, 1, 0]
 
 
-def test_a_probe_is_fitted_to_the_items_of_the_search_and_tested_on_the_others(built_in):
+def test_a_probe_is_fitted_to_the_search_and_tested_on_fresh(built_in):
     """What a probe can only know from a test text, it does not know."""
     _, searched, fresh = built_in
     for name, texts_of_item in (("stdlib:package", 1), ("stdlib:order", 2)):
@@ -74,7 +75,7 @@ def test_a_probe_is_fitted_to_the_items_of_the_search_and_tested_on_the_others(b
     assert package.evaluate(vectors, seed=1).value == pytest.approx(1 / 12)
 
 
-def test_documents_are_candidates_in_both_parts_and_queries_in_one(built_in):
+def test_documents_are_in_both_parts_and_queries_in_one(built_in):
     whole, searched, fresh = built_in
     every = whole["stdlib:candidates"].examples()
     for name in ("stdlib:retrieval", "stdlib:candidates"):
@@ -91,7 +92,7 @@ def test_documents_are_candidates_in_both_parts_and_queries_in_one(built_in):
         assert {(texts[q], texts[n + d], r) for q, d, r in examples.judgements} < pairs
 
 
-def test_the_two_parts_average_to_the_whole_where_a_score_is_a_mean_over_items(built_in):
+def test_scores_of_the_parts_average_to_that_of_the_whole(built_in):
     candidates = [tasks["stdlib:candidates"] for tasks in built_in]
     texts = list(dict.fromkeys(candidates[0].texts()))
     rows = np.random.default_rng(0).normal(size=(len(texts), 16))

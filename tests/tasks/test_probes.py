@@ -11,7 +11,7 @@ from daskmetrics.tasks._probes import PROBES
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression"])
-def test_errors_of_probes_and_of_differences_are_the_spread_over_data_sets(kind):
+def test_errors_of_probes_are_the_spread_over_data_sets(kind):
     """Errors that count the tested texts alone are 0.7 to 0.8 times the spread."""
     values, errors = [], []
     labels = np.arange(90) % 2
@@ -96,7 +96,7 @@ def probe(request):
     return str(request.param)
 
 
-def test_every_probe_learns_signal_and_not_noise_and_its_seed_counts(probe):
+def test_every_probe_learns_signal_and_not_noise(probe):
     generator, labels = np.random.default_rng(0), np.arange(240) % 4
     noise = generator.normal(size=(240, 8))
     there = probes.classify(noise + 3 * np.eye(8)[labels], labels, seed=1, probe=probe)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from daskmetrics.config import Recipe
-from daskmetrics.training import revisions, train_to
+from daskmetrics.training import train
 
 
 @pytest.fixture(scope="session")
@@ -32,15 +32,9 @@ def recipe(corpus: Path) -> Recipe:
     )
 
 
-def train_all(recipe: Recipe, folder: Path) -> None:
-    """Train each revision in turn, as a run does."""
-    for revision in revisions(recipe):
-        train_to(recipe, folder, revision)
-
-
 @pytest.fixture(scope="session")
-def chain(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The suite of this recipe, each revision trained by a call of its own."""
-    folder = tmp_path_factory.mktemp("chain") / "suite"
-    train_all(recipe, folder)
+def undisturbed(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The suite of this recipe, trained at one go."""
+    folder = tmp_path_factory.mktemp("undisturbed") / "suite"
+    train(recipe, folder)
     return folder

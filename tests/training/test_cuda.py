@@ -10,8 +10,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from daskmetrics.config import Recipe
-from daskmetrics.training._learning import World
-from tests.training.test_learning import apart, changed, gradient
+from daskmetrics.training.recipe import World
+from tests.training.test_recipe import apart, changed, gradient
 
 pytestmark = pytest.mark.cuda
 GPU = World(device="cuda:0")

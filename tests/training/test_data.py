@@ -17,8 +17,8 @@ from transformers import AutoTokenizer
 from daskmetrics.config import Recipe
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.training import data as data
-from daskmetrics.training._learning import SINGLE, RankSteps, World, read_steps
 from daskmetrics.training.data import examples, staged
+from daskmetrics.training.recipe import RankSteps, World
 
 FILES = {
     "txt": "one, two\n\nthree\n",
@@ -73,7 +73,7 @@ def test_transformers_loads_the_same_tokenizer(tmp_path, capfd):
     assert "".join(capfd.readouterr()) == ""
 
 
-def test_the_examples_depend_on_seed_step_and_effective_batch_alone():
+def test_examples_depend_on_seed_step_and_effective_batch_alone():
     """Two ranks of two passes of four learn from what one rank learns from in one pass of sixteen."""
     whole = Recipe(batch=16)
     of_step3 = examples(whole, 100, 3)
@@ -99,10 +99,10 @@ def test_each_example_has_one_rank_and_one_pass(world):
 @pytest.mark.parametrize("count", [0, 2])
 def test_loaders_give_the_same_steps(count):
     recipe = Recipe(batch=2, accumulate=2, context=8, steps=20)
-    steps = RankSteps(recipe, TOKENS, SINGLE)
+    steps = RankSteps(recipe, TOKENS)
     torch.manual_seed(1)
     expected = torch.random.get_rng_state()
-    for step, batches in enumerate(read_steps(steps, range(1, 21), count), start=1):
+    for step, batches in enumerate(steps.read(range(1, 21), count), start=1):
         for batch, direct in zip(batches, steps[step], strict=True):
             assert (batch.numpy() == direct).all()
     assert step == 20 and torch.equal(torch.random.get_rng_state(), expected)
@@ -129,9 +129,7 @@ def test_the_copy_is_on_the_node_and_removed_at_the_end(corpus, tmp_path, monkey
     assert waits == [1] and not copy.exists() and (corpus / "tokens.npy").exists()
 
 
-def test_a_rank_that_does_not_see_the_copy_of_the_first_makes_its_own(
-    corpus, tmp_path, monkeypatch
-):
+def test_a_rank_that_misses_the_copy_of_the_first_makes_its_own(corpus, tmp_path, monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "1")
     with staged(corpus, str(tmp_path), lambda: None) as copy:
         assert (copy / "tokens.npy").exists()

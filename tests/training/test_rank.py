@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from daskmetrics.core.events import TRAIN
+from daskmetrics.domain.events import TRAIN
 from daskmetrics.training.ddp import _worker as worker
 from daskmetrics.training.ddp.ranks import (
     Cause,
@@ -38,7 +38,7 @@ def environment(
     return worker._environment(spec, ("10.0.0.0", 5))
 
 
-def test_a_rank_gets_the_configured_network_and_the_variables_of_its_worker(tmp_path, monkeypatch):
+def test_a_rank_gets_the_configured_network_and_worker_variables(tmp_path, monkeypatch):
     monkeypatch.setenv("NCCL_IB_HCA", "mlx5_0")
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "ib1")
     variables = environment(tmp_path, HOSTS, interface="ib0")

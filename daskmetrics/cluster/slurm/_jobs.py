@@ -19,8 +19,9 @@ LONGEST_PAUSE = 600.0  # seconds between submissions while jobs keep failing
 
 @dataclass(frozen=True)
 class Job:
-    """A job as it is remembered from one snapshot to the next; all times in seconds of one
-    clock.
+    """A job as it is remembered from one snapshot to the next.
+
+    All times in seconds of one clock.
     """
 
     id: str
@@ -77,7 +78,10 @@ class Rules:
 
 @dataclass(frozen=True)
 class JobFailure:
-    """Why a job failed or was refused; the log of the job, if there is one, shows more."""
+    """Why a job failed or was refused.
+
+    The log of the job, if there is one, shows more.
+    """
 
     reason: str
     job: Job | None = None
@@ -104,15 +108,20 @@ class JobSet:
 
     @property
     def is_unsettled(self) -> bool:
-        """Whether the queue should be read again soon: jobs fail, or one has lost a worker."""
+        """Whether the queue should be read again soon.
+
+        Jobs fail, or one has lost a worker.
+        """
         return self.failed > 0 or any(
             job.arrived and not job.leaving and (job.missing or job.incomplete_since < math.inf)
             for job in self.jobs
         )
 
     def with_failures(self, failures: Sequence[JobFailure], now: float, rules: Rules) -> JobSet:
-        """The set after further failures. Of those on one node only the first few count towards the
-        end of the cluster: then the node is excluded, and others are tried.
+        """The set after further failures.
+
+        Of those on one node only the first few count towards the end of the cluster: then the node
+        is excluded, and others are tried.
         """
         failed = self.failed
         failed_on = Counter(self.failed_on)
@@ -292,7 +301,10 @@ def _describe_end(queued: QueuedJob) -> str:
 
 
 def _describe_ends(updates: Iterable[_JobUpdate]) -> Iterator[str]:
-    """One line for all jobs that ended alike; jobs that were to leave are not reported."""
+    """One line for all jobs that ended alike.
+
+    Jobs that were to leave are not reported.
+    """
     lost_jobs: defaultdict[str, list[str]] = defaultdict(list)
     for update in updates:
         if update.end and not update.job.leaving:

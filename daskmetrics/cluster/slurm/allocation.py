@@ -44,8 +44,9 @@ class Allocation:
     ends: datetime | None = None  # when its time limit is reached
 
     def slots(self, threads: int, workers: int | None = None) -> int:
-        """How many workers with this number of CPUs fit: one per GPU, or by CPUs alone if the job
-        has no GPU; the given number if it fits, else ConfigError.
+        """How many workers with this number of CPUs fit: one per GPU, if any.
+
+        The given number if it fits, else ConfigError.
 
         >>> Allocation("7", cpus=16, gpus=4).slots(threads=2), Allocation("7", 8, 0).slots(3)
         (4, 2)
@@ -102,9 +103,10 @@ def parse_allocation(job: str, printed: str) -> Allocation:
 
 
 @contextmanager
-def allocation_client(profile: Cluster, prefix: str, on_message: OnMessage) -> Iterator[Client]:
-    """A client of workers in the present job, with the scheduler in this process; all steps end
-    with the context.
+def job_steps(profile: Cluster, prefix: str, on_message: OnMessage) -> Iterator[Client]:
+    """A client of workers in the present job.
+
+    All its steps end with the block.
     """
     allocation = present(os.environ)
     allocation.slots(profile.threads, profile.workers)
@@ -163,7 +165,10 @@ def allocation_client(profile: Cluster, prefix: str, on_message: OnMessage) -> I
 
 
 def _end(steps: Sequence[subprocess.Popen[bytes]]) -> None:
-    """End steps whose workers the scheduler has asked to close; srun ends its step on SIGTERM."""
+    """End steps whose workers the scheduler has asked to close.
+
+    ``srun`` ends its step on SIGTERM.
+    """
     deadline = time.monotonic() + CLOSE_TIMEOUT
     while time.monotonic() < deadline and any(step.poll() is None for step in steps):
         time.sleep(0.1)

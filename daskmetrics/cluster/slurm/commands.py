@@ -73,6 +73,10 @@ class QueuedJob:
         return self.state in ENDED
 
     @property
+    def exit_code(self) -> str:
+        return self.exit.partition(":")[0]
+
+    @property
     def alive(self) -> bool:
         """Whether it takes work: it has not ended, and is not ``COMPLETING``."""
         return not self.ended and self.state != "COMPLETING"
@@ -98,7 +102,10 @@ def environment() -> dict[str, str]:
 
 
 def ignored_options() -> str:
-    """A line for the user about variables that would change jobs; empty if there are none."""
+    """A line for the user about variables that would change jobs.
+
+    Empty if there are none.
+    """
     names = sorted(name for name in os.environ if name.startswith("SBATCH_"))
     if not names:
         return ""
@@ -150,7 +157,6 @@ def _run(*words: str, script: str | None = None) -> subprocess.CompletedProcess[
 
 
 def _failure(command: str, printed: str) -> SlurmError:
-    """The error of a command, by what it printed."""
     if NOT_CONFIGURED.search(printed):
         return SlurmError(
             f"Slurm is not configured on this machine: {command} finds no slurm.conf and no "
@@ -166,8 +172,9 @@ def _failure(command: str, printed: str) -> SlurmError:
 
 
 def queue(name: str) -> tuple[QueuedJob, ...]:
-    """The user's own jobs of this name, also those that ended some minutes ago, by one call of
-    ``squeue``.
+    """The user's jobs of this name, by one call of ``squeue``.
+
+    Those that ended some minutes ago are among them.
     """
     filters = ("--noheader", "--states=all", f"--user={os.getuid()}", f"--name={name}")
     return parse_queue(slurm("squeue", *filters, f"--format={QUEUE_FORMAT}"))
@@ -201,8 +208,9 @@ def time_of(text: str) -> datetime | None:
 
 
 def seconds_left(text: str) -> int | None:
-    """Seconds of ``D-HH:MM:SS``, whose leading parts may be missing; None for UNLIMITED and the
-    like.
+    """Seconds of ``D-HH:MM:SS``, whose leading parts may be missing.
+
+    None for UNLIMITED and the like.
 
     >>> seconds_left("1-02:03:04"), seconds_left("9:59"), seconds_left("UNLIMITED")
     (93784, 599, None)
@@ -249,9 +257,9 @@ def draining() -> frozenset[str]:
 
 
 def rehearse(script: str) -> datetime | None:
-    """When Slurm would start a job, of which nothing is submitted; None if it does not say.
+    """When Slurm would start a job, of which nothing is submitted.
 
-    SlurmRefusal if it would refuse the job.
+    None if it does not say, SlurmRefusal if it would refuse the job.
     """
     return parse_rehearsal(_run("sbatch", "--test-only", script=script).stderr)
 
@@ -285,7 +293,6 @@ def submit(script: str, name: str, comment: str) -> str:
 
 
 def _job_with(name: str, comment: str) -> str | None:
-    """The id of the job with this name and comment; None if the queue does not show it."""
     user = f"--user={os.getuid()}"
     rows = ""
     with suppress(SlurmError):
@@ -295,7 +302,9 @@ def _job_with(name: str, comment: str) -> str | None:
 
 
 def parse_job_id(printed: str) -> str:
-    """The id of a job, from the output of ``sbatch --parsable``; remarks of the site are ignored.
+    """The id of a job, from the output of ``sbatch --parsable``.
+
+    Remarks of the site are ignored.
 
     SlurmRefusal if no line is an id, or several are.
 
@@ -349,7 +358,9 @@ def parse_job_state(printed: str) -> QueuedJob:
 
 
 def parse_pairs(line: str) -> dict[str, str]:
-    """The ``Key=Value`` pairs of a line that scontrol printed; a value may contain equal signs.
+    """The ``Key=Value`` pairs of a line that scontrol printed.
+
+    A value may contain equal signs.
 
     >>> parse_pairs("PartitionName=gpu MaxTime=1-00:00:00 TRES=cpu=16,node=2")["TRES"]
     'cpu=16,node=2'

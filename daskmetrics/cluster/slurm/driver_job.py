@@ -13,7 +13,8 @@ from pathlib import Path
 
 from daskmetrics.cluster.slurm import commands
 from daskmetrics.cluster.slurm.commands import QueuedJob, SlurmError, SlurmRefusal
-from daskmetrics.cluster.slurm.script import LaunchInfo, batch_script, output, rehearse_workers
+from daskmetrics.cluster.slurm.refusals import rehearse_workers
+from daskmetrics.cluster.slurm.script import LaunchInfo, batch_script, output
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import atomic_write, private
@@ -22,6 +23,7 @@ from daskmetrics.core.text import OnMessage
 SUBMITTED = "job.json"  # the latest job, in the folder of a run's driver
 WARNING = 120  # seconds before its time limit at which Slurm signals the driver to stop
 EARLIER = 65  # seconds by which Slurm may be earlier
+TAIL = 30  # lines shown of the log of a driver that failed
 STOPPED = "130"  # exit code of a driver that a signal has stopped
 
 
@@ -34,12 +36,13 @@ class Submitted:
     since: str  # when it was submitted, local time with the offset from UTC
 
     def is_out_of_time(self, state: QueuedJob) -> bool:
-        """Whether it has ended, in this state, because its walltime did: Slurm stops the driver
-        before.
+        """Whether it ended, in this state, because its walltime did.
+
+        Slurm stops the driver before.
         """
         if state.state == "TIMEOUT":
             return True
-        stopped = state.ended and state.exit.partition(":")[0] == STOPPED
+        stopped = state.ended and state.exit_code == STOPPED
         return stopped and state.left is not None and state.left <= WARNING + EARLIER
 
 
@@ -50,8 +53,9 @@ def script(
     command: Iterable[str],
     comment: str,
 ) -> str:
-    """The script of a driver's job of this name, exactly as ``sbatch`` gets it; the profile's
-    account also applies to the driver.
+    """The script of a driver's job of this name, exactly as ``sbatch`` gets it.
+
+    The profile's account also applies to the driver.
     """
     directives = [
         f"--job-name={job}",
@@ -80,7 +84,7 @@ def script(
 def submit(
     profile: Cluster, name: str, folder: Path, config: str, on_message: OnMessage
 ) -> Submitted:
-    """Write the driver's job and the configuration (YAML) into its folder, and submit the job.
+    """Write the driver's job and the configuration (YAML), and submit the job.
 
     Later changes of the user's configuration do not reach the job. It is a ConfigError if a
     driver's job of this run is waiting or running, or Slurm would refuse the workers' jobs, and a
@@ -123,8 +127,47 @@ def submit(
 
 
 def submitted(folder: Path) -> Submitted | None:
-    """The latest driver's job in a run's folder of them, or None if it never had one."""
+    """The latest driver's job in a run's folder of them, if any."""
     file = folder / SUBMITTED
     if not file.is_file():
         return None
     return Submitted(**json.loads(file.read_text(encoding="utf-8")))
+
+
+def state_text(job: Submitted, state: QueuedJob | None) -> str:
+    """The state of a driver's job in a sentence, and where its log is."""
+    if state is None:
+        sentence = f"Slurm has forgotten job {job.job}, submitted {job.since}."
+    elif job.is_out_of_time(state):
+        sentence = (
+            f"Job {job.job} ran out of its walltime. Submit the same command again to resume; for"
+            " more time, set cluster.driver_directives: ['--time=...']."
+        )
+    else:
+        text = f"Job {job.job} is {state.state.lower()}"
+        if state.reason:
+            text += f": {state.reason}"
+        if state.start and state.state == "PENDING":
+            text += f", expected to start at {state.start.isoformat()}"
+        if state.ended:
+            text += f", exit code {state.exit_code}"
+        sentence = f"{text}."
+    return f"{sentence} Its log: {job.log}"
+
+
+def ended_text(job: Submitted | None, state: QueuedJob | None) -> str:
+    """How a driver ended before its run was finished, with the end of its log."""
+    driver = f"Job {job.job}" if job else "The driver"
+    reason = ""
+    if job and state:
+        reason = f" ({state.state.lower()}, exit code {state.exit_code})"
+        if job.is_out_of_time(state):
+            reason = " (out of walltime)"
+    text = (
+        f"{driver} ended{reason} before the run was finished; run the same command again to resume."
+    )
+    if job and Path(job.log).is_file():
+        lines = Path(job.log).read_text(errors="replace").splitlines()[-TAIL:]
+        log = "".join(f"\n  {line}" for line in lines)
+        text += f"\nThe end of its log, {job.log}:{log}"
+    return text

@@ -129,8 +129,9 @@ def parse_partitions(printed: str, rows: str) -> tuple[Partition, ...]:
 
 
 def requested(profile: Cluster, partitions: Sequence[Partition]) -> Mapping[str, Partition | None]:
-    """The partitions that a profile names, in its order, or else the default one; None for a name
-    that the site does not have.
+    """The partitions that a profile names, in its order, or else the default one.
+
+    None for a name that the site does not have.
     """
     by_name = {partition.name: partition for partition in partitions}
     names = [partition.name for partition in partitions if partition.default][:1]
@@ -156,8 +157,9 @@ def parse_gpus(gres: str) -> dict[str, int]:
 
 
 def interface_to(node: str) -> str | None:
-    """The network interface of this machine that leads to a node, or None if it cannot be
-    determined.
+    """The network interface of this machine that leads to a node.
+
+    None if it cannot be determined.
     """
     pairs = parse_pairs(slurm("scontrol", "--oneliner", "show", "node", node))
     address = pairs.get("NodeAddr", node)
@@ -177,8 +179,9 @@ def user_accounts() -> tuple[str, ...] | None:
 
 
 def job_limit() -> int | None:
-    """The smallest limit on the user's submitted jobs, of associations and their QOS; None if there
-    is none.
+    """The smallest limit on the user's submitted jobs, of associations and their QOS.
+
+    None if there is none.
     """
     numbers = [
         int(number)
@@ -190,8 +193,9 @@ def job_limit() -> int | None:
 
 
 def account_limits() -> Sequence[tuple[str, Mapping[str, str]]]:
-    """What limits the jobs of the user's accounts and of the QOS that these may use: the limits
-    that each sets, by their names; empty without accounting.
+    """The limits of the user's accounts, and of the QOS that these may use.
+
+    By their names, each with what sets them; empty without accounting.
     """
     account = "account,partition,qos,maxjobs,maxsubmitjobs,maxwall,maxtres,grptres"
     qos = "name,maxjobsperuser,maxsubmitjobsperuser,maxwall,maxtres,maxtresperuser,grptres"
@@ -211,8 +215,9 @@ def account_limits() -> Sequence[tuple[str, Mapping[str, str]]]:
 
 
 def _sacctmgr(table: str, fields: str) -> Sequence[dict[str, str]]:
-    """The rows of a table of ``sacctmgr``, without empty fields, of associations only the user's;
-    none without accounting.
+    """The rows of a table of ``sacctmgr``, without empty fields, of associations only the user's.
+
+    None without accounting.
     """
     words = ["sacctmgr", "-P", "show", table, f"format={fields}"]
     if table == "associations":
@@ -225,8 +230,9 @@ def _sacctmgr(table: str, fields: str) -> Sequence[dict[str, str]]:
 
 
 def choose(partitions: Sequence[Partition]) -> tuple[Partition, Node]:
-    """The best partition and its best kind of node: with GPUs, open to all accounts, the default
-    one, in this order.
+    """The best partition and its best kind of node.
+
+    With GPUs, open to all accounts, the default one, in this order.
     """
     usable = [partition for partition in partitions if partition.up and partition.usable_nodes]
     if not usable:
@@ -252,7 +258,9 @@ def choose(partitions: Sequence[Partition]) -> tuple[Partition, Node]:
 
 
 def whole_gpus(gpus: Mapping[str, int]) -> Mapping[str, int]:
-    """GPUs without MIG slices, which are too small for most models, unless there are only slices.
+    """GPUs without MIG slices, unless there are only slices.
+
+    Slices are too small for most models.
 
     >>> whole_gpus({"a100": 2, "a100_1g.5gb": 14})
     {'a100': 2}
@@ -261,20 +269,36 @@ def whole_gpus(gpus: Mapping[str, int]) -> Mapping[str, int]:
     return undivided or gpus
 
 
-def proposed_keys(partition: Partition, node: Node) -> Mapping[str, object]:
-    """What a profile says of a partition and a kind of its nodes: a share of a node for each
-    worker, the types of GPU, of which the first is meant, and GiB of memory; 0 if it is not known.
-    """
+def proposed_profile(partition: Partition, node: Node, interface: str | None, listing: str) -> str:
+    """A profile as YAML with comments: a share of a node of the partition for each worker."""
     gpus = whole_gpus(node.gpus)
     workers_per_node = max(1, sum(gpus.values()))
-    gpu_type = max(gpus, key=gpus.__getitem__, default="")
-    return {
-        "partition": partition,
-        "workers": WORKERS,
-        "gpus_per_job": min(1, len(gpus)),
-        "gpu_type": gpu_type,
-        "gpu_types": list(dict.fromkeys([gpu_type, *sorted(filter(None, partition.gpus))])),
-        "threads": min(CPUS, max(1, node.cpus // workers_per_node)),
-        "memory": min(MEMORY, int(node.memory * SHARE / workers_per_node / 1024)),
-        "walltime": walltime_text(min(WALLTIME, partition.longest or WALLTIME)),
-    }
+    lines = [
+        "# Written by `daskmetrics cluster init` from the output of Slurm.",
+        "# Test it with: daskmetrics doctor FILE --worker",
+        "#",
+        *(f"#   {line}" for line in listing.splitlines()),
+        "",
+        "kind: slurm",
+        f"workers: {WORKERS}",
+        f"partition: {partition.name}",
+    ]
+    account = "# account: ...  # if Slurm requires one: sacctmgr show associations user=$USER"
+    if partition.accounts:
+        allowed = ", ".join(partition.accounts)
+        account = f"account: {partition.accounts[0]}  # allowed: {allowed}"
+    lines += [account, f"gpus_per_job: {min(1, len(gpus))}"]
+    if gpu_type := max(gpus, key=gpus.__getitem__, default=""):
+        available = ", ".join(dict.fromkeys([gpu_type, *sorted(filter(None, partition.gpus))]))
+        lines.append(f"gpu_type: {gpu_type}  # available: {available}")
+    lines.append(f"threads: {min(CPUS, max(1, node.cpus // workers_per_node))}")
+    # 0 where Slurm does not say
+    if memory := min(MEMORY, int(node.memory * SHARE / workers_per_node / 1024)):
+        lines.append(f"memory: {memory}GiB")
+    walltime = walltime_text(min(WALLTIME, partition.longest or WALLTIME))
+    named = f"interface: {interface}" if interface else "# interface: ..."
+    lines += [
+        f'walltime: "{walltime}"',
+        f"{named}  # to the nodes, whose interface must have the same name",
+    ]
+    return "\n".join(lines)

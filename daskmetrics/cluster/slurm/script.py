@@ -16,7 +16,6 @@ from daskmetrics.cluster import _preload as preload
 from daskmetrics.cluster import _worker_process as worker_process
 from daskmetrics.cluster._dask_config import WORKER_SETTINGS
 from daskmetrics.cluster.pinning import THREADS
-from daskmetrics.cluster.slurm.commands import SlurmError, SlurmRefusal, rehearse
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.text import parse_walltime
@@ -52,7 +51,7 @@ class LaunchInfo:
 
     @property
     def comment(self) -> str:
-        """The job's comment, by which it is found in the queue if its id is not known."""
+        """The job's comment, by which it is found without its id."""
         return f"{self.owner}/{self.worker}"
 
 
@@ -63,8 +62,9 @@ def worker_command(
     interface: str | None,
     resources: Mapping[str, int] = RESOURCES,
 ) -> list[str]:
-    """The command, after that of Python, of a worker that runs one unit at a time under a nanny
-    that restarts it.
+    """The command, after that of Python, of a worker under a nanny.
+
+    It runs one unit at a time; the nanny restarts it.
     """
     words = [
         # -P: no module of the working folder replaces one of Python's
@@ -138,7 +138,9 @@ def batch_script(directives: Iterable[str], commands: Iterable[str]) -> str:
 
 
 def output(folder: str | Path, name: str) -> str:
-    """The directive for a job's log; ``%x`` and ``%j`` in its name are the job's name and id.
+    """The directive for a job's log.
+
+    ``%x`` and ``%j`` in its name are the job's name and id.
 
     >>> output("/data/my runs/50%", "%j.log")
     '--output="/data/my runs/50%%/%j.log"'
@@ -205,8 +207,9 @@ class WorkerPool:
 
     @property
     def memories(self) -> tuple[str | None, ...]:
-        """The memory of a worker in the first jobs, and after each kill for memory: twice as much,
-        up to the largest.
+        """The memory of a worker at first, and after each kill for memory.
+
+        Each time twice as much, up to the largest.
 
         >>> pools(Cluster(kind="slurm", memory="4GiB", max_memory="10GiB"))[0].memories
         ('4GiB', '8192MiB', '10GiB')
@@ -230,7 +233,7 @@ class WorkerPool:
 
 
 def pools(profile: Cluster) -> tuple[WorkerPool, ...]:
-    """The pools of a profile: the main one, and that of the scoring workers if there is one.
+    """The pools of a profile: the main one, and one for scoring.
 
     With scoring workers, a worker of the main pool offers only GPU: a scoring unit then never holds
     a GPU.
@@ -249,23 +252,3 @@ def pools(profile: Cluster) -> tuple[WorkerPool, ...]:
         demands["partition"] = profile.partition
     scoring = profile.model_copy(update=demands)
     return WorkerPool(main, profile, {"GPU": 1}), WorkerPool(second, scoring, {"CPU": 1})
-
-
-def rehearse_workers(profile: Cluster, launch: LaunchInfo) -> None:
-    """Raise ConfigError, with Slurm's message, if it would refuse the smallest or the largest job
-    of one of the pools.
-    """
-    for pool in pools(profile):
-        for memory in dict.fromkeys((pool.memories[0], pool.memories[-1])):
-            sized = pool.with_memory(memory)
-            try:
-                rehearse(script(sized, replace(launch, worker=f"{pool.name}-0")))
-            except SlurmRefusal as refusal:
-                raise ConfigError(
-                    f"Slurm would refuse the {pool.name} jobs of this profile with "
-                    f"{memory or 'the default memory'} per worker: {refusal}. Nothing was"
-                    " submitted. Check its partition, account, walltime, gpus_per_job, memory"
-                    " and directives."
-                ) from None
-            except SlurmError as error:
-                raise ConfigError(f"Slurm cannot check the jobs: {error}.") from None

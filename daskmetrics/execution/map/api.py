@@ -19,10 +19,10 @@ from distributed import Client
 from distributed.scheduler import KilledWorker
 
 from daskmetrics.core.errors import ClusterLostError, ConfigError, describe, room_for
-from daskmetrics.core.events import MAP, UnitAsked
 from daskmetrics.core.files import RunFolder, expanded
 from daskmetrics.core.machine import workers
 from daskmetrics.core.text import parse_duration
+from daskmetrics.domain.events import MAP, UnitAsked
 from daskmetrics.execution import Journal, Record, RetryPolicy, Settings
 from daskmetrics.execution import run as run_source
 from daskmetrics.execution.map.folder import begin, continued
@@ -127,8 +127,9 @@ def map(
 
 
 def _stream(spec: MapSpec, given: object, folder: Path) -> Iterator[ItemResult]:
-    """Recorded results, and then those of a thread that runs the loop: results wait for a slow
-    caller, and the loop does not.
+    """Recorded results, and then those of a thread that runs the loop.
+
+    Results wait for a slow caller, and the loop does not.
     """
     results: queue.SimpleQueue[ItemResult | BaseException | None] = queue.SimpleQueue()
 
@@ -173,7 +174,9 @@ def run(
     say: Callable[[str], None] = log.warning,
     most_memory: float = 0.0,
 ) -> list[ItemResult]:
-    """Run a map to its end and return its results in the order of its items; errors as for `map`.
+    """Run a map to its end and return its results in the order of its items.
+
+    Errors as for `map`.
 
     Without a client, the items run in this process, one after the other, for debugging. The values
     are the same, but an item that hangs is not stopped, and an item that kills its process ends the
@@ -217,8 +220,9 @@ def _run_on(
     say: Callable[[str], None] = log.warning,
     most_memory: float = 0.0,
 ) -> None:
-    """Run a map on the workers, and report to the scheduler, at most once a second, how many items
-    have which status; for /metrics and the live page.
+    """Run a map on the workers, and report its state to the scheduler.
+
+    At most once a second, how many items have which status: for /metrics and the live page.
     """
     _check_function(source.spec, client)
     options = source.spec.options
@@ -253,7 +257,7 @@ def open_journal(path: str | Path) -> Journal:
 
 
 def _absolute(path: str | Path) -> Path:
-    """The path of a journal's folder: the function or the caller may change the current folder."""
+    """The path of a journal's folder, also after a change of the current one."""
     if not isinstance(path, str | os.PathLike):
         raise ConfigError(
             f"journal: got a {type(path).__name__}; pass the folder of the journal, such as "
@@ -263,7 +267,7 @@ def _absolute(path: str | Path) -> Path:
 
 
 def _check_function(spec: MapSpec, client: Client) -> None:
-    """Load the function on a worker, so that a missing module is reported before the first item."""
+    """Load the function on a worker: a missing module is reported first."""
     name = spec.function.name
     resources = dict(spec.options.resources)
     if any(not worker["resources"].keys() & PLAIN.keys() for worker in workers(client).values()):

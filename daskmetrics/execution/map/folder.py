@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING
 
 from daskmetrics.core.content import is_json
 from daskmetrics.core.errors import ConfigError, DataError, room_for
-from daskmetrics.core.events import Event, ItemsRetried, MapStarted, RunStarted, latest, records
 from daskmetrics.core.files import RunFolder, atomic_write
 from daskmetrics.core.machine import environment
-from daskmetrics.core.results import ItemOutcome, Mapped
 from daskmetrics.core.serialization import readable
 from daskmetrics.core.text import plural
+from daskmetrics.domain.events import Event, ItemsRetried, MapStarted, RunStarted, latest, records
+from daskmetrics.domain.results import ItemOutcome, Mapped
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.journal import RunLock, mark_of, read
 from daskmetrics.execution.map.function import Item, load, make_items, prepare, run_call
@@ -40,12 +40,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 ABSENT = "absent"  #: in place of a value that only the file or only the run has
+MOST_SHOWN = 5  #: differences
 REMEDY = "Run the same map again to write the file again."
 
 
 def begin(source: MapSource, journal: Journal, say: Callable[[str], None] = log.warning) -> None:
-    """Write the items and the header of a map; if it has nothing to do, only the items, if they are
-    those of its last start.
+    """Write the items and the header of a map.
+
+    If it has nothing to do, only the items, if they are those of its last start.
 
     ``say`` gets a warning of recorded results that are not used. Raises ConfigError if the folder
     belongs to an experiment.
@@ -130,14 +132,14 @@ def _starts(entries: Iterable[Event]) -> list[MapStarted]:
 
 
 def _indices(spec: MapSpec, entries: Sequence[Event]) -> set[int]:
-    """The positions of the items that have a result."""
     results = ItemTracker(spec.items, spec.options.retries, entries).results()
     return {result.index for result in results}
 
 
 def retry_failed(spec: MapSpec, journal: Journal) -> int:
-    """Reset the items that failed, so that they run again with all their retries; returns how
-    many.
+    """Reset the items that failed, so that they run again with all their retries.
+
+    Returns how many.
     """
     tracker = ItemTracker(spec.items, spec.options.retries, journal.entries)
     failed = [result.key for result in tracker.failed()]
@@ -147,8 +149,10 @@ def retry_failed(spec: MapSpec, journal: Journal) -> int:
 
 
 def earlier_state(spec: MapSpec, entries: Sequence[Event], finished: int) -> int:
-    """How many entries of a journal make up the latest state of a map with at most so many finished
-    items; raises ConfigError if nothing was recorded later.
+    """How many entries of a journal make up an earlier state of a map.
+
+    The latest one with at most so many finished items. Raises ConfigError if nothing was recorded
+    later.
     """
     recorded = [i for i, entry in enumerate(entries) if isinstance(entry, Record)]
 
@@ -192,8 +196,9 @@ def is_map(folder: str | Path) -> bool:
 
 
 def read_map(folder: str | Path) -> tuple[MapStarted, Sequence[Event], ItemTracker]:
-    """The header of the last start of a map, all entries, and its items with the results so far;
-    errors as for `started`.
+    """The header of the last start of a map, all entries, and its items.
+
+    The items have their results so far. Errors as for `started`.
     """
     entries = list(read(RunFolder(Path(folder)).must_exist().journal))
     header, items = started(folder, entries)
@@ -278,6 +283,27 @@ class Verification:
     @property
     def ok(self) -> bool:
         return not (self.duplicates or self.differences)
+
+    @property
+    def text(self) -> str:
+        """What was checked, and what differs."""
+        differing = len({gap.item for gap in self.differences})
+        lines = [
+            f"{self.lines} lines of the journal are intact.",
+            f"{self.results} of {self.items} items are finished.",
+            f"Items recorded more than once: {', '.join(self.duplicates) or 'none'}.",
+            f"Run again: {self.sampled} items, {differing} differ.",
+        ]
+        by_field = Counter(gap.field for gap in self.differences)
+        lines += [
+            f"  {name}: differs in {number} of {self.sampled}"
+            for name, number in sorted(by_field.items())
+        ]
+        lines += [
+            f"  {gap.item}: {gap.field} was {gap.recorded!r}, now {gap.again!r}"
+            for gap in self.differences[:MOST_SHOWN]
+        ]
+        return "\n".join(lines)
 
 
 def verify(
@@ -399,8 +425,9 @@ def compare(path: str | Path, folder: str | Path) -> list[ResultDifference]:
 
 
 def folder_of(path: str | Path, runs: str | Path = "runs") -> Path:
-    """The folder among ``runs`` of the map with most items of a results file; raises ConfigError if
-    none has any.
+    """The folder among ``runs`` of the map with most items of a results file.
+
+    Raises ConfigError if none has any.
     """
     table = _read_table(Path(path))
     keys = set(table.get("key", ()))
@@ -419,7 +446,6 @@ def folder_of(path: str | Path, runs: str | Path = "runs") -> Path:
 
 
 def _read_table(path: Path) -> pd.DataFrame:
-    """A results file as a table with one row per item, indexed by the positions of the items."""
     import pandas as pd
 
     try:

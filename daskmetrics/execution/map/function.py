@@ -30,12 +30,12 @@ import cloudpickle
 from daskmetrics.core.content import NOT_REPRODUCIBLE, content_hash, name_of
 from daskmetrics.core.errors import ConfigError, DataError, describe, foreign_errors, unknown
 from daskmetrics.core.files import require_regular
+from daskmetrics.core.keys import Key, content_key, seed_of
 from daskmetrics.core.main_module import MAIN
-from daskmetrics.core.names import Key, content_key, seed_of
-from daskmetrics.core.results import ItemOutcome, Mapped
-from daskmetrics.core.retry import Fault
 from daskmetrics.core.rows import format_of, read_json_lines, read_lines, read_rows
 from daskmetrics.core.user_code import Code, callee_of, code_of, is_imported_as
+from daskmetrics.domain.results import ItemOutcome, Mapped
+from daskmetrics.domain.retry import Fault
 from daskmetrics.execution._units import pickled
 from daskmetrics.execution._worker import blame, has_room, trace_of
 
@@ -69,7 +69,9 @@ class Item:
 def make_items(
     values: Iterable[object], function: str, version: str, seed: int = 0
 ) -> tuple[Item, ...]:
-    """The elements of an iterable as items; raises ConfigError if one has no reproducible content.
+    """The elements of an iterable as items.
+
+    Raises ConfigError if one has no reproducible content.
 
     Equal elements are numbered, so ``[7, 7]`` gives two items with different keys and seeds.
 
@@ -130,8 +132,9 @@ def _short_text(value: object) -> str:
 
 
 def read_items(path: Path) -> Sequence[object]:
-    """The items of a file: JSON values of ``.jsonl``, rows of a table as dicts, lines of ``.txt``;
-    empty lines are skipped.
+    """The items of a file: JSON values, rows as dicts, or lines.
+
+    JSON values of ``.jsonl``, rows of a table, lines of ``.txt``; empty lines are skipped.
 
     Raises
     ------
@@ -152,8 +155,9 @@ def read_items(path: Path) -> Sequence[object]:
 
 @dataclass(frozen=True)
 class PreparedFunction:
-    """A function that is ready to be sent to workers; its name and version are part of every item's
-    key.
+    """A function that is ready to be sent to workers.
+
+    Its name and version are part of every item's key.
     """
 
     name: str
@@ -173,8 +177,10 @@ class PreparedFunction:
 def prepare(
     function: Callable[..., object], version: str | None = None, items: Iterable[object] = ()
 ) -> PreparedFunction:
-    """Pickle a function and find out its name, version and keywords; raises ConfigError if that is
-    not possible. The code of classes among the items is part of the version.
+    """Pickle a function and find out its name, version and keywords.
+
+    Raises ConfigError if that is not possible. The code of classes among the items is part of the
+    version.
 
     Examples
     --------
@@ -229,8 +235,9 @@ def prepare(
 
 
 def load(reference: str) -> Callable[..., object]:
-    """The function that ``module.py:function`` or ``package.module:function`` refers to; raises
-    ConfigError if the file, the module or the function does not exist.
+    """The function that ``module.py:function`` or ``package.module:function`` refers to.
+
+    Raises ConfigError if the file, the module or the function does not exist.
 
     A module given as a file is sent to the workers by value, together with the modules that it
     imports from its folder: workers do not need the file.
@@ -251,7 +258,6 @@ def load(reference: str) -> Callable[..., object]:
 
 
 def _import(source: str) -> ModuleType:
-    """The module of a file, or of this name."""
     if source.endswith(".py"):
         return _import_file(Path(source).resolve(), source)
     _search_first(Path.cwd())
@@ -279,7 +285,6 @@ def _import_file(path: Path, source: str) -> ModuleType:
 
 
 def _execute(path: Path) -> ModuleType:
-    """The module of a file, whose name may have dots."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None  # it ends in .py
     module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
@@ -321,8 +326,11 @@ def run_batch(
 
 @functools.lru_cache(maxsize=4)
 def load_function(payload: bytes) -> Callable[..., object]:
-    """The function, unpickled once per worker: what its module caches (a model) is kept between
-    batches. ConfigError if this process has imported other code of it.
+    """The function, unpickled once per worker.
+
+    What its module caches (a model) is kept between batches.
+
+    ConfigError if this process has imported other code of it.
     """
     function: Callable[..., object]
     function, modules = pickle.loads(payload)
@@ -341,7 +349,7 @@ def run_call(
     keywords: Mapping[str, int],
     folder: Path | None = None,
 ) -> ItemOutcome:
-    """Call the function with an item and return the outcome, with a value that JSON can store."""
+    """Call the function with an item and return the outcome as JSON stores it."""
     started = time.perf_counter()
     status, reason, trace, permanent = "ok", None, None, False
     not_finite: list[str] = []
@@ -371,8 +379,9 @@ def run_call(
 
 
 def to_json(value: object, place: str, not_finite: list[str]) -> object:
-    """A value that JSON can store; numbers that are not finite become None, and their places are
-    appended to a list.
+    """A value that JSON can store.
+
+    Numbers that are not finite become None, and their places are appended to a list.
 
     Raises DataError for a value that JSON cannot store.
 

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from daskmetrics.core.content import is_json
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.failures import cause
 from daskmetrics.core.files import atomic_file
 from daskmetrics.core.serialization import as_json, plain
 from daskmetrics.core.table import Table, spreadsheet_frame
 from daskmetrics.core.text import listed, shortened
+from daskmetrics.domain.failures import cause
 from daskmetrics.execution.map.source import ItemResult
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _INDEX = attrgetter("index")
 
 
 def frame(results: Sequence[ItemResult]) -> pd.DataFrame:
-    """One row per item: its value, its status, and a column for each field of the returned values.
+    """One row per item: its value, its status, and its fields.
 
     A field with the name of another column gets the prefix ``value.``, also ``{"b": ...}`` of
     ``a`` beside a field ``a.b``; lists become JSON text.
@@ -76,8 +76,9 @@ def _fields(result: ItemResult) -> dict[str, Any]:
 
 
 def add_rows(columns: Columns, results: Iterable[ItemResult]) -> Columns:
-    """Add the position, the duration and the fields of each item to the columns, None where it has
-    no such field.
+    """Add position, duration and fields of items to the columns.
+
+    None where an item has no such field.
     """
     for result in results:
         row = {"index": result.index, "seconds": result.seconds, **_fields(result)}
@@ -90,8 +91,9 @@ def add_rows(columns: Columns, results: Iterable[ItemResult]) -> Columns:
 
 
 def flatten(value: object, name: str = "") -> Iterator[tuple[str, Any]]:
-    """The fields of a returned value: names of a dict, with nested names joined by dots; otherwise
-    ``value``.
+    """The fields of a returned value, with nested names joined by dots.
+
+    Otherwise ``value``.
 
     >>> list(flatten({"loss": 0.5, "time": {"gpu": 2}})), list(flatten(3))
     ([('loss', 0.5), ('time.gpu', 2)], [('value', 3)])
@@ -104,7 +106,10 @@ def flatten(value: object, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def check_output(path: Path) -> None:
-    """Check before the run that results can be written to a path; raises ConfigError if not."""
+    """Check before the run that results can be written to a path.
+
+    Raises ConfigError if not.
+    """
     if path.suffix not in SUFFIXES:
         raise ConfigError(f"'{path.name}': the suffix must be one of {', '.join(SUFFIXES)}.")
     if path.suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
@@ -179,7 +184,6 @@ def _write(results: Sequence[ItemResult], path: Path) -> None:
 
 
 def _beyond_64_bits(columns: Columns) -> list[str]:
-    """The columns with integers that no column of 64 bits holds."""
     names = []
     for name, column in columns.items():
         integers = [value for value in column if isinstance(value, int)]
@@ -189,8 +193,10 @@ def _beyond_64_bits(columns: Columns) -> list[str]:
 
 
 def aggregates(results: Sequence[ItemResult]) -> pd.DataFrame:
-    """Statistics of each numeric field and of the duration, over the items that are ok: a row per
-    field whose values are all numbers; ``std`` is that of a sample (n - 1), NaN for one number.
+    """Statistics of each numeric field and of the duration, over the ok items.
+
+    A row per field whose values are all numbers; ``std`` is that of a sample (n - 1), NaN for one
+    number.
 
     Examples
     --------
@@ -207,8 +213,9 @@ def aggregates(results: Sequence[ItemResult]) -> pd.DataFrame:
 
 
 def _statistics(columns: Columns) -> dict[str, Sequence[float]]:
-    """The `STATISTICS` of each column of numbers, without numpy, whose import takes as long as those
-    of 100,000 results.
+    """The `STATISTICS` of each column of numbers.
+
+    Without numpy, whose import takes as long as those of 100,000 results.
     """
     rows: dict[str, Sequence[float]] = {}
     for name, column in columns.items():
@@ -233,8 +240,10 @@ def _statistics(columns: Columns) -> dict[str, Sequence[float]]:
 
 
 def causes(results: Iterable[ItemResult]) -> pd.DataFrame:
-    """Causes of failure, the most frequent one before the others: the status, the reason and the
-    names of the items. Reasons that differ only in numbers and quoted names are the same.
+    """Causes of failure, the most frequent one first.
+
+    Each with its status, the reason and the names of the items. Reasons that differ only in numbers
+    and quoted names are the same.
 
     Examples
     --------
@@ -260,14 +269,16 @@ def _causes(results: Iterable[ItemResult]) -> list[tuple[str, str, list[str]]]:
 
 
 def summary_text(results: Sequence[ItemResult]) -> str:
-    """Aggregates, counts and causes of failure, the same in a terminal and in a log."""
+    """Aggregates, counts and causes of failure."""
     columns = add_rows({}, (result for result in results if result.ok))
     return text_of(columns, [result for result in results if not result.ok], len(results))
 
 
 def text_of(columns: Columns, failed: Sequence[ItemResult], total: int) -> str:
-    """The same from the columns of the items that are ok, the results of the others, and how many
-    items there are.
+    """The text of a summary.
+
+    From the columns of the items that are ok, the results of the others, and how many items there
+    are.
     """
     succeeded = len(columns.get("index", ()))
     counts = f"{total} items: {succeeded} ok, {len(failed)} failed"

@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 import cloudpickle
 
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.events import Event, ItemsRetried, UnitAsked, standing
-from daskmetrics.core.names import Key, content_key
-from daskmetrics.core.results import ItemOutcome, Mapped
+from daskmetrics.core.keys import Key, content_key
+from daskmetrics.domain.events import Event, ItemsRetried, UnitAsked, standing
+from daskmetrics.domain.results import ItemOutcome, Mapped
 from daskmetrics.execution import Record, RetryPolicy, WorkUnit
 from daskmetrics.execution.map.function import (
     Item,
@@ -37,8 +37,9 @@ Batch: TypeAlias = tuple[Item, ...]
 
 @dataclass(frozen=True)
 class MapOptions:
-    """How a map runs; no option changes a result. The attributes are parameters of `map`, which
-    describes them.
+    """How a map runs.
+
+    No option changes a result. The attributes are parameters of `map`, which describes them.
     """
 
     batch_size: int = 1
@@ -88,7 +89,10 @@ def make_spec(
     version: str | None = None,
     reference: str | None = None,
 ) -> MapSpec:
-    """The specification of a map; raises ConfigError if the function or an item cannot be used."""
+    """The specification of a map.
+
+    Raises ConfigError if the function or an item cannot be used.
+    """
     # iterated by characters and by the names of columns
     if isinstance(values, str) or hasattr(values, "columns"):
         raise ConfigError(
@@ -255,8 +259,9 @@ class ItemTracker:
 
 
 class MapSource:
-    """Asks for every unfinished item once, in batches; then for failed items again, and for
-    suspects in halved batches.
+    """Asks for every unfinished item once, in batches.
+
+    Then for failed items again, and for suspects in halved batches.
 
     A batch whose worker died, or that ran out of time or memory, is halved until single items
     remain: only an item that fails alone is recorded as failed. The clock measures the pause before
@@ -287,7 +292,6 @@ class MapSource:
         return units
 
     def _next_batch(self) -> Batch:
-        """The first items that wait, at most as many as each of them may run with."""
         batch: list[Item] = []
         largest = self.options.batch_size
         while self._waiting:

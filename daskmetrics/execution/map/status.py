@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from daskmetrics.core.errors import DataError
-from daskmetrics.core.events import (
+from daskmetrics.core.files import RunFolder, atomic_write
+from daskmetrics.core.machine import environment
+from daskmetrics.core.serialization import build
+from daskmetrics.domain.events import (
     Event,
     ItemsRetried,
     MapStarted,
-    Record,
     UnitAsked,
     UnitsRetried,
     from_json,
     to_json,
 )
-from daskmetrics.core.files import RunFolder, atomic_write
-from daskmetrics.core.machine import environment
-from daskmetrics.core.serialization import build
+from daskmetrics.domain.record import Record
 from daskmetrics.execution.journal import Contents, no_collection, scan
 from daskmetrics.execution.map.folder import started
 from daskmetrics.execution.map.result_table import add_rows, text_of
@@ -35,9 +35,7 @@ STARTS_AGAIN = (MapStarted, ItemsRetried, UnitsRetried)
 
 @dataclass(frozen=True)
 class MapStatus:
-    """How far a map is: all its items, its results by status, and a text of aggregates and
-    failures.
-    """
+    """How far a map is: its results by status, aggregates and failures."""
 
     items: int
     finished: bool
@@ -69,8 +67,9 @@ class MapStatus:
 
 @dataclass(frozen=True)
 class _Summary:
-    """What the first bytes of a map's journal come to, kept in its folder: while these bytes are the
-    same, only the entries after them are read.
+    """What the first bytes of a map's journal come to.
+
+    Kept in its folder: while these bytes are the same, only the entries after them are read.
     """
 
     digest: str = ""  # of these bytes, the items, and the version of this package
@@ -82,8 +81,9 @@ class _Summary:
 
 
 def _read_on(folder: RunFolder) -> tuple[_Summary, Contents, str]:
-    """The summary, the entries after it, and the digest of all that was read; without a summary that
-    still holds, an empty one and all entries.
+    """The summary, the entries after it, and the digest of all that was read.
+
+    Without a summary that still holds, an empty one and all entries.
     """
     from pydantic_core import from_json as parse  # three times as fast as json
 

@@ -4,6 +4,7 @@ a run.
 ======== ==================================================
 `facts`  the facts that checks read, and their collection
 `checks` the checks, and the findings that they return
+`worker` the checks of one worker, which is started for them
 ======== ==================================================
 """
 

@@ -13,20 +13,10 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any
 
-from dask.utils import parse_bytes
-
-from daskmetrics.cluster.slurm.partitions import Partition, parse_gpus, requested
-from daskmetrics.core.errors import unknown
-from daskmetrics.core.events import AttemptFailed
+from daskmetrics.cluster.slurm.partitions import parse_gpus
 from daskmetrics.core.machine import VISIBLE, split_gpus
-from daskmetrics.core.text import (
-    duration,
-    parse_walltime,
-    plural,
-    shortened,
-    size_text,
-    walltime_text,
-)
+from daskmetrics.core.text import plural, shortened, size_text
+from daskmetrics.domain.events import AttemptFailed
 from daskmetrics.planning.doctor.facts import (
     Facts,
     FolderFacts,
@@ -71,7 +61,10 @@ STATUSES = {
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of a check, with a remedy unless all is well."""
+    """The result of a check, with a remedy unless all is well.
+
+    Some messages have the remedy themselves.
+    """
 
     severity: str  # ``ok``, ``warning`` or ``failure``
     message: str
@@ -89,23 +82,24 @@ CHECKS: dict[str, Check] = {}
 
 
 def check(
-    needed: str, when: Callable[[Facts], object] = lambda facts: True
+    needed: str, holds: str, when: Callable[[Facts], object] = lambda facts: True
 ) -> Callable[[Examine], Examine]:
-    """Add a function to the checks, by its name. Its docstring says what holds where all is well.
-    It gets what it needs, an attribute of the facts such as ``slurm.partitions``; it does not apply
+    """Add a function to the checks, by its name.
+
+    ``holds`` is what holds where all is well.
+
+    It gets what it needs, an attribute of the facts such as ``slurm.max_jobs``. It does not apply
     where that was not collected or is empty, nor if ``when`` is false.
     """
 
     def register(function: Examine) -> Examine:
-        summary = " ".join((function.__doc__ or "").split()).removesuffix(".")
-
         def run(facts: Facts) -> Finding | None:
             subject: Any = facts
             for attribute in needed.split("."):
                 subject = getattr(subject, attribute, None)
             if subject in (None, (), {}) or not when(facts):
                 return None
-            return next(function(facts, subject), Finding("ok", summary))
+            return next(function(facts, subject), Finding("ok", holds))
 
         CHECKS[function.__name__.strip("_").replace("_", "-")] = run
         return function
@@ -118,52 +112,32 @@ def examine(facts: Facts) -> dict[str, Finding | None]:
     return {name: check(facts) for name, check in CHECKS.items()}
 
 
-@check("slurm")
+@check("slurm", "Slurm's commands are installed, and its controller answers")
 def _slurm(facts: Facts, slurm: SlurmFacts) -> Findings:
-    """Slurm's commands are installed, and its controller answers."""
     if slurm.problem:
         remedy = "run this on a login node, or: module load slurm; or --cluster local; see: scontrol ping"
         yield failure(slurm.problem, remedy)
 
 
-@check("slurm.partitions")
-def _partition(facts: Facts, offered: tuple[Partition, ...]) -> Findings:
-    """The partition exists, is up and has nodes that accept jobs."""
-    names = [partition.name for partition in offered]
-    remedy = f"--set cluster.partition={next(iter(names), 'NAME')}"
-    for name, found in requested(facts.profile, offered).items():
-        if found is None:
-            yield failure(str(unknown("partition", name, names)), remedy)
-    chosen = facts.partition
-    if chosen is None:
-        yield failure("the profile names no partition, and the site has no default one", remedy)
-    elif not chosen.up:
-        remedy = f"wait, or use another one: {', '.join(names)}"
-        yield failure(f"partition {chosen.name} is not up", remedy)
-    elif not chosen.usable_nodes:
-        yield failure(f"no node of {chosen.name} accepts jobs", "see: sinfo -R")
+@check(
+    "slurm",
+    "Slurm would accept the profile's jobs (``sbatch --test-only``)",
+    lambda facts: facts.slurm and not facts.slurm.problem,
+)
+def _rehearsal(facts: Facts, slurm: SlurmFacts) -> Findings:
+    if slurm.refused:
+        yield failure(slurm.refused.message, slurm.refused.remedy)
 
 
-@check("partition")
-def _account(facts: Facts, partition: Partition) -> Findings:
-    """The account may use the partition."""
-    name = facts.profile.account
-    accounts = getattr(facts.slurm, "accounts", None)
-    if partition.accounts and name not in partition.accounts:
-        accepted = ", ".join(partition.accounts)
-        yield failure(
-            f"partition {partition.name} accepts only the accounts {accepted}, got"
-            f" {name or 'none'}",
-            f"--set cluster.account={partition.accounts[0]}, or another partition",
-        )
-    if accounts and name and name not in accounts:
-        remedy = f"--set cluster.account={accounts[0]} (your accounts: {', '.join(accounts)})"
-        yield failure(f"{name} is not one of your accounts", remedy)
+@check("slurm.partitions", "A partition of the profile is up")
+def _partition(facts: Facts, partitions: Mapping[str, bool]) -> Findings:
+    if not any(partitions.values()):
+        remedy = "wait, or --set cluster.partition=NAME; see: sinfo --summarize"
+        yield failure(f"partition {', '.join(partitions)} is not up", remedy)
 
 
-@check("slurm.max_jobs")
+@check("slurm.max_jobs", "The site lets a user submit all jobs")
 def _job_limit(facts: Facts, allowed: int) -> Findings:
-    """The site lets a user submit all jobs."""
     processes = max(1, facts.profile.gpus_per_job)
     jobs = -(-facts.profile.workers // processes)
     if jobs > allowed:
@@ -171,70 +145,24 @@ def _job_limit(facts: Facts, allowed: int) -> Findings:
         yield failure(message, f"--set cluster.workers={allowed * processes}")
 
 
-@check("partition", lambda facts: facts.profile.gpus_per_job)
-def _gres(facts: Facts, partition: Partition) -> Findings:
-    """The partition has the GPUs that a job requests."""
-    kind = facts.profile.gpu_type
-    needed = facts.profile.gpus_per_job
-    counts = [
-        node.has(kind) if kind else sum(node.gpus.values()) for node in partition.usable_nodes
-    ]
-    largest = max(counts, default=0)
-    if needed <= largest:
-        return
-    remedy = f"--set cluster.gpus_per_job={largest}, or another partition"
-    other = next(filter(None, partition.gpus), None)
-    if not largest and other:
-        remedy = f"--set cluster.gpu_type={other}"
-    message = f"a job requests {needed} {kind or 'GPUs'}, a node of {partition.name} has {largest}"
-    yield failure(message, remedy)
-
-
-@check("partition")
-def _walltime(facts: Facts, partition: Partition) -> Findings:
-    """The partition allows the jobs' walltime."""
-    needed = parse_walltime(facts.profile.walltime)
-    longest = partition.longest
-    if longest and needed > longest:
-        message = f"jobs request {duration(needed)}, {partition.name} allows {duration(longest)}"
-        yield failure(message, f"--set 'cluster.walltime=\"{walltime_text(longest)}\"'")
-
-
-@check("partition")
-def _memory(facts: Facts, partition: Partition) -> Findings:
-    """Nodes have the memory that a job requests."""
-    size = parse_bytes(facts.profile.memory or "0")
-    needed = size * max(1, facts.profile.gpus_per_job) / 2**30
-    largest = max((node.memory for node in partition.nodes), default=0) / 2**10
-    if needed > largest:
-        message = f"a job requests {needed:.0f} GiB, the largest node has {largest:.0f}"
-        remedy = "a smaller cluster.memory (it is per worker), or fewer gpus_per_job"
-        yield failure(message, remedy)
-
-
-@check("partition")
-def _cpus(facts: Facts, partition: Partition) -> Findings:
-    """Nodes have the CPUs that a job requests, and enough for all their GPUs."""
-    profile = facts.profile
-    if not partition.nodes:
-        return
-    processes = max(1, profile.gpus_per_job)
-    needed = profile.threads * processes
-    largest = max(node.cpus for node in partition.nodes)
-    if needed > largest:
-        message = f"a job requests {needed} CPUs, the largest node has {largest}"
-        yield failure(message, f"--set cluster.threads={largest // processes}")
-    shares = [node.cpus / sum(node.gpus.values()) for node in partition.nodes if node.gpus]
-    share = min(shares, default=float(largest))
-    if profile.gpus_per_job and profile.threads > share:
-        message = f"{profile.threads} CPUs per GPU, but a node has {share:g} for each"
+@check(
+    "slurm.cpus_per_gpu",
+    "Nodes have enough CPUs for all their GPUs",
+    lambda facts: facts.profile.gpus_per_job,
+)
+def _cpus(facts: Facts, share: float) -> Findings:
+    threads = facts.profile.threads
+    if threads > share:
+        message = f"{threads} CPUs per GPU, but a node has {share:g} for each"
         remedy = f"--set cluster.threads={max(1, int(share))}"
         yield warning(f"{message}: some of its GPUs stay unused", remedy)
 
 
-@check("profile.directives")
+@check(
+    "profile.directives",
+    "There is one worker process for each GPU, so that no GPU of a job is idle",
+)
 def _task_layout(facts: Facts, directives: tuple[str, ...]) -> Findings:
-    """There is one worker process for each GPU, so that no GPU of a job is idle."""
     gpus = 0
     for line in directives:
         gres = re.sub(r"^--gpus(-per-node|-per-task)?[= ]", "--gres=gpu:", line)
@@ -254,9 +182,12 @@ def _task_layout(facts: Facts, directives: tuple[str, ...]) -> Findings:
         )
 
 
-@check("here.variables", lambda facts: "SLURM_JOB_ID" in facts.here.variables)
+@check(
+    "here.variables",
+    "Inside a job there are as many tasks as GPUs; otherwise the work uses only one GPU",
+    lambda facts: "SLURM_JOB_ID" in facts.here.variables,
+)
 def _allocation_layout(facts: Facts, variables: Mapping[str, str]) -> Findings:
-    """Inside a job there are as many tasks as GPUs; otherwise the work uses only one GPU."""
     tasks = int(variables.get("SLURM_NTASKS", "1") or 1)
     per_node = len(split_gpus(variables.get(VISIBLE, ""))) or len(facts.here.gpus)
     total = per_node * int(variables.get("SLURM_NNODES", "1") or 1)
@@ -269,17 +200,12 @@ def _allocation_layout(facts: Facts, variables: Mapping[str, str]) -> Findings:
         )
 
 
-@check("slurm.partitions")
-def _rehearsal(facts: Facts, _: object) -> Findings:
-    """Slurm would accept the profile's jobs (``sbatch --test-only``)."""
-    if facts.slurm and facts.slurm.refusal:
-        remedy = "see the other failures, or: daskmetrics run --dry-run"
-        yield failure(facts.slurm.refusal, remedy)
-
-
-@check("here", lambda facts: facts.profile.interface or facts.slurm)
+@check(
+    "here",
+    "The profile's network interface is up and leads to the nodes",
+    lambda facts: facts.profile.interface or facts.slurm,
+)
 def _interface(facts: Facts, machine: MachineFacts) -> Findings:
-    """The profile's network interface is up and leads to the nodes."""
     name = facts.profile.interface
     interfaces = machine.interfaces
     reached_by = getattr(facts.slurm, "reached_by", None)
@@ -300,9 +226,8 @@ def _interface(facts: Facts, machine: MachineFacts) -> Findings:
         yield warning(message, f"{remedy}, if jobs cannot connect to the scheduler")
 
 
-@check("here")
+@check("here", "The scheduler may open a connection to every worker")
 def _open_files(facts: Facts, machine: MachineFacts) -> Findings:
-    """The scheduler may open a connection to every worker."""
     workers = facts.profile.workers
     needed = 200 + FILES_PER_WORKER * workers
     if machine.files < needed:
@@ -310,9 +235,8 @@ def _open_files(facts: Facts, machine: MachineFacts) -> Findings:
         yield warning(message, f"ulimit -n {needed}")
 
 
-@check("here")
+@check("here", "The interfaces that NCCL and Gloo should use exist, if any are set")
 def _nccl_interface(facts: Facts, machine: MachineFacts) -> Findings:
-    """The interfaces that NCCL and Gloo should use exist, if any are set."""
     for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
         value = facts.variables.get(name, "")
         if value.startswith("^"):  # names the interfaces to avoid
@@ -324,11 +248,11 @@ def _nccl_interface(facts: Facts, machine: MachineFacts) -> Findings:
                 yield failure(message, f"unset {name}, or name one of these")
 
 
-@check("here.infiniband")
+@check(
+    "here.infiniband",
+    "NCCL can use the InfiniBand of this machine; otherwise it falls back to sockets, without an error",
+)
 def _infiniband(facts: Facts, ports: Mapping[str, str]) -> Findings:
-    """NCCL can use the InfiniBand of this machine; otherwise it falls back to sockets, without an
-    error.
-    """
     machine = facts.here
     reasons = {}  # each with its remedy
     if facts.variables.get("NCCL_IB_DISABLE", "0") not in ("", "0"):
@@ -351,9 +275,12 @@ def _infiniband(facts: Facts, ports: Mapping[str, str]) -> Findings:
         )
 
 
-@check("here", lambda facts: facts.profile.kind == "local")
+@check(
+    "here",
+    "Local workers together have no more threads than the machine has CPUs",
+    lambda facts: facts.profile.kind == "local",
+)
 def _threads(facts: Facts, machine: MachineFacts) -> Findings:
-    """Local workers together have no more threads than the machine has CPUs."""
     profile = facts.profile
     if profile.threads * profile.workers > machine.cpus:
         threads = plural(profile.threads, "thread")
@@ -361,9 +288,10 @@ def _threads(facts: Facts, machine: MachineFacts) -> Findings:
         yield warning(message, f"--workers {max(1, machine.cpus // profile.threads)}")
 
 
-@check("here", lambda facts: facts.here.gpus)
+@check(
+    "here", "The NVIDIA driver is new enough for this build of torch", lambda facts: facts.here.gpus
+)
 def _gpu_driver(facts: Facts, machine: MachineFacts) -> Findings:
-    """The NVIDIA driver is new enough for this build of torch."""
     if "+cpu" in machine.torch:
         message = "this build of torch has no CUDA, but there are GPUs"
         yield failure(message, "install a build of torch with CUDA")
@@ -374,18 +302,16 @@ def _gpu_driver(facts: Facts, machine: MachineFacts) -> Findings:
         yield failure(message, "a build of torch for an older CUDA, or a newer driver")
 
 
-@check("here.gpu_used")
+@check("here.gpu_used", "No other process uses the GPUs' memory")
 def _gpu_memory(facts: Facts, shares: tuple[float, ...]) -> Findings:
-    """No other process uses the GPUs' memory."""
     busy = [f"GPU {number}: {share:.0%}" for number, share in enumerate(shares) if share > 0.1]
     if busy:
         remedy = "see: nvidia-smi; other users' processes, or your own left over from a crash"
         yield warning(f"memory in use: {', '.join(busy)}", remedy)
 
 
-@check("folders")
+@check("folders", "The folders of run, cache, logs and scratch are writable")
 def _folders(facts: Facts, folders: tuple[FolderFacts, ...]) -> Findings:
-    """The folders of run, cache, logs and scratch are writable."""
     unwritable = [folder for folder in folders if folder.problem]
     if not unwritable:
         return
@@ -394,9 +320,8 @@ def _folders(facts: Facts, folders: tuple[FolderFacts, ...]) -> Findings:
     yield failure("; ".join(problems), "; ".join(remedies))
 
 
-@check("folders")
+@check("folders", "There is free space for what the run writes, and for its files")
 def _disk_room(facts: Facts, folders: tuple[FolderFacts, ...]) -> Findings:
-    """There is free space for what the run writes, and for its files."""
     for folder in folders:
         full = folder.free < LEAST_SPACE or folder.free_files < LEAST_FILES
         if full and not folder.problem:
@@ -406,11 +331,11 @@ def _disk_room(facts: Facts, folders: tuple[FolderFacts, ...]) -> Findings:
             yield failure(message, f"free some, or {FOLDERS[folder.what]}")
 
 
-@check("slurm")
+@check(
+    "slurm",
+    "The folders of run, logs and cache and the Python environment are on a network file system",
+)
 def _shared_folders(facts: Facts, slurm: SlurmFacts) -> Findings:
-    """The folders of run, logs and cache and the Python environment are on a network file
-    system.
-    """
     names = [
         f"{folder.what} {folder.path} ({folder.kind})"
         for folder in (*facts.folders, facts.environment)
@@ -418,15 +343,14 @@ def _shared_folders(facts: Facts, slurm: SlurmFacts) -> Findings:
     ]
     if names:
         message = f"on a local disk of this machine: {'; '.join(names)}"
-        remedy = (
-            "if nodes do not see it, use a shared file system; try it: daskmetrics cluster test"
+        yield warning(
+            message,
+            "if nodes do not see it, use a shared file system; try it: daskmetrics doctor PROFILE --worker",
         )
-        yield warning(message, remedy)
 
 
-@check("models")
+@check("models", "Required models are in the hub's cache, or can be downloaded")
 def _hub_cache(facts: Facts, models: ModelFacts) -> Findings:
-    """Required models are in the hub's cache, or can be downloaded."""
     if not models.missing:
         return
     home = models.hub.path
@@ -443,9 +367,11 @@ def _hub_cache(facts: Facts, models: ModelFacts) -> Findings:
         yield warning(message, f"on the login node: {download}")
 
 
-@check("models")
+@check(
+    "models",
+    "The checkpoints of all models can be found, and their weights are what their names say",
+)
 def _checkpoints(facts: Facts, models: ModelFacts) -> Findings:
-    """The checkpoints of all models can be found, and their weights are what their names say."""
     if models.problems:
         remedy = "correct 'models:' in the configuration, or provide the files"
         yield failure(models.problems[0], remedy)
@@ -454,9 +380,8 @@ def _checkpoints(facts: Facts, models: ModelFacts) -> Findings:
         yield warning(warnings, "check that these revisions hold the weights of their steps")
 
 
-@check("history")
+@check("history", "Every unit has a value")
 def _failed_units(facts: Facts, history: RunHistory) -> Findings:
-    """Every unit has a value."""
     lost = [record for record in history.records if record.status in STATUSES]
     if not lost:
         return
@@ -470,9 +395,8 @@ def _failed_units(facts: Facts, history: RunHistory) -> Findings:
     )
 
 
-@check("history")
+@check("history", "No attempt ended by its memory, its time or the death of its worker")
 def _failed_attempts(facts: Facts, history: RunHistory) -> Findings:
-    """No attempt ended by its memory, its time or the death of its worker."""
     counts = Counter(
         entry.fault
         for entry in history.entries
@@ -487,9 +411,8 @@ def _failed_attempts(facts: Facts, history: RunHistory) -> Findings:
     )
 
 
-@check("history.paces")
+@check("history.paces", "No node is much slower than the others at the same kind of unit")
 def _slow_node(facts: Facts, paces: dict[str, float]) -> Findings:
-    """No node is much slower than the others at the same kind of unit."""
     slowest, ratio = max(paces.items(), key=itemgetter(1))
     if ratio > SLOWER:
         message = f"{slowest} takes {ratio:.1f} times as long as the other nodes"
@@ -497,9 +420,11 @@ def _slow_node(facts: Facts, paces: dict[str, float]) -> Findings:
         yield warning(message, f"{exclude}; tell the site's support")
 
 
-@check("history.busy")
+@check(
+    "history.busy",
+    "Workers compute most of the time, instead of waiting for data or for the driver",
+)
 def _waiting(facts: Facts, busy: float) -> Findings:
-    """Workers compute most of the time, instead of waiting for data or for the driver."""
     if busy < IDLE:
         remedy = "loading or the driver is the limit: fewer workers, or a faster file system"
         yield warning(f"workers computed {busy:.0%} of the time", remedy)

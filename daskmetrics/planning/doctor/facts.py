@@ -15,9 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
-from itertools import chain
 from math import fsum
-from operator import attrgetter
 from pathlib import Path
 from statistics import median
 
@@ -28,19 +26,14 @@ from daskmetrics import config as configuration
 from daskmetrics.checkpoints.locations import LocatedSuite, locate
 from daskmetrics.cluster.slurm import partitions
 from daskmetrics.cluster.slurm.commands import require
-from daskmetrics.cluster.slurm.partitions import Partition
-from daskmetrics.cluster.slurm.script import LaunchInfo, rehearse_workers
+from daskmetrics.cluster.slurm.refusals import Refusal, refusal
+from daskmetrics.cluster.slurm.script import LaunchInfo
 from daskmetrics.config import Cluster, Config
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, did_you_mean
-from daskmetrics.core.events import (
-    Event,
-    Record,
-    WorkerJoined,
-    measures_nothing,
-    records,
-)
 from daskmetrics.core.files import RUNS, RunFolder, cache_folder, require_regular, run_names
 from daskmetrics.core.machine import gpu_models, infiniband_ports, interfaces
+from daskmetrics.domain.events import Event, WorkerJoined, measures_nothing, records
+from daskmetrics.domain.record import Record
 from daskmetrics.execution.journal import read
 
 COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol")
@@ -99,13 +92,14 @@ def this_machine() -> MachineFacts:
 
 @dataclass(frozen=True)
 class SlurmFacts:
-    """The answers of Slurm's commands."""
+    """The answers of Slurm about a profile."""
 
     problem: str | None = None  # why Slurm does not answer, or which command is not installed
-    partitions: tuple[Partition, ...] | None = None
-    refusal: str | None = None  # why Slurm would refuse the profile's jobs
-    accounts: tuple[str, ...] | None = None  # the user's; None where there is no accounting
+    refused: Refusal | None = None  # what it would refuse of the profile's jobs
+    # whether each partition of the profile is up: Slurm takes jobs for one that is not
+    partitions: Mapping[str, bool] = field(default_factory=dict)
     max_jobs: int | None = None  # the smallest limit on the user's submitted jobs
+    cpus_per_gpu: float | None = None  # of the node with the fewest
     reached_by: str | None = None  # interface of this machine that leads to the nodes
 
 
@@ -115,25 +109,29 @@ def slurm_facts(profile: Cluster) -> SlurmFacts:
         for name in COMMANDS:
             require(name)
         site = partitions.read_partitions()
+        refused = _refused(profile)
     except DaskmetricsError as error:
         return SlurmFacts(str(error))
-    refusal = None
-    try:
-        rehearse_workers(profile, LaunchInfo())
-    except ConfigError as error:
-        refusal = str(error)
     chosen = [*filter(None, partitions.requested(profile, site).values())]
-    nodes = chain.from_iterable(partition.nodes for partition in chosen or site)
+    nodes = [node for partition in chosen or site for node in partition.nodes]
+    shares = [node.cpus / sum(node.gpus.values()) for node in nodes if node.gpus]
     reached_by = None
-    with suppress(DaskmetricsError, StopIteration):
-        reached_by = partitions.interface_to(next(nodes).name)
+    with suppress(DaskmetricsError, IndexError):
+        reached_by = partitions.interface_to(nodes[0].name)
     return SlurmFacts(
-        partitions=site,
-        refusal=refusal,
-        accounts=partitions.user_accounts(),
+        refused=refused,
+        partitions={partition.name: partition.up for partition in chosen},
         max_jobs=partitions.job_limit(),
+        cpus_per_gpu=min(shares, default=None),
         reached_by=reached_by,
     )
+
+
+def _refused(profile: Cluster) -> Refusal | None:
+    try:
+        return refusal(profile, LaunchInfo())
+    except ConfigError as error:  # of a folder that no script can name
+        return Refusal(str(error), "--set cluster.logs=FOLDER")
 
 
 @dataclass(frozen=True)
@@ -159,7 +157,10 @@ def folders(profile: Cluster, run: RunFolder) -> tuple[FolderFacts, ...]:
 
 
 def folder(what: str, path: Path) -> FolderFacts:
-    """The facts of a folder; of one that does not exist, those of its nearest parent."""
+    """The facts of a folder.
+
+    Of one that does not exist, those of its nearest parent.
+    """
     existing = next(parent for parent in (path, *path.parents) if parent.exists())
     if not existing.is_dir():
         return FolderFacts(what, path, f"{existing} is a file")
@@ -190,7 +191,7 @@ def file_system(path: Path) -> str:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """The checkpoints of an experiment's models that are not trained by it, and the hub's cache."""
+    """The checkpoints of an experiment's given models, and the hub's cache."""
 
     located: tuple[LocatedSuite, ...] = ()
     problems: tuple[str, ...] = ()  # why models cannot be found
@@ -200,8 +201,9 @@ class ModelFacts:
 
 
 def models(config: Config) -> ModelFacts:
-    """The checkpoints of an experiment's models; digests of weights that are new or have changed
-    are computed.
+    """The checkpoints of an experiment's models.
+
+    Digests of weights that are new or have changed are computed.
     """
     from huggingface_hub import constants
 
@@ -238,8 +240,10 @@ class RunHistory:
 
     @property
     def paces(self) -> dict[str, float]:
-        """For each host the median of its units' seconds over the median of the same model's units
-        on other hosts; of several models the median. Empty if no two hosts can be compared.
+        """How slow each host is, compared with the others.
+
+        The median of its units' seconds over the median of the same model's units on other hosts;
+        of several models the median. Empty if no two hosts can be compared.
         """
         import pandas
 
@@ -292,22 +296,15 @@ class Facts:
     history: RunHistory | None = None
 
     @property
-    def partition(self) -> Partition | None:
-        """The partition of the profile's jobs, if it exists; of several the first that is up."""
-        if self.slurm is None or self.slurm.partitions is None:
-            return None
-        named = partitions.requested(self.profile, self.slurm.partitions)
-        return max(filter(None, named.values()), key=attrgetter("up"), default=None)
-
-    @property
     def variables(self) -> Mapping[str, str]:
         """The environment variables of this machine's workers that checks read."""
         return {**self.here.variables, **self.profile.exports}
 
 
 def collect(subject: str) -> Facts:
-    """The facts about what the command line names: a run, an experiment's YAML, or a profile, by
-    name or file.
+    """The facts about a run, an experiment's YAML, or a profile.
+
+    A profile is given by its name or file.
     """
     path = Path(subject)
     run = RunFolder(path)
@@ -345,7 +342,6 @@ def _facts(run: RunFolder, config: Config | None, profile: Cluster = LOCAL_CLUST
 
 
 def _experiment(path: Path) -> Config | None:
-    """The configuration in a file; None where there is none, as in a profile or a map."""
     if not path.is_file():
         return None
     require_regular(path)

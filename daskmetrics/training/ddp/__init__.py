@@ -1,4 +1,4 @@
-"""The ranks of a training program: a process group with one rank process per Dask worker.
+"""The ranks of a training program, one on each Dask worker.
 
 | file | what it holds |
 |---|---|

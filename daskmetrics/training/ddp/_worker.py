@@ -1,6 +1,4 @@
-"""What runs on a worker: it starts a rank as a child process, relays its progress, judges how it
-ended, and ends it.
-"""
+"""What runs on a worker: it starts a rank, follows and ends it."""
 
 from __future__ import annotations
 
@@ -21,10 +19,10 @@ import psutil
 from distributed import Worker, get_worker
 from distributed.comm import get_address_host
 
-from daskmetrics.core.events import TRAIN
 from daskmetrics.core.files import open_own
 from daskmetrics.core.machine import gpu_models, interfaces, visible_gpus
 from daskmetrics.core.telemetry import RANK
+from daskmetrics.domain.events import TRAIN
 from daskmetrics.training.ddp.ranks import Cause, RankHost, RankSpec
 from daskmetrics.training.progress import PIPE, printed
 
@@ -52,8 +50,9 @@ def inventory(dask_worker: Worker) -> RankHost:
 
 
 def open_store(address: str) -> tuple[str, int]:
-    """Open the TCPStore where ranks meet, on a free port of this worker's Dask address; its host
-    and port.
+    """Open the TCPStore where ranks meet; returns its host and port.
+
+    The port is a free one of this worker's Dask address.
     """
     import torch.distributed as dist
 
@@ -73,8 +72,7 @@ def open_store(address: str) -> tuple[str, int]:
 
 
 def run_rank(spec: RankSpec, store: tuple[str, int]) -> None:
-    """Run a rank as a child process until it ends, fails, or its Dask task is cancelled; then
-    report how it ended.
+    """Run a rank as a child process, and report how it ended.
 
     The rank is killed when its Dask task is cancelled or this worker ends.
     """
@@ -108,6 +106,7 @@ def run_rank(spec: RankSpec, store: tuple[str, int]) -> None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             worker.loop.add_callback(worker.metrics.pop, RANK, None)
+            worker.loop.add_callback(worker.heartbeat)  # the worker is free at once
             # a long training prints gigabytes
             printed_lines.seek(max(0, spec.log.stat().st_size - TAIL))
             lines = printed_lines.read().decode(errors="replace").splitlines()[-LINES:]
@@ -116,7 +115,7 @@ def run_rank(spec: RankSpec, store: tuple[str, int]) -> None:
 
 @dataclass
 class _Rank:
-    """A rank's process: its progress is passed on, and its end is judged."""
+    """A rank's process."""
 
     process: psutil.Popen
     log: IO[bytes]  # what it prints
@@ -131,7 +130,7 @@ class _Rank:
     latest: dict[str, Any] = field(default_factory=dict)  # progress
 
     def follow(self) -> None:
-        """Pass on its progress until it ends, has failed, or its task is cancelled."""
+        """Pass on its progress until it ends or has to."""
         while self._goes_on():
             time.sleep(POLL)
             if self.process.status() != psutil.STATUS_STOPPED:
@@ -176,7 +175,7 @@ class _Rank:
         self.worker.log_event(self.spec.topic, facts)
 
     def measure(self, dask_worker: Worker) -> dict[str, float]:
-        """CPU in per cent of one, and memory in bytes, of the rank and its loaders."""
+        """CPU (per cent of one) and memory (bytes), with its loaders."""
         cpu = 0.0
         memory = 0
         with suppress(psutil.Error):  # it, or a loader, has ended
@@ -188,7 +187,6 @@ class _Rank:
         return {"cpu": cpu, "memory": memory}
 
     def _read(self) -> None:
-        """Handle what it has reported since the last time, or else what rank 0 has printed."""
         text = self.unread + (self.reports.read() or b"")
         *lines, self.unread = text.split(b"\n")
         progress: dict[str, Any] = {}
@@ -207,7 +205,6 @@ class _Rank:
             self._progress(progress)
 
     def _progress(self, facts: dict[str, Any]) -> None:
-        """Send a step with its rates since the one before."""
         before = self.latest or facts
         rates = {}
         if facts["step"] > before["step"]:
@@ -224,19 +221,19 @@ class _Rank:
             }
             self.send(progress=progress)
         tokens = rates.get("tokens")
+        ranks = len(self.spec.hosts)
         event = {
             "model": self.spec.program.name,
-            "rank": self.spec.rank,
+            "rank": self.spec.rank if ranks > 1 else None,
             "step": facts["step"],
             "loss": facts.get("loss"),
             # each rank gets an equal share of the total speed
-            "tokens_per_second": tokens and tokens / len(self.spec.hosts),
+            "tokens_per_second": tokens and tokens / ranks,
         }
         self.worker.log_event(TRAIN, event)
 
 
 def _environment(spec: RankSpec, store: tuple[str, int]) -> dict[str, str]:
-    """The rank's environment variables: this worker's, then its own."""
     address = get_address_host(spec.hosts[spec.rank].address)
     interface = spec.program.interface
     for name, addresses in interfaces().items():

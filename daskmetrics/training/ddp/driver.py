@@ -1,11 +1,10 @@
-"""What runs in the driver: it starts the ranks of a program, watches them, and starts them again on
-failure.
-"""
+"""What runs in the driver: it starts ranks, and again on failure."""
 
 from __future__ import annotations
 
 import queue
 import secrets
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -17,7 +16,7 @@ from distributed import Client, Future
 
 from daskmetrics.core.errors import ClusterLostError, DaskmetricsError
 from daskmetrics.core.machine import replace_worker, workers
-from daskmetrics.core.telemetry import PROCESS_GROUP, TelemetryFile
+from daskmetrics.core.telemetry import TelemetryFile
 from daskmetrics.training.ddp import _worker as worker
 from daskmetrics.training.ddp.ranks import (
     Cause,
@@ -47,7 +46,15 @@ class TrainingObserver(Protocol):
 
 
 class ProcessGroupError(DaskmetricsError):
-    """A process group failed more often than it may start again; what the program saved is kept."""
+    """A process group failed too often; what the program saved is kept."""
+
+
+class Places:
+    """The workers that have ranks of programs which train side by side."""
+
+    def __init__(self) -> None:
+        self.taken: set[str] = set()  # addresses
+        self.lock = threading.Lock()  # held while a program looks for workers and takes them
 
 
 def launch(
@@ -55,26 +62,26 @@ def launch(
     program: Program,
     observer: TrainingObserver,
     stopping: Callable[[], bool] = lambda: False,
+    places: Places | None = None,
 ) -> None:
     """Run a program with one rank per worker to its end.
 
     Any failure of a rank ends the process group. It starts again, with as many ranks as there are
     workers at that time, from what the program has saved. Repeated failures without a further step,
     or one that would occur again, raise `ProcessGroupError`. The ranks end once ``stopping`` says
-    so.
+    so. Programs that are launched side by side share their ``places``.
     """
     run_id = f"train-{program.name}-{secrets.token_hex(4)}"
-    _Launcher(client, program, observer, stopping, run_id).drive()
+    _Launcher(client, program, observer, stopping, places or Places(), run_id).drive()
 
 
 @dataclass
 class _Launcher:
-    """One program, from its first process group to its last."""
-
     client: Client
     program: Program
     observer: TrainingObserver
     stopping: Callable[[], bool]
+    places: Places
     run_id: str
     furthest: tuple[float, int] = (0.0, 0)  # epoch and step that the program has reported
     failures: int = 0  # since then
@@ -101,57 +108,71 @@ class _Launcher:
             self.attempt += 1
             if self.attempt > 1 or len(hosts) < program.ranks:
                 message(f"Starting with {len(hosts)} of {program.ranks} ranks.")
-            message(rank_table(hosts).as_text())
-            failure = self._run_group()
+            if program.ranks > 1:
+                message(rank_table(hosts).as_text())
+            else:
+                message(f"{program.name} trains on {hosts[0].text}")
+            try:
+                failure = self._run_group()
+            finally:
+                self.places.taken -= {host.address for host in hosts}
             if failure is None or self.stopping():
                 return
             self.failures += 1
-            message(f"Rank {failure.rank} failed first: {failure.reason}")
+            message(f"Rank {failure.rank} of {program.name} failed first: {failure.reason}")
             for line in failure.lines:
                 message(f"  {line}")
             if failure.permanent or self.failures > program.restarts:
-                host = hosts[failure.rank]
                 raise ProcessGroupError(
-                    f"Training '{program.name}' failed: rank {failure.rank}: node {host.node}, GPU "
-                    f"{host.gpu}, worker {host.name}: {failure.reason}. The output of the ranks is "
-                    f"in '{program.folder / 'logs'}'. What was saved is kept: run the same command "
+                    f"Training '{program.name}' failed: rank {failure.rank}: "
+                    f"{hosts[failure.rank].text}: {failure.reason}. The output of the ranks is in "
+                    f"'{program.folder / 'logs'}'. What was saved is kept: run the same command "
                     "again to resume from it."
                 )
 
     def _wait_for_workers(self) -> tuple[RankHost, ...]:
-        """Workers for all ranks, or for as many as may go on and have arrived in time; none once
-        the program is to end.
+        """The workers of the next process group; none if it is to end.
+
+        After some time these are fewer than the program has ranks, as far as it allows.
         """
-        planned = self.program.ranks
-        expected = min(planned, self.program.workers or planned)
-        deadline = time.monotonic() + self.program.patience
+        program = self.program
+        expected = min(program.ranks, program.workers or program.ranks)
+        deadline = time.monotonic() + program.patience
         while not self.stopping():
-            present = self._present()
-            # ranks avoid the workers that only score, where there are others
-            with_gpu = [each for each, info in present.items() if info["resources"].get("GPU")]
-            # a worker that hangs would never reply
-            asked = [
-                address
-                for address in with_gpu or present
-                if address not in self.excluded and self.silent[address] < STOP
-            ]
-            replies = self.client.run(worker.inventory, workers=asked, on_error="ignore")
-            hosts: list[RankHost] = list(replies.values())
-            late = time.monotonic() - deadline
-            if len(hosts) >= expected or (len(hosts) >= self.program.least and late > 0):
-                return place_ranks(hosts, planned)
-            if late > STOP:
+            with self.places.lock:
+                hosts = self._free_workers()
+                late = time.monotonic() - deadline
+                if len(hosts) >= expected or (len(hosts) >= program.least and late > 0):
+                    placed = place_ranks(hosts, program.ranks)
+                    self.places.taken |= {host.address for host in placed}
+                    return placed
+            if self.places.taken:  # by programs that end
+                deadline = time.monotonic() + program.patience
+            elif late > STOP:
                 raise ClusterLostError(
-                    f"{len(hosts)} of {planned} workers are there to train '{self.program.name}' "
+                    f"{len(hosts)} of {program.ranks} workers are there to train '{program.name}' "
                     "on. Run the same command again to resume, with fewer ranks or more workers."
                 )
             time.sleep(POLL)
         return ()
 
+    def _free_workers(self) -> list[RankHost]:
+        present = self._present()
+        # ranks avoid the workers that only score, where there are others
+        with_gpu = [each for each, info in present.items() if info["resources"].get("GPU")]
+        asked = [
+            address
+            for address in with_gpu or present
+            # a worker that hangs would never reply
+            if address not in self.excluded | self.places.taken and self.silent[address] < STOP
+        ]
+        if not asked:
+            return []
+        replies = self.client.run(worker.inventory, workers=asked, on_error="ignore")
+        return list(replies.values())
+
     def _run_group(self) -> RankEnding | None:
-        """Run one process group to its end; return the rank that failed first, None if it
-        succeeded.
-        """
+        """The rank that failed first; None if all succeeded."""
         self.begun = set()
         self.endings = {}
         self.excluded = set()
@@ -195,7 +216,6 @@ class _Launcher:
         return set(range(len(self.hosts))) - self.endings.keys()
 
     def _stop(self) -> None:
-        """End all ranks; replace the workers that hang or do not confirm it."""
         self.client.cancel(self.futures, force=True)
         deadline = time.monotonic() + STOP
         while (unanswered := self._running() & self.begun) and time.monotonic() < deadline:
@@ -208,7 +228,6 @@ class _Launcher:
             self.client.loop.add_callback(replace_worker, self.client, address)
 
     def _update(self, seconds: float) -> None:
-        """Handle the reports of the next seconds, then check the workers of the ranks."""
         deadline = time.monotonic() + seconds
         while self._running() and (remaining := deadline - time.monotonic()) > 0:
             with suppress(queue.Empty):
@@ -219,8 +238,7 @@ class _Launcher:
         present = self._present()
         if self.telemetry:
             metrics = {str(info["name"]): info["metrics"] for info in present.values()}
-            doing = {self.hosts[rank].name: PROCESS_GROUP for rank in running}
-            self.telemetry.add(time.time(), metrics, doing)
+            self.telemetry.add(time.time(), metrics, {})
         for rank in running:
             address = self.hosts[rank].address
             if address not in present:
@@ -235,7 +253,7 @@ class _Launcher:
             self.endings[rank] = RankEnding(rank, Cause.LOST, reason)
 
     def _present(self) -> Mapping[str, Any]:
-        """The workers that the scheduler knows; for how long each is silent is noted."""
+        """The workers that the scheduler knows; notes how long each is silent."""
         now = time.monotonic()
         # a driver that was stopped itself has heard of none meanwhile
         elapsed = min(now - self.workers_checked, 2 * POLL)

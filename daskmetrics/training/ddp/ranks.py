@@ -1,6 +1,4 @@
-"""What is started, which worker runs which rank, what a rank process is given, how ranks end, and
-which one failed first.
-"""
+"""What a rank is given, how ranks end, and which failed first."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ _RATES = {"step": "{:.3g} it/s", "samples": "{:,.0f} samples/s", "tokens": "{:,.
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a program is: its step, and what it reports with it."""
+    """How far a program is."""
 
     step: int
     total: int | None = None
@@ -78,10 +76,16 @@ class RankHost:
     local_rank: int = 0  # the number of the rank on its machine
     gpu: str = "none"  # that the rank takes
 
+    @property
+    def text(self) -> str:
+        """Where it is."""
+        return f"node {self.node}, GPU {self.gpu}, worker {self.name}"
+
 
 def place_ranks(hosts: Iterable[RankHost], ranks: int) -> tuple[RankHost, ...]:
-    """The workers of at most ``ranks`` ranks, in the order of these, one for each; ranks of a
-    machine have neighbouring numbers to keep traffic local, and take different GPUs.
+    """The workers of at most ``ranks`` ranks, in the order of these.
+
+    Ranks of a machine have neighbouring numbers to keep traffic local, and take different GPUs.
 
     >>> hosts = [RankHost(f"tcp://{node}:{i}", str(i), node, (0,), 0) for i, node in enumerate("abab")]
     >>> [(host.address, host.local_rank) for host in place_ranks(hosts, 3)]
@@ -98,8 +102,9 @@ def place_ranks(hosts: Iterable[RankHost], ranks: int) -> tuple[RankHost, ...]:
 
 
 def rank_table(hosts: Sequence[RankHost]) -> Table:
-    """What every rank has, and what they have together; the ranks of a machine share its free
-    memory.
+    """What every rank has, and what they have together.
+
+    The ranks of a machine share its free memory.
 
     >>> host = RankHost("tcp://10.0.0.1:1", "w0", "node0", (0, 1), 2**34, ("0",), "L40S")
     >>> print(rank_table(place_ranks([host], 1)).as_text())
@@ -152,8 +157,9 @@ class RankSpec:
         return self.program.folder / "logs" / f"rank{self.rank}.log"
 
     def variables(self, store: tuple[str, int]) -> dict[str, str]:
-        """The variables that torchrun sets for a rank, with the host and port of the TCPStore where
-        the ranks meet.
+        """The variables that torchrun sets for a rank.
+
+        ``store`` is the host and the port of the TCPStore where the ranks meet.
 
         A worker that sees fewer GPUs than its machine has ranks is a machine of its own for its
         rank, since the program takes the GPU with the number of its ``LOCAL_RANK``.
@@ -195,8 +201,9 @@ class RankSpec:
 
 
 class Cause(IntEnum):
-    """Why a rank ended, in the order in which the ranks of a group are taken for the first one to
-    fail: the error itself appears on other ranks, which lose a partner or time out waiting for it.
+    """Why a rank ended; the lowest one of a group was first.
+
+    The error itself appears on other ranks, which lose a partner or time out waiting for it.
     """
 
     LOST = 1  # with its worker
@@ -211,7 +218,7 @@ class Cause(IntEnum):
 
 @dataclass(frozen=True)
 class RankEnding:
-    """How a rank ended: what its worker judged, or the driver in place of a lost worker."""
+    """How a rank ended, as its worker or the driver has judged."""
 
     rank: int
     cause: int  # one of `Cause`
@@ -222,7 +229,7 @@ class RankEnding:
 
 
 def first_failure(endings: Iterable[RankEnding]) -> RankEnding | None:
-    """The rank that made a process group fail; None if no rank has failed.
+    """The rank that made a process group fail, or None.
 
     >>> stopped = RankEnding(1, Cause.STOPPED, since=9.0)
     >>> first_failure([RankEnding(0, Cause.PARTNER, "timed out", since=60.0), stopped]).rank

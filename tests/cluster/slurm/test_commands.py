@@ -32,7 +32,7 @@ def test_an_answer_is_read_whatever_its_bytes(site):
         queue("any")
 
 
-def test_variables_that_are_options_of_slurm_do_not_reach_its_commands(site, monkeypatch):
+def test_variables_that_are_options_reach_no_command_of_slurm(site, monkeypatch):
     site("squeue", "env")
     options = [
         "SBATCH_PARTITION",
@@ -48,7 +48,7 @@ def test_variables_that_are_options_of_slurm_do_not_reach_its_commands(site, mon
     assert "SBATCH_PARTITION, SBATCH_WAIT of the environment" in commands.ignored_options()
 
 
-def test_a_command_that_does_not_answer_ends_with_all_it_has_started(site, tmp_path, monkeypatch):
+def test_a_command_that_does_not_answer_ends_with_its_children(site, tmp_path, monkeypatch):
     monkeypatch.setattr(commands, "TIMEOUT", 0.5)
     monkeypatch.setattr(commands, "LOOKS", (0,))
     site("sbatch", f"(sleep 2; touch '{tmp_path}/late'); true")

@@ -8,9 +8,8 @@ import pytest
 
 from daskmetrics import config
 from daskmetrics.cluster.slurm.commands import parse_job_state
-from daskmetrics.cluster.slurm.driver_job import Submitted, script, submit, submitted
+from daskmetrics.cluster.slurm.driver_job import Submitted, script, state_text, submit, submitted
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.report.templates import text_of
 
 JOB = Submitted("7", "7.log", "today")
 RECORDED = Path(__file__).parent / "recorded" / "driver.sbatch"
@@ -33,7 +32,7 @@ def test_the_script_of_a_driver_is_as_recorded():
 
 
 @pytest.mark.parametrize("folder", ["a\n#SBATCH --begin=now+1day", 'a"b', "a\\b"])
-def test_a_folder_whose_name_would_add_lines_to_the_script_is_refused(folder):
+def test_a_folder_whose_name_would_break_the_script_is_refused(folder):
     with pytest.raises(ConfigError, match="cannot be written into a job script: choose"):
         script(config.cluster(SITE), "demo", Path(folder), ["true"], "COMMENT")
 
@@ -64,7 +63,7 @@ def test_a_driver_that_ran_out_of_walltime_is_known(ended, is_out_of_time):
 )
 def test_the_state_of_a_drivers_job_is_described_with_its_log(printed, facts):
     state = parse_job_state(printed) if printed else None
-    assert re.search(rf"7.*{facts}.*7\.log", text_of("driver_job", job=JOB, state=state))
+    assert re.search(rf"7.*{facts}.*7\.log", state_text(JOB, state))
 
 
 def test_without_slurm_no_submission_is_recorded(tmp_path, monkeypatch):

@@ -112,7 +112,7 @@ def test_jobs_that_end_alike_are_reported_in_one_line():
     assert decision.submit == 12
 
 
-def test_a_worker_that_came_and_left_between_two_readings_is_no_failure():
+def test_a_worker_that_lived_between_two_readings_is_no_failure():
     bench = Bench(target=6, failures=5)
     bench.step()
     bench.run(*bench.ids())
@@ -122,7 +122,7 @@ def test_a_worker_that_came_and_left_between_two_readings_is_no_failure():
     assert decision.stop is None and decision.submit == 6 and bench.jobs.failed == 0
 
 
-def test_a_job_that_lost_its_worker_asks_for_another_reading_soon():
+def test_a_job_that_lost_its_worker_asks_for_a_reading_soon():
     bench = started(target=1)
     bench.arrivals |= bench.workers.keys()
     bench.workers.clear()
@@ -131,7 +131,7 @@ def test_a_job_that_lost_its_worker_asks_for_another_reading_soon():
     assert bench.step().submit == 1 and not bench.jobs.is_unsettled
 
 
-def test_a_connected_worker_is_the_truth_where_the_queue_lacks_its_job():
+def test_a_connected_worker_outweighs_a_queue_without_its_job():
     bench = Bench(target=4)
     bench.step()
     for _ in range(2):  # a cached queue of before the submission
@@ -143,7 +143,7 @@ def test_a_connected_worker_is_the_truth_where_the_queue_lacks_its_job():
     assert bench.is_quiet() and len(bench.ids()) == 4
 
 
-def test_a_job_without_a_worker_is_lost_if_two_readings_lack_it_after_a_minute():
+def test_a_workerless_job_missing_twice_after_a_minute_is_lost():
     bench = Bench(target=1, appear_within=60.0)
     bench.step()
     assert bench.step(20, queue={}).submit == 0 == bench.step(20, queue={}).submit
@@ -154,7 +154,7 @@ def test_a_job_without_a_worker_is_lost_if_two_readings_lack_it_after_a_minute()
     assert bench.jobs.failed == 1
 
 
-def test_failing_jobs_are_retried_at_growing_intervals_and_then_the_cluster_stops():
+def test_failing_jobs_are_retried_ever_later_and_end_the_cluster():
     bench = Bench(target=1, failures=3, pause=10.0)
     bench.step()
     tries = []
@@ -171,7 +171,7 @@ def test_failing_jobs_are_retried_at_growing_intervals_and_then_the_cluster_stop
     assert decision.stop.job.id == "3"
 
 
-def test_a_node_that_breaks_two_jobs_is_excluded_once_and_does_not_end_the_cluster():
+def test_a_node_that_breaks_two_jobs_is_excluded_without_a_stop():
     bench = Bench(target=8)
     bench.step()
     bench.node = "bad"
@@ -201,7 +201,7 @@ def test_jobs_that_others_cancel_at_their_start_blame_no_node():
     assert bench.step().submit == 2 and bench.jobs.excluded == ()
 
 
-def test_a_job_that_is_requeued_before_its_worker_arrived_is_not_replaced():
+def test_a_job_requeued_before_its_worker_came_is_not_replaced():
     bench = Bench(target=1)
     bench.step()
     bench.run("1", arrive=False)
@@ -211,7 +211,7 @@ def test_a_job_that_is_requeued_before_its_worker_arrived_is_not_replaced():
     assert bench.ids() == ["1"]
 
 
-def test_a_job_that_was_replaced_is_cancelled_since_slurm_may_requeue_it():
+def test_a_replaced_job_is_cancelled_since_slurm_may_requeue_it():
     bench = started(target=1)
     bench.end("1", "COMPLETING")
     decision = bench.step()
@@ -227,7 +227,7 @@ def test_refusals_end_the_cluster_only_when_patience_ends():
     assert stop and "10 jobs in a row failed; the last: Slurm refused it." in stop.reason
 
 
-def test_a_job_whose_worker_is_refused_ends_and_counts_against_its_node():
+def test_a_job_whose_worker_is_refused_ends_and_blames_its_node():
     bench = Bench(target=2)
     bench.step()
     bench.run("1")
@@ -243,7 +243,7 @@ def test_a_job_whose_worker_is_refused_ends_and_counts_against_its_node():
     assert bench.jobs.excluded == ("old",)
 
 
-def test_while_other_jobs_work_single_jobs_are_retried_periodically():
+def test_while_others_work_single_jobs_are_retried_periodically():
     bench = Bench(target=8, failures=2, pause=10.0)
     bench.step()
     bench.run("1")
@@ -274,7 +274,7 @@ def test_a_requeued_job_is_kept():
     assert all(bench.is_quiet() for _ in range(5))
 
 
-def test_before_its_time_limit_a_job_is_replaced_then_drained_then_cancelled():
+def test_a_job_short_of_time_is_replaced_drained_then_cancelled():
     bench = Bench(target=1, lead=600.0, early=60.0)
     bench.step()
     bench.run("1")
@@ -290,7 +290,7 @@ def test_before_its_time_limit_a_job_is_replaced_then_drained_then_cancelled():
     assert bench.is_quiet() and bench.ids() == ["2"] and bench.jobs.failed == 0
 
 
-def test_a_job_on_a_draining_node_is_cancelled_once_its_unit_is_done():
+def test_a_job_on_a_draining_node_is_cancelled_after_its_unit():
     bench = Bench(target=1)
     bench.step()
     bench.run("1")
@@ -333,7 +333,7 @@ MEMORIES = ("4GiB", "8.00 GiB", "12GiB")
 GROWN = "A worker was killed for its memory: further jobs get {} per worker."
 
 
-def test_a_job_whose_worker_was_killed_for_memory_ends_and_is_replaced_by_one_with_more():
+def test_a_job_killed_for_memory_ends_and_one_with_more_follows():
     bench = started(target=4, memories=MEMORIES, processes=2)
     bench.workers["gpu-1-1"] = 1
     bench.killed = {"gpu-1-0"}
@@ -344,7 +344,7 @@ def test_a_job_whose_worker_was_killed_for_memory_ends_and_is_replaced_by_one_wi
     assert cancelled(bench.step()) == ["1"] and bench.ids() == ["2", "3"]
 
 
-def test_jobs_of_one_memory_that_are_killed_one_after_the_other_ask_for_more_once():
+def test_jobs_of_one_memory_killed_in_turn_ask_for_more_once():
     bench = started(target=3, memories=MEMORIES)
     for job in "123":
         bench.end(job, "OUT_OF_MEMORY")

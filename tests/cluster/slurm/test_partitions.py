@@ -9,18 +9,19 @@ import pytest
 import yaml
 
 from daskmetrics import config
+from daskmetrics.cluster.slurm import refusals
+from daskmetrics.cluster.slurm.commands import SlurmRefusal
 from daskmetrics.cluster.slurm.partitions import (
     Partition,
     account_limits,
     choose,
     job_limit,
     parse_partitions,
-    proposed_keys,
+    proposed_profile,
     user_accounts,
 )
-from daskmetrics.cluster.slurm.script import pools, script
+from daskmetrics.cluster.slurm.script import LaunchInfo, pools, script
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.report.templates import text_of
 
 SITES = Path(__file__).parent / "sites"
 
@@ -82,7 +83,7 @@ def test_an_early_version_without_gpu_types_is_parsed():
 def test_a_profile_is_made_of_the_best_partition(version, without, chosen, comments):
     site = [partition for name, partition in read(version).items() if name not in without]
     listing = "PARTITION TIMELIMIT\ncpu* 7-00:00:00\n"
-    text = text_of("profile", **proposed_keys(*choose(site)), interface="ib0", listing=listing)
+    text = proposed_profile(*choose(site), "ib0", listing)
     profile = config.cluster(yaml.safe_load(text))
     keys = ("partition", "account", "gpu_type", "gpus_per_job", "threads", "memory", "walltime")
     assert tuple(getattr(profile, key) for key in keys)[: len(chosen)] == chosen
@@ -101,3 +102,16 @@ def test_without_accounting_there_are_no_limits(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert account_limits() == []
     assert job_limit() is None and user_accounts() is None
+
+
+def test_a_refusal_of_scoring_jobs_names_their_keys(monkeypatch):
+    def rehearse(text):
+        if "--partition=cpuu" in text:
+            raise SlurmRefusal("invalid partition name specified")
+
+    monkeypatch.setattr(refusals, "rehearse", rehearse)
+    monkeypatch.setattr(refusals, "read_partitions", lambda: tuple(read("23.11").values()))
+    scoring = {"workers": 1, "partition": "cpuu"}
+    profile = config.Cluster(kind="slurm", partition="gpu", gpus_per_job=1, scoring=scoring)
+    refused = refusals.refusal(profile, LaunchInfo())
+    assert refused and refused.remedy.startswith("--set cluster.scoring.partition=cpu (up are: ")

@@ -83,9 +83,7 @@ def test_each_item_has_one_result(client, tmp_path):
         recorded_results(tmp_path / "none")
 
 
-def test_a_lost_scheduler_does_not_end_a_map_where_its_counts_are_published(
-    client, tmp_path, monkeypatch
-):
+def test_a_scheduler_lost_while_counts_are_published_ends_no_map(client, tmp_path, monkeypatch):
     published = []
 
     def lost(self, topic, msg):
@@ -98,9 +96,7 @@ def test_a_lost_scheduler_does_not_end_a_map_where_its_counts_are_published(
     assert published[-1]["counts"] == {"ok": 4}
 
 
-def test_a_scheduler_that_is_lost_while_the_function_is_checked_is_named(
-    client, tmp_path, monkeypatch
-):
+def test_a_scheduler_lost_while_the_function_is_checked_is_named(client, tmp_path, monkeypatch):
     submit = type(client).submit
 
     def lost(self, *args, **options):
@@ -125,9 +121,7 @@ def test_the_disk_is_waited_for_once_an_interval(client, tmp_path, monkeypatch):
     assert length == (tmp_path / "journal.jsonl").stat().st_size
 
 
-def test_what_was_recorded_before_the_caller_left_comes_first_and_does_not_run_again(
-    client, tmp_path
-):
+def test_what_was_recorded_comes_first_and_does_not_run_again(client, tmp_path):
     trace, folder = tmp_path / "trace", tmp_path / "run"
     trace.mkdir()
     values = [[str(trace), i] for i in range(100)]
@@ -193,7 +187,7 @@ def test_serial_and_parallel_give_the_same_records(client, tmp_path):
     assert len({r.value for r in serial}) == 12
 
 
-def test_an_item_that_a_call_changes_is_not_changed_for_the_others(tmp_path):
+def test_an_item_that_a_call_changes_stays_the_same_for_others(tmp_path):
     def grow(item: list) -> int:
         item.append(0)
         return len(item)
@@ -218,9 +212,7 @@ def test_an_item_that_is_changed_after_it_was_read_is_refused(tmp_path):
         run(spec, None, journal)
 
 
-def test_a_map_goes_on_where_it_began_after_the_current_folder_has_changed(
-    client, tmp_path, monkeypatch
-):
+def test_a_map_stays_in_its_folder_if_the_current_folder_changes(client, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     others = [tmp_path / name for name in "abc"]
     for other in others:
@@ -236,7 +228,7 @@ def test_a_map_goes_on_where_it_began_after_the_current_folder_has_changed(
     assert len(recorded_results(tmp_path / "parallel")) == 20
 
 
-def test_an_item_without_room_of_its_own_fails_alone_in_this_process_too(tmp_path, monkeypatch):
+def test_an_item_without_room_fails_alone_in_this_process_too(tmp_path, monkeypatch):
     spec = make_spec(fills_its_quota, range(6), MapOptions(batch_size=3, retries=0))
     with open_journal(tmp_path) as journal:
         results = run(spec, None, journal)
@@ -309,7 +301,7 @@ def test_workers_that_are_threads_of_the_caller_are_refused(tmp_path, protocol):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_wrong_journal_or_option_is_refused_before_anything_starts(client, tmp_path):
+def test_a_wrong_journal_or_option_is_refused_before_any_start(client, tmp_path):
     for wrong in WRONG:
         with pytest.raises(ConfigError):
             dm.map(twice, range(3), client=client, journal=tmp_path / "run", **wrong)

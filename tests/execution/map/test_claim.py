@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from daskmetrics.core.events import MapStarted, Record
+from daskmetrics.domain.events import MapStarted
+from daskmetrics.domain.record import Record
 from daskmetrics.execution import map
 from daskmetrics.execution.journal import read
 from tests.execution.map import planted
@@ -69,7 +70,7 @@ def test_every_item_is_recorded_exactly_once(folder):
     assert succeeded == Counter(result.key for result in results if result.ok)
 
 
-def test_only_the_planted_faults_failed_and_values_are_those_without_faults(folder):
+def test_only_planted_faults_failed_and_other_values_are_right(folder):
     results = map.results(folder)
     assert {result.item: result.status for result in results if not result.ok} == planted.STATUS
     succeeded = [result for result in results if result.ok]

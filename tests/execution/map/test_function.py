@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskmetrics.core.errors import ConfigError, DataError, UndefinedError
-from daskmetrics.core.results import result_as_json
+from daskmetrics.domain.results import result_as_json
 from daskmetrics.execution.map.function import (
     load,
     load_function,
@@ -50,7 +50,7 @@ def test_a_key_depends_on_everything_that_a_result_depends_on():
     assert len(set(different)) == len(VALUES) + 3
 
 
-def test_equal_items_are_numbered_and_their_keys_do_not_depend_on_the_order():
+def test_equal_items_are_numbered_and_order_changes_no_key():
     first = make_items([5, 7, 5], "m:f", "v")
     assert {item.key for item in first} == set(keys([5, 5, 7]))
     assert all(0 <= item.seed < 2**32 for item in first)
@@ -179,7 +179,7 @@ def restored_path(monkeypatch):
 
 
 @pytest.mark.usefixtures("restored_path")
-def test_a_module_given_as_a_file_is_sent_with_the_modules_beside_it(tmp_path):
+def test_a_module_given_as_a_file_is_sent_with_those_beside_it(tmp_path):
     name = f"user_{abs(hash(tmp_path)) % 10**9}"  # no other test's
     (tmp_path / f"{name}_near.py").write_text("OFFSET = 40\ndef shift(x): return x + OFFSET\n")
     path = tmp_path / f"{name}.py"
@@ -281,7 +281,7 @@ def test_the_status_follows_from_the_kind_of_error(error, status, permanent):
 
 
 @pytest.mark.parametrize("value", [object(), {1: 2}, {"a": {2}}, "x" * 2**21])
-def test_a_value_that_the_journal_cannot_store_is_a_permanent_error(value):
+def test_a_value_the_journal_cannot_store_is_a_permanent_error(value):
     outcome = outcome_of(lambda item: value)
     assert outcome.status == "error" and outcome.permanent
 
@@ -297,7 +297,7 @@ def test_reason_and_traceback_are_bounded():
     assert "RecursionError" in outcome_of(deep).reason
 
 
-def test_a_failing_item_does_not_affect_its_neighbours_and_keywords_are_passed():
+def test_keywords_are_passed_and_a_failing_item_fails_alone():
     payload = prepare(lambda item, seed, batch_size: seed + batch_size / item).payload
     keywords = {"seed": 10, "batch_size": 3}
     calls = [cloudpickle.dumps(("k", i, keywords)) for i in (1, 0, 2)]

@@ -83,7 +83,7 @@ def test_no_value_is_lost_to_a_format(tmp_path, suffix, values):
     assert read == list(values)
 
 
-def test_aggregates_equal_those_of_a_plain_loop_and_leave_failures_and_text_out():
+def test_aggregates_equal_a_plain_loop_without_failures_and_text():
     values = [3.0, -1.0, 4.0, 1.5, 9.0, 2.6]
     done = [
         result(i, {"loss": value, "name": "a", "mixed": i or "c", "good": True})
@@ -103,7 +103,7 @@ def test_aggregates_equal_those_of_a_plain_loop_and_leave_failures_and_text_out(
     assert list(aggregates([result(1, {"b": 1}), result(0, {"a": 1})]).index) == ["a", "b"]
 
 
-def test_causes_that_differ_only_in_numbers_are_grouped_and_the_summary_lists_them():
+def test_causes_differing_only_in_numbers_are_grouped_and_listed():
     failed = [result(7, status="oom", reason="ValueError: in 7 of 500"), result(8, 1)]
     failed += [result(i, status="error", reason=f"ValueError: in {i} of 500") for i in range(3)]
     assert [(cause.status, len(cause.items)) for cause in causes(failed).itertuples()] == [

@@ -11,8 +11,8 @@ from collections import Counter
 
 import pytest
 
-from daskmetrics.core.events import Event, ItemsRetried, UnitAsked
-from daskmetrics.core.results import ItemOutcome, Mapped
+from daskmetrics.domain.events import Event, ItemsRetried, UnitAsked
+from daskmetrics.domain.results import ItemOutcome, Mapped
 from daskmetrics.execution import Record
 from daskmetrics.execution.map.source import MapOptions, MapSource, make_spec
 
@@ -121,7 +121,7 @@ def test_each_item_is_recorded_once_and_only_faulty_ones_fail():
         assert len({outcome.key for outcome in outcomes}) == len(outcomes), seed
 
 
-def test_retries_are_counted_over_interruptions_and_more_may_be_given_later():
+def test_retries_count_across_interruptions_and_may_be_raised():
     world = World.quiet(1, {0: "error"})
     for _ in range(10):
         world.drive(MapOptions(retries=2), steps=1)
@@ -147,7 +147,7 @@ def test_a_suspect_batch_stays_small_after_an_interruption():
     assert [len(unit.note["items"]) for unit in source.ask(9)] == [4, 4]
 
 
-def test_the_timeout_of_a_batch_depends_on_the_longest_item_so_far():
+def test_a_batchs_timeout_depends_on_the_longest_item_so_far():
     source = World.quiet(20, {}).source(MapOptions(batch_size=10, timeout=60.0))
     first, second = source.ask(2)
     assert first.timeout == 600.0

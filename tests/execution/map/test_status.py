@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from daskmetrics.core.errors import DataError
-from daskmetrics.core.events import Record, UnitAsked
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.results import ItemOutcome, Mapped
+from daskmetrics.domain.events import UnitAsked
+from daskmetrics.domain.record import Record
+from daskmetrics.domain.results import ItemOutcome, Mapped
 from daskmetrics.execution.journal import mark_of, scan
 from daskmetrics.execution.map import status
 from daskmetrics.execution.map.api import open_journal, run

@@ -14,7 +14,6 @@ from daskmetrics.execution.map import compare, results, verify, write
 from daskmetrics.execution.map.api import open_journal, run
 from daskmetrics.execution.map.folder import folder_of, is_map
 from daskmetrics.execution.map.source import MapOptions, make_spec
-from daskmetrics.report.templates import text_of
 
 SUFFIXES = ["parquet", "csv", "json", "jsonl"]
 STATE = {"offset": 0}
@@ -39,7 +38,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_an_intact_map_passes_and_differences_are_counted_by_field(folder, monkeypatch):
+def test_an_intact_map_passes_and_differences_count_by_field(folder, monkeypatch):
     again = {"function": step, "sample": 10}
     found = verify(folder, **again, ignore=["clock"])
     assert found.ok and (found.results, found.items, found.sampled) == (30, 30, 10)
@@ -54,14 +53,14 @@ def cased(item: str) -> dict[str, float]:
     return {"Loss": random.random(), "loss": random.random()}
 
 
-def test_items_and_fields_that_differ_in_case_alone_are_counted_apart(tmp_path):
+def test_items_and_fields_that_differ_in_case_are_counted_apart(tmp_path):
     mapped(tmp_path, cased, ["a", "A"])
     found = verify(tmp_path, function=cased)
-    shown = text_of("map_damages", result=found, file=None, differences=())
+    shown = found.text
     assert "2 items, 2 differ" in shown and "  loss: differs in 2 of 2" in shown
 
 
-def test_items_that_are_deleted_or_changed_are_refused_until_the_same_map_runs_again(folder):
+def test_deleted_or_changed_items_are_refused_until_a_rerun(folder):
     path = folder / "items.jsonl"
     before = path.read_text()
     path.unlink()
@@ -78,7 +77,7 @@ def test_items_that_are_deleted_or_changed_are_refused_until_the_same_map_runs_a
         mapped(folder, step, range(30))
 
 
-def test_another_function_is_refused_unless_the_user_stated_its_version(folder, tmp_path):
+def test_another_function_is_refused_without_a_stated_version(folder, tmp_path):
     with pytest.raises(ConfigError, match=r"code .* has changed"):
         verify(folder, function=other)
     with pytest.raises(ConfigError, match="as function="):
@@ -106,7 +105,6 @@ def test_items_that_the_folder_does_not_contain_must_be_given(tmp_path):
         ("runs retry", 2, "--retry-failed"),
         ("runs repair", 2, "contains a map, not an experiment"),
         ("runs export", 2, "contains a map, not an experiment"),
-        ("runs replay", 2, "contains a map, not an experiment"),
     ],
 )
 def test_commands_recognize_a_map(folder, command, code, message):
@@ -128,7 +126,7 @@ def failing(tmp_path_factory):
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_results_file_agrees_with_the_journal_until_a_digit_changes(failing, tmp_path, suffix):
+def test_a_results_file_equals_its_journal_until_a_digit_changes(failing, tmp_path, suffix):
     path = tmp_path / f"results.{suffix}"
     write(results(failing), path)
     assert compare(path, failing) == []

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from daskmetrics.checkpoints.locations import LocatedSuite
-from daskmetrics.cluster.slurm.partitions import Node, Partition
+from daskmetrics.cluster.slurm.refusals import Refusal
 from daskmetrics.config import Cluster
-from daskmetrics.core.events import RunFinished, UnitsRetried
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.machine import infiniband_ports
-from daskmetrics.core.names import Suite
+from daskmetrics.domain.events import RunFinished, UnitsRetried
+from daskmetrics.domain.names import Suite
 from daskmetrics.execution import Journal, Record
 from daskmetrics.planning.doctor import CHECKS, Facts, examine
 from daskmetrics.planning.doctor.facts import (
@@ -49,9 +49,7 @@ HERE = MachineFacts(
     gpu_used=(0.01,),
     infiniband={"mlx5_0:1": "ACTIVE, 200 Gb/sec (4X HDR), InfiniBand"},
 )
-NODE = Node("gpu0", "idle", 32, 32, 256 * 1024, {"l40s": 4}, {})
-PARTITION = Partition("gpu", True, True, 86400.0, ("abc",), (NODE,))
-SLURM = SlurmFacts(None, (PARTITION,), None, ("abc",), 100, "ib0")
+SLURM = SlurmFacts(partitions={"gpu": True}, max_jobs=100, cpus_per_gpu=8.0, reached_by="ib0")
 FOLDERS = tuple(
     FolderFacts(what, Path("/data") / what, None, 10**12, 10**7, "nfs4")
     for what in ("run", "cache", "logs", "scratch")
@@ -82,10 +80,6 @@ def wrong(name, **changes):
     return replace(SOUND, **{name: replace(getattr(SOUND, name), **changes)})
 
 
-def partition(**changes):
-    return wrong("slurm", partitions=(replace(PARTITION, **changes),))
-
-
 def folder(what, **changes):
     folders = [replace(f, **changes) if f.what == what else f for f in FOLDERS]
     return replace(SOUND, folders=tuple(folders))
@@ -114,16 +108,11 @@ MISSING = {"missing": ("org/m@step1",)}
 # by check: the wrong facts, and a part of the remedy; a failure comes first where there is one
 FAILURES = [
     ("slurm", wrong("slurm", problem="The command 'sbatch' is not on PATH"), "module load slurm"),
-    ("partition", profile(partition="gpuu"), "cluster.partition=gpu"),
-    ("account", profile(account="other"), "cluster.account=abc"),
+    ("partition", wrong("slurm", partitions={"gpu": False}), "cluster.partition=NAME"),
     ("job-limit", wrong("slurm", max_jobs=4), "cluster.workers=4"),
-    ("gres", profile(gpu_type="h100"), "cluster.gpu_type=l40s"),
-    ("walltime", profile(walltime="2-00:00:00"), "1-00:00:00"),
-    ("memory", profile(memory="900GiB"), "cluster.memory"),
-    ("cpus", profile(threads=99), "cluster.threads=32"),
     ("task-layout", profile(directives=["--gres=gpu:l40s:4"]), "gpus_per_job: 4"),
     ("allocation-layout", variables(SLURM_NTASKS="1"), "--ntasks-per-node=4 --gpus-per-task=1"),
-    ("rehearsal", wrong("slurm", refusal="Requested time limit is invalid"), "--dry-run"),
+    ("rehearsal", wrong("slurm", refused=Refusal("no", "ask for less")), "ask for less"),
     ("interface", profile(interface="ib1"), "cluster.interface=ib0"),
     ("nccl-interface", variables(NCCL_SOCKET_IFNAME="eth7"), "unset NCCL_SOCKET_IFNAME"),
     ("gpu-driver", wrong("here", gpu_driver="470.82"), "newer driver"),
@@ -134,6 +123,7 @@ FAILURES = [
     ("failed-units", lost("error"), "daskmetrics runs logs"),
 ]
 WARNINGS = [
+    ("cpus", profile(threads=9), "cluster.threads=8"),
     ("open-files", wrong("here", files=256), "ulimit -n"),
     ("infiniband", variables(NCCL_IB_DISABLE="1"), "unset NCCL_IB_DISABLE"),
     ("threads", profile(kind="local", workers=8), "--workers 4"),
@@ -149,11 +139,10 @@ WARNINGS = [
 ]
 #: other facts of which the same checks warn or fail
 ALSO = [
-    ("partition", partition(nodes=(replace(NODE, state="drained"),)), "sinfo -R"),
     ("interface", profile(interface="lo"), "cluster.interface=ib0"),
     ("task-layout", profile(directives=["--ntasks-per-node=4"]), "drop --ntasks"),
     ("disk-room", folder("run", free_files=12), "free some"),
-    ("shared-folders", replace(SOUND, environment=LOCAL), "test"),
+    ("shared-folders", replace(SOUND, environment=LOCAL), "doctor PROFILE --worker"),
     (
         "hub-cache",
         wrong("models", **MISSING, hub=FolderFacts("hub", Path("/hub"), "read-only")),

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from daskmetrics.cli import main
 from daskmetrics.planning.doctor import collect, examine
-from tests.slurm.site import needs_slurm, profile
+from tests.slurm.site import comes_true, command, needs_slurm, profile
 
 
 def doctor(*words, limit=None, **environment):
@@ -46,7 +46,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.setenv("DASKMETRICS_CACHE", str(tmp_path))
 
 
-def test_this_machine_has_no_failure_but_folders_that_cannot_be_written(tmp_path):
+def test_only_unwritable_folders_are_failures_of_this_machine(tmp_path):
     findings, code = doctor("local")
     assert failures(findings) == set() and code == 0
     (tmp_path / "file").write_text("in the way")
@@ -82,20 +82,44 @@ class TestSlurm:
     pytestmark = needs_slurm
 
     @pytest.mark.parametrize(
-        ("changes", "name", "remedy"),
+        ("changes", "remedy"),
         [
-            ({"partition": "gpuu"}, "partition", "cluster.partition="),
-            ({"gpus_per_job": 9}, "gres", "cluster.gpus_per_job=4"),
-            ({"interface": "ib7"}, "interface", "cluster.interface=lo"),
-            ({"walltime": "9-00:00:00"}, "walltime", "1-00:00:00"),
-            ({"partition": "paid"}, "account", "cluster.account=abc123"),
-            ({"scoring": {"workers": 1, "memory": "9TiB"}}, "rehearsal", "other failures"),
+            ({"partition": "gpuu"}, "cluster.partition=gpu (up are: gpu, cpu, paid)"),
+            ({"partition": "paid"}, "cluster.account=abc123 (the partition accepts only abc123)"),
+            ({"walltime": "9-00:00:00"}, 'cluster.walltime="1-00:00:00"'),
+            ({"gpus_per_job": 9}, "have up to 16 CPUs, 64 GiB, 4 GPUs l40s"),
+            ({"threads": 99}, "fewer threads"),
+            ({"scoring": {"workers": 1, "memory": "9TiB"}}, "less memory"),
+            ({"directives": ["--constraint=h100"]}, "cluster.directives"),
         ],
     )
-    def test_an_impossible_profile_is_reported(self, slurm, changes, name, remedy):
+    def test_a_job_that_slurm_refuses_has_a_remedy(self, slurm, changes, remedy):
         Path("site.yaml").write_text(yaml.safe_dump(profile(slurm, **changes)))
-        finding = examine(collect("site.yaml"))[name]
+        finding = examine(collect("site.yaml"))["rehearsal"]
         assert finding.severity == "failure" and remedy in finding.remedy
+        assert "Slurm would refuse the" in finding.message
+
+    @pytest.mark.parametrize(
+        ("close", "reopen", "check", "remedy"),
+        [
+            ("partitionname=gpu state=down", "partitionname=gpu state=up", "partition", "sinfo"),
+            ("partitionname=gpu state=drain", "partitionname=gpu state=up", "rehearsal", "=cpu"),
+            ("nodename=ALL state=drain reason=x", "nodename=ALL state=resume", "rehearsal", "-R"),
+        ],
+    )
+    def test_what_is_closed_is_named(self, slurm, close, reopen, check, remedy):
+        Path("site.yaml").write_text(yaml.safe_dump(profile(slurm)))
+        command("scontrol", "update", *close.split())
+        try:
+            finding = examine(collect("site.yaml"))[check]
+        finally:
+            command("scontrol", "update", *reopen.split())
+            comes_true(lambda: command("sinfo", "-h", "-o", "%t", "-p", "cpu").split() == ["idle"])
+        assert finding.severity == "failure" and remedy in finding.remedy
+
+    def test_a_wrong_interface_is_reported(self, slurm):
+        Path("site.yaml").write_text(yaml.safe_dump(profile(slurm, interface="ib7")))
+        assert "cluster.interface=lo" in examine(collect("site.yaml"))["interface"].remedy
 
     def test_a_sound_profile_has_no_failure(self, slurm):
         Path("site.yaml").write_text(yaml.safe_dump(profile(slurm, gpus_per_job=0, gpu_type=None)))

@@ -1,4 +1,4 @@
-"""The built-in recipe on two ranks of real workers, beside plain DDP."""
+"""The built-in program on two ranks of real workers, beside plain DDP."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
 
-from daskmetrics.config import DDP, Recipe
-from daskmetrics.core.events import TRAIN
+from daskmetrics.config import Recipe
 from daskmetrics.core.files import remove_partial
 from daskmetrics.core.machine import workers
 from daskmetrics.core.telemetry import PROCESS_GROUP, read_samples
+from daskmetrics.domain.events import TRAIN
 from daskmetrics.training import revisions
 from daskmetrics.training import suite as suite
 from daskmetrics.training.ddp.driver import launch
 from daskmetrics.training.ddp.ranks import Program
-from daskmetrics.training.recipe import program
 from tests.training.ddp.conftest import Fault, Recorder, ranks_alive
 
 ROOT = Path(__file__).parents[3]
@@ -39,11 +38,12 @@ class Training:
     def of(cls, corpus: Path, folder: Path, **changes: object) -> Training:
         """One of this corpus; a test may change its recipe."""
         sizes = {"width": 32, "depth": 2, "heads": 2, "context": 32, "batch": 8, "ranks": 2}
-        steps = {"steps": LAST, "checkpoints": (0, 20), "corpus": str(corpus)}
+        steps = {"steps": LAST, "checkpoints": (0, 20), "corpus": str(corpus), "save_every": 10}
         return cls(Recipe.model_validate({**sizes, **steps, **changes}), folder)
 
-    def program(self, **ddp: float | str) -> Program:
-        return program("tiny", self.recipe, self.folder, DDP(save_every=10, **ddp))
+    def program(self, **changes: float | str) -> Program:
+        words = ("-m", "daskmetrics.training.recipe", str(self.folder), *self.recipe.words)
+        return Program("tiny", words, self.folder, 2, least=1, **changes)
 
     @property
     def weights(self) -> bytes:
@@ -59,13 +59,13 @@ def telemetry(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def undisturbed(client, tmp_path_factory, corpus, telemetry) -> Training:
     """A training without any fault, from a copy of its corpus."""
-    training = Training.of(corpus, tmp_path_factory.mktemp("undisturbed") / "suite")
     node = tmp_path_factory.mktemp("node")
+    folder = tmp_path_factory.mktemp("undisturbed") / "suite"
+    training = Training.of(corpus, folder, stage=str(node))
     observer = Recorder()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("daskmetrics.core.telemetry.EVERY", 0.5)
-        staged = training.program(stage=str(node))
-        launch(client, replace(staged, telemetry=telemetry), observer)
+        launch(client, training.program(telemetry=telemetry), observer)
     steps = [progress.step for progress in observer.progress]
     assert not observer.failures() and steps == sorted(set(steps))
     assert node.stat().st_mtime > training.folder.joinpath("corpus").stat().st_mtime
@@ -88,7 +88,7 @@ def test_two_ranks_equal_torchrun_to_the_last_bit(undisturbed, tmp_path):
 
 def test_the_checkpoints_of_all_steps_are_there(undisturbed):
     names = revisions(undisturbed.recipe)
-    files = {"corpus", "resume", "logs", "progress.jsonl", "recipe.json"}
+    files = {"corpus", "resume", "logs", "progress.jsonl"}
     assert {path.name for path in undisturbed.folder.iterdir()} == {*names, *files}
     losses = [suite.summary(undisturbed.folder, revision)["loss"] for revision in names]
     assert losses[-1] < losses[0] - 1
@@ -115,7 +115,7 @@ def test_what_ranks_use_counts_as_use_of_their_workers(client, undisturbed, tele
         assert max(sample.readings[name]["cpu"] for sample in samples) > 1
 
 
-def test_a_training_continues_with_fewer_ranks_where_a_node_is_gone(
+def test_a_training_goes_on_with_fewer_ranks_if_a_node_is_gone(
     client, undisturbed, corpus, tmp_path, monkeypatch
 ):
     """Two halves of a step give the same sum on one rank as on two; with three, its last bits would
@@ -130,7 +130,9 @@ def test_a_training_continues_with_fewer_ranks_where_a_node_is_gone(
     stopped = list(ranks_alive().values())
     observer.workers[0].kill()  # else the cluster waits for it
     # the other rank gives up its partner after as long: then the worker is asked to end its rank
-    failure = re.compile(r"Rank 0 failed first: its worker (stopped reporting 1|did not answer)")
+    failure = re.compile(
+        r"Rank 0 of tiny failed first: its worker (stopped reporting 1|did not answer)"
+    )
     assert any(map(failure.match, observer.failures()))
     assert "Starting with 1 of 2 ranks." in observer.lines
     assert (training.folder / "progress.jsonl").read_text().count('{"step": 1,') == 1

@@ -93,9 +93,7 @@ def test_the_progress_is_read_from_the_bar_that_is_printed(undisturbed):
     assert last.numbers["loss"] >= 0
 
 
-def test_faults_are_attributed_to_their_rank_and_do_not_change_the_weights(
-    client, folder, weights, monkeypatch
-):
+def test_faults_name_their_rank_and_change_no_weights(client, folder, weights, monkeypatch):
     """Ctrl-C, and then all faults in one training; each process group resumes from what the last
     one has saved.
     """
@@ -108,7 +106,7 @@ def test_faults_are_attributed_to_their_rank_and_do_not_change_the_weights(
     assert not observer.faults, "a fault was not injected"
     assert len(observer.failures()) == len(FAULTS)
     for line, (cause, fault) in zip(observer.failures(), FAULTS.items(), strict=True):
-        assert line.startswith(f"Rank {fault.rank} failed first: {cause}")
+        assert line.startswith(f"Rank {fault.rank} of mine failed first: {cause}")
     assert observer.lines.count("Starting with 2 of 2 ranks.") == len(FAULTS)
     assert last_words(folder / "logs" / "rank0.log") == weights
     assert not ranks_alive()
@@ -130,13 +128,13 @@ raise DataError("wrong recipe")
 """
 
 
-def test_an_error_names_its_rank_with_its_last_lines_after_the_restarts(client, folder, observer):
+def test_an_error_names_its_rank_and_last_lines_after_restarts(client, folder, observer):
     (folder / "raises.py").write_text(RAISES)
     with pytest.raises(ProcessGroupError, match=r"rank 1: node .* ValueError: no batch 7"):
         mine = replace(program(folder, str(folder / "raises.py")), ranks=3, patience=0.0)
         launch(client, mine, observer)
     assert "Starting with 2 of 3 ranks." in observer.lines
-    assert observer.failures() == ["Rank 1 failed first: ValueError: no batch 7"] * 2
+    assert observer.failures() == ["Rank 1 of mine failed first: ValueError: no batch 7"] * 2
     assert "  the data of rank 1 are gone" in observer.lines
     assert not ranks_alive()
 

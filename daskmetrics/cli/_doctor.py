@@ -1,0 +1,64 @@
+"""The command that checks what a profile, an experiment or a run needs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from daskmetrics.cli._common import RUN, Output, answering, end_as_by_ctrl_c, example, note
+
+if TYPE_CHECKING:
+    from daskmetrics.planning.doctor import Finding
+
+MOST = 100  # larger exit codes have other meanings in shells
+MARKS = {"ok": "OK", "warning": "WARN", "failure": "FAIL"}
+
+
+@click.command(epilog=example("daskmetrics doctor l40s", "daskmetrics doctor demo"))
+@click.argument("subject", default="local", shell_complete=RUN.shell_complete)
+@click.option("--worker", "with_worker", is_flag=True, help="Also start one worker and check it.")
+@answering
+def doctor(subject: str, with_worker: bool) -> Output:
+    """Check what a profile, an experiment or a run needs, with a remedy for each failure.
+
+    SUBJECT is the name or YAML of a cluster profile, an experiment's YAML, or the folder or name of
+    a run. Slurm is asked whether it would accept the jobs. The exit code is the number of failures;
+    warnings do not count.
+
+    What only a worker can tell (versions, GPU, transports, clock, folder, network) is checked with
+    --worker, which starts one and ends it.
+    """
+    from daskmetrics.planning.doctor import collect, examine
+
+    facts = collect(subject)
+    findings = examine(facts)
+    # of those of this machine only what is wrong is shown
+    shown = {name: found for name, found in findings.items() if found and found.severity != "ok"}
+    if with_worker:
+        from daskmetrics.planning.doctor.worker import start_and_examine
+
+        note(f"Waiting for one worker ({facts.profile.kind}) ...")
+        end_as_by_ctrl_c()
+        of_worker = start_and_examine(facts.profile, note)
+        shown |= of_worker
+        findings |= of_worker
+    counts = Counter(finding.severity for finding in findings.values() if finding)
+    summary = (
+        f"{len(findings)} checks: {counts['failure']} failed, {counts['warning']} warned,"
+        f" {counts['ok']} passed, {len(findings) - counts.total()} do not apply."
+    )
+    return Output(
+        lambda: {name: finding or {"severity": "skipped"} for name, finding in findings.items()},
+        [*_lines(shown), summary],
+        min(MOST, counts["failure"]),
+    )
+
+
+def _lines(findings: Mapping[str, Finding]) -> Iterator[str]:
+    for name, finding in findings.items():
+        yield f"{MARKS[finding.severity]:<5} {name:<20} {finding.message}"
+        if finding.remedy:
+            yield f"{'':27}-> {finding.remedy}"

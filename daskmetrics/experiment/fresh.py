@@ -1,0 +1,81 @@
+"""The finalists of a search, scored on items that were kept back from it.
+
+The search has chosen its arm by its scores, so the score of that arm is too high on average, the
+more so the more arms there are. The items kept back have not influenced the choice, so scores on
+them are unbiased by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+from daskmetrics.bandit.costs import PaidCosts
+from daskmetrics.domain.costs import CostModel
+from daskmetrics.domain.names import Arm
+from daskmetrics.domain.outcomes import difference, mean_difference
+from daskmetrics.domain.recommendation import Recommendation
+from daskmetrics.domain.results import Scored
+from daskmetrics.execution import WorkUnit
+from daskmetrics.experiment.preparation import Experiment
+from daskmetrics.experiment.problem import problem_on
+from daskmetrics.experiment.score import score_unit
+from daskmetrics.tasks import Task
+
+#: arms that are scored at most: the leader, arms that are within its error, and the default arm
+FINALISTS = 5
+#: standard errors of a paired difference, within which an arm counts as good as the leader
+TIED = 2.0
+
+
+def finalists(
+    weights: Mapping[str, float], best: Recommendation, scores: Mapping[Arm, Mapping[str, Scored]]
+) -> tuple[Arm, ...]:
+    """The arms to score on fresh items, the recommended one first.
+
+    They are at most `FINALISTS`: the arms that the posterior cannot tell from it, most likely
+    first; those that paired differences of the scores cannot tell from it; the runner-up if there
+    are none; and the default arm. ``weights`` are those of the tasks of the objective, and
+    ``scores`` the recorded ones by arm and task.
+    """
+    leader = scores.get(best.arm, {})
+    behind: dict[Arm, float] = {}  # arms within `TIED` standard errors of the leader
+    for arm, by_task in scores.items():
+        if leader.keys() & by_task.keys() >= weights.keys():
+            gaps = [difference(leader[task], by_task[task]) for task in weights]
+            mean = mean_difference(gaps, list(weights.values()))
+            if mean and mean.value <= TIED * mean.stderr:
+                behind[arm] = mean.value
+    ranked_arms = [*best.credible, *sorted(behind, key=behind.__getitem__)]
+    tied = [arm for arm in ranked_arms if arm != best.arm]
+    tied = tied or [arm for arm in best.top if arm != best.arm][:1]
+    ranked = dict.fromkeys([best.arm, *tied[:1], best.default.arm, *tied])
+    return tuple(ranked)[:FINALISTS]
+
+
+def tasks_kept_back(experiment: Experiment) -> list[Task]:
+    """The tasks of the objective, with the items that are kept back."""
+    return [task for task in experiment.fresh if task.name in experiment.plan.weights]
+
+
+def units(experiment: Experiment, arms: Sequence[Arm], scratch: Path) -> Iterator[WorkUnit]:
+    """The units that score the finalists.
+
+    Arms of one checkpoint follow each other, since they share encodings.
+    """
+    for task, arm in product(tasks_kept_back(experiment), sorted(arms)):
+        yield score_unit(experiment, arm, task, scratch, "fresh", {"fresh": str(arm)})
+
+
+def cost(experiment: Experiment, arms: Sequence[Arm]) -> float:
+    """The assumed cost of scoring the finalists."""
+    plan = experiment.plan
+    costs_of = CostModel(experiment.config.search.device)
+    problem = problem_on(experiment, experiment.fresh, plan.fresh, plan.suites, costs_of)
+    costs = PaidCosts(problem)
+    for arm, task in product(arms, np.flatnonzero(problem.in_objective)):
+        costs.charge(problem.arm_index[arm], int(task))
+    return costs.spent

@@ -1,0 +1,121 @@
+"""Two candidates or two runs beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+
+from daskmetrics.answer.answer import Standing
+from daskmetrics.answer.comparison import Agreement, ArmComparison, RunComparison
+from daskmetrics.core.table import Table
+from daskmetrics.core.text import score_text
+from daskmetrics.report._format import Line, apart, gap_text, partly, unpaired_note
+from daskmetrics.report._run import Run
+from daskmetrics.report.lines import gain
+from daskmetrics.report.status import status_lines
+
+
+def compare_tables(run: Run, other: Run, compared: RunComparison | ArmComparison) -> list[Table]:
+    """Two runs, or two candidates, of which the second may be of another run."""
+    if isinstance(compared, ArmComparison):
+        return [arms_table(run, other, compared)]
+    shown = [answers_table({"run": run, "other": other})]
+    if compared.best_arms:
+        shown.append(scores_table(run, other, compared.best_arms))
+    shown.append(_agreement(compared.shared, compared.left_out))
+    shown.append(settings_table(compared.settings))
+    return shown
+
+
+def arms_table(run: Run, other: Run, compared: ArmComparison) -> Table:
+    """Two candidates on every task on which both were scored."""
+    scores, other_scores = run.recorded[compared.arm], other.recorded[compared.other]
+    rows = []
+    for task, gap in compared.tasks.items():
+        score, other_score = scores[task], other_scores[task]
+        texts = [score_text(found.score, found.stderr) for found in (score, other_score)]
+        rows.append((task, *texts, gap_text(gap), gap.relation))
+    header = ("task", str(compared.arm), str(compared.other), "difference", "")
+    notes = unpaired_note(compared.tasks.values())
+    overall = run.verdict.overall if run is other and run.result else None
+    title = _mean_difference(compared, run.weights, overall)
+    return Table(header, rows, title, notes)
+
+
+def _mean_difference(
+    compared: ArmComparison, weights: Mapping[str, float], overall: Standing | None = None
+) -> str:
+    """The mean difference, in the words of the verdict if known."""
+    if compared.difference is None:
+        return "No task of the objective was scored with both."
+    relation = compared.difference.relation
+    pair = [compared.arm, compared.other]
+    if overall and overall.arm in pair:
+        pair.remove(overall.arm)
+        relation = overall.relation(pair[0], compared.difference)
+    gap = apart(compared.difference)
+    return (
+        f"The mean score of {compared.arm} minus that of {compared.other} is {gap}, {relation}"
+        f"{partly(weights, compared.tasks)}."
+    )
+
+
+def _agreement(shared: Agreement, left_out: Sequence[str]) -> Table:
+    lines = [Line("in common", f"{shared.cells:,}")]
+    if shared.cells:
+        greatest = score_text(shared.greatest, sign=True)
+        lines += [
+            Line("mean difference", score_text(shared.mean, sign=True)),
+            Line("greatest", f"{greatest} ({shared.at})"),
+        ]
+    if shared.rho is not None:
+        lines.append(Line("Spearman's ρ", f"{shared.rho:+.3f}"))
+    if left_out:
+        count = f"{len(left_out):,} of other splits or subsets"
+        lines.append(Line("left out", f"{count}; for example {left_out[0]}"))
+    return Table((), lines, "Scores of both")
+
+
+def answers_table(runs: Mapping[str, Run]) -> Table:
+    """What runs have done and recommend, one column for each run."""
+    columns = []
+    for run in runs.values():
+        answer = run.answer if run.result else None
+        column = {"candidates": f"{len(run.plan.arms):,}", **dict(status_lines(run, answer))}
+        column["gain"] = gain(answer) if answer else "no answer yet"
+        columns.append(column)
+    labels = dict.fromkeys(chain.from_iterable(columns))
+    rows = [(label, *(column.get(label, "") for column in columns)) for label in labels]
+    return Table(("", *runs), rows)
+
+
+def scores_table(run: Run, other: Run, best: ArmComparison) -> Table:
+    """The scores of two recommended arms by task.
+
+    Scores over other subsets are not subtracted.
+    """
+    scores, other_scores = run.answer.best.scores, other.answer.best.scores
+    rows = []
+    for task in {**run.kinds, **other.kinds}:
+        gap = gap_text(best.tasks.get(task))
+        if not gap and task in scores and task in other_scores:
+            gap = "other subsets"
+        texts = []
+        for by_task in (scores, other_scores):
+            score = by_task.get(task)
+            texts.append(score_text(score.score, score.stderr) if score else "no score")
+        rows.append((task, *texts, gap))
+    title = _mean_difference(best, other.weights)
+    notes = unpaired_note(best.tasks.values())
+    return Table(("task", "run", "other", "other − run"), rows, title, notes)
+
+
+def settings_table(settings: Mapping[str, Sequence[object]]) -> Table:
+    """Settings that differ, which scores may depend on."""
+    if not settings:
+        return Table((), (), "Both runs have the same settings.")
+    rows = []
+    for key, values in settings.items():
+        texts = ["" if value is None else str(value) for value in values]
+        rows.append((key, *texts))
+    return Table(("different setting", "run", "other"), rows)

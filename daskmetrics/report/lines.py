@@ -1,0 +1,206 @@
+"""The answer of a run, line by line: what to use, what it gains, how sure that is, what it cost."""
+
+from __future__ import annotations
+
+from shlex import quote
+
+from daskmetrics.answer.answer import Answer
+from daskmetrics.core.table import printable
+from daskmetrics.core.text import listed, plural, score_text
+from daskmetrics.report._format import (
+    Line,
+    apart,
+    candidate,
+    mean_over,
+    partly,
+    percent,
+    probability_text,
+)
+
+MOST_MODELS = 2  # of other models, over whose last layers a gain is told
+LONGEST = 38  # characters shown of a reason or a warning
+
+
+def answer_lines(answer: Answer) -> list[Line]:
+    """What to use, why, and what to do next."""
+    texts = {
+        "Use": use(answer),
+        "Best of": best_of(answer),
+        "Gain": gain(answer),
+        "Sure": sure(answer),
+        "Cheaper": cheaper(answer),
+        "Per task": per_task(answer),
+        "Fresh": fresh(answer),
+        "Check": check(answer),
+        "Cost": cost(answer),
+        "Save": f"daskmetrics best {_folder(answer)} --save my-encoder",
+        "Decide": decide(answer),
+    }
+    return [Line(label, text) for label, text in texts.items() if text]
+
+
+def use(answer: Answer) -> str:
+    """The best candidate and its score."""
+    best = candidate(answer.best.arm)
+    weights = answer.weights
+    if not answer.confirmed:
+        scored = len(weights.keys() & answer.best.scores)
+        return f"{best}: the best so far, scored on {scored} of {plural(len(weights), 'task')}"
+    meaning = mean_over(weights.values())
+    if len(weights) == 1:
+        (meaning,) = weights
+    return f"{best}: score {score_text(answer.best.score, answer.best.stderr)} ({meaning})"
+
+
+def best_of(answer: Answer) -> str:
+    """How many candidates were compared, and which models were not."""
+    planned = plural(answer.candidates, "candidate")
+    tested = answer.verdict.overall.tested
+    if tested == answer.candidates:
+        compared = f"all {planned}"
+    elif tested:
+        compared = f"the {tested:,} scored on every task, of {planned}"
+    elif any(standing.best for standing in answer.verdict.models):
+        compared = (
+            "those with a score, by estimate; the candidates scored on every task are unlikely to be"
+            " as good (below 1 %)"
+        )
+    else:
+        compared = f"those with a score, by estimate; none of {planned} has one on every task"
+    if answer.unscored_models:
+        compared += f"; no layer of {listed(answer.unscored_models)} has a score"
+    return compared
+
+
+def gain(answer: Answer) -> str:
+    """How far the best is above what one takes without search."""
+    best, default = answer.best.arm, answer.default.arm
+    if best == default:
+        return "none: it is what one would take without a search"
+    own = next(standing for standing in answer.verdict.models if standing.model == best.model)
+    is_last = default == own.last and own.is_last
+    default_name = candidate(default)
+    if is_last:
+        default_name = "its last layer"
+        if default.revision != best.revision:
+            default_name = "the last layer of its last checkpoint"
+    if not answer.difference:
+        return f"not known: no task was scored with it and with {default_name}"
+    text = f"{apart(answer.difference)} over {default_name}, {answer.relation}"
+    overall = answer.verdict.overall
+    if default in overall.tied + overall.worse:
+        text += f" of choosing among {overall.tested:,}"
+    text += partly(answer.weights, answer.differences)
+    told = 0
+    for other in answer.verdict.models:
+        if other == own or not other.behind or told == MOST_MODELS:
+            continue
+        name = candidate(other.last)
+        if is_last and other.is_last:
+            name = f"that of {other.model}"
+        text += f"; {apart(other.behind)} over {name}"
+        told += 1
+    return text
+
+
+def sure(answer: Answer) -> str:
+    """The chance to be the best, and the close others."""
+    overall = answer.verdict.overall
+    text = f"{probability_text(answer.probability)} chance to be the best"
+    if answer.sureness:
+        text = f"{answer.sureness}: {text}"
+    if overall.tested > 1:
+        tied = len(overall.tied) - 1 or "none"
+        others = plural(overall.tested - 1, "fully scored other")
+        text += f"; {tied} of {others} within its error"
+    if overall.open:
+        text += f"; {overall.open:,} with too few scores to tell"
+    return text
+
+
+def cheaper(answer: Answer) -> str:
+    """A simpler candidate and what it loses; empty without one."""
+    simpler = answer.cheaper or next(iter(answer.verdict.overall.simpler), None)
+    if not simpler:
+        return ""
+    loss = score_text(simpler.loss.value, simpler.loss.stderr)
+    most = score_text(simpler.most_lost)
+    return f"{candidate(simpler.arm)} loses {loss}, at most {most} below the true best (95 %)"
+
+
+def per_task(answer: Answer) -> str:
+    """What a choice for each task would gain.
+
+    Empty where the best is as good.
+    """
+    if not answer.per_task or not answer.verdict.disagreeing:
+        return ""
+    return f"choosing for each task would gain another {apart(answer.per_task)}"
+
+
+def fresh(answer: Answer) -> str:
+    """Whether the choice holds on items that were kept back."""
+    if not answer.fresh:
+        return ""
+    chosen, *rivals = answer.fresh.finalists
+    if not rivals:
+        return "no other candidate was scored on the items that were kept back"
+    if answer.fresh.best == chosen.arm:
+        return "it is the best on the items that were kept back, too"
+    relation = "within" if answer.fresh.holds else "beyond"
+    higher = candidate(answer.fresh.best)
+    return f"on the items that were kept back {higher} is higher, {relation} the error"
+
+
+def check(answer: Answer) -> str:
+    """What is missing or doubtful, and where it is listed."""
+    # a metric that a layer cannot have is no failure, but a score is
+    failed = [failure for failure in answer.failures if failure.status != "nan"]
+    failed += [
+        failure
+        for failure in answer.failures
+        if failure.status == "nan" and failure.kind == "score"
+    ]
+    found = []
+    if failed:
+        missing = plural(sum(failure.count for failure in failed), "value")
+        found.append(f"{missing} missing ({_beginning(failed[0].reason)})")
+    if answer.warnings:
+        warned = plural(len(answer.warnings), "warning")
+        found.append(f"{warned} ({_beginning(answer.warnings[0])})")
+    if not found:
+        return ""
+    return f"{'; '.join(found)}: daskmetrics status {_folder(answer)}"
+
+
+def cost(answer: Answer) -> str:
+    """How many scores were paid for, of all."""
+    planned = plural(answer.planned, "score")
+    if answer.scored >= answer.planned:
+        return f"all {planned}"
+    looks = f" and {plural(answer.looks, 'look')}" if answer.looks else ""
+    share = percent(answer.cost.share or 0)
+    return f"{answer.scored:,} of {planned}{looks}, about {share} of the time that all would take"
+
+
+def decide(answer: Answer) -> str:
+    """What would decide between the best; empty if decided."""
+    overall = answer.verdict.overall
+    if overall.open and answer.ending == "budget":
+        folder = _folder(answer)
+        return f"daskmetrics run {folder}/config.yaml --folder {folder} --budget 1"
+    if not overall.items_to_decide:
+        return ""
+    times = float(f"{overall.items_to_decide:.2g}")
+    return f"about {times:,.15g} times as many items, if the difference stays the same"
+
+
+def _folder(answer: Answer) -> str:
+    return quote(str(answer.folder))
+
+
+def _beginning(text: str) -> str:
+    text = printable(text)
+    if len(text) <= LONGEST:
+        return text
+    return text[: LONGEST - 4].rsplit(" ", 1)[0] + " ..."

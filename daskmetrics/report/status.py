@@ -1,0 +1,127 @@
+"""How far a run is, line by line, and what is missing or doubtful."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from shlex import quote
+
+from daskmetrics.answer import analysis
+from daskmetrics.answer.analysis import Cost, Leader
+from daskmetrics.answer.answer import Answer
+from daskmetrics.answer.recorded import RecordedRun
+from daskmetrics.answer.status import RunStatus, status_of
+from daskmetrics.core.table import printable
+from daskmetrics.core.text import duration, plural, score_text
+from daskmetrics.report._format import Line, candidate, percent
+from daskmetrics.report.lines import use
+
+OF_ALL = "of the time that all scores would take"
+
+
+def status_lines(run: RecordedRun, answer: Answer | None) -> list[Line]:
+    """State, progress, cost, best candidate and time.
+
+    ``answer`` is None while there is none.
+    """
+    status = status_of(run)
+    done = progress(status, has_metrics=bool(run.config["metrics"]))
+    texts = {"state": state(status.finished, status.driver), **done}
+    if run.kinds:
+        texts["cost"] = cost(status.cost, run.config["search"]["budget"])
+        texts["best"] = use(answer) if answer else leader(status.leader, len(run.means))
+    texts["time"] = time(status.seconds)
+    if run.watched:
+        texts["watch"] = printable(run.watched)
+    return [Line(label, text) for label, text in texts.items()]
+
+
+def problem_lines(run: RecordedRun) -> list[Line]:
+    """What is missing or doubtful, and what to do."""
+    lines = [
+        Line("identical", " = ".join([kept, *names])) for kept, names in run.plan.aliases.items()
+    ]
+    lines += [Line("warning", warning) for warning in run.plan.warnings]
+    for failure in analysis.failures(run.records):
+        what = f"{failure.count:,} x {failure.kind}, {failure.status}"
+        lines.append(Line("missing", f"{what}: {failure.reason} (first: {failure.example})"))
+    if run.failed:
+        folder = quote(str(run.folder.path))
+        retry = f"daskmetrics runs retry {folder}, then run the same command again"
+        lines += [
+            Line("details", f"daskmetrics runs logs {folder} {run.failed[0].name}"),
+            Line("try again", retry),
+        ]
+    if survived := analysis.survived(run.entries, run.records):
+        faults = ", ".join(f"{count:,} x {fault}" for fault, count in survived.most_common())
+        lines.append(Line("recovered", f"{faults} in attempts whose units succeeded later"))
+    return lines
+
+
+def progress(status: RunStatus, has_metrics: bool) -> dict[str, str]:
+    """What is done of each kind of work, by kind."""
+    texts = {}
+    if "train" in status.counts:
+        texts["train"] = _done(status.counts["train"])
+    texts["measure"] = "none: the run has no metrics"
+    if has_metrics:
+        done = _done(status.counts.get("measure", {}))
+        texts["measure"] = f"{done} of {status.checkpoints:,} checkpoints"
+    texts["search"] = "none: the run has no tasks"
+    if status.cells["planned"]:
+        scores = status.counts.get("score", {})
+        texts["search"] = _scores(status.cells, sum(scores.values()) - scores.get("ok", 0))
+    return texts
+
+
+def _done(counts: Mapping[str, int]) -> str:
+    names = {"ok": "done"}
+    done_first = sorted(counts, key=lambda status: status != "ok")
+    texts = [f"{counts[status]:,} {names.get(status, status)}" for status in done_first]
+    return ", ".join(texts) or "nothing yet"
+
+
+def _scores(cells: Mapping[str, int], failed: int) -> str:
+    share = percent(cells["scored"] / cells["planned"])
+    text = f"{cells['scored']:,} of {plural(cells['planned'], 'score')} ({share})"
+    if failed:
+        text += f", {failed:,} failed"
+    if cells["open"]:
+        text += f", {cells['open']:,} open"
+    if cells["looks"]:
+        text += f", {plural(cells['looks'], 'look')} at some of the items"
+    return text
+
+
+def state(finished: bool, driver: str | None) -> str:
+    """Whether a run is finished, running or interrupted, in a sentence."""
+    if finished:
+        return "finished"
+    if driver:
+        return f"running, driven by {driver}"
+    return "unfinished, and no process drives it; run the same command again to resume"
+
+
+def cost(search: Cost, budget: float | str) -> str:
+    """What the search took, or may take, of all time."""
+    spent = duration(search.spent)
+    if search.share is not None and search.exhaustive is not None:
+        of_all = duration(search.exhaustive)
+        return f"{percent(search.share)} {OF_ALL} ({spent} of {of_all}, estimated)"
+    allowed = str(budget)
+    if not isinstance(budget, str):
+        allowed = f"{percent(budget)} {OF_ALL}"
+    return f"{spent} so far (estimated); budget: {allowed}"
+
+
+def leader(best: Leader | None, scored: int) -> str:
+    """The best candidate so far, of those scored everywhere."""
+    if best is None:
+        return "no candidate has been scored on every task yet"
+    score = score_text(best.score, best.stderr)
+    return f"{candidate(best.arm)}: score {score}, the best of the {scored:,} scored so far"
+
+
+def time(seconds: Mapping[str, float]) -> str:
+    """What each kind of work took."""
+    spent = [f"{kind} {duration(amount)}" for kind, amount in seconds.items() if amount]
+    return f"{', '.join(spent) or 'none'} (measured on the workers)"

@@ -1,0 +1,225 @@
+"""Tables below an answer, and those that the page folds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from daskmetrics.answer.answer import Answer, Candidate, ModelStanding, Standing
+from daskmetrics.answer.trade_offs import TradeOff, TradeOffs
+from daskmetrics.answer.worth import FreshItems, Worth
+from daskmetrics.core.table import Table
+from daskmetrics.core.text import plural, score_text
+from daskmetrics.report._format import (
+    PARTIAL,
+    candidate,
+    gap_text,
+    mean_over,
+    percent,
+    si,
+    unpaired_note,
+)
+
+if TYPE_CHECKING:
+    import pandas
+
+MOST_ROWS = 8  #: of the table by task, beside the answer
+NO_SCORE = "no score"
+UNKNOWN = "unknown"
+
+
+def tables(answer: Answer) -> list[Table]:
+    """Everything that an answer has beside its lines."""
+    shown = [tasks_table(answer)]
+    models = answer.verdict.models
+    if len(models) > 1:
+        shown.append(models_table(models))
+    if answer.readouts:
+        shown.append(readouts_table(answer.readouts, answer.weights))
+    if answer.fresh:
+        shown.append(fresh_table(answer.fresh))
+    return shown
+
+
+def tasks_table(answer: Answer, most: int | None = None) -> Table:
+    """The best candidate over all tasks, by kind and by task."""
+    default = answer.default
+    standings = [answer.verdict.overall, *answer.verdict.parts]
+    shown = standings[:most]
+    rows = []
+    for standing in shown:
+        what = standing.what
+        if len(standing.tasks) > 1:
+            what = what.replace("_", " ")
+        gain = "–"
+        if standing.arm != default.arm:
+            gain = gap_text(standing.gain)
+        if _is_partial(standing, default):
+            gain += " †"
+        tied = "not tested"
+        if standing.tied:
+            tied = f"{len(standing.tied) - 1} of {standing.tested - 1}"
+        score = score_text(standing.score, standing.stderr)
+        rows.append((what, str(standing.arm), score, gain, tied))
+    notes = [
+        f"Gain: over {candidate(default.arm)}; on average too high, since the same scores chose the"
+        " best.",
+        "Tied: how many others are within the error of the best.",
+    ]
+    if hidden := len(standings) - len(shown):
+        notes = [f"{hidden} more rows: daskmetrics best {answer.folder}"]
+    if any(_is_partial(standing, default) for standing in shown):
+        notes.append(PARTIAL)
+    notes += unpaired_note(standing.gain for standing in shown if standing.arm != default.arm)
+    return Table(("for", "best", "score", "gain", "tied"), rows, "By task", notes)
+
+
+def _is_partial(standing: Standing, default: Candidate) -> bool:
+    if standing.arm == default.arm or not standing.gain:
+        return False
+    return standing.score is None or not default.scores.keys() >= set(standing.tasks)
+
+
+def models_table(models: Sequence[ModelStanding]) -> Table:
+    """The best candidate of every model beside its last layer."""
+    rows = []
+    for model in models:
+        best = NO_SCORE
+        if model.best:
+            best = str(model.best)
+        elif model.scores:
+            best = "not scored on every task"
+        last = _score(model.last_score)
+        if not model.is_last:
+            last += f" ({model.last})"
+        gain = gap_text(model.gain)
+        if model.gain and not model.score:
+            gain += " †"
+        rows.append((model.model, best, _score(model.score), last, gain))
+    notes = []
+    if any(model.gain and not model.score for model in models):
+        notes.append(PARTIAL)
+    notes += unpaired_note(model.gain for model in models)
+    return Table(("model", "best", "score", "its last layer", "gain"), rows, "By model", notes)
+
+
+def _score(estimate: tuple[float, float] | None) -> str:
+    return score_text(*estimate) if estimate else NO_SCORE
+
+
+def readouts_table(readouts: Sequence[Worth], weights: Mapping[str, float]) -> Table:
+    """What each choice of a readout is worth."""
+    rows = []
+    for worth in readouts:
+        effect = "within the error"
+        if worth.beyond:
+            effect = "gains" if worth.difference.value > 0 else "loses"
+        value, base = worth.value or "default", worth.base or "default"
+        gap = gap_text(worth.difference)
+        rows.append((worth.choice, value, base, gap, effect, f"{worth.pairs:,}"))
+    over = mean_over(weights.values())
+    notes = [f"Of the {over}, over pairs that differ in this alone, at 95 % for all."]
+    notes += unpaired_note(worth.difference for worth in readouts)
+    header = ("choice of", "is", "instead of", "difference", "effect", "pairs")
+    return Table(header, rows, "What each choice of a readout is worth", notes)
+
+
+def fresh_table(fresh: FreshItems) -> Table:
+    """The finalists on items that were kept back from the search."""
+    rows = [
+        (
+            str(finalist.arm),
+            _score(finalist.searched),
+            score_text(*finalist.fresh),
+            gap_text(finalist.lead),
+        )
+        for finalist in fresh.finalists
+    ]
+    notes = [f"{percent(fresh.share)} of the items were kept back from the search."]
+    if fresh.unscored:
+        notes.append(f"Not scored on all of them: {', '.join(map(str, fresh.unscored))}.")
+    notes += unpaired_note(finalist.lead for finalist in fresh.finalists)
+    header = ("finalist", "in the search", "on fresh items", "chosen one higher by")
+    return Table(header, rows, "Fresh items", notes)
+
+
+def trade_offs_table(compared: TradeOffs) -> Table:
+    """The front of scores and costs, one candidate a row."""
+    tokens = sorted({int(size.tokens) for size in compared.sizes.values()})
+    notes = [
+        f"The best of {plural(len(compared.arms), 'candidate')} scored on all tasks at each cost."
+        " Gain: above the row before.",
+        f"For a text of {', '.join(map(str, tokens))} tokens. Texts/s: measured for the deepest"
+        " layer.",
+    ]
+    assumed = ", ".join(model for model, size in compared.sizes.items() if not size.network)
+    if assumed:
+        notes.append(f"Estimated for {assumed}: 12 width² weights a block.")
+    notes += unpaired_note(row.gain for row in compared.front)
+    header = (
+        *("candidate", "score", "gain", "layers", "parameters"),
+        *("operations", "texts/s", "dimensions", "bytes"),
+    )
+    return Table(header, list(map(_trade_off_row, compared.front)), notes=notes)
+
+
+def _trade_off_row(row: TradeOff) -> Sequence[str]:
+    cost = row.cost
+    parameters = si(cost.parameters)
+    if cost.whole is not None:
+        parameters += f" of {si(cost.whole)}"
+    speed = "–"  # an embedding is not computed
+    if cost.texts_per_second:
+        speed = si(cost.texts_per_second)
+    elif cost.seconds is None:
+        speed = UNKNOWN
+    return (
+        str(row.arm),
+        score_text(row.score, row.stderr),
+        gap_text(row.gain),
+        f"{cost.layers:,}",
+        parameters,
+        si(cost.flops),
+        speed,
+        f"{cost.dimensions:,}",
+        f"{cost.bytes:,}",
+    )
+
+
+def predictors_table(correlations: pandas.DataFrame) -> Table:
+    """How well each metric ranks candidates as scores do."""
+    groups = correlations.index.unique("group")
+    rows = []
+    for metric, by_group in correlations.groupby(level="metric", sort=False):
+        cells = []
+        for rho, count in by_group.itertuples(index=False):
+            text = f"{rho:+.2f} ({count:,})".replace("-", "−")
+            cells.append(text if count else "too few")
+        rows.append((str(metric), *cells))
+    note = (
+        "Spearman's ρ between metric and score over the candidates scored on a task, averaged over"
+        " the tasks of a kind, with the number of scores in brackets. 1: the metric ranks candidates"
+        " as the scores do; -1: in reverse order; 0: unrelated. The search prefers promising"
+        " candidates, and neighbouring layers are similar: ρ describes these scores and is not a"
+        " statistical test."
+    )
+    return Table(("metric", *groups), rows, notes=[note])
+
+
+def workers_table(uses: pandas.DataFrame) -> Table:
+    """How busy the workers were."""
+    columns = {
+        "worker": uses.index.tolist(),
+        "host": uses["host"].tolist(),
+        "units": [f"{units:,}" for units in uses["units"]],
+        "busy": _known(uses["busy"], "{:.0%}"),
+        "CPU": _known(uses["cpu"], "{:.0%}"),
+        "memory": _known(uses["memory"] / 2**30, "{:.1f} GiB"),
+        "GPU memory": _known(uses["gpu_memory"] / 2**30, "{:.1f} GiB", "none"),
+    }
+    return Table(tuple(columns), list(zip(*columns.values(), strict=True)))
+
+
+def _known(values: Iterable[float], form: str, missing: str = UNKNOWN) -> list[str]:
+    return [missing if math.isnan(value) else form.format(value) for value in values]

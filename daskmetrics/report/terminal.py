@@ -1,0 +1,70 @@
+"""What a terminal shows of a run: its answer, its progress, and where its files are.
+
+Texts are at most 100 columns wide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from daskmetrics.core.files import RunFolder
+from daskmetrics.core.table import Table, text_width
+from daskmetrics.report._format import WIDTH, Line, fact, percent, si
+from daskmetrics.report.lines import answer_lines, cheaper, use
+from daskmetrics.report.status import problem_lines, status_lines
+from daskmetrics.report.tables import MOST_ROWS, tables, tasks_table
+
+if TYPE_CHECKING:
+    from daskmetrics.report._run import Run
+
+
+def status_text(run: Run) -> str:
+    """How far a run is, what is missing, and its files."""
+    state, *others = status_lines(run, run.answer if run.result else None)
+    blocks = [[Line(run.plan.name, state.text), *others], problem_lines(run)]
+    texts = ["\n".join(fact(*line) for line in lines) for lines in blocks if lines]
+    return "\n\n".join([*texts, files_text(run.folder)])
+
+
+def best_text(run: Run, in_short: bool = False) -> str:
+    """The answer with all its tables and three paths.
+
+    ``in_short``, as a run ends, with the best candidates of a few tasks; or how far the run is
+    while it has no answer.
+    """
+    if in_short and not run.result:
+        return status_text(run)
+    lines = Table((), answer_lines(run.answer))
+    beside = [tasks_table(run.answer, MOST_ROWS)] if in_short else tables(run.answer)
+    blocks = [table.as_text(text_width(WIDTH)) for table in (lines, *beside)]
+    if run.watched:
+        blocks.append(fact("watch", run.watched))
+    return "\n\n".join([*blocks, files_text(run.folder)])
+
+
+def files_text(folder: RunFolder) -> str:
+    """The page as a link, the folder, and where more is."""
+    page = folder.report / "index.html"
+    lines = []
+    if page.exists():
+        lines.append(f"page        {page.resolve().as_uri()}")
+    lines += [f"files       {folder.path}", "more        daskmetrics best --help"]
+    return "\n".join(lines)
+
+
+def within_table(run: Run, within: float) -> Table:
+    """The best arm, and the simplest with a bounded loss."""
+    simpler = run.verdict.cheaper(within)
+    lines = [Line("Use", use(run.answer))]
+    if simpler is None:
+        lines.append(Line("Cheaper", f"none loses at most {percent(within)} of the score (95 %)"))
+        return Table((), lines)
+    less, best = run.cost_of(simpler.arm), run.cost_of(run.answer.best.arm)
+    weights = f"{si(less.parameters)} weights in place of {si(best.parameters)}"
+    operations = f"{si(less.flops)} operations for a text in place of {si(best.flops)}"
+    lines += [
+        Line("Cheaper", cheaper(replace(run.answer, cheaper=simpler))),
+        Line("Saves", f"{weights}, {operations}"),
+    ]
+    return Table((), lines)

@@ -1,0 +1,70 @@
+"""Each benchmark of searches at its smallest, as in test_small.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.benchmarks.conftest import FOLDER, encoder
+
+
+@pytest.mark.benchmark
+def test_readouts_are_searched_and_compared(run, tmp_path):
+    encoder()
+    text = run(FOLDER / "readouts.py", "--small", "--folder", tmp_path / "runs")
+    rows = [line.split() for line in text.splitlines()]
+    assert [row[-8:-6] for row in rows if "100%" in row] == [["7", "7"], ["28", "28"], ["28", "28"]]
+    assert "2 searches of the known scores" in text
+
+
+def test_transfer_and_stated_loss_are_compared_with_the_truth(run_here):
+    rules, _, rest = run_here("families", "--jobs", "1").partition("Spearman's rho")
+    rows = [(line[:44].strip(), line[44:].split()) for line in rules.splitlines()]
+    loss = {rule: numbers[0] for rule, numbers in rows if "%" in "".join(numbers)}
+    # its made-up tables are best in the middle
+    assert loss["depth fitted on other families"] == "0.0%"
+    assert loss["the last layer"] == "18.1%"
+    for policy in ("race", "rivals:tpe", "60 % depth"):
+        assert rest.count(f"{policy} ") >= 9  # three tables under three costs
+    assert rest.count("expected loss") >= 4 and rest.count("true loss") >= 4
+
+
+def test_costs_of_being_sure_and_of_being_right_are_compared(run_here):
+    text = run_here("calibration", "--seeds", "1", "--first-seed", "1")
+    printed, line = (line for line in text.splitlines() if line.endswith("1 of 1"))
+    assert printed.startswith("one wide task, 0 |") and "one wide task, 0" in line
+
+
+@pytest.mark.benchmark
+def test_the_better_of_two_models_wins_or_the_budget_is_refused(run):
+    encoder()
+    text = run(FOLDER / "first_look.py", "--seeds", 1, "--checkpoints", 1)
+    table = [line for line in text.splitlines() if " of 1 " in line]
+    assert len(table) == 4 * 2 * 4
+    assert {line.split(" of 1 ")[1].split()[1] for line in table} == {"0"}  # the worse one
+
+
+@pytest.mark.benchmark
+def test_searches_with_and_without_cheaper_looks_are_compared(run):
+    encoder()
+    text = run(FOLDER / "looks.py", "--small", "--seeds", 1, "--shares", "0.25,0.5")
+    assert text.count("  classification  ") == 6 and text.count("  clustering  ") == 2
+    whole, *looks = [line.split() for line in text.splitlines() if " of 1" in line]
+    of_all, of_pairs, half, half_of_pairs = (float(row[-2].removesuffix("%")) for row in looks)
+    assert whole[:2] == ["whole", "tasks"]
+    assert 0 < of_pairs < of_all < half < 100 and of_pairs < half_of_pairs < half
+
+
+def test_every_policy_is_compared_under_every_cost(run):
+    text = run(FOLDER / "search.py", "--small", "--only", "cost")
+    for policy in ("race", "policies:lucb", "random", "policies:linucb", "rivals:tpe"):
+        assert text.count(f"\n{policy} ") >= 3
+    compared = text.split("Searches whose arm is within")[1]
+    line = next(line for line in compared.splitlines() if line.startswith("race  "))
+    # its made-up table is easy; after 10 % an arm with all scores is named before the leader, which
+    # lacks some
+    assert line.split()[-2] == "2/2"
+
+
+def test_a_search_is_given_each_budget_in_question(run):
+    text = run(FOLDER / "search.py", "--small", "--only", "budgets")
+    assert text.count("; 2 of 2; ") == 9  # its made-up table is easy
