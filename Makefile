@@ -4,9 +4,9 @@
 # make lint      format, lint, types, import contracts
 # make docs      the documentation as a site, in docs/_build/html
 # make notebooks the notebooks
-# make benchmarks each slow benchmark at its smallest (ten minutes): run it when one of them changes
-# make faults    10,000 histories on a simulated disk, and the fault scenarios at full size: 200 workers killed over 500
-#                units (ten to thirty minutes)
+# make benchmarks each benchmark that takes long, at its smallest (ten minutes): run it when one of them changes
+# make faults    10,000 histories on a simulated disk, 1,000 broken inputs of each reader, and the fault scenarios at full
+#                size: 200 workers killed over 500 units (ten to thirty minutes)
 # All create the environment first, with the extras in EXTRAS: `make test-all EXTRAS=dev,mteb,trees` skips no test for want
 # of a package.
 
@@ -19,7 +19,7 @@ INSTALLED := $(VENV)/.installed-$(EXTRAS)
 # tests run side by side on this many processes
 JOBS ?= 2
 
-.PHONY: run test test-all lint docs notebooks benchmarks faults clean
+.PHONY: run test test-all test-slurm test-rest lint docs notebooks benchmarks faults clean
 
 run: $(INSTALLED)
 	$(BIN)/python -m daskmetrics run
@@ -27,10 +27,16 @@ run: $(INSTALLED)
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow and not slurm and not browser" $(PYTEST_ARGS)
 
+# the two at a time: tests of Slurm mostly wait
 test-all: $(INSTALLED)
-	DASKMETRICS_CASES=1000 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder \
-		-m "not slurm and not benchmark" $(PYTEST_ARGS)
+	$(MAKE) --no-print-directory -j 2 test-slurm test-rest
+
+test-slurm: $(INSTALLED)
 	$(BIN)/python -m pytest -m slurm $(PYTEST_ARGS)  # one Slurm serves all its tests, one at a time
+
+test-rest: $(INSTALLED)
+	DASKMETRICS_CASES=300 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder \
+		-m "not slurm and not benchmark" $(PYTEST_ARGS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -52,14 +58,15 @@ SKIPPED := Skipped without SLURM_CONF or DASKMETRICS_PUBLISHED_DATA: $(strip $(M
 
 notebooks: $(INSTALLED)
 	@$(if $(strip $(MISSING)),echo "$(SKIPPED)",true)
-	$(BIN)/python -m pytest --nbmake notebooks --nbmake-timeout=600 -p no:cacheprovider -W default \
+	$(BIN)/python -m pytest -n $(JOBS) --nbmake notebooks --nbmake-timeout=600 -p no:cacheprovider -W default \
 		$(addprefix --ignore=,$(MISSING))
 
 benchmarks: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(JOBS) -m benchmark tests/benchmarks $(PYTEST_ARGS)
 
 faults: $(INSTALLED)
-	DASKMETRICS_FAULTS=full DASKMETRICS_SEEDS=10000 $(BIN)/python -m pytest --timeout 1800 tests/faults tests/execution tests/slurm $(PYTEST_ARGS)
+	DASKMETRICS_FAULTS=full DASKMETRICS_SEEDS=10000 DASKMETRICS_CASES=1000 $(BIN)/python -m pytest --timeout 1800 \
+		tests/faults tests/execution tests/fuzz tests/slurm $(PYTEST_ARGS)
 
 $(INSTALLED): pyproject.toml ci/constraints.txt
 	$(PYTHON) -m venv $(VENV)

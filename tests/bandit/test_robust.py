@@ -4,7 +4,6 @@ wrong and sure.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import numpy as np
@@ -17,9 +16,7 @@ from daskmetrics.domain.names import Suite
 from tests.bandit.conftest import drive, make_learner
 
 KINDS = tuple(np.repeat(["sts", "clustering", "classification", "reranking"], 2).tolist())
-pytestmark = pytest.mark.sized
-# of each landscape; all of them in `make test-all`
-SEEDS = range(6 if "DASKMETRICS_CASES" in os.environ else 4)
+SEEDS = range(4)  # of each landscape
 
 Landscape = Callable[[np.random.Generator, Floats], Floats]
 

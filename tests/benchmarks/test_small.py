@@ -13,22 +13,16 @@ from benchmarks import train
 from daskmetrics.config import Recipe
 from tests.benchmarks.conftest import FOLDER, encoder
 
+pytestmark = pytest.mark.benchmark
+
 
 @pytest.mark.parametrize(
     ("words", "facts"),
     [
         ("execution", ("units", "client.map", "joblib, threads", "journal MB", "first placing")),
-        pytest.param(
-            "small_run",
-            ("run / one process", "daskmetrics best small"),
-            marks=pytest.mark.benchmark,
-        ),
+        ("small_run", ("run / one process", "daskmetrics best small")),
         ("map", ("plain loop", "client.map, batch 10", "daskmetrics.map, batch  1", "overhead")),
-        pytest.param(
-            "metrics",
-            ("engine / bare forward", "differing by", "peak memory"),
-            marks=pytest.mark.benchmark,
-        ),
+        ("metrics", ("engine / bare forward", "differing by", "peak memory")),
         ("search --only workers", ("race, 32 workers", "one arm at a time, policies:gp_ei")),
         ("search --only scale", ("72 arms x 4 tasks, 32 decisions", "slowest", "MB at most")),
     ],
@@ -45,7 +39,6 @@ def test_metrics_on_a_gpu_with_the_same_code(run, tmp_path):
     assert "288 arms" in text and json.loads(out.read_text())["engine / bare forward"] > 0
 
 
-@pytest.mark.benchmark
 def test_tasks_of_every_kind_are_scored(run):
     pytest.importorskip("mteb", reason="needs the extra 'mteb'")
     encoder()
@@ -55,7 +48,6 @@ def test_tasks_of_every_kind_are_scored(run):
     assert all(f"mteb:Local{kind}" in text for kind in kinds)
 
 
-@pytest.mark.benchmark
 def test_a_map_with_every_fault_is_resumed_and_verified(run):
     text = run(FOLDER / "transcript.py", "--iterations", 60, "--workers", 2, "--port", 8860)
     assert "60 items: 57 ok, 3 failed." in text and "(exit code 3)" in text

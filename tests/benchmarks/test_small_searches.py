@@ -6,8 +6,9 @@ import pytest
 
 from tests.benchmarks.conftest import FOLDER, encoder
 
+pytestmark = pytest.mark.benchmark
 
-@pytest.mark.benchmark
+
 def test_readouts_are_searched_and_compared(run, tmp_path):
     encoder()
     text = run(FOLDER / "readouts.py", "--small", "--folder", tmp_path / "runs")
@@ -34,7 +35,6 @@ def test_costs_of_being_sure_and_of_being_right_are_compared(run_here):
     assert printed.startswith("one wide task, 0 |") and "one wide task, 0" in line
 
 
-@pytest.mark.benchmark
 def test_the_better_of_two_models_wins_or_the_budget_is_refused(run):
     encoder()
     text = run(FOLDER / "first_look.py", "--seeds", 1, "--checkpoints", 1)
@@ -43,7 +43,6 @@ def test_the_better_of_two_models_wins_or_the_budget_is_refused(run):
     assert {line.split(" of 1 ")[1].split()[1] for line in table} == {"0"}  # the worse one
 
 
-@pytest.mark.benchmark
 def test_searches_with_and_without_cheaper_looks_are_compared(run):
     encoder()
     text = run(FOLDER / "looks.py", "--small", "--seeds", 1, "--shares", "0.25,0.5")

@@ -27,7 +27,7 @@ def test_a_gpu_hides_the_exchange_behind_its_backward_pass():
     assert (cpu, gpu) == (pytest.approx(0.128), pytest.approx(0.108))
 
 
-@pytest.mark.slow
+@pytest.mark.benchmark
 @pytest.mark.parametrize(
     ("name", "ranks", "facts"),
     [
@@ -43,7 +43,7 @@ def test_ranks_measure_what_a_training_depends_on(tmp_path, name, ranks, facts):
     assert all(fact in done.stdout for fact in facts)
 
 
-@pytest.mark.slow
+@pytest.mark.benchmark
 @pytest.mark.parametrize(
     ("name", "ranks", "remedy"), [("allreduce", 1, "--ranks 2"), ("precision", 2, "--ranks 1")]
 )
