@@ -118,7 +118,12 @@ def temporary_settings() -> Iterator[Mapping[str, str]]:
     if parent in [block.get(TEMPORARY) for block in _IN_FORCE]:
         parent = str(Path(parent).parent)  # that of another cluster, which may end before
     with temporary_folder(parent) as folder:
-        yield {TEMPORARY: folder}
+        try:
+            yield {TEMPORARY: folder}
+        except KeyboardInterrupt:
+            # what has half started cannot be closed; it looks for its folder as the process ends
+            logging.getLogger("distributed.diskutils").setLevel(logging.CRITICAL)
+            raise
 
 
 @contextmanager
