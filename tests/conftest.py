@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import is_hypothesis_test, settings
+from hypothesis import settings
 
 # two processes of tests that each start a thread per core take twice the CPU time; workers of Dask
 # have one thread, too. It is read when numpy is first imported.
@@ -28,7 +28,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 importlib.metadata.entry_points = cache(importlib.metadata.entry_points)
 
 # `.ci/run` names a file, for what has passed in the environment of README's commands and need not run
-# again with all extras; what has more cases then (``sized``, properties) does
+# again with all extras
 PASSED = Path(os.environ["DASKMETRICS_PASSED"]) if "DASKMETRICS_PASSED" in os.environ else None
 
 if TYPE_CHECKING:
@@ -106,10 +106,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         passed.update(PASSED.read_text().splitlines())
 
     def is_left_out(item: pytest.Item) -> bool:
-        has_more_cases = item.get_closest_marker("sized") or (
-            isinstance(item, pytest.Function) and is_hypothesis_test(item.obj)
-        )
-        return (item.nodeid in passed and not has_more_cases) or is_skipped_example(item)
+        return item.nodeid in passed or is_skipped_example(item)
 
     left_out = list(filter(is_left_out, items))
     if left_out:
@@ -122,7 +119,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if slowness(item) < len(SLOW):
             item.add_marker(pytest.mark.slow)
-    items.sort(key=lambda item: (slowness(item), not item.get_closest_marker("sized")))
+    items.sort(key=slowness)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

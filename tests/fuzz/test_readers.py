@@ -31,7 +31,6 @@ from tests.fuzz.listed import LISTED
 from tests.fuzz.mutate import mutated, mutations
 from tests.fuzz.readers import Reader, read_slurm, readers, write_files
 
-pytestmark = pytest.mark.sized
 CASES = int(os.environ.get("DASKMETRICS_CASES", "25"))
 SECONDS, BYTES = 2.0, 500e6  # of a case: processor time, and growth of the memory of this process
 NAMES = tuple(readers(Path(tempfile.mkdtemp())))

@@ -13,7 +13,6 @@ import torch
 from daskmetrics.metrics import Metric
 from tests.metrics.variants import VARIANTS, draw, value
 
-pytestmark = pytest.mark.sized
 SEEDS = range(25 if "DASKMETRICS_CASES" in os.environ else 3)
 
 # what grows with the scale of the states, as its definition says
