@@ -53,7 +53,7 @@ class Place(Protocol):
 
     @property
     def starts(self) -> str:
-        """What `start` starts, as the user is told; empty if it runs already."""
+        """What `start` starts, in words for the user; empty if it runs already."""
 
     def require(self) -> None:
         """Raise ConfigError if this process cannot start it."""

@@ -17,7 +17,7 @@ from daskmetrics.report._format import (
     probability_text,
 )
 
-MOST_MODELS = 2  # of other models, over whose last layers a gain is told
+MOST_MODELS = 2  # of other models, over whose last layers a gain is stated
 LONGEST = 38  # characters shown of a reason or a warning
 
 
@@ -91,15 +91,13 @@ def gain(answer: Answer) -> str:
     if default in overall.tied + overall.worse:
         text += f" of choosing among {overall.tested:,}"
     text += partly(answer.weights, answer.differences)
-    told = 0
-    for other in answer.verdict.models:
-        if other == own or not other.behind or told == MOST_MODELS:
-            continue
+    models = answer.verdict.models
+    others = [(other, other.behind) for other in models if other != own and other.behind]
+    for other, behind in others[:MOST_MODELS]:
         name = candidate(other.last)
         if is_last and other.is_last:
             name = f"that of {other.model}"
-        text += f"; {apart(other.behind)} over {name}"
-        told += 1
+        text += f"; {apart(behind)} over {name}"
     return text
 
 

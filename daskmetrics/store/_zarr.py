@@ -79,7 +79,7 @@ def create(path: Path, plan: Plan, environment: Mapping[str, str]) -> None:
 
 
 def _attributes(plan: Plan) -> dict[str, Any]:
-    """What a reader of the store alone is told of its numbers."""
+    """What the store itself says of its numbers."""
     return {
         "name": plan.name,
         "protocol": plan.config["protocol"],

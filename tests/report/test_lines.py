@@ -43,9 +43,9 @@ def test_fresh_items_confirm_the_choice_or_do_not(answer, best, holds, words):
 
 def test_a_cheaper_candidate_is_named_with_what_it_loses(answer):
     simpler = CheaperArm(answer.default.arm, GAP, 0.05)
-    told = lines.cheaper(replace(answer, cheaper=simpler))
+    line = lines.cheaper(replace(answer, cheaper=simpler))
     name = candidate(answer.default.arm)
-    assert told == f"{name} loses 0.020 ± 0.010, at most 0.050 below the true best (95 %)"
+    assert line == f"{name} loses 0.020 ± 0.010, at most 0.050 below the true best (95 %)"
     assert not lines.cheaper(replace(with_overall(answer, simpler=()), cheaper=None))
 
 
@@ -61,8 +61,8 @@ def test_what_would_decide_is_a_budget_or_more_items(answer):
 def test_a_long_reason_is_cut_and_an_undefined_metric_is_none(answer):
     reason = "ValueError: the texts of this task have no label at all"
     failed = Failure("score", "error", 3, "tiny@step0/0", reason)
-    told = lines.check(replace(answer, failures=(failed,), warnings=()))
-    assert told.startswith("3 values missing (ValueError: the texts of this ...): ")
+    line = lines.check(replace(answer, failures=(failed,), warnings=()))
+    assert line.startswith("3 values missing (ValueError: the texts of this ...): ")
     undefined = replace(failed, kind="curvature", status="nan")
     assert not lines.check(replace(answer, failures=(undefined,), warnings=()))
 
