@@ -298,7 +298,7 @@ def policies(
         for label, costs in COSTS.items():
             plan = ReplayPlan(table, replace(costs, subset=subset), budget, 2, CONFIDENCE_AT)
             own = list(run_trials(plan, [Setting(chosen.policy)], seeds, chosen.jobs))
-            others = replace(plan, every=8, confidence_at=())
+            others = replace(plan, every=8, confidence_at=(), within=0.0)
             beside = seeds[: chosen.rival_seeds]
             trials = [
                 *own,

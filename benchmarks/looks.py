@@ -36,11 +36,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+from replay import WITHIN
 from replay_statistics import quantile
 
 from daskmetrics.bandit import Budget, Learner, Outcome, Problem, arm_features, policy_named
 from daskmetrics.bandit.problem import Floats
-from daskmetrics.bandit.recommend import WITHIN
 from daskmetrics.core.errors import UndefinedError
 from daskmetrics.core.keys import content_key
 from daskmetrics.core.table import Table

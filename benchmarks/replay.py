@@ -35,12 +35,12 @@ from daskmetrics.bandit import (
     Recommendation,
     arm_features,
     policy_named,
+    recommend,
     task_weights,
 )
 from daskmetrics.bandit.costs import AssumedWorkers, useful_workers
 from daskmetrics.bandit.model import measured_objectives
 from daskmetrics.bandit.problem import ALL, Floats, numbered
-from daskmetrics.bandit.recommend import WITHIN
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, DataError, unknown
 from daskmetrics.core.rows import check_names, read_rows
 from daskmetrics.core.table import Table
@@ -50,6 +50,7 @@ from daskmetrics.domain.readouts import Readout
 from daskmetrics.report import Run
 
 COSTS = ("published", "shared", "unit")
+WITHIN = 0.01  # share of the best score that an arm may lose and count as found
 ENCODED = 0.9  # share of a cell's seconds that is encoding, where a table does not say
 COST_SHARES = (0.001, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0)  # points of a curve
 
@@ -364,7 +365,7 @@ class ReplayStep:
     share: float  # of the exhaustive cost
     seconds: float  # on the simulated clock
     loss: float  # of the recommended arm
-    confidence: float = math.nan  # probability that the arm is within the margin of the best
+    confidence: float = math.nan  # stated probability that no other arm is better
     expected_loss: float = math.nan  # as a share of the arm's mean score
 
 
@@ -389,18 +390,21 @@ def simulate(
     confidence_at: Sequence[float] = (),
     workers: int = 1,
     window: int | None = None,
+    within: float = recommend.WITHIN,
 ) -> SimulatedSearch:
     """Run a search whose outcomes arrive when their cost, as a duration, has passed.
 
     A cell that is not in the table of raw scores fails. A step is recorded after ``every`` so many
     outcomes (0 records the end only), with its confidence at the first one at or after each share
     of the cost in ``confidence_at``. ``loss`` (A,) is by default in units of the score; the window
-    is by default the number of workers.
+    is by default the number of workers; ``within`` is that of `Learner`.
     """
     if loss is None:
         truth = true_objectives(problem, table)
         loss = np.nanmax(truth) - truth
-    learner = Learner(problem, policy, budget=budget, window=window or workers, seed=seed)
+    learner = Learner(
+        problem, policy, budget=budget, window=window or workers, seed=seed, within=within
+    )
     pool = _SimulatedWorkers(problem, workers)
     path: list[ReplayStep] = []
     reported = 0
@@ -438,7 +442,7 @@ def _step(
     expected_loss = math.nan  # no loss is a share of a mean score of 0
     if stated.best.value:
         expected_loss = stated.expected_loss / abs(stated.best.value)
-    return replace(step, confidence=stated.probability_within, expected_loss=expected_loss)
+    return replace(step, confidence=stated.probability_best, expected_loss=expected_loss)
 
 
 class _SimulatedWorkers:
@@ -495,13 +499,14 @@ class ReplayTrial:
 
 @dataclass(frozen=True, eq=False)
 class ReplayPlan:
-    """What all trials share; ``every`` and ``confidence_at`` are those of `simulate`."""
+    """What all trials share; the last three are those of `simulate`."""
 
     table: ScoreTable
     scenario: Scenario
     budget: float  # share of the exhaustive cost
     every: int = 1
     confidence_at: tuple[float, ...] = ()
+    within: float = recommend.WITHIN
 
 
 def run_trials(
@@ -531,6 +536,7 @@ def _run_trial(plan: ReplayPlan, setting: Setting, seed: int, policy: Policy) ->
         window=int(min(setting.workers, useful_workers(setting.policy))),  # as a live search
         every=plan.every,
         confidence_at=plan.confidence_at,
+        within=plan.within,
     )
     time = setting.workers * result.path[-1].seconds
     return ReplayTrial(setting, seed, result.path, result.recommendation.spent / time)

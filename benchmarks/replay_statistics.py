@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from replay import ReplayStep, ReplayTrial
+from replay import WITHIN, ReplayStep, ReplayTrial
 
-from daskmetrics.bandit.recommend import WITHIN
 from daskmetrics.core.table import Table
 from daskmetrics.domain.recommendation import NORMAL_95
 

@@ -142,6 +142,7 @@ class Chosen:
             self.known,
             self.scenario(question),
             0.3 if self.small else RIVAL_BUDGET,
+            within=0.0,
         )
         seeds = range(self.rival_seeds)
         by_cell = [Setting(policy) for policy in BY_CELL if policy != self.policy]
@@ -340,15 +341,15 @@ def _makespan(costs: Sequence[float], workers: int) -> float:
 
 @dataclass(frozen=True)
 class Load:
-    """A search at scale: arms, tasks, decisions in total and at once, and the confidence at which
-    it stops.
+    """A search at scale: arms, tasks, decisions in total and at once, and what it may leave to
+    gain.
     """
 
     arms: int
     tasks: int
     decisions: int
     at_once: int = 1
-    confidence: float | None = None
+    within: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -373,7 +374,7 @@ def _search_in_process(load: Load, policy: str, pipe: Any) -> None:
         budget=0.5,
         window=load.at_once,
         seed=0,
-        confidence=load.confidence,
+        within=load.within,
     )
     asks: list[tuple[float, int]] = []
     tells: list[float] = []
@@ -430,7 +431,7 @@ def at_scale(chosen: Chosen) -> None:
     """Claim 4: an ask at 5,184 arms x 32 tasks and at 50,000 x 50, and the memory of the process."""
     size, decisions = ((72, 4), 20) if chosen.small else ((5184, 32), 2000)
     # never reached, computed at every decision
-    all_but_certain = Load(*size, decisions, confidence=1 - 1e-9)
+    all_but_certain = Load(*size, decisions, within=1e-9)
     loads = (
         Load(*size, decisions),
         Load(*size, decisions, 32),
@@ -439,9 +440,9 @@ def at_scale(chosen: Chosen) -> None:
     )
     for load in loads if chosen.small else (*loads, Load(50_000, 50, 300)):
         timings = _measured(load, chosen.policy)
-        confidence = ", with a required confidence" if load.confidence else ""
+        stop = ", with the stop" if load.within else ""
         print(
-            f"{chosen.policy}, {timings.arms:,} arms x {load.tasks} tasks, {load.at_once} decisions at once{confidence}"
+            f"{chosen.policy}, {timings.arms:,} arms x {load.tasks} tasks, {load.at_once} decisions at once{stop}"
         )
         _print_asks(f"{len(timings.asks):,} asks", timings.asks)
         if load.at_once == 1:

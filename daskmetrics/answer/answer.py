@@ -31,6 +31,7 @@ from daskmetrics.domain.scores import Scores
 
 OVERALL = "all tasks"
 Sureness = Literal["clear", "probable", "a tie"]
+WORTH = 0.01  #: share of the score that a simpler arm may lose at most to be offered
 #: probability that no other arm is better, from which on a best arm is clear or probable
 CLEAR, PROBABLE = 0.9, 0.5
 
@@ -165,25 +166,20 @@ class Verdict:
     default : Arm
         What one takes without a search: by default the last layer of the best arm's model at its
         last checkpoint.
-    within : float
-        Share of the score that a cheaper arm may lose at most to be offered.
     """
 
     overall: Standing
     parts: tuple[Standing, ...]
     models: tuple[ModelStanding, ...]
     default: Arm
-    within: float
 
-    def cheaper(self, within: float | None = None) -> CheaperArm | None:
+    def cheaper(self, within: float = WORTH) -> CheaperArm | None:
         """The simplest arm that loses at most a share.
 
         In the worst case (95 %) the loss is at most the share ``within`` of the score. None if
-        there is no such arm. By default the share is `within`. Simpler is the smaller model, then
-        the shallower layer, then the earlier checkpoint, then fewer bytes for a vector.
+        there is no such arm. Simpler is the smaller model, then the shallower layer, then the
+        earlier checkpoint, then fewer bytes for a vector.
         """
-        if within is None:
-            within = self.within
         limit = within * abs(self.overall.score or 0.0)
         acceptable = (arm for arm in self.overall.simpler if arm.most_lost <= limit)
         return next(acceptable, None)
@@ -232,7 +228,6 @@ def verdict_of(evidence: Evidence) -> Verdict:
         parts=tuple(standings),
         models=tuple(_model_standing(evidence, model, overall.arm) for model in models),
         default=best.default.arm,
-        within=best.within,
     )
 
 
@@ -438,7 +433,7 @@ class Answer:
         is at least a half; else ``a tie`` if others are within the error. None if too little is
         scored to say so.
     cheaper : CheaperArm or None
-        The simplest arm that loses at most `Verdict.within` of the score in the worst case.
+        The simplest arm that loses at most `WORTH` of the score in the worst case.
     per_task : Difference or None
         What an arm for each task would gain over the best arm.
     failures : sequence of Failure

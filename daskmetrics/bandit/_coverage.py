@@ -1,5 +1,5 @@
-"""What a search must have looked at: every model before any comparison, and every kind of task
-before it is sure.
+"""What a search must have looked at: every model before any comparison, and every kind of task and
+an audit before it is sure.
 
 A model that has no score looks as good as the average of the others, and the first score of an
 expensive model may cost more than all that is left. So a search begins with the cheapest score of
@@ -11,12 +11,18 @@ or a whole model on a few cheap scores is wrong, and sure. Searches of tables of
 families (docs/figures/search.md) show what protects from that: every kind seen at the leader, at
 its nearest rivals, and at the best arm of every other model.
 
-Kinds are not enough, since a task without scores may vary much more between arms than all others:
-its spread is only assumed. So a search is not sure either while such tasks could decide the
-objective.
+Kinds are not enough: each may be met by its cheapest task, while expensive tasks disagree with
+these. So there is an audit: before a search is sure, and before it ends, the leader, a rival, an arm
+of every other model and the default arm are scored on a few tasks that are drawn with the weights of
+the objective, whatever they cost.
+
+Nor is a search sure while tasks without scores could decide the objective: such a task may vary much
+more between arms than all others, since its spread is only assumed.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -31,7 +37,9 @@ from daskmetrics.bandit.model import (
     greatest,
 )
 from daskmetrics.bandit.problem import ROUNDING, Bools, Floats, Ints, Problem
+from daskmetrics.core.keys import seed_of
 
+AUDITED = 3  #: tasks of the audit
 NEAREST = 3  #: rivals of the leader that have to be scored on every kind of task
 BOUND = 512  #: arms considered as rivals: those with the greatest upper bounds
 TRIES = 3  #: failed cells after which a model is given up on a kind of task
@@ -165,12 +173,62 @@ def check_rivals(state: State) -> Choice | None:
     return Choice(int(arms[row]), task, why)
 
 
+def audit(state: State) -> Choice | None:
+    """Choose the cheapest open cell that the audit lacks; None if there is none."""
+    if not state.open.any():
+        return None
+    arms, tasks = _audited(state)
+    cells = np.ix_(arms, tasks)
+    cost = np.where(state.open[cells], state.cost[cells], np.inf)
+    if not np.isfinite(cost).any():
+        return None
+    row, column = divmod(int(cost.argmin()), len(tasks))
+    task = int(tasks[column])
+    return Choice(int(arms[row]), task, {"audit": state.problem.tasks[task]})
+
+
+def _audited(state: State) -> tuple[Ints, Ints]:
+    """The arms and the tasks of the audit.
+
+    The tasks are drawn with the weights of the objective. Of another model than the leader's it is
+    the arm that was scored on most of them, the best of these: the best arm of a model changes with
+    every score, and the audit would not end.
+    """
+    problem = state.problem
+    weights = problem.objective_weights
+    count = min(AUDITED, int(np.count_nonzero(weights)))
+    rng = np.random.default_rng(seed_of("audit", state.seed))
+    tasks = rng.choice(len(weights), count, replace=False, p=weights)
+    rivals, _, distance = distances(state, state.posterior.without_pending())
+    default = int(problem.default_arms[state.recommended])
+    arms = [state.leader, state.recommended, default, *rivals[np.argsort(distance)[:1]]]
+    done = state.paid[:, tasks].sum(axis=1)
+    for model in range(len(problem.models)):
+        others = np.flatnonzero((problem.model_index == model) & state.usable)
+        if len(others) and model != problem.model_index[state.leader]:
+            most = others[done[others] == done[others].max()]
+            arms.append(int(most[state.posterior.mean[most].argmax()]))
+    return np.unique(np.array(arms, dtype=np.intp)), tasks
+
+
 def is_covered(state: State) -> bool:
-    """Whether contenders are scored on every kind, and assumed spreads decide nothing.
+    """Whether the audit is done, contenders are scored on every kind, and assumed spreads decide
+    nothing.
 
     A contender that the scores of other kinds exclude must have them, too: without that, 12 of 17
     such statements were true on a table that had been kept aside (docs/figures/search.md).
     """
+    return is_audited(state) and _kinds_are_covered(state)
+
+
+def is_audited(state: State) -> bool:
+    """Whether each cell of the audit has an outcome."""
+    finished = state.paid.copy()
+    finished[state.pending[:, 0], state.pending[:, 1]] = False
+    return bool(finished[np.ix_(*_audited(state))].all())
+
+
+def _kinds_are_covered(state: State) -> bool:
     problem = state.problem
     seen = np.zeros_like(state.paid)
     seen[state.observations.arm, state.observations.task] = True
@@ -254,3 +312,18 @@ def _kinds_seen(problem: Problem, cells: Bools) -> Bools:
     """Whether each arm has one of the cells (a, T) of every kind (a, K)."""
     scores = cells & ~problem.is_look
     return scores @ problem.kind_membership > 0
+
+
+def expected_gain(sd: Floats, distance: Floats) -> Floats:
+    """E[max(0, rival - leader)] of normal differences, see `distances`."""
+    density = np.exp(-0.5 * distance**2) / math.sqrt(2 * math.pi)
+    return np.asarray(sd * (density - distance * normal_tail(distance)))
+
+
+def normal_tail(x: Floats) -> Floats:
+    """Probability that a standard normal variable exceeds x.
+
+    >>> normal_tail(np.array([0.0, 1.96])).round(3).tolist()
+    [0.5, 0.025]
+    """
+    return np.array([0.5 * math.erfc(value / math.sqrt(2)) for value in x.tolist()])

@@ -12,19 +12,19 @@ from typing import Any, Literal
 
 import numpy as np
 
-from daskmetrics.bandit._coverage import cover, covering_costs, missing_looks
+from daskmetrics.bandit._coverage import audit, cover, covering_costs, is_audited, missing_looks
 from daskmetrics.bandit._state import Choice, Policy, State, Why
 from daskmetrics.bandit.costs import AssumedWorkers, PaidCosts
 from daskmetrics.bandit.model import IncrementalPosterior
 from daskmetrics.bandit.problem import ROUNDING, Observations, Outcome, Problem
-from daskmetrics.bandit.recommend import WITHIN, leader_confidence, recommend
+from daskmetrics.bandit.recommend import WITHIN, is_near, recommend
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.text import plural
 from daskmetrics.domain.names import Cell
 from daskmetrics.domain.recommendation import Recommendation
 
 Stage = Literal["cover", "search", "confirm"]
-Ending = Literal["sure", "confidence", "budget", "cells", "complete", "stopped"]
+Ending = Literal["sure", "within", "budget", "cells", "complete", "stopped"]
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Learner:
     Then these scores are paid for, again as ``cover``, and the policy is asked again. (3)
     ``confirm``: the missing cells of the leader, of a new leader if it changes, and then of the
     arm that it is compared with, as far as the budget allows. A budget that pays for every cell is
-    spent on every cell, the cheapest first, unless a ``confidence`` is required.
+    spent on every cell, the cheapest first.
 
     Decision i is based on the outcomes that would have arrived if ``window`` workers had processed
     the earlier decisions and each cell had taken as long as it costs; all other outcomes count as
@@ -154,16 +154,15 @@ class Learner:
     decided : sequence of Pick
         Decisions of an interrupted search. They are repeated without calling the policy, and `open`
         lists them until their outcomes are reported.
-    confidence : float or None
-        Stop once the recommended arm is within ``within`` of the best with this probability.
     within : float
-        Share of the best arm's mean score.
+        The search ends once no more than this share of the score is expected to be gained, see
+        `is_near`. With 0 it goes on.
 
     Raises
     ------
     ConfigError
-        If the budget, the window or the confidence is out of range, or if the budget does not pay
-        for the stage ``cover``.
+        If the budget or the window is out of range, or if the budget does not pay for the stage
+        ``cover``.
     DataError
         If ``decided`` does not fit the problem.
 
@@ -191,27 +190,20 @@ class Learner:
         window: int,
         seed: int,
         decided: Sequence[Pick] = (),
-        confidence: float | None = None,
         within: float = WITHIN,
     ) -> None:
         if not isinstance(budget, Budget):
             budget = Budget(share=budget)
         if window < 1:
             raise ConfigError(f"A search needs a window of at least 1 decision, got {window}.")
-        if confidence is not None and not 0 < confidence < 1:
-            raise ConfigError(
-                f"The confidence at which a search stops must be between 0 and 1, got {confidence}."
-            )
         self.problem = problem
         self.seed = seed
         self.window = window
         self.budget = budget.within(problem.exhaustive_cost)  # from here on in units of cost
         if not decided:
             budget.require_cover(problem)
-        self.confidence = confidence
         self.within = within
-        is_whole = budget.share == 1 and self.budget >= problem.exhaustive_cost
-        self._is_exhaustive = is_whole and confidence is None
+        self._is_exhaustive = budget.share == 1 and self.budget >= problem.exhaustive_cost
         self._max_cells = budget.cells or math.inf
         self._policy = policy
         self._costs = PaidCosts(problem)
@@ -304,16 +296,16 @@ class Learner:
         UndefinedError
             If no cell was measured.
         """
-        return recommend(self.state, self.budget, self.spent, self.within)
+        return recommend(self.state, self.budget, self.spent)
 
     @property
     def ending(self) -> Ending:
         """Why nothing is left to decide; ``stopped`` if something is.
 
-        ``sure``: the policy found no cell worth its cost; ``confidence``: the required confidence
-        was reached; ``budget``: it would have gone on with a larger budget; ``cells``: the largest
-        number of cells; ``complete``: every cell was paid for; ``stopped``: it was ended from
-        outside.
+        ``within``: no more than ``within`` is expected to be gained; ``sure``: the policy
+        found no cell worth its cost; ``budget``: it would have gone on with a larger budget;
+        ``cells``: the largest number of cells; ``complete``: every cell was paid for; ``stopped``:
+        it was ended from outside.
         """
         if self._next() is not None:
             return "stopped"
@@ -323,10 +315,9 @@ class Learner:
             return "complete"
         if len(self._picks) >= self._max_cells:
             return "cells"
-        if self._is_confident(state):
-            return "confidence"
-        unlimited = replace(state, remaining=math.inf, budget=math.inf)
-        if _chosen(self._policy, unlimited):
+        if self._is_near(state) and is_audited(state):
+            return "within"
+        if self._would_go_on(state):
             return "budget"
         return "sure"
 
@@ -366,25 +357,28 @@ class Learner:
         kept = float(self._look_costs[looks].sum())
         if choice := cover(state, looks_of_new_models, kept):
             return "cover", choice
-        is_confident = self._is_confident(state)
-        if not is_confident:
-            choice = _chosen(self._policy, replace(state, remaining=state.remaining - kept))
-            if choice:
-                return "search", choice
+        searching = replace(state, remaining=state.remaining - kept)
+        near = self._is_near(searching)
+        if not near and (choice := _chosen(self._policy, searching)):
+            return "search", choice
+        # a search that ends because nothing is left to pay with is not sure, and needs no audit
+        if (near or not self._would_go_on(state)) and (choice := audit(searching)):
+            return "cover", choice
         if choice := cover(state, looks, kept):
             return "cover", choice
-        if is_confident:
-            return None
-        if choice := _confirmation(state):
+        if choice := _confirmation(state, with_default=not near):
             return "confirm", choice
         if self._is_exhaustive and (choice := _cheapest(state)):
             return "search", choice
         return None
 
-    def _is_confident(self, state: State) -> bool:
-        if self.confidence is None or not len(state.observations):
-            return False
-        return leader_confidence(state, self.within).within >= self.confidence
+    def _would_go_on(self, state: State) -> bool:
+        """Whether the policy would choose a cell with any budget."""
+        unlimited = replace(state, remaining=math.inf, budget=math.inf)
+        return _chosen(self._policy, unlimited) is not None
+
+    def _is_near(self, state: State) -> bool:
+        return self.within > 0 and not self._is_exhaustive and is_near(state, self.within)
 
     def _state(self, finished: Sequence[int], cache: IncrementalPosterior | None = None) -> State:
         budget = self.budget
@@ -455,10 +449,11 @@ def _chosen(policy: Policy, state: State) -> Choice | None:
     return choice
 
 
-def _confirmation(state: State) -> Choice | None:
+def _confirmation(state: State, with_default: bool) -> Choice | None:
     needed = state.problem.in_objective
     # first the finalist, then what it is compared with
-    for arm in (state.finalist, int(state.problem.default_arms[state.recommended])):
+    default = int(state.problem.default_arms[state.recommended])
+    for arm in (state.finalist, default) if with_default else (state.finalist,):
         missing = np.flatnonzero(~state.paid[arm] & needed)
         if len(missing) and state.usable[arm]:
             if not state.is_confirmable[arm]:

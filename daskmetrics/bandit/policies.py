@@ -19,9 +19,9 @@ paid for. These scores are all but free, and show where the model of the scores 
 that it has excluded would not be looked at otherwise. Where the number of scores is limited, a
 score is what costs, and the rule does not hold.
 
-Once no rival is likely to beat the leader, and before the search may end, the leader, its nearest
-rivals and the best arm of every other model are scored on every kind of task, and a few arms on
-each task that could decide (`check_rivals`).
+Once no rival is likely to beat the leader, the leader, its nearest rivals and the best arm of every
+other model are scored on every kind of task, and a few arms on each task that could decide
+(`check_rivals`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from importlib.metadata import entry_points
 
 import numpy as np
 
-from daskmetrics.bandit._coverage import check_rivals, distances
+from daskmetrics.bandit._coverage import check_rivals, distances, expected_gain, normal_tail
 from daskmetrics.bandit._state import Choice, Policy, State, Why
 from daskmetrics.bandit.model import LEAST_SD, NOISE, Posterior
 from daskmetrics.bandit.problem import Floats, Ints, Rows
@@ -192,8 +192,7 @@ def _encoded_cell(state: State) -> Choice | None:
 def _rivals(state: State) -> Rivals:
     arms, spread, distance = distances(state, state.posterior)
     better = normal_tail(distance)
-    density = np.exp(-0.5 * distance**2) / math.sqrt(2 * math.pi)
-    loss = spread * (density - distance * better)
+    loss = expected_gain(spread, distance)
     is_rival = (better > NEGLIGIBLE) & (spread > LEAST_SD)
     rivals = Rivals(arms, better, spread, loss).take(is_rival)
     greatest_loss_first = np.argsort(-rivals.loss, kind="stable")
@@ -292,12 +291,3 @@ def _shared_cost(state: State, arms: Ints) -> Floats:
     sharing = is_same.sum(axis=1, keepdims=True)
     shared_cost = scoring + encoding / sharing
     return np.where(problem.encode_cost[arms] > 0, shared_cost, cost)
-
-
-def normal_tail(x: Floats) -> Floats:
-    """Probability that a standard normal variable exceeds x.
-
-    >>> normal_tail(np.array([0.0, 1.96])).round(3).tolist()
-    [0.5, 0.025]
-    """
-    return np.array([0.5 * math.erfc(value / math.sqrt(2)) for value in x.tolist()])

@@ -11,7 +11,7 @@ from statistics import median
 
 import numpy as np
 
-from daskmetrics.bandit._coverage import is_covered
+from daskmetrics.bandit._coverage import distances, expected_gain, is_covered
 from daskmetrics.bandit._state import State
 from daskmetrics.bandit.model import NO_CELLS, IncrementalPosterior, Posterior, greatest
 from daskmetrics.bandit.problem import (
@@ -29,15 +29,15 @@ from daskmetrics.domain.names import Arm, Cell, Suite, grid, step_of
 from daskmetrics.domain.recommendation import ArmSummary, Recommendation, ScoreEstimate
 
 TOP = 10  #: number of arms listed in the recommendation
-WITHIN = 0.01  #: default margin for "nearly the best", as a share of the best arm's mean score
+WITHIN = 0.001  #: default of the expected gain at which a search ends, as a share of the score
+OF_ERROR = 0.1  #: the same, in standard errors of the score over the items
 JOINT = 256  #: arms drawn together: those with the greatest upper bounds; the others are ignored
 DRAWS = 4096  #: a probability of one half then has a standard error of 0.008
-CREDIBLE = 0.95  #: probability that the credible set contains the best arm
-#: the most that is stated while the leader or a near rival was not scored on every kind of task
-UNCOVERED = 0.85
+CREDIBLE = 0.95  #: probability that the credible set contains the best arm, and of `most_lost`
+UNCOVERED = 0.85  #: the most that is stated before the audit
 
 
-def recommend(state: State, budget: float, spent: float, within: float) -> Recommendation:
+def recommend(state: State, budget: float, spent: float) -> Recommendation:
     """Recommend the best arm of a state.
 
     Raises
@@ -60,14 +60,13 @@ def recommend(state: State, budget: float, spent: float, within: float) -> Recom
     is_scored = np.zeros_like(state.paid)
     is_scored[seen.arm, seen.task] = True
     common = np.flatnonzero(is_scored[best] & is_scored[default] & problem.in_objective)
-    certainty = leader_confidence(state, within)
+    certainty = leader_confidence(state)
     return Recommendation(
         best=_summary(state, posterior, best, common),
         default=_summary(state, posterior, default, common),
         confirmed=bool(state.scored[best]),
         probability_best=certainty.best,
-        probability_within=certainty.within,
-        within=within,
+        most_lost=certainty.most_lost,
         expected_loss=certainty.loss,
         credible=tuple(problem.arms[arm] for arm in certainty.credible),
         top=tuple(problem.arms[arm] for arm in _ranking(state)[:TOP]),
@@ -124,39 +123,66 @@ def _summary(state: State, posterior: Posterior, arm: int, common: Ints) -> ArmS
 
 @dataclass(frozen=True)
 class Confidence:
-    """Probabilities that an arm is the best or nearly, and its expected loss."""
+    """Probability that an arm is the best, and what is lost if it is not."""
 
     best: float
-    within: float
-    loss: float  # expected difference between the best arm and this one
+    most_lost: float | None  # to the best arm, with probability `CREDIBLE`; None if not stated
+    loss: float  # expected difference to the best arm
     credible: tuple[int, ...]  # smallest set with the best by `CREDIBLE`, most likely first
 
 
-def leader_confidence(state: State, within: float) -> Confidence:
+def leader_confidence(state: State) -> Confidence:
     """The confidence in the recommended arm, from the known scores alone.
 
     The state has at least one score.
     """
     posterior = state.posterior.without_pending()
-    leader = state.recommended
-    margin = margin_of(posterior, leader, within)
-    stated = confidence(posterior, leader, margin, state.seed, state.usable)
-    bound = 1.0 if is_covered(state) else UNCOVERED
+    stated = confidence(posterior, state.recommended, state.seed, state.usable)
+    bound = _foreseen(state)
+    if not is_covered(state):
+        bound = min(bound, UNCOVERED)
+    most_lost = stated.most_lost if bound >= CREDIBLE else None
+    return replace(stated, best=min(stated.best, bound), most_lost=most_lost)
+
+
+def _foreseen(state: State) -> float:
+    """Laplace's rule of succession: the probability that the next arm is as a model of the others
+    would have foreseen.
+    """
     scored = len(np.unique(state.scores.arm))
-    if scored < state.usable.sum():
-        # Laplace's rule of succession: the next arm may be the first that no model of the others
-        # would have foreseen
-        bound = min(bound, (scored + 1) / (scored + 2))
-    return replace(stated, best=min(stated.best, bound), within=min(stated.within, bound))
+    return 1.0 if scored >= state.usable.sum() else (scored + 1) / (scored + 2)
 
 
-def confidence(
-    posterior: Posterior, arm: int, margin: float, seed: int, usable: Bools
-) -> Confidence:
+def is_near(state: State, within: float) -> bool:
+    """Whether no more than a margin is expected to be gained over the recommended arm.
+
+    By the known scores alone. The margin is a share of the arm's score, or `OF_ERROR` of its
+    standard error over the items if that is more: more items would decide then, and not more arms
+    or tasks. Before most arms are foreseen (`_foreseen`), no search is near.
+    """
+    if not len(state.observations) or _foreseen(state) < CREDIBLE:
+        return False
+    posterior = state.posterior.without_pending()
+    arm = state.recommended
+    margin = max(margin_of(posterior, arm, within), OF_ERROR * _error_of(state, arm))
+    # one rival with a greater expected gain is enough, and takes no draws
+    _, sd, distance = distances(state, posterior)
+    if expected_gain(sd, distance).max(initial=0.0) > margin:
+        return False
+    return confidence(posterior, arm, state.seed, state.usable).loss <= margin
+
+
+def _error_of(state: State, arm: int) -> float:
+    """Standard error of an arm's objective over the items, also of tasks that it lacks."""
+    of_arm = state.scores.take(state.scores.arm == arm)
+    mean_variance = float(np.mean(of_arm.stderr**2))
+    return float(np.sqrt(mean_variance) * np.linalg.norm(state.problem.objective_weights))
+
+
+def confidence(posterior: Posterior, arm: int, seed: int, usable: Bools) -> Confidence:
     """Estimate an arm's probabilities by joint draws of the objectives.
 
-    Only usable arms are drawn. The posterior has no pending cells; ``margin`` is by how much
-    another arm may be better.
+    Only usable arms are drawn. The posterior has no pending cells.
     """
     bound = np.where(usable, posterior.mean + 3 * posterior.sd, -np.inf)
     likely = greatest(bound, min(JOINT, int(usable.sum())))
@@ -176,7 +202,7 @@ def confidence(
     draws *= scale[:, None]  # with this scale, of a multivariate t distribution
     draws += lead
     highest = draws.max(axis=1)
-    is_within = draws[:, -1] >= highest - margin
+    most_lost = np.quantile(highest - draws[:, -1], CREDIBLE)
     wins = np.bincount(draws.argmax(axis=1), minlength=len(arms))
     share = wins / len(draws)
     order = np.argsort(-share, kind="stable")
@@ -185,7 +211,7 @@ def confidence(
     credible = arms[order[:needed]]
     return Confidence(
         best=float(share[-1]),
-        within=float(is_within.mean()),
+        most_lost=float(most_lost),
         loss=float(loss.mean()),
         credible=tuple(credible.tolist()),
     )

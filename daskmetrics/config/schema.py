@@ -203,10 +203,10 @@ class Search(Section):
     """
     cells: int | None = Field(None, ge=1)
     """Largest number of scores to compute."""
-    confidence: float | None = Field(None, gt=0, lt=1)
-    """Stop when the probability of being within `within` of the best candidate reaches this."""
-    within: float = Field(0.01, gt=0, lt=1)
-    """Accepted difference from the best candidate, as a share of its mean score."""
+    within: float = Field(0.001, ge=0, lt=1)
+    """The search ends when no more than this share of the score is expected to be gained. 0 goes on
+    until no candidate is likely to be better.
+    """
     objective: str = "all"
     """What the best candidate is best at: `all` tasks, one kind of task, or one task.
     Example: `classification`

@@ -58,8 +58,9 @@ class Recommendation:
         all scored higher.
     probability_best : float
         Posterior probability that no other arm has a greater objective.
-    probability_within : float
-        Posterior probability that no other arm is better by more than ``within`` of its mean score.
+    most_lost : float or None
+        With a posterior probability of 0.95, no other arm's objective is greater by more than this.
+        None before so much can be stated of arms and tasks without a score.
     expected_loss : float
         By how much the best arm is expected to exceed the recommended one, whichever it is:
         E[max of the objectives] - the expected objective of the recommended arm, from joint draws
@@ -79,8 +80,7 @@ class Recommendation:
     default: ArmSummary
     confirmed: bool
     probability_best: float
-    probability_within: float
-    within: float
+    most_lost: float | None
     expected_loss: float
     credible: tuple[Arm, ...]
     top: tuple[Arm, ...]

@@ -223,7 +223,6 @@ def _learner(session: Session, records: Sequence[Record], grows: bool) -> tuple[
         window=experiment.plan.window,
         seed=experiment.plan.seed,
         decided=decided,
-        confidence=config.confidence,
         within=config.within,
     )
     return learner, key

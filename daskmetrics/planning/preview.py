@@ -103,10 +103,8 @@ def search_rows(experiment: Experiment, texts: str) -> list[tuple[str, str]]:
     limits = [section.policy, f"budget {budget}"]
     if section.cells:
         limits.append(f"up to {plural(section.cells, 'score')}")
-    if section.confidence:
-        limits.append(
-            f"until {section.confidence:.0%} confidence to be within {section.within:.1%}"
-        )
+    if section.within and section.budget != 1:
+        limits.append(f"until at most {section.within:.2%} of the score is expected to be gained")
     if section.confirm == "fresh":
         limits.append(f"{FRESH_SHARE:.0%} of the items are kept back from it, for the finalists")
     return [*rows, ("search", "; ".join(limits))]

@@ -146,7 +146,7 @@ def test_an_arm_with_looks_alone_is_never_recommended(looking):
     assert best.best.scores.keys() == {looking.tasks[0]}
     assert (best.cells, best.looks) == (1, 2)
     # Laplace's rule of succession counts arms with a score
-    assert best.probability_within <= 2 / 3
+    assert best.probability_best <= 2 / 3
 
 
 def test_arms_without_whole_scores_limit_the_confidence(looking):
@@ -154,4 +154,4 @@ def test_arms_without_whole_scores_limit_the_confidence(looking):
     cells = [(arm, task) for arm in (0, 2, 24, 47) for task in range(look)]
     cells += [(arm, look) for arm in range(len(looking.arms))]
     finished = Observations.of((arm, task, 0.1 + 0.8 * (arm == 0), 0.001) for arm, task in cells)
-    assert leader_confidence(state_of(looking, finished), 0.01).within <= 5 / 6
+    assert leader_confidence(state_of(looking, finished)).best <= 5 / 6

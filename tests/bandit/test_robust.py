@@ -48,7 +48,8 @@ def search(
         score = scores[problem.locate(cell)] + noise * rng.standard_normal()
         return Outcome(float(score))  # its error is not given
 
-    return drive(make_learner(problem, budget=budget, seed=seed), outcome).recommendation()
+    learner = make_learner(problem, budget=budget, seed=seed, within=0.0)
+    return drive(learner, outcome).recommendation()
 
 
 def loss(problem: Problem, scores: Floats, found: Recommendation) -> float:
@@ -58,19 +59,19 @@ def loss(problem: Problem, scores: Floats, found: Recommendation) -> float:
 
 
 def searches(landscape: Landscape, budget: float, noise: float = 0.0) -> list[tuple[float, float]]:
-    """Loss and stated probability to be within 1 % of one search per seed."""
+    """Loss and stated probability of being the best of one search per seed."""
     result = []
     for seed in SEEDS:
         problem = make_problem(seed)
         scores = landscape(np.random.default_rng(seed), problem.features)
         answer = search(problem, scores, seed, budget, noise)
-        result.append((loss(problem, scores, answer), answer.probability_within))
+        result.append((loss(problem, scores, answer), answer.probability_best))
     return result
 
 
 def wrong(results: list[tuple[float, float]], stated: float) -> int:
     """How many searches were wrong, and sure by at least this probability."""
-    return sum(lost > 0.01 and within >= stated for lost, within in results)
+    return sum(lost > 0.01 and best >= stated for lost, best in results)
 
 
 @pytest.fixture(scope="module")
@@ -82,23 +83,23 @@ def smooth_searches():
     for seed in SEEDS:
         problem = make_problem(seed)
         scores = smooth(np.random.default_rng(seed), problem.features)
-        learner = make_learner(problem, budget=0.3, seed=seed)
+        learner = make_learner(problem, budget=0.3, seed=seed, within=0.0)
         early = []
         while picks := learner.ask(1):
             learner.tell(picks[0].index, Outcome(float(scores[problem.locate(picks[0].cell)])))
             seen = learner.state.observations
             kinds = {KINDS[task] for task in seen.task[seen.arm == learner.state.leader]}
             if kinds != set(KINDS):
-                early.append(learner.recommendation().probability_within)
+                early.append(learner.recommendation().probability_best)
         answer = learner.recommendation()
         lost = loss(problem, scores, answer)
-        result.append((lost, early, answer.probability_within))
+        result.append((lost, early, answer.probability_best))
     return result
 
 
 def test_a_smooth_peak_is_found_and_said_to_be_found(smooth_searches):
     assert sum(lost > 0.01 for lost, _, _ in smooth_searches) <= 1
-    assert max(stated for _, _, stated in smooth_searches) > 0.9
+    assert max(stated for _, _, stated in smooth_searches) > 0.85
 
 
 def test_confidence_is_low_until_rivals_are_seen_on_every_kind(smooth_searches):
@@ -133,12 +134,12 @@ def test_a_task_that_varies_most_is_seen_before_a_sure_end():
         peak = rng.uniform(0.2, 0.8, size=2)
         wide = 0.6 - 2 * ((problem.features[:, :2] - peak) ** 2).sum(axis=1)
         scores[:, problem.score_cost[0].argmax()] = wide + rng.normal(scale=0.01, size=len(scores))
-        learner = make_learner(problem, budget=0.3, seed=seed)
+        learner = make_learner(problem, budget=0.3, seed=seed, within=0.0)
         while picks := learner.ask(1):
             learner.tell(picks[0].index, Outcome(float(scores[problem.locate(picks[0].cell)])))
             if len(learner.picks) % 6 == 0:
                 found = learner.recommendation()
-                if found.probability_within >= 0.9:
+                if found.probability_best >= 0.9:
                     sure.append(loss(problem, scores, found) <= 0.01)
     # such a task is scored late, when most of the model is no longer estimated again
     assert sure and np.mean(sure) > 0.8
@@ -148,7 +149,7 @@ def test_equal_arms_are_within_the_margin_and_none_is_the_best():
     problem = make_problem(0)
     scores = np.tile(np.linspace(0.3, 0.7, len(KINDS)), (len(problem.arms), 1))
     found = search(problem, scores, 0, 0.3)
-    assert found.probability_within > 0.8
+    assert found.expected_loss < 0.01 * found.best.value
     assert found.probability_best < 0.2
     assert len(found.credible) > len(problem.arms) / 2
 

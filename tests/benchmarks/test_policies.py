@@ -73,7 +73,8 @@ def test_the_better_half_of_arms_is_promoted_to_twice_the_tasks():
 @pytest.mark.parametrize("name", ["policies:linucb", "policies:gp_ei"])
 def test_an_arm_is_finished_before_the_next_is_started(name):
     small = make_world()
-    picks = simulate(small.problem, small.table, policy_named(name), budget=0.4, seed=0).picks
+    options = {"budget": 0.4, "seed": 0, "within": 0.0}
+    picks = simulate(small.problem, small.table, policy_named(name), **options).picks
     arms = [arm for arm, _ in groupby(pick.cell.arm for pick in picks if pick.stage == "search")]
     assert len(set(arms)) == len(arms) > 3
     for arm in arms:

@@ -1,0 +1,94 @@
+"""When a search ends by itself, what it then loses, and what the audit before it prevents."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from daskmetrics.bandit import Learner, Outcome, Problem, _learner, arm_features
+from daskmetrics.bandit.problem import Floats
+from daskmetrics.bandit.recommend import is_near
+from daskmetrics.domain.names import Suite, grid
+from tests.bandit.conftest import make_learner
+
+TASKS = 12
+KINDS = tuple(f"kind{task % 4}" for task in range(TASKS))
+SEEDS = range(6)
+
+
+def better_where_it_is_expensive(seed: int) -> tuple[Problem, Floats]:
+    """Two models of 32 arms; the one that costs four times as much is better, but worse on the three
+    cheapest tasks.
+    """
+    rng = np.random.default_rng(seed)
+    steps = tuple(f"step{4**i}" for i in range(4))
+    suites = [Suite(name, steps, tuple(range(8)), 7) for name in ("cheap", "good")]
+    features = arm_features(suites)
+    is_good = features[:, 3] > features[:, 3].min()
+    price = np.sort(rng.lognormal(sigma=1.2, size=TASKS))
+    cost = price * np.where(is_good, 4.0, 1.0)[:, None]
+    sign = np.where(np.arange(TASKS) < 3, -1.0, 1.0)
+    quality = 0.08 * features[:, 0] - 0.15 * (features[:, 1] - rng.uniform(0.3, 0.7)) ** 2
+    scores = rng.uniform(0.3, 0.7, TASKS) + quality[:, None]
+    scores += rng.uniform(0.015, 0.04) * sign * is_good[:, None]
+    scores += rng.normal(scale=0.004, size=scores.shape)
+    names = tuple(f"task{task}" for task in range(TASKS))
+    return Problem(grid(suites), names, features, 0 * cost, cost, kinds=KINDS), scores
+
+
+def ended(seed: int) -> tuple[Learner, float]:
+    """A search with the default end, and the share of the score that it lost."""
+    problem, scores = better_where_it_is_expensive(seed)
+    learner = make_learner(problem, budget=0.3, seed=seed)
+    while picks := learner.ask(1):
+        learner.tell(picks[0].index, Outcome(float(scores[problem.locate(picks[0].cell)])))
+    mean = scores.mean(axis=1)
+    return learner, float(1 - mean[learner.state.recommended] / mean.max())
+
+
+def wrong(seeds: range) -> int:
+    return sum(lost > 0.01 for _, lost in map(ended, seeds))
+
+
+def test_a_search_ends_before_its_budget_and_loses_little():
+    endings = list(map(ended, SEEDS))
+    assert {learner.ending for learner, _ in endings} == {"within"}
+    assert max(learner.spent / learner.problem.exhaustive_cost for learner, _ in endings) < 0.2
+    for learner, _ in endings:
+        found = learner.recommendation()
+        assert found.confirmed and found.expected_loss <= 0.001 * found.best.value
+
+
+def test_the_audit_finds_what_cheap_tasks_hide(monkeypatch):
+    with_audit = wrong(SEEDS)
+    monkeypatch.setattr(_learner, "audit", lambda state: None)
+    monkeypatch.setattr(_learner, "is_audited", lambda state: True)
+    assert with_audit < wrong(SEEDS) - 1
+
+
+def test_pending_cells_end_no_search():
+    """They count as observed where the next cell is chosen, so that none is paid for twice."""
+    problem, scores = better_where_it_is_expensive(0)
+    learner = make_learner(problem, budget=0.3, seed=0)
+    for _ in range(30):
+        (pick,) = learner.ask(1)
+        learner.tell(pick.index, Outcome(float(scores[problem.locate(pick.cell)])))
+    state = learner.state
+    others = np.argwhere(~state.paid)
+    paid = np.ones_like(state.paid)
+    waiting = replace(state, pending=others, paid=paid, cache=None)
+    within = 0.01
+    assert not is_near(state, within) and not is_near(waiting, within)
+    assert waiting.posterior.sd.max() < 0.5 * state.posterior.sd.max()
+
+
+@pytest.mark.parametrize(("stderr", "ends"), [(0.001, False), (0.2, True)])
+def test_items_would_decide_and_not_more_search(stderr, ends):
+    problem, scores = better_where_it_is_expensive(1)
+    learner = make_learner(problem, "random", budget=0.3, seed=1, within=0.0)
+    for _ in range(120):
+        (pick,) = learner.ask(1)
+        learner.tell(pick.index, Outcome(float(scores[problem.locate(pick.cell)]), stderr))
+    assert is_near(learner.state, 1e-9) == ends
