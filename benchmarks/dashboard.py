@@ -136,7 +136,7 @@ class History:
         mean = self.quality() + self.random.normal(0, 1, len(sd)) * sd * 0.2
         leader = int(mean.argmax())
         values = np.array([mean, sd], np.float32).tobytes()
-        return PosteriorUpdated(values, str(self.arms[leader]), shortfall=float(1.645 * sd[0]))
+        return PosteriorUpdated(values, str(self.arms[leader]), loss=float(0.4 * sd[0]))
 
     def _record(self, key: str, name: str, kind: str, value: Any, failed: bool) -> Record:
         how = (

@@ -427,6 +427,10 @@ class Answer:
         Whether the best arm was scored on every task of the objective.
     probability : float
         That no other arm is better, under the search's posterior.
+    expected_loss : float
+        By how much the best arm, whichever it is, is expected to exceed this one.
+    most_lost : float or None
+        By how much no other arm exceeds it, with 95 %; None before that can be said.
     sureness : str or None
         ``clear`` if no other arm is within the error of the best, none that lacks scores may be as
         good, and no other is better with a probability of at least 90 %; else ``probable`` if that
@@ -468,6 +472,8 @@ class Answer:
     differences: Mapping[str, Difference]
     confirmed: bool
     probability: float
+    expected_loss: float
+    most_lost: float | None
     sureness: Sureness | None
     cheaper: CheaperArm | None
     per_task: Difference | None
@@ -506,6 +512,8 @@ def answer_of(evidence: Evidence) -> Answer:
         differences=evidence.recorded.differences(best.arm, default.arm, evidence.recorded),
         confirmed=recommended.confirmed,
         probability=recommended.probability_best,
+        expected_loss=recommended.expected_loss,
+        most_lost=recommended.most_lost,
         sureness=_sureness(verdict, recommended.probability_best),
         cheaper=verdict.cheaper(),
         per_task=verdict.per_task,

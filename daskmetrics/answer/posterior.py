@@ -7,7 +7,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from daskmetrics.answer.recorded import RecordedRun
-from daskmetrics.bandit import Outcome, Problem, problem_of
+from daskmetrics.bandit import Outcome, Pick, Problem, problem_of
 from daskmetrics.bandit.model import IncrementalPosterior, Posterior, first_max
 from daskmetrics.bandit.problem import with_checkpoints
+from daskmetrics.bandit.recommend import confidence
 from daskmetrics.core.errors import DataError, unknown
 from daskmetrics.domain import events
 from daskmetrics.domain.names import Arm, Cell
@@ -29,6 +30,8 @@ from daskmetrics.domain.results import Scored
 
 if TYPE_CHECKING:
     import pandas
+
+LOSSES = 24  # decisions at which the expected loss is computed again
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +94,11 @@ def posterior_of(run: RecordedRun) -> RunPosterior:
         If the search has no score yet.
     """
     problem = _problem(run)
-    finished = problem.observe(_history(run))
+    # while a search goes on, the order is that of its decisions
+    picks = run.picks
+    if run.result:
+        picks = tuple(picks[index] for index in run.result.order)
+    finished = problem.observe(_history(run, picks))
     if not len(finished.scores):
         raise DataError(
             f"The run in '{run.folder.path}' has no scores yet, so its candidates have no"
@@ -117,20 +124,13 @@ def _problem(run: RecordedRun) -> Problem:
     return problem_of(suites, (*plan.tasks, *looks))
 
 
-def _history(run: RecordedRun) -> Iterator[tuple[Cell, Outcome]]:
-    """Cells with their outcomes, as the search received them.
-
-    Those of earlier searches come first.
-    """
+def _history(run: RecordedRun, picks: Sequence[Pick]) -> Iterator[tuple[Cell, Outcome]]:
+    """The cells of these decisions with their outcomes, those of earlier searches first."""
     scored = chain(events.scored(run.records), events.scored(run.records, "look"))
     scores = {Cell.parse(record.name): score for record, score in scored}
-    # while a search goes on, the order is that of its decisions
-    picks = run.picks
-    if run.result:
-        picks = tuple(picks[index] for index in run.result.order)
-    picked = dict.fromkeys(pick.cell for pick in picks)
+    picked = {pick.cell for pick in run.picks}
     earlier = (cell for cell in scores if cell not in picked)
-    for cell in chain(earlier, picked):
+    for cell in chain(earlier, (pick.cell for pick in picks)):
         if score := scores.get(cell):
             yield cell, Outcome(score.score, score.stderr)
 
@@ -142,14 +142,16 @@ def known_posterior(run: RecordedRun) -> RunPosterior | None:
     return None
 
 
-def path_of(run: RecordedRun, posterior: RunPosterior | None = None) -> pandas.DataFrame:
+@lru_cache(maxsize=1)
+def path_of(run: RecordedRun) -> pandas.DataFrame:
     """Every decision of the latest search, in order.
 
     Each is shown as if it had its result before the next one. The columns are the ``number`` of the
-    decision, its ``arm`` and ``stage``, the total cost ``spent`` until then, the ``best`` mean
-    score known then, and the score that is ``expected`` of the arm by now; without a posterior in
-    units of scores that is the best. The attributes are the ``unit`` of the costs, and the mean
-    score of the ``default`` arm, or None.
+    decision, its ``arm``, ``task`` and ``stage``, ``why`` in a word, its ``cost`` and ``score``, the
+    total cost ``spent`` until then, the ``best`` mean score known then, the score that is
+    ``expected`` of the arm by now (without a posterior the best), and the expected ``loss`` of the
+    arm that led then, NaN but at `LOSSES` of them. The attributes are the ``unit`` of the costs, and
+    the mean score of the ``default`` arm, or None.
     """
     import pandas
 
@@ -165,8 +167,10 @@ def path_of(run: RecordedRun, posterior: RunPosterior | None = None) -> pandas.D
         seconds = exhaustive / 100
         default, _ = run.means.get(recommended.default.arm, (None, None))
     expected = {}
-    if posterior:
+    losses = {}
+    if posterior := known_posterior(run):
         expected = posterior.estimates
+        losses = _expected_losses(run, posterior.problem)
     weights = run.weights
     points = []
     spent = 0.0
@@ -182,9 +186,34 @@ def path_of(run: RecordedRun, posterior: RunPosterior | None = None) -> pandas.D
             mean = mean_score(paid[arm], weights)
             if mean:
                 best = np.fmax(best, mean[0])
-        expected_score = expected.get(arm, (best,))[0]
-        points.append((number, str(arm), pick.stage, spent, best, expected_score))
-    columns = ["number", "arm", "stage", "spent", "best", "expected"]
-    path = pandas.DataFrame(points, columns=columns)
+        point = {
+            "number": number,
+            "arm": str(arm),
+            "task": cell.task,
+            "stage": pick.stage,
+            "why": pick.why.get("because", ""),
+            "cost": pick.cost / seconds,
+            "score": score.score if score else math.nan,
+            "spent": spent,
+            "best": best,
+            "expected": expected.get(arm, (best,))[0],
+            "loss": losses.get(number, math.nan),
+        }
+        points.append(point)
+    path = pandas.DataFrame(points)
     path.attrs = {"unit": unit, "default": default}
     return path
+
+
+def _expected_losses(run: RecordedRun, problem: Problem) -> dict[int, float]:
+    """By how much the best arm was expected to exceed the leader, after some of the decisions."""
+    growing = IncrementalPosterior(problem)
+    usable = np.ones(len(problem.arms), dtype=bool)
+    losses = {}
+    for number in np.unique(np.linspace(1, len(run.picks), LOSSES).astype(int)).tolist():
+        finished = problem.observe(_history(run, run.picks[:number]))
+        if len(finished.scores):
+            posterior = growing.posterior(finished)
+            leader = first_max(posterior.mean)
+            losses[number] = confidence(posterior, leader, run.plan.seed, usable).loss
+    return losses

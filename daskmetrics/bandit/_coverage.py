@@ -169,8 +169,7 @@ def check_rivals(state: State) -> Choice | None:
         return _check_task(state)
     cost = np.where(missing, state.cost[arms], np.inf)
     row, task = divmod(int(cost.argmin()), len(problem.tasks))
-    why = {"leader": str(problem.arms[state.leader]), "check": problem.kind_names[task]}
-    return Choice(int(arms[row]), task, why)
+    return Choice(int(arms[row]), task, {"because": "check", "kind": problem.kind_names[task]})
 
 
 def audit(state: State) -> Choice | None:
@@ -184,7 +183,7 @@ def audit(state: State) -> Choice | None:
         return None
     row, column = divmod(int(cost.argmin()), len(tasks))
     task = int(tasks[column])
-    return Choice(int(arms[row]), task, {"audit": state.problem.tasks[task]})
+    return Choice(int(arms[row]), task, {"because": "audit"})
 
 
 def _audited(state: State) -> tuple[Ints, Ints]:
@@ -273,8 +272,7 @@ def _check_task(state: State) -> Choice | None:
         cost = state.cost[open_arms, task] + ROUNDING * problem.exhaustive_cost
         novelty_per_cost = (1 - likeness) / cost
         arm = int(open_arms[first_max(novelty_per_cost)])
-    why = {"leader": str(problem.arms[leader]), "check": problem.tasks[task]}
-    return Choice(arm, task, why)
+    return Choice(arm, task, {"because": "check"})
 
 
 def _contenders(state: State, posterior: Posterior) -> Ints:

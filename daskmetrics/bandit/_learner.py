@@ -107,7 +107,7 @@ def least_budget(problem: Problem) -> float:
 class Pick:
     """A decision: the cell to pay for, its stage, cost and reason.
 
-    An encoding that exists is free. ``known`` is the number of outcomes on which the decision is
+    The reason has a word, ``because``, and what the policy adds. An encoding that exists is free. ``known`` is the number of outcomes on which the decision is
     based.
     """
 
@@ -411,7 +411,7 @@ class Learner:
             cell=cell,
             stage=stage,
             cost=cost,
-            why=choice.why,
+            why={"because": stage, **choice.why},
             known=outcome_count,
         )
         self._picks.append(pick)

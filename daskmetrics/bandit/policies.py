@@ -91,6 +91,7 @@ def race(state: State) -> Choice | None:
     if is_duel and state.open[leader, task]:
         arm = leader  # first: it serves every duel on this task
     why: Why = {
+        "because": "rival",
         "leader": str(state.problem.arms[leader]),
         "rivals": float(len(all_rivals)),
         # the last bits depend on how the posterior was computed
@@ -186,7 +187,7 @@ def _encoded_cell(state: State) -> Choice | None:
         return None
     cell = int(cells.argmax())
     arm, task = divmod(cell, len(problem.tasks))
-    return Choice(arm, task, {"encoded": problem.tasks[task]})
+    return Choice(arm, task, {"because": "encoded"})
 
 
 def _rivals(state: State) -> Rivals:

@@ -133,8 +133,8 @@ HEAD = HTML.from_string("""{% macro fact(value, label) %}
 {% elif live.leader %}
 {{ fact(live.leader, "best" if live.confirmed else "expected to be the best") }}
 {% endif %}
-{% if live.phase == "searching" and live.shortfall == live.shortfall %}
-{{ fact(live.shortfall | number, "possible regret, 95 % bound") }}
+{% if live.phase == "searching" and live.loss == live.loss %}
+{{ fact(live.loss | number, "expected loss of it") }}
 {% endif %}
 {{ fact(workers, "workers") }}
 </div>
@@ -150,9 +150,9 @@ HEAD = HTML.from_string("""{% macro fact(value, label) %}
 {% endif %}""")
 DECISIONS = HTML.from_string("""<p class="title">Latest decisions</p>
 <div class="scroll"><table>
-<tr><th>number</th><th>score of</th><th>stage</th><th>score</th><th>cost</th></tr>
+<tr><th>number</th><th>score of</th><th>why</th><th>score</th><th>cost</th></tr>
 {% for index, decision in latest | dictsort(reverse=true) %}
-<tr><td>{{ "{:,}".format(index) }}</td><td>{{ decision.name }}</td><td>{{ decision.stage }}</td>
+<tr><td>{{ "{:,}".format(index) }}</td><td>{{ decision.name }}</td><td>{{ decision.why }}</td>
 <td>{{ decision.score | number if decision.score == decision.score else "open" }}</td>
 <td>{{ decision.cost | duration }}</td></tr>
 {% endfor %}
@@ -228,7 +228,8 @@ class Page:
         panel: dict[str, Any] = {"height": 230, "min_width": 340, "visible": False}
         step = "training step"
         speed = "tokens per second and rank"
-        self.cost = drawing.curves("", "mean score", title="Best so far", **panel)
+        self.best = drawing.curves("", "mean score", title="Best so far", **panel)
+        self.lost = drawing.curves("", "mean score", title="Expected loss", **panel)
         self.loss = drawing.curves(step, "loss", title="Training loss", **panel)
         self.speed = drawing.curves(step, speed, title="Training speed", **panel)
         self.decisions = Div(stylesheets=[STYLE], **BESIDE, **HIDDEN)
@@ -239,7 +240,7 @@ class Page:
             self.choices,
             self.map,
             self.lines,
-            self.cost,
+            row(self.best, self.lost, **WRAPPED),
             row(self.loss, self.speed, **WRAPPED),
             self.workers,
             row(self.decisions, self.failures, **WRAPPED),
@@ -311,7 +312,8 @@ class Page:
             self.lines.title.text = title
         self.choices.visible = True
         self._show_cost(live)
-        self.cost.visible = self.decisions.visible = bool(live.latest)
+        self.best.visible = self.decisions.visible = bool(live.latest)
+        self.lost.visible = bool(live.losses)
         self.decisions.text = DECISIONS.render(latest=live.latest)
         failures = failures_table(live.failures)
         self.failures.visible = bool(failures.rows)
@@ -333,14 +335,19 @@ class Page:
             unit = live.exhaustive / 100
             label = "cost so far, % of scoring everything (estimated)"
         cost, best = np.transpose([*live.curve, (live.spent, live.best)])
+        then, lost = np.reshape(live.losses, (-1, 2)).T
         # a step: the best stays as it is until it rises
         points = pandas.DataFrame(
             {"x": np.repeat(cost / unit, 2)[1:], "y": np.repeat(best, 2)[:-1]}
         )
-        drawing.draw_curves(self.cost, points.assign(label="best"), LEAST_SCORE)
-        self.cost.xaxis.axis_label = label
+        drawing.draw_curves(self.best, points.assign(label="best"), LEAST_SCORE)
+        losses = pandas.DataFrame({"x": then / unit, "y": lost})
+        drawing.draw_curves(self.lost, losses.assign(label="expected loss"))
+        self.lost.y_range.start = 0.0
         greatest = float(np.fmax(live.budget, live.spent))
-        self.cost.x_range.end = greatest / unit or 100.0
+        for fig in (self.best, self.lost):
+            fig.xaxis.axis_label = label
+            fig.x_range.end = greatest / unit or 100.0
 
     def _show_training(self, training: TrainingCurves) -> None:
         rows = []

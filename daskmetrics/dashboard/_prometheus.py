@@ -59,11 +59,7 @@ TRAINING = {
 #: Name, description, and the attribute of `LiveState`.
 GAUGES = (
     ("best_score", "Greatest mean raw score of a candidate scored on every task", "best"),
-    (
-        "shortfall",
-        "Possible regret of the leading candidate, in units of what the search compares",
-        "shortfall",
-    ),
+    ("expected_loss", "By how much the best candidate is expected to exceed the leader", "loss"),
     ("cost_budget_seconds", "Budget of the search in estimated seconds", "budget"),
     ("cost_exhaustive_seconds", "Estimated seconds of scoring everything", "exhaustive"),
 )

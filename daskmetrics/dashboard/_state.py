@@ -39,7 +39,7 @@ class Decision:
     """
 
     name: str
-    stage: str
+    why: str  # in a word
     cost: float
     score: float = math.nan
 
@@ -98,7 +98,8 @@ class LiveState:
         self.latest: dict[int, Decision] = {}
         self.curve: list[tuple[float, float]] = []  # cost spent and best mean score, where it rises
         self.best = math.nan
-        self.shortfall = math.nan
+        #: cost spent, and by how much the best arm was expected to exceed the leader
+        self.losses: list[tuple[float, float]] = []
         self.leader = ""
         self.recent = ""  # the unit of the latest result
         self.confirmed = False  # whether the recommended arm was scored on every task
@@ -151,7 +152,9 @@ class LiveState:
                     self.values |= {POSTERIOR_MEAN: mean, POSTERIOR_SD: deviation}
                     self.errors[POSTERIOR_MEAN] = deviation
                     self.leader = message.leader
-                    self.shortfall = message.shortfall
+                    if self.losses and self.losses[-1][0] == self.spent:
+                        self.losses.pop()
+                    self.losses.append((self.spent, message.loss))
                 case events.SearchEnded():
                     self.leader = str(message.recommendation.arm)
                     self.phase = "searched"
@@ -184,6 +187,11 @@ class LiveState:
         trained = len(self.steps) * sum(taken) / max(1, sum(self.steps.values()))
         return trained + self.done("measure"), len(self.steps) + self.planned.get("measure", 0)
 
+    @property
+    def loss(self) -> float:
+        """By how much the best arm is expected to exceed the leader; NaN if unknown."""
+        return self.losses[-1][1] if self.losses else math.nan
+
     def left(self, now: float) -> float | None:
         """Remaining seconds of the current phase; None if unknown."""
         done, total = self.progress
@@ -206,8 +214,9 @@ class LiveState:
             self.latest.clear()
             self.paid.clear()
             self.curve = [(0.0, self.best)]
+            self.losses.clear()
         index = pick["index"] + 1
-        decision = Decision(ask.name, pick["stage"], pick["cost"])
+        decision = Decision(ask.name, pick.get("why", {}).get("because", ""), pick["cost"])
         # one of an interrupted search is asked for again
         self._decisions[ask.key] = self.latest.get(index, decision)
         if index > self._asked:

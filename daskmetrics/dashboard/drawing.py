@@ -408,11 +408,20 @@ def search_path(decisions: pandas.DataFrame) -> figure:
             line_width=1.4,
         )
     tips = [
-        ("decision", "@number, @stage"),
+        ("decision", "@number, @why"),
         ("candidate", "@arm"),
         ("expected", "@expected{0.0000}"),
         ("best so far", "@best{0.0000}"),
     ]
     fig.add_tools(models.HoverTool(renderers=[dots], tooltips=tips))
     legend_above(fig)
+    return fig
+
+
+def expected_loss(decisions: pandas.DataFrame) -> figure:
+    """What the leader was expected to lose by cost; the frame is that of `search_path`."""
+    fig = curves(f"cost spent, {decisions.attrs['unit']}", "mean score", 300, name="expected-loss")
+    points = decisions.rename(columns={"spent": "x", "loss": "y"})
+    draw_curves(fig, points.assign(label="expected loss"))
+    fig.y_range.update(start=0.0, reset_start=0.0)
     return fig

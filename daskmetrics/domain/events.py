@@ -276,7 +276,7 @@ class PosteriorUpdated:
 
     values: bytes  # mean and sd (2, A) as float32, NaN for arms that could not be measured
     leader: str
-    shortfall: float  # how far the 95 % bound of any arm lies above the leader's mean
+    loss: float  # by how much the best arm is expected to exceed the leader
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,6 @@ from daskmetrics.experiment.score import score_unit
 KEPT_IN_MEMORY = 2**30
 KEPT_IN_FILES = 2**34
 ALWAYS_KEPT = 4  # encodings, however large
-NORMAL_95 = 1.645  # one-sided 95 % quantile of the normal distribution
 
 
 class SearchSource:
@@ -151,7 +150,7 @@ def carried_on(
         if record.kind in ("score", "look") and plan.wants(record)
     )
     earlier = [cell for cell in recorded if cell in problem and cell not in decided_cells]
-    why = {"search": "of a smaller grid"}
+    why = {"because": "earlier"}
     picks = list(decided)
     for i, cell in enumerate(earlier, len(decided)):
         picks.append(Pick(i, cell, "search", 0.0, why, known=i))
@@ -160,21 +159,16 @@ def carried_on(
 
 def posterior(plan: Plan, learner: Learner) -> PosteriorUpdated:
     """The posterior of every arm at this moment, for the dashboard."""
-    state = learner.state
-    scored = state.posterior.without_pending()
-    best = state.recommended
+    recommended = learner.recommendation()
+    scored = learner.state.posterior.without_pending()
     index = {arm: i for i, arm in enumerate(plan.arms)}
     columns = [index[arm] for arm in learner.problem.arms]
     values = np.full((2, len(index)), np.nan, np.float32)
     values[:, columns] = scored.mean, scored.value_sd
-    bound = scored.mean + NORMAL_95 * scored.sd
-    bound = np.where(state.usable, bound, -np.inf)
-    others = np.delete(bound, best)
-    shortfall = others.max(initial=-np.inf) - scored.mean[best]
     return PosteriorUpdated(
         values=values.tobytes(),
-        leader=str(learner.problem.arms[best]),
-        shortfall=float(max(0.0, shortfall)),
+        leader=str(recommended.arm),
+        loss=recommended.expected_loss,
     )
 
 

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
 
 from daskmetrics.answer import analysis
-from daskmetrics.answer.posterior import known_posterior, path_of
+from daskmetrics.answer.posterior import path_of
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.trade_offs import TradeOffs, trade_offs_of
 from daskmetrics.core.errors import unknown
@@ -374,7 +374,7 @@ def search_path(ax: Axes, run: RecordedRun) -> None:
 
     A decision is drawn at the score expected of its arm.
     """
-    path = path_of(run, known_posterior(run))
+    path = path_of(run)
     for stage, of_stage in path.groupby("stage", sort=False):
         ax.scatter(
             of_stage["spent"],

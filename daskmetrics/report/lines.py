@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shlex import quote
 
-from daskmetrics.answer.answer import Answer
+from daskmetrics.answer.answer import CLEAR, Answer
 from daskmetrics.core.table import printable
 from daskmetrics.core.text import listed, plural, score_text
 from daskmetrics.report._format import (
@@ -102,9 +102,15 @@ def gain(answer: Answer) -> str:
 
 
 def sure(answer: Answer) -> str:
-    """The chance to be the best, and the close others."""
+    """What may be lost with it, and the close others."""
     overall = answer.verdict.overall
     text = f"{probability_text(answer.probability)} chance to be the best"
+    if answer.most_lost is not None and answer.probability < CLEAR:
+        most, expected = map(score_text, (answer.most_lost, answer.expected_loss))
+        text = (
+            f"no other of {answer.candidates:,} is more than {most} better (95 %), expected loss"
+            f" {expected}"
+        )
     if answer.sureness:
         text = f"{answer.sureness}: {text}"
     if overall.tested > 1:

@@ -37,7 +37,13 @@ from daskmetrics.report._quantities import (
 from daskmetrics.report._run import Run
 from daskmetrics.report.markup import template
 from daskmetrics.report.status import status_lines
-from daskmetrics.report.tables import predictors_table, tables, trade_offs_table, workers_table
+from daskmetrics.report.tables import (
+    decisions_table,
+    predictors_table,
+    tables,
+    trade_offs_table,
+    workers_table,
+)
 
 if TYPE_CHECKING:
     from bokeh.plotting import figure
@@ -131,6 +137,7 @@ def folded_tables(run: Run) -> dict[str, Table]:
     if run.recorded:
         predictors = predictors_table(analysis.correlations(run))
         folded["Which metrics predict quality here"] = predictors
+    folded["The last decisions of the search"] = decisions_table(path_of(run))
     folded["Workers"] = workers_table(worker_use(run.entries, run.records))
     return folded
 
@@ -176,8 +183,8 @@ def figures(run: Run) -> Mapping[str, Any]:
         drawn.append(drawing.layer_lines())
         if others:
             drawn.append(drawing.comparison(source, suites))
-        if len(path := path_of(run, posterior)):
-            drawn.append(drawing.search_path(path))
+        if len(path := path_of(run)):
+            drawn += [drawing.search_path(path), drawing.expected_loss(path)]
     if losses := analysis.losses(run.plan, run.records):
         drawn.append(drawing.training_loss(losses))
     if not drawn:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 8  #: of the table by task, beside the answer
 NO_SCORE = "no score"
 UNKNOWN = "unknown"
+LATEST = 10  #: decisions of a search that are listed
 
 
 def tables(answer: Answer) -> list[Table]:
@@ -223,3 +224,12 @@ def workers_table(uses: pandas.DataFrame) -> Table:
 
 def _known(values: Iterable[float], form: str, missing: str = UNKNOWN) -> list[str]:
     return [missing if math.isnan(value) else form.format(value) for value in values]
+
+
+def decisions_table(path: pandas.DataFrame) -> Table:
+    """The last decisions of a search and why each was made; the frame is that of `path_of`."""
+    rows = []
+    for row in path.tail(LATEST).to_dict("records"):
+        score = NO_SCORE if math.isnan(row["score"]) else score_text(row["score"])
+        rows.append((f"{row['number']:,}", row["arm"], row["task"], row["why"], score))
+    return Table(("decision", "candidate", "task", "why", "score"), rows)

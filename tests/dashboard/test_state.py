@@ -64,6 +64,7 @@ def measured(name, *values, names=("curvature",)):
 def ask(index, arm, task, search="s"):
     cell = {"arm": asdict(Arm.parse(arm)), "task": task}
     pick = {"index": index, "cell": cell, "stage": "search", "cost": COST}
+    pick["why"] = {"because": "rival"}
     return UnitAsked(f"score-{arm}:{task}", f"{arm}:{task}", {"search": search, "pick": pick})
 
 
@@ -125,6 +126,7 @@ def test_the_latest_decisions_are_listed_once_with_scores(live):
     live.receive([ask(0, ARM, "s"), ask(1, ARM, "t"), ask(0, ARM, "s")], 1.0)  # interrupted
     live.receive([scored(ARM, "s", 0.3)], 1.0)
     assert list(live.latest) == [1, 2] and live.latest[1].score == 0.3 and live.spent == COST
+    assert {pick.why for pick in live.latest.values()} == {"rival"}
     live.receive([ask(0, "a@step1/1", "s", search="another")], 2.0)
     assert [pick.name for pick in live.latest.values()] == ["a@step1/1:s"] and live.spent == 0
     live.receive([ask(i, "a@step1/1", "s", search="another") for i in range(1, 3 * LATEST)], 3.0)
@@ -137,6 +139,9 @@ def test_posteriors_are_shown_as_they_are_received(live, history):
     shown = [live.values[name] for name in (POSTERIOR_MEAN, POSTERIOR_SD)]
     np.testing.assert_array_equal(np.ravel(shown), np.frombuffer(message.values, np.float32))
     assert live.leader == message.leader
+    # of one cost the latest counts
+    live.receive([replace(message, loss=0.25)], 2.0)
+    assert live.losses == [(live.spent, 0.25)] and live.loss == 0.25
 
 
 def test_the_phases_of_a_run(live):

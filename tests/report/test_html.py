@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from daskmetrics.answer.posterior import path_of
 from daskmetrics.bandit.model import IncrementalPosterior
 from daskmetrics.domain.names import Suite
 from daskmetrics.report import write
@@ -17,7 +18,7 @@ from daskmetrics.report.page import page
 from tests.browser import chromium, complaints
 from tests.report.conftest import STEPS, SUITES, TASKS
 
-FIGURES = ["map", "lines", "comparison", "search", "losses"]
+FIGURES = ["map", "lines", "comparison", "search", "expected-loss", "losses"]
 
 
 class Checker(HTMLParser):
@@ -85,7 +86,7 @@ def test_the_page_begins_with_the_answer_and_folds_the_rest(finished, written):
     assert "<th>tied</th>" in head and drawn_in(head) == FIGURES[:1]
     assert drawn_in(written) == FIGURES
     folded = re.findall(r"<summary>(.*?)</summary>", written)
-    assert folded[:2] == ["By model", "All candidates"] and len(folded) == 8
+    assert folded[:2] == ["By model", "All candidates"] and len(folded) == 9
     for text in ("final_ln", "0.1.0", "seed", finished.plan.key):
         assert text in written
     files = {file.stem for file in finished.folder.report.glob("*.png")}
@@ -111,7 +112,7 @@ def test_a_run_without_an_answer_has_a_page(a_run, story, has, lacks):
     assert len(scripts(text)) == 1 + ("<figure" in rest)  # no library without figures
 
 
-def test_page_and_pictures_compute_one_posterior(a_run, monkeypatch):
+def test_page_and_pictures_compute_each_posterior_once(a_run, monkeypatch):
     run, computed = a_run(), []
     compute = IncrementalPosterior.posterior
 
@@ -121,7 +122,7 @@ def test_page_and_pictures_compute_one_posterior(a_run, monkeypatch):
 
     monkeypatch.setattr(IncrementalPosterior, "posterior", counted)
     write(run)
-    assert len(computed) == 1
+    assert len(computed) == 1 + path_of(run)["loss"].count()
 
 
 def test_without_matplotlib_the_page_says_what_is_missing(a_run, monkeypatch):
@@ -143,7 +144,7 @@ def test_single_checkpoints_have_lines_and_no_map(a_run):
     for name in (*old, "mine.png"):
         (run.folder.report / name).write_bytes(b"old")
     text = write(run).read_text(encoding="utf-8")
-    assert drawn_in(text) == ["lines", "comparison", "search"]
+    assert drawn_in(text) == ["lines", "comparison", "search", "expected-loss"]
     assert text.count("<tr data-arm=") == 4
     files = {file.name for file in run.folder.report.iterdir()}
     assert "mine.png" in files and not files & old
