@@ -22,8 +22,6 @@ more between arms than all others, since its spread is only assumed.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from daskmetrics.bandit._state import Choice, State
@@ -310,18 +308,3 @@ def _kinds_seen(problem: Problem, cells: Bools) -> Bools:
     """Whether each arm has one of the cells (a, T) of every kind (a, K)."""
     scores = cells & ~problem.is_look
     return scores @ problem.kind_membership > 0
-
-
-def expected_gain(sd: Floats, distance: Floats) -> Floats:
-    """E[max(0, rival - leader)] of normal differences, see `distances`."""
-    density = np.exp(-0.5 * distance**2) / math.sqrt(2 * math.pi)
-    return np.asarray(sd * (density - distance * normal_tail(distance)))
-
-
-def normal_tail(x: Floats) -> Floats:
-    """Probability that a standard normal variable exceeds x.
-
-    >>> normal_tail(np.array([0.0, 1.96])).round(3).tolist()
-    [0.5, 0.025]
-    """
-    return np.array([0.5 * math.erfc(value / math.sqrt(2)) for value in x.tolist()])

@@ -33,7 +33,7 @@ from importlib.metadata import entry_points
 
 import numpy as np
 
-from daskmetrics.bandit._coverage import check_rivals, distances, expected_gain, normal_tail
+from daskmetrics.bandit._coverage import check_rivals, distances
 from daskmetrics.bandit._state import Choice, Policy, State, Why
 from daskmetrics.bandit.model import LEAST_SD, NOISE, Posterior
 from daskmetrics.bandit.problem import Floats, Ints, Rows
@@ -193,7 +193,8 @@ def _encoded_cell(state: State) -> Choice | None:
 def _rivals(state: State) -> Rivals:
     arms, spread, distance = distances(state, state.posterior)
     better = normal_tail(distance)
-    loss = expected_gain(spread, distance)
+    density = np.exp(-0.5 * distance**2) / math.sqrt(2 * math.pi)
+    loss = spread * (density - distance * better)
     is_rival = (better > NEGLIGIBLE) & (spread > LEAST_SD)
     rivals = Rivals(arms, better, spread, loss).take(is_rival)
     greatest_loss_first = np.argsort(-rivals.loss, kind="stable")
@@ -292,3 +293,12 @@ def _shared_cost(state: State, arms: Ints) -> Floats:
     sharing = is_same.sum(axis=1, keepdims=True)
     shared_cost = scoring + encoding / sharing
     return np.where(problem.encode_cost[arms] > 0, shared_cost, cost)
+
+
+def normal_tail(x: Floats) -> Floats:
+    """Probability that a standard normal variable exceeds x.
+
+    >>> normal_tail(np.array([0.0, 1.96])).round(3).tolist()
+    [0.5, 0.025]
+    """
+    return np.array([0.5 * math.erfc(value / math.sqrt(2)) for value in x.tolist()])

@@ -11,10 +11,11 @@ from statistics import median
 
 import numpy as np
 
-from daskmetrics.bandit._coverage import distances, expected_gain, is_covered
+from daskmetrics.bandit._coverage import is_covered
 from daskmetrics.bandit._state import State
 from daskmetrics.bandit.model import NO_CELLS, IncrementalPosterior, Posterior, greatest
 from daskmetrics.bandit.problem import (
+    ROUNDING,
     Bools,
     Floats,
     Ints,
@@ -30,7 +31,7 @@ from daskmetrics.domain.recommendation import ArmSummary, Recommendation, ScoreE
 
 TOP = 10  #: number of arms listed in the recommendation
 WITHIN = 0.001  #: default of the expected gain at which a search ends, as a share of the score
-OF_ERROR = 0.1  #: the same, in standard errors of the score over the items
+FEW = 16  #: arms drawn first, to see that much is still to be gained
 JOINT = 256  #: arms drawn together: those with the greatest upper bounds; the others are ignored
 DRAWS = 4096  #: a probability of one half then has a standard error of 0.008
 CREDIBLE = 0.95  #: probability that the credible set contains the best arm, and of `most_lost`
@@ -154,29 +155,47 @@ def _foreseen(state: State) -> float:
 
 
 def is_near(state: State, within: float) -> bool:
-    """Whether no more than a margin is expected to be gained over the recommended arm.
+    """Whether the search is expected to gain no more than this share of the score.
 
-    By the known scores alone. The margin is a share of the arm's score, or `OF_ERROR` of its
-    standard error over the items if that is more: more items would decide then, and not more arms
-    or tasks. Before most arms are foreseen (`_foreseen`), no search is near.
+    By the known scores alone; see `left_to_gain`. Before most arms are foreseen (`_foreseen`), no
+    search is near.
     """
     if not len(state.observations) or _foreseen(state) < CREDIBLE:
         return False
     posterior = state.posterior.without_pending()
-    arm = state.recommended
-    margin = max(margin_of(posterior, arm, within), OF_ERROR * _error_of(state, arm))
-    # one rival with a greater expected gain is enough, and takes no draws
-    _, sd, distance = distances(state, posterior)
-    if expected_gain(sd, distance).max(initial=0.0) > margin:
-        return False
-    return confidence(posterior, arm, state.seed, state.usable).loss <= margin
+    margin = margin_of(posterior, state.recommended, within)
+    # a few rivals with a greater gain are enough, and take little time
+    return all(left_to_gain(state, posterior, most) <= margin for most in (FEW, JOINT))
 
 
-def _error_of(state: State, arm: int) -> float:
-    """Standard error of an arm's objective over the items, also of tasks that it lacks."""
-    of_arm = state.scores.take(state.scores.arm == arm)
-    mean_variance = float(np.mean(of_arm.stderr**2))
-    return float(np.sqrt(mean_variance) * np.linalg.norm(state.problem.objective_weights))
+def left_to_gain(state: State, posterior: Posterior, most: int) -> float:
+    """By how much the arm that is recommended after all scores is expected to exceed this one.
+
+    It is less than the expected loss: the error of a score over the items stays. After all its
+    scores an arm is known with this error, so the means of the posterior then vary by the covariance
+    C_as (C_ss + E)^-1 C_sa, where s are the arms with a cell to be known, and E has their errors.
+    """
+    arms = _likely(posterior, state.recommended, state.usable, most)
+    known = state.paid.copy()
+    known[state.pending[:, 0], state.pending[:, 1]] = False
+    is_open = (~known & state.problem.in_objective)[arms].any(axis=1)
+    if not is_open.any():
+        return 0.0
+    covariance = posterior.covariance(arms, arms)
+    of_open = covariance[is_open]
+    error = float(np.mean(state.scores.stderr**2) * np.sum(state.problem.objective_weights**2))
+    after = of_open[:, is_open] + (error + ROUNDING) * np.eye(len(of_open))
+    root = np.linalg.solve(np.linalg.cholesky(after), of_open).astype(np.float32)
+    draws: Singles = normal_draws(state.seed, len(of_open)) @ root
+    lead = posterior.mean[arms] - posterior.mean[state.recommended]
+    return float((draws + lead).max(axis=1).mean() - draws[:, -1].mean())
+
+
+def _likely(posterior: Posterior, arm: int, usable: Bools, most: int) -> Ints:
+    """The usable arms with the greatest upper bounds, and an arm at the end."""
+    bound = np.where(usable, posterior.mean + 3 * posterior.sd, -np.inf)
+    likely = greatest(bound, min(most, int(usable.sum())))
+    return np.append(likely[likely != arm], arm)
 
 
 def confidence(posterior: Posterior, arm: int, seed: int, usable: Bools) -> Confidence:
@@ -184,9 +203,7 @@ def confidence(posterior: Posterior, arm: int, seed: int, usable: Bools) -> Conf
 
     Only usable arms are drawn. The posterior has no pending cells.
     """
-    bound = np.where(usable, posterior.mean + 3 * posterior.sd, -np.inf)
-    likely = greatest(bound, min(JOINT, int(usable.sum())))
-    arms = np.append(likely[likely != arm], arm)
+    arms = _likely(posterior, arm, usable, JOINT)
     # a Cholesky factor is a smooth function of the matrix: rounding of the covariance decides
     # nothing
     covariance = posterior.covariance(arms, arms)
@@ -222,7 +239,7 @@ def margin_of(posterior: Posterior, arm: int, within: float) -> float:
     return within * abs(float(posterior.mean[arm]))
 
 
-@lru_cache(maxsize=2)  # a search uses the same draws at every decision
+@lru_cache(maxsize=4)  # a search uses the same draws at every decision
 def normal_draws(seed: int, n: int) -> Singles:
     """Standard normal variables (draws, n)."""
     rng = np.random.default_rng(seed_of("probability_best", seed))
