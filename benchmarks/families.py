@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -28,9 +29,10 @@ from replay import (
     run_trials,
     score_table,
 )
-from replay_statistics import CONFIDENCE_AT, confidence_table, success_table
+from replay_statistics import CONFIDENCE_AT, confidence_table, ending_table, success_table
 from rivals import sixty_percent_depth
 
+from daskmetrics.bandit import recommend
 from daskmetrics.bandit.problem import Floats
 from daskmetrics.core.errors import ConfigError, UndefinedError
 from daskmetrics.core.table import Table
@@ -41,6 +43,7 @@ DEPTH = 0.6  # the rule of thumb, as a share of the layers
 WIDTH = 0.1  # of the kernel that smooths scores over the depth
 RIDGE = 10.0  # penalty of the regression on metrics, in arms
 SHARES = (0.003, 0.01, 0.02, 0.05, 0.1)  # of the exhaustive cost, at which policies are compared
+ENDINGS = 0.3  # budget of the searches whose ends are compared
 RIVALS = (
     "policies:lucb",
     "policies:halving",
@@ -319,6 +322,27 @@ def policies(
     yield replace(confidence_table(stated), title="All tables: stated confidence")
 
 
+def endings(
+    known: Mapping[str, ScoreTable], subset: int, seeds: range, chosen: argparse.Namespace
+) -> Iterator[Table]:
+    """Where searches of several models end, by the default rule and without it."""
+    every: dict[tuple[str, str], list[ReplayTrial]] = {}
+    every_table = joined(known, chosen.reverse)
+    several = {name: table for name, table in every_table.items() if name not in known}
+    for name, table in (several or every_table).items():
+        found = {}
+        for label, costs in COSTS.items():
+            for rule, within in {"default": recommend.WITHIN, "within: 0": 0.0}.items():
+                scenario = replace(costs, subset=subset)
+                plan = ReplayPlan(table, scenario, ENDINGS, every=0, within=within)
+                trials = list(run_trials(plan, [Setting(chosen.policy)], seeds, chosen.jobs))
+                found[label, rule] = trials
+                every.setdefault((label, rule), []).extend(trials)
+        of_table = ending_table(found)
+        yield replace(of_table, title=f"{name} ({len(table.arms)} arms). {of_table.title}")
+    yield replace(ending_table(every), title="All tables. Where searches end")
+
+
 def _rival(plan: ReplayPlan, policy: str, seeds: range, jobs: int) -> list[ReplayTrial]:
     """Searches by another policy; none if it scores whole arms and the budget does not always pay
     for one.
@@ -332,7 +356,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    sections = ("transfer", "policies")
+    sections = ("transfer", "policies", "endings")
     parser.add_argument("section", nargs="*", choices=[*sections, []], default=[])
     parser.add_argument("--models", default="", help="of the searches; separated by commas")
     parser.add_argument("--seeds", type=int, default=10)
@@ -367,9 +391,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         every = models(known, metrics if chosen.small else metrics_of(folder))
         print(transfer(every).as_text(), "\n\n", signs(every).as_text(), "\n", sep="", flush=True)
     budget = 0.6 if chosen.small else max(SHARES)
-    for table in (
-        policies(searched, subset, seeds, budget, chosen) if "policies" in sections else ()
-    ):
+    printed: list[Iterator[Table]] = []
+    if "policies" in sections:
+        printed.append(policies(searched, subset, seeds, budget, chosen))
+    if "endings" in sections:
+        printed.append(endings(searched, subset, seeds, chosen))
+    for table in chain.from_iterable(printed):
         print(table.as_text(), "\n", flush=True)
 
 

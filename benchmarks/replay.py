@@ -367,6 +367,7 @@ class ReplayStep:
     loss: float  # of the recommended arm
     confidence: float = math.nan  # stated probability that no other arm is better
     expected_loss: float = math.nan  # as a share of the arm's mean score
+    most_lost: float = math.inf  # the same with 95 %; infinite if nothing was stated
 
 
 @dataclass(frozen=True)
@@ -439,10 +440,14 @@ def _step(
     step = ReplayStep(share, seconds, float(loss[learner.state.recommended]))
     if stated is None:
         return step
-    expected_loss = math.nan  # no loss is a share of a mean score of 0
-    if stated.best.value:
-        expected_loss = stated.expected_loss / abs(stated.best.value)
-    return replace(step, confidence=stated.probability_best, expected_loss=expected_loss)
+    # no loss is a share of a mean score of 0
+    score = abs(stated.best.value) or math.nan
+    return replace(
+        step,
+        confidence=stated.probability_best,
+        expected_loss=stated.expected_loss / score,
+        most_lost=math.inf if stated.most_lost is None else stated.most_lost / score,
+    )
 
 
 class _SimulatedWorkers:

@@ -5,12 +5,13 @@ found, and how well the confidence is calibrated.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from replay import WITHIN, ReplayStep, ReplayTrial
 
+from daskmetrics.bandit.problem import ROUNDING
 from daskmetrics.core.table import Table
 from daskmetrics.domain.recommendation import NORMAL_95
 
@@ -106,8 +107,8 @@ BANDS = ((0.0, 0.2), (0.2, 0.5), (0.5, 0.7), (0.7, 0.85), (0.85, 0.95), (0.95, 1
 
 @dataclass(frozen=True)
 class ConfidenceBand:
-    """Moments at which the stated confidence was in [low, high), and how often the arm then was
-    within `WITHIN`.
+    """Moments at which the stated confidence was in [low, high), and how often no other arm then
+    was better.
     """
 
     low: float
@@ -138,9 +139,9 @@ def confidence_bands(
             mean = float(np.mean([step.confidence for step in every]))
             losses = [(step.expected_loss, step.loss) for step in every if math.isfinite(step.loss)]
             lost = np.mean(losses or [(math.nan, math.nan)], axis=0).tolist()
-            rates = [Rate(sum(map(is_found, steps)), len(steps)) for steps in searches]
+            rates = [Rate(sum(s.loss <= ROUNDING for s in steps), len(steps)) for steps in searches]
             correct = Rate(sum(rate.hits for rate in rates), sum(rate.of for rate in rates))
-            first = Rate(sum(is_found(steps[0]) for steps in searches), len(searches))
+            first = Rate(sum(steps[0].loss <= ROUNDING for steps in searches), len(searches))
             result.append(
                 ConfidenceBand(low, high, mean, correct, _clustered_interval(rates), first, *lost)
             )
@@ -187,9 +188,30 @@ def confidence_table(trials: Sequence[ReplayTrial]) -> Table:
         "of each search. Losses are means over the moments: by how much the best arm's mean score exceeds that of the "
         "recommended arm, as the posterior expects and in truth."
     )
-    return Table(
-        header, tuple(rows), f"Confidence that the arm is within {WITHIN:.0%} of the best", (note,)
-    )
+    return Table(header, tuple(rows), "Confidence that no other arm is better", (note,))
+
+
+def ending_table(searches: Mapping[tuple[str, str], Sequence[ReplayTrial]]) -> Table:
+    """What searches cost to their end, and what their arms lose, by costs and by rule."""
+    rows = []
+    for names, trials in searches.items():
+        ends = [trial.path[-1] for trial in trials]
+        losses = [end.loss for end in ends]
+        stated = [end for end in ends if math.isfinite(end.most_lost)]
+        rows.append(
+            (
+                *names,
+                f"{np.mean([end.share for end in ends]):.1%}",
+                _hits(Rate(sum(map(is_found, ends)), len(ends))),
+                f"{np.mean(losses):.3%}",
+                f"{quantile(losses, 0.95):.2%}",
+                f"{max(losses):.2%}",
+                _hits(Rate(sum(end.loss <= end.most_lost for end in stated), len(stated))),
+            )
+        )
+    header = ("costs", "ends", "cost", "within 1 %", "mean loss", "95 %", "worst", "as stated")
+    note = "As stated: ends at which the arm lost no more than was stated with 95 %, of those that state it."
+    return Table(header, tuple(rows), "Where searches end", (note,))
 
 
 def _interval(bounds: tuple[float, float]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import os
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import numpy as np
@@ -300,8 +300,11 @@ def test_trials_do_not_depend_on_the_number_of_processes(known):
     plan = ReplayPlan(known, Scenario(subset=3), 0.15)
     settings = [Setting("race"), Setting("random")]
     one, two = (list(run_trials(plan, settings, range(2), jobs)) for jobs in (1, 2))
-    # the confidence is NaN where it was not computed, and NaN != NaN
-    assert [repr(trial) for trial in one] == [repr(trial) for trial in two]
+    # the last bits of a stated loss depend on the number of threads
+    for trial, other in zip(one, two, strict=True):
+        assert (trial.setting, trial.seed) == (other.setting, other.seed)
+        for step, same in zip(trial.path, other.path, strict=True):
+            assert astuple(step) == pytest.approx(astuple(same), rel=1e-6, nan_ok=True)
     order = [(trial.setting.policy, trial.seed) for trial in one]
     assert order == [("race", 0), ("race", 1), ("random", 0), ("random", 1)]
     with pytest.raises(ConfigError, match="Did you mean 'race'"):

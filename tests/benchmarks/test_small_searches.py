@@ -26,6 +26,7 @@ def test_transfer_and_stated_loss_are_compared_with_the_truth(run_here):
     assert loss["the last layer"] == "18.1%"
     for policy in ("race", "rivals:tpe", "60 % depth"):
         assert rest.count(f"{policy} ") >= 9  # three tables under three costs
+    assert rest.count("Where searches end") == 4 and "within: 0" in rest
     assert rest.count("expected loss") >= 4 and rest.count("true loss") >= 4
 
 
