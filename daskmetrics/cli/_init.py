@@ -53,7 +53,7 @@ tasks: {tasks}
 
 search:
   budget: auto # a share of the cost of every score; auto: all of a small grid, else 0.3; 1: every score
-  # confidence: 0.95 # end earlier, when the best candidate is known with this probability
+  # within: 0.01 # end earlier, when no more than this share of the score is expected to be gained
 
 cluster: local # where to run: a profile of `daskmetrics list profiles`, or your own YAML file
 """

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from daskmetrics import config
@@ -54,3 +56,14 @@ def test_a_hub_id_means_main_and_equal_names_are_numbered(place):
         ("model-1", "main"),
         ("model-2", "main"),
     ]
+
+
+def test_every_key_that_is_shown_as_a_comment_is_one(place, minilm):
+    done = call(place, f"init --model {minilm} -o m.yaml --yes")
+    assert done.exit_code == 0, done.output
+    text = (place / "m.yaml").read_text()
+    shown = re.sub(r"(?m)^( *)# (?=(metrics|corpus|within): )", r"\1", text)
+    assert not re.search(r"(?m)^ *# [a-z_]+: ", shown.split("tasks:")[1])  # all of them
+    (place / "m.yaml").write_text(shown)
+    loaded = config.load(place / "m.yaml")
+    assert loaded.search.within == 0.01 and loaded.corpus.prompts == 500
