@@ -11,7 +11,7 @@ from statistics import median
 
 import numpy as np
 
-from daskmetrics.bandit._coverage import is_covered
+from daskmetrics.bandit._coverage import is_audited, is_covered
 from daskmetrics.bandit._state import State
 from daskmetrics.bandit.model import NO_CELLS, IncrementalPosterior, Posterior, greatest
 from daskmetrics.bandit.problem import (
@@ -139,10 +139,10 @@ def leader_confidence(state: State) -> Confidence:
     """
     posterior = state.posterior.without_pending()
     stated = confidence(posterior, state.recommended, state.seed, state.usable)
-    bound = _foreseen(state)
-    if not is_covered(state):
-        bound = min(bound, UNCOVERED)
-    most_lost = stated.most_lost if bound >= CREDIBLE else None
+    foreseen = _foreseen(state)
+    is_stated = foreseen >= CREDIBLE and is_audited(state)
+    bound = foreseen if is_covered(state) else min(foreseen, UNCOVERED)
+    most_lost = stated.most_lost if is_stated else None
     return replace(stated, best=min(stated.best, bound), most_lost=most_lost)
 
 
