@@ -216,6 +216,9 @@ class Learner:
         size = problem.score_cost.size
         arms, tasks = np.zeros((2, size), dtype=np.intp)
         self._results = Observations(arms, tasks, np.full(size, math.nan), np.zeros(size))
+        # the arms were scored on the same items, whose errors cancel between them: as errors of
+        # each score alone they would hide differences, and decisions count none
+        self._scores = replace(self._results, stderr=np.zeros(size))
         self._reported: set[int] = set()
         # of the outcomes that the next decision needs, how many of the first ones have arrived
         self._arrived = 0
@@ -248,7 +251,7 @@ class Learner:
     @property
     def state(self) -> State:
         """The state with all outcomes so far; other decisions are pending."""
-        return self._state(self.outcome_order, self._reporting)
+        return self._state(self.outcome_order, self._results, self._reporting)
 
     def ask(self, n: int) -> list[Pick]:
         """Up to n new decisions; fewer if they must wait for outcomes."""
@@ -279,7 +282,7 @@ class Learner:
             # much to add
             needed = self._needed()
             arrived = np.array(needed[: self._arrived], np.intp)
-            self._deciding.update(self._results.take(arrived))
+            self._deciding.update(self._scores.take(arrived))
 
     def rebuild_posterior(self) -> None:
         """Compute the posterior of `state` again.
@@ -296,7 +299,8 @@ class Learner:
         UndefinedError
             If no cell was measured.
         """
-        return recommend(self.state, self.budget, self.spent)
+        decided = self._deciding_state(self._needed())
+        return recommend(self.state, decided, self.budget, self.spent)
 
     @property
     def ending(self) -> Ending:
@@ -310,7 +314,7 @@ class Learner:
         if self._next() is not None:
             return "stopped"
         needed = self._needed()
-        state = self._state(needed)
+        state = self._deciding_state(needed)
         if state.paid.all():
             return "complete"
         if len(self._picks) >= self._max_cells:
@@ -351,7 +355,7 @@ class Learner:
         """Decide by the finished outcomes; pure, so that a search can be repeated."""
         if len(self._picks) >= self._max_cells:
             return None
-        state = self._state(finished)
+        state = self._deciding_state(finished)
         looks_of_new_models, looks = missing_looks(state)
         # what the search may not spend yet: the cost of the looks that are still missing
         kept = float(self._look_costs[looks].sum())
@@ -380,16 +384,21 @@ class Learner:
     def _is_near(self, state: State) -> bool:
         return self.within > 0 and not self._is_exhaustive and is_near(state, self.within)
 
-    def _state(self, finished: Sequence[int], cache: IncrementalPosterior | None = None) -> State:
+    def _deciding_state(self, finished: Sequence[int]) -> State:
+        return self._state(finished, self._scores, self._deciding)
+
+    def _state(
+        self, finished: Sequence[int], results: Observations, cache: IncrementalPosterior
+    ) -> State:
         budget = self.budget
         if budget >= self.problem.exhaustive_cost:
             budget = math.inf
         is_pending = np.ones(len(self._picks), dtype=bool)
         is_pending[list(finished)] = False
-        pending = self._results.take(np.flatnonzero(is_pending))
+        pending = results.take(np.flatnonzero(is_pending))
         return State(
             problem=self.problem,
-            finished=self._results.take(np.array(finished, dtype=np.intp)),
+            finished=results.take(np.array(finished, dtype=np.intp)),
             pending=np.column_stack([pending.arm, pending.task]),
             paid=self._costs.paid,
             cost=self._costs.cost(self._workers.held),
@@ -397,7 +406,7 @@ class Learner:
             seed=self.seed,
             budget=budget,
             most_cells=self._max_cells,
-            cache=cache or self._deciding,
+            cache=cache,
         )
 
     def _commit(self, stage: Stage, choice: Choice, outcome_count: int) -> Pick:

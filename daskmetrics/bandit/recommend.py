@@ -15,7 +15,6 @@ from daskmetrics.bandit._coverage import is_audited, is_covered
 from daskmetrics.bandit._state import State
 from daskmetrics.bandit.model import NO_CELLS, IncrementalPosterior, Posterior, greatest
 from daskmetrics.bandit.problem import (
-    ROUNDING,
     Bools,
     Floats,
     Ints,
@@ -38,8 +37,8 @@ CREDIBLE = 0.95  #: probability that the credible set contains the best arm, and
 UNCOVERED = 0.85  #: the most that is stated before the audit
 
 
-def recommend(state: State, budget: float, spent: float) -> Recommendation:
-    """Recommend the best arm of a state.
+def recommend(state: State, decided: State, budget: float, spent: float) -> Recommendation:
+    """Recommend the best arm of a state; see `leader_confidence` for the state ``decided``.
 
     Raises
     ------
@@ -61,7 +60,7 @@ def recommend(state: State, budget: float, spent: float) -> Recommendation:
     is_scored = np.zeros_like(state.paid)
     is_scored[seen.arm, seen.task] = True
     common = np.flatnonzero(is_scored[best] & is_scored[default] & problem.in_objective)
-    certainty = leader_confidence(state)
+    certainty = leader_confidence(state, decided)
     return Recommendation(
         best=_summary(state, posterior, best, common),
         default=_summary(state, posterior, default, common),
@@ -132,16 +131,18 @@ class Confidence:
     credible: tuple[int, ...]  # smallest set with the best by `CREDIBLE`, most likely first
 
 
-def leader_confidence(state: State) -> Confidence:
+def leader_confidence(state: State, decided: State) -> Confidence:
     """The confidence in the recommended arm, from the known scores alone.
 
-    The state has at least one score.
+    The state has at least one score. What the search has looked at is that of ``decided``, the state
+    of its decisions.
     """
     posterior = state.posterior.without_pending()
     stated = confidence(posterior, state.recommended, state.seed, state.usable)
     foreseen = _foreseen(state)
-    is_stated = foreseen >= CREDIBLE and is_audited(state)
-    bound = foreseen if is_covered(state) else min(foreseen, UNCOVERED)
+    has_begun = len(decided.observations) > 0
+    is_stated = foreseen >= CREDIBLE and has_begun and is_audited(decided)
+    bound = foreseen if has_begun and is_covered(decided) else min(foreseen, UNCOVERED)
     most_lost = stated.most_lost if is_stated else None
     return replace(stated, best=min(stated.best, bound), most_lost=most_lost)
 
@@ -155,55 +156,30 @@ def _foreseen(state: State) -> float:
 
 
 def is_near(state: State, within: float) -> bool:
-    """Whether the search is expected to gain no more than this share of the score.
+    """Whether no more than this share of the score is expected to be gained over the recommended arm.
 
-    By the known scores alone; see `left_to_gain`. Before most arms are foreseen (`_foreseen`), no
-    search is near.
+    By the known scores alone. Before most arms are foreseen (`_foreseen`), no search is near.
     """
     if not len(state.observations) or _foreseen(state) < CREDIBLE:
         return False
     posterior = state.posterior.without_pending()
-    margin = margin_of(posterior, state.recommended, within)
-    # a few rivals with a greater gain are enough, and take little time
-    return all(left_to_gain(state, posterior, most) <= margin for most in (FEW, JOINT))
+    arm = state.recommended
+    margin = margin_of(posterior, arm, within)
+    # that a few rivals gain more is seen in little time
+    stated = (confidence(posterior, arm, state.seed, state.usable, most) for most in (FEW, JOINT))
+    return all(likely.loss <= margin for likely in stated)
 
 
-def left_to_gain(state: State, posterior: Posterior, most: int) -> float:
-    """By how much the arm that is recommended after all scores is expected to exceed this one.
-
-    It is less than the expected loss: the error of a score over the items stays. After all its
-    scores an arm is known with this error, so the means of the posterior then vary by the covariance
-    C_as (C_ss + E)^-1 C_sa, where s are the arms with a cell to be known, and E has their errors.
-    """
-    arms = _likely(posterior, state.recommended, state.usable, most)
-    known = state.paid.copy()
-    known[state.pending[:, 0], state.pending[:, 1]] = False
-    is_open = (~known & state.problem.in_objective)[arms].any(axis=1)
-    if not is_open.any():
-        return 0.0
-    covariance = posterior.covariance(arms, arms)
-    of_open = covariance[is_open]
-    error = float(np.mean(state.scores.stderr**2) * np.sum(state.problem.objective_weights**2))
-    after = of_open[:, is_open] + (error + ROUNDING) * np.eye(len(of_open))
-    root = np.linalg.solve(np.linalg.cholesky(after), of_open).astype(np.float32)
-    draws: Singles = normal_draws(state.seed, len(of_open)) @ root
-    lead = posterior.mean[arms] - posterior.mean[state.recommended]
-    return float((draws + lead).max(axis=1).mean() - draws[:, -1].mean())
-
-
-def _likely(posterior: Posterior, arm: int, usable: Bools, most: int) -> Ints:
-    """The usable arms with the greatest upper bounds, and an arm at the end."""
-    bound = np.where(usable, posterior.mean + 3 * posterior.sd, -np.inf)
-    likely = greatest(bound, min(most, int(usable.sum())))
-    return np.append(likely[likely != arm], arm)
-
-
-def confidence(posterior: Posterior, arm: int, seed: int, usable: Bools) -> Confidence:
+def confidence(
+    posterior: Posterior, arm: int, seed: int, usable: Bools, most: int = JOINT
+) -> Confidence:
     """Estimate an arm's probabilities by joint draws of the objectives.
 
-    Only usable arms are drawn. The posterior has no pending cells.
+    Only usable arms are drawn, at most so many rivals. The posterior has no pending cells.
     """
-    arms = _likely(posterior, arm, usable, JOINT)
+    bound = np.where(usable, posterior.mean + 3 * posterior.sd, -np.inf)
+    likely = greatest(bound, min(most, int(usable.sum())))
+    arms = np.append(likely[likely != arm], arm)
     # a Cholesky factor is a smooth function of the matrix: rounding of the covariance decides
     # nothing
     covariance = posterior.covariance(arms, arms)

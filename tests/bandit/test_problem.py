@@ -154,4 +154,5 @@ def test_arms_without_whole_scores_limit_the_confidence(looking):
     cells = [(arm, task) for arm in (0, 2, 24, 47) for task in range(look)]
     cells += [(arm, look) for arm in range(len(looking.arms))]
     finished = Observations.of((arm, task, 0.1 + 0.8 * (arm == 0), 0.001) for arm, task in cells)
-    assert leader_confidence(state_of(looking, finished)).best <= 5 / 6
+    state = state_of(looking, finished)
+    assert leader_confidence(state, state).best <= 5 / 6

@@ -103,7 +103,7 @@ def test_policies_decide_by_the_posterior_not_by_noisy_scores():
         assert state.leader == int(state.posterior.mean.argmax())
         best = state.recommended
         sure = confidence(state.posterior, best, state.seed, state.usable)
-        assert leader_confidence(state) == sure
+        assert leader_confidence(state, state) == sure
 
 
 @settings(max_examples=settings.default.max_examples // 2)
@@ -111,7 +111,7 @@ def test_policies_decide_by_the_posterior_not_by_noisy_scores():
 def test_no_listed_arm_is_above_one_with_greater_scores(seed, share):
     noisy = with_noise(seed)
     state = state_after(noisy, random_cells(noisy, round(36 * share), seed))
-    found = recommend(state, 1.0, 1.0)
+    found = recommend(state, state, 1.0, 1.0)
     assert found.arm == found.top[0] and len(set(found.top)) == 10
     top = np.array([noisy.problem.arm_index[arm] for arm in found.top])
     measured = state.measured[top[state.scored[top]]].tolist()
@@ -131,7 +131,7 @@ def test_a_good_arm_that_lacks_a_score_beats_a_bad_one(gap, is_confirmed):
     score = {arm: 0.3 + gap * (arm < 6) + 0.01 * np.sin(arm) for arm, _ in cells}
     finished = Observations.of((arm, task, score[arm], 0.01) for arm, task in cells)
     state = state_of(problem, finished, remaining=1.0)
-    found = recommend(state, 10.0, 9.0)
+    found = recommend(state, state, 10.0, 9.0)
     assert found.confirmed == is_confirmed == (found.arm.model == "bad")
     assert found.best.scores and found.probability_best > 0.05
 
@@ -150,14 +150,14 @@ def test_an_excluded_rival_must_be_scored_on_every_kind():
     finished = Observations.of((a, t, score[a] + wobble[a, t], 0.001) for a, t in cells)
     state = state_of(problem, finished)
     assert state.recommended == 0
-    assert leader_confidence(state).best <= 0.85
+    assert leader_confidence(state, state).best <= 0.85
 
 
 def test_the_mean_score_is_weighted_without_failed_arms():
     noisy = with_noise(0)
     problem = replace(noisy.problem, weights=(2.0, 1.0, 0.0))
     state = state_after(replace(noisy, problem=problem), EVERY_CELL)
-    found = recommend(state, 1.0, 1.0)
+    found = recommend(state, state, 1.0, 1.0)
     scores = noisy.scores @ [2 / 3, 1 / 3, 0]
     best = problem.arm_index[found.arm]
     assert found.best.mean.score == pytest.approx(scores.max()) == found.best.measured
@@ -167,7 +167,7 @@ def test_the_mean_score_is_weighted_without_failed_arms():
     best = int(noisy.scores.mean(axis=1).argmax())
     state.finished.score[(state.finished.arm == best) & (state.finished.task == 1)] = np.nan
     assert not state.scored[best] and state.scored.sum() == 11
-    found = recommend(state, 1.0, 1.0)
+    found = recommend(state, state, 1.0, 1.0)
     assert found.confirmed and found.arm != noisy.problem.arms[best]
 
 
