@@ -48,9 +48,8 @@ def recommend(state: State, budget: float, spent: float) -> Recommendation:
     """
     problem = state.problem
     seen = state.observations
-    cells = len(state.scores)
     failed = len(state.finished) - len(seen)
-    if not cells:
+    if not len(seen):
         raise UndefinedError(
             f"No candidate can be recommended: no score is known and {failed} failed. See the"
             " journal for the reasons."
@@ -71,12 +70,11 @@ def recommend(state: State, budget: float, spent: float) -> Recommendation:
         expected_loss=certainty.loss,
         credible=tuple(problem.arms[arm] for arm in certainty.credible),
         top=tuple(problem.arms[arm] for arm in _ranking(state)[:TOP]),
-        cells=cells,
+        cells=len(seen),
         failed=failed,
         spent=spent,
         budget=budget,
         exhaustive=problem.exhaustive_cost,
-        looks=len(seen) - cells,
     )
 
 
@@ -97,7 +95,7 @@ def _ranking(state: State) -> Ints:
 
 def _summary(state: State, posterior: Posterior, arm: int, common: Ints) -> ArmSummary:
     problem = state.problem
-    of_arm = state.scores.take(state.scores.arm == arm)
+    of_arm = state.observations.take(state.observations.arm == arm)
     scores = {}
     for task, score, stderr in zip(of_arm.task, of_arm.score, of_arm.stderr, strict=True):
         scores[problem.tasks[task]] = ScoreEstimate(float(score), float(stderr))
@@ -150,7 +148,7 @@ def _foreseen(state: State) -> float:
     """Laplace's rule of succession: the probability that the next arm is as a model of the others
     would have foreseen.
     """
-    scored = len(np.unique(state.scores.arm))
+    scored = len(np.unique(state.observations.arm))
     return 1.0 if scored >= state.usable.sum() else (scored + 1) / (scored + 2)
 
 
@@ -183,7 +181,8 @@ def left_to_gain(state: State, posterior: Posterior, most: int) -> float:
         return 0.0
     covariance = posterior.covariance(arms, arms)
     of_open = covariance[is_open]
-    error = float(np.mean(state.scores.stderr**2) * np.sum(state.problem.objective_weights**2))
+    variance = np.mean(state.observations.stderr**2)
+    error = float(variance * np.sum(state.problem.objective_weights**2))
     after = of_open[:, is_open] + (error + ROUNDING) * np.eye(len(of_open))
     root = np.linalg.solve(np.linalg.cholesky(after), of_open).astype(np.float32)
     draws: Singles = normal_draws(state.seed, len(of_open)) @ root
@@ -262,7 +261,7 @@ def champions(state: State, kinds: Mapping[str, str]) -> dict[str, Arm]:
     state : State
         Pending cells do not count as observed.
     kinds : mapping of str to str
-        Kind of each task, by name; a task without one is a subset of another.
+        Kind of each task, by name.
     """
     distinct = sorted(set(kinds.values()))
     if len(distinct) < 2 or not len(state.observations):
@@ -270,7 +269,7 @@ def champions(state: State, kinds: Mapping[str, str]) -> dict[str, Arm]:
     problem = state.problem
     best = {}
     for kind in distinct:
-        is_of_kind = np.array([kinds.get(task) == kind for task in problem.tasks])
+        is_of_kind = np.array([kinds[task] == kind for task in problem.tasks])
         weights = is_of_kind * problem.objective_weights
         if not weights.any():
             weights = is_of_kind.astype(float)
