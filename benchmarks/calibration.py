@@ -1,9 +1,9 @@
 """Is what a search states true, on each table by itself, and what does it cost to be sure?
 
 Three kinds of tables are searched: published scores of `families.py`, alone and joined; with
-``--folder``, where `looks.py` keeps its states, those of MiniLM on docstrings and on comments; and
-made-up ones whose most expensive task, of eight, varies ten times more than the others. A moment is
-a doubling of the cost, or the end of a search.
+``--folder``, where `sentences.py` keeps its states, those of MiniLM on docstrings and on comments;
+and made-up ones whose most expensive task, of eight, varies ten times more than the others. A
+moment is a doubling of the cost, or the end of a search.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import families
-import looks
 import numpy as np
+import sentences
 from replay import (
     ReplayPlan,
     ReplayTrial,
@@ -63,14 +63,14 @@ def outlier_table(seed: int) -> ScoreTable:
 
 
 def encoder_table(folder: Path, texts: str) -> ScoreTable:
-    """Whole scores of the layers of MiniLM's checkpoints; see `looks.py`."""
-    suite = looks.mixtures(folder / "minilm", looks.MIXTURES)
-    table = looks.build_table(folder, [suite], texts, 4800, (0.0625,))
-    problem, scores = table.problem("cpu", ())
+    """Scores of the layers of MiniLM's checkpoints; see `sentences.py`."""
+    suite = sentences.mixtures(folder / "minilm", sentences.MIXTURES)
+    table = sentences.build_table(folder, [suite], texts, 4800)
+    problem = table.problem("cpu")
     return ScoreTable(
         table.suites,
         dict(zip(problem.tasks, problem.kind_names, strict=True)),
-        scores[..., 0],
+        table.scores[..., 0],
         problem.encode_cost + problem.score_cost,
         problem.encode_cost,
     )
@@ -86,7 +86,7 @@ def plans(
     if small:
         return
     if folder:
-        for texts in looks.READERS:
+        for texts in sentences.READERS:
             plan = ReplayPlan(
                 encoder_table(folder, texts), Scenario("shared"), BUDGET, 1, CONFIDENCE_AT
             )
@@ -140,7 +140,7 @@ def _first_said(trial: ReplayTrial) -> float:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tables", default="", help="parts of names; separated by semicolons")
-    parser.add_argument("--folder", type=Path, help="checkpoints and states of looks.py")
+    parser.add_argument("--folder", type=Path, help="checkpoints and states of sentences.py")
     parser.add_argument("--made", type=int, nargs="+", default=range(4), help="made-up tables")
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--first-seed", type=int, default=0)

@@ -446,9 +446,8 @@ class Answer:
         What is doubtful about weights and data.
     unscored_models : tuple of str
         Models without a score, about which nothing is said.
-    scored, planned, looks : int
-        Scores that the search paid for, those of an exhaustive sweep, and scores of a subset of a
-        task's items, which only the search uses.
+    scored, planned : int
+        Scores that the search paid for, and those of an exhaustive sweep.
     cost : Cost
     ending : str
         Why the search ended, as `daskmetrics.bandit.Outlook` names it.
@@ -480,7 +479,6 @@ class Answer:
     unscored_models: tuple[str, ...]
     scored: int
     planned: int
-    looks: int
     cost: Cost
     ending: str
     weights: Mapping[str, float]
@@ -520,7 +518,6 @@ def answer_of(evidence: Evidence) -> Answer:
         unscored_models=tuple(standing.model for standing in verdict.models if not standing.scores),
         scored=evidence.compared.size,
         planned=plan.cells,
-        looks=recommended.looks,
         cost=cost_of(recommended),
         ending=evidence.ended.ending,
         weights=plan.weights,

@@ -119,15 +119,12 @@ def _problem(run: RecordedRun) -> Problem:
         if suites:
             missing = "no tasks"
         raise DataError(f"The run in '{run.folder.path}' has {missing}.")
-    asked = {pick.cell.task for pick in run.picks}
-    looks = (look for look in plan.looks if look.name in asked)
-    return problem_of(suites, (*plan.tasks, *looks))
+    return problem_of(suites, plan.tasks)
 
 
 def _history(run: RecordedRun, picks: Sequence[Pick]) -> Iterator[tuple[Cell, Outcome]]:
     """The cells of these decisions with their outcomes, those of earlier searches first."""
-    scored = chain(events.scored(run.records), events.scored(run.records, "look"))
-    scores = {Cell.parse(record.name): score for record, score in scored}
+    scores = {Cell.parse(record.name): score for record, score in events.scored(run.records)}
     picked = {pick.cell for pick in run.picks}
     earlier = (cell for cell in scores if cell not in picked)
     for cell in chain(earlier, (pick.cell for pick in picks)):

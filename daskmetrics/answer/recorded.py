@@ -73,17 +73,12 @@ class RecordedRun:
 
     @cached_property
     def records(self) -> tuple[Record, ...]:
-        """The records that count (`Plan.wants`), of each unit the latest.
-
-        Looks are only those of the latest search.
-        """
-        picked = {str(pick.cell) for pick in self.picks}
-        latest_of: dict[tuple[str, str], Record] = {}
-        for entry in standing(self.entries):
-            if not isinstance(entry, Record) or not self.plan.wants(entry):
-                continue
-            if entry.kind != "look" or entry.name in picked:
-                latest_of[entry.kind, entry.name] = entry
+        """The records that count (`Plan.wants`), of each unit the latest."""
+        latest_of = {
+            (entry.kind, entry.name): entry
+            for entry in standing(self.entries)
+            if isinstance(entry, Record) and self.plan.wants(entry)
+        }
         return tuple(latest_of.values())
 
     @property
@@ -255,8 +250,7 @@ class RecordedRun:
     @property
     def cells_open(self) -> int:
         """Cells of the latest search that have no result yet."""
-        kinds = ("score", "look")
-        answered = {record.name for record in self.records if record.kind in kinds}
+        answered = {record.name for record in self.records if record.kind == "score"}
         return sum(str(pick.cell) not in answered for pick in self.picks)
 
     @property

@@ -43,8 +43,7 @@ class RunStatus:
     counts: Mapping[str, Mapping[str, int]]
     arms: int
     checkpoints: int
-    # scores of an exhaustive sweep, recorded, and still asked for; recorded looks
-    cells: Mapping[str, int]
+    cells: Mapping[str, int]  # scores of an exhaustive sweep, recorded, and still asked for
     leader: Leader | None
     best: Arm | None
     cost: Cost
@@ -75,7 +74,6 @@ def status_of(run: RecordedRun) -> RunStatus:
             "planned": run.plan.cells,
             "scored": run.compared.size,
             "open": run.cells_open,
-            "looks": run.counts["look", "ok"],
         },
         leader=analysis.leader(run.means),
         best=best.arm if best else None,

@@ -109,7 +109,7 @@ def _comparable(state: State, candidates: Bools) -> Bools:
     tasks say little of each other.
     """
     problem = state.problem
-    has_score = state.paid & ~state.failed & ~problem.is_look
+    has_score = state.paid & ~state.failed
     scores_of_arm = has_score.sum(axis=1)
     comparable = np.zeros_like(candidates)
     for model in range(len(problem.models)):
@@ -306,5 +306,4 @@ def distances(state: State, posterior: Posterior) -> tuple[Ints, Floats, Floats]
 
 def _kinds_seen(problem: Problem, cells: Bools) -> Bools:
     """Whether each arm has one of the cells (a, T) of every kind (a, K)."""
-    scores = cells & ~problem.is_look
-    return scores @ problem.kind_membership > 0
+    return cells @ problem.kind_membership > 0

@@ -92,12 +92,6 @@ class State:
         """The known scores, sorted by cell."""
         return self.finished.scores.by_cell()
 
-    @cached_property
-    def scores(self) -> Observations:
-        """The known scores of whole tasks, without those of subsets."""
-        is_look = self.problem.is_look[self.observations.task]
-        return self.observations.take(~is_look)
-
     @property
     def cells(self) -> Ints:
         """Arm and task of every chosen cell, finished ones first (n, 2)."""
@@ -156,10 +150,7 @@ class State:
         expects of it, nor one that failed on a task in place of one with all scores.
         """
         arms = np.arange(len(self.problem.arms))
-        seen = self.scores
-        if not len(seen):  # while a search has only looked
-            seen = self.observations
-        has_score = np.isin(arms, seen.arm)
+        has_score = np.isin(arms, self.observations.arm)
         candidates = has_score & self.usable
         if not candidates.any():
             candidates = has_score
@@ -186,14 +177,8 @@ class State:
         """The remaining budget, less the cost of confirming the leader.
 
         Nothing is reserved if confirming would take more than `CONFIRM` of the whole budget: the
-        search makes better use of it. Where it may score subsets of tasks, it would spend all on
-        these, which confirm nothing; so what the `finalist` lacks is reserved as long as it is
-        affordable.
+        search makes better use of it.
         """
-        if self.problem.is_look.any():
-            finalist = self.finalist
-            missing = self.confirming_cost[finalist] * self.is_confirmable[finalist]
-            return float(self.remaining - missing)
         share = CONFIRM * self.budget
         if self.remaining > 2 * share:  # far from the end the leader need not be computed
             return self.remaining - share
@@ -203,18 +188,14 @@ class State:
         return self.remaining - missing
 
     @cached_property
-    def confirming_cost(self) -> Floats:
-        """Cost of the tasks of the objective that each arm lacks (A,)."""
-        return np.asarray(self.cost[:, self.problem.in_objective].sum(axis=1))
-
-    @cached_property
     def is_confirmable(self) -> Bools:
         """Arms that the remaining budget can score on every task (A,).
 
         It may be exceeded a little: otherwise a worse arm would be confirmed, whose scores cost
         less.
         """
-        return self.affordable(self.confirming_cost, self.remaining + OVERDRAFT * self.budget)
+        missing = self.cost[:, self.problem.in_objective].sum(axis=1)
+        return self.affordable(missing, self.remaining + OVERDRAFT * self.budget)
 
     @cached_property
     def finalist(self) -> int:

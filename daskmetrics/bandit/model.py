@@ -680,7 +680,7 @@ def level_variance(model: CovarianceModel, seen: Observations) -> float:
     """
     problem = model.problem
     count = problem.cells_per_task(seen)
-    is_scored = (count > 0) & ~problem.is_look
+    is_scored = count > 0
     if not is_scored.any():
         return 0.0
     total = np.bincount(seen.task, seen.score, len(count))

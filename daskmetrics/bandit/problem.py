@@ -53,10 +53,6 @@ class Problem:
     kinds : tuple of str, length T, or None
         Kind of every task: scores of one kind are more alike than those of different kinds. A task
         with an empty kind is a kind of its own; None for all.
-    looks : tuple of bool, length T, or None
-        Which tasks have only a subset of another task's items, with weight 0. A search pays for
-        them for what they tell of that task; the exhaustive cost is without them. None: none of
-        them.
     default : Checkpoint or None
         Every arm is compared with its last layer; None for the last checkpoint of the arm's own
         model, which is what one would use without a search.
@@ -76,7 +72,6 @@ class Problem:
     load_cost: Floats | None = None
     kinds: tuple[str, ...] | None = None
     default: Checkpoint | None = None
-    looks: tuple[bool, ...] | None = None
 
     def __post_init__(self) -> None:
         arms = len(self.arms)
@@ -103,11 +98,6 @@ class Problem:
         if self.kinds is not None and len(self.kinds) != tasks:
             raise DataError(
                 f"kinds must name the kind of each of the {tasks} tasks; got {len(self.kinds)}."
-            )
-        if len(self.is_look) != tasks or self.objective_weights[self.is_look].any():
-            raise DataError(
-                f"looks must say of each of the {tasks} tasks whether it is one, and the weight of"
-                f" a look must be 0; got {self.looks} with weights {self.weights}."
             )
         if self.default and self._last_arm(self.default) is None:
             raise DataError(
@@ -147,11 +137,6 @@ class Problem:
     def in_objective(self) -> Bools:
         """Tasks with a positive weight (T,), on which a recommended arm is measured."""
         return self.objective_weights > 0
-
-    @cached_property
-    def is_look(self) -> Bools:
-        """Tasks that are only subsets of others, whose results are no scores (T,)."""
-        return np.array(self.looks or [False] * len(self.tasks), dtype=bool)
 
     @cached_property
     def load_costs(self) -> Floats:
@@ -238,24 +223,17 @@ class Problem:
 
     @cached_property
     def arm_cost(self) -> Floats:
-        """Cost of each arm alone on all tasks, without subsets (A,).
-
-        Its checkpoint is loaded once.
-        """
-        cost = np.where(self.is_look, 0.0, self.encode_cost + self.score_cost)
+        """Cost of each arm alone on all tasks, its checkpoint loaded once (A,)."""
+        cost = self.encode_cost + self.score_cost
         return np.asarray(cost.sum(axis=1) + self.load_costs)
 
     @cached_property
     def exhaustive_cost(self) -> float:
-        """Cost of all cells together, without subsets.
-
-        Each encoding and each load counts once.
-        """
+        """Cost of all cells together; each encoding and each load counts once."""
         arms = np.unique(self.first_of_checkpoint)
-        scoring = np.where(self.is_look, 0.0, self.score_cost)
-        encoding = np.where(self.is_look, 0.0, self.encode_cost[arms])
+        encoding = self.encode_cost[arms]
         loading = self.load_costs[arms]
-        return float(scoring.sum() + encoding.sum() + loading.sum())
+        return float(self.score_cost.sum() + encoding.sum() + loading.sum())
 
     def cell(self, arm: int, task: int) -> Cell:
         return Cell(self.arms[arm], self.tasks[task])
@@ -450,7 +428,6 @@ def problem_of(
         weights=tuple(task.weight for task in tasks),
         kinds=tuple(task.kind for task in tasks),
         default=default,
-        looks=tuple(bool(task.look_of) for task in tasks),
     )
 
 

@@ -47,9 +47,8 @@ def recommend(state: State, decided: State, budget: float, spent: float) -> Reco
     """
     problem = state.problem
     seen = state.observations
-    cells = len(state.scores)
     failed = len(state.finished) - len(seen)
-    if not cells:
+    if not len(seen):
         raise UndefinedError(
             f"No candidate can be recommended: no score is known and {failed} failed. See the"
             " journal for the reasons."
@@ -70,12 +69,11 @@ def recommend(state: State, decided: State, budget: float, spent: float) -> Reco
         expected_loss=certainty.loss,
         credible=tuple(problem.arms[arm] for arm in certainty.credible),
         top=tuple(problem.arms[arm] for arm in _ranking(state)[:TOP]),
-        cells=cells,
+        cells=len(seen),
         failed=failed,
         spent=spent,
         budget=budget,
         exhaustive=problem.exhaustive_cost,
-        looks=len(seen) - cells,
     )
 
 
@@ -96,7 +94,7 @@ def _ranking(state: State) -> Ints:
 
 def _summary(state: State, posterior: Posterior, arm: int, common: Ints) -> ArmSummary:
     problem = state.problem
-    of_arm = state.scores.take(state.scores.arm == arm)
+    of_arm = state.observations.take(state.observations.arm == arm)
     scores = {}
     for task, score, stderr in zip(of_arm.task, of_arm.score, of_arm.stderr, strict=True):
         scores[problem.tasks[task]] = ScoreEstimate(float(score), float(stderr))
@@ -126,7 +124,7 @@ class Confidence:
     """Probability that an arm is the best, and what is lost if it is not."""
 
     best: float
-    most_lost: float | None  # to the best arm, with probability `CREDIBLE`; None if not stated
+    most_lost: float | None  # to the best arm, with `CREDIBLE`; None if that is not stated
     loss: float  # expected difference to the best arm
     credible: tuple[int, ...]  # smallest set with the best by `CREDIBLE`, most likely first
 
@@ -135,23 +133,29 @@ def leader_confidence(state: State, decided: State) -> Confidence:
     """The confidence in the recommended arm, from the known scores alone.
 
     The state has at least one score. What the search has looked at is that of ``decided``, the state
-    of its decisions.
+    of its decisions, which count no errors of the items: the least of what both say is stated.
     """
-    posterior = state.posterior.without_pending()
-    stated = confidence(posterior, state.recommended, state.seed, state.usable)
-    foreseen = _foreseen(state)
     has_begun = len(decided.observations) > 0
-    is_stated = foreseen >= CREDIBLE and has_begun and is_audited(decided)
+    stated = []
+    for seen in (state, decided) if has_begun else (state,):
+        posterior = seen.posterior.without_pending()
+        stated.append(confidence(posterior, state.recommended, state.seed, state.usable))
+    foreseen = _foreseen(state)
     bound = foreseen if has_begun and is_covered(decided) else min(foreseen, UNCOVERED)
-    most_lost = stated.most_lost if is_stated else None
-    return replace(stated, best=min(stated.best, bound), most_lost=most_lost)
+    is_stated = foreseen >= CREDIBLE and has_begun and is_audited(decided)
+    return Confidence(
+        best=min(bound, *(each.best for each in stated)),
+        most_lost=max(each.most_lost or 0.0 for each in stated) if is_stated else None,
+        loss=max(each.loss for each in stated),
+        credible=max((each.credible for each in stated), key=len),
+    )
 
 
 def _foreseen(state: State) -> float:
     """Laplace's rule of succession: the probability that the next arm is as a model of the others
     would have foreseen.
     """
-    scored = len(np.unique(state.scores.arm))
+    scored = len(np.unique(state.observations.arm))
     return 1.0 if scored >= state.usable.sum() else (scored + 1) / (scored + 2)
 
 
@@ -238,7 +242,7 @@ def champions(state: State, kinds: Mapping[str, str]) -> dict[str, Arm]:
     state : State
         Pending cells do not count as observed.
     kinds : mapping of str to str
-        Kind of each task, by name; a task without one is a subset of another.
+        Kind of each task, by name.
     """
     distinct = sorted(set(kinds.values()))
     if len(distinct) < 2 or not len(state.observations):
@@ -246,7 +250,7 @@ def champions(state: State, kinds: Mapping[str, str]) -> dict[str, Arm]:
     problem = state.problem
     best = {}
     for kind in distinct:
-        is_of_kind = np.array([kinds.get(task) == kind for task in problem.tasks])
+        is_of_kind = np.array([kinds[task] == kind for task in problem.tasks])
         weights = is_of_kind * problem.objective_weights
         if not weights.any():
             weights = is_of_kind.astype(float)

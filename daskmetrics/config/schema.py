@@ -225,11 +225,6 @@ class Search(Section):
     also keeps back items of every task from the search, and scores up to five finalists on them,
     beyond its budget.
     """
-    items: Literal["whole", "adaptive"] = "whole"
-    """Items that a score is computed from: `whole` takes all of a task, `adaptive` also looks at a
-    sixteenth of the items of large tasks of one's own texts, where encoding costs nearly all. Only
-    whole scores are compared and reported.
-    """
     device: Literal["cpu", "gpu"] = "cpu"
     """Device whose speed is assumed when costs are compared."""
     window: int | None = Field(None, ge=1, le=10_000)

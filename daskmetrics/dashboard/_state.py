@@ -239,7 +239,7 @@ class LiveState:
         match record.value:
             case Measured():
                 self._measure(record.name, record.value)
-            case Scored() if record.kind in ("score", "look"):
+            case Scored() if record.kind == "score":
                 self._score(record.name, record.value)
                 if decision:
                     decision.score = record.value.score
@@ -254,7 +254,7 @@ class LiveState:
     def _score(self, name: str, scored: Scored) -> None:
         cell = Cell.parse(name)
         arm = self.index.get(str(cell.arm))
-        if arm is None or cell.task not in self.tasks:  # a look is at no task
+        if arm is None or cell.task not in self.tasks:
             return
         self.values[cell.task][arm] = scored.score
         self.errors[cell.task][arm] = scored.stderr

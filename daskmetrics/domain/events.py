@@ -324,7 +324,7 @@ def measured(entries: Iterable[Event]) -> Iterator[tuple[Record, Measured]]:
 def scored(entries: Iterable[Event], kind: str = "score") -> Iterator[tuple[Record, Scored]]:
     """The records of scores among entries, with their results.
 
-    ``kind`` may be ``fresh``, for items that were kept back from the search, or ``look``.
+    ``kind`` may be ``fresh``, for items that were kept back from the search.
     """
     return (result for result in with_results(entries, Scored) if result[0].kind == kind)
 

@@ -26,8 +26,6 @@ class TaskInfo:
         Of its items, and of how they are scored.
     weight : float
         In the objective of the search, as configured; 0 for a task outside of it.
-    look_of : str
-        The task of whose items this one has a subset, if it has.
     """
 
     name: str
@@ -36,7 +34,6 @@ class TaskInfo:
     description: str
     key: Key
     weight: float = 0.0
-    look_of: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,9 +53,8 @@ class Plan:
     Attributes
     ----------
     suites : tuple of Suite
-    tasks, looks, fresh : tuple of TaskInfo
-        The tasks; subsets of them, of which a search uses those that pay; and the tasks of the
-        objective with the items that are kept back from the search.
+    tasks, fresh : tuple of TaskInfo
+        The tasks; and those of the objective with the items that are kept back from the search.
     metrics : tuple of MetricInfo
     encodings : mapping of str to Key
         By checkpoint: its weights, and how its vectors are read.
@@ -92,7 +88,6 @@ class Plan:
     window: int
     widths: Mapping[str, int]
     config: Mapping[str, Any]
-    looks: tuple[TaskInfo, ...] = ()
     fresh: tuple[TaskInfo, ...] = ()
     protocols: Mapping[str, Any] = field(default_factory=dict)
     aliases: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -163,8 +158,8 @@ class Plan:
         The cluster is not part of it.
         """
         weights = [task.weight for task in self.tasks]
-        others = [task.key for task in (*self.looks, *self.fresh)]
-        return content_key("run", self.store_key, self.search, weights, others)
+        fresh = [task.key for task in self.fresh]
+        return content_key("run", self.store_key, self.search, weights, fresh)
 
     def states_key(self, checkpoint: Checkpoint) -> Key:
         """Of the states that a checkpoint's metrics are computed from."""
@@ -223,7 +218,7 @@ class Plan:
             case "measure":
                 checkpoint = Checkpoint.parse(record.name)
                 return self._has(checkpoint) and self.measure_key(checkpoint) == record.key
-            case "score" | "look" | "fresh":
+            case "score" | "fresh":
                 cell = Cell.parse(record.name)
                 task = self.tasks_of[record.kind].get(cell.task)
                 if task is None or not self._has(cell.arm.checkpoint):
@@ -241,8 +236,8 @@ class Plan:
 
     @cached_property
     def tasks_of(self) -> Mapping[str, Mapping[str, TaskInfo]]:
-        """The tasks by name, by kind of unit: score, look, fresh."""
-        kinds = {"score": self.tasks, "look": self.looks, "fresh": self.fresh}
+        """The tasks by name, by kind of unit: score, fresh."""
+        kinds = {"score": self.tasks, "fresh": self.fresh}
         return {kind: {task.name: task for task in tasks} for kind, tasks in kinds.items()}
 
     def _has(self, checkpoint: Checkpoint) -> bool:

@@ -70,8 +70,8 @@ class Recommendation:
     top : tuple of Arm
         The arms with the greatest expected objectives, best first; those with all scores in the
         order of these.
-    cells, failed, looks : int
-        Numbers of scores, of failed cells, and of scores of subsets.
+    cells, failed : int
+        Numbers of scores and of failed cells.
     spent, budget, exhaustive : float
         Costs, in the problem's unit; confirming the best arm may exceed the budget.
     """
@@ -89,7 +89,6 @@ class Recommendation:
     spent: float
     budget: float
     exhaustive: float
-    looks: int = 0
 
     @property
     def arm(self) -> Arm:

@@ -157,7 +157,6 @@ RESULTS: Mapping[str, type[Result]] = {
     "measure": Measured,
     "score": Scored,
     "fresh": Scored,
-    "look": Scored,
     "batch": Mapped,
 }
 """The class of the result of each kind of unit; others give any value of JSON."""

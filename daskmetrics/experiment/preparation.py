@@ -28,7 +28,7 @@ from daskmetrics.experiment.train import TrainedSuite
 from daskmetrics.metrics import Metric
 from daskmetrics.metrics.views import AUGMENTATION
 from daskmetrics.tasks import Task
-from daskmetrics.tasks.examples import KINDS, ExampleTask, divide
+from daskmetrics.tasks.examples import KINDS, divide
 
 MIN_OPEN = 8  # decisions; a few workers more or less do not change the search
 
@@ -48,8 +48,6 @@ class Experiment:
     policy: Policy  # chooses the cells of the search
     # the same tasks on the items that `search.confirm: fresh` keeps back from the search
     fresh: tuple[Task, ...]
-    # subsets of the tasks, of which a search takes those that pay (`problem.build_problem`)
-    looks: tuple[ExampleTask, ...]
     scored_on: str = "CPU"  # the resource of a worker that scoring occupies
 
     @cached_property
@@ -77,8 +75,8 @@ class Experiment:
 
     @cached_property
     def by_task(self) -> Mapping[str, Task]:
-        """The tasks and their subsets, by name."""
-        return {task.name: task for task in (*self.tasks, *self.looks)}
+        """The tasks by name."""
+        return {task.name: task for task in self.tasks}
 
 
 def prepare(
@@ -100,9 +98,6 @@ def prepare(
     fresh: tuple[Task, ...] = ()
     if config.search.confirm == "fresh":
         chosen_tasks, fresh = divide(chosen_tasks, FRESH_SHARE)
-    own: list[ExampleTask] = []
-    if config.search.items == "adaptive":
-        own += (task for task in chosen_tasks if isinstance(task, ExampleTask))
     trainings = train.suites_to_train(config)
     located = _located(config, trainings, on_message)
     trainings = {
@@ -130,7 +125,6 @@ def prepare(
         )
     for task in chosen_tasks:
         warnings += [f"{task.name}: {text}" for text in task.warnings]
-    looks = tuple(filter(None, (task.look() for task in own)))
     plan = Plan(
         suites=tuple(suites),
         tasks=_with_weights(chosen_tasks, config.search),
@@ -145,7 +139,6 @@ def prepare(
         window=_window(config),
         widths={name: suite.width for name, suite in located.items()},
         config=config.as_dict(),
-        looks=tuple(_task_info(look, look_of=look.look_of) for look in looks),
         fresh=_with_weights(fresh, config.search),
         protocols=_by_model(protocols),
         aliases={
@@ -166,7 +159,6 @@ def prepare(
         prompts=prompts,
         policy=policy,
         fresh=fresh,
-        looks=looks,
     )
     _ = experiment.baseline  # an unknown name is an error now, not during the run
     return experiment
@@ -182,7 +174,7 @@ def task_key(task: Task) -> Key:
     return task.key
 
 
-def _task_info(task: Task, weight: float = 0.0, look_of: str = "") -> TaskInfo:
+def _task_info(task: Task, weight: float) -> TaskInfo:
     return TaskInfo(
         name=task.name,
         kind=task.kind,
@@ -190,7 +182,6 @@ def _task_info(task: Task, weight: float = 0.0, look_of: str = "") -> TaskInfo:
         description=task.description,
         key=task_key(task),
         weight=weight,
-        look_of=look_of,
     )
 
 

@@ -59,17 +59,12 @@ def build_problem(
     """The search problem of these suites, by default of all.
 
     It is a preview unless it may ``read`` the tasks' data, which is then fetched. By default costs
-    are those of the configured device. Subsets are among the tasks where they pay (`looks_of`).
+    are those of the configured device.
     """
     plan = experiment.plan
     suites = suites or plan.suites
     costs = costs or CostModel(experiment.config.search.device)
-    problem = problem_on(experiment, experiment.tasks, plan.tasks, suites, costs, read)
-    if looks := looks_of(experiment, problem):
-        tasks = (*experiment.tasks, *looks)
-        about = (*plan.tasks, *(plan.tasks_of["look"][look.name] for look in looks))
-        problem = problem_on(experiment, tasks, about, suites, costs, read)
-    return problem
+    return problem_on(experiment, experiment.tasks, plan.tasks, suites, costs, read)
 
 
 def problem_on(
@@ -88,23 +83,6 @@ def problem_on(
     sizes = [task_size(task, experiment.config.protocol, read) for task in tasks]
     encode, score = _costs(experiment, arms, sizes, costs)
     return problem_of(suites, about, encode, score, baseline)
-
-
-def looks_of(experiment: Experiment, problem: Problem) -> list[Task]:
-    """The subsets of tasks that pay in a search.
-
-    They are of tasks whose encoding costs nearly all of a score. They do not pay where every score
-    can be had, where scores are counted and not their cost, or for a policy that asks no posterior.
-    """
-    section = experiment.config.search
-    if not experiment.looks or section.policy != "race" or section.cells:
-        return []
-    if budget(section, problem).share == 1:
-        return []
-    nearly_all = {
-        task: bool(problem.shares_encoding[:, i].all()) for i, task in enumerate(problem.tasks)
-    }
-    return [look for look in experiment.looks if nearly_all[look.look_of]]
 
 
 def _costs(

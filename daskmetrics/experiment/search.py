@@ -80,8 +80,7 @@ class SearchSource:
             arm = pick.cell.arm
             task = self.experiment.by_task[pick.cell.task]
             note = {"search": self.key, "seed": self.learner.seed, "pick": pick.as_dict()}
-            kind = "look" if task in self.experiment.looks else "score"
-            unit = score_unit(self.experiment, arm, task, self.scratch, kind, note)
+            unit = score_unit(self.experiment, arm, task, self.scratch, "score", note)
             assert unit.input
             self._running[unit.key] = pick, unit.input.key
             units.append(unit)
@@ -147,7 +146,7 @@ def carried_on(
     recorded = (
         Cell.parse(record.name)
         for record in records
-        if record.kind in ("score", "look") and plan.wants(record)
+        if record.kind == "score" and plan.wants(record)
     )
     earlier = [cell for cell in recorded if cell in problem and cell not in decided_cells]
     why = {"because": "earlier"}
@@ -197,8 +196,7 @@ def cells_left(experiment: Experiment, entries: Sequence[Event]) -> int:
     if ended_search(entries, plan.key):
         # `retry` took results back: the search makes its decisions again
         done = {record.key for record in recorded}
-        tasks = (*plan.tasks, *plan.looks)
-        keys = {plan.score_key(arm, task) for arm, task in product(arms, tasks)}
+        keys = {plan.score_key(arm, task) for arm, task in product(arms, plan.tasks)}
         return len(picked.keys() & keys - done)
     problem = build_problem(experiment)
     exhaustive = problem.exhaustive_cost
@@ -213,6 +211,6 @@ def cells_left(experiment: Experiment, entries: Sequence[Event]) -> int:
         if record.kind != "fresh":
             paid += costs.get(record.key, mean_cost)
     left = (limits.within(exhaustive) - paid) / mean_cost
-    left = min(left, (limits.cells or math.inf) - counts["score"] - counts["look"])
+    left = min(left, (limits.cells or math.inf) - counts["score"])
     fresh = min(FINALISTS, len(plan.arms)) * len(tasks_kept_back(experiment)) - counts["fresh"]
     return round(max(0.0, left) + max(0, fresh))

@@ -88,14 +88,11 @@ def vectors_text(protocols: Mapping[Checkpoint, ModelProtocol]) -> str:
 
 
 def search_rows(experiment: Experiment, texts: str) -> list[tuple[str, str]]:
-    """The texts and looks of a search, its policy and its limits."""
+    """The texts of a search, its policy and its limits."""
     if not experiment.tasks:
         return [("search", "none: the run has no tasks")]
-    rows = [("texts", texts)]
     section = experiment.config.search
     problem = build_problem(experiment)
-    if looks := int(problem.is_look.sum()):
-        rows.append(("looks", f"at a sixteenth of the items of {plural(looks, 'task')}"))
     if section.budget == "auto":
         _, budget = automatic_budget(problem)
     else:
@@ -107,7 +104,7 @@ def search_rows(experiment: Experiment, texts: str) -> list[tuple[str, str]]:
         limits.append(f"until at most {section.within:.2%} of the score is expected to be gained")
     if section.confirm == "fresh":
         limits.append(f"{FRESH_SHARE:.0%} of the items are kept back from it, for the finalists")
-    return [*rows, ("search", "; ".join(limits))]
+    return [("texts", texts), ("search", "; ".join(limits))]
 
 
 def time_text(work: Work, workers: int, device: str) -> str:

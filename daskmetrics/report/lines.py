@@ -182,9 +182,8 @@ def cost(answer: Answer) -> str:
     planned = plural(answer.planned, "score")
     if answer.scored >= answer.planned:
         return f"all {planned}"
-    looks = f" and {plural(answer.looks, 'look')}" if answer.looks else ""
     share = percent(answer.cost.share or 0)
-    return f"{answer.scored:,} of {planned}{looks}, about {share} of the time that all would take"
+    return f"{answer.scored:,} of {planned}, about {share} of the time that all would take"
 
 
 def decide(answer: Answer) -> str:

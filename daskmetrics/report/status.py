@@ -87,8 +87,6 @@ def _scores(cells: Mapping[str, int], failed: int) -> str:
         text += f", {failed:,} failed"
     if cells["open"]:
         text += f", {cells['open']:,} open"
-    if cells["looks"]:
-        text += f", {plural(cells['looks'], 'look')} at some of the items"
     return text
 
 

@@ -46,8 +46,7 @@ class StdlibTask(ExampleTask):
             content.append(examples.judgements)
         if self.probe != probes.DEFAULT:
             content += [self.probe, *probes.library_version(self.probe)]
-        settings = VERSION, self.benchmark_name, self.pooling
-        return content_key("task", *settings, *content, *self._part_key)
+        return content_key("task", VERSION, self.name, self.pooling, *content, *self._part_key)
 
     def whole(self) -> Examples:
         """All examples."""

@@ -43,11 +43,6 @@ from daskmetrics.tasks.task import (
 )
 
 FEWEST = 10  #: items that each part needs; a score of fewer says little
-LOOK = 16  #: one in so many items is in a look
-#: items that a task needs for looks: where they were found to pay, the smallest task had 2,300
-LOOKED_AT = 2000
-#: kinds of task on which looks were found to pay
-LOOKED_KINDS = ("classification", "clustering", "pair_classification", "sts")
 _GRADED = ("sts", "regression")
 T = TypeVar("T")
 
@@ -227,12 +222,6 @@ class ExampleTask(Task):
     scoring: str = field(default="", kw_only=True)  # by default, as all tasks of its kind
     probe: str = field(default=probes.DEFAULT, kw_only=True)
     portion: Portion | None = field(default=None, kw_only=True)  # None: all items
-    look_of: str = field(default="", kw_only=True)  # the name of the task that this is a look at
-
-    @property
-    def benchmark_name(self) -> str:
-        """That of its task, for a look."""
-        return self.look_of or self.name
 
     @property
     def how(self) -> TaskKind:
@@ -256,23 +245,6 @@ class ExampleTask(Task):
     def part(self, portion: Portion) -> Self:
         """The same task on a part of its items."""
         return replace(self, portion=portion)
-
-    def look(self) -> Self | None:
-        """The task on a sixteenth of its items, for a first score.
-
-        None if that says too little, or leaves too many texts to encode, such as all documents of a
-        retrieval.
-
-        Its items are among those that a search may see if others are kept back.
-        """
-        examples = self.examples()
-        if self.kind not in LOOKED_KINDS or len(examples.items) < LOOKED_AT:
-            return None
-        portion = Portion(1 - 1 / LOOK, fresh=False)
-        look = replace(self, name=f"{self.name}@1/{LOOK}", look_of=self.name, portion=portion)
-        if len(look.texts()) * LOOK > 2 * len(examples.texts):
-            return None
-        return look
 
     def with_probe(self, probe: str) -> Self:
         """The same classification with another of `daskmetrics.tasks._probes.PROBES`."""
@@ -319,7 +291,7 @@ class ExampleTask(Task):
     def _part_key(self) -> list[object]:
         if self.portion is None:
             return []
-        return [["portion", self.benchmark_name, self.portion.share, self.portion.fresh]]
+        return [["portion", self.name, self.portion.share, self.portion.fresh]]
 
 
 def divide(tasks: Sequence[Task], share: float) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
@@ -360,7 +332,7 @@ def _part_of(task: ExampleTask, portion: Portion) -> Examples:
     labels = np.zeros(len(items))
     if examples.labels and task.kind not in _GRADED:
         labels = examples.grades
-    names = [content_key("portion", task.benchmark_name, item) for item in items]
+    names = [content_key("portion", task.name, item) for item in items]
     in_part = kept_back(names, labels, portion.share) == portion.fresh
     chosen = np.flatnonzero(in_part)
     problem = ""

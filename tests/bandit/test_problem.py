@@ -9,13 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskmetrics.bandit import Outcome, Pick, arm_features
+from daskmetrics.bandit import Outcome, arm_features
 from daskmetrics.bandit.costs import NO_CHECKPOINT, AssumedWorkers, PaidCosts
-from daskmetrics.bandit.problem import Observations
-from daskmetrics.bandit.recommend import leader_confidence
 from daskmetrics.core.errors import DataError
 from daskmetrics.domain.names import Checkpoint, Suite
-from tests.bandit.conftest import make_learner, make_world, state_of
+from tests.bandit.conftest import make_world
 
 PROBLEM = make_world().problem
 ONE_LOAD = np.full(len(PROBLEM.arms), 60.0)
@@ -107,52 +105,3 @@ def test_features_are_training_depth_and_model():
 def test_a_failure_is_never_a_number(outcome):
     with pytest.raises(DataError, match="finite"):
         Outcome(*outcome)
-
-
-@pytest.fixture
-def looking():
-    """A problem with a look at its first task, which is no part of its exhaustive cost."""
-    ones = np.ones((len(PROBLEM.arms), 1))
-    looking = replace(
-        PROBLEM,
-        tasks=(*PROBLEM.tasks, "look"),
-        encode_cost=np.hstack([PROBLEM.encode_cost, PROBLEM.encode_cost[:, :1] / 16]),
-        score_cost=np.hstack([PROBLEM.score_cost, ones]),
-        kinds=(*PROBLEM.kind_names, PROBLEM.kind_names[0]),
-        weights=(1.0,) * 5 + (0.0,),
-        looks=(False,) * 5 + (True,),
-    )
-    assert looking.exhaustive_cost == pytest.approx(PROBLEM.exhaustive_cost)
-    return looking
-
-
-def test_an_arm_with_looks_alone_is_never_recommended(looking):
-    first, other, look = 0, len(looking.arms) - 1, len(looking.tasks) - 1
-    cells = [(first, 0, 0.5), (first, look, 0.4), (other, look, 0.9)]
-    picks = [
-        Pick(i, looking.cell(arm, task), "search", 0.0, {}, known=i)
-        for i, (arm, task, _) in enumerate(cells)
-    ]
-    learner = make_learner(looking, budget=0.5, decided=picks)
-    for i, (_, _, score) in enumerate(cells):
-        learner.tell(i, Outcome(score, 0.01))
-    # what confirms the leader is not spent on looks
-    state = learner.state
-    missing = state.confirming_cost[state.leader]
-    kept, more = (replace(state, remaining=missing + cost, budget=2 * missing) for cost in (0, 9))
-    assert not kept.open[:, look].any() and more.open[:, look].any()
-    best = learner.recommendation()
-    assert best.arm == looking.arms[first]
-    assert best.best.scores.keys() == {looking.tasks[0]}
-    assert (best.cells, best.looks) == (1, 2)
-    # Laplace's rule of succession counts arms with a score
-    assert best.probability_best <= 2 / 3
-
-
-def test_arms_without_whole_scores_limit_the_confidence(looking):
-    look = len(looking.tasks) - 1
-    cells = [(arm, task) for arm in (0, 2, 24, 47) for task in range(look)]
-    cells += [(arm, look) for arm in range(len(looking.arms))]
-    finished = Observations.of((arm, task, 0.1 + 0.8 * (arm == 0), 0.001) for arm, task in cells)
-    state = state_of(looking, finished)
-    assert leader_confidence(state, state).best <= 5 / 6

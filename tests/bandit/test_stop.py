@@ -95,5 +95,5 @@ def test_an_error_that_all_arms_share_hides_no_difference():
         learners.append(learner)
     exact, shared = learners
     assert exact.picks == shared.picks
-    # but what is said counts them
-    assert exact.recommendation().expected_loss < shared.recommendation().expected_loss
+    said = [learner.recommendation() for learner in learners]
+    assert said[0].expected_loss <= said[1].expected_loss  # never surer

@@ -16,7 +16,7 @@ from tests.events import planned
 
 def test_a_plan_that_comes_back_finds_the_end_of_its_own_search():
     arm = ArmSummary(Arm("m", "main", 1), 0.0, 1.0, {})
-    best = Recommendation(arm, arm, True, 0.5, 0.5, 0.01, 0.0, (), (), 1, 0, 1.0, 1.0, 1.0)
+    best = Recommendation(arm, arm, True, 0.5, 0.5, 0.01, (), (), 1, 0, 1.0, 1.0, 1.0)
     first, second, other = (SearchEnded(key, best, {}, (), {}, "sure") for key in ("a", "a", "b"))
     assert ended_search([first, second, other], "a") is second
     assert ended_search([first, other], "b") is other

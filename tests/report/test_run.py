@@ -134,24 +134,6 @@ def test_records_are_those_of_the_layers_that_are_asked_for_now(tmp_path):
             assert analysis.suites(run.plan, run.records)[0].layers == layers
 
 
-def test_looks_of_an_earlier_search_do_not_count(tmp_path):
-    folder = RunFolder(tmp_path / "demo").create()
-    plan = plan_of(SMALL)
-    look = replace(plan.tasks[0], name=f"{TASKS[0]}@1/16", key="look", weight=0.0)
-    cells = [Cell(Arm("tiny", "step0", layer), look.name) for layer in (0, 1)]
-    with Journal(folder.journal, folder.lock) as journal:
-        for cell, search in zip(cells, ("first", "second"), strict=True):
-            latest = replace(plan, looks=(look,), search=search)
-            key = latest.score_key(cell.arm, look)
-            pick = {"index": 0, "cell": asdict(cell), "stage": "search", "cost": 1.0}
-            journal.append(latest, RunStarted(0.0, {}))
-            journal.append(UnitAsked(key, str(cell), {"search": latest.key, "pick": pick}))
-            journal.append(Record(key, str(cell), "look", "ok", value=Scored(0.5, 0.1)))
-    run = Run(folder.path)
-    assert [record.name for record in run.records] == [str(cells[1])]
-    assert status_of(run).cells["looks"] == 1
-
-
 def test_exported_numbers_have_a_status_and_units(finished, tmp_path):
     rows = frame(finished)
     assert set(rows.status) >= {"ok", "nan"}

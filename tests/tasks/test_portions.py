@@ -121,20 +121,3 @@ def test_a_part_that_says_too_little_is_refused(labels, message):
     task = StdlibTask("task", kind, "", lambda: Examples(texts, tuple(labels)))
     with pytest.raises(ConfigError, match=message):
         divide([task], 0.3)
-
-
-def test_a_look_is_at_a_nested_sixteenth_of_a_large_task():
-    texts = tuple(f"text {i}" for i in range(3200))
-    large = Examples(texts, tuple(float(i % 4) for i in range(3200)))
-    task = StdlibTask("task", "classification", "", lambda: large)
-    look = task.look()
-    assert (look.name, look.look_of, look.key != task.key) == ("task@1/16", "task", True)
-    assert [look.examples().labels.count(label) for label in range(4)] == [50] * 4
-    searched, _ = divide([task], 0.3)
-    assert set(look.texts()) < set(searched[0].texts())
-    assert searched[0].look().texts() == look.texts()
-    few = Examples(texts[:1600], large.labels[:1600])
-    assert StdlibTask("task", "classification", "", lambda: few).look() is None
-    # all documents of a retrieval are encoded with any of its queries
-    retrieval = Examples(texts * 2, judgements=((0, 0, 1.0),), queries=3200)
-    assert StdlibTask("task", "retrieval", "", lambda: retrieval).look() is None

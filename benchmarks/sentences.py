@@ -1,19 +1,14 @@
-"""Do cheaper looks pay? A look is a score from a share of a task's items: one more column of the
-search, with weight 0, and a cost and an error of its own.
+"""How soon does a search of real checkpoints find the best layer, and what does it lose at its end?
 
 Tasks have thousands of items, so that encoding them costs more than loading a checkpoint: sentences
 from installed packages, their docstrings or their comments, with labels from where they stand. The
 checkpoints are MiniLM on its way from random weights, or those in the folders of ``--suites``,
 their sub-folders by step. Each encodes every sentence once, which ``--folder`` keeps. Then all its
-layers are scored on whole tasks, and on the items that `daskmetrics.tasks.examples` leaves for a
-search: nested in those of a greater share, with equal shares of each label.
+layers are scored.
 
-Searches of these scores, with and without looks and with the same seeds, are compared by the cost
-from which on the recommended arm is within 1 % of the best. Costs are those that a run assumes; a
-load is paid if no worker holds the checkpoint, and a look's encoding is no part of its task's.
-
-Without any search: what looks at all cells cost, and how much worse than the best is the arm that
-is the best by these looks alone.
+Searches of these scores are described by the cost from which on the recommended arm is within 1 %
+of the best, and by their cost and loss at the end. Costs are those that a run assumes; a load is
+paid if no worker holds the checkpoint.
 """
 
 from __future__ import annotations
@@ -39,7 +34,7 @@ import numpy as np
 from replay import WITHIN
 from replay_statistics import quantile
 
-from daskmetrics.bandit import Budget, Learner, Outcome, Problem, arm_features, policy_named
+from daskmetrics.bandit import Learner, Outcome, Problem, arm_features, policy_named
 from daskmetrics.bandit.problem import Floats
 from daskmetrics.core.errors import UndefinedError
 from daskmetrics.core.keys import content_key
@@ -48,9 +43,8 @@ from daskmetrics.domain.costs import CostModel, TextSize
 from daskmetrics.domain.names import Suite, grid, training_order
 from daskmetrics.tasks._stdlib import StdlibTask
 from daskmetrics.tasks.examples import Examples
-from daskmetrics.tasks.task import Portion
 
-BUDGET = 0.4  # of the cost of all whole cells
+BUDGET = 0.4  # of the cost of all scores
 LENGTH = 32  # tokens that are read of a sentence
 #: whose texts are read, as far as they are installed
 PACKAGES = {
@@ -63,7 +57,6 @@ PACKAGES = {
         "sympy", "matplotlib", "dask", "IPython", "PIL", "accelerate",
     ),
 }  # fmt: skip
-PAIRED = ("pair_classification", "sts")  #: kinds whose scores fit nothing to the items
 #: shares of MiniLM in the weights of its checkpoints; the rest is random
 MIXTURES = (0.0, 0.5, 0.65, 0.75, 0.82, 0.88, 0.93, 0.97, 1.0)
 
@@ -227,7 +220,7 @@ def encode(checkpoint: Path, texts: Sequence[str]) -> np.ndarray:
 
     tokenizer = AutoTokenizer.from_pretrained(checkpoint, padding_side="right")
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-    model = AutoModel.from_pretrained(checkpoint).eval().to(torch.bfloat16)
+    model = AutoModel.from_pretrained(checkpoint).eval().to(torch.float32)
     order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
     width = model.config.hidden_size
     states = np.zeros((model.config.num_hidden_layers + 1, len(texts), width), np.float16)
@@ -262,79 +255,43 @@ def score(states: np.ndarray, of_tasks: Sequence[StdlibTask], rows: dict[str, in
 
 
 @dataclass(frozen=True)
-class LookTable:
-    """Scores of all arms on whole tasks, then on each share of the items of each (A, T, 2)."""
+class SentenceTable:
+    """Score and error of all arms on all tasks (A, T, 2)."""
 
     suites: tuple[Suite, ...]
     widths: dict[str, int]  # of each model
     tasks: tuple[StdlibTask, ...]
-    shares: tuple[float, ...]  # 1 for whole tasks
     scores: Floats
 
-    def problem(self, device: str, looked: Sequence[tuple[float, str]]) -> tuple[Problem, Floats]:
-        """The search with looks at these shares of the tasks of these kinds, and its scores."""
-        columns = [
-            i
-            for i, (task, share) in enumerate(zip(self.tasks, self.shares, strict=True))
-            if share == 1 or (share, task.kind) in looked
-        ]
+    def problem(self, device: str) -> Problem:
+        """The search of this table."""
         costs = CostModel(device)
         arms = grid(self.suites)
         depths = {suite.model: suite.depth for suite in self.suites}
-        encode_cost, score_cost = np.zeros((2, len(arms), len(columns)))
-        sizes = [TextSize.of(map(len, self.tasks[i].texts()), LENGTH) for i in columns]
+        encode_cost, score_cost = np.zeros((2, len(arms), len(self.tasks)))
+        sizes = [TextSize.of(map(len, task.texts()), LENGTH) for task in self.tasks]
         for row, arm in enumerate(arms):
             width = self.widths[arm.model]
             forward = [costs.forward_seconds(width, depths[arm.model], size) for size in sizes]
             encode_cost[row] = forward
             score_cost[row] = [costs.score_seconds(width, size) for size in sizes]
         blocks = [12.0 * self.widths[arm.model] ** 2 * depths[arm.model] for arm in arms]
-        names = [f"{self.tasks[i].name} {self.shares[i]:.4g}".removesuffix(" 1") for i in columns]
-        problem = Problem(
+        return Problem(
             arms=arms,
-            tasks=tuple(names),
+            tasks=tuple(task.name for task in self.tasks),
             features=arm_features(self.suites),
             encode_cost=encode_cost,
             score_cost=score_cost,
-            weights=tuple(float(self.shares[i] == 1) for i in columns),
             load_cost=np.array([costs.load_seconds(4 * weights) for weights in blocks]),
-            kinds=tuple(self.tasks[i].kind for i in columns),
-            looks=tuple(self.shares[i] < 1 for i in columns),
+            kinds=tuple(task.kind for task in self.tasks),
         )
-        return problem, self.scores[:, columns]
 
 
-# --- searches
-
-
-def lasting_cost(problem: Problem, scores: Floats, exhaustive: float, seed: int) -> float:
-    """The share of the exhaustive cost from which on the recommended arm is within `WITHIN` of the
-    best; infinite if it is not at the end.
-    """
-    means = scores[:, problem.in_objective, 0].mean(axis=1)
-    is_good = means >= (1 - WITHIN) * np.nanmax(means)
-    budget = Budget(cost=BUDGET * exhaustive)
-    learner = Learner(problem, policy_named("race"), budget=budget, window=1, seed=seed)
-    since = math.inf
-    while picks := learner.ask(1):
-        score, stderr = scores[problem.locate(picks[0].cell)].tolist()
-        outcome = Outcome(None) if math.isnan(score) else Outcome(score, stderr)
-        learner.tell(picks[0].index, outcome)
-        if not (len(learner.state.observations) and is_good[learner.state.recommended]):
-            since = math.inf
-        elif math.isinf(since):
-            since = learner.spent / exhaustive
-    return since
-
-
-def build_table(
-    folder: Path, suites: Sequence[Path], source: str, items: int, shares: Sequence[float]
-) -> LookTable:
+def build_table(folder: Path, suites: Sequence[Path], source: str, items: int) -> SentenceTable:
     """Encode the sentences by all checkpoints, unless the folder has their states, and score."""
     known = sentences(source, items // 6)
     rows = {sentence.text: row for row, sentence in enumerate(known)}
-    whole = tasks(known, items)
-    of_tasks = (*whole, *(t.part(Portion(1 - s, fresh=False)) for s in shares for t in whole))
+    of_tasks = tuple(tasks(known, items))
     key = content_key(*(task.key for task in of_tasks))
     found: list[Suite] = []
     widths: dict[str, int] = {}
@@ -353,63 +310,42 @@ def build_table(
         depth = len(states) - 1
         found.append(Suite(suite.name, names, tuple(range(depth + 1)), depth))
         widths[suite.name] = states.shape[-1]
-    all_shares = tuple(share for share in (1.0, *shares) for _ in whole)
-    return LookTable(tuple(found), widths, of_tasks, all_shares, np.concatenate(scores))
+    return SentenceTable(tuple(found), widths, of_tasks, np.concatenate(scores))
 
 
-def likeness(table: LookTable) -> Table:
-    """How alike the looks of a task and the whole task are, over all arms."""
-    count = table.shares.count(1.0)
-    rows = []
-    for column in range(count, len(table.tasks)):
-        whole, look = table.scores[:, column % count, 0], table.scores[:, column, 0]
-        known = np.isfinite(whole) & np.isfinite(look)
-        difference = (look - whole)[known]
-        task = table.tasks[column]
-        values = (
-            f"{np.corrcoef(look[known], whole[known])[0, 1]:.2f}",
-            f"{whole[known].std():.3f}",
-            f"{difference.mean():+.3f}",
-            f"{difference.std():.3f}",
-            f"{np.median(table.scores[known, column, 1]):.3f}",
-        )
-        rows.append((task.name, task.kind, f"{table.shares[column]:.1%}", *values))
-    header = ("task", "kind", "share", "correlation", "spread", "bias", "of it, spread", "error")
-    note = "Spread: of the scores of whole tasks. Bias: look less whole; its mean and its spread."
-    return Table(header, tuple(rows), "Scores of looks and of whole tasks", (note,))
+# --- searches
 
 
-def comparison(
-    table: LookTable, shares: Sequence[float], device: str, seeds: Sequence[int]
-) -> Table:
-    """Searches of whole tasks, and with looks at all of them or at pairs, which fit nothing."""
-    kinds = sorted({task.kind for task in table.tasks})
-    whole, whole_scores = table.problem(device, ())
-    means = whole_scores[..., 0].mean(axis=1)
-    searches: dict[str, list[tuple[float, str]]] = {"whole tasks": []}
-    for share in shares:
-        searches[f"looks at {share:.1%}"] = [(share, kind) for kind in kinds]
-        searches[f"looks at {share:.1%} of pairs"] = [(share, kind) for kind in PAIRED]
-    rows = []
-    for title, looked in searches.items():
-        problem, scores = table.problem(device, looked)
-        lasting = [lasting_cost(problem, scores, whole.exhaustive_cost, seed) for seed in seeds]
-        quarters = (f"{quantile(lasting, q):.1%}" for q in (0.25, 0.5, 0.75))
-        looks = ~problem.in_objective
-        alone = ("", "")
-        if looks.any():
-            best = np.nan_to_num(scores[:, looks, 0].mean(axis=1)).argmax()
-            first = np.unique(problem.first_of_checkpoint)
-            cost = problem.score_cost[:, looks].sum() + problem.load_costs[first].sum()
-            cost += problem.encode_cost[np.ix_(first, looks)].sum()
-            lost = 1 - means[best] / np.nanmax(means)
-            alone = f"{cost / whole.exhaustive_cost:.1%}", f"{lost:.1%}"
-        found = sum(map(math.isfinite, lasting))
-        rows.append((title, *quarters, f"{found} of {len(seeds)}", *alone))
-    quarters_named = ("first quarter", "median", "third quarter")
-    header = ("search", *quarters_named, "found at the end", "all looks cost", "their best loses")
-    heading = f"Cost from which on the arm is within {WITHIN:.0%}, of that of all whole scores"
-    return Table(header, tuple(rows), heading)
+def searched(problem: Problem, scores: Floats, seed: int) -> tuple[float, float, float]:
+    """The share of the exhaustive cost from which on the recommended arm is within `WITHIN` of the
+    best, infinite if it is not at the end; that of the whole search; what the arm at the end loses.
+    """
+    means = scores[..., 0].mean(axis=1)
+    is_good = means >= (1 - WITHIN) * np.nanmax(means)
+    learner = Learner(problem, policy_named("race"), budget=BUDGET, window=1, seed=seed)
+    since = math.inf
+    while picks := learner.ask(1):
+        score, stderr = scores[problem.locate(picks[0].cell)].tolist()
+        outcome = Outcome(None) if math.isnan(score) else Outcome(score, stderr)
+        learner.tell(picks[0].index, outcome)
+        if not (len(learner.state.observations) and is_good[learner.state.recommended]):
+            since = math.inf
+        elif math.isinf(since):
+            since = learner.spent / problem.exhaustive_cost
+    lost = 1.0 - means[learner.state.recommended] / np.nanmax(means)
+    return since, learner.spent / problem.exhaustive_cost, float(lost)
+
+
+def summary(texts: str, trials: Sequence[tuple[float, float, float]]) -> Table:
+    """What the searches of a table cost until they are right, and at their end."""
+    lasting, spent, losses = zip(*trials, strict=True)
+    quarters = (f"{quantile(lasting, q):.1%}" for q in (0.25, 0.5, 0.75))
+    found = sum(map(math.isfinite, lasting))
+    end = f"{found} of {len(trials)}", f"{np.mean(spent):.1%}", f"{np.mean(losses):.2%}"
+    header = ("texts", "first quarter", "median", "third quarter")
+    header += ("found at the end", "cost", "loss")
+    heading = f"Cost from which on the arm is within {WITHIN:.0%}, of that of all scores"
+    return Table(header, ((texts, *quarters, *end),), heading)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -421,11 +357,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--folder", type=Path, help="keeps checkpoints and states")
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--shares", default="0.0625", help="of the items; separated by commas")
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="whose costs")
     parser.add_argument("--small", action="store_true", help="few sentences")
     chosen = parser.parse_args(arguments)
-    shares = tuple(map(float, chosen.shares.split(",")))
     with tempfile.TemporaryDirectory() as name:
         folder = chosen.folder or Path(name)
         suites = [Path(suite) for suite in chosen.suites.split(",") if suite]
@@ -433,10 +367,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if chosen.small:
             items, shares_of_minilm = 144, MIXTURES[::8]
         suites = suites or [mixtures(folder / "minilm", shares_of_minilm)]
-        table = build_table(folder, suites, chosen.texts, items, shares)
+        table = build_table(folder, suites, chosen.texts, items)
+    problem = table.problem(chosen.device)
     seeds = range(chosen.first_seed, chosen.first_seed + chosen.seeds)
-    print(likeness(table).as_text(140), "\n", flush=True)
-    print(comparison(table, shares, chosen.device, seeds).as_text(140))
+    trials = [searched(problem, table.scores, seed) for seed in seeds]
+    print(summary(chosen.texts, trials).as_text(140))
 
 
 if __name__ == "__main__":
