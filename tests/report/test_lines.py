@@ -49,7 +49,7 @@ def test_a_cheaper_candidate_is_named_with_what_it_loses(answer):
     assert not lines.cheaper(replace(with_overall(answer, simpler=()), cheaper=None))
 
 
-def test_what_may_be_lost_is_said_unless_it_is_the_best_with_nine_in_ten(answer):
+def test_what_may_be_lost_is_said_unless_it_is_surely_the_best(answer):
     known = replace(answer, candidates=99, probability=0.6, most_lost=0.01, expected_loss=0.003)
     loss = "no other of 99 is more than 0.010 better (95 %), expected loss 0.003"
     assert loss in lines.sure(known)
