@@ -53,6 +53,7 @@ def with_scores(run: Run, recorded) -> Run:
 
 def verdict_with(run: Run, recorded=None, **search) -> Verdict:
     """The verdict with other scores, or with another objective or other weights."""
+    assert run.result  # kept by the copy, whose plan has another key
     changed = with_scores(run, recorded or run.recorded)
     weights = task_weights(run.kinds, **search)
     tasks = zip(run.plan.tasks, weights, strict=True)
