@@ -107,8 +107,8 @@ def least_budget(problem: Problem) -> float:
 class Pick:
     """A decision: the cell to pay for, its stage, cost and reason.
 
-    The reason has a word, ``because``, and what the policy adds. An encoding that exists is free. ``known`` is the number of outcomes on which the decision is
-    based.
+    The reason has a word, ``because``, and what the policy adds. An encoding that exists is free.
+    ``known`` is the number of outcomes on which the decision is based.
     """
 
     index: int
@@ -127,10 +127,10 @@ class Learner:
     """A search as a sequence of decisions: `ask` for cells, `tell` their outcomes.
 
     A search has three stages. (1) ``cover``: the cheapest score of each model, before any
-    comparison. (2) ``search``: the policy chooses until no cell is worth its cost, the required
-    confidence is reached, or the budget is spent, less what is kept for a score of each model on
-    each kind of task, and for confirming the leader (if that is at most a tenth of the budget).
-    Then these scores are paid for, again as ``cover``, and the policy is asked again. (3)
+    comparison. (2) ``search``: the policy chooses until no cell is worth its cost, next to nothing
+    is left to gain, or the budget is spent, less what is kept for a score of each model on each
+    kind of task, and for confirming the leader (if that is at most a tenth of the budget). Then
+    the audit and these scores are paid for, as ``cover``, and the policy is asked again. (3)
     ``confirm``: the missing cells of the leader, of a new leader if it changes, and then of the
     arm that it is compared with, as far as the budget allows. A budget that pays for every cell is
     spent on every cell, the cheapest first.

@@ -335,15 +335,13 @@ class Page:
             unit = live.exhaustive / 100
             label = "cost so far, % of scoring everything (estimated)"
         cost, best = np.transpose([*live.curve, (live.spent, live.best)])
-        then, lost = np.reshape(live.losses, (-1, 2)).T
+        losses = pandas.DataFrame(live.losses, columns=["spent", "loss"], dtype=float)
         # a step: the best stays as it is until it rises
         points = pandas.DataFrame(
             {"x": np.repeat(cost / unit, 2)[1:], "y": np.repeat(best, 2)[:-1]}
         )
         drawing.draw_curves(self.best, points.assign(label="best"), LEAST_SCORE)
-        losses = pandas.DataFrame({"x": then / unit, "y": lost})
-        drawing.draw_curves(self.lost, losses.assign(label="expected loss"))
-        self.lost.y_range.start = 0.0
+        drawing.draw_losses(self.lost, losses["spent"] / unit, losses["loss"])
         greatest = float(np.fmax(live.budget, live.spent))
         for fig in (self.best, self.lost):
             fig.xaxis.axis_label = label

@@ -421,7 +421,13 @@ def search_path(decisions: pandas.DataFrame) -> figure:
 def expected_loss(decisions: pandas.DataFrame) -> figure:
     """What the leader was expected to lose by cost; the frame is that of `search_path`."""
     fig = curves(f"cost spent, {decisions.attrs['unit']}", "mean score", 300, name="expected-loss")
-    points = decisions.rename(columns={"spent": "x", "loss": "y"})
-    draw_curves(fig, points.assign(label="expected loss"))
-    fig.y_range.update(start=0.0, reset_start=0.0)
+    draw_losses(fig, decisions["spent"], decisions["loss"])
     return fig
+
+
+def draw_losses(fig: figure, spent: pandas.Series, loss: pandas.Series) -> None:
+    """Let `curves` show expected losses; the first are as wide as the prior, and leave the axis."""
+    points = pandas.DataFrame({"label": "expected loss", "x": spent, "y": loss}).dropna()
+    draw_curves(fig, points)
+    if len(points):
+        show_range(fig.y_range, 0.0, 1.1 * points["y"].quantile(0.8))
