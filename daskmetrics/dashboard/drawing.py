@@ -430,4 +430,4 @@ def draw_losses(fig: figure, spent: pandas.Series, loss: pandas.Series) -> None:
     points = pandas.DataFrame({"label": "expected loss", "x": spent, "y": loss}).dropna()
     draw_curves(fig, points)
     if len(points):
-        show_range(fig.y_range, 0.0, 1.1 * points["y"].quantile(0.8))
+        show_range(fig.y_range, 0.0, float(1.1 * points["y"].quantile(0.8)))
