@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from daskmetrics.bandit import Learner, Outcome, Pick, Problem
+from daskmetrics.bandit.recommend import confidence
 from daskmetrics.checkpoints.rolling import Downloads
 from daskmetrics.core.keys import Key
 from daskmetrics.core.serialization import build
@@ -158,16 +159,17 @@ def carried_on(
 
 def posterior(plan: Plan, learner: Learner) -> PosteriorUpdated:
     """The posterior of every arm at this moment, for the dashboard."""
-    recommended = learner.recommendation()
-    scored = learner.state.posterior.without_pending()
+    state = learner.state
+    scored = state.posterior.without_pending()
+    best = state.recommended
     index = {arm: i for i, arm in enumerate(plan.arms)}
     columns = [index[arm] for arm in learner.problem.arms]
     values = np.full((2, len(index)), np.nan, np.float32)
     values[:, columns] = scored.mean, scored.value_sd
     return PosteriorUpdated(
         values=values.tobytes(),
-        leader=str(recommended.arm),
-        loss=recommended.expected_loss,
+        leader=str(learner.problem.arms[best]),
+        loss=confidence(scored, best, state.seed, state.usable).loss,
     )
 
 

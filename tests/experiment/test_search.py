@@ -93,6 +93,15 @@ def test_each_cell_is_scored_once_and_encodings_are_shared(prepared):
     assert {tuple(unit.input.resources) for unit in asked} == {("GPU",)}
 
 
+def test_the_live_posterior_needs_no_score(prepared):
+    """The first result of a search may be a failure."""
+    bench = Bench(prepared())
+    (unit,) = bench.search.ask(1)
+    bench.search.tell(Record(unit.key, unit.name, "score", "nan", reason="not finite"))
+    shown = search.posterior(bench.search.experiment.plan, bench.learner)
+    assert shown.leader in map(str, bench.problem.arms) and shown.loss > 0
+
+
 def test_the_latest_encodings_are_kept_as_far_as_there_is_room(prepared, tmp_path):
     """A later layer of their checkpoint then needs no other encoding."""
     sweep = {"policy": "sweep", "budget": 1.0}
