@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from replay import Scenario, read, simulate
+from replay import WITHIN, Scenario, read, simulate
 
 import daskmetrics
 from daskmetrics.bandit import policy_named
@@ -34,7 +34,6 @@ READOUTS = {
     "dimensions": ["all", 128],
 }
 FEWER = {"pooling": ["mean", "last"], "dimensions": ["all", 8]}
-WITHIN = 0.01  # share of the best score
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,11 @@ def is_found(step: ReplayStep | None) -> bool:
     return step is not None and step.loss <= WITHIN
 
 
+def is_best(step: ReplayStep) -> bool:
+    """Whether no other arm is better than the recommended one."""
+    return step.loss <= ROUNDING
+
+
 def by_setting(trials: Iterable[ReplayTrial]) -> dict[str, list[ReplayTrial]]:
     """The trials of each setting, by its name, in their order."""
     groups: dict[str, list[ReplayTrial]] = {}
@@ -139,9 +144,9 @@ def confidence_bands(
             mean = float(np.mean([step.confidence for step in every]))
             losses = [(step.expected_loss, step.loss) for step in every if math.isfinite(step.loss)]
             lost = np.mean(losses or [(math.nan, math.nan)], axis=0).tolist()
-            rates = [Rate(sum(s.loss <= ROUNDING for s in steps), len(steps)) for steps in searches]
+            rates = [Rate(sum(map(is_best, steps)), len(steps)) for steps in searches]
             correct = Rate(sum(rate.hits for rate in rates), sum(rate.of for rate in rates))
-            first = Rate(sum(steps[0].loss <= ROUNDING for steps in searches), len(searches))
+            first = Rate(sum(is_best(steps[0]) for steps in searches), len(searches))
             result.append(
                 ConfidenceBand(low, high, mean, correct, _clustered_interval(rates), first, *lost)
             )

@@ -450,7 +450,7 @@ class Answer:
         Scores that the search paid for, and those of an exhaustive sweep.
     cost : Cost
     ending : str
-        Why the search ended, as `daskmetrics.bandit.Outlook` names it.
+        Why the search ended, as `daskmetrics.bandit.Learner.ending` names it.
     weights : mapping
         Of the tasks of the objective.
     verdict : Verdict

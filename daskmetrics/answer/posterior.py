@@ -7,18 +7,17 @@ from __future__ import annotations
 import difflib
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
 from math import fsum
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from daskmetrics.answer.recorded import RecordedRun
-from daskmetrics.bandit import Outcome, Pick, Problem, problem_of
+from daskmetrics.bandit import Outcome, Problem, problem_of
 from daskmetrics.bandit.model import IncrementalPosterior, Posterior, first_max
 from daskmetrics.bandit.problem import with_checkpoints
 from daskmetrics.bandit.recommend import confidence
@@ -98,7 +97,9 @@ def posterior_of(run: RecordedRun) -> RunPosterior:
     picks = run.picks
     if run.result:
         picks = tuple(picks[index] for index in run.result.order)
-    finished = problem.observe(_history(run, picks))
+    earlier, outcomes = _outcomes(run)
+    decided = [pick.cell for pick in picks if pick.cell in outcomes]
+    finished = problem.observe((cell, outcomes[cell]) for cell in (*earlier, *decided))
     if not len(finished.scores):
         raise DataError(
             f"The run in '{run.folder.path}' has no scores yet, so its candidates have no"
@@ -122,14 +123,14 @@ def _problem(run: RecordedRun) -> Problem:
     return problem_of(suites, plan.tasks)
 
 
-def _history(run: RecordedRun, picks: Sequence[Pick]) -> Iterator[tuple[Cell, Outcome]]:
-    """The cells of these decisions with their outcomes, those of earlier searches first."""
-    scores = {Cell.parse(record.name): score for record, score in events.scored(run.records)}
+def _outcomes(run: RecordedRun) -> tuple[list[Cell], dict[Cell, Outcome]]:
+    """The cells of earlier searches, and the outcomes of all."""
+    outcomes = {
+        Cell.parse(record.name): Outcome(score.score, score.stderr)
+        for record, score in events.scored(run.records)
+    }
     picked = {pick.cell for pick in run.picks}
-    earlier = (cell for cell in scores if cell not in picked)
-    for cell in chain(earlier, (pick.cell for pick in picks)):
-        if score := scores.get(cell):
-            yield cell, Outcome(score.score, score.stderr)
+    return [cell for cell in outcomes if cell not in picked], outcomes
 
 
 def known_posterior(run: RecordedRun) -> RunPosterior | None:
@@ -144,8 +145,8 @@ def path_of(run: RecordedRun) -> pandas.DataFrame:
     """Every decision of the latest search, in order.
 
     Each is shown as if it had its result before the next one. The columns are the ``number`` of the
-    decision, its ``arm``, ``task`` and ``stage``, ``why`` in a word, its ``cost`` and ``score``, the
-    total cost ``spent`` until then, the ``best`` mean score known then, the score that is
+    decision, its ``arm``, ``task`` and ``stage``, ``why`` in a word, its ``score``, the total cost
+    ``spent`` until then, the ``best`` mean score known then, the score that is
     ``expected`` of the arm by now (without a posterior the best), and the expected ``loss`` of the
     arm that led then, NaN but at `LOSSES` of them. The attributes are the ``unit`` of the costs, and
     the mean score of the ``default`` arm, or None.
@@ -188,8 +189,7 @@ def path_of(run: RecordedRun) -> pandas.DataFrame:
             "arm": str(arm),
             "task": cell.task,
             "stage": pick.stage,
-            "why": pick.why.get("because", ""),
-            "cost": pick.cost / seconds,
+            "why": pick.why["because"],
             "score": score.score if score else math.nan,
             "spent": spent,
             "best": best,
@@ -206,11 +206,15 @@ def _expected_losses(run: RecordedRun, problem: Problem) -> dict[int, float]:
     """By how much the best arm was expected to exceed the leader, after some of the decisions."""
     growing = IncrementalPosterior(problem)
     usable = np.ones(len(problem.arms), dtype=bool)
+    earlier, outcomes = _outcomes(run)
+    history = [(cell, outcomes[cell]) for cell in earlier]
+    shown = {*np.linspace(1, len(run.picks), LOSSES).astype(int).tolist()}
     losses = {}
-    for number in np.unique(np.linspace(1, len(run.picks), LOSSES).astype(int)).tolist():
-        finished = problem.observe(_history(run, run.picks[:number]))
-        if len(finished.scores):
-            posterior = growing.posterior(finished)
+    for number, pick in enumerate(run.picks, 1):
+        if pick.cell in outcomes:
+            history.append((pick.cell, outcomes[pick.cell]))
+        if history and number in shown:
+            posterior = growing.posterior(problem.observe(history))
             leader = first_max(posterior.mean)
             losses[number] = confidence(posterior, leader, run.plan.seed, usable).loss
     return losses

@@ -420,7 +420,7 @@ class Learner:
             cell=cell,
             stage=stage,
             cost=cost,
-            why={"because": stage, **choice.why},
+            why={**choice.why, "because": str(choice.why.get("because", stage))},
             known=outcome_count,
         )
         self._picks.append(pick)

@@ -216,7 +216,7 @@ class LiveState:
             self.curve = [(0.0, self.best)]
             self.losses.clear()
         index = pick["index"] + 1
-        decision = Decision(ask.name, pick.get("why", {}).get("because", ""), pick["cost"])
+        decision = Decision(ask.name, pick["why"]["because"], pick["cost"])
         # one of an interrupted search is asked for again
         self._decisions[ask.key] = self.latest.get(index, decision)
         if index > self._asked:

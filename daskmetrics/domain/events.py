@@ -397,7 +397,7 @@ class _Pick:
 def _require_sense(entry: object) -> None:
     """Refuse what types do not rule out, and readers rely on."""
     match entry:
-        case UnitAsked(note={"pick": pick, "search": str()}):
+        case UnitAsked(note={"pick": {"why": {"because": str()}} as pick, "search": str()}):
             build(_Pick, pick)
         case UnitAsked(note={"items": [*keys]}) if all(isinstance(key, str) for key in keys):
             pass

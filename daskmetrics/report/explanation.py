@@ -71,8 +71,7 @@ def _chosen(picks: Sequence[Pick], arm: Arm) -> str:
     if not mine:
         return "never: the search expected more information per cost from other candidates"
     shown = [
-        f"{pick.index + 1} ({pick.why.get('because', pick.stage)}, {pick.cell.task})"
-        for pick in mine[:MOST_PICKS]
+        f"{pick.index + 1} ({pick.why['because']}, {pick.cell.task})" for pick in mine[:MOST_PICKS]
     ]
     text = f"{len(mine)} of {len(picks)} decisions: {', '.join(shown)}"
     if len(mine) > MOST_PICKS:

@@ -222,10 +222,6 @@ def workers_table(uses: pandas.DataFrame) -> Table:
     return Table(tuple(columns), list(zip(*columns.values(), strict=True)))
 
 
-def _known(values: Iterable[float], form: str, missing: str = UNKNOWN) -> list[str]:
-    return [missing if math.isnan(value) else form.format(value) for value in values]
-
-
 def decisions_table(path: pandas.DataFrame) -> Table:
     """The last decisions of a search and why each was made; the frame is that of `path_of`."""
     rows = []
@@ -233,3 +229,7 @@ def decisions_table(path: pandas.DataFrame) -> Table:
         score = NO_SCORE if math.isnan(row["score"]) else score_text(row["score"])
         rows.append((f"{row['number']:,}", row["arm"], row["task"], row["why"], score))
     return Table(("decision", "candidate", "task", "why", "score"), rows)
+
+
+def _known(values: Iterable[float], form: str, missing: str = UNKNOWN) -> list[str]:
+    return [missing if math.isnan(value) else form.format(value) for value in values]

@@ -53,6 +53,7 @@ def finish(prepared_experiment, folder, cells: int = 0) -> list[Record]:
         key, name = prepared_experiment.plan.score_key(arm, task), str(Cell(arm, task.name))
         records.append(Record(key, name, "score", "ok"))
         pick = {"index": 0, "cell": asdict(Cell(arm, task.name)), "stage": "search", "cost": 1.0}
+        pick["why"] = {"because": "rival"}
         asked.append(UnitAsked(key, name, {"pick": pick, "search": "s"}))
     plan = prepared_experiment.plan
     write(folder, plan, started(), *asked, *records, RunFinished(plan.key, 1.0))

@@ -125,6 +125,7 @@ def test_records_are_those_of_the_layers_that_are_asked_for_now(tmp_path):
                 cell = Cell(Arm("tiny", "step0", layer), task)
                 key = plan.score_key(cell.arm, plan.tasks[0])
                 pick = {"index": layer, "cell": asdict(cell), "stage": "search", "cost": 1.0}
+                pick["why"] = {"because": "rival"}
                 journal.append(UnitAsked(key, str(cell), {"search": plan.key, "pick": pick}))
                 if number == 0:
                     score = Scored(0.5, 0.1)
