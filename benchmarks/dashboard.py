@@ -20,6 +20,7 @@ from typing import Any
 import dask
 import numpy as np
 
+from daskmetrics.bandit import Pick
 from daskmetrics.dashboard._pages import Page
 from daskmetrics.domain.events import (
     HistorySent,
@@ -30,7 +31,7 @@ from daskmetrics.domain.events import (
     UnitAsked,
     to_json,
 )
-from daskmetrics.domain.names import Suite, grid
+from daskmetrics.domain.names import Cell, Suite, grid
 from daskmetrics.domain.plan import MetricInfo, Plan, TaskInfo
 from daskmetrics.domain.record import Record
 from daskmetrics.domain.results import result_of
@@ -119,9 +120,8 @@ class History:
         for arm in order.tolist():
             for task in self.tasks:
                 name = f"{self.arms[arm]}:{task}"
-                cell = {"arm": vars(self.arms[arm]), "task": task}
-                pick = {"index": index, "cell": cell, "stage": "search", "cost": COST}
-                yield UnitAsked(name, name, {"search": "s", "pick": pick})
+                pick = Pick(index, Cell(self.arms[arm], task), "search", COST, {"because": "rival"})
+                yield UnitAsked(name, name, {"search": "s", "pick": pick.as_dict()})
                 score = float(quality[arm] + self.random.normal(0, 0.01))
                 yield self._record(
                     name, name, "score", {"score": score, "stderr": 0.01}, index % 97 == 31

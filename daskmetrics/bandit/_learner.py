@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -115,7 +115,7 @@ class Pick:
     cell: Cell
     stage: Stage
     cost: float
-    why: Why = field(default_factory=dict)
+    why: Why
     known: int = 0
 
     def as_dict(self) -> dict[str, Any]:

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from benchmarks.dashboard import COST, History
+from daskmetrics.bandit import Pick
 from daskmetrics.dashboard._pages import Page, current_quantity
 from daskmetrics.dashboard._publisher import _shown
 from daskmetrics.dashboard._state import (
@@ -23,7 +24,7 @@ from daskmetrics.domain.events import (
     UnitsPlanned,
     UnitsRetried,
 )
-from daskmetrics.domain.names import Arm, Suite
+from daskmetrics.domain.names import Arm, Cell, Suite
 from daskmetrics.domain.record import Record
 from daskmetrics.domain.results import Measured, Outcomes, Scored, Trained, result_as_json
 
@@ -62,10 +63,9 @@ def measured(name, *values, names=("curvature",)):
 
 
 def ask(index, arm, task, search="s"):
-    cell = {"arm": asdict(Arm.parse(arm)), "task": task}
-    pick = {"index": index, "cell": cell, "stage": "search", "cost": COST}
-    pick["why"] = {"because": "rival"}
-    return UnitAsked(f"score-{arm}:{task}", f"{arm}:{task}", {"search": search, "pick": pick})
+    pick = Pick(index, Cell(Arm.parse(arm), task), "search", COST, {"because": "rival"})
+    note = {"search": search, "pick": pick.as_dict()}
+    return UnitAsked(f"score-{arm}:{task}", f"{arm}:{task}", note)
 
 
 def test_the_pages_are_not_sent_what_they_do_not_show():

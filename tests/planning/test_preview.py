@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from daskmetrics import config, experiment, store
+from daskmetrics.bandit import Pick
 from daskmetrics.core.files import RunFolder
 from daskmetrics.domain.costs import UNKNOWN_TASK, CostModel
 from daskmetrics.domain.events import RunFinished, SearchEnded, UnitAsked, UnitsRetried
@@ -50,11 +51,10 @@ def finish(prepared_experiment, folder, cells: int = 0) -> list[Record]:
     records, asked = [Record(unit.key, unit.name, unit.kind, "ok") for unit in units], []
     task = prepared_experiment.plan.tasks[0]
     for arm in prepared_experiment.plan.arms[:cells]:
-        key, name = prepared_experiment.plan.score_key(arm, task), str(Cell(arm, task.name))
-        records.append(Record(key, name, "score", "ok"))
-        pick = {"index": 0, "cell": asdict(Cell(arm, task.name)), "stage": "search", "cost": 1.0}
-        pick["why"] = {"because": "rival"}
-        asked.append(UnitAsked(key, name, {"pick": pick, "search": "s"}))
+        key, cell = prepared_experiment.plan.score_key(arm, task), Cell(arm, task.name)
+        records.append(Record(key, str(cell), "score", "ok"))
+        pick = Pick(0, cell, "search", 1.0, {"because": "rival"})
+        asked.append(UnitAsked(key, str(cell), {"pick": pick.as_dict(), "search": "s"}))
     plan = prepared_experiment.plan
     write(folder, plan, started(), *asked, *records, RunFinished(plan.key, 1.0))
     return records

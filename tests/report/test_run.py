@@ -1,11 +1,12 @@
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 
 from daskmetrics.answer import analysis
 from daskmetrics.answer.status import status_of
+from daskmetrics.bandit import Pick
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.files import RunFolder
 from daskmetrics.domain.events import RunStarted, UnitAsked, is_finished
@@ -124,8 +125,7 @@ def test_records_are_those_of_the_layers_that_are_asked_for_now(tmp_path):
             for layer in layers:
                 cell = Cell(Arm("tiny", "step0", layer), task)
                 key = plan.score_key(cell.arm, plan.tasks[0])
-                pick = {"index": layer, "cell": asdict(cell), "stage": "search", "cost": 1.0}
-                pick["why"] = {"because": "rival"}
+                pick = Pick(layer, cell, "search", 1.0, {"because": "rival"}).as_dict()
                 journal.append(UnitAsked(key, str(cell), {"search": plan.key, "pick": pick}))
                 if number == 0:
                     score = Scored(0.5, 0.1)
