@@ -15,6 +15,7 @@ from daskmetrics.domain.costs import CostModel
 from daskmetrics.domain.names import Cell
 from daskmetrics.domain.outcomes import pack
 from daskmetrics.domain.results import Scored
+from daskmetrics.domain.scores import Scores
 from daskmetrics.execution import Record
 from daskmetrics.experiment import Display, fresh
 from daskmetrics.experiment import search as search
@@ -67,9 +68,10 @@ def decided(prepared):
 
 def test_finalists_are_the_leader_its_rivals_and_the_default_arm(decided):
     kept, problem, best = decided
+    none = Scores({}, problem.tasks)
 
     def chosen(*rivals):
-        return fresh.finalists(kept.plan.weights, replace(best, credible=(best.arm, *rivals)), {})
+        return fresh.finalists(kept.plan.weights, replace(best, credible=(best.arm, *rivals)), none)
 
     others = [arm for arm in problem.arms if arm not in (best.arm, best.default.arm)]
     assert chosen(*others[:2]) == (best.arm, others[0], best.default.arm, others[1])
@@ -88,7 +90,7 @@ def test_arms_that_cannot_be_told_apart_are_finalists(decided):
     tied = problem.arms[3] if problem.arms[3] != best.arm else problem.arms[4]
     # equal in the weighted mean, and far behind in the plain one
     scores[tied] = {"stdlib:order": scored(0.55, 101), "stdlib:package": scored(0.05, 102)}
-    chosen = fresh.finalists(kept.plan.weights, best, scores)
+    chosen = fresh.finalists(kept.plan.weights, best, Scores(scores, problem.tasks))
     assert chosen[:2] == (best.arm, tied) and set(chosen) <= {best.arm, tied, best.default.arm}
 
 
