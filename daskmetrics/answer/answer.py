@@ -194,14 +194,11 @@ class Verdict:
         That is over the best arm, on the tasks of the objective. None if one of them has no such
         gain.
         """
-        by_task = {
-            standing.tasks: standing.over_best for standing in self.parts if standing.over_best
-        }
-        objective = [(task,) for task in self.overall.tasks]
-        if not by_task.keys() >= set(objective):
+        gains = {part.what: part.over_best for part in self.parts if part.over_best}
+        weights = dict(zip(self.overall.tasks, self.overall.weights, strict=True))
+        if not gains.keys() >= weights.keys():
             return None
-        gains = [by_task[tasks] for tasks in objective]
-        return mean_difference(gains, self.overall.weights)
+        return mean_difference(gains, weights)
 
 
 def verdict_of(evidence: Evidence) -> Verdict:

@@ -255,13 +255,7 @@ class RecordedRun:
 
     @property
     def evidence(self) -> Evidence:
-        """What an answer rests on.
-
-        Raises
-        ------
-        DataError
-            If the run has no tasks, or its search is not finished.
-        """
+        """What an answer rests on, of a `finished_search`."""
         return Evidence(
             plan=self.plan,
             folder=self.folder.path,

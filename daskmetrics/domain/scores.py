@@ -144,8 +144,7 @@ class Scores(Mapping[Arm, Mapping[str, Scored]]):
         shared = [task for task in shares if task in gaps]
         if not shared:
             return None
-        counted = shares_of(shared, shares)
-        return mean_difference([gaps[task] for task in shared], list(counted.values()))
+        return mean_difference(gaps, shares_of(shared, shares))
 
 
 def shares_of(tasks: Iterable[str], weights: Mapping[str, float]) -> dict[str, float]:
