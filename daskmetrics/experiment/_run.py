@@ -98,31 +98,34 @@ def continue_run(
     """
     with room_for(f"the files of the run in '{folder.path}'"):
         experiment = replace(experiment, plan=begin(experiment, folder, journal))
+    config = experiment.config
+    start = earliest(journal.entries, RunStarted)
+    # the same when the run goes on
+    identity = content_key("tracked", earliest(journal.entries, Plan).key, start.at)
+    names = () if grows else config.log_to
+    missing = (location.rolling for location in experiment.missing.values())
     shutil.rmtree(folder.embeddings, ignore_errors=True)  # also those of killed workers
     try:
-        with ExitStack() as stack:
-            start = earliest(journal.entries, RunStarted)
-            # the same when the run goes on
-            first = earliest(journal.entries, Plan)
-            identity = content_key("tracked", first.key, start.at)
-            names = () if grows else experiment.config.log_to
-            log = stack.enter_context(
-                trackers(names, experiment.config.name, identity, folder.path, display.say)
-            )
-            stack.enter_context(
-                rolling.offline_workers(
-                    location.rolling for location in experiment.missing.values()
-                )
-            )
-            ran = _drive(experiment, folder, journal, display, client, cluster, grows)
-            ended = ended_search(journal.entries, experiment.plan.key)
-            if ended:
+        with (
+            trackers(names, config.name, identity, folder.path, display.say) as log,
+            rolling.offline_workers(missing),
+        ):
+            is_given = client is not None
+            client = client or cluster.enter_context(started(_sized(experiment), display))
+            with phases.session(experiment, folder, journal, display, client, is_given) as session:
+                phases.train_and_measure(session)
+                if experiment.tasks:
+                    phases.search_best(session, grows)
+                journal.append(UsageMeasured(usage(client)))
+            with room_for(f"the store '{folder.store}'"):
+                lay_out(experiment.plan, folder, journal)
+            if ended := ended_search(journal.entries, experiment.plan.key):
                 log_search(log, experiment.plan, ended)
     finally:
         shutil.rmtree(folder.embeddings, ignore_errors=True)
     journal.append(RunFinished(experiment.plan.key, time.time()))
     rolling.drop(location.rolling for location in experiment.locations.values())
-    return ran
+    return len(session.ran)
 
 
 def require_inputs(experiment: Experiment) -> None:
@@ -173,27 +176,6 @@ def lay_out(plan: Plan, folder: RunFolder, journal: Journal) -> None:
     records = list(journal.records())
     store.restore(folder.store, "metrics", store.metric_blocks(plan, records))
     store.restore(folder.store, "scores", store.score_blocks(plan, records))
-
-
-def _drive(
-    experiment: Experiment,
-    folder: RunFolder,
-    journal: Journal,
-    display: Display,
-    given: Client | None,
-    cluster: ExitStack,
-    grows: bool,
-) -> int:
-    client = given or cluster.enter_context(started(_sized(experiment), display))
-    is_given = given is not None
-    with phases.session(experiment, folder, journal, display, client, is_given) as session:
-        phases.train_and_measure(session)
-        if experiment.tasks:
-            phases.search_best(session, grows)
-        journal.append(UsageMeasured(usage(client)))
-    with room_for(f"the store '{folder.store}'"):
-        lay_out(experiment.plan, folder, journal)
-    return len(session.ran)
 
 
 def started(config: Config, display: Display) -> AbstractContextManager[Client]:
