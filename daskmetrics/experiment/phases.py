@@ -30,7 +30,6 @@ from daskmetrics.domain.events import (
     SearchStarted,
     UnitsPlanned,
     earliest,
-    scored,
 )
 from daskmetrics.domain.names import Arm, Cell
 from daskmetrics.domain.plan import Plan
@@ -278,8 +277,7 @@ def _score_fresh(session: Session, learner: Learner, best: Recommendation) -> Se
     plan = experiment.plan
     picked = {pick.cell for pick in learner.picks}
     wanted = filter(plan.wants, session.journal.records())
-    cells = ((Cell.parse(record.name), score) for record, score in scored(wanted))
-    scores = Scores.of(cells, tuple(plan.kinds)).where(picked.__contains__)
+    scores = Scores.of(wanted, plan.kinds).where(picked.__contains__)
     arms = fresh.finalists(plan.weights, best, scores)
     units = list(fresh.units(experiment, arms, session.folder.embeddings.resolve()))
     recorded = session.recorded
