@@ -14,13 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from daskmetrics.bandit.costs import PaidCosts
-from daskmetrics.domain.costs import CostModel
 from daskmetrics.domain.names import Arm
 from daskmetrics.domain.recommendation import Recommendation
 from daskmetrics.domain.scores import Scores
 from daskmetrics.execution import WorkUnit
 from daskmetrics.experiment.preparation import Experiment
-from daskmetrics.experiment.problem import problem_on
+from daskmetrics.experiment.problem import build_problem
 from daskmetrics.experiment.score import score_unit
 from daskmetrics.tasks import Task
 
@@ -68,9 +67,7 @@ def units(experiment: Experiment, arms: Sequence[Arm], scratch: Path) -> Iterato
 
 def cost(experiment: Experiment, arms: Sequence[Arm]) -> float:
     """The assumed cost of scoring the finalists."""
-    plan = experiment.plan
-    costs_of = CostModel(experiment.config.search.device)
-    problem = problem_on(experiment, experiment.fresh, plan.fresh, plan.suites, costs_of)
+    problem = build_problem(experiment, fresh=True)
     costs = PaidCosts(problem)
     for arm, task in product(arms, np.flatnonzero(problem.in_objective)):
         costs.charge(problem.arm_index[arm], int(task))

@@ -214,8 +214,9 @@ def search_best(session: Session, grows: bool) -> None:
     records = list(session.journal.records())
     learner, key = _learner(session, records, grows)
     scratch = session.folder.embeddings.resolve()
-    recorded = {record.key for record in records}
-    source = search.SearchSource(experiment, learner, key, scratch, session.downloads, recorded)
+    source = search.SearchSource(
+        experiment, learner, key, scratch, session.downloads, session.recorded
+    )
 
     def percent() -> float:
         return min(100.0, 100 * learner.spent / learner.budget)

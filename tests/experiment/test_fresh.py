@@ -19,7 +19,7 @@ from daskmetrics.domain.scores import Scores
 from daskmetrics.execution import Record
 from daskmetrics.experiment import Display, fresh
 from daskmetrics.experiment import search as search
-from daskmetrics.experiment.problem import problem_on
+from daskmetrics.experiment.problem import build_problem
 from daskmetrics.report import Run
 from tests.experiment.test_search import Bench
 
@@ -109,7 +109,7 @@ def test_a_run_reports_its_finalists_on_fresh_items(prepared, tmp_path, client):
     arms = run.result.fresh
     cost = fresh.cost(whole, arms)
     costs = CostModel(whole.config.search.device)
-    of_fresh = problem_on(whole, whole.fresh, whole.plan.fresh, whole.plan.suites, costs)
+    of_fresh = build_problem(whole, costs=costs, fresh=True)
     assert len(arms) * of_fresh.score_cost.min() < cost < of_fresh.exhaustive_cost
     recommended = run.result.recommendation
     assert recommended.spent == pytest.approx(recommended.exhaustive)
