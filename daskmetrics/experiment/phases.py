@@ -152,7 +152,9 @@ def train_and_measure(session: Session) -> None:
     with train.trainings(session.client, programs, session.display) as running:
         while True:
             ended = running.ended  # before the look for checkpoints
-            _record_trained(session, revisions)
+            trained = list(train.records(experiment.trainings, revisions, session.recorded))
+            session.journal.append(*trained)
+            session.ran.extend(record.key for record in trained)
             ready = [
                 name
                 for name, unit in waiting.items()
@@ -197,12 +199,6 @@ def _announce(
     session.display.phase("measure", len(shown), measured)
     specs = (unit.args[0] for unit in units if unit.key not in recorded)
     session.downloads.expect(spec.location.rolling for spec in specs if spec.missing)
-
-
-def _record_trained(session: Session, revisions: Mapping[str, Sequence[str]]) -> None:
-    records = list(train.records(session.experiment.trainings, revisions, session.recorded))
-    session.journal.append(*records)
-    session.ran.extend(record.key for record in records)
 
 
 def search_best(session: Session, grows: bool) -> None:
