@@ -39,8 +39,10 @@ def finalists(
     are none; and the default arm. ``weights`` are those of the tasks of the objective.
     """
     complete = scores.means(weights)
+    if best.arm not in complete:
+        complete = {}
     behind: dict[Arm, float] = {}  # arms within `TIED` standard errors of the leader
-    for arm in complete if best.arm in complete else ():
+    for arm in complete:
         lead = scores.gain(best.arm, arm, weights)
         if lead and lead.value <= TIED * lead.stderr:
             behind[arm] = lead.value
