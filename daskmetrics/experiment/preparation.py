@@ -47,25 +47,8 @@ class Experiment:
     policy: Policy  # chooses the cells of the search
     # the same tasks on the items that `search.confirm: fresh` keeps back from the search
     fresh: tuple[Task, ...]
+    baseline: Checkpoint | None  # whose last layer candidates are compared with, as configured
     scored_on: str = "CPU"  # the resource of a worker that scoring occupies
-
-    @cached_property
-    def baseline(self) -> Checkpoint | None:
-        """The configured checkpoint with whose last layer candidates are compared.
-
-        Raises
-        ------
-        ConfigError
-            If it does not exist.
-        """
-        configured = self.config.search.baseline
-        if configured is None:
-            return None
-        names = {str(checkpoint): checkpoint for checkpoint in self.plan.checkpoints}
-        measured_as = self.plan.measured_as
-        if configured not in {*names, *measured_as}:
-            raise unknown("baseline checkpoint", configured, {*names, *measured_as})
-        return names[measured_as.get(configured, configured)]
 
     @property
     def missing(self) -> Mapping[Checkpoint, Location]:
@@ -152,7 +135,7 @@ def prepare(
         },
         warnings=tuple(warnings),
     )
-    experiment = Experiment(
+    return Experiment(
         plan=plan,
         config=config,
         locations=locations,
@@ -163,9 +146,17 @@ def prepare(
         prompts=prompts,
         policy=policy,
         fresh=fresh,
+        baseline=_baseline(config.search.baseline, plan),
     )
-    _ = experiment.baseline  # an unknown name is an error now, not during the run
-    return experiment
+
+
+def _baseline(name: str | None, plan: Plan) -> Checkpoint | None:
+    if name is None:
+        return None
+    names = {str(checkpoint): checkpoint for checkpoint in plan.checkpoints}
+    if name not in {*names, *plan.measured_as}:
+        raise unknown("baseline checkpoint", name, {*names, *plan.measured_as})
+    return names[plan.measured_as.get(name, name)]
 
 
 def task_key(task: Task) -> Key:
