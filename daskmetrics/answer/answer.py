@@ -11,8 +11,6 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
 from daskmetrics.answer import ties
 from daskmetrics.answer.analysis import Cost, cost_of, failures
 from daskmetrics.answer.evidence import Evidence
@@ -196,36 +194,31 @@ class Verdict:
         That is over the best arm, on the tasks of the objective. None if one of them has no such
         gain.
         """
-        by_task = {
-            standing.tasks: standing.over_best for standing in self.parts if standing.over_best
-        }
-        objective = [(task,) for task in self.overall.tasks]
-        if not by_task.keys() >= set(objective):
+        gains = {part.what: part.over_best for part in self.parts if part.over_best}
+        weights = dict(zip(self.overall.tasks, self.overall.weights, strict=True))
+        if not gains.keys() >= weights.keys():
             return None
-        gains = [by_task[tasks] for tasks in objective]
-        return mean_difference(gains, self.overall.weights)
+        return mean_difference(gains, weights)
 
 
 def verdict_of(evidence: Evidence) -> Verdict:
     """How the arms compare over all tasks, by kind, by task and by model."""
     plan = evidence.plan
-    best = evidence.recommended
-    overall = _standing(evidence, OVERALL, tuple(plan.weights), LEVEL, best.arm)
-    compared = {overall.arm, *overall.tied, *overall.worse}
-    overall = replace(overall, open=len(set(best.credible) - compared))
+    best = evidence.recommendation
+    what = OVERALL
     if len(plan.weights) < len(plan.tasks):
-        overall = replace(overall, what="the objective")
+        what = "the objective"
+    overall = _standing(evidence, what, tuple(plan.weights), LEVEL, best.arm)
+    compared = {overall.arm, *overall.tied, *overall.worse}
     groups = _groups(evidence)
-    standings = []
+    parts = []
     for name, tasks in groups.items():
         chosen = evidence.ended.kinds.get(name)
-        standing = _standing(evidence, name, tasks, LEVEL / len(groups), chosen)
-        over_best = evidence.gain(standing.arm, overall.arm, tasks)
-        standings.append(replace(standing, over_best=over_best))
+        parts.append(_standing(evidence, name, tasks, LEVEL / len(groups), chosen, overall.arm))
     models = dict.fromkeys(arm.model for arm in evidence.arms)
     return Verdict(
-        overall=overall,
-        parts=tuple(standings),
+        overall=replace(overall, open=len(set(best.credible) - compared)),
+        parts=tuple(parts),
         models=tuple(_model_standing(evidence, model, overall.arm) for model in models),
         default=best.default.arm,
     )
@@ -249,25 +242,31 @@ def _groups(evidence: Evidence) -> dict[str, tuple[str, ...]]:
 
 def _standing(
     evidence: Evidence,
-    name: str,
+    what: str,
     tasks: tuple[str, ...],
     level: float,
     chosen: Arm | None,
+    overall_best: Arm | None = None,
 ) -> Standing:
     """``chosen`` is the search's choice.
 
-    It counts where no arm has all scores, or none that the search believes in.
+    It counts where no arm has all scores, or none that the search believes in. Without
+    ``overall_best`` the tasks are those of the objective.
     """
-    recommended = evidence.recommended
+    recommendation = evidence.recommendation
     shares = evidence.shares(tasks)
     tested = None
-    if name != OVERALL or recommended.confirmed:  # else the search believes in none of those
-        tested = ties.tested(evidence.compared, tasks, np.array([*shares.values()]), level, chosen)
-    best = chosen or recommended.arm
+    if overall_best or recommendation.confirmed:  # else the search believes in none of those
+        tested = ties.tested(evidence.compared, shares, level, chosen)
+    best = chosen or recommendation.arm
     if tested:
         best = tested.arms[tested.best]
-    gain = evidence.gain(best, recommended.default.arm, tasks)
-    standing = Standing(name, tasks, tuple(shares.values()), best, gain=gain)
+    gain = evidence.gain(best, recommendation.default.arm, tasks)
+    over_best = None
+    if overall_best:
+        over_best = evidence.gain(best, overall_best, tasks)
+    weights = tuple(shares.values())
+    standing = Standing(what, tasks, weights, best, gain=gain, over_best=over_best)
     if tested is None:  # known from the model alone
         return standing
     means = tested.means
@@ -366,7 +365,7 @@ def ranked_arms(
     counted = {task: weight for task, weight in weights.items() if weight}
     means = recorded.means(counted)
     if tied is None and means:
-        tested = ties.tested(recorded, tuple(counted), np.array([*counted.values()]))
+        tested = ties.tested(recorded, counted)
         tied = tested.tied if tested else ()
     complete = sorted(means, key=lambda arm: (-round(means[arm][0], 9), arm != best, arm))
     partial = list(recorded.keys() - means.keys())
@@ -492,8 +491,8 @@ class Answer:
 def answer_of(evidence: Evidence) -> Answer:
     """The answer of a finished search."""
     plan = evidence.plan
-    recommended = evidence.recommended
-    best, default = recommended.best, recommended.default
+    recommendation = evidence.recommendation
+    best, default = recommendation.best, recommendation.default
     verdict = verdict_of(evidence)
     overall = verdict.overall
     relation = ""
@@ -505,20 +504,20 @@ def answer_of(evidence: Evidence) -> Answer:
         candidates=len(plan.arms),
         best=_candidate(evidence.means, best),
         default=_candidate(evidence.means, default),
-        difference=evidence.gain(best.arm, default.arm, plan.weights),
+        difference=overall.gain,
         relation=relation,
         differences=evidence.recorded.differences(best.arm, default.arm, evidence.recorded),
-        confirmed=recommended.confirmed,
-        probability=recommended.probability_best,
-        expected_loss=recommended.expected_loss,
-        most_lost=recommended.most_lost,
-        sureness=_sureness(verdict, recommended.probability_best),
+        confirmed=recommendation.confirmed,
+        probability=recommendation.probability_best,
+        expected_loss=recommendation.expected_loss,
+        most_lost=recommendation.most_lost,
+        sureness=_sureness(verdict, recommendation.probability_best),
         cheaper=verdict.cheaper(),
         per_task=verdict.per_task,
         unscored_models=tuple(standing.model for standing in verdict.models if not standing.scores),
         scored=evidence.compared.size,
         planned=plan.cells,
-        cost=cost_of(recommended),
+        cost=cost_of(recommendation),
         ending=evidence.ended.ending,
         weights=plan.weights,
         verdict=verdict,

@@ -72,9 +72,7 @@ def compare_arms(
     """
     differences = run.differences(arm, other, elsewhere)
     tasks = {task: gap for task, gap in differences.items() if task not in left_out}
-    weights = {task: weight for task, weight in run.weights.items() if task in tasks}
-    mean = mean_difference([tasks[task] for task in weights], list(weights.values()))
-    return ArmComparison(arm, other, mean, tasks)
+    return ArmComparison(arm, other, mean_difference(tasks, run.weights), tasks)
 
 
 def compare_named(

@@ -43,7 +43,7 @@ class Evidence:
     fresh: Scores
 
     @property
-    def recommended(self) -> Recommendation:
+    def recommendation(self) -> Recommendation:
         return self.ended.recommendation
 
     @cached_property

@@ -107,8 +107,8 @@ def posterior_of(run: RecordedRun) -> RunPosterior:
         )
     posterior = IncrementalPosterior(problem).posterior(finished)
     leader = first_max(posterior.mean)
-    if run.result:
-        leader = problem.arm_index[run.result.recommendation.arm]
+    if run.recommendation:
+        leader = problem.arm_index[run.recommendation.arm]
     return RunPosterior(problem, posterior, leader)
 
 

@@ -24,10 +24,9 @@ from daskmetrics.domain.events import (
     is_finished,
     latest,
     require_experiment,
-    scored,
     standing,
 )
-from daskmetrics.domain.names import Arm, Cell, step_of, training_order
+from daskmetrics.domain.names import Arm, step_of, training_order
 from daskmetrics.domain.outcomes import Difference
 from daskmetrics.domain.plan import Plan
 from daskmetrics.domain.recommendation import Recommendation
@@ -99,7 +98,7 @@ class RecordedRun:
     @cached_property
     def recorded(self) -> Scores:
         """Every score: its value, standard error, outcomes and others."""
-        return self._scores("score")
+        return Scores.of(self.records, self.kinds)
 
     @cached_property
     def compared(self) -> Scores:
@@ -117,13 +116,9 @@ class RecordedRun:
     @cached_property
     def fresh(self) -> Scores:
         """The finalists' scores on items kept back, the best arm first."""
-        scores = self._scores("fresh")
+        scores = Scores.of(self.records, self.kinds, "fresh")
         finalists = self.result.fresh if self.result else ()
         return Scores({arm: scores.get(arm, {}) for arm in finalists}, scores.tasks)
-
-    def _scores(self, kind: str) -> Scores:
-        cells = ((Cell.parse(record.name), score) for record, score in scored(self.records, kind))
-        return Scores.of(cells, tuple(self.kinds))
 
     @property
     def means(self) -> dict[Arm, tuple[float, float]]:
@@ -255,13 +250,7 @@ class RecordedRun:
 
     @property
     def evidence(self) -> Evidence:
-        """What an answer rests on.
-
-        Raises
-        ------
-        DataError
-            If the run has no tasks, or its search is not finished.
-        """
+        """What an answer rests on, of a `finished_search`."""
         return Evidence(
             plan=self.plan,
             folder=self.folder.path,

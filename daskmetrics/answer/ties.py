@@ -19,7 +19,7 @@ eight draws, therefore decides little.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from statistics import NormalDist
@@ -225,8 +225,7 @@ class TestedArms:
 
 def tested(
     scores: Scores,
-    tasks: Sequence[str],
-    shares: Floats,
+    weights: Mapping[str, float],
     level: float = LEVEL,
     chosen: Arm | None = None,
 ) -> TestedArms | None:
@@ -235,16 +234,19 @@ def tested(
     The arms are those scored on all of these tasks; None if there are none. Of equal means, but for
     `EQUAL`, ``chosen`` is the best.
     """
-    complete = scores.complete(tasks)
+    complete = scores.complete(weights)
     if not complete:
         return None
-    places = _places(scores, complete, tasks)
+    shares = np.array([*weights.values()])
+    row_of = {arm: row for row, arm in enumerate(scores.arms)}
+    columns = [scores.tasks.index(task) for task in weights]
+    places = np.ix_([row_of[arm] for arm in complete], columns)
     values = scores.value[places]
     best_first = np.argsort(-values @ shares, kind="stable")
     leading = np.sort(best_first[:MOST])
     others = np.sort(best_first[MOST:])
     arms = [complete[i] for i in leading]
-    joint_errors = [joint_error([scores[arm][task] for arm in arms]) for task in tasks]
+    joint_errors = [joint_error([scores[arm][task] for arm in arms]) for task in weights]
     means = MeanScores.of(values[leading], shares, joint_errors)
     best = int(means.mean.argmax())
     if chosen in arms:
@@ -268,10 +270,3 @@ def tested(
         beyond=[complete[i] for i in others],
         as_good=frozenset(complete[i] for i in others[is_as_good]),
     )
-
-
-def _places(scores: Scores, arms: Iterable[Arm], tasks: Iterable[str]) -> tuple[Ints, ...]:
-    row_of = {arm: row for row, arm in enumerate(scores.arms)}
-    rows = [row_of[arm] for arm in arms]
-    columns = [scores.tasks.index(task) for task in tasks]
-    return np.ix_(rows, columns)

@@ -117,7 +117,7 @@ def _mean_gap(
             by_task[task] = mean_of_pairs(
                 [(recorded[arm][task], recorded[other][task]) for arm, other in scored_pairs]
             )
-    mean = mean_difference(list(by_task.values()), [weights[task] for task in by_task])
+    mean = mean_difference(by_task, weights)
     if mean is None:
         return None
     return mean, len(common)

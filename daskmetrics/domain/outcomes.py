@@ -236,22 +236,22 @@ def joint_error(scores: Sequence[Scored]) -> JointError:
 
 
 def mean_difference(
-    differences: Sequence[Difference], weights: Sequence[float] | None = None
+    by_task: Mapping[str, Difference], weights: Mapping[str, float]
 ) -> Difference | None:
-    """The weighted mean of independent differences; None without any weight.
+    """The weighted mean of differences by task, which are independent.
 
-    It is paired if all of them are.
+    It is over the tasks with a difference and a weight, and None without any; it is paired if all
+    of them are.
     """
-    if weights is None:
-        weights = [1.0] * len(differences)
-    shares = np.array(weights, dtype=float)
+    tasks = [task for task in weights if task in by_task]
+    shares = np.array([weights[task] for task in tasks], dtype=float)
     if not shares.sum() > 0:
         return None
     shares /= shares.sum()
-    values = [gap.value for gap in differences]
-    errors = [gap.stderr for gap in differences]
+    values = [by_task[task].value for task in tasks]
+    errors = [by_task[task].stderr for task in tasks]
     error = np.linalg.norm(shares * errors)
-    paired = all(gap.paired for gap in differences)
+    paired = all(by_task[task].paired for task in tasks)
     return Difference(float(shares @ values), float(error), paired)
 
 

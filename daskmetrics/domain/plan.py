@@ -206,7 +206,8 @@ class Plan:
         deleted: dict[str, Key] = {}
         for plan in earlier:  # not only the last, which may lack a model for a while
             for suite in plan.suites:
-                if self._reads_as(plan, suite.model):
+                reading = _reading(self.config, suite.model)
+                if reading and reading == _reading(plan.config, suite.model):
                     names = {str(name) for name in suite.checkpoints()} - own
                     deleted |= {name: plan.encodings[name] for name in sorted(names)}
         windows = [plan.window for plan in earlier if plan.key == self.key]
@@ -242,10 +243,6 @@ class Plan:
 
     def _has(self, checkpoint: Checkpoint) -> bool:
         return checkpoint.model in self.by_model and str(checkpoint) in self._encodings
-
-    def _reads_as(self, earlier: Plan, model: str) -> bool:
-        own, other = (_reading(plan.config, model) for plan in (self, earlier))
-        return own is not None and own == other
 
 
 def _reading(config: Mapping[str, Any], model: str) -> tuple[object, object] | None:

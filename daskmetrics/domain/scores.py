@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 
 import numpy as np
 
+from daskmetrics.domain.events import scored
 from daskmetrics.domain.names import Arm, Cell
 from daskmetrics.domain.outcomes import (
     Difference,
@@ -16,6 +17,7 @@ from daskmetrics.domain.outcomes import (
     mean_difference,
     mean_score,
 )
+from daskmetrics.domain.record import Record
 from daskmetrics.domain.results import Scored
 
 
@@ -26,7 +28,7 @@ class Scores(Mapping[Arm, Mapping[str, Scored]]):
     ----------
     by_arm : mapping
         The scores of each arm, by task.
-    tasks : sequence of str
+    tasks : iterable of str
         The tasks of the table, also those without a score.
 
     Attributes
@@ -45,15 +47,19 @@ class Scores(Mapping[Arm, Mapping[str, Scored]]):
     ([[0.5], [0.75]], 0.75)
     """
 
-    def __init__(self, by_arm: Mapping[Arm, Mapping[str, Scored]], tasks: Sequence[str]) -> None:
+    def __init__(self, by_arm: Mapping[Arm, Mapping[str, Scored]], tasks: Iterable[str]) -> None:
         self._by_arm = by_arm
         self.tasks = tuple(tasks)
 
     @classmethod
-    def of(cls, cells: Iterable[tuple[Cell, Scored]], tasks: Sequence[str]) -> Scores:
-        """The table of these cells."""
+    def of(cls, records: Iterable[Record], tasks: Iterable[str], kind: str = "score") -> Scores:
+        """The scores among records.
+
+        Of the ``kind`` ``fresh`` are those on items that were kept back from the search.
+        """
         by_arm: dict[Arm, dict[str, Scored]] = {}
-        for cell, score in cells:
+        for record, score in scored(records, kind):
+            cell = Cell.parse(record.name)
             by_arm.setdefault(cell.arm, {})[cell.task] = score
         return cls(by_arm, tasks)
 
@@ -73,12 +79,12 @@ class Scores(Mapping[Arm, Mapping[str, Scored]]):
 
     def where(self, counts: Callable[[Cell], bool]) -> Scores:
         """The scores of the cells that count."""
-        cells = (
-            (Cell(arm, task), score)
-            for arm, by_task in self.items()
-            for task, score in by_task.items()
-        )
-        return Scores.of(((cell, score) for cell, score in cells if counts(cell)), self.tasks)
+        kept = {}
+        for arm, by_task in self.items():
+            row = {task: score for task, score in by_task.items() if counts(Cell(arm, task))}
+            if row:
+                kept[arm] = row
+        return Scores(kept, self.tasks)
 
     @cached_property
     def arms(self) -> tuple[Arm, ...]:
@@ -144,8 +150,7 @@ class Scores(Mapping[Arm, Mapping[str, Scored]]):
         shared = [task for task in shares if task in gaps]
         if not shared:
             return None
-        counted = shares_of(shared, shares)
-        return mean_difference([gaps[task] for task in shared], list(counted.values()))
+        return mean_difference(gaps, shares_of(shared, shares))
 
 
 def shares_of(tasks: Iterable[str], weights: Mapping[str, float]) -> dict[str, float]:

@@ -6,7 +6,6 @@ import shutil
 import time
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
-from pathlib import Path
 
 from distributed import Client
 from rich.markup import escape
@@ -20,7 +19,7 @@ from daskmetrics.core.errors import room_for
 from daskmetrics.core.files import RunFolder, private, require_regular
 from daskmetrics.core.keys import content_key
 from daskmetrics.core.machine import environment, usage
-from daskmetrics.dashboard import RUN_PAGE, Publisher
+from daskmetrics.dashboard import RUN_PAGE
 from daskmetrics.domain.costs import CostModel
 from daskmetrics.domain.events import (
     RunFinished,
@@ -37,14 +36,8 @@ from daskmetrics.execution import Journal
 from daskmetrics.execution.display import Display
 from daskmetrics.execution.journal import read
 from daskmetrics.experiment import maintenance as maintain
-from daskmetrics.experiment import measure, problem
+from daskmetrics.experiment import measure, phases, problem
 from daskmetrics.experiment._trackers import log_search, require_trackers, trackers
-from daskmetrics.experiment.given_workers import require_workers
-from daskmetrics.experiment.phases import (
-    Session,
-    search_best,
-    train_and_measure,
-)
 from daskmetrics.experiment.preparation import Experiment
 
 PACKAGES = ("daskmetrics", "torch", "transformers", "distributed", "zarr", "numpy", "scikit-learn")
@@ -105,31 +98,34 @@ def continue_run(
     """
     with room_for(f"the files of the run in '{folder.path}'"):
         experiment = replace(experiment, plan=begin(experiment, folder, journal))
+    config = experiment.config
+    start = earliest(journal.entries, RunStarted)
+    # the same when the run goes on
+    identity = content_key("tracked", earliest(journal.entries, Plan).key, start.at)
+    names = () if grows else config.log_to
+    missing = (location.rolling for location in experiment.missing.values())
     shutil.rmtree(folder.embeddings, ignore_errors=True)  # also those of killed workers
     try:
-        with ExitStack() as stack:
-            start = earliest(journal.entries, RunStarted)
-            # the same when the run goes on
-            first = earliest(journal.entries, Plan)
-            identity = content_key("tracked", first.key, start.at)
-            names = () if grows else experiment.config.log_to
-            log = stack.enter_context(
-                trackers(names, experiment.config.name, identity, folder.path, display.say)
-            )
-            stack.enter_context(
-                rolling.offline_workers(
-                    location.rolling for location in experiment.missing.values()
-                )
-            )
-            ran = _drive(experiment, folder, journal, display, client, cluster, grows)
-            ended = ended_search(journal.entries, experiment.plan.key)
-            if ended:
+        with (
+            trackers(names, config.name, identity, folder.path, display.say) as log,
+            rolling.offline_workers(missing),
+        ):
+            is_given = client is not None
+            client = client or cluster.enter_context(started(_sized(experiment), display))
+            with phases.session(experiment, folder, journal, display, client, is_given) as session:
+                phases.train_and_measure(session)
+                if experiment.tasks:
+                    phases.search_best(session, grows)
+                journal.append(UsageMeasured(usage(client)))
+            with room_for(f"the store '{folder.store}'"):
+                lay_out(experiment.plan, folder, journal)
+            if ended := ended_search(journal.entries, experiment.plan.key):
                 log_search(log, experiment.plan, ended)
     finally:
         shutil.rmtree(folder.embeddings, ignore_errors=True)
     journal.append(RunFinished(experiment.plan.key, time.time()))
     rolling.drop(location.rolling for location in experiment.locations.values())
-    return ran
+    return len(session.ran)
 
 
 def require_inputs(experiment: Experiment) -> None:
@@ -180,61 +176,6 @@ def lay_out(plan: Plan, folder: RunFolder, journal: Journal) -> None:
     records = list(journal.records())
     store.restore(folder.store, "metrics", store.metric_blocks(plan, records))
     store.restore(folder.store, "scores", store.score_blocks(plan, records))
-
-
-def _drive(
-    experiment: Experiment,
-    folder: RunFolder,
-    journal: Journal,
-    display: Display,
-    given: Client | None,
-    cluster: ExitStack,
-    grows: bool,
-) -> int:
-    profile = experiment.config.cluster
-    client = given
-    if client is None:
-        client = cluster.enter_context(started(_sized(experiment), display))
-    downloads = rolling.Downloads(
-        (location.rolling for location in experiment.locations.values()), display.say
-    )
-    with (
-        Publisher(client, journal.entries) as publisher,
-        downloads,
-    ):
-        if given is not None or not profile.is_ours:
-            paths = _files(experiment, folder)
-            scoring = require_workers(client, folder.path, paths, profile.patience)
-            if scoring != experiment.scored_on:
-                display.say(
-                    "No worker offers the resource CPU: the workers that offer GPU also score the"
-                    " tasks."
-                )
-            experiment = replace(experiment, scored_on=scoring)
-        most_memory = profile.most_memory if given is None else 0
-        session = Session(
-            experiment, folder, journal, display, client, publisher, downloads, most_memory
-        )
-        train_and_measure(session)
-        if experiment.tasks:
-            search_best(session, grows)
-        journal.append(UsageMeasured(usage(client)))
-    with room_for(f"the store '{folder.store}'"):
-        lay_out(experiment.plan, folder, journal)
-    return len(session.ran)
-
-
-def _files(experiment: Experiment, folder: RunFolder) -> list[str]:
-    paths = {folder.path}
-    for location in experiment.locations.values():
-        for source in filter(None, (location, location.base)):
-            if source.rolling:
-                paths.add(Path(source.rolling.folder).parent)
-            else:
-                paths.add(Path(source.path))
-    for task in experiment.tasks:
-        paths |= {Path(file) for file in task.files}
-    return sorted({str(path.absolute()) for path in paths if path.exists()})
 
 
 def started(config: Config, display: Display) -> AbstractContextManager[Client]:

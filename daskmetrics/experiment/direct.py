@@ -282,10 +282,7 @@ def _suite(encoder: Encoder, checkpoint: Checkpoint, readouts: Keys) -> Suite:
     depth = encoder.model.depth
     names = settings.readouts.names
     suite = Suite(checkpoint.model, (checkpoint.revision,), encoder.layers, depth, names)
-    try:
-        check_readouts(suite, encoder.protocol, encoder.model.width)
-    except ConfigError as error:
-        raise ConfigError(f"Model '{suite.model}': {error}") from None
+    check_readouts(suite, encoder.protocol, encoder.model.width)
     return suite
 
 

@@ -14,14 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from daskmetrics.bandit.costs import PaidCosts
-from daskmetrics.domain.costs import CostModel
 from daskmetrics.domain.names import Arm
-from daskmetrics.domain.outcomes import difference, mean_difference
 from daskmetrics.domain.recommendation import Recommendation
-from daskmetrics.domain.results import Scored
+from daskmetrics.domain.scores import Scores
 from daskmetrics.execution import WorkUnit
 from daskmetrics.experiment.preparation import Experiment
-from daskmetrics.experiment.problem import problem_on
+from daskmetrics.experiment.problem import build_problem
 from daskmetrics.experiment.score import score_unit
 from daskmetrics.tasks import Task
 
@@ -32,23 +30,22 @@ TIED = 2.0
 
 
 def finalists(
-    weights: Mapping[str, float], best: Recommendation, scores: Mapping[Arm, Mapping[str, Scored]]
+    weights: Mapping[str, float], best: Recommendation, scores: Scores
 ) -> tuple[Arm, ...]:
     """The arms to score on fresh items, the recommended one first.
 
     They are at most `FINALISTS`: the arms that the posterior cannot tell from it, most likely
     first; those that paired differences of the scores cannot tell from it; the runner-up if there
-    are none; and the default arm. ``weights`` are those of the tasks of the objective, and
-    ``scores`` the recorded ones by arm and task.
+    are none; and the default arm. ``weights`` are those of the tasks of the objective.
     """
-    leader = scores.get(best.arm, {})
+    complete = scores.means(weights)
+    if best.arm not in complete:
+        complete = {}
     behind: dict[Arm, float] = {}  # arms within `TIED` standard errors of the leader
-    for arm, by_task in scores.items():
-        if leader.keys() & by_task.keys() >= weights.keys():
-            gaps = [difference(leader[task], by_task[task]) for task in weights]
-            mean = mean_difference(gaps, list(weights.values()))
-            if mean and mean.value <= TIED * mean.stderr:
-                behind[arm] = mean.value
+    for arm in complete:
+        lead = scores.gain(best.arm, arm, weights)
+        if lead and lead.value <= TIED * lead.stderr:
+            behind[arm] = lead.value
     ranked_arms = [*best.credible, *sorted(behind, key=behind.__getitem__)]
     tied = [arm for arm in ranked_arms if arm != best.arm]
     tied = tied or [arm for arm in best.top if arm != best.arm][:1]
@@ -72,9 +69,7 @@ def units(experiment: Experiment, arms: Sequence[Arm], scratch: Path) -> Iterato
 
 def cost(experiment: Experiment, arms: Sequence[Arm]) -> float:
     """The assumed cost of scoring the finalists."""
-    plan = experiment.plan
-    costs_of = CostModel(experiment.config.search.device)
-    problem = problem_on(experiment, experiment.fresh, plan.fresh, plan.suites, costs_of)
+    problem = build_problem(experiment, fresh=True)
     costs = PaidCosts(problem)
     for arm, task in product(arms, np.flatnonzero(problem.in_objective)):
         costs.charge(problem.arm_index[arm], int(task))

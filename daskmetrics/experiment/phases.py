@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from distributed import Client
 from rich.markup import escape
@@ -31,17 +30,17 @@ from daskmetrics.domain.events import (
     SearchStarted,
     UnitsPlanned,
     earliest,
-    scored,
 )
 from daskmetrics.domain.names import Arm, Cell
 from daskmetrics.domain.plan import Plan
-from daskmetrics.domain.results import Scored
+from daskmetrics.domain.scores import Scores
 from daskmetrics.execution import Journal, Record, Settings, Source, Sweep, WorkUnit
 from daskmetrics.execution import run as run_source
 from daskmetrics.execution.display import Display
 from daskmetrics.execution.stopping import stop_signals
 from daskmetrics.experiment import fresh, measure, problem, search, train
 from daskmetrics.experiment._worker import record_text
+from daskmetrics.experiment.given_workers import require_workers
 from daskmetrics.experiment.preparation import Experiment
 from daskmetrics.training.suite import steps_to
 
@@ -62,7 +61,7 @@ class Session:
     publisher: Publisher
     downloads: Downloads
     most_memory: float  # of a worker
-    ran: list[Record] = field(default_factory=list)  # the records of this session, without values
+    ran: list[Key] = field(default_factory=list)  # the units of this session
 
     @property
     def recorded(self) -> set[Key]:
@@ -84,13 +83,60 @@ class Session:
 
         ``done`` is how far the phase is, by default a unit further.
         """
-        self.ran.append(replace(record, value=None))
+        self.ran.append(record.key)
         if not record.ok:
             reason = escape(str(record.reason))
             self.display.message(
                 f"[yellow]{record.kind} {record.name}: {record.status}, {reason}[/]"
             )
         self.display.advance(phase or record.kind, record_text(record), done)
+
+
+@contextmanager
+def session(
+    experiment: Experiment,
+    folder: RunFolder,
+    journal: Journal,
+    display: Display,
+    client: Client,
+    is_given: bool,
+) -> Iterator[Session]:
+    """A run with its workers, its live page and its downloads, within the block.
+
+    Workers that the run has not started itself are checked first.
+    """
+    profile = experiment.config.cluster
+    limited = (location.rolling for location in experiment.locations.values())
+    with (
+        Publisher(client, journal.entries) as publisher,
+        Downloads(limited, display.say) as downloads,
+    ):
+        if is_given or not profile.is_ours:
+            files = _files(experiment, folder)
+            scoring = require_workers(client, folder.path, files, profile.patience)
+            if scoring != experiment.scored_on:
+                display.say(
+                    "No worker offers the resource CPU: the workers that offer GPU also score the"
+                    " tasks."
+                )
+            experiment = replace(experiment, scored_on=scoring)
+        most_memory = 0 if is_given else profile.most_memory
+        yield Session(
+            experiment, folder, journal, display, client, publisher, downloads, most_memory
+        )
+
+
+def _files(experiment: Experiment, folder: RunFolder) -> list[str]:
+    paths = {folder.path}
+    for location in experiment.locations.values():
+        for source in filter(None, (location, location.base)):
+            if source.rolling:
+                paths.add(Path(source.rolling.folder).parent)
+            else:
+                paths.add(Path(source.path))
+    for task in experiment.tasks:
+        paths |= {Path(file) for file in task.files}
+    return sorted({str(path.absolute()) for path in paths if path.exists()})
 
 
 def train_and_measure(session: Session) -> None:
@@ -106,7 +152,9 @@ def train_and_measure(session: Session) -> None:
     with train.trainings(session.client, programs, session.display) as running:
         while True:
             ended = running.ended  # before the look for checkpoints
-            _record_trained(session, revisions)
+            trained = list(train.records(experiment.trainings, revisions, session.recorded))
+            session.journal.append(*trained)
+            session.ran.extend(record.key for record in trained)
             ready = [
                 name
                 for name, unit in waiting.items()
@@ -117,7 +165,10 @@ def train_and_measure(session: Session) -> None:
             elif ended:
                 break
             else:
-                telemetry.add(time.time(), _metrics_of(session.client), {})
+                latest = workers(session.client).values()
+                telemetry.add(
+                    time.time(), {str(worker["name"]): worker["metrics"] for worker in latest}, {}
+                )
                 _pause(POLL)
         running.wait()
 
@@ -129,11 +180,6 @@ def _pause(seconds: float) -> None:
         stopped.wait(seconds)
     if stopped.is_set():
         raise KeyboardInterrupt
-
-
-def _metrics_of(client: Client) -> dict[str, Any]:
-    """What each worker reported last, by its name."""
-    return {str(worker["name"]): worker["metrics"] for worker in workers(client).values()}
 
 
 def _announce(
@@ -155,12 +201,6 @@ def _announce(
     session.downloads.expect(spec.location.rolling for spec in specs if spec.missing)
 
 
-def _record_trained(session: Session, revisions: Mapping[str, Sequence[str]]) -> None:
-    records = list(train.records(session.experiment.trainings, revisions, session.recorded))
-    session.journal.append(*records)
-    session.ran.extend(records)
-
-
 def search_best(session: Session, grows: bool) -> None:
     """Search the best arm, and record it.
 
@@ -170,8 +210,9 @@ def search_best(session: Session, grows: bool) -> None:
     records = list(session.journal.records())
     learner, key = _learner(session, records, grows)
     scratch = session.folder.embeddings.resolve()
-    recorded = {record.key for record in records}
-    source = search.SearchSource(experiment, learner, key, scratch, session.downloads, recorded)
+    source = search.SearchSource(
+        experiment, learner, key, scratch, session.downloads, session.recorded
+    )
 
     def percent() -> float:
         return min(100.0, 100 * learner.spent / learner.budget)
@@ -230,13 +271,11 @@ def _learner(session: Session, records: Sequence[Record], grows: bool) -> tuple[
 
 def _score_fresh(session: Session, learner: Learner, best: Recommendation) -> Sequence[Arm]:
     experiment = session.experiment
+    plan = experiment.plan
     picked = {pick.cell for pick in learner.picks}
-    scores: dict[Arm, dict[str, Scored]] = {}
-    for record, result in scored(session.journal.records()):
-        cell = Cell.parse(record.name)
-        if cell in picked and experiment.plan.wants(record):
-            scores.setdefault(cell.arm, {})[cell.task] = result
-    arms = fresh.finalists(experiment.plan.weights, best, scores)
+    wanted = filter(plan.wants, session.journal.records())
+    scores = Scores.of(wanted, plan.kinds).where(picked.__contains__)
+    arms = fresh.finalists(plan.weights, best, scores)
     units = list(fresh.units(experiment, arms, session.folder.embeddings.resolve()))
     recorded = session.recorded
     session.display.phase("fresh", len(units), sum(unit.key in recorded for unit in units))

@@ -13,7 +13,7 @@ from daskmetrics.bandit.costs import useful_workers
 from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.checkpoints.locations import LocatedSuite, Location
 from daskmetrics.checkpoints.shipped import ModelProtocol, protocol_of
-from daskmetrics.config import Config, Corpus, Readouts, Search
+from daskmetrics.config import Config, Corpus, Search
 from daskmetrics.config.prompts import check_names
 from daskmetrics.core import corpus
 from daskmetrics.core.errors import ConfigError, unknown
@@ -22,11 +22,10 @@ from daskmetrics.core.text import OnMessage
 from daskmetrics.core.user_code import callee_of, own_code
 from daskmetrics.domain.names import Checkpoint, Suite
 from daskmetrics.domain.outcomes import FRESH_SHARE
-from daskmetrics.domain.plan import MetricInfo, Plan, TaskInfo
+from daskmetrics.domain.plan import Plan, TaskInfo
 from daskmetrics.experiment import train
 from daskmetrics.experiment.train import TrainedSuite
 from daskmetrics.metrics import Metric
-from daskmetrics.metrics.views import AUGMENTATION
 from daskmetrics.tasks import Task
 from daskmetrics.tasks.examples import KINDS, divide
 
@@ -48,25 +47,8 @@ class Experiment:
     policy: Policy  # chooses the cells of the search
     # the same tasks on the items that `search.confirm: fresh` keeps back from the search
     fresh: tuple[Task, ...]
+    baseline: Checkpoint | None  # whose last layer candidates are compared with, as configured
     scored_on: str = "CPU"  # the resource of a worker that scoring occupies
-
-    @cached_property
-    def baseline(self) -> Checkpoint | None:
-        """The configured checkpoint with whose last layer candidates are compared.
-
-        Raises
-        ------
-        ConfigError
-            If it does not exist.
-        """
-        configured = self.config.search.baseline
-        if configured is None:
-            return None
-        names = {str(checkpoint): checkpoint for checkpoint in self.plan.checkpoints}
-        measured_as = self.plan.measured_as
-        if configured not in {*names, *measured_as}:
-            raise unknown("baseline checkpoint", configured, {*names, *measured_as})
-        return names[measured_as.get(configured, configured)]
 
     @property
     def missing(self) -> Mapping[Checkpoint, Location]:
@@ -103,21 +85,24 @@ def prepare(
     trainings = {
         name: suite.up_to(located[name].suite.revisions) for name, suite in trainings.items()
     }
-    prompts = draw_prompts(config)
+    prompts: tuple[str, ...] = ()
+    if chosen_metrics:
+        prompts = prompts_of(config.corpus, config.seed)
     suites: list[Suite] = []
     locations: dict[Checkpoint, Location] = {}
     protocols: dict[Checkpoint, ModelProtocol] = {}
     warnings: list[str] = []
     for model in config.models:
         located_suite = located[model.name]
-        names = located_suite.suite.checkpoints()
-        for checkpoint, location in zip(names, located_suite.locations, strict=True):
-            locations[checkpoint] = location
-            folder = checkpoints.shipped_folder(location)
-            protocols[checkpoint] = protocol_of(config.protocol, model, folder)
-        warnings += located_suite.warnings
         readouts = model.readouts or config.readouts
-        suites.append(_with_readouts(located_suite, readouts, protocols))
+        suite = replace(located_suite.suite, readouts=readouts.names)
+        for checkpoint, location in zip(suite.checkpoints(), located_suite.locations, strict=True):
+            protocol = protocol_of(config.protocol, model, checkpoints.shipped_folder(location))
+            check_readouts(suite, protocol, located_suite.width)
+            locations[checkpoint] = location
+            protocols[checkpoint] = protocol
+        suites.append(suite)
+        warnings += located_suite.warnings
         check_names(
             model.prompts or {},
             [task.benchmark_name for task in chosen_tasks],
@@ -125,10 +110,12 @@ def prepare(
         )
     for task in chosen_tasks:
         warnings += [f"{task.name}: {text}" for text in task.warnings]
+    # enough for the workers that the policy can use
+    used = min(config.cluster.workers, useful_workers(config.search.policy))
     plan = Plan(
         suites=tuple(suites),
         tasks=_with_weights(chosen_tasks, config.search),
-        metrics=tuple(_metric_info(metric, config.seed) for metric in chosen_metrics),
+        metrics=tuple(metric.info(config.seed) for metric in chosen_metrics),
         encodings={
             str(checkpoint): content_key(location.identity, protocols[checkpoint].key)
             for checkpoint, location in locations.items()
@@ -136,7 +123,7 @@ def prepare(
         prompts=corpus.digest(prompts),
         search=content_key(config.search.model_dump(mode="json"), *own_code(callee_of(policy))),
         seed=config.seed,
-        window=_window(config),
+        window=config.search.window or max(MIN_OPEN, int(used)),
         widths={name: suite.width for name, suite in located.items()},
         config=config.as_dict(),
         fresh=_with_weights(fresh, config.search),
@@ -148,7 +135,7 @@ def prepare(
         },
         warnings=tuple(warnings),
     )
-    experiment = Experiment(
+    return Experiment(
         plan=plan,
         config=config,
         locations=locations,
@@ -159,9 +146,17 @@ def prepare(
         prompts=prompts,
         policy=policy,
         fresh=fresh,
+        baseline=_baseline(config.search.baseline, plan),
     )
-    _ = experiment.baseline  # an unknown name is an error now, not during the run
-    return experiment
+
+
+def _baseline(name: str | None, plan: Plan) -> Checkpoint | None:
+    if name is None:
+        return None
+    names = {str(checkpoint): checkpoint for checkpoint in plan.checkpoints}
+    if name not in {*names, *plan.measured_as}:
+        raise unknown("baseline checkpoint", name, {*names, *plan.measured_as})
+    return names[plan.measured_as.get(name, name)]
 
 
 def task_key(task: Task) -> Key:
@@ -174,35 +169,15 @@ def task_key(task: Task) -> Key:
     return task.key
 
 
-def _task_info(task: Task, weight: float) -> TaskInfo:
-    return TaskInfo(
-        name=task.name,
-        kind=task.kind,
-        main_score=task.main_score,
-        description=task.description,
-        key=task_key(task),
-        weight=weight,
-    )
-
-
 def _with_weights(chosen: Sequence[Task], search: Search) -> tuple[TaskInfo, ...]:
     if not chosen:
         return ()
     kinds = {task.name: task.kind for task in chosen}
     weights = task_weights(kinds, search.objective, search.weights)
-    return tuple(map(_task_info, chosen, weights))
-
-
-def _metric_info(metric: Metric, seed: int) -> MetricInfo:
-    views = [AUGMENTATION, seed] if metric.views > 1 else None
-    key = content_key("metric", metric.identity, views)
-    return MetricInfo(metric.name, metric.units, metric.description, key)
-
-
-def _window(config: Config) -> int:
-    # enough for the workers that the policy can use
-    used = min(config.cluster.workers, useful_workers(config.search.policy))
-    return config.search.window or max(MIN_OPEN, int(used))
+    return tuple(
+        TaskInfo(task.name, task.kind, task.main_score, task.description, task_key(task), weight)
+        for task, weight in zip(chosen, weights, strict=True)
+    )
 
 
 def _by_model(protocols: Mapping[Checkpoint, ModelProtocol]) -> dict[str, Any]:
@@ -235,41 +210,23 @@ def _located(
     return located
 
 
-def _with_readouts(
-    located: LocatedSuite, readouts: Readouts, protocols: Mapping[Checkpoint, ModelProtocol]
-) -> Suite:
-    """The suite with these readouts, which must be possible for the model."""
-    suite = replace(located.suite, readouts=readouts.names)
-    try:
-        if suite.has_readouts:
-            for checkpoint in suite.checkpoints():
-                check_readouts(suite, protocols[checkpoint], located.width)
-    except ConfigError as error:
-        raise ConfigError(f"Model '{suite.model}': {error}") from None
-    return suite
-
-
 def check_readouts(suite: Suite, protocol: ModelProtocol, hidden: int) -> None:
     """Check that the readouts of a suite fit its protocol and its hidden size."""
     for readout in suite.reads:
         if readout.pooling == "as_shipped" and not protocol.shipped:
             raise ConfigError(
-                "It is to be read with 'pooling: as_shipped', but ships no pooling: it is no folder"
-                " of sentence-transformers, or the protocol does not read it as one. Set the"
-                " protocol's 'pooling: as_shipped', or give the model 'readouts' of its own without"
-                " it."
+                f"Model '{suite.model}': It is to be read with 'pooling: as_shipped', but ships no"
+                " pooling: it is no folder of sentence-transformers, or the protocol does not read"
+                " it as one. Set the protocol's 'pooling: as_shipped', or give the model 'readouts'"
+                " of its own without it."
             )
         width = hidden
         if protocol.shipped and readout.pooling in ("", "as_shipped"):
             width = protocol.shipped.width(hidden)
-        readout.check(width)
-
-
-def draw_prompts(config: Config) -> tuple[str, ...]:
-    """The texts that are measured; none if the configuration measures nothing."""
-    if not config.metrics:
-        return ()
-    return prompts_of(config.corpus, config.seed)
+        try:
+            readout.check(width)
+        except ConfigError as error:
+            raise ConfigError(f"Model '{suite.model}': {error}") from None
 
 
 def prompts_of(section: Corpus, seed: int) -> tuple[str, ...]:

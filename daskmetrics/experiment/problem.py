@@ -15,7 +15,6 @@ from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.core.text import duration, plural
 from daskmetrics.domain.costs import CHARACTERS_PER_TOKEN, UNKNOWN_TASK, CostModel, TextSize
 from daskmetrics.domain.names import Arm, Suite, grid
-from daskmetrics.domain.plan import TaskInfo
 from daskmetrics.domain.readouts import Readout
 from daskmetrics.execution import Record
 from daskmetrics.experiment.prefetch import rate
@@ -55,32 +54,24 @@ def build_problem(
     suites: Sequence[Suite] = (),
     costs: CostModel | None = None,
     read: bool = False,
+    fresh: bool = False,
 ) -> Problem:
     """The search problem of these suites, by default of all.
 
     It is a preview unless it may ``read`` the tasks' data, which is then fetched. By default costs
-    are those of the configured device.
+    are those of the configured device. With ``fresh`` the tasks are those of the items kept back.
     """
     plan = experiment.plan
+    tasks, about = experiment.tasks, plan.tasks
+    if fresh:
+        tasks, about = experiment.fresh, plan.fresh
     suites = suites or plan.suites
-    costs = costs or CostModel(experiment.config.search.device)
-    return problem_on(experiment, experiment.tasks, plan.tasks, suites, costs, read)
-
-
-def problem_on(
-    experiment: Experiment,
-    tasks: Sequence[Task],
-    about: Sequence[TaskInfo],
-    suites: Sequence[Suite],
-    costs: CostModel,
-    read: bool = False,
-) -> Problem:
-    """The problem on these tasks, as the plan describes them."""
     arms = grid(suites)
     baseline = experiment.baseline
     if baseline not in {arm.checkpoint for arm in arms}:
         baseline = None  # it could not be measured
     sizes = [task_size(task, experiment.config.protocol, read) for task in tasks]
+    costs = costs or CostModel(experiment.config.search.device)
     encode, score = _costs(experiment, arms, sizes, costs)
     return problem_of(suites, about, encode, score, baseline)
 

@@ -14,8 +14,11 @@ from functools import partial
 from typing import Any, Literal, TypeAlias, get_args
 
 from daskmetrics.core.errors import ConfigError, require_known
+from daskmetrics.core.keys import content_key
 from daskmetrics.core.main_module import restore_state, state_with_main_object
 from daskmetrics.core.user_code import code_key, load_object
+from daskmetrics.domain.plan import MetricInfo
+from daskmetrics.metrics.views import AUGMENTATION
 
 Takes = Literal["tokens", "pooled", "views", "layers"]
 Value: TypeAlias = bool | int | float | str
@@ -174,6 +177,12 @@ class Metric:
         if self.function.startswith("daskmetrics.metrics."):
             return self.name
         return f"{self.name}@{self.function}@{code_key(self.function)}"
+
+    def info(self, seed: int) -> MetricInfo:
+        """What a plan says of it; its views are drawn with the seed."""
+        views = [AUGMENTATION, seed] if self.views > 1 else None
+        key = content_key("metric", self.identity, views)
+        return MetricInfo(self.name, self.units, self.description, key)
 
     def load(self) -> Callable[..., Any]:
         """Import the function, with its parameters set; this imports torch.

@@ -141,19 +141,14 @@ class Leaderboard:
         tie = "tied" if sum(bool(row.tied) for row in self.arms) > 1 else "best"
         columns.append([score_text(row.mean, row.stderr) if row.rank else "" for row in shown])
         columns.append([tie if row.tied else "" for row in shown])
-        for task in self._shown_tasks:
+        tasks = list(self.weights)[:MOST_TASKS] if len(self.weights) > 1 else []
+        for task in tasks:
             header.append(task)
             columns.append(
                 [score_text(row.scores[task][0]) if task in row.scores else "" for row in shown]
             )
         rows = list(zip(*columns, strict=True))
         return Table(header, rows, title, self._notes())
-
-    @property
-    def _shown_tasks(self) -> list[str]:
-        if len(self.weights) == 1:
-            return []
-        return list(self.weights)[:MOST_TASKS]
 
     def _notes(self) -> list[str]:
         counted = [weight for weight in self.weights.values() if weight]

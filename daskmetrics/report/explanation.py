@@ -10,8 +10,8 @@ from daskmetrics.answer.posterior import RunPosterior, arm_named, posterior_of
 from daskmetrics.bandit import Pick
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import score_text
-from daskmetrics.domain.events import SearchEnded
 from daskmetrics.domain.names import Arm
+from daskmetrics.domain.recommendation import Recommendation
 from daskmetrics.domain.results import Scored
 from daskmetrics.domain.scores import Scores
 from daskmetrics.report._format import Line, percent, probability_text
@@ -35,7 +35,7 @@ def explain_tables(run: Run, name: str) -> list[Table]:
     lines = [
         Line("rank", f"{rank} of {len(arms):,} by what the search expects"),
         Line("expected", f"{expected}, from its scores and those of similar candidates"),
-        Line("leader", _leader(posterior, arm, run.result, run.recorded)),
+        Line("leader", _leader(posterior, arm, run.recommendation, run.recorded)),
         Line("chosen", _chosen(run.picks, arm)),
     ]
     shown = [
@@ -46,7 +46,9 @@ def explain_tables(run: Run, name: str) -> list[Table]:
     return [table for table in shown if table.rows]
 
 
-def _leader(posterior: RunPosterior, arm: Arm, result: SearchEnded | None, recorded: Scores) -> str:
+def _leader(
+    posterior: RunPosterior, arm: Arm, recommended: Recommendation | None, recorded: Scores
+) -> str:
     leader = posterior.problem.arms[posterior.leader]
     if arm != leader:
         index = posterior.problem.arm_index[arm]
@@ -59,9 +61,9 @@ def _leader(posterior: RunPosterior, arm: Arm, result: SearchEnded | None, recor
         gap = score_text(abs(lead.value), lead.stderr)
         chance = probability_text(1 - lead.probability)
         return f"{leader} is expected to be {relation} by {gap}; {chance} that this one is better"
-    if not result:
+    if not recommended:
         return "the leading one so far"
-    if result.recommendation.confirmed:
+    if recommended.confirmed:
         return "the recommended one, which has the best scores of those with all of them"
     return "the recommended one"
 

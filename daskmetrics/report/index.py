@@ -77,18 +77,14 @@ def _row(folder: RunFolder) -> Row:
         row["changed"] = changed.stat().st_mtime
         page = folder.report / "index.html"
         row["report"] = page.is_file() and not page.is_symlink()
-        return row | _found(folder)
+        if not is_map(folder.path):
+            return row | _columns(Run(folder.path))
+        command = f"daskmetrics status {quote(str(folder.path))}"
+        return row | {"state": "map", "problem": f"Its items are listed by: {command}"}
     except DaskmetricsError as error:
         return row | {"state": "not readable", "problem": str(error)}
     except UNREADABLE as error:
         return row | {"state": "not readable", "problem": f"{type(error).__name__}: {error}"}
-
-
-def _found(folder: RunFolder) -> Row:
-    if is_map(folder.path):
-        command = f"daskmetrics status {quote(str(folder.path))}"
-        return {"state": "map", "problem": f"Its items are listed by: {command}"}
-    return _columns(Run(folder.path))
 
 
 def _columns(run: Run) -> Row:
@@ -101,17 +97,15 @@ def _columns(run: Run) -> Row:
         columns["state"] = "finished"
     elif run.driver:
         columns["state"] = "running"
-    result, leader = run.result, analysis.leader(run.means)
-    if result:
-        columns["arm"] = str(result.recommendation.arm)
-        if not result.recommendation.confirmed:
+    means = run.means
+    if best := run.recommendation:
+        columns["arm"] = str(best.arm)
+        if not best.confirmed:
             columns["arm"] += " (expected)"
-        if mean := run.means.get(result.recommendation.arm):
-            columns["score"] = score_text(*mean)
-        columns["cost"] = (
-            f"{percent(result.recommendation.spent / result.recommendation.exhaustive)} of scoring everything"
-        )
-    elif leader:
+        if best.arm in means:
+            columns["score"] = score_text(*means[best.arm])
+        columns["cost"] = f"{percent(best.spent / best.exhaustive)} of scoring everything"
+    elif leader := analysis.leader(means):
         columns["arm"] = f"{leader.arm} (so far)"
         columns["score"] = score_text(leader.score, leader.stderr)
     return columns

@@ -82,7 +82,7 @@ def test_a_clear_winner_is_ahead_by_a_difference_with_its_error(verdicts):
     verdict, overall = run.verdict, run.verdict.overall
     assert (layers(overall.tied), layers(overall.worse)) == ([6], [0, 1, 2, 3, 4, 5])
     gaps = run.differences(Arm("minilm", "main", 6), Arm("minilm", "main", 5))
-    ahead = mean_difference(list(gaps.values()))
+    ahead = mean_difference(gaps, run.weights)
     assert overall.lead.value == pytest.approx(ahead.value)
     assert overall.lead.stderr == pytest.approx(ahead.stderr, rel=1e-3)
     assert run.answer.sureness == "clear" and run.answer.relation == "within the error"
@@ -127,12 +127,12 @@ def test_where_tasks_disagree_the_verdict_says_so(verdicts):
 def test_weights_and_objective_of_the_search_decide(verdicts):
     run, weights = verdicts["split"], dict(zip(TASKS, (1.0, 2.0, 5.0), strict=True))
     verdict = verdict_with(run, weights=weights)
-    overall, shares = verdict.overall, list(weights.values())
+    overall = verdict.overall
     assert (overall.score, overall.stderr) == run.recorded.mean(overall.arm, weights)
     gaps = run.differences(overall.arm, verdict.default)
-    assert overall.gain == mean_difference([gaps[task] for task in TASKS], shares)
+    assert overall.gain == mean_difference(gaps, weights)
     gains = {part.what: part.over_best for part in verdict.parts}
-    assert verdict.per_task == mean_difference([gains[task] for task in TASKS], shares)
+    assert verdict.per_task == mean_difference(gains, weights)
     verdict = verdict_with(run, objective="classification")
     assert layers(verdict.overall.tied) == [3] == [verdict.overall.arm.layer]
     assert verdict.overall.tasks == TASKS[:2]

@@ -102,12 +102,15 @@ def test_outcomes_that_do_not_belong_to_the_score_are_an_error():
 
 
 def test_the_mean_over_tasks_has_weights_and_independent_errors():
-    two = [Difference(0.3, 0.03, paired=True), Difference(0.1, 0.04, paired=False)]
-    mean, weighted = mean_difference(two), mean_difference(two, [1, 0])
+    two = {
+        "s": Difference(0.3, 0.03, paired=True),
+        "t": Difference(0.1, 0.04, paired=False),
+    }
+    mean, weighted = (mean_difference(two, {"s": 1, "t": weight}) for weight in (1, 0))
     assert (mean.value, mean.stderr) == pytest.approx((0.2, 0.025))
     assert (weighted.value, weighted.stderr) == pytest.approx((0.3, 0.03))
     assert not mean.paired and not weighted.paired
-    assert mean_difference([]) is None and mean_difference(two, [0, 0]) is None
+    assert mean_difference({}, {"s": 1}) is None and mean_difference(two, {"s": 0, "t": 0}) is None
 
 
 @given(seeds, st.integers(2, 60))

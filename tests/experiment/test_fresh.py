@@ -15,10 +15,11 @@ from daskmetrics.domain.costs import CostModel
 from daskmetrics.domain.names import Cell
 from daskmetrics.domain.outcomes import pack
 from daskmetrics.domain.results import Scored
+from daskmetrics.domain.scores import Scores
 from daskmetrics.execution import Record
 from daskmetrics.experiment import Display, fresh
 from daskmetrics.experiment import search as search
-from daskmetrics.experiment.problem import problem_on
+from daskmetrics.experiment.problem import build_problem
 from daskmetrics.report import Run
 from tests.experiment.test_search import Bench
 
@@ -67,9 +68,10 @@ def decided(prepared):
 
 def test_finalists_are_the_leader_its_rivals_and_the_default_arm(decided):
     kept, problem, best = decided
+    none = Scores({}, problem.tasks)
 
     def chosen(*rivals):
-        return fresh.finalists(kept.plan.weights, replace(best, credible=(best.arm, *rivals)), {})
+        return fresh.finalists(kept.plan.weights, replace(best, credible=(best.arm, *rivals)), none)
 
     others = [arm for arm in problem.arms if arm not in (best.arm, best.default.arm)]
     assert chosen(*others[:2]) == (best.arm, others[0], best.default.arm, others[1])
@@ -88,7 +90,7 @@ def test_arms_that_cannot_be_told_apart_are_finalists(decided):
     tied = problem.arms[3] if problem.arms[3] != best.arm else problem.arms[4]
     # equal in the weighted mean, and far behind in the plain one
     scores[tied] = {"stdlib:order": scored(0.55, 101), "stdlib:package": scored(0.05, 102)}
-    chosen = fresh.finalists(kept.plan.weights, best, scores)
+    chosen = fresh.finalists(kept.plan.weights, best, Scores(scores, problem.tasks))
     assert chosen[:2] == (best.arm, tied) and set(chosen) <= {best.arm, tied, best.default.arm}
 
 
@@ -107,7 +109,7 @@ def test_a_run_reports_its_finalists_on_fresh_items(prepared, tmp_path, client):
     arms = run.result.fresh
     cost = fresh.cost(whole, arms)
     costs = CostModel(whole.config.search.device)
-    of_fresh = problem_on(whole, whole.fresh, whole.plan.fresh, whole.plan.suites, costs)
+    of_fresh = build_problem(whole, costs=costs, fresh=True)
     assert len(arms) * of_fresh.score_cost.min() < cost < of_fresh.exhaustive_cost
     recommended = run.result.recommendation
     assert recommended.spent == pytest.approx(recommended.exhaustive)
