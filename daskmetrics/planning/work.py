@@ -70,7 +70,13 @@ def bounded(bounds: Bounds, form: Callable[[float], str] = duration, until: str 
 
     >>> bounded(around(7200.0, 2.0)), bounded(exactly(60.0))
     ('2.0 h (60.0 min to 4.0 h)', '60 s')
+    >>> bounded(np.array([60.0, 7200.0, math.inf])), bounded(np.array([60.0, math.inf, math.inf]))
+    ('2.0 h (60 s or more)', '60 s or more')
     """
+    if math.isinf(bounds[1]):
+        return f"{form(bounds[0])} or more"
+    if math.isinf(bounds[2]):
+        return f"{form(bounds[1])} ({form(bounds[0])} or more)"
     low, expected, high = map(form, bounds.tolist())
     if low == high:
         return expected

@@ -10,7 +10,7 @@ MISTAKES = [
     ("run wrong.yaml", "Unknown key 'metrcs'. Did you mean 'metrics'?"),
     ("run config.yaml --set search.policy=rase", "Unknown policy 'rase'. Did you mean 'race'?"),
     ("run config.yaml --set corpus.source=none.txt", "none.txt"),
-    ("run config.yaml --cluster none.yaml", "No configuration file 'none.yaml'"),
+    ("run config.yaml --cluster none.yaml", "Unknown cluster profile 'none.yaml'"),
     ("run config.yaml --submit", "name a Slurm profile with --cluster"),
     ("run config.yaml --submit --in-job", "exclude each other: choose one"),
     ("run config.yaml --in-job", "--in-job needs a Slurm allocation"),

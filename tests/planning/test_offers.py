@@ -49,10 +49,14 @@ def test_a_worker_needs_as_many_free_cpus_of_a_node_as_threads():
 @pytest.mark.parametrize(
     ("about", "count", "problem"),
     [
-        ({"partition": "gpu", "gpus_per_job": 0, "threads": 3}, 16, "only 15 cpu workers of 3"),
+        (
+            {"partition": "gpu", "gpus_per_job": 0, "threads": 3},
+            16,
+            "only 10 usable cpu workers of 3",
+        ),
         ({"partition": "gpuu"}, 1, "Did you mean 'gpu'"),
-        ({"gpu_type": "h200"}, 1, "has no h200, but a100"),
-        ({}, 13, "has only 12 a100"),
+        ({"gpu_type": "h200"}, 1, "has no usable h200, but a100"),
+        ({}, 9, "has only 8 usable a100"),
         ({"partition": "old", "gpus_per_job": 0}, 1, "is not up"),
     ],
 )
@@ -66,7 +70,7 @@ def test_gpus_without_a_type_are_gpus():
     (three,) = offers("p", profile(), [3], site)
     assert (three.device, three.free, three.problem, three.nodes) == ("gpu", 3, None, 1)
     (typed,) = offers("p", profile(gpu_type="a100"), [1], site)
-    assert "has no a100, but GPUs without a type" in typed.problem
+    assert "has no usable a100, but GPUs without a type" in typed.problem
 
 
 def test_the_memory_of_this_machine_is_divided_by_workers(monkeypatch):
