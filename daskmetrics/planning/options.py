@@ -14,7 +14,7 @@ from operator import attrgetter
 import numpy as np
 
 from daskmetrics.core.text import duration, walltime_text
-from daskmetrics.planning.work import Bounds, Estimate, Pace, Work, exactly
+from daskmetrics.planning.work import Bounds, Estimate, Pace, Work, difference, exactly
 
 PURPOSES = ("fastest", "cheapest")
 BALANCED = "balanced"  # the purpose if none is given
@@ -22,7 +22,7 @@ BALANCED = "balanced"  # the purpose if none is given
 MARGIN = 1.2
 QUARTER = 15 * 60
 WORTH = 0.1  # of the time: an option that saves less is not worth a sentence
-UNKNOWN_WAIT = Estimate(np.array([0.0, math.inf, math.inf]), "not known")
+UNKNOWN_WAIT = Estimate(np.array([0.0, math.inf, math.inf]), "the queue gives no estimate")
 NO_WAIT = Estimate(exactly(0.0), "free now")
 
 
@@ -113,13 +113,6 @@ class Option:
         return math.isfinite(self.wait[2])
 
     @property
-    def least(self) -> float:
-        """Seconds until its end, if it starts as Slurm expects, or else now."""
-        if math.isinf(self.total[1]):
-            return self.run.expected
-        return float(self.total[1])
-
-    @property
     def walltime(self) -> str:
         """Time to request from Slurm.
 
@@ -194,7 +187,7 @@ def problems_of(offer: Offer, work: Work) -> list[str]:
 
 
 Measure = Callable[[Option], Bounds]  # such as the cost
-TIME: Measure = attrgetter("total")
+RUN_TIME: Measure = attrgetter("run.seconds")
 HOURS: Measure = attrgetter("hours")
 MONEY: Measure = attrgetter("cost")
 
@@ -209,35 +202,19 @@ def spent_in(options: Sequence[Option]) -> Measure:
 def is_within_error(option: Option, other: Option, measure: Measure) -> bool:
     """Whether either of two options may have the smaller number.
 
-    Times on one device follow from the same measurement, so that both err by the same factor. Waits
+    Waits count where run times are compared. Times on one device follow from the same measurement, so that both err by the same factor. Waits
     err by themselves; they cost nothing.
     """
-    is_same = option.offer.device == other.offer.device
-    if measure is not TIME:
-        low, high = difference(measure(option), measure(other), is_same)
-    elif option.is_start_known is not other.is_start_known:
-        return False
-    else:
-        of_runs = difference(option.run.seconds, other.run.seconds, is_same)
+    errs_alike = option.offer.device == other.offer.device
+    low, high = difference(measure(option), measure(other), errs_alike)
+    if measure is RUN_TIME:
+        if option.is_start_known is not other.is_start_known:
+            return False
         waits = option.wait, other.wait
         if not option.is_start_known:  # an error that is not known does not count
             waits = exactly(option.wait[1]), exactly(other.wait[1])
-        low, high = np.add(of_runs, difference(*waits, False))
+        low, high = np.add((low, high), difference(*waits))
     return low < 0 < high or low == high == 0
-
-
-def difference(first: Bounds, second: Bounds, errs_alike: bool) -> tuple[float, float]:
-    """The least and the greatest difference of two numbers.
-
-    >>> one, two = np.array([1, 2, 4]), np.array([2, 4, 8])
-    >>> [tuple(map(int, difference(one, two, alike))) for alike in (True, False)]
-    [(-4, -1), (-7, 2)]
-    """
-    if np.array_equal(first, second):
-        return 0.0, 0.0
-    if errs_alike:
-        return min(first - second), max(first - second)
-    return first[0] - second[2], first[2] - second[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,6 +225,8 @@ class BestOption:
     best: Option
     ties: Sequence[Option]
     option: Option  # of these: the cheapest, or the fastest if costs were compared
+    # ends before it, if it starts as Slurm expects, whatever it costs and risks
+    aggressive: Option | None
 
 
 def choose(options: Sequence[Option], purpose: str) -> BestOption | None:
@@ -260,8 +239,7 @@ def choose(options: Sequence[Option], purpose: str) -> BestOption | None:
     if not possible:
         return None
     spent = spent_in(options)
-
-    measure, tie_break = TIME, "cheapest"
+    measure, tie_break = RUN_TIME, "cheapest"
     if purpose == "cheapest":
         measure, tie_break = spent, "fastest"
 
@@ -280,17 +258,9 @@ def choose(options: Sequence[Option], purpose: str) -> BestOption | None:
     others = [option for option in possible if option is not best]
     ties = [option for option in others if is_within_error(option, best, measure)]
     option = min([best, *ties], key=lambda option: rank(option, tie_break))
-    return BestOption(purpose, best, ties, option)
-
-
-def aggressive(options: Sequence[Option], chosen: Option) -> Option | None:
-    """The option that could end soonest, whatever it costs and risks.
-
-    None if it saves less than `WORTH`.
-    """
-    at_most = (1 - WORTH) * chosen.least
-    sooner = [option for option in options if option.possible and option.least < at_most]
-    return min(sooner, key=lambda option: (option.total[1], option.least), default=None)
+    aggressive = min(possible, key=lambda option: option.total[1])
+    is_sooner = aggressive.total[1] < (1 - WORTH) * option.total[1]
+    return BestOption(purpose, best, ties, option, aggressive if is_sooner else None)
 
 
 def doublings(most: int) -> tuple[int, ...]:

@@ -26,7 +26,6 @@ from daskmetrics.planning.options import (
     BestOption,
     Offer,
     Option,
-    aggressive,
     choose,
     doublings,
     option_of,
@@ -72,7 +71,7 @@ class Proposal:
 
     name: str  # of the experiment
     request: PlanRequest
-    work: Work  # on the device of the first option that can be used
+    work: Work  # on the device of the first option
     options: tuple[Option, ...]  # numbered from 1
     at: float  # when the proposal was made, in seconds since 1970
     is_finished: bool = False  # whether the run has nothing left to do
@@ -81,13 +80,6 @@ class Proposal:
     def recommended(self) -> BestOption | None:
         """The choice for the purpose of the request."""
         return choose(self.options, self.request.purpose or BALANCED)
-
-    @cached_property
-    def aggressive(self) -> Option | None:
-        """The option that could end before the recommended one."""
-        if self.recommended is None:
-            return None
-        return aggressive(self.options, self.recommended.option)
 
     @cached_property
     def best(self) -> list[BestOption]:
@@ -167,8 +159,7 @@ def propose(request: PlanRequest, loaded: Config | None = None) -> Proposal:
         return work_on(device)
 
     options = tuple(_options(request, config, work_for, now))
-    first = next((option for option in options if option.possible), options[0])
-    work = work_for(first.offer.device)
+    work = work_for(options[0].offer.device)
     return Proposal(config.name, request, work, options, now, finished)
 
 

@@ -30,10 +30,11 @@ def decision_lines(proposal: Proposal) -> Iterator[Line]:
     yield "Recommended", f"Option {chosen.number} is the {_reason(choice, proposal)}."
     if queue := _queue_sentence(chosen, proposal.options):
         yield "Queue", queue
-    bold = proposal.aggressive
-    if bold:
-        wait = f"Its wait: {wait_text(bold)} ({bold.offer.wait.source})."
-        yield "Aggressive", f"{_trade(bold, chosen, proposal)} {wait}"
+    if bold := choice.aggressive:
+        sentence = _trade(bold, chosen, proposal)
+        if not bold.starts_now:
+            sentence += f" Its risk is the wait: {wait_text(bold)} ({bold.offer.wait.source})."
+        yield "Aggressive", sentence
     cheapest = proposal.best[-1].best
     if cheapest not in (chosen, bold):
         yield "Cheaper", _trade(cheapest, chosen, proposal)
@@ -62,21 +63,20 @@ def _queue_sentence(chosen: Option, options: Iterable[Option]) -> str:
         if option.possible and option.starts_now is not chosen.starts_now
     ]
     other = min(others, key=lambda option: option.total[1], default=chosen)
-    seconds = other.total[1] - chosen.total[1]
-    if not seconds > 0:
+    saved = other.total[1] - chosen.total[1]
+    if not saved > 0:
         return ""
-    saved = "an unknown wait" if math.isinf(seconds) else duration(seconds)
     start, against = "starts now", f"waiting for option {other.number}"
     if not chosen.starts_now:
         start, against = f"waits {wait_text(chosen)}", f"option {other.number}, which starts now"
-    return f"Option {chosen.number} {start} and saves {saved} against {against}."
+    return f"Option {chosen.number} {start} and saves {duration(saved)} against {against}."
 
 
 def _trade(option: Option, chosen: Option, proposal: Proposal) -> str:
     """What an option saves or takes beside the chosen one."""
     spent = spent_in(proposal.options)
     times = spent(option)[1] / max(spent(chosen)[1], 1e-9)
-    saved = chosen.least - option.least
+    saved = chosen.total[1] - option.total[1]
     gain = f"could save {duration(saved)}"
     if saved < 0:
         gain = f"takes {duration(-saved)} longer"
@@ -189,12 +189,11 @@ def pace_row(option: Option, unit: str) -> dict[str, str]:
 
 def labels_of(option: Option, proposal: Proposal) -> list[str]:
     """What an option is best in."""
-    labels = []
-    if len(proposal.options) > 1:
-        labels = [best.purpose for best in proposal.best if best.best is option]
-    if proposal.recommended and proposal.recommended.option is option:
+    labels = [best.purpose for best in proposal.best if best.best is option]
+    choice = proposal.recommended
+    if choice and option is choice.option:
         labels.append("recommended")
-    elif option is proposal.aggressive:
+    if choice and option is choice.aggressive:
         labels.append("aggressive")
     return labels
 
@@ -256,6 +255,6 @@ def proposal_document(proposal: Proposal) -> dict[str, object]:
         "best": best,
         "purpose": proposal.request.purpose,
         "chosen": chosen and chosen.option.number,
-        "aggressive": proposal.aggressive and proposal.aggressive.number,
+        "aggressive": chosen and chosen.aggressive and chosen.aggressive.number,
         "reason": " ".join(sentence for _, sentence in decision_lines(proposal)),
     }

@@ -60,7 +60,6 @@ SENTENCE = "Run on the cluster's login node, or with: --cluster local"
     "line",
     [
         "cluster init -o site.yaml",
-        "plan --profiles l40s",
         "run --cluster l40s",
         "run --cluster l40s --submit",
         "map bench.py:step --iterations 1 --cluster l40s",
@@ -72,6 +71,12 @@ def test_each_command_says_in_one_sentence_that_slurm_is_missing(place, line):
     assert done.exit_code in (1, 2) and SENTENCE in error, done.output
     assert "is not on PATH" in error
     assert not (place / "site.yaml").exists()
+
+
+def test_a_plan_without_slurm_compares_the_other_profiles(place):
+    done = call(place, "plan --profiles l40s,local", PATH=str(place))
+    assert done.exit_code == 0 and "Not possible  1: l40s: " in done.stdout
+    assert "is not on PATH" in done.stdout and "Option 2 is the only one" in done.stdout
 
 
 # what every command of Slurm 22 prints on a machine without slurm.conf and without a controller in
