@@ -154,7 +154,7 @@ def wait_of(seconds: float, past: TrackRecord | None) -> Estimate:
     array([ 60., 600., 600.])
     """
     least, most = past.waited if past else (0.0, math.inf)
-    error = f"past jobs waited {duration(least)} to {duration(most)}"
+    error = f"your past jobs waited {duration(least)} to {duration(most)}"
     if math.isinf(most):
         error = f"its error is not known: fewer than {ENOUGH} past waits"
     bounds = np.array([min(least, seconds), seconds, max(most, seconds)])

@@ -202,8 +202,8 @@ def spent_in(options: Sequence[Option]) -> Measure:
 def is_within_error(option: Option, other: Option, measure: Measure) -> bool:
     """Whether either of two options may have the smaller number.
 
-    Waits count where run times are compared. Times on one device follow from the same measurement, so that both err by the same factor. Waits
-    err by themselves; they cost nothing.
+    Times on one device follow from the same measurement, so that both err by the same factor. Waits
+    err by themselves, and count where run times are compared.
     """
     errs_alike = option.offer.device == other.offer.device
     low, high = difference(measure(option), measure(other), errs_alike)
@@ -258,9 +258,10 @@ def choose(options: Sequence[Option], purpose: str) -> BestOption | None:
     others = [option for option in possible if option is not best]
     ties = [option for option in others if is_within_error(option, best, measure)]
     option = min([best, *ties], key=lambda option: rank(option, tie_break))
-    aggressive = min(possible, key=lambda option: option.total[1])
-    is_sooner = aggressive.total[1] < (1 - WORTH) * option.total[1]
-    return BestOption(purpose, best, ties, option, aggressive if is_sooner else None)
+    at_most = (1 - WORTH) * option.total[1]
+    sooner = [other for other in others if other not in ties and other.total[1] < at_most]
+    aggressive = min(sooner, key=lambda option: option.total[1], default=None)
+    return BestOption(purpose, best, ties, option, aggressive)
 
 
 def doublings(most: int) -> tuple[int, ...]:

@@ -62,14 +62,14 @@ def _queue_sentence(chosen: Option, options: Iterable[Option]) -> str:
         for option in options
         if option.possible and option.starts_now is not chosen.starts_now
     ]
-    other = min(others, key=lambda option: option.total[1], default=chosen)
-    saved = other.total[1] - chosen.total[1]
-    if not saved > 0:
+    other = min(others, key=lambda option: option.total[1], default=None)
+    if other is None or other.total[1] <= chosen.total[1]:
         return ""
+    saved = duration(other.total[1] - chosen.total[1])
     start, against = "starts now", f"waiting for option {other.number}"
     if not chosen.starts_now:
         start, against = f"waits {wait_text(chosen)}", f"option {other.number}, which starts now"
-    return f"Option {chosen.number} {start} and saves {duration(saved)} against {against}."
+    return f"Option {chosen.number} {start} and saves {saved} against {against}."
 
 
 def _trade(option: Option, chosen: Option, proposal: Proposal) -> str:
@@ -113,9 +113,8 @@ def proposal_tables(proposal: Proposal) -> Iterator[Table]:
     if any(option.offer.device == "cpu" for option in options):
         unit = "worker"
     labels = {option: ", ".join(labels_of(option, proposal)) for option in options}
-    if options:
-        rows = [option_row(option, unit) | {"reason": labels[option]} for option in options]
-        yield Table.of(rows, title)
+    rows = [option_row(option, unit) | {"reason": labels[option]} for option in options]
+    yield Table.of(rows, title)
     trained = [option for option in options if option.pace]
     if trained:
         yield Table.of([pace_row(option, unit) for option in trained])
@@ -136,7 +135,7 @@ def proposal_tables(proposal: Proposal) -> Iterator[Table]:
         lines.append(("Training", "batch, times and value are those of the longest one"))
     lines += sources(proposal.options, proposal.at)
     lines += needs(proposal.work, proposal.request)
-    yield Table((), lines, "" if options else title, commands)
+    yield Table((), lines, notes=commands)
 
 
 def option_row(option: Option, unit: str) -> dict[str, str]:
@@ -209,7 +208,7 @@ def sources(options: Iterable[Option], now: float) -> Iterator[Line]:
             continue
         age = ""
         if option.run.at is not None:
-            age = f", {duration(max(0.0, now - option.run.at))} ago"
+            age = f", {duration(now - option.run.at)} ago"
         numbers["Run", f"{option.run.source}{age}"].append(option)
         numbers["Wait", offer.wait.source].append(option)
         if offer.success:
