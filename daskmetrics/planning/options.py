@@ -144,7 +144,8 @@ def option_of(number: int, offer: Offer, work: Work, deadline: float | None = No
         cost = hours * offer.price
     problems = problems_of(offer, work)
     if deadline is not None and total[1] > deadline:
-        problems.append(f"is not expected to end within {duration(deadline)}")
+        within = f"the deadline is in {duration(deadline)}"
+        problems.append(f"is expected to end in {duration(total[1])}, {within}")
     return Option(
         number,
         offer,
@@ -225,6 +226,7 @@ class BestOption:
     best: Option
     ties: Sequence[Option]
     option: Option  # of these: the cheapest, or the fastest if costs were compared
+    is_close: bool  # whether it is the best one, since no other is better in that for sure
     # ends before it, if it starts as Slurm expects, whatever it costs and risks
     aggressive: Option | None
 
@@ -239,9 +241,9 @@ def choose(options: Sequence[Option], purpose: str) -> BestOption | None:
     if not possible:
         return None
     spent = spent_in(options)
-    measure, tie_break = RUN_TIME, "cheapest"
+    measure, other_measure, tie_break = RUN_TIME, spent, "cheapest"
     if purpose == "cheapest":
-        measure, tie_break = spent, "fastest"
+        measure, other_measure, tie_break = spent, RUN_TIME, "fastest"
 
     def rank(option: Option, aim: str) -> tuple[float, ...]:
         # a start that is not known is never better than a known one
@@ -258,10 +260,13 @@ def choose(options: Sequence[Option], purpose: str) -> BestOption | None:
     others = [option for option in possible if option is not best]
     ties = [option for option in others if is_within_error(option, best, measure)]
     option = min([best, *ties], key=lambda option: rank(option, tie_break))
+    is_close = option is not best and is_within_error(option, best, other_measure)
+    if is_close:
+        option = best
     at_most = (1 - WORTH) * option.total[1]
     sooner = [other for other in others if other not in ties and other.total[1] < at_most]
     aggressive = min(sooner, key=lambda option: option.total[1], default=None)
-    return BestOption(purpose, best, ties, option, aggressive)
+    return BestOption(purpose, best, ties, option, is_close, aggressive)
 
 
 def doublings(most: int) -> tuple[int, ...]:

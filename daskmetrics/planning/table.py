@@ -35,7 +35,7 @@ def decision_lines(proposal: Proposal) -> Iterator[Line]:
         if not bold.starts_now:
             sentence += f" Its risk is the wait: {wait_text(bold)} ({bold.offer.wait.source})."
         yield "Aggressive", sentence
-    cheapest = proposal.best[-1].best
+    cheapest = proposal.best[-1].option
     if cheapest not in (chosen, bold):
         yield "Cheaper", _trade(cheapest, chosen, proposal)
 
@@ -47,6 +47,8 @@ def _reason(choice: BestOption, proposal: Proposal) -> str:
         better, unclear = "cheapest", "times"
         if choice.purpose == "cheapest":
             better, unclear = "fastest", "costs"
+        if choice.is_close:
+            better, unclear = "best", "times and costs"
         among = _numbers_of([choice.best, *choice.ties])
         return f"{better} of {among}, whose {unclear} are too close to call"
     purposes = [best.purpose for best in proposal.best if best.best is choice.option]

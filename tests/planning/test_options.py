@@ -66,7 +66,7 @@ def test_memory_limits_and_problems_rule_an_option_out():
         deadline=10 * HOUR,
         work=workload(vram_gib=40.0),
     )
-    facts = ("40 GiB of GPU memory", "not expected to end within 10.0 h")
+    facts = ("40 GiB of GPU memory", "is expected to end in 17.0 h, the deadline is in 10.0 h")
     for option, fact in zip(options, facts, strict=False):
         (problem,) = option.problems
         assert fact in problem

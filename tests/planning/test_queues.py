@@ -28,12 +28,12 @@ class Site:
         self.random = Random(seed)
         self.offers = []
 
-    def add(self, name, workers, wait, state="idle", **about):
+    def add(self, name, workers, wait, state="idle", gpu="l40s", **about):
         """An offer of a partition that has as many GPUs."""
-        used = {"l40s": 0 if wait is NO_WAIT else 4}
-        node = Node("n", state, 16, 16, 65536, {"l40s": 4}, used)
+        used = {gpu: 0 if wait is NO_WAIT else 4}
+        node = Node("n", state, 16, 16, 65536, {gpu: 4}, used)
         partition = Partition(name, nodes=(node,) * -(-workers // 4), **about)
-        profile = Cluster(kind="slurm", partition=name, gpu_type="l40s")
+        profile = Cluster(kind="slurm", partition=name, gpu_type=gpu)
         (offer,) = slurm_offers("", profile, [workers], [partition])
         self.offers.append(replace(offer, wait=wait))
 
@@ -133,6 +133,18 @@ def test_an_unknown_start_is_never_better_than_a_known_one(seed, is_estimated):
         assert said["Queue"].endswith(unknown) and "Aggressive" not in said
     # of those whose cost is least, the one that starts for sure
     assert choose(proposal.options, "cheapest").option.number == option["free"]
+
+
+def test_costs_that_are_as_close_as_times_decide_nothing():
+    site = Site(12)
+    # by datasheets alone it is slower, and so more expensive; a past job hardly waited
+    site.add("free", 8, NO_WAIT, gpu="l40")
+    site.add("full", 8, site.by_slurm(3, 4, past=(0.1, 9)))
+    proposal, said = site.decide("fastest")
+    option = numbers(proposal)
+    reason = f"Option {option['free']} is the best of 1 and 2, whose times and costs are too close"
+    assert said["Recommended"].startswith(reason)
+    assert said["Queue"].startswith(f"Option {option['free']} starts now and saves ")
 
 
 def test_a_known_wait_for_more_devices_is_worth_it():
