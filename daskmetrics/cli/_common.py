@@ -37,7 +37,7 @@ from daskmetrics.core.errors import (
 from daskmetrics.core.files import RUNS, RunFolder, run_names
 from daskmetrics.core.machine import close_input
 from daskmetrics.core.serialization import MALFORMED
-from daskmetrics.core.table import Table, printable
+from daskmetrics.core.table import Table, printable, text_width
 
 if TYPE_CHECKING:
     from daskmetrics.config import Config
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LONGEST = 1000  # characters of a sentence
+WIDTH = 100  # columns of tables
 OUTPUT = "standard output"
 INTERRUPTED = 130  # exit code of a command that was ended by Ctrl-C
 UNRECORDED = "It has ended before everything was recorded. Run the same command again to resume."
@@ -222,6 +223,11 @@ def say(text: object = "", err: bool = False) -> None:
             text.show()
         else:
             click.echo(printable(str(text), "\n"), err=err)
+
+
+def fitted(tables: Iterable[Table]) -> str:
+    """Tables as a text that is no wider than `WIDTH` or the terminal."""
+    return "\n\n".join(table.as_text(text_width(WIDTH)) for table in tables)
 
 
 @contextmanager

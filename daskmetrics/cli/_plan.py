@@ -21,6 +21,7 @@ from daskmetrics.cli._common import (
     configuration,
     end_as_by_ctrl_c,
     example,
+    fitted,
     folder_option,
     is_program,
     note,
@@ -258,7 +259,7 @@ def plan(
     """
     from daskmetrics.core.text import parse_duration
     from daskmetrics.planning.plan import PlanRequest, propose
-    from daskmetrics.planning.table import proposal_document, proposal_table
+    from daskmetrics.planning.table import proposal_document, proposal_tables
 
     has_program = is_program(config)
     if args and not has_program:
@@ -282,7 +283,7 @@ def plan(
         purpose=options["purpose"],
     )
     proposal = propose(request, loaded)
-    shown = [proposal_table(proposal)]
+    shown = [fitted(proposal_tables(proposal))]
     if submit is not None:
         return Output(None, chain(shown, _submit(proposal, submit)))
     code = 0 if proposal.recommended else NO_OPTION

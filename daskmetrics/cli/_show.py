@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -12,6 +11,7 @@ from daskmetrics.cli._common import (
     Output,
     answering,
     example,
+    fitted,
     flag_option,
     note,
     parsed_by,
@@ -22,9 +22,8 @@ from daskmetrics.cli._common import (
 )
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.table import Table, text_width
 
-WIDTH, TABLE_WIDTH = 100, 132  # columns of tables; a row of trade-offs has nine cells
+TABLE_WIDTH = 132  # columns; a row of trade-offs has nine cells
 FORMATS = ("html", "csv", "parquet")
 
 
@@ -184,14 +183,14 @@ def best(
         saved = loaded.best().save(save)
         return Output(lambda: {"saved": saved}, [f"Saved in '{saved}'."])
     if arm:
-        return Output(None, [_text(explanation.explain_tables(loaded, arm))])
+        return Output(None, [fitted(explanation.explain_tables(loaded, arm))])
     if pareto:
         compared = loaded.trade_offs()
         front = tables.trade_offs_table(compared).as_text(TABLE_WIDTH)
         return Output(lambda: compared, [front])
     if within:
         document = {"within": within, "cheaper": loaded.verdict.cheaper(within)}
-        return Output(lambda: document, [_text([terminal.within_table(loaded, within)])])
+        return Output(lambda: document, [fitted([terminal.within_table(loaded, within)])])
     return Output(lambda: loaded.answer, [terminal.best_text(loaded)])
 
 
@@ -234,8 +233,4 @@ def compare(run: Path, other: Path | None, arms: tuple[str, str] | None) -> Outp
     else:
         raise ConfigError("Give a second RUN, or two candidates of this one by --arms NAME NAME.")
     tables = compare_tables(loaded, beside or loaded, compared)
-    return Output(lambda: vars(compared), [_text(tables)])
-
-
-def _text(tables: Iterable[Table]) -> str:
-    return "\n\n".join(table.as_text(text_width(WIDTH)) for table in tables)
+    return Output(lambda: vars(compared), [fitted(tables)])

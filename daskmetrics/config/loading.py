@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from daskmetrics.config._cluster import Cluster
 from daskmetrics.config.schema import PRESETS, Config
 from daskmetrics.config.section import shorten
-from daskmetrics.core.errors import ConfigError, unknown
+from daskmetrics.core.errors import ConfigError, require_known, unknown
 from daskmetrics.core.files import RUNS, RunFolder
 from daskmetrics.core.main_module import import_from
 from daskmetrics.core.rows import read_text
@@ -197,13 +197,12 @@ def _cluster_layers(section: object) -> list[tuple[str, Keys]]:
     keys = _as_mapping("cluster", section)
     name = keys.pop("profile", None)
     profile = {}
-    if name and name.endswith((".yaml", ".yml")):
-        profile = _read(Path(name))
-    elif name:
+    if name:
         profiles = {path.stem: path for path in (folder() / "clusters").glob("*.yaml")}
-        if name not in profiles:
-            raise unknown("cluster profile", name, profiles)
-        profile = _read(profiles[name])
+        profiles |= {str(path): path for path in Path(name).parent.glob("*.y*ml")}
+        path = str(Path(name))
+        require_known("cluster profile", path, profiles)
+        profile = _read(profiles[path])
     site = dask.config.get("daskmetrics.cluster", None) or {}
     if not isinstance(site, Mapping):
         raise ConfigError(

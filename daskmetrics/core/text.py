@@ -107,6 +107,8 @@ def duration(seconds: float) -> str:
     >>> duration(4.21), duration(42), duration(300), duration(9000), duration(1e6)
     ('4.2 s', '42 s', '5.0 min', '2.5 h', '11.6 days')
     """
+    if math.isinf(seconds):
+        return "an unknown time"
     if seconds < 90:
         if seconds < 10:
             return f"{seconds:.1f} s"

@@ -53,7 +53,6 @@ from daskmetrics.planning.work import (
     divided,
     exactly,
     mean_of,
-    overlap,
 )
 from daskmetrics.training.data import effective, write_corpus
 from daskmetrics.training.ddp.driver import launch
@@ -261,7 +260,7 @@ def fastest(seconds: Mapping[int, Bounds]) -> list[int]:
     [2, 4]
     """
     smallest = min(seconds.values(), key=lambda bounds: float(bounds[1]))
-    return [number for number, bounds in seconds.items() if overlap(bounds, smallest)]
+    return [number for number, bounds in seconds.items() if bounds[0] <= smallest[2]]
 
 
 def _serial_note(law: Law | None) -> str:

@@ -1,6 +1,7 @@
-"""Offers of workers compared: time, cost, the one to choose.
+"""Offers of workers compared: wait, time, cost, the one to choose.
 
-Pure functions of numbers.
+Pure functions of numbers. A wait whose error is not known has no upper bound, and one of which
+nothing is known is infinite: neither is better than a known start.
 """
 
 from __future__ import annotations
@@ -8,29 +9,32 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 import numpy as np
 
 from daskmetrics.core.text import duration, walltime_text
-from daskmetrics.planning.work import Bounds, Estimate, Pace, Work, exactly, overlap
+from daskmetrics.planning.work import Bounds, Estimate, Pace, Work, difference, exactly
 
 PURPOSES = ("fastest", "cheapest")
 BALANCED = "balanced"  # the purpose if none is given
 # between the upper bound of the run time and the requested walltime, so that no job is cut off
 MARGIN = 1.2
 QUARTER = 15 * 60
-UNKNOWN_WAIT = Estimate(np.array([0.0, 3600.0, 86_400.0]), "estimated: the queue was not asked")
+WORTH = 0.1  # of the time: an option that saves less is not worth a sentence
+UNKNOWN_WAIT = Estimate(np.array([0.0, math.inf, math.inf]), "the queue gives no estimate")
 NO_WAIT = Estimate(exactly(0.0), "free now")
 
 
 @dataclass(frozen=True)
 class TrackRecord:
-    """How many of some earlier jobs ended well."""
+    """How some earlier jobs waited and ended."""
 
     well: int
     ended: int
     what: str  # were counted
     lost: Mapping[str, int] = field(default_factory=dict, hash=False)  # by Slurm's state
+    waited: tuple[float, float] = (0.0, math.inf)  # least and most seconds, as far as known
 
     @property
     def chance(self) -> Bounds:
@@ -85,6 +89,7 @@ class Option:
 
     number: int  # from 1; `plan --submit` takes it
     offer: Offer
+    wait: Bounds  # seconds in the queue
     run: Estimate  # seconds from the start of the jobs to the last result
     total: Bounds  # seconds from now to the last result
     hours: Bounds  # of all workers
@@ -97,6 +102,15 @@ class Option:
     def possible(self) -> bool:
         """Whether nothing speaks against the option."""
         return not self.problems
+
+    @property
+    def starts_now(self) -> bool:
+        return not self.wait.any()
+
+    @property
+    def is_start_known(self) -> bool:
+        """Whether it is known when it starts at the latest."""
+        return math.isfinite(self.wait[2])
 
     @property
     def walltime(self) -> str:
@@ -122,17 +136,20 @@ def option_of(number: int, offer: Offer, work: Work, deadline: float | None = No
     jobs = np.maximum(1, np.ceil(without_limit.seconds / (offer.limit or math.inf)))
     # each job starts its workers, and waits
     run = without_limit.seconds + (jobs - 1) * work.start.seconds
-    total = run + jobs * offer.wait.seconds
+    wait = jobs * offer.wait.seconds
+    total = wait + run
     hours = run * offer.workers / 3600
     cost = None
     if offer.price is not None:
         cost = hours * offer.price
     problems = problems_of(offer, work)
     if deadline is not None and total[1] > deadline:
-        problems.append(f"takes longer than {duration(deadline)}")
+        within = f"the deadline is in {duration(deadline)}"
+        problems.append(f"is expected to end in {duration(total[1])}, {within}")
     return Option(
         number,
         offer,
+        wait,
         replace(without_limit, seconds=run),
         total,
         hours,
@@ -145,9 +162,9 @@ def option_of(number: int, offer: Offer, work: Work, deadline: float | None = No
 
 def problems_of(offer: Offer, work: Work) -> list[str]:
     """Why an offer cannot be used, whatever time it takes."""
-    problems = []
     if offer.problem:
-        problems.append(offer.problem)
+        return [offer.problem]
+    problems = []
     # datasheets relate GPUs alone
     is_cpu = offer.device == "cpu"
     if any((phase.device == "cpu") != is_cpu for phase in work.phases):
@@ -171,44 +188,34 @@ def problems_of(offer: Offer, work: Work) -> list[str]:
 
 
 Measure = Callable[[Option], Bounds]  # such as the cost
-
-
-def _total_time(option: Option) -> Bounds:
-    return option.total
-
-
-def _worker_hours(option: Option) -> Bounds:
-    return option.hours
-
-
-def _money(option: Option) -> Bounds:
-    assert option.cost is not None
-    return option.cost
+RUN_TIME: Measure = attrgetter("run.seconds")
+HOURS: Measure = attrgetter("hours")
+MONEY: Measure = attrgetter("cost")
 
 
 def spent_in(options: Sequence[Option]) -> Measure:
     """What options cost: money if every price is known, else worker hours."""
     if any(option.cost is None for option in options):
-        return _worker_hours
-    return _money
+        return HOURS
+    return MONEY
 
 
 def is_within_error(option: Option, other: Option, measure: Measure) -> bool:
     """Whether either of two options may have the smaller number.
 
-    Times on one device follow from the same measurement, so that both err by the same factor: one
-    is smaller if all of its bounds are. Waits err by themselves; they cost nothing.
+    Times on one device follow from the same measurement, so that both err by the same factor. Waits
+    err by themselves, and count where run times are compared.
     """
-    bounds = measure(option)
-    of_other = measure(other)
     errs_alike = option.offer.device == other.offer.device
-    if measure is _total_time:
-        waits = option.offer.wait.seconds, other.offer.wait.seconds
-        errs_alike &= np.array_equal(*waits)
-    if not errs_alike:
-        return overlap(bounds, of_other)
-    is_less = bounds < of_other
-    return np.array_equal(bounds, of_other) or bool(is_less.any() and not is_less.all())
+    low, high = difference(measure(option), measure(other), errs_alike)
+    if measure is RUN_TIME:
+        if option.is_start_known is not other.is_start_known:
+            return False
+        waits = option.wait, other.wait
+        if not option.is_start_known:  # an error that is not known does not count
+            waits = exactly(option.wait[1]), exactly(other.wait[1])
+        low, high = np.add((low, high), difference(*waits))
+    return low < 0 < high or low == high == 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,6 +226,9 @@ class BestOption:
     best: Option
     ties: Sequence[Option]
     option: Option  # of these: the cheapest, or the fastest if costs were compared
+    is_close: bool  # whether it is the best one, since no other is better in that for sure
+    # ends before it, if it starts as Slurm expects, whatever it costs and risks
+    aggressive: Option | None
 
 
 def choose(options: Sequence[Option], purpose: str) -> BestOption | None:
@@ -230,23 +240,33 @@ def choose(options: Sequence[Option], purpose: str) -> BestOption | None:
     possible = [option for option in options if option.possible]
     if not possible:
         return None
-    measure: Measure = _total_time
-    other = spent_in(options)
+    spent = spent_in(options)
+    measure, other_measure, tie_break = RUN_TIME, spent, "cheapest"
     if purpose == "cheapest":
-        measure, other = other, measure
+        measure, other_measure, tie_break = spent, RUN_TIME, "fastest"
 
-    def rank(option: Option) -> tuple[float, float]:
-        number = measure(option)[1]
-        tie_break = other(option)[1]
-        if purpose == BALANCED:
-            number *= tie_break
-        return number, tie_break
+    def rank(option: Option, aim: str) -> tuple[float, ...]:
+        # a start that is not known is never better than a known one
+        unknown = not option.is_start_known
+        total = option.total[1]
+        cost = spent(option)[1]
+        if aim == "cheapest":
+            return cost, unknown, total
+        if aim == "fastest":
+            return unknown, total, cost
+        return unknown, total * cost, cost
 
-    best = min(possible, key=rank)
+    best = min(possible, key=lambda option: rank(option, purpose))
     others = [option for option in possible if option is not best]
     ties = [option for option in others if is_within_error(option, best, measure)]
-    option = min([best, *ties], key=lambda option: other(option)[1])
-    return BestOption(purpose, best, ties, option)
+    option = min([best, *ties], key=lambda option: rank(option, tie_break))
+    is_close = option is not best and is_within_error(option, best, other_measure)
+    if is_close:
+        option = best
+    at_most = (1 - WORTH) * option.total[1]
+    sooner = [other for other in others if other not in ties and other.total[1] < at_most]
+    aggressive = min(sooner, key=lambda option: option.total[1], default=None)
+    return BestOption(purpose, best, ties, option, is_close, aggressive)
 
 
 def doublings(most: int) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from daskmetrics import config as configuration
 from daskmetrics.cluster.slurm.partitions import read_partitions
 from daskmetrics.config import Cluster, Config
-from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.files import RUNS, RunFolder
 from daskmetrics.domain.events import is_finished
 from daskmetrics.execution.journal import read
@@ -24,6 +24,7 @@ from daskmetrics.planning.options import (
     BALANCED,
     PURPOSES,
     BestOption,
+    Offer,
     Option,
     choose,
     doublings,
@@ -128,9 +129,10 @@ def propose(request: PlanRequest, loaded: Config | None = None) -> Proposal:
     """The options for a configuration or a training program.
 
     The nodes of Slurm are read once; then Slurm is asked for the start of each job, and how own
-    jobs ended. The configuration is loaded from its file, unless it is given. Raises ConfigError if
-    a file or Slurm cannot be used.
+    jobs waited and ended. The configuration is loaded from its file, unless it is given. Raises
+    ConfigError if it cannot be used; a profile that cannot be used is an option with this problem.
     """
+    now = time.time()
     config = loaded or configuration.load(request.config, request.settings)
     finished = False
     if any(model.program for model in config.models):
@@ -156,9 +158,9 @@ def propose(request: PlanRequest, loaded: Config | None = None) -> Proposal:
             device = next(reversed(gpus), ASSUMED_GPU)
         return work_on(device)
 
-    options = tuple(_options(request, config, work_for))
+    options = tuple(_options(request, config, work_for, now))
     work = work_for(options[0].offer.device)
-    return Proposal(config.name, request, work, options, time.time(), finished)
+    return Proposal(config.name, request, work, options, now, finished)
 
 
 def _of_programs(
@@ -181,26 +183,30 @@ def _of_programs(
 
 
 def _options(
-    request: PlanRequest, config: Config, work_for: Callable[[str], Work]
+    request: PlanRequest, config: Config, work_for: Callable[[str], Work], now: float
 ) -> Iterator[Option]:
     jobs_on = cache(own_jobs)
     partitions = cache(read_partitions)
-    profiles = {name: configuration.cluster(name) for name in request.profiles}
     number = 0
-    for name, profile in (profiles or {"": config.cluster}).items():
-        counts = request.counts_of(profile)
-        offers = local_offers(name, profile, counts)
-        if profile.kind == "slurm":
-            offers = slurm_offers(name, profile, counts, partitions())
+    for name in request.profiles or ("",):
+        profile = config.cluster
+        try:
+            if name:
+                profile = configuration.cluster(name)
+            counts = request.counts_of(profile)
+            offers = tuple(local_offers(name, profile, counts))
+            if profile.kind == "slurm":
+                offers = tuple(slurm_offers(name, profile, counts, partitions()))
+        except DaskmetricsError as error:
+            offers = (Offer(name, "cpu", 1, 1, problem=str(error)),)
         for offer in offers:
             number += 1
             price = request.prices.get(offer.device, request.prices.get(""))
             offer = replace(offer, price=price)
             work = work_for(offer.device)
             if offer.partition and not offer.problem:
+                offer = replace(offer, success=jobs_on(offer.partition))
                 # what Slurm answers depends on the time that is requested
                 walltime = option_of(number, offer, work).walltime
-                offer = rehearsed(offer, profile, walltime)
-            if offer.partition:
-                offer = replace(offer, success=jobs_on(offer.partition))
+                offer = rehearsed(offer, profile, walltime, now)
             yield option_of(number, offer, work, request.deadline)

@@ -1,89 +1,143 @@
-"""A plan as one table for readers, and as a document for programs."""
+"""A plan as tables for readers, and as a document for programs."""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from daskmetrics.core.table import Table
-from daskmetrics.core.text import duration, listed, size_text
-from daskmetrics.planning.options import Option, spent_in
+from daskmetrics.core.text import duration, listed, plural, size_text
+from daskmetrics.planning.options import BestOption, Offer, Option, spent_in
 from daskmetrics.planning.plan import PlanRequest, Proposal
 from daskmetrics.planning.work import Work, amount, bounded
+
+Line = tuple[str, str]
+"""A label and a sentence."""
 
 
 def _numbers_of(options: Iterable[Option]) -> str:
     return listed(list(map(str, sorted(option.number for option in options))))
 
 
-def reason_of(proposal: Proposal) -> str:
-    """Why the recommended option is recommended."""
+def decision_lines(proposal: Proposal) -> Iterator[Line]:
+    """The recommended option and its reason, and what other options would save or cost."""
     choice = proposal.recommended
     if choice is None:
-        return "No option can be used."
-    option = choice.option
-    purposes = defaultdict[Option, list[str]](list)
-    for best in proposal.best:
-        purposes[best.best].append(best.purpose)
-    reason = "it has the smallest product of time and cost"
+        yield "Recommended", "No option can be used."
+        return
+    chosen = choice.option
+    yield "Recommended", f"Option {chosen.number} is the {_reason(choice, proposal)}."
+    if queue := _queue_sentence(chosen, proposal.options):
+        yield "Queue", queue
+    if bold := choice.aggressive:
+        sentence = _trade(bold, chosen, proposal)
+        if not bold.starts_now:
+            sentence += f" Its risk is the wait: {wait_text(bold)} ({bold.offer.wait.source})."
+        yield "Aggressive", sentence
+    cheapest = proposal.best[-1].option
+    if cheapest not in (chosen, bold):
+        yield "Cheaper", _trade(cheapest, chosen, proposal)
+
+
+def _reason(choice: BestOption, proposal: Proposal) -> str:
     if sum(option.possible for option in proposal.options) == 1:
-        return f"Option {option.number} is recommended: it is the only option that can be used."
+        return "only one that can be used"
     if choice.ties:
         better, unclear = "cheapest", "times"
         if choice.purpose == "cheapest":
             better, unclear = "fastest", "costs"
+        if choice.is_close:
+            better, unclear = "best", "times and costs"
         among = _numbers_of([choice.best, *choice.ties])
-        reason = f"it is the {better} of {among}, whose {unclear} are too close to call"
-    elif option in purposes:
-        reason = f"it is the {listed(purposes[option])} option"
+        return f"{better} of {among}, whose {unclear} are too close to call"
+    purposes = [best.purpose for best in proposal.best if best.best is choice.option]
+    if purposes:
+        return f"{listed(purposes)} one"
+    return "one with the smallest product of time and cost"
+
+
+def _queue_sentence(chosen: Option, options: Iterable[Option]) -> str:
+    """What a start now saves, or a wait; empty if neither does."""
+    others = [
+        option
+        for option in options
+        if option.possible and option.starts_now is not chosen.starts_now
+    ]
+    other = min(others, key=lambda option: option.total[1], default=None)
+    if other is None or other.total[1] <= chosen.total[1]:
+        return ""
+    saved = duration(other.total[1] - chosen.total[1])
+    start, against = "starts now", f"waiting for option {other.number}"
+    if not chosen.starts_now:
+        start, against = f"waits {wait_text(chosen)}", f"option {other.number}, which starts now"
+    return f"Option {chosen.number} {start} and saves {saved} against {against}."
+
+
+def _trade(option: Option, chosen: Option, proposal: Proposal) -> str:
+    """What an option saves or takes beside the chosen one."""
     spent = spent_in(proposal.options)
-    for other, labels in purposes.items():
-        if other is not option:
-            times = option.total[1] / max(other.total[1], 1e-9)
-            costs = spent(option)[1] / max(spent(other)[1], 1e-9)
-            reason += f"; {times:.2g} x the time and {costs:.2g} x the cost of {other.number}"
-            reason += f", the {listed(labels)} option"
-    return f"Option {option.number} is recommended: {reason}."
+    times = spent(option)[1] / max(spent(chosen)[1], 1e-9)
+    saved = chosen.total[1] - option.total[1]
+    gain = f"could save {duration(saved)}"
+    if saved < 0:
+        gain = f"takes {duration(-saved)} longer"
+    workers = f"{plural(option.offer.nodes, 'node')}, {option.offer.workers} {option.offer.device}"
+    return f"Option {option.number} ({workers}) {gain} at {amount(times)} x the cost."
 
 
-def proposal_table(proposal: Proposal) -> Table:
-    """A row for each option.
+def where(offer: Offer) -> str:
+    """The profile and the partition of an offer."""
+    return " ".join(filter(None, (offer.profile, offer.partition)))
 
-    Below the table stand the reason of the recommendation, where the numbers come from, what the run
+
+def wait_text(option: Option) -> str:
+    """The expected wait of an option."""
+    if option.starts_now:
+        return "none"
+    if math.isinf(option.wait[1]):
+        return "not known"
+    return duration(option.wait[1])
+
+
+def proposal_tables(proposal: Proposal) -> Iterator[Table]:
+    """The options that can be used, the trainings, and what was decided.
+
+    The last one also has the options that cannot be used, where the numbers come from, what the run
     needs, and the commands.
     """
     title = f"Plan of {proposal.name} (nothing is submitted)"
     if proposal.is_finished:
-        return Table((), (("state", "finished: nothing is left to do"),), title)
-    options = proposal.options
+        yield Table((), (("state", "finished: nothing is left to do"),), title)
+        return
+    options = [option for option in proposal.options if option.possible]
     unit = "GPU"
     if any(option.offer.device == "cpu" for option in options):
         unit = "worker"
-    labels = {option: labels_of(option, proposal) for option in options}
-    rows = [option_row(option, unit) | {"": ", ".join(labels[option])} for option in options]
-    if not any(option.offer.wait.seconds[2] for option in options):
-        for row in rows:  # the same as the total
-            row["run"] = ""
+    labels = {option: ", ".join(labels_of(option, proposal)) for option in options}
+    rows = [option_row(option, unit) | {"reason": labels[option]} for option in options]
+    yield Table.of(rows, title)
+    trained = [option for option in options if option.pace]
+    if trained:
+        yield Table.of([pace_row(option, unit) for option in trained])
     commands = [
-        f"{option.number}: {proposal.command(option)}"
-        for option in options
-        if labels[option] and option.possible
+        f"{option.number}: {proposal.command(option)}" for option in options if labels[option]
     ]
     if commands and not proposal.request.is_program:
         commands.append("Add --submit NUMBER to run an option.")
-    notes = [reason_of(proposal)]
-    most = max(option.offer.workers for option in options)
+    lines = list(decision_lines(proposal))
+    most = max(option.offer.workers for option in proposal.options)
     phases = proposal.work.phases
-    notes += [
-        f"search: more than {phase.at_once} workers bring no earlier answer"
+    lines += [
+        ("Search", f"more than {phase.at_once} workers bring no earlier answer")
         for phase in phases
         if phase.name == "search" and phase.at_once and most > phase.at_once
     ]
     if sum(bool(phase.steps) for phase in phases) > 1:
-        notes.append("batch, and the time and value of a training, are those of the longest one")
-    notes += sources(options, proposal.at)
-    notes += needs(proposal.work, proposal.request)
-    return Table.of(rows, title, notes + commands)
+        lines.append(("Training", "batch, times and value are those of the longest one"))
+    lines += sources(proposal.options, proposal.at)
+    lines += needs(proposal.work, proposal.request)
+    yield Table((), lines, notes=commands)
 
 
 def option_row(option: Option, unit: str) -> dict[str, str]:
@@ -91,103 +145,95 @@ def option_row(option: Option, unit: str) -> dict[str, str]:
     offer = option.offer
     row = {
         "#": str(option.number),
-        "configuration": " ".join(filter(None, (offer.profile, offer.partition))),
+        "where": where(offer),
         "nodes": f"{offer.nodes:,}",
         f"{unit}s": f"{offer.workers} {offer.device}",
-        **pace_cells(option, unit),
         "free": "?",
-        "wait": "none",
-        "run": bounded(option.run.seconds),
+        "wait": wait_text(option),
+        "run": duration(option.run.expected),
         "total": bounded(option.total),
-        f"{unit} hours": amount(option.hours[1]),
+        f"{unit} hours": "",
         "cost": "",
         "success": "",
-        "walltime": "",
     }
     if offer.free is not None:
         row["free"] = f"{offer.free:,}"
-    if offer.wait.seconds[2]:
-        row["wait"] = duration(offer.wait.expected)
-    if option.cost is not None:
-        row["cost"] = amount(option.cost[1])
+    if option.jobs > 1:
+        row["run"] += f" in {option.jobs} jobs"
+    row[f"{unit} hours" if option.cost is None else "cost"] = amount(spent_in([option])(option)[1])
     if offer.success:
         row["success"] = f"{offer.success.chance[1]:.0%}"
-    if offer.partition:
-        row["walltime"] = option.walltime
-    if offer.partition and option.jobs > 1:
-        row["walltime"] += f" x {option.jobs}"
     return row
 
 
-def pace_cells(option: Option, unit: str) -> dict[str, str]:
+def pace_row(option: Option, unit: str) -> dict[str, str]:
     """The batch of a training, its time, and its value."""
     hour = f"a {unit} hour buys"
-    cells = dict.fromkeys(("batch", "time per epoch", "time per step", hour), "")
+    row = dict.fromkeys(("#", "batch", "time per epoch", "time per step", hour), "")
+    row["#"] = str(option.number)
     pace = option.pace
-    if pace is None:
-        return cells
+    assert pace
     if pace.batch:
-        cells["batch"] = f"{amount(pace.batch)} ({amount(pace.batch / pace.ranks)} per {unit})"
+        row["batch"] = f"{amount(pace.batch)} ({amount(pace.batch / pace.ranks)} per {unit})"
     if "epoch" in pace.seconds:
-        cells["time per epoch"] = bounded(pace.seconds["epoch"])
+        row["time per epoch"] = bounded(pace.seconds["epoch"])
     elif "step" in pace.seconds:
-        cells["time per step"] = bounded(pace.seconds["step"], lambda time: f"{amount(time)} s")
+        row["time per step"] = bounded(pace.seconds["step"], lambda time: f"{amount(time)} s")
     # samples can be compared best, then epochs
     for name in ("sample", "epoch", "step"):
         if name in pace.seconds:
             count = 3600 / (option.offer.workers * pace.seconds[name][1])
-            cells[hour] = f"{amount(count)} {name}s"
+            row[hour] = f"{amount(count)} {name}s"
             break
-    return cells
+    return row
 
 
 def labels_of(option: Option, proposal: Proposal) -> list[str]:
-    """What an option is best in, or why it cannot be used."""
-    if not option.possible:
-        return [f"cannot be used: {'; '.join(option.problems)}"]
-    labels = []
-    if sum(other.possible for other in proposal.options) > 1:
-        for choice in proposal.best:
-            if option is choice.best:
-                labels.append(choice.purpose)
-            elif option in choice.ties:
-                labels.append(f"{choice.purpose} within the error")
-    if proposal.recommended and proposal.recommended.option is option:
+    """What an option is best in."""
+    labels = [best.purpose for best in proposal.best if best.best is option]
+    choice = proposal.recommended
+    if choice and option is choice.option:
         labels.append("recommended")
+    if choice and option is choice.aggressive:
+        labels.append("aggressive")
     return labels
 
 
-def sources(options: Iterable[Option], now: float) -> Iterator[str]:
-    """Where the numbers come from, and how old they are."""
-    numbers = defaultdict[str, list[Option]](list)
+def sources(options: Iterable[Option], now: float) -> Iterator[Line]:
+    """Why options cannot be used, and where the numbers of others come from."""
+    numbers = defaultdict[Line, list[Option]](list)
     for option in options:
         offer = option.offer
-        for name, estimate in {"run": option.run, "wait": offer.wait}.items():
-            age = ""
-            if estimate.at is not None:
-                age = f", {duration(max(0.0, now - estimate.at))} ago"
-            numbers[f"{name} of {{}}: {estimate.source}{age}"].append(option)
+        if not option.possible:
+            problems = "; ".join(option.problems)
+            numbers["Not possible", f"{where(offer)}: {problems}"].append(option)
+            continue
+        age = ""
+        if option.run.at is not None:
+            age = f", {duration(now - option.run.at)} ago"
+        numbers["Run", f"{option.run.source}{age}"].append(option)
+        numbers["Wait", offer.wait.source].append(option)
         if offer.success:
-            numbers[f"success of {{}}: {offer.success}"].append(option)
-    for text, of_text in numbers.items():
-        yield text.replace("{}", _numbers_of(of_text), 1)
+            numbers["Success", str(offer.success)].append(option)
+    for (label, text), of_text in sorted(numbers.items(), key=lambda item: item[0][0]):
+        yield label, f"{_numbers_of(of_text)}: {text}"
 
 
-def needs(work: Work, request: PlanRequest) -> Iterator[str]:
+def needs(work: Work, request: PlanRequest) -> Iterator[Line]:
     """What the work needs; of a program it is not known."""
     if request.times:
-        yield f"units: {work.units} times what `bench` has timed"
+        yield "Units", f"{work.units} times what `bench` has timed"
         if not request.is_program:
-            yield "not counted: measuring and scoring the checkpoints, whose number is not known"
+            yield "Not counted", "measuring and scoring the checkpoints, whose number is not known"
         return
-    yield f"units: {work.units}"
+    yield "Units", f"{work.units:,}"
     gpu = f"{work.vram_gib:.1f} GiB on its GPU"
-    yield f"memory of a worker: {work.host_gib:.1f} GiB, {gpu} (estimated)"
-    yield f"disk: {size_text(work.disk_bytes)} of results"
+    yield "Memory", f"{work.host_gib:.1f} GiB of a worker, {gpu} (estimated)"
+    yield "Disk", f"{size_text(work.disk_bytes)} of results"
     if work.texts:
-        yield f"texts: {work.texts}"
+        yield "Texts", work.texts
     if work.missing:
-        yield f"not on this machine: {', '.join(work.missing)}"
+        yield "Missing", f"{', '.join(work.missing)}, not on this machine"
 
 
 def proposal_document(proposal: Proposal) -> dict[str, object]:
@@ -210,5 +256,6 @@ def proposal_document(proposal: Proposal) -> dict[str, object]:
         "best": best,
         "purpose": proposal.request.purpose,
         "chosen": chosen and chosen.option.number,
-        "reason": reason_of(proposal),
+        "aggressive": chosen and chosen.aggressive and chosen.aggressive.number,
+        "reason": " ".join(sentence for _, sentence in decision_lines(proposal)),
     }

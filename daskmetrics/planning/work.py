@@ -56,13 +56,18 @@ def mean_of(samples: Sequence[float]) -> Bounds:
     return around(round(math.exp(logs.mean()), 12), math.exp(quantile * sem(logs)))
 
 
-def overlap(first: Bounds, second: Bounds) -> bool:
-    """Whether both could be the same number.
+def difference(first: Bounds, second: Bounds, errs_alike: bool = False) -> tuple[float, float]:
+    """The least and the greatest difference of two numbers.
 
-    >>> overlap(np.array([1, 2, 3]), np.array([3, 4, 5]))
-    True
+    >>> one, two = np.array([1, 2, 4]), np.array([2, 4, 8])
+    >>> [tuple(map(int, difference(one, two, alike))) for alike in (True, False)]
+    [(-4, -1), (-7, 2)]
     """
-    return bool(first[0] <= second[2] and second[0] <= first[2])
+    if np.array_equal(first, second):
+        return 0.0, 0.0
+    if errs_alike:
+        return min(first - second), max(first - second)
+    return first[0] - second[2], first[2] - second[0]
 
 
 def bounded(bounds: Bounds, form: Callable[[float], str] = duration, until: str = " to ") -> str:
@@ -70,8 +75,12 @@ def bounded(bounds: Bounds, form: Callable[[float], str] = duration, until: str 
 
     >>> bounded(around(7200.0, 2.0)), bounded(exactly(60.0))
     ('2.0 h (60.0 min to 4.0 h)', '60 s')
+    >>> bounded(np.array([60.0, math.inf, math.inf]))
+    'an unknown time (60 s or more)'
     """
     low, expected, high = map(form, bounds.tolist())
+    if math.isinf(bounds[2]):
+        return f"{expected} ({low} or more)"
     if low == high:
         return expected
     return f"{expected} ({low}{until}{high})"

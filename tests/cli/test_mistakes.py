@@ -10,7 +10,7 @@ MISTAKES = [
     ("run wrong.yaml", "Unknown key 'metrcs'. Did you mean 'metrics'?"),
     ("run config.yaml --set search.policy=rase", "Unknown policy 'rase'. Did you mean 'race'?"),
     ("run config.yaml --set corpus.source=none.txt", "none.txt"),
-    ("run config.yaml --cluster none.yaml", "No configuration file 'none.yaml'"),
+    ("run config.yaml --cluster none.yaml", "Unknown cluster profile 'none.yaml'"),
     ("run config.yaml --submit", "name a Slurm profile with --cluster"),
     ("run config.yaml --submit --in-job", "exclude each other: choose one"),
     ("run config.yaml --in-job", "--in-job needs a Slurm allocation"),
@@ -60,7 +60,6 @@ SENTENCE = "Run on the cluster's login node, or with: --cluster local"
     "line",
     [
         "cluster init -o site.yaml",
-        "plan --profiles l40s",
         "run --cluster l40s",
         "run --cluster l40s --submit",
         "map bench.py:step --iterations 1 --cluster l40s",
@@ -72,6 +71,12 @@ def test_each_command_says_in_one_sentence_that_slurm_is_missing(place, line):
     assert done.exit_code in (1, 2) and SENTENCE in error, done.output
     assert "is not on PATH" in error
     assert not (place / "site.yaml").exists()
+
+
+def test_a_plan_without_slurm_compares_the_other_profiles(place):
+    done = call(place, "plan --profiles l40s,local", PATH=str(place))
+    assert done.exit_code == 0 and "Not possible  1: l40s: " in done.stdout
+    assert "is not on PATH" in done.stdout and "Option 2 is the only one" in done.stdout
 
 
 # what every command of Slurm 22 prints on a machine without slurm.conf and without a controller in

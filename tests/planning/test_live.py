@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -50,7 +51,7 @@ def test_the_chosen_option_of_three_runs(busy):
     profiles = "two.yaml,all.yaml,cpu.yaml"
     done = invoke("plan", "small.yaml", "--profiles", profiles, "--submit", 1)
     assert done.exit_code == 0, done.output
-    assert re.search(r"run of 1 and 2: .* x measure a measured on", done.stdout)
+    assert re.search(r"Run +1 and 2: .* x measure a measured on", done.stdout)
     two, all_, cpu = (
         next(row for row in done.stdout.splitlines() if row.startswith(f"{n} ")) for n in (1, 2, 3)
     )
@@ -58,5 +59,44 @@ def test_the_chosen_option_of_three_runs(busy):
     assert re.match(r"3 +cpu.yaml cpu +1 +1 cpu .* \d+ +none ", cpu)
     # until the job that holds two GPUs ends at the latest
     assert re.match(r"2 +all.yaml gpu +8 +32 l40s .* \d+ +[\d.]+ min ", all_)
-    assert re.search(r"wait of 2: sbatch --test-only, ", done.stdout)
+    assert re.search(r"Wait +2: sbatch --test-only; its error is not known", done.stdout)
     assert comes_true(is_finished, 300)
+
+
+@pytest.fixture
+def halves(slurm, tmp_path, monkeypatch):
+    """Two partitions of half of the nodes each: all GPUs of ``full`` are held for three hours."""
+    monkeypatch.chdir(tmp_path)
+    for name, nodes in (("full", "gpu[0-3]"), ("free", "gpu[4-7]")):
+        command("scontrol", "create", f"PartitionName={name}", f"Nodes={nodes}")
+        Path(f"{name}.yaml").write_text(yaml.safe_dump(profile(slurm, partition=name)))
+    options = ("--partition=full", "--gres=gpu:l40s:4", "--time=3:00:00", "--output=/dev/null")
+    for _ in range(4):
+        command("sbatch", *options, "--wrap=sleep 10800")
+    comes_true(lambda: len(jobs("RUNNING")) == 4)
+    Path("small.yaml").write_text(yaml.safe_dump({**SMALL, "cluster": "full.yaml"}))
+    yield
+    command("scancel", *jobs())
+    comes_true(lambda: not jobs())
+    for name in ("full", "free"):
+        command("scontrol", "delete", f"PartitionName={name}")
+
+
+@pytest.mark.parametrize("purpose", [[], ["--purpose", "fastest"]], ids=["balanced", "fastest"])
+def test_of_two_partitions_the_free_one_is_recommended(halves, purpose):
+    words = ("plan", "small.yaml", "--profiles", "full.yaml,fre.yaml,free.yaml", "--workers", 2)
+    shown = invoke(*words, *purpose).stdout
+    assert "Option 3 is the fastest and cheapest one." in shown
+    assert re.search(
+        r"Option 3 starts now and saves (3.0|2.9) h against waiting for option 1", shown
+    )
+    assert re.search(r"\n1 +full.yaml full +1 +2 l40s +0 +(3.0|2.9) h ", shown)
+    assert re.search(r"\n3 +free.yaml free +1 +2 l40s +16 +none ", shown)
+    assert "2: fre.yaml: Unknown cluster profile 'fre.yaml'. Did you mean 'free.yaml'?" in shown
+    of_plan = shown.partition("daskmetrics run ")[0]
+    assert max(map(len, of_plan.splitlines())) <= 100
+    answer = json.loads(invoke(*words, *purpose, "--json").stdout)
+    assert (answer["chosen"], answer["aggressive"]) == (3, None)
+    # no earlier job is known, and so neither is the error of Slurm's estimate
+    least, expected, most = answer["options"][0]["wait"]
+    assert least == 0 and expected == pytest.approx(3 * 3600, abs=300) and most is None

@@ -10,7 +10,7 @@ import pytest
 
 from daskmetrics.cluster.slurm.partitions import parse_partitions
 from daskmetrics.config import Cluster
-from daskmetrics.planning.offers import local_offers
+from daskmetrics.planning.offers import jobs_record, local_offers, wait_of
 from daskmetrics.planning.offers import slurm_offers as offers
 
 PARTITIONS = (
@@ -49,10 +49,14 @@ def test_a_worker_needs_as_many_free_cpus_of_a_node_as_threads():
 @pytest.mark.parametrize(
     ("about", "count", "problem"),
     [
-        ({"partition": "gpu", "gpus_per_job": 0, "threads": 3}, 16, "only 15 cpu workers of 3"),
+        (
+            {"partition": "gpu", "gpus_per_job": 0, "threads": 3},
+            16,
+            "only 10 usable cpu workers of 3",
+        ),
         ({"partition": "gpuu"}, 1, "Did you mean 'gpu'"),
-        ({"gpu_type": "h200"}, 1, "has no h200, but a100"),
-        ({}, 13, "has only 12 a100"),
+        ({"gpu_type": "h200"}, 1, "has no usable h200, but a100"),
+        ({}, 9, "has only 8 usable a100"),
         ({"partition": "old", "gpus_per_job": 0}, 1, "is not up"),
     ],
 )
@@ -66,7 +70,32 @@ def test_gpus_without_a_type_are_gpus():
     (three,) = offers("p", profile(), [3], site)
     assert (three.device, three.free, three.problem, three.nodes) == ("gpu", 3, None, 1)
     (typed,) = offers("p", profile(gpu_type="a100"), [1], site)
-    assert "has no a100, but GPUs without a type" in typed.problem
+    assert "has no usable a100, but GPUs without a type" in typed.problem
+
+
+def jobs_of_hours(*waits):
+    """Lines of sacct: two jobs of each hour wait so many minutes, and one is cancelled meanwhile."""
+    for hour, minutes in enumerate(waits, 10):
+        day = f"2030-01-01T{hour}"
+        yield f"first|COMPLETED|{day}:00:00|{day}:59:00|60"
+        yield f"x|RUNNING|{day}:00:30|{day}:{minutes:02}:30|5"
+        yield f"y|CANCELLED by 7|{day}:00:40|{day}:58:00|0"
+        yield f"y|PENDING|{day}:00:50|Unknown|0"
+
+
+def test_past_waits_bound_slurms_estimate():
+    past = jobs_record(list(jobs_of_hours(5, 0, *range(10, 18))), "gpu")
+    # the hour in which nobody waited does not count
+    assert past.waited == (5 * 60, 17 * 60)
+    assert wait_of(600, past).seconds.tolist() == [300, 600, 1020]
+    few = jobs_record(list(jobs_of_hours(*range(10, 18))), "gpu")
+    assert wait_of(600, few).seconds.tolist() == [0, 600, float("inf")]
+
+
+def test_the_wait_for_another_scheduler_is_not_known():
+    factory = {"module": "dask_jobqueue", "class": "PBSCluster"}
+    (one,) = local_offers("p", Cluster(kind="factory", factory=factory), [1])
+    assert one.wait.expected == float("inf")
 
 
 def test_the_memory_of_this_machine_is_divided_by_workers(monkeypatch):

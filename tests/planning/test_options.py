@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from daskmetrics.planning.options import NO_WAIT, Offer, TrackRecord, choose, option_of
 from daskmetrics.planning.plan import PlanRequest, Proposal
-from daskmetrics.planning.table import proposal_table
+from daskmetrics.planning.table import decision_lines, proposal_tables
 from daskmetrics.planning.work import Estimate, Phase, Work, around, exactly
 
 HOUR = 3600.0
@@ -43,8 +43,12 @@ def proposal(options, work=None, purpose=None):
 
 
 def rows_of(options):
-    table = proposal_table(proposal(options))
-    return [dict(zip(table.header, row, strict=True)) for row in table.rows]
+    """The cells of each option, of both tables."""
+    rows = {option.number: {} for option in options}
+    for table in proposal_tables(proposal(options)):
+        for row in table.rows[: len(rows) * bool(table.header)]:
+            rows[int(row[0])] |= dict(zip(table.header, row, strict=True))
+    return list(rows.values())
 
 
 def training(steps, **about):
@@ -62,14 +66,14 @@ def test_memory_limits_and_problems_rule_an_option_out():
         deadline=10 * HOUR,
         work=workload(vram_gib=40.0),
     )
-    facts = ("40 GiB of GPU memory", "than 10.0 h")
+    facts = ("40 GiB of GPU memory", "is expected to end in 17.0 h, the deadline is in 10.0 h")
     for option, fact in zip(options, facts, strict=False):
         (problem,) = option.problems
         assert fact in problem
     assert {choice.best.number for choice in proposal(options).best} == {3}
     none = proposal(planned(offer(1, problem="is not up")))
     assert none.best == [] and none.recommended is None
-    assert proposal_table(none).notes[0] == "No option can be used."
+    assert dict(decision_lines(none)) == {"Recommended": "No option can be used."}
 
 
 def test_the_walltime_has_a_margin_and_ends_at_the_limit():
@@ -114,8 +118,9 @@ def test_the_plan_says_how_many_workers_a_search_can_use():
     work = Work(((Phase("search", 1_000, Estimate(exactly(1.0)), at_once=32),),))
     options = planned(*(offer(n, device="cpu") for n in (16, 32, 128)), work=work)
     for number, is_told in ((3, True), (2, False)):
-        notes = proposal_table(proposal(options[:number], work)).notes
-        assert any("more than 32 workers" in note for note in notes) is is_told
+        *_, last = proposal_tables(proposal(options[:number], work))
+        line = "Search", "more than 32 workers bring no earlier answer"
+        assert (line in last.rows) is is_told
 
 
 def test_a_training_is_compared_by_batch_epoch_and_value():
@@ -149,12 +154,17 @@ def test_the_recommended_option_has_its_reason():
     seconds = Estimate(exactly(HOUR))
     half = Phase("measure", 64, seconds, "l40s", serial=exactly(0.1))
     options = planned(*(offer(n) for n in (1, 8, 64)), work=Work(((half,),), AT_ONCE))
-    reason, *notes = proposal_table(proposal(options)).notes
-    for fact in ("Option 2", "1.9 x the time and 0.23 x the cost of 3", "0.21 x the time"):
-        assert fact in reason
-    assert rows_of(options[:1])[0][""] == "recommended"
-    commands = [note[0] for note in notes if "daskmetrics run" in note]
-    assert commands == ["1", "2", "3"] and notes[-1].startswith("Add --submit NUMBER")
+    lines = dict(decision_lines(proposal(options)))
+    assert lines["Recommended"] == "Option 2 is the one with the smallest product of time and cost."
+    bold = "Option 3 (1 node, 64 l40s) could save 6.3 h at 4.29 x the cost."
+    assert lines["Aggressive"] == bold
+    cheap = "Option 1 (1 node, 1 l40s) takes 2.1 days longer at 0.588 x the cost."
+    assert lines["Cheaper"] == cheap and "Queue" not in lines
+    assert rows_of(options[:1])[0]["reason"] == "fastest, cheapest, recommended"
+    *_, last = proposal_tables(proposal(options))
+    *commands, submit = last.notes
+    assert [command[0] for command in commands] == ["1", "2", "3"]
+    assert submit.startswith("Add --submit NUMBER")
 
 
 def test_of_options_as_fast_the_cheapest_is_recommended():
@@ -162,7 +172,8 @@ def test_of_options_as_fast_the_cheapest_is_recommended():
     assert [option.number for option in fastest.ties] == [2]
     chosen = proposal(planned(offer(9), offer(8), work=close(2.0)), purpose="fastest")
     assert chosen.recommended.option.number == 2
-    assert "the cheapest of 1 and 2, whose times are too close" in proposal_table(chosen).notes[0]
+    reason = dict(decision_lines(chosen))["Recommended"]
+    assert "the cheapest of 1 and 2, whose times are too close to call" in reason
 
 
 def test_a_measurement_errs_alike_for_options_of_its_device():
@@ -172,4 +183,5 @@ def test_a_measurement_errs_alike_for_options_of_its_device():
     assert other.ties
     options = planned(offer(8, price=1.0), offer(8, price=7.0, wait=1.0), work=close(4.0))
     fastest, cheapest = proposal(options).best
-    assert fastest.ties and cheapest.best.number == 1 and not cheapest.ties
+    assert fastest.best.number == cheapest.best.number == 1
+    assert not fastest.ties and not cheapest.ties  # no wait is shorter than none
