@@ -8,7 +8,7 @@ import threading
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from distributed import Client
@@ -283,20 +283,20 @@ class DisplayObserver:
     """Shows a process group's progress on the user's screen."""
 
     display: Display
+    totals: dict[str, int] = field(default_factory=dict)  # steps, by program
 
     def message(self, text: str) -> None:
         self.display.say(text)
 
     def progressed(self, program: Program, progress: Progress) -> None:
         bar = program.name
-        epoch = progress.numbers.get("epoch")
-        if epoch is not None and progress.is_of_epoch:
-            bar = f"{bar} epoch {epoch:.0f}"
-        if bar not in self.display.phases:
-            if progress.total is None:
-                self.display.say(f"{bar}: step {progress.step:,}  {progress.text}")
-                return
-            self.display.phase(bar, progress.total)
+        total = progress.total
+        if total is None:
+            self.display.say(f"{bar}: step {progress.step:,}  {progress.text}")
+            return
+        if total != self.totals.get(bar):
+            self.totals[bar] = total
+            self.display.phase(bar, total, progress.step)
         self.display.advance(bar, progress.text, to=progress.step)
 
 

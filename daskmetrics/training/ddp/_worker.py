@@ -24,7 +24,8 @@ from daskmetrics.core.machine import gpu_models, interfaces, visible_gpus
 from daskmetrics.core.telemetry import RANK
 from daskmetrics.domain.events import TRAIN
 from daskmetrics.training.ddp.ranks import Cause, RankHost, RankSpec
-from daskmetrics.training.progress import PIPE, printed
+from daskmetrics.training.printed import PrintedProgress
+from daskmetrics.training.progress import PIPE
 
 POLL = 0.1  # seconds between two looks at a rank, its reports and what it prints
 STOPPED = 5.0  # seconds after which a rank that is stopped counts as failed, if others fail
@@ -123,6 +124,7 @@ class _Rank:
     spec: RankSpec
     worker: Worker
     unread: bytes = b""  # the begun line of a report
+    printed: PrintedProgress = field(default_factory=PrintedProgress)
     reports_itself: bool = False  # so that what it prints is not read
     alive: float = field(default_factory=time.monotonic)  # when it was not stopped
     family: dict[int, psutil.Process] = field(default_factory=dict)  # it and its loaders
@@ -198,9 +200,11 @@ class _Rank:
             else:
                 self.failure = facts
         if self.spec.rank == 0 and not self.reports_itself:
-            shown = printed(self.log.read(1 << 20).decode(errors="replace"))
-            if shown:  # a line with its loss may have no bar
-                progress = self.latest | shown | {"at": time.monotonic()}
+            for shown in self.printed.read(self.log.read(1 << 20).decode(errors="replace")):
+                # a line with its loss may have no bar
+                progress = self.latest | progress | shown | {"at": time.monotonic()}
+                if not self.latest and "step" in progress:
+                    self._progress(progress)  # where it begins
         if "step" in progress:
             self._progress(progress)
 
@@ -217,7 +221,6 @@ class _Rank:
                 "total": facts["total"],
                 "numbers": facts,
                 "rates": rates,
-                "is_of_epoch": not self.reports_itself,
             }
             self.send(progress=progress)
         tokens = rates.get("tokens")

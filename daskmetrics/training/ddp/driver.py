@@ -83,7 +83,7 @@ class _Launcher:
     stopping: Callable[[], bool]
     places: Places
     run_id: str
-    furthest: tuple[float, int] = (0.0, 0)  # epoch and step that the program has reported
+    furthest: int = 0  # step that the program has reported
     failures: int = 0  # since then
     excluded: set[str] = field(default_factory=set)  # workers that hung, or did not end their ranks
     workers_checked: float = 0.0
@@ -274,9 +274,7 @@ class _Launcher:
             self.begun.add(report["begun"])
         else:
             progress = Progress(**report["progress"])
-            # a bar of each epoch begins again
-            reached = progress.numbers.get("epoch", 0.0), progress.step
-            if reached > self.furthest:
-                self.furthest = reached
+            if progress.step > self.furthest:
+                self.furthest = progress.step
                 self.failures = 0
             self.observer.progressed(self.program, progress)

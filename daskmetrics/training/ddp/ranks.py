@@ -39,19 +39,20 @@ class Progress:
     """How far a program is."""
 
     step: int
-    total: int | None = None
+    total: int | None = None  # of the whole training, as far as known
     numbers: Mapping[str, float] = field(default_factory=dict)  # such as ``loss``
     rates: Mapping[str, float] = field(default_factory=dict)  # per second: step, samples, tokens
-    is_of_epoch: bool = False  # whether steps and total count those of an epoch
 
     @property
     def text(self) -> str:
         """The numbers in a few words.
 
-        >>> Progress(8, numbers={"loss": 4.2}, rates={"step": 1.5, "samples": 100.0}).text
-        'loss 4.200  1.5 it/s  100 samples/s'
+        >>> Progress(8, None, {"loss": 4.2, "epoch": 0.5}, {"step": 1.5, "samples": 100.0}).text
+        'epoch 0.50  loss 4.200  1.5 it/s  100 samples/s'
         """
         words = []
+        if "epoch" in self.numbers:
+            words.append(f"epoch {self.numbers['epoch']:.2f}")
         if "loss" in self.numbers:
             words.append(f"loss {self.numbers['loss']:.3f}")
         for name, rate in _RATES.items():
