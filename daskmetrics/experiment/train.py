@@ -19,7 +19,7 @@ from daskmetrics.checkpoints.locations import LocatedSuite, Location, layers_of
 from daskmetrics.cluster.slurm.partitions import account_limits
 from daskmetrics.config import Config, Model, Recipe
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.files import atomic_write, cache_folder, expanded
+from daskmetrics.core.files import RunFolder, atomic_write, cache_folder, expanded
 from daskmetrics.core.keys import Key, content_key
 from daskmetrics.core.machine import workers
 from daskmetrics.core.telemetry import RANK
@@ -128,7 +128,10 @@ def programs(config: Config, folder: Path = Path()) -> list[Program]:
                 " out/checkpoint-*}'. A run that trains by a program needs the place of its"
                 " checkpoints, and only such models; name others in a configuration of their own."
             )
-    return [program_of(model, config, folder / "training" / model.name) for model in config.models]
+    return [
+        program_of(model, config, RunFolder(folder).training / model.name)
+        for model in config.models
+    ]
 
 
 def program_of(model: Model, config: Config, folder: Path) -> Program:

@@ -28,36 +28,31 @@ class _Bars:
     total: int
     step: int  # of the latest bar
     epoch: int | None = None  # that its text names
-    is_named: bool = False
     before: int = 0  # steps of earlier bars
     begun: int = 1
     jump: int = 0  # the most steps from one line to the next
-    is_cleared: bool = False
-    unfinished: int = 0  # step at which the bar before it was left
-
-    @property
-    def reached(self) -> int:
-        """Steps of all bars, also if the last ones were not shown."""
-        is_near = self.total - self.step <= 2 * self.jump
-        return self.before + (self.total if self.is_cleared and is_near else self.step)
+    unfinished: int = 0  # where the bar before it was left
 
     def show(self, step: int, epoch: int | None) -> None:
         """Take the next line."""
         if self.step == 0 < self.unfinished < step:
-            # the last line of the bar before, which ends once this one has begun
+            # the last line of the bar before, which is closed once this one has begun
             self.before += step - self.unfinished
             self.unfinished = 0
             return
         is_next = None not in (epoch, self.epoch) and epoch != self.epoch
-        if step < self.step or is_next:
+        if step == 0 < self.step or is_next:
+            self.before += self.step
             self.unfinished = self.step % self.total
-            self.before = self.reached
             self.begun += 1
-        else:
-            self.jump = max(self.jump, step - self.step)
+        self.jump = max(self.jump, step - self.step)
         self.step = step
         self.epoch = epoch
-        self.is_cleared = False
+
+    def clear(self) -> None:
+        """Complete a bar that is closed without its last line."""
+        if self.total - self.step <= 2 * self.jump:
+            self.step = self.total
 
 
 class PrintedProgress:
@@ -80,10 +75,8 @@ class PrintedProgress:
     def __init__(self) -> None:
         self._bars: dict[int, _Bars] = {}  # by their number of steps
         self._steps: _Bars | None = None  # those that count steps
-        self._around: _Bars | None = None  # the bar around them
-        self._latest: _Bars | None = None  # that was shown
-        # of the training; 0 if there are epochs, and their number is not known
-        self._epochs: int | None = None
+        self._around: _Bars | None = None  # the bar around them, which counts epochs
+        self._epochs: int | None = None  # 0 if there are some, and their number is not known
         self._unread = ""  # the begun line
 
     def read(self, text: str) -> Iterator[dict[str, float]]:
@@ -98,8 +91,8 @@ class PrintedProgress:
                 self._show(bar["text"] or "", int(bar["step"]), int(bar["total"]))
                 if line is lines[-1]:
                     self._unread = ""
-            elif self._latest and _CLEARED.fullmatch(line):
-                self._latest.is_cleared = True
+            elif self._steps and _CLEARED.fullmatch(line):
+                self._steps.clear()
             elif not facts:
                 continue
             yield facts | self._reached()
@@ -110,39 +103,34 @@ class PrintedProgress:
         if total not in self._bars:
             self._bars[total] = _Bars(total, step, epoch)
             self._begin(self._bars[total], text)
-        bars = self._latest = self._bars[total]
+        bars = self._bars[total]
         bars.show(step, epoch)
-        bars.is_named |= bool(text)
-        if named and epoch and bars is self._steps and self._epochs is None:
-            # one that names their number, or is the first one, counts them from 1
-            first = epoch - (epoch == 1 or named["epochs"] is not None)
-            bars.before += first * total
-        if named and bars is self._steps:
-            self._epochs = self._epochs or int(named["epochs"] or 0)
+        if self._around and self._steps and self._around.jump > self._steps.begun:
+            # it counts steps, and an evaluation came before them
+            self._steps = self._around
+            self._around = self._epochs = None
+        if named and epoch is not None and bars is self._steps and self._epochs is None:
+            self._epochs = int(named["epochs"] or 0)
+            # one that is 1, or names the last one, counts from 1
+            bars.before = total * max(0, epoch - (epoch == 1 or self._epochs > 0))
 
     def _begin(self, bars: _Bars, text: str) -> None:
         """Decide whether bars with other steps count those of the training."""
         steps = self._steps
-        if steps is None:
-            self._steps = bars
-        elif self._around is None and not steps.jump and steps.step < steps.total:
+        if steps and not steps.jump and steps.step < steps.total and not self._around:
             self._around = steps
-            self._steps = bars
             self._epochs = steps.total
             bars.before = steps.step * bars.total
-        elif text and steps.step == steps.total and not steps.is_named:
-            self._steps = bars  # the other one was that of data
+        elif steps and not (text and steps.step == steps.total):
+            return
+        self._steps = bars
 
     def _reached(self) -> dict[str, float]:
-        if self._steps and self._around and self._around.jump > self._steps.begun:
-            # it counts steps, and an evaluation came before them
-            self._steps = self._around
-            self._around = self._epochs = None
         steps = self._steps
         if steps is None:
             return {}
         total = max(steps.before + steps.total, (self._epochs or 0) * steps.total)
-        facts: dict[str, float] = {"step": steps.reached, "total": total}
+        facts: dict[str, float] = {"step": steps.before + steps.step, "total": total}
         if self._epochs is not None or steps.begun > 1:
-            facts["epoch"] = steps.reached / steps.total
+            facts["epoch"] = facts["step"] / steps.total
         return facts

@@ -148,6 +148,11 @@ class RankSpec:
     directory: str  # in which the rank works
 
     @property
+    def host(self) -> RankHost:
+        """Its own worker."""
+        return self.hosts[self.rank]
+
+    @property
     def key(self) -> str:
         """Key of the Dask task that runs the rank."""
         return f"{self.topic}-rank{self.rank}"
@@ -165,7 +170,7 @@ class RankSpec:
         A worker that sees fewer GPUs than its machine has ranks is a machine of its own for its
         rank, since the program takes the GPU with the number of its ``LOCAL_RANK``.
         """
-        host = self.hosts[self.rank]
+        host = self.host
         size = len(self.hosts)
         nodes = Counter(each.node for each in self.hosts)
         local = host.local_rank
