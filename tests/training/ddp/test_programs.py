@@ -188,14 +188,14 @@ def test_ranks_that_miss_the_first_step_are_named_once(client, folder):
 def test_an_interface_that_does_not_exist_is_named_with_those_that_do(client, folder, observer):
     (folder / "late.py").write_text(LATE)
     (folder / "told").touch()
-    client.run(os.environ.__setitem__, "GLOO_SOCKET_IFNAME", "ib7")
+    client.run(lambda: os.environ.update(GLOO_SOCKET_IFNAME="ib7"))
     try:
         with pytest.raises(
             ProcessGroupError, match=r"IFNAME=ib7, but this machine has .*\blo\b.*Unset"
         ):
             launch(client, program(folder, str(folder / "late.py")), observer)
     finally:
-        client.run(os.environ.pop, "GLOO_SOCKET_IFNAME")
+        client.run(lambda: os.environ.pop("GLOO_SOCKET_IFNAME"))
     assert len(observer.failures()) == 1
 
 
