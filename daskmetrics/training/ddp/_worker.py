@@ -230,7 +230,7 @@ class _Rank:
                 progress = self.latest | progress | shown | {"at": time.monotonic()}
                 if not self.latest and "step" in progress:
                     self._progress(progress)  # where it begins
-        if "step" in progress:
+        if "step" in progress and progress is not self.latest:
             self._progress(progress)
 
     def _progress(self, facts: dict[str, Any]) -> None:
@@ -269,10 +269,10 @@ def _with_remedy(ending: RankEnding, program: Program, variables: Mapping[str, s
     elif ending.cause not in (Cause.ERROR, Cause.PARTNER):
         return ending
     usable = [name for name, addresses in interfaces().items() if addresses]
-    help = remedy(text, program, variables, usable)
-    if not help:
+    advice = remedy(text, program, variables, usable)
+    if not advice:
         return ending
-    reason = f"{ending.reason.rstrip('.')}. {help}"
+    reason = f"{ending.reason.rstrip('.')}. {advice}"
     cause = min(ending.cause, int(Cause.ERROR))
     return replace(ending, cause=cause, reason=reason, permanent=True)
 

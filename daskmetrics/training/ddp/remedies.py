@@ -73,5 +73,5 @@ def remedy(
 
 def _now(program: Program, part: str) -> str:
     """The argument of the program whose name has this part."""
-    argument = re.search(rf"(--\S*{part}[^\s=]*)[= ](\S+)", " ".join(program.words))
+    argument = re.search(rf"(--\S*{part}[^\s=]*)[= ]([^\s-]\S*)", " ".join(program.words))
     return f" (now {argument[1]} {argument[2]})" if argument else ""
