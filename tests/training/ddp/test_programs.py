@@ -185,7 +185,7 @@ def test_ranks_that_miss_the_first_step_are_named_once(client, folder):
     assert observer.progress and not (folder / "notice.txt").exists()
 
 
-def test_an_interface_that_does_not_exist_is_named_with_those_that_do(client, folder, observer):
+def test_a_missing_interface_is_named_with_those_that_exist(client, folder, observer):
     (folder / "late.py").write_text(LATE)
     (folder / "told").touch()
     client.run(lambda: os.environ.update(GLOO_SOCKET_IFNAME="ib7"))
