@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ import numpy as np
 from daskmetrics.answer.evidence import Evidence
 from daskmetrics.bandit import Pick
 from daskmetrics.core.errors import DataError
-from daskmetrics.core.files import RunFolder
+from daskmetrics.core.files import NOTICE, RunFolder
 from daskmetrics.core.serialization import build
 from daskmetrics.domain.events import (
     RunStarted,
@@ -55,15 +56,25 @@ class RecordedRun:
         start = latest(self.entries, RunStarted)
         if plan is None or start is None:
             if self.driver is not None:
+                about = "".join(f" {notice}" for notice in self.notices)
                 raise DataError(
-                    f"The run in '{path}' is being prepared by {self.driver}. Try again in a"
-                    " moment."
+                    f"The run in '{path}' is being prepared by {self.driver}.{about} Try again in"
+                    " a moment."
                 )
             raise DataError(
                 f"The run in '{path}' ended before its first checkpoint was measured. Run it again."
             )
         self.plan = plan
         self.start = start
+
+    @property
+    def notices(self) -> list[str]:
+        """What is said of the programs that train and have no step yet."""
+        texts = []
+        for file in self.folder.training.glob(f"*/{NOTICE}"):
+            with suppress(FileNotFoundError):  # the first step was made meanwhile
+                texts.append(file.read_text())
+        return texts
 
     @property
     def config(self) -> Mapping[str, Any]:

@@ -80,7 +80,7 @@ def status_of(run: RecordedRun) -> RunStatus:
         cost=cost,
         seconds=analysis.spending(run.records),
         failures=analysis.failures(run.records),
-        warnings=run.plan.warnings,
+        warnings=[*run.plan.warnings, *run.notices],
     )
 
 

@@ -20,6 +20,7 @@ from typing import IO, cast
 from daskmetrics.core.errors import ConfigError, DataError, did_you_mean
 
 RUNS = Path("runs")  # where runs are kept by name, below the current folder
+NOTICE = "notice.txt"  # of a program that trains, while its first step is late
 
 
 class _Inside:
@@ -55,6 +56,7 @@ class RunFolder:
     scheduler = _Inside("scheduler.json")
     # what the workers used over time: CPU, memory, network, disk, GPU
     telemetry = _Inside("telemetry.jsonl")
+    training = _Inside("training")  # what the programs that train print, by the model's name
     export = _Inside("export-mteb")  # the scores as files of mteb
     driver = _Inside("driver")  # files of the Slurm job that drives the run, if it was submitted
     # locked by the kernel while a process drives the run; ``lock.owner`` beside it names the

@@ -12,13 +12,15 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from daskmetrics.core.errors import ClusterLostError
+
+NETWORK = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")  # variables of ranks
 
 
 def close_input() -> None:
@@ -86,6 +88,38 @@ def interfaces() -> dict[str, tuple[str, ...]]:
     for name, addresses in psutil.net_if_addrs().items():
         usable[name] = tuple(a.address for a in addresses if a.family == socket.AF_INET)
     return usable
+
+
+def missing_interfaces(variables: Mapping[str, str], existing: Collection[str]) -> Iterator[str]:
+    """The variables of NCCL and Gloo that name an interface which does not exist.
+
+    >>> list(missing_interfaces({"NCCL_SOCKET_IFNAME": "eth", "GLOO_SOCKET_IFNAME": "eth"}, ["eth0"]))
+    ['GLOO_SOCKET_IFNAME=eth']
+    """
+    for name in NETWORK:
+        value = variables.get(name, "")
+        if value.startswith("^"):  # names the interfaces to avoid
+            continue
+        is_prefix = name == "NCCL_SOCKET_IFNAME" and not value.startswith("=")
+        for wanted in filter(None, value.removeprefix("=").split(",")):
+            if not any(
+                interface == wanted or (is_prefix and interface.startswith(wanted))
+                for interface in existing
+            ):
+                yield f"{name}={value}"
+
+
+def oom_kills(root: Path = Path("/")) -> int:
+    """How many processes of this one's cgroup the kernel has killed for memory."""
+    count = 0
+    for line in (root / "proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        file = root / f"sys/fs/cgroup/{path}/memory.events"
+        if controllers == "memory":  # of the first version
+            file = root / f"sys/fs/cgroup/memory/{path}/memory.oom_control"
+        with suppress(OSError):
+            count += sum(map(int, re.findall(r"^oom_kill (\d+)$", file.read_text(), re.MULTILINE)))
+    return count
 
 
 def is_free(port: int) -> bool:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from distributed import Client
@@ -19,7 +19,7 @@ from daskmetrics.checkpoints.locations import LocatedSuite, Location, layers_of
 from daskmetrics.cluster.slurm.partitions import account_limits
 from daskmetrics.config import Config, Model, Recipe
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.files import atomic_write, cache_folder, expanded
+from daskmetrics.core.files import RunFolder, atomic_write, cache_folder, expanded
 from daskmetrics.core.keys import Key, content_key
 from daskmetrics.core.machine import workers
 from daskmetrics.core.telemetry import RANK
@@ -128,7 +128,10 @@ def programs(config: Config, folder: Path = Path()) -> list[Program]:
                 " out/checkpoint-*}'. A run that trains by a program needs the place of its"
                 " checkpoints, and only such models; name others in a configuration of their own."
             )
-    return [program_of(model, config, folder / "training" / model.name) for model in config.models]
+    return [
+        program_of(model, config, RunFolder(folder).training / model.name)
+        for model in config.models
+    ]
 
 
 def program_of(model: Model, config: Config, folder: Path) -> Program:
@@ -283,20 +286,20 @@ class DisplayObserver:
     """Shows a process group's progress on the user's screen."""
 
     display: Display
+    totals: dict[str, int] = field(default_factory=dict)  # steps, by program
 
     def message(self, text: str) -> None:
         self.display.say(text)
 
     def progressed(self, program: Program, progress: Progress) -> None:
         bar = program.name
-        epoch = progress.numbers.get("epoch")
-        if epoch is not None and progress.is_of_epoch:
-            bar = f"{bar} epoch {epoch:.0f}"
-        if bar not in self.display.phases:
-            if progress.total is None:
-                self.display.say(f"{bar}: step {progress.step:,}  {progress.text}")
-                return
-            self.display.phase(bar, progress.total)
+        total = progress.total
+        if total is None:
+            self.display.say(f"{bar}: step {progress.step:,}  {progress.text}")
+            return
+        if total != self.totals.get(bar):
+            self.totals[bar] = total
+            self.display.phase(bar, total, progress.step)
         self.display.advance(bar, progress.text, to=progress.step)
 
 

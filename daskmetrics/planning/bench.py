@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise, product
+from itertools import product
 from math import fsum
 from operator import attrgetter
 from pathlib import Path
@@ -555,29 +555,30 @@ class Meter:
         """Nothing is shown of the lines for the user."""
 
     def progressed(self, program: Program, progress: Progress) -> None:
+        if self.reports:
+            latest = self.reports[-1][1]
+            if progress.step < latest.step and progress.total != latest.total:
+                self.reports = []  # of other work than the training
         self.reports.append((time.perf_counter(), progress))
 
     @property
     def steps(self) -> int:
         """From the first report to the last."""
-        steps = 0
-        for (_, before), (_, after) in pairwise(self.reports):
-            steps += after.step
-            # a bar of each epoch begins again, also where each shows its last step alone
-            is_same = before.numbers.get("epoch") == after.numbers.get("epoch")
-            if before.step <= after.step and (is_same or not after.is_of_epoch):
-                steps -= before.step
-        return steps
+        return self.reports[-1][1].step - self.reports[0][1].step
 
-
-def epochs_done(progress: Progress) -> float:
-    """The epochs that a program reports; 0 if it reports none."""
-    epochs = progress.numbers.get("epoch")
-    if epochs is None:
-        return 0.0
-    if progress.is_of_epoch and progress.total:
-        epochs += progress.step / progress.total
-    return epochs
+    @property
+    def epochs(self) -> float:
+        """Those of the steps; 0 if the program does not report their share."""
+        reached = [
+            (progress.numbers["epoch"], progress.step)
+            for _, progress in self.reports
+            if "epoch" in progress.numbers
+        ]
+        # whole numbers would be those of begun epochs
+        if not any(epoch % 1 for epoch, _ in reached):
+            return 0.0
+        epoch, step = reached[-1]
+        return self.steps * epoch / step
 
 
 def program_runner(model: Model, config: Config) -> Runner:
@@ -617,11 +618,6 @@ def program_runner(model: Model, config: Config) -> Runner:
             work.append(samples)
             share = work[0] / samples
         seconds = share * (end - start)
-        # whole numbers would be those of begun epochs
-        begun = epochs_done(first_progress)
-        epochs = 0.0
-        if begun % 1:
-            epochs = epochs_done(last_progress) - begun
         sample = Sample(
             "program",
             name,
@@ -630,7 +626,7 @@ def program_runner(model: Model, config: Config) -> Runner:
             program.ranks,
             steps=share * meter.steps,
             samples=share * samples,
-            epochs=share * epochs,
+            epochs=share * meter.epochs,
         )
         return BenchTrial(
             program.ranks,

@@ -40,7 +40,7 @@ def problem_lines(run: RecordedRun) -> list[Line]:
     lines = [
         Line("identical", " = ".join([kept, *names])) for kept, names in run.plan.aliases.items()
     ]
-    lines += [Line("warning", warning) for warning in run.plan.warnings]
+    lines += [Line("warning", warning) for warning in (*run.plan.warnings, *run.notices)]
     for failure in analysis.failures(run.records):
         what = f"{failure.count:,} x {failure.kind}, {failure.status}"
         lines.append(Line("missing", f"{what}: {failure.reason} (first: {failure.example})"))

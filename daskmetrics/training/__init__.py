@@ -5,7 +5,8 @@
 | `recipe` | the built-in program: a GPT-NeoX, its steps, its checkpoints and states |
 | `data` | its corpus: texts, tokenizer, tokens as a memory-mapped array, the windows of a step |
 | `suite` | the folder of a suite: its revisions, which of them are complete, its size |
-| `progress` | how far a program is, as it reports or prints it |
+| `progress` | how far a program is, as it reports it |
+| `printed` | the same, as the bars that it prints say |
 | `_rank` | the start of a program as one rank; without Dask |
 | `ddp` | the ranks of a program on Dask workers: started, watched, diagnosed, started again |
 """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +11,8 @@ import pytest
 
 from daskmetrics.config import load
 from daskmetrics.planning import bench
-from daskmetrics.planning.bench import Bench, BenchTrial, Meter, calibration_of, epochs_done
-from daskmetrics.planning.calibration import Calibration, Sample, keep
+from daskmetrics.planning.bench import Bench, BenchTrial, Meter, calibration_of
+from daskmetrics.planning.calibration import Calibration, Sample, keep, kept
 from daskmetrics.planning.work import Estimate, Phase, exactly
 from daskmetrics.training.ddp.ranks import Program, Progress
 from tests.report.conftest import invoke
@@ -92,17 +91,23 @@ def test_what_cannot_be_planned_is_refused_with_what_to_do(mine, words, remedy):
     assert result.exit_code and remedy in result.output + str(result.exception)
 
 
-@pytest.mark.parametrize(
-    ("epochs", "reported", "steps"), [(2, (2, 4), 6), (3, (4,), 8)], ids=["all", "the last alone"]
-)
-def test_the_bars_of_epochs_are_one_course_of_steps(tmp_path, epochs, reported, steps):
+def test_epochs_are_counted_where_their_shares_are_reported(tmp_path):
+    program = Program("mine", ("train.py",), tmp_path, 1, least=1)
+
+    def epochs(*numbers: float) -> float:
+        meter = Meter()
+        for at, epoch in enumerate(numbers):
+            meter.progressed(program, Progress(20 * at, numbers={"epoch": epoch}))
+        return meter.epochs
+
+    assert (epochs(0.0, 0.5, 1.0), epochs(1, 2, 3)) == (1.0, 0.0)
+
+
+def test_the_bar_of_other_work_is_not_timed(tmp_path):
     program, meter = Program("mine", ("train.py",), tmp_path, 1, least=1), Meter()
-    for epoch, step in product(range(1, epochs + 1), reported):
-        progress = Progress(step, 4, {"epoch": epoch}, is_of_epoch=True)
-        meter.progressed(program, progress)
-    assert meter.steps == steps
-    assert epochs_done(progress) - epochs_done(meter.reports[0][1]) == steps / 4
-    assert (epochs_done(Progress(3, 4)), epochs_done(Progress(3, 4, {"epoch": 1.5}))) == (0, 1.5)
+    for step, total in ((0, 90), (90, 90), (1, 40), (30, 40)):
+        meter.progressed(program, Progress(step, total))
+    assert meter.steps == 29
 
 
 def test_a_calibration_has_the_steps_of_every_number_of_ranks():
@@ -148,3 +153,39 @@ def test_the_start_of_a_program_does_not_depend_on_its_samples(mine, monkeypatch
     samples = 1
     trial = runner(None, mine.parent)
     assert trial.seconds > 8 * 0.05 and trial.start > 0.05
+
+
+BARS = """
+import sys, time
+from tqdm import tqdm
+for epoch in range(4):
+    for batch in tqdm(range(40)):
+        time.sleep(0.01)
+"""
+TRAINER = """
+import sys
+import torch
+from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, Trainer, TrainingArguments
+
+sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 50}
+model = GPTNeoXForCausalLM(GPTNeoXConfig(intermediate_size=32, **sizes))
+texts = [{"input_ids": torch.arange(8), "labels": torch.arange(8)} for _ in range(80)]
+settings = TrainingArguments(
+    output_dir=sys.argv[1], num_train_epochs=4, per_device_train_batch_size=2, logging_steps=10,
+    eval_strategy="steps", eval_steps=20, eval_on_start=True, save_strategy="no", report_to=[],
+    use_cpu=True,
+)
+Trainer(model, settings, train_dataset=texts, eval_dataset=texts[:20]).train()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", [BARS, TRAINER], ids=["a bar for each epoch", "a Trainer"])
+def test_the_epochs_of_a_program_as_it_stands_are_timed(mine, text):
+    (mine.parent / "train.py").write_text(text)
+    words = ("--ranks", "1", "--repeats", 1, "--", "{trial}")
+    done = invoke("bench", "train.py", *words)
+    assert done.exit_code == 0, done.output
+    [sample] = kept()[0].samples
+    assert (sample.steps, sample.epochs) == (160, 4)
+    assert "time per epoch" in invoke("plan", "train.py", "--times", "1", "--workers", "1").stdout

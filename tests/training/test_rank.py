@@ -80,7 +80,7 @@ def test_the_latest_step_is_passed_on_with_its_rates(tmp_path, monkeypatch):
     events: list[tuple[str, dict[str, Any]]] = []
     observed = SimpleNamespace(log_event=lambda *event: events.append(event))
     with FileIO(reading) as reports:
-        rank = worker._Rank(None, io.BytesIO(), reports, spec, observed)
+        rank = worker._Rank(None, io.BytesIO(), reports, spec, observed, {})
         for last in (100, 1000):
             for step in range(last - 99, last + 1):
                 progress(step, 1000, loss=0.5, samples=8 * step)

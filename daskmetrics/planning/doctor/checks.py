@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Any
 
 from daskmetrics.cluster.slurm.partitions import parse_gpus
-from daskmetrics.core.machine import VISIBLE, split_gpus
+from daskmetrics.core.machine import VISIBLE, missing_interfaces, split_gpus
 from daskmetrics.core.text import plural, shortened, size_text
 from daskmetrics.domain.events import AttemptFailed
 from daskmetrics.planning.doctor.facts import (
@@ -237,15 +237,9 @@ def _open_files(facts: Facts, machine: MachineFacts) -> Findings:
 
 @check("here", "The interfaces that NCCL and Gloo should use exist, if any are set")
 def _nccl_interface(facts: Facts, machine: MachineFacts) -> Findings:
-    for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
-        value = facts.variables.get(name, "")
-        if value.startswith("^"):  # names the interfaces to avoid
-            continue
-        for prefix in filter(None, value.removeprefix("=").split(",")):
-            if not any(existing.startswith(prefix) for existing in machine.interfaces):
-                existing = ", ".join(machine.interfaces)
-                message = f"{name}={value}, but {machine.host} has {existing}"
-                yield failure(message, f"unset {name}, or name one of these")
+    for setting in missing_interfaces(facts.variables, machine.interfaces):
+        message = f"{setting}, but {machine.host} has {', '.join(machine.interfaces)}"
+        yield failure(message, f"unset {setting.partition('=')[0]}, or name one of these")
 
 
 @check(

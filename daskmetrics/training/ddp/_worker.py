@@ -10,8 +10,9 @@ import subprocess
 import sys
 import time
 from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from io import FileIO
 from typing import IO, Any
 
@@ -20,11 +21,13 @@ from distributed import Worker, get_worker
 from distributed.comm import get_address_host
 
 from daskmetrics.core.files import open_own
-from daskmetrics.core.machine import gpu_models, interfaces, visible_gpus
+from daskmetrics.core.machine import NETWORK, gpu_models, interfaces, oom_kills, visible_gpus
 from daskmetrics.core.telemetry import RANK
 from daskmetrics.domain.events import TRAIN
-from daskmetrics.training.ddp.ranks import Cause, RankHost, RankSpec
-from daskmetrics.training.progress import PIPE, printed
+from daskmetrics.training.ddp.ranks import Cause, Program, RankEnding, RankHost, RankSpec
+from daskmetrics.training.ddp.remedies import remedy
+from daskmetrics.training.printed import PrintedProgress
+from daskmetrics.training.progress import PIPE
 
 POLL = 0.1  # seconds between two looks at a rank, its reports and what it prints
 STOPPED = 5.0  # seconds after which a rank that is stopped counts as failed, if others fail
@@ -80,6 +83,7 @@ def run_rank(spec: RankSpec, store: tuple[str, int]) -> None:
     spec.log.parent.mkdir(parents=True, exist_ok=True)
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
+    environment = _environment(spec, store)
     with open_own(spec.log, "wb") as log:
         process = psutil.Popen(
             [sys.executable, "-P", "-m", "daskmetrics.training._rank", *spec.program.words],
@@ -87,14 +91,14 @@ def run_rank(spec: RankSpec, store: tuple[str, int]) -> None:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env=_environment(spec, store) | {PIPE: str(writing)},
+            env=environment | {PIPE: str(writing)},
             pass_fds=[writing],
             # its loaders end with it, and it gets a fair share of a busy machine
             start_new_session=True,
         )
     os.close(writing)
     with spec.log.open("rb") as printed_lines, FileIO(reading) as reports:
-        rank = _Rank(process, printed_lines, reports, spec, worker)
+        rank = _Rank(process, printed_lines, reports, spec, worker, environment)
         # the worker reports it with each heartbeat
         worker.loop.add_callback(worker.metrics.__setitem__, RANK, rank.measure)
         try:
@@ -110,7 +114,8 @@ def run_rank(spec: RankSpec, store: tuple[str, int]) -> None:
             # a long training prints gigabytes
             printed_lines.seek(max(0, spec.log.stat().st_size - TAIL))
             lines = printed_lines.read().decode(errors="replace").splitlines()[-LINES:]
-            rank.send(ending={"rank": spec.rank, "lines": lines, **ending})
+            ending = _with_remedy(replace(ending, lines=lines), spec.program, environment)
+            rank.send(ending=asdict(ending))
 
 
 @dataclass
@@ -122,11 +127,16 @@ class _Rank:
     reports: FileIO  # what it reports itself
     spec: RankSpec
     worker: Worker
+    environment: Mapping[str, str]  # of the process
+    began: float = field(default_factory=time.monotonic)
+    is_late: bool = False  # whether the first step may be overdue
     unread: bytes = b""  # the begun line of a report
+    printed: PrintedProgress = field(default_factory=PrintedProgress)
     reports_itself: bool = False  # so that what it prints is not read
     alive: float = field(default_factory=time.monotonic)  # when it was not stopped
     family: dict[int, psutil.Process] = field(default_factory=dict)  # it and its loaders
-    failure: dict[str, object] = field(default_factory=dict)  # as it reports it
+    oom_kills: int = field(default_factory=oom_kills)  # before it
+    failure: dict[str, Any] = field(default_factory=dict)  # as it reports it
     latest: dict[str, Any] = field(default_factory=dict)  # progress
 
     def follow(self) -> None:
@@ -136,6 +146,9 @@ class _Rank:
             if self.process.status() != psutil.STATUS_STOPPED:
                 self.alive = time.monotonic()
             self._read()
+            if not self.is_late and time.monotonic() - self.began > self.spec.program.timeout:
+                self.is_late = True
+                self.send(late=self._missing())
         self._read()  # its last words
 
     def _goes_on(self) -> bool:
@@ -148,10 +161,10 @@ class _Rank:
             and time.monotonic() - self.alive < self.spec.program.timeout
         )
 
-    def ending(self) -> dict[str, object]:
-        """How it ended, as fields of a `RankEnding`."""
+    def ending(self) -> RankEnding:
+        """How it ended."""
         if self.failure:
-            return self.failure
+            return RankEnding(self.spec.rank, **self.failure)
         code = self.process.poll()
         stopped = time.monotonic() - self.alive
         since = time.time()
@@ -164,11 +177,25 @@ class _Rank:
             reason = f"its process ended with exit code {code}"
             if code < 0:
                 reason = f"its process was ended by signal {-code}"
+            if code == -signal.SIGKILL and oom_kills() > self.oom_kills:
+                reason += ", since its cgroup was out of memory"
         elif stopped >= min(STOPPED, self.spec.program.timeout):
             cause = Cause.STOPPED
             since -= stopped
             reason = f"it stopped reporting {stopped:.0f} s ago"
-        return {"cause": int(cause), "reason": reason, "since": since}
+        return RankEnding(self.spec.rank, int(cause), reason, since)
+
+    def _missing(self) -> str:
+        """Where it is, if it has no connection to the store where the ranks meet."""
+        port = int(self.environment["MASTER_PORT"])
+        with suppress(psutil.Error):
+            for process in (self.process, *self.process.children(recursive=True)):
+                for connection in process.net_connections("tcp"):
+                    is_open = connection.status == psutil.CONN_ESTABLISHED
+                    if is_open and connection.raddr.port == port:
+                        return ""
+        interface = self.environment.get("GLOO_SOCKET_IFNAME")
+        return f"rank {self.spec.rank} ({self.spec.host.text}, interface {interface})"
 
     def send(self, **facts: object) -> None:
         """Send facts to the driver."""
@@ -198,10 +225,12 @@ class _Rank:
             else:
                 self.failure = facts
         if self.spec.rank == 0 and not self.reports_itself:
-            shown = printed(self.log.read(1 << 20).decode(errors="replace"))
-            if shown:  # a line with its loss may have no bar
-                progress = self.latest | shown | {"at": time.monotonic()}
-        if "step" in progress:
+            for shown in self.printed.read(self.log.read(1 << 20).decode(errors="replace")):
+                # a line with its loss may have no bar
+                progress = self.latest | progress | shown | {"at": time.monotonic()}
+                if not self.latest and "step" in progress:
+                    self._progress(progress)  # where it begins
+        if "step" in progress and progress is not self.latest:
             self._progress(progress)
 
     def _progress(self, facts: dict[str, Any]) -> None:
@@ -217,7 +246,6 @@ class _Rank:
                 "total": facts["total"],
                 "numbers": facts,
                 "rates": rates,
-                "is_of_epoch": not self.reports_itself,
             }
             self.send(progress=progress)
         tokens = rates.get("tokens")
@@ -233,15 +261,30 @@ class _Rank:
         self.worker.log_event(TRAIN, event)
 
 
+def _with_remedy(ending: RankEnding, program: Program, variables: Mapping[str, str]) -> RankEnding:
+    """An ending that would occur again, with what helps; others as they are."""
+    text = ending.reason
+    if ending.cause == Cause.KILLED:  # it has said no reason itself
+        text = "\n".join((text, *ending.lines))
+    elif ending.cause not in (Cause.ERROR, Cause.PARTNER):
+        return ending
+    usable = [name for name, addresses in interfaces().items() if addresses]
+    advice = remedy(text, program, variables, usable)
+    if not advice:
+        return ending
+    reason = f"{ending.reason.rstrip('.')}. {advice}"
+    cause = min(ending.cause, int(Cause.ERROR))
+    return replace(ending, cause=cause, reason=reason, permanent=True)
+
+
 def _environment(spec: RankSpec, store: tuple[str, int]) -> dict[str, str]:
-    address = get_address_host(spec.hosts[spec.rank].address)
+    address = get_address_host(spec.host.address)
     interface = spec.program.interface
     for name, addresses in interfaces().items():
         if address in addresses:
             interface = interface or name
-    network = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
     return {
-        **{name: interface for name in network if interface},
+        **{name: interface for name in NETWORK if interface},
         **os.environ,
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",  # what was printed last is what explains an error

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from distributed import Client, Future
 
 from daskmetrics.core.errors import ClusterLostError, DaskmetricsError
+from daskmetrics.core.files import NOTICE, atomic_write
 from daskmetrics.core.machine import replace_worker, workers
 from daskmetrics.core.telemetry import TelemetryFile
 from daskmetrics.training.ddp import _worker as worker
@@ -29,6 +30,7 @@ from daskmetrics.training.ddp.ranks import (
     place_ranks,
     rank_table,
 )
+from daskmetrics.training.ddp.remedies import late_text
 
 POLL = 1.0  # seconds between two requests for the list of workers
 GRACE = 1.0  # seconds to receive the errors of other ranks before the failed rank is named
@@ -83,7 +85,7 @@ class _Launcher:
     stopping: Callable[[], bool]
     places: Places
     run_id: str
-    furthest: tuple[float, int] = (0.0, 0)  # epoch and step that the program has reported
+    furthest: int = 0  # step that the program has reported
     failures: int = 0  # since then
     excluded: set[str] = field(default_factory=set)  # workers that hung, or did not end their ranks
     workers_checked: float = 0.0
@@ -95,8 +97,19 @@ class _Launcher:
     reports: queue.SimpleQueue[Mapping[str, Any]] = field(default_factory=queue.SimpleQueue)
     hosts: tuple[RankHost, ...] = ()  # by rank
     begun: set[int] = field(default_factory=set)  # ranks
+    has_stepped: bool = False
+    late: list[str] = field(default_factory=list)  # for each late rank, or empty if it has joined
     endings: dict[int, RankEnding] = field(default_factory=dict)  # by rank
     futures: list[Future] = field(default_factory=list)
+
+    @property
+    def notice(self) -> Path:
+        """The file that says that the first step is late."""
+        return self.program.folder / NOTICE
+
+    def _remove_notice(self) -> None:
+        with suppress(OSError):
+            self.notice.unlink()
 
     def drive(self) -> None:
         program = self.program
@@ -125,9 +138,9 @@ class _Launcher:
             if failure.permanent or self.failures > program.restarts:
                 raise ProcessGroupError(
                     f"Training '{program.name}' failed: rank {failure.rank}: "
-                    f"{hosts[failure.rank].text}: {failure.reason}. The output of the ranks is in "
-                    f"'{program.folder / 'logs'}'. What was saved is kept: run the same command "
-                    "again to resume from it."
+                    f"{hosts[failure.rank].text}: {failure.reason.rstrip('.')}. The output of the "
+                    f"ranks is in '{program.folder / 'logs'}'. What was saved is kept: run the same "
+                    "command again to resume from it."
                 )
 
     def _wait_for_workers(self) -> tuple[RankHost, ...]:
@@ -174,6 +187,9 @@ class _Launcher:
     def _run_group(self) -> RankEnding | None:
         """The rank that failed first; None if all succeeded."""
         self.begun = set()
+        self.has_stepped = False
+        self.late = []
+        self._remove_notice()
         self.endings = {}
         self.excluded = set()
         reports = self.reports = queue.SimpleQueue()
@@ -188,6 +204,7 @@ class _Launcher:
                     break
         finally:
             self._stop()
+            self._remove_notice()
             self.client.unsubscribe_topic(topic)
         return first_failure(self.endings.values())
 
@@ -272,11 +289,19 @@ class _Launcher:
             self.endings.setdefault(ending.rank, ending)
         elif "begun" in report:
             self.begun.add(report["begun"])
+        elif "late" in report:
+            self.late.append(report["late"])
+            ranks = len(self.hosts)
+            if len(self.late) == ranks > 1 and not self.has_stepped:
+                text = late_text(self.program, ranks, list(filter(None, self.late)))
+                self.observer.message(text)
+                atomic_write(self.notice, text)
         else:
+            if not self.has_stepped:
+                self.has_stepped = True
+                self._remove_notice()
             progress = Progress(**report["progress"])
-            # a bar of each epoch begins again
-            reached = progress.numbers.get("epoch", 0.0), progress.step
-            if reached > self.furthest:
-                self.furthest = reached
+            if progress.step > self.furthest:
+                self.furthest = progress.step
                 self.failures = 0
             self.observer.progressed(self.program, progress)

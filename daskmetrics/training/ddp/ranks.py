@@ -39,19 +39,20 @@ class Progress:
     """How far a program is."""
 
     step: int
-    total: int | None = None
+    total: int | None = None  # of the whole training, as far as known
     numbers: Mapping[str, float] = field(default_factory=dict)  # such as ``loss``
     rates: Mapping[str, float] = field(default_factory=dict)  # per second: step, samples, tokens
-    is_of_epoch: bool = False  # whether steps and total count those of an epoch
 
     @property
     def text(self) -> str:
         """The numbers in a few words.
 
-        >>> Progress(8, numbers={"loss": 4.2}, rates={"step": 1.5, "samples": 100.0}).text
-        'loss 4.200  1.5 it/s  100 samples/s'
+        >>> Progress(8, None, {"loss": 4.2, "epoch": 0.5}, {"step": 1.5, "samples": 100.0}).text
+        'epoch 0.50  loss 4.200  1.5 it/s  100 samples/s'
         """
         words = []
+        if "epoch" in self.numbers:
+            words.append(f"epoch {self.numbers['epoch']:.2f}")
         if "loss" in self.numbers:
             words.append(f"loss {self.numbers['loss']:.3f}")
         for name, rate in _RATES.items():
@@ -147,6 +148,11 @@ class RankSpec:
     directory: str  # in which the rank works
 
     @property
+    def host(self) -> RankHost:
+        """Its own worker."""
+        return self.hosts[self.rank]
+
+    @property
     def key(self) -> str:
         """Key of the Dask task that runs the rank."""
         return f"{self.topic}-rank{self.rank}"
@@ -164,7 +170,7 @@ class RankSpec:
         A worker that sees fewer GPUs than its machine has ranks is a machine of its own for its
         rank, since the program takes the GPU with the number of its ``LOCAL_RANK``.
         """
-        host = self.hosts[self.rank]
+        host = self.host
         size = len(self.hosts)
         nodes = Counter(each.node for each in self.hosts)
         local = host.local_rank

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from signal import SIGINT, SIGKILL, SIGSTOP
 
@@ -152,6 +152,69 @@ def test_what_would_fail_again_is_not_started_again(client, folder, observer, sc
     with pytest.raises(ProcessGroupError, match=message):
         launch(client, program(folder, str(folder / "script.py")), observer)
     assert len(observer.failures()) == 1
+
+
+LATE = """
+import os, sys, time
+from pathlib import Path
+import torch.distributed as dist
+while os.environ["RANK"] == "1" and not Path("told").exists():
+    time.sleep(0.1)
+dist.init_process_group("gloo")
+print("50%|##   | 1/2 [00:01<00:01, 1.0it/s]")
+"""
+
+
+@dataclass
+class Teller(Recorder):
+    """Lets the ranks go on once the user was told that one is late."""
+
+    def message(self, text: str) -> None:
+        super().message(text)
+        if "no step" in text:
+            Path("told").touch()
+
+
+def test_ranks_that_miss_the_first_step_are_named_once(client, folder):
+    (folder / "late.py").write_text(LATE)
+    observer = Teller()
+    launch(client, program(folder, str(folder / "late.py"), timeout=20.0), observer)
+    [told] = [line for line in observer.lines if "no step" in line]
+    for fact in ("for 20 s", "1 of 2 ranks", "Missing: rank 1 (node", "interface lo", "logs"):
+        assert fact in told
+    assert observer.progress and not (folder / "notice.txt").exists()
+
+
+def test_a_missing_interface_is_named_with_those_that_exist(client, folder, observer):
+    (folder / "late.py").write_text(LATE)
+    (folder / "told").touch()
+    client.run(lambda: os.environ.update(GLOO_SOCKET_IFNAME="ib7"))
+    try:
+        with pytest.raises(
+            ProcessGroupError, match=r"IFNAME=ib7, but this machine has .*\blo\b.*Unset"
+        ):
+            launch(client, program(folder, str(folder / "late.py")), observer)
+    finally:
+        client.run(lambda: os.environ.pop("GLOO_SOCKET_IFNAME"))
+    assert len(observer.failures()) == 1
+
+
+MEMORY = {
+    "of Python": "bytearray(1 << 60)",
+    "of torch": "import torch; torch.empty(1 << 55)",
+    "of Slurm": "print('slurmstepd: error: Detected 1 oom_kill event'); import os; os._exit(137)",
+}
+
+
+@pytest.mark.parametrize("script", MEMORY.values(), ids=MEMORY)
+def test_a_program_without_memory_is_not_tried_again(client, folder, observer, script):
+    (folder / "script.py").write_text(script)
+    words = (str(folder / "script.py"), "--batch-size", "32", "--gradient_checkpointing=False")
+    with pytest.raises(ProcessGroupError) as raised:
+        launch(client, program(folder, *words), observer)
+    for fact in ("now --batch-size 32", "accumulation,", "now --gradient_checkpointing False"):
+        assert fact in str(raised.value)
+    assert len(observer.failures()) == 1 and ".." not in str(raised.value)
 
 
 def test_a_rank_that_its_worker_cannot_start_is_named(client, tmp_path, observer):

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+import pytest
+
+from daskmetrics.answer.recorded import RecordedRun
+from daskmetrics.core.errors import DataError
+from daskmetrics.core.files import NOTICE, RunFolder
+from daskmetrics.execution import Journal
+
+
+def test_a_run_that_is_prepared_says_why_its_training_waits(tmp_path):
+    folder = RunFolder(tmp_path / "mine").create()
+    notice = "mine has reported no step for 60 s."
+    (folder.training / "mine").mkdir(parents=True)
+    (folder.training / "mine" / NOTICE).write_text(notice)
+    with (
+        Journal(folder.journal, folder.lock),
+        pytest.raises(DataError, match=f"being prepared by .*{notice} Try again"),
+    ):
+        RecordedRun(folder.path)
