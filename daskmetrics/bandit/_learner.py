@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from daskmetrics.bandit._coverage import audit, cover, covering_costs, is_audited, missing_looks
+from daskmetrics.bandit._errors import OwnErrors
 from daskmetrics.bandit._state import Choice, Policy, State, Why
 from daskmetrics.bandit.costs import AssumedWorkers, PaidCosts
 from daskmetrics.bandit.model import IncrementalPosterior
@@ -22,6 +23,7 @@ from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.text import plural
 from daskmetrics.domain.names import Cell
 from daskmetrics.domain.recommendation import Recommendation
+from daskmetrics.domain.results import Outcomes
 
 Stage = Literal["cover", "search", "confirm"]
 Ending = Literal["sure", "within", "budget", "cells", "complete", "stopped"]
@@ -216,9 +218,10 @@ class Learner:
         size = problem.score_cost.size
         arms, tasks = np.zeros((2, size), dtype=np.intp)
         self._results = Observations(arms, tasks, np.full(size, math.nan), np.zeros(size))
-        # the arms were scored on the same items, whose errors cancel between them: as errors of
-        # each score alone they would hide differences, and decisions count none
+        # decisions count the part of an error alone that other arms on the same items do not share
         self._scores = replace(self._results, stderr=np.zeros(size))
+        self._own_errors = OwnErrors()
+        self._of_items: dict[int, Outcomes | None] = {}  # of reported decisions
         self._reported: set[int] = set()
         # of the outcomes that the next decision needs, how many of the first ones have arrived
         self._arrived = 0
@@ -276,6 +279,7 @@ class Learner:
         if outcome.score is not None:
             self._results.score[index] = outcome.score
         self._results.stderr[index] = outcome.stderr
+        self._of_items[index] = outcome.of_items
         self._reported.add(index)
         if self._deciding.is_used:  # some policies use no posterior
             # outcomes that later decisions certainly need are added now, so that no decision has
@@ -348,6 +352,10 @@ class Learner:
         """Decisions on whose outcomes the next is based; counts the arrived ones."""
         needed = self._workers.finished  # only grows
         while self._arrived < len(needed) and needed[self._arrived] in self._reported:
+            index = needed[self._arrived]
+            task, stderr = int(self._results.task[index]), float(self._results.stderr[index])
+            own_error = self._own_errors.add(task, stderr, self._of_items.pop(index))
+            self._scores.stderr[index] = own_error
             self._arrived += 1
         return needed
 

@@ -321,24 +321,20 @@ def fit_model(problem: Problem, seen: Observations) -> CovarianceModel:
 def fit_model_steps(problem: Problem, seen: Observations) -> Iterator[CovarianceModel]:
     """The best model so far, after every `TRIALS` trials.
 
-    This is a coordinate ascent: a trial changes one hyperparameter. The arms of one model and
-    readout keep the defaults if all errors are stated: estimates from their scores found the best
-    arm no sooner. Scores without an error may be noisy, and by how much is one of the
-    hyperparameters.
+    This is a coordinate ascent: a trial changes one hyperparameter. Scores
+    without an error may be noisy, and by how much is one of the hyperparameters.
     """
     scores = _TrainingScores(problem, seen)
     (best,) = _standardised(scores, [Hyperparameters()])
     yield best
-    is_one_model = len(problem.models) == len(problem.readouts) == 1
-    is_error_stated = bool((seen.stderr > 0).all())
-    if len(seen) < FEWEST or (is_one_model and is_error_stated):
+    if len(seen) < FEWEST:
         return
     (greatest,) = _log_posteriors(scores, [best])
     names = [field.name for field in fields(Hyperparameters)]
     if len(problem.readouts) == 1:
         names.remove("readout_scale")
     options = _scaled(best.hyperparameters, names)
-    if not is_error_stated:
+    if not (seen.stderr > 0).all():
         # Short length scales explain noise as well, and an ascent that begins with them ends there.
         factors = [STEP**i for i in range(1, TRIALS + 1)]
         options = _scaled(best.hyperparameters, ["cell_variance"], factors) + options

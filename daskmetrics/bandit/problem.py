@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.domain.names import Arm, Cell, Checkpoint, Suite, grid
 from daskmetrics.domain.plan import TaskInfo
+from daskmetrics.domain.results import Outcomes
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -268,10 +269,14 @@ class Problem:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Score of a cell with its standard error, or None if it failed."""
+    """Score of a cell with its standard error, or None if it failed.
+
+    With what it says of every item, if that is known.
+    """
 
     score: float | None
     stderr: float = 0.0
+    of_items: Outcomes | None = None
 
     def __post_init__(self) -> None:
         if self.score is None:

@@ -95,7 +95,7 @@ class SearchSource:
         outcome = Outcome(None, 0.0)
         size = self._kept.get(used, 0)
         if isinstance(record.value, Scored):
-            outcome = Outcome(record.value.score, record.value.stderr)
+            outcome = Outcome(record.value.score, record.value.stderr, record.value.outcomes)
             size = record.value.bytes
         self.learner.tell(pick.index, outcome)
         if record.key in self._recorded:

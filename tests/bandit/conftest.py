@@ -4,6 +4,7 @@ costs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from daskmetrics.bandit import Learner, Outcome, Problem, State, arm_features, p
 from daskmetrics.bandit.costs import PaidCosts
 from daskmetrics.bandit.problem import Floats, Observations
 from daskmetrics.domain.names import Cell, Suite, grid
+from daskmetrics.domain.outcomes import pack
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,16 @@ class World:
         return {self.problem.cell(*cell): float(self.scores[cell]) for cell in cells}
 
     def outcome(self, cell: Cell) -> Outcome:
-        return Outcome(float(self.scores[self.problem.locate(cell)]), 0.005)
+        arm, task = self.problem.locate(cell)
+        return with_items(float(self.scores[arm, task]), 0.005, task, own=0.3, arm=arm)
+
+
+def with_items(score: float, stderr: float, task: int, own: float, arm: int = 0) -> Outcome:
+    """A score on 50 items, of whose error arms have this share of the variance for themselves."""
+    draws = [np.random.default_rng(seed).normal(size=50) for seed in ([task], [task, arm + 1])]
+    values = math.sqrt(1 - own) * draws[0] + math.sqrt(own) * draws[1]
+    values = (values - values.mean()) / values.std(ddof=1) * stderr * math.sqrt(50)
+    return Outcome(score, stderr, pack(score + values, score, f"items{task}"))
 
 
 def make_world(seed: int = 0, revisions: int = 6, layers: int = 4, tasks: int = 5) -> World:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from daskmetrics.bandit import Learner, Outcome, Problem, _learner, arm_features
+from daskmetrics.bandit._errors import OwnErrors
 from daskmetrics.bandit.problem import Floats
 from daskmetrics.bandit.recommend import is_near
 from daskmetrics.domain.names import Suite, grid
-from tests.bandit.conftest import make_learner
+from daskmetrics.domain.outcomes import difference
+from daskmetrics.domain.results import Scored
+from tests.bandit.conftest import make_learner, with_items
 
 TASKS = 12
 KINDS = tuple(f"kind{task % 4}" for task in range(TASKS))
@@ -83,17 +87,36 @@ def test_pending_cells_end_no_search():
     assert waiting.posterior.sd.max() < 0.5 * state.posterior.sd.max()
 
 
-def test_an_error_that_all_arms_share_hides_no_difference():
+@pytest.mark.parametrize("own", [0.0, 1.0])
+def test_decisions_count_the_errors_that_arms_do_not_share(own):
     """They were scored on the same items: what few items leave open differs less between arms."""
-    problem, scores = better_where_it_is_expensive(1)
-    learners = []
-    for stderr in (0.0, 0.05):
-        learner = make_learner(problem, budget=0.3, seed=1)
+    stderr = 0.05  # as much as the arms differ
+    endings = set()
+    for seed in SEEDS[:3]:
+        problem, scores = better_where_it_is_expensive(seed)
+        learner = make_learner(problem, budget=0.3, seed=seed)
         while picks := learner.ask(1):
-            score = float(scores[problem.locate(picks[0].cell)])
-            learner.tell(picks[0].index, Outcome(score, stderr))
-        learners.append(learner)
-    exact, shared = learners
-    assert exact.picks == shared.picks
-    said = [learner.recommendation() for learner in learners]
-    assert said[0].expected_loss <= said[1].expected_loss  # never surer
+            arm, task = problem.locate(picks[0].cell)
+            outcome = with_items(float(scores[arm, task]), stderr, task, own, arm)
+            learner.tell(picks[0].index, outcome)
+        endings.add(learner.ending)
+        if not own:  # the error that all share is said
+            assert learner.recommendation().expected_loss > 0.001
+    assert endings == {"budget"} if own else endings <= {"within", "sure"}
+
+
+def test_an_own_error_is_that_of_the_paired_differences():
+    """Of independent scores it is their error; of equal ones next to nothing."""
+    errors = OwnErrors()
+    scores = [with_items(0.5, 0.05, 0, own=0.4, arm=arm) for arm in range(9)]
+    own = [errors.add(0, score.stderr, score.of_items) for score in scores]
+    assert own[0] == 0.05  # nothing to compare it with
+    recorded = [Scored(0.5, 0.05, outcomes=score.of_items) for score in scores]
+    for i, last in enumerate(recorded[1:], 1):
+        paired = [difference(last, earlier).stderr for earlier in recorded[:i]]
+        assert own[i] == pytest.approx(np.linalg.norm(paired) / np.sqrt(2 * i), rel=1e-3)
+    other = with_items(0.5, 0.05, 1, own=0.4)
+    assert errors.add(0, 0.05, other.of_items) == 0.05  # of other items
+    assert errors.add(0, 0.05, None) == 0.05
+    assert errors.add(1, 0.05, other.of_items) == 0.05
+    assert errors.add(1, 0.05, other.of_items) == pytest.approx(0.05 / np.sqrt(52), rel=1e-3)
