@@ -248,8 +248,8 @@ def choose(options: Sequence[Option], purpose: str) -> BestOption | None:
     def rank(option: Option, aim: str) -> tuple[float, ...]:
         # a start that is not known is never better than a known one
         unknown = not option.is_start_known
-        total = option.total[1]
-        cost = spent(option)[1]
+        total = float(option.total[1])
+        cost = float(spent(option)[1])
         if aim == "cheapest":
             return cost, unknown, total
         if aim == "fastest":

@@ -49,7 +49,7 @@ def remedy(
     ``text`` is what is known of the error; ``interfaces`` are those of the rank's machine.
 
     >>> from pathlib import Path
-    >>> words = ("train.py", "--batch-size", "32", "--grad_accum=2")
+    >>> words = ("train.py", "--eval-batch=8", "--batch-size", "32", "--grad_accum=2")
     >>> program = Program("mine", words, Path("mine"), 2, least=2)
     >>> remedy("torch.OutOfMemoryError: CUDA out of memory.", program, {}, ())
     'Halve the batch of a rank (now --batch-size 32) and double the steps of gradient accumulation (now --grad_accum 2), which leaves the batch of a step as it is; or turn on activation checkpointing'
@@ -72,6 +72,8 @@ def remedy(
 
 
 def _now(program: Program, part: str) -> str:
-    """The argument of the program whose name has this part."""
-    argument = re.search(rf"(--\S*{part}[^\s=]*)[= ]([^\s-]\S*)", " ".join(program.words))
+    """The argument of the program whose name has this part, and is not of its evaluation."""
+    argument = re.search(
+        rf"(--(?!\S*eval)\S*{part}[^\s=]*)[= ]([^\s-]\S*)", " ".join(program.words)
+    )
     return f" (now {argument[1]} {argument[2]})" if argument else ""
