@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import ast
 import io
+import json
 import math
 import random
 import re
@@ -24,7 +25,7 @@ import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.util import find_spec
 from itertools import pairwise
@@ -35,12 +36,13 @@ from replay import WITHIN
 from replay_statistics import quantile
 
 from daskmetrics.bandit import Learner, Outcome, Problem, arm_features, policy_named
-from daskmetrics.bandit.problem import Floats
 from daskmetrics.core.errors import UndefinedError
 from daskmetrics.core.keys import content_key
+from daskmetrics.core.serialization import build
 from daskmetrics.core.table import Table
 from daskmetrics.domain.costs import CostModel, TextSize
 from daskmetrics.domain.names import Suite, grid, training_order
+from daskmetrics.domain.outcomes import pack
 from daskmetrics.tasks._stdlib import StdlibTask
 from daskmetrics.tasks.examples import Examples
 
@@ -242,26 +244,26 @@ def encode(checkpoint: Path, texts: Sequence[str]) -> np.ndarray:
     return states
 
 
-def score(states: np.ndarray, of_tasks: Sequence[StdlibTask], rows: dict[str, int]) -> Floats:
-    """Score and error of every layer on every task (layers, tasks, 2); NaN where there is none."""
-    scores = np.full((len(states), len(of_tasks), 2), np.nan)
-    for column, task in enumerate(of_tasks):
-        chosen = [rows[text] for text in task.texts()]
-        for layer, vectors in enumerate(states):
-            with suppress(UndefinedError):
-                result = task.evaluate(vectors[chosen].astype(np.float32), seed=0)
-                scores[layer, column] = result.value, result.stderr
-    return scores
+def score(vectors: np.ndarray, task: StdlibTask, rows: dict[str, int]) -> Outcome:
+    """The outcome of a layer on a task, from its vectors of all sentences."""
+    chosen = [rows[text] for text in task.texts()]
+    with suppress(UndefinedError):
+        result = task.evaluate(vectors[chosen].astype(np.float32), seed=0)
+        of_items = None
+        if result.outcomes is not None:
+            of_items = pack(result.outcomes, result.value, task.key)
+        return Outcome(result.value, result.stderr, of_items)
+    return Outcome(None)
 
 
 @dataclass(frozen=True)
 class SentenceTable:
-    """Score and error of all arms on all tasks (A, T, 2)."""
+    """The outcomes of all arms (A) on all tasks (T)."""
 
     suites: tuple[Suite, ...]
     widths: dict[str, int]  # of each model
     tasks: tuple[StdlibTask, ...]
-    scores: Floats
+    outcomes: list[list[Outcome]]
 
     def problem(self, device: str) -> Problem:
         """The search of this table."""
@@ -295,7 +297,7 @@ def build_table(folder: Path, suites: Sequence[Path], source: str, items: int) -
     key = content_key(*(task.key for task in of_tasks))
     found: list[Suite] = []
     widths: dict[str, int] = {}
-    scores: list[Floats] = []
+    outcomes: list[list[Outcome]] = []
     for suite in suites:
         names = training_order({path.name for path in suite.glob("step*")})
         for name in names:
@@ -303,31 +305,35 @@ def build_table(folder: Path, suites: Sequence[Path], source: str, items: int) -
             if not file.exists():
                 np.save(file, encode(suite / name, list(rows)))
             states = np.load(file, mmap_mode="r")
-            scored = file.with_stem(f"{file.stem}-{key}")
+            scored = file.with_name(f"{file.stem}-{key}.json")
             if not scored.exists():
-                np.save(scored, score(states, of_tasks, rows))
-            scores.append(np.load(scored))
+                of_layers = [[score(layer, task, rows) for task in of_tasks] for layer in states]
+                scored.write_text(json.dumps([list(map(asdict, row)) for row in of_layers]))
+            of_layers = json.loads(scored.read_text())
+            outcomes += [[build(Outcome, value) for value in row] for row in of_layers]
         depth = len(states) - 1
         found.append(Suite(suite.name, names, tuple(range(depth + 1)), depth))
         widths[suite.name] = states.shape[-1]
-    return SentenceTable(tuple(found), widths, of_tasks, np.concatenate(scores))
+    return SentenceTable(tuple(found), widths, of_tasks, outcomes)
 
 
 # --- searches
 
 
-def searched(problem: Problem, scores: Floats, seed: int) -> tuple[float, float, float]:
+def searched(
+    problem: Problem, outcomes: list[list[Outcome]], seed: int
+) -> tuple[float, float, float]:
     """The share of the exhaustive cost from which on the recommended arm is within `WITHIN` of the
     best, infinite if it is not at the end; that of the whole search; what the arm at the end loses.
     """
-    means = scores[..., 0].mean(axis=1)
+    scores = [[outcome.score for outcome in row] for row in outcomes]
+    means = np.array(scores, dtype=float).mean(axis=1)  # NaN where one failed
     is_good = means >= (1 - WITHIN) * np.nanmax(means)
     learner = Learner(problem, policy_named("race"), budget=BUDGET, window=1, seed=seed)
     since = math.inf
     while picks := learner.ask(1):
-        score, stderr = scores[problem.locate(picks[0].cell)].tolist()
-        outcome = Outcome(None) if math.isnan(score) else Outcome(score, stderr)
-        learner.tell(picks[0].index, outcome)
+        arm, task = problem.locate(picks[0].cell)
+        learner.tell(picks[0].index, outcomes[arm][task])
         if not (len(learner.state.observations) and is_good[learner.state.recommended]):
             since = math.inf
         elif math.isinf(since):
@@ -370,7 +376,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         table = build_table(folder, suites, chosen.texts, items)
     problem = table.problem(chosen.device)
     seeds = range(chosen.first_seed, chosen.first_seed + chosen.seeds)
-    trials = [searched(problem, table.scores, seed) for seed in seeds]
+    trials = [searched(problem, table.outcomes, seed) for seed in seeds]
     print(summary(chosen.texts, trials).as_text(140))
 
 

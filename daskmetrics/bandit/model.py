@@ -81,7 +81,8 @@ POOLED_OTHERWISE = 0.5  #: ... and of those that differ in their pooling
 TRIALS = 6  #: hyperparameters tried at a time
 FEWEST = 16  #: with fewer scores the hyperparameters keep their defaults
 LOOKS = 3  #: scores from which on the spread of a task counts as known ...
-ENOUGH = 12  #: ... and up to which it is estimated again whenever their number has doubled
+ENOUGH = 12  #: ... and up to which it is estimated again whenever their number has doubled ...
+FAR = 4.0  #: ... or a score is so many standard deviations from the level
 
 
 @dataclass(frozen=True)
@@ -892,13 +893,18 @@ class IncrementalPosterior:
     def _update_spreads(self, seen: Observations) -> None:
         """Renew the spreads once a task that was scored late has enough scores.
 
-        That is also when its scores have doubled.
+        That is also when its scores have doubled, or when one is so far from the others that these,
+        perhaps layers of one checkpoint, have not shown how much arms differ.
         """
         model = self._basis.factor.model
         early_scores = self._problem.cells_per_task(seen.take(slice(FEW)))
         scores = self._problem.cells_per_task(seen)
         needed = np.where(model.has_spread, 2 * model.count, LOOKS)
-        is_outdated = (early_scores < LOOKS) & (model.count < ENOUGH) & (scores >= needed)
+        is_outdated = (early_scores < LOOKS) & (scores >= needed)
+        is_far = np.abs(model.values(seen)) > FAR * np.sqrt(model.cell_variance)
+        has_far = self._problem.cells_per_task(seen.take(is_far)) > 0
+        is_outdated |= has_far & (scores > model.count)
+        is_outdated &= model.count < ENOUGH
         if not is_outdated.any():
             return
         # from the first scores, and from all those of tasks that have few of them

@@ -188,6 +188,22 @@ def test_a_task_that_is_scored_late_has_its_own_spread(scores):
     assert model.spread[4] > 3 * np.median(assumed.spread)
 
 
+def test_a_score_far_from_all_others_renews_a_spread():
+    """Eight layers of one checkpoint had not shown how much arms differ."""
+    small = make_world(revisions=8, layers=8, tasks=4)
+    scores = small.scores.copy()
+    scores[:8, 3] = 0.5 + 1e-3 * np.arange(8)
+    known = [(arm, 3) for arm in range(8)]
+    known += [cell for cell in random_cells(small, 256) if cell[1] != 3][: gp.FEW]
+    rows = [(*cell, float(scores[cell]), 0.005) for cell in known]
+    posterior = gp.IncrementalPosterior(small.problem)
+    before = posterior.posterior(Observations.of(rows)).model
+    near, far = ([*rows, (40, 3, score, 0.005)] for score in (0.503, 0.8))
+    assert posterior.posterior(Observations.of(near)).model.spread[3] == before.spread[3]
+    renewed = gp.IncrementalPosterior(small.problem).posterior(Observations.of(far)).model
+    assert renewed.spread[3] > 3 * before.spread[3]
+
+
 def test_averaging_rows_beyond_the_limit_loses_little(monkeypatch):
     small = make_world()
     seen = observe(small, random_cells(small, 200))
