@@ -9,6 +9,7 @@ this list.
 `model`     the Gaussian process: the prior, its parameters, the posterior
 `_state`    what a policy sees (`State`) and returns (`Choice`); which arm would be reported
 `_coverage` what a search must have looked at before it compares, and before it is sure
+`_errors`   the part of a score's error that decides
 `policies`  the policies by name: `race` is the default
 `recommend` the best arm and its confidence, by kind of task; whether a score will still rise
 `_learner`  the decisions of a search: ``ask`` and ``tell``
