@@ -70,7 +70,7 @@ def encoder_table(folder: Path, texts: str) -> ScoreTable:
     return ScoreTable(
         table.suites,
         dict(zip(problem.tasks, problem.kind_names, strict=True)),
-        table.scores[..., 0],
+        table.scores,
         problem.encode_cost + problem.score_cost,
         problem.encode_cost,
     )

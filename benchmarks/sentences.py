@@ -265,6 +265,11 @@ class SentenceTable:
     tasks: tuple[StdlibTask, ...]
     outcomes: list[list[Outcome]]
 
+    @property
+    def scores(self) -> np.ndarray:
+        """Scores (A, T); NaN where there is none."""
+        return np.array([[outcome.score for outcome in row] for row in self.outcomes], dtype=float)
+
     def problem(self, device: str) -> Problem:
         """The search of this table."""
         costs = CostModel(device)
@@ -320,20 +325,17 @@ def build_table(folder: Path, suites: Sequence[Path], source: str, items: int) -
 # --- searches
 
 
-def searched(
-    problem: Problem, outcomes: list[list[Outcome]], seed: int
-) -> tuple[float, float, float]:
+def searched(table: SentenceTable, problem: Problem, seed: int) -> tuple[float, float, float]:
     """The share of the exhaustive cost from which on the recommended arm is within `WITHIN` of the
     best, infinite if it is not at the end; that of the whole search; what the arm at the end loses.
     """
-    scores = [[outcome.score for outcome in row] for row in outcomes]
-    means = np.array(scores, dtype=float).mean(axis=1)  # NaN where one failed
+    means = table.scores.mean(axis=1)
     is_good = means >= (1 - WITHIN) * np.nanmax(means)
     learner = Learner(problem, policy_named("race"), budget=BUDGET, window=1, seed=seed)
     since = math.inf
     while picks := learner.ask(1):
         arm, task = problem.locate(picks[0].cell)
-        learner.tell(picks[0].index, outcomes[arm][task])
+        learner.tell(picks[0].index, table.outcomes[arm][task])
         if not (len(learner.state.observations) and is_good[learner.state.recommended]):
             since = math.inf
         elif math.isinf(since):
@@ -376,7 +378,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         table = build_table(folder, suites, chosen.texts, items)
     problem = table.problem(chosen.device)
     seeds = range(chosen.first_seed, chosen.first_seed + chosen.seeds)
-    trials = [searched(problem, table.outcomes, seed) for seed in seeds]
+    trials = [searched(table, problem, seed) for seed in seeds]
     print(summary(chosen.texts, trials).as_text(140))
 
 
