@@ -293,7 +293,6 @@ def prefetch(
     if dry_run:
         sys.exit(1)
     downloading.require_space(sizes, downloading.cache())
-    downloading.require_hub(missing[0])
     console = Console(stderr=True)
     failed = []
     downloads = downloading.fetch(missing)

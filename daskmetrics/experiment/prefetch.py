@@ -83,19 +83,6 @@ def require_space(sizes: Sequence[int | None], folder: Path) -> None:
         )
 
 
-def require_hub(missing: MissingFiles) -> None:
-    """Check that the hub answers at all, before downloads that are tried again for minutes."""
-    try:
-        with hub.client_errors():
-            missing.about()
-    except hub.HubUnreachable as error:
-        if not error.status:
-            raise ConfigError(
-                f"Nothing was downloaded: {error}. Run the same command on a machine with a network,"
-                " or set HF_ENDPOINT or HTTPS_PROXY as your site needs."
-            ) from None
-
-
 def fetch(missing: Sequence[MissingFiles]) -> Iterator[tuple[MissingFiles, str | None]]:
     """Download one after the other, each with the reason of its failure.
 
