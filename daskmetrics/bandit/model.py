@@ -322,8 +322,8 @@ def fit_model(problem: Problem, seen: Observations) -> CovarianceModel:
 def fit_model_steps(problem: Problem, seen: Observations) -> Iterator[CovarianceModel]:
     """The best model so far, after every `TRIALS` trials.
 
-    This is a coordinate ascent: a trial changes one hyperparameter. Scores
-    without an error may be noisy, and by how much is one of the hyperparameters.
+    This is a coordinate ascent: a trial changes one hyperparameter. Scores without an error may be
+    noisy, and by how much is one of the hyperparameters.
     """
     scores = _TrainingScores(problem, seen)
     (best,) = _standardised(scores, [Hyperparameters()])
@@ -897,6 +897,9 @@ class IncrementalPosterior:
         perhaps layers of one checkpoint, have not shown how much arms differ.
         """
         model = self._basis.factor.model
+        has_few = model.count < ENOUGH
+        if not has_few.any():
+            return
         early_scores = self._problem.cells_per_task(seen.take(slice(FEW)))
         scores = self._problem.cells_per_task(seen)
         needed = np.where(model.has_spread, 2 * model.count, LOOKS)
@@ -904,13 +907,11 @@ class IncrementalPosterior:
         is_far = np.abs(model.values(seen)) > FAR * np.sqrt(model.cell_variance)
         has_far = self._problem.cells_per_task(seen.take(is_far)) > 0
         is_outdated |= has_far & (scores > model.count)
-        is_outdated &= model.count < ENOUGH
-        if not is_outdated.any():
+        if not (is_outdated & has_few).any():
             return
         # from the first scores, and from all those of tasks that have few of them
         first_scores = self._problem.cells_per_task(seen.take(slice(REFIT)))
-        has_few = first_scores < ENOUGH
-        is_used = has_few[seen.task]
+        is_used = (first_scores < ENOUGH)[seen.task]
         is_used[:REFIT] = True
         scores_used = _TrainingScores(self._problem, seen.take(is_used))
         (updated,) = _standardised(scores_used, [model.hyperparameters])

@@ -9,7 +9,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ class Table:
         >>> Table.of([{"task": "order", "failed": ""}]).header
         ['task']
         """
-        header = [name for name in chain(*rows[:1]) if any(row[name] for row in rows)]
+        names = rows[0] if rows else ()
+        header = [name for name in names if any(row[name] for row in rows)]
         return cls(header, [[row[name] for name in header] for row in rows], title, notes)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RichTable]:
