@@ -24,6 +24,8 @@ class World:
 
     problem: Problem
     scores: Floats
+    stderr: float = 0.005
+    own: float = 0.3  # share of the error's variance that arms do not share
 
     @property
     def table(self) -> dict[Cell, float]:
@@ -32,7 +34,7 @@ class World:
 
     def outcome(self, cell: Cell) -> Outcome:
         arm, task = self.problem.locate(cell)
-        return with_items(float(self.scores[arm, task]), 0.005, task, own=0.3, arm=arm)
+        return with_items(float(self.scores[arm, task]), self.stderr, task, self.own, arm)
 
 
 def with_items(score: float, stderr: float, task: int, own: float, arm: int = 0) -> Outcome:

@@ -14,7 +14,7 @@ from daskmetrics.bandit.recommend import is_near
 from daskmetrics.domain.names import Suite, grid
 from daskmetrics.domain.outcomes import difference
 from daskmetrics.domain.results import Scored
-from tests.bandit.conftest import make_learner, with_items
+from tests.bandit.conftest import World, drive, make_learner, with_items
 
 TASKS = 12
 KINDS = tuple(f"kind{task % 4}" for task in range(TASKS))
@@ -45,8 +45,7 @@ def ended(seed: int) -> tuple[Learner, float]:
     """A search with the default end, and the share of the score that it lost."""
     problem, scores = better_where_it_is_expensive(seed)
     learner = make_learner(problem, budget=0.3, seed=seed)
-    while picks := learner.ask(1):
-        learner.tell(picks[0].index, Outcome(float(scores[problem.locate(picks[0].cell)])))
+    drive(learner, lambda cell: Outcome(float(scores[problem.locate(cell)])))
     mean = scores.mean(axis=1)
     return learner, float(1 - mean[learner.state.recommended] / mean.max())
 
@@ -62,6 +61,7 @@ def test_a_search_ends_before_its_budget_and_loses_little():
     for learner, _ in endings:
         found = learner.recommendation()
         assert found.confirmed and found.expected_loss <= 0.001 * found.best.value
+        assert found.most_lost is not None  # after the audit
 
 
 def test_the_audit_finds_what_cheap_tasks_hide(monkeypatch):
@@ -95,10 +95,7 @@ def test_decisions_count_the_errors_that_arms_do_not_share(own):
     for seed in SEEDS[:3]:
         problem, scores = better_where_it_is_expensive(seed)
         learner = make_learner(problem, budget=0.3, seed=seed)
-        while picks := learner.ask(1):
-            arm, task = problem.locate(picks[0].cell)
-            outcome = with_items(float(scores[arm, task]), stderr, task, own, arm)
-            learner.tell(picks[0].index, outcome)
+        drive(learner, World(problem, scores, stderr, own).outcome)
         endings.add(learner.ending)
         if not own:  # the error that all share is said
             assert learner.recommendation().expected_loss > 0.001

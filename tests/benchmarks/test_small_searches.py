@@ -66,3 +66,11 @@ def test_every_policy_is_compared_under_every_cost(run):
 def test_a_search_is_given_each_budget_in_question(run):
     text = run(FOLDER / "search.py", "--small", "--only", "budgets")
     assert text.count("; 2 of 2; ") == 9  # its made-up table is easy
+
+
+def test_landscapes_that_mislead_are_searched(run):
+    text = run(FOLDER / "landscapes.py", "--seeds", 1)
+    rows = [line for line in text.splitlines() if " of 1 " in line]
+    assert len(rows) == 12
+    [peak] = [row for row in rows if row.startswith("peak at the last layer")]
+    assert peak.split("  ")[-1].endswith("%") and " 1 of 1 " in peak

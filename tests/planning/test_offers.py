@@ -85,7 +85,7 @@ def jobs_of_hours(*waits):
 
 def test_past_waits_bound_slurms_estimate():
     past = jobs_record(list(jobs_of_hours(5, 0, *range(10, 18))), "gpu")
-    # the hour in which nobody waited does not count
+    # the hour without a wait does not count
     assert past.waited == (5 * 60, 17 * 60)
     assert wait_of(600, past).seconds.tolist() == [300, 600, 1020]
     few = jobs_record(list(jobs_of_hours(*range(10, 18))), "gpu")

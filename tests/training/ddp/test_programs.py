@@ -158,7 +158,7 @@ LATE = """
 import os, sys, time
 from pathlib import Path
 import torch.distributed as dist
-while os.environ["RANK"] == "1" and not Path("told").exists():
+while os.environ["RANK"] == "1" and not Path("go_on").exists():
     time.sleep(0.1)
 dist.init_process_group("gloo")
 print("50%|##   | 1/2 [00:01<00:01, 1.0it/s]")
@@ -166,28 +166,28 @@ print("50%|##   | 1/2 [00:01<00:01, 1.0it/s]")
 
 
 @dataclass
-class Teller(Recorder):
-    """Lets the ranks go on once the user was told that one is late."""
+class Releasing(Recorder):
+    """Lets the ranks go on after the message that one is late."""
 
     def message(self, text: str) -> None:
         super().message(text)
         if "no step" in text:
-            Path("told").touch()
+            Path("go_on").touch()
 
 
 def test_ranks_that_miss_the_first_step_are_named_once(client, folder):
     (folder / "late.py").write_text(LATE)
-    observer = Teller()
+    observer = Releasing()
     launch(client, program(folder, str(folder / "late.py"), timeout=20.0), observer)
-    [told] = [line for line in observer.lines if "no step" in line]
+    [message] = [line for line in observer.lines if "no step" in line]
     for fact in ("for 20 s", "1 of 2 ranks", "Missing: rank 1 (node", "interface lo", "logs"):
-        assert fact in told
+        assert fact in message
     assert observer.progress and not (folder / "notice.txt").exists()
 
 
 def test_a_missing_interface_is_named_with_those_that_exist(client, folder, observer):
     (folder / "late.py").write_text(LATE)
-    (folder / "told").touch()
+    (folder / "go_on").touch()
     client.run(lambda: os.environ.update(GLOO_SOCKET_IFNAME="ib7"))
     try:
         with pytest.raises(
