@@ -24,16 +24,23 @@ from daskmetrics.training.ddp.ranks import (
 from daskmetrics.training.progress import PIPE, progress
 
 HOSTS = [
-    RankHost(f"tcp://10.0.0.{i}:1", f"w{i}", f"node{i // 2}", range(8), 0, ("0", "1"), "L40S")
+    RankHost(
+        f"tcp://10.0.0.{i}:1",
+        f"w{i}",
+        f"node{i // 2}",
+        range(8),
+        0,
+        ("0", "1"),
+        "L40S",
+        interface="ib0",
+    )
     for i in range(4)
 ]
 
 
-def environment(
-    tmp_path: Path, hosts: Sequence[RankHost], interface: str | None = None
-) -> dict[str, str]:
+def environment(tmp_path: Path, hosts: Sequence[RankHost]) -> dict[str, str]:
     """That of the last rank, in the second attempt."""
-    program = Program("t", ("t.py",), tmp_path, 4, least=1, interface=interface)
+    program = Program("t", ("t.py",), tmp_path, 4, least=1)
     spec = RankSpec(program, place_ranks(hosts, 4), len(hosts) - 1, "t-2", 2, str(tmp_path))
     return worker._environment(spec, ("10.0.0.0", 5))
 
@@ -41,7 +48,7 @@ def environment(
 def test_a_rank_gets_the_configured_network_and_worker_variables(tmp_path, monkeypatch):
     monkeypatch.setenv("NCCL_IB_HCA", "mlx5_0")
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "ib1")
-    variables = environment(tmp_path, HOSTS, interface="ib0")
+    variables = environment(tmp_path, HOSTS)
     expected = {
         "GLOO_SOCKET_IFNAME": "ib0",
         "NCCL_SOCKET_IFNAME": "ib1",
@@ -54,9 +61,6 @@ def test_a_rank_gets_the_configured_network_and_worker_variables(tmp_path, monke
         "TORCHELASTIC_RUN_ID": "t",
     }
     assert {name: variables[name] for name in expected} == expected
-    # by default the interface is that of the worker's address
-    here = RankHost("tcp://127.0.0.1:1", "w", "node", (0,), 0)
-    assert environment(tmp_path, [here])["GLOO_SOCKET_IFNAME"] == "lo"
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,7 @@ class RankHost:
     gpus: tuple[str, ...] = ()  # that it sees, as CUDA_VISIBLE_DEVICES names them
     model: str = ""  # of the GPUs
     offers_gpu: bool = False  # as a resource of Dask; workers that only score do not
+    interface: str = ""  # of the network to other ranks
     # once it has a rank
     local_rank: int = 0  # the number of the rank on its machine
     gpu: str = "none"  # that the rank takes
@@ -107,13 +108,13 @@ def rank_table(hosts: Sequence[RankHost]) -> Table:
 
     The ranks of a machine share its free memory.
 
-    >>> host = RankHost("tcp://10.0.0.1:1", "w0", "node0", (0, 1), 2**34, ("0",), "L40S")
+    >>> host = RankHost("tcp://10.0.0.1:1", "w0", "node0", (0, 1), 2**34, interface="ib0")
     >>> print(rank_table(place_ranks([host], 1)).as_text())
-    rank  node   worker  GPU     CPU cores  free memory
-    ───────────────────────────────────────────────────
-    0     node0  w0      0 L40S  2          16.0 GiB
+    rank  node   worker  GPU   CPU cores  free memory  interface
+    ────────────────────────────────────────────────────────────
+    0     node0  w0      none  2          16.0 GiB     ib0
     <BLANKLINE>
-    1 rank on 1 node: 1 GPU, 2 CPU cores, 16.0 GiB of free memory
+    1 rank on 1 node: 0 GPUs, 2 CPU cores, 16.0 GiB of free memory
     """
     memory = {}  # GiB, by node
     cpus = set()
@@ -126,13 +127,14 @@ def rank_table(hosts: Sequence[RankHost]) -> Table:
             gpus.add((host.node, host.gpu))
         free = f"{memory[host.node]:.1f} GiB"
         gpu = f"{host.gpu} {host.model}"
-        rows.append((str(rank), host.node, host.name, gpu, str(len(host.cpus)), free))
+        cores = str(len(host.cpus))
+        rows.append((str(rank), host.node, host.name, gpu.rstrip(), cores, free, host.interface))
     total = (
         f"{plural(len(hosts), 'rank')} on {plural(len(memory), 'node')}: "
         f"{plural(len(gpus), 'GPU')}, {plural(len(cpus), 'CPU core')}, "
         f"{sum(memory.values()):.1f} GiB of free memory"
     )
-    header = ("rank", "node", "worker", "GPU", "CPU cores", "free memory")
+    header = ("rank", "node", "worker", "GPU", "CPU cores", "free memory", "interface")
     return Table(header, rows, notes=(total,))
 
 
