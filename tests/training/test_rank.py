@@ -76,6 +76,27 @@ def test_a_rank_takes_the_gpu_with_the_number_of_its_local_rank(tmp_path, gpus, 
     assert place_ranks(hosts, 2)[1].gpu == gpus[-1]
 
 
+@pytest.mark.parametrize(
+    ("words", "samples"),
+    [
+        ("--batch-size 8", 160),
+        ("--batch-size 8 --grad_accum 2", None),
+        ("--eval_batch_size 8", None),
+    ],
+    ids=["batch", "accumulated", "none"],
+)
+def test_the_samples_of_a_bar_follow_from_the_batch_of_a_rank(tmp_path, words, samples):
+    program = Program("t", ("t.py", *words.split()), tmp_path, 2, least=1)
+    spec = RankSpec(program, place_ranks(HOSTS, 2), 0, "t", 1, "")
+    events: list[tuple[str, dict[str, Any]]] = []
+    observed = SimpleNamespace(log_event=lambda *event: events.append(event))
+    printed = io.BytesIO(b"train:   0%|   | 0/40 [\rtrain:  25%|#  | 10/40 [00:01<\r")
+    rank = worker._Rank(None, printed, io.BytesIO(), spec, observed, {})
+    rank._read()
+    assert events[-2][1]["progress"]["step"] == 10
+    assert events[-2][1]["progress"]["numbers"].get("samples") == samples
+
+
 def test_the_latest_step_is_passed_on_with_its_rates(tmp_path, monkeypatch):
     reading, writing = os.pipe()
     os.set_blocking(reading, False)

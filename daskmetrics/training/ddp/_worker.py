@@ -240,6 +240,10 @@ class _Rank:
             self._progress(progress)
 
     def _progress(self, facts: dict[str, Any]) -> None:
+        size = self.spec.step_samples
+        # what was read from a bar has the samples of the line before
+        if size and not (self.reports_itself and "samples" in facts):
+            facts = {**facts, "samples": size * facts["step"]}
         before = self.latest or facts
         rates = {}
         if facts["step"] > before["step"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,46 @@ class Program:
     interface: str | None = None  # network interface between ranks
     workers: int | None = None  # largest number; further ranks are not waited for
     telemetry: Path | None = None  # file for what the workers use meanwhile
+
+    def argument(self, part: str) -> tuple[str, str] | None:
+        """The argument whose name has a part, and is not of its evaluation, with its value.
+
+        >>> words = ("train.py", "--eval-batch=8", "--batch-size", "32")
+        >>> Program("mine", words, Path("mine"), 2, least=2).argument("batch")
+        ('--batch-size', '32')
+        """
+        line = " ".join(self.words)
+        found = re.search(rf"(--(?!\S*eval)\S*{part}[^\s=]*)[= ]([^\s-]\S*)", line)
+        return (found[1], found[2]) if found else None
+
+    @property
+    def batch(self) -> Batch | None:
+        """What its arguments say of the batch of a rank; None if they say nothing."""
+        size = self.argument("batch(?:[-_]?size)?(?=[= ])")
+        passes = self.argument("accum")
+        if size is None or not size[1].isdigit():
+            return None
+        if passes is None:
+            return Batch(int(size[1]))
+        return Batch(int(size[1]), int(passes[1])) if passes[1].isdigit() else None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a rank learns from in a step."""
+
+    size: int  # samples of a pass
+    passes: int = 1
+
+    def text(self, ranks: int, samples: str = "samples") -> str:
+        """The batch of all ranks, and of what it is the product.
+
+        >>> Batch(8, 2).text(4)
+        '64 samples = 8 per pass x 2 passes x 4 ranks'
+        """
+        total = self.size * self.passes * ranks
+        passes = plural(self.passes, "pass", "passes")
+        return f"{total:,} {samples} = {self.size} per pass x {passes} x {plural(ranks, 'rank')}"
 
 
 _RATES = {"step": "{:.3g} it/s", "samples": "{:,.0f} samples/s", "tokens": "{:,.0f} tokens/s"}
@@ -153,6 +194,17 @@ class RankSpec:
     def host(self) -> RankHost:
         """Its own worker."""
         return self.hosts[self.rank]
+
+    @property
+    def step_samples(self) -> int | None:
+        """Samples of a step that a bar counts, by the program's arguments; None if not known.
+
+        With gradient accumulation a bar may count passes or steps.
+        """
+        batch = self.program.batch
+        if batch is None or batch.passes > 1:
+            return None
+        return batch.size * len(self.hosts)
 
     @property
     def key(self) -> str:
