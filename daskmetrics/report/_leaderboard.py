@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -110,9 +110,10 @@ class Leaderboard:
 
         rows = []
         for row in self.arms:
-            arm = astuple(row.arm)
+            arm = row.arm
+            named = (arm.model, arm.revision, self._layer_name(arm), arm.readout)
             scores = [row.scores.get(task, (None, None))[0] for task in self.weights]
-            rows.append((row.rank, *arm, row.mean, row.stderr, row.tied, *scores))
+            rows.append((row.rank, *named, row.mean, row.stderr, row.tied, *scores))
         tasks = [f"{task} (task)" if task in COLUMNS else task for task in self.weights]
         frame = pandas.DataFrame(rows, columns=[*COLUMNS, *tasks])
         kinds = {"rank": "Int64", "tied": "boolean"}
@@ -121,6 +122,9 @@ class Leaderboard:
         if not frame["readout"].any():
             frame = frame.drop(columns="readout")
         return frame
+
+    def _layer_name(self, arm: Arm) -> int | str:
+        return self.found.layer_name(arm) if self.found else arm.layer
 
     def table(self) -> Table:
         """The best arms: layers of a checkpoint, or whole names."""
@@ -132,7 +136,7 @@ class Leaderboard:
         if len(checkpoints) == 1:
             title = f"Layers of {checkpoints.pop()}"
             header = ["layer"]
-            columns = [[str(row.arm.layer) for row in shown]]
+            columns = [[str(self._layer_name(row.arm)) for row in shown]]
             if any(row.arm.readout for row in self.arms):
                 header.append("readout")
                 columns.append([row.arm.readout or "default" for row in shown])
@@ -200,8 +204,8 @@ class Leaderboard:
         need_matplotlib()
         from daskmetrics.report.figures import BESIDE, axes_for, layer_lines
 
-        points = self.to_frame()[["layer", "mean", "stderr"]]
-        points = points.set_axis(["layer", "value", "error"], axis=1)
+        points = self.to_frame()[["mean", "stderr"]].set_axis(["value", "error"], axis=1)
+        points["layer"] = [row.arm.layer for row in self.arms]
         points["label"] = [f"{row.arm.checkpoint} {row.arm.readout}".strip() for row in self.arms]
         points = points.dropna(subset="value")
         if points.empty:
@@ -214,6 +218,9 @@ class Leaderboard:
         points.attrs["label"] = "mean score"
         ax = axes_for(ax)
         layer_lines(ax, points)
+        names = {row.arm.layer: self._layer_name(row.arm) for row in self.arms}
+        if any(isinstance(name, str) for name in names.values()):
+            ax.set_xticks([*names], [*map(str, names.values())], rotation=45, ha="right")
         ax.legend(**BESIDE)
         return ax
 
@@ -233,7 +240,8 @@ class Leaderboard:
         Raises
         ------
         ConfigError
-            If the folder is not empty, or the leaderboard is of a run, which has ``best().save``.
+            If the folder is not empty, or the leaderboard is of vectors, or of a run, which has
+            ``best().save``.
         DataError
             If sentence-transformers cannot do what the candidate does, such as join layers.
 
@@ -266,10 +274,12 @@ def _measured_by(found: LayerScores, best: Arm) -> list[str]:
         notes.append(f"{text}.")
     last, gain = found.last_layer(best), found.gain(best)
     if best == last:
-        notes.append(f"The best, layer {best.layer}, is the last layer that was scored.")
+        notes.append(
+            f"The best, layer {found.layer_name(best)}, is the last layer that was scored."
+        )
     elif gain:
         notes.append(
-            f"The best gains {apart(gain)} over layer {last.layer}, the last layer of its model that"
-            f" was scored, {gain.relation}."
+            f"The best gains {apart(gain)} over layer {found.layer_name(last)}, the last layer of"
+            f" its model that was scored, {gain.relation}."
         )
     return notes
