@@ -283,8 +283,8 @@ def layers(
     model : str, Path, SentenceTransformer or PreTrainedModel, or a list of them
         As in `embed`. Of a folder of checkpoints, all are scored. Or vectors of any encoder: an
         array of shape (n, layers, dimensions), a mapping of names to arrays of shape (n,
-        dimensions), a DataArray as `embed` returns it, or the path of a ``.npz``, ``.npy`` or Zarr
-        of these.
+        dimensions), a list of these, a DataArray as `embed` returns it, or the path of a ``.npz``,
+        a ``.npy`` or a Zarr.
     data : DataFrame, str, Path, dataset of Hugging Face, or list
         Labelled texts; as a path, of a CSV, TSV, JSON Lines or Parquet file or of a folder. Or a
         list of names of tasks, such as ``["stdlib:order", "mteb:STS12"]``. docs/tasks.md says which

@@ -195,17 +195,13 @@ class Embeddings(ABC):
     """Vectors of a task's texts at some layers, and what encoding them took."""
 
     layers: tuple[int, ...]
-    texts: int
+    texts = 0  # that were read
+    nbytes = 0  # of the vectors, in memory or in files
     seconds = 0.0
     read_seconds = 0.0  # of these, without loading the model
     worker: str | None = None
     tokens: float | None = None  # read per text of the task, in the mean
     size: NetworkSize | None = None  # of the network
-
-    @property
-    @abstractmethod
-    def nbytes(self) -> int:
-        """Bytes of the vectors, in memory or in files."""
 
     @abstractmethod
     def at(self, layer: int, pooling: str = "") -> NDArray[np.floating[Any]]:
@@ -232,6 +228,7 @@ class LayerEmbeddings(Embeddings):
         self.layers = tuple(layers)
         self.texts = texts
         self.widths = dict(widths)
+        self.nbytes = 4 * len(self.layers) * texts * sum(widths.values())
         self.places = np.arange(texts)  # of the task's texts, some of which may share a vector
         self._rows = np.arange(texts)
         self._checksums: Counter[Path] = Counter()  # of the files
@@ -245,10 +242,6 @@ class LayerEmbeddings(Embeddings):
         else:
             with room_for(f"embeddings in '{self._folder}'"):
                 self._folder.mkdir(parents=True)
-
-    @property
-    def nbytes(self) -> int:
-        return 4 * len(self.layers) * self.texts * sum(self.widths.values())
 
     def put(self, texts: NDArray[np.intp], pooled: Sequence[NDArray[np.float32]]) -> None:
         """Add the vectors (layers, B, D) of B texts, by pooling.

@@ -418,10 +418,8 @@ def _opened(
     if not is_known or not hasattr(model, "modules"):
         raise ConfigError(
             f"A {type(model).__name__} is no model: give a folder, a hub id such as"
-            " EleutherAI/pythia-14m, or a model of transformers or sentence-transformers. Vectors"
-            " that you have are scored by daskmetrics.layers, as {'NAME': array} or an array of"
-            " shape (items, layers, dimensions); metrics of states are functions: see"
-            " docs/metric_functions.md."
+            " EleutherAI/pythia-14m, or a model of transformers or sentence-transformers. Metrics"
+            " of states that you have are functions: see docs/metric_functions.md."
         )
     training = [module for module in model.modules() if module.training]
     for module in training:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -110,21 +110,24 @@ class Leaderboard:
 
         rows = []
         for row in self.arms:
-            arm = row.arm
-            named = (arm.model, arm.revision, self._layer_name(arm), arm.readout)
+            arm = astuple(row.arm)
             scores = [row.scores.get(task, (None, None))[0] for task in self.weights]
-            rows.append((row.rank, *named, row.mean, row.stderr, row.tied, *scores))
+            rows.append((row.rank, *arm, row.mean, row.stderr, row.tied, *scores))
         tasks = [f"{task} (task)" if task in COLUMNS else task for task in self.weights]
         frame = pandas.DataFrame(rows, columns=[*COLUMNS, *tasks])
         kinds = {"rank": "Int64", "tied": "boolean"}
         numbers = dict.fromkeys(["mean", "stderr", *tasks], float)
         frame = frame.astype({**numbers, **kinds})
+        frame["layer"] = self._layers
         if not frame["readout"].any():
             frame = frame.drop(columns="readout")
         return frame
 
-    def _layer_name(self, arm: Arm) -> int | str:
-        return self.found.layer_name(arm) if self.found else arm.layer
+    @property
+    def _layers(self) -> list[int | str]:
+        if self.found is None:
+            return [row.arm.layer for row in self.arms]
+        return [self.found.layer_name(row.arm) for row in self.arms]
 
     def table(self) -> Table:
         """The best arms: layers of a checkpoint, or whole names."""
@@ -136,7 +139,7 @@ class Leaderboard:
         if len(checkpoints) == 1:
             title = f"Layers of {checkpoints.pop()}"
             header = ["layer"]
-            columns = [[str(self._layer_name(row.arm)) for row in shown]]
+            columns = [[*map(str, self._layers[:MOST_ROWS])]]
             if any(row.arm.readout for row in self.arms):
                 header.append("readout")
                 columns.append([row.arm.readout or "default" for row in shown])
@@ -204,7 +207,8 @@ class Leaderboard:
         need_matplotlib()
         from daskmetrics.report.figures import BESIDE, axes_for, layer_lines
 
-        points = self.to_frame()[["mean", "stderr"]].set_axis(["value", "error"], axis=1)
+        points = self.to_frame()[["layer", "mean", "stderr"]]
+        points = points.set_axis(["layer", "value", "error"], axis=1)
         points["layer"] = [row.arm.layer for row in self.arms]
         points["label"] = [f"{row.arm.checkpoint} {row.arm.readout}".strip() for row in self.arms]
         points = points.dropna(subset="value")
@@ -218,8 +222,8 @@ class Leaderboard:
         points.attrs["label"] = "mean score"
         ax = axes_for(ax)
         layer_lines(ax, points)
-        names = {row.arm.layer: self._layer_name(row.arm) for row in self.arms}
-        if any(isinstance(name, str) for name in names.values()):
+        names = {row.arm.layer: name for row, name in zip(self.arms, self._layers, strict=True)}
+        if [*names] != [*names.values()]:
             ax.set_xticks([*names], [*map(str, names.values())], rotation=45, ha="right")
         ax.legend(**BESIDE)
         return ax

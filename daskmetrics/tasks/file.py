@@ -19,7 +19,7 @@ from daskmetrics.core.rows import PlacedRow, read_rows, read_text
 from daskmetrics.core.text import plural
 from daskmetrics.tasks import _probes as probes
 from daskmetrics.tasks.examples import FEWEST, KINDS, Examples, ExampleTask
-from daskmetrics.tasks.table import UserTable, doubts, examples_of, table_of
+from daskmetrics.tasks.table import doubts, examples_of, table_of
 
 #: of the scores of a kind, by default 1: raise it when equal texts and embeddings no longer give equal scores
 VERSIONS: Mapping[str, int] = {"pair_classification": 2, "retrieval": 2}
@@ -106,11 +106,7 @@ def table_task(
 
     Options are those of `file_task`, and become part of the name.
     """
-    return task_of(table_of(path, rows, options), options, name)
-
-
-def task_of(table: UserTable, options: Mapping[str, str], name: str) -> FileTask:
-    """The task on a table that was read with these options; see `table_task`."""
+    table = table_of(path, rows, options)
     examples = examples_of(table)
     warnings = [*table.warnings, *doubts(table)]
     count = len(examples.items)
@@ -124,7 +120,7 @@ def task_of(table: UserTable, options: Mapping[str, str], name: str) -> FileTask
     task = FileTask(
         name=name,
         kind=table.kind,
-        path=str(table.path.resolve()),
+        path=str(path.resolve()),
         options=tuple(options.items()),
         content=examples_key(examples),
         description=KINDS[table.kind].question,
