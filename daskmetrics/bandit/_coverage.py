@@ -16,8 +16,8 @@ these. So there is an audit: before a search is sure, and before it ends, the le
 of every other model and the default arm are scored on a few tasks that are drawn with the weights of
 the objective, whatever they cost.
 
-Nor is a search sure while tasks without scores could decide the objective: such a task may vary much
-more between arms than all others, since its spread is only assumed.
+Nor does a search end while tasks with few scores could decide the objective: such a task may vary
+much more between arms than all others, since its spread is only assumed.
 """
 
 from __future__ import annotations
