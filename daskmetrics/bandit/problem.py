@@ -130,14 +130,13 @@ class Problem:
 
     @cached_property
     def cost_trend(self) -> Floats:
-        """Logarithm of every task's cost, standardised over the objective; 0 of equal costs (T,)."""
+        """Logarithm of every task's cost less the mean of the objective; its sd is at most 1 (T,)."""
         cost = (self.encode_cost + self.score_cost).sum(axis=0)
-        weights = self.objective_weights
         if not cost.all():
             return np.zeros(len(cost))
+        weights = self.objective_weights
         trend = np.log(cost) - weights @ np.log(cost)
-        deviation = math.sqrt(weights @ trend**2)
-        return np.asarray(trend / deviation) if deviation > ROUNDING else np.zeros(len(cost))
+        return np.asarray(trend / max(1.0, math.sqrt(weights @ trend**2)))
 
     @cached_property
     def task_groups(self) -> tuple[Floats, Floats, Floats, Floats]:

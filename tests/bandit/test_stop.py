@@ -30,7 +30,7 @@ def better_where_it_is_expensive(seed: int) -> tuple[Problem, Floats]:
     suites = [Suite(name, steps, tuple(range(8)), 7) for name in ("cheap", "good")]
     features = arm_features(suites)
     is_good = features[:, 3] > features[:, 3].min()
-    price = np.sort(rng.lognormal(sigma=1.2, size=TASKS))
+    price = np.sort(rng.lognormal(sigma=0.5, size=TASKS))
     cost = price * np.where(is_good, 4.0, 1.0)[:, None]
     sign = np.where(np.arange(TASKS) < 3, -1.0, 1.0)
     quality = 0.08 * features[:, 0] - 0.15 * (features[:, 1] - rng.uniform(0.3, 0.7)) ** 2
