@@ -34,7 +34,7 @@ def test_errors_of_probes_are_the_spread_over_data_sets(kind):
 def test_items_that_fit_nothing_have_a_binomial_error():
     generator, labels = np.random.default_rng(0), np.arange(300) % 2
     rows = generator.normal(size=(300, 4)) + labels[:, None]
-    score = probes.classify(rows, labels, seed=0, fitted=150)
+    score = probes.classify(rows, labels, seed=0, folds=probes.Folds(150))
     assert score.stderr == math.sqrt(score.value * (1 - score.value) / 150)
 
 
@@ -46,7 +46,7 @@ def test_a_regression_learns_grades_and_no_noise():
     assert score.outcomes.mean() == pytest.approx(score.value)
     noise = probes.regress(rows, generator.normal(size=200), seed=0)
     assert abs(noise.value) < 4 * noise.stderr
-    assert probes.regress(rows, rows[:, 0], seed=0, fitted=100).n == 100
+    assert probes.regress(rows, rows[:, 0], seed=0, folds=probes.Folds(100)).n == 100
     assert probes.regress(rows, np.ones(200), seed=0).value == 0
 
 
@@ -64,13 +64,17 @@ def test_several_labels_are_ranked_from_what_was_fitted(fitted):
     known[known.sum(axis=1) == 0, 0] = 1
     rarest = np.where(known, known.sum(axis=0), 999).argmin(axis=1)
     rows = 3 * known + generator.normal(size=known.shape)
-    score, again = (probes.rank_labels(rows, known, rarest, 0, fitted) for _ in range(2))
+    score, again = (
+        probes.rank_labels(rows, known, rarest, 0, probes.Folds(fitted)) for _ in range(2)
+    )
     assert len(score.outcomes) == score.n == 180 - fitted
     of_outcomes = score.outcomes.std(ddof=1) / math.sqrt(score.n)
     # what the probes learn from counts more in a score than in a difference of two
     assert score.stderr / of_outcomes == pytest.approx(1.0 if fitted else 1.0025, abs=1e-4)
     assert np.array_equal(again.outcomes, score.outcomes)
-    noise = probes.rank_labels(generator.normal(size=rows.shape), known, rarest, 0, fitted)
+    noise = probes.rank_labels(
+        generator.normal(size=rows.shape), known, rarest, 0, probes.Folds(fitted)
+    )
     assert noise.value + 4 * noise.stderr < score.value
 
 
@@ -78,7 +82,7 @@ def test_a_label_that_no_probe_has_seen_is_the_least_probable():
     known = np.eye(2, dtype=np.int64)[np.arange(60) % 2]
     known = np.hstack([known, np.zeros((60, 1), dtype=np.int64), np.ones((60, 1), dtype=np.int64)])
     known[40, 2] = 1  # among those that fit nothing
-    score = probes.rank_labels(9.0 * known, known, known[:, 0], seed=0, fitted=30)
+    score = probes.rank_labels(9.0 * known, known, known[:, 0], seed=0, folds=probes.Folds(30))
     assert score.outcomes.min() == score.outcomes[10] < 1
 
 
