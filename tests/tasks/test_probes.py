@@ -4,10 +4,21 @@ import math
 
 import numpy as np
 import pytest
+from sklearn import metrics
+from sklearn.dummy import DummyClassifier
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.tasks import _probes as probes
 from daskmetrics.tasks._probes import PROBES
+from daskmetrics.tasks._stdlib import StdlibTask
+from daskmetrics.tasks.examples import Examples
+
+OF_PREDICTIONS = {
+    "balanced_accuracy": metrics.balanced_accuracy_score,
+    "macro_f1": lambda known, predicted: metrics.f1_score(known, predicted, average="macro"),
+    "mcc": metrics.matthews_corrcoef,
+}
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression"])
@@ -127,3 +138,69 @@ def test_order_does_not_depend_on_the_text_alone():
     # a first half that differs from pair to pair, but by nothing that the second half has not too
     same = np.random.default_rng(0).normal(size=(200, 16))
     assert abs(probes.order(same, same[::-1], seed=0).value - 0.5) < 0.15
+
+
+@pytest.mark.parametrize("probe", ["logistic", "ridge", "knn", "centroid"])
+@pytest.mark.parametrize("classes", [2, 4])
+def test_measures_equal_those_of_scikit_learn_on_the_same_folds(probe, classes):
+    generator = np.random.default_rng(classes)
+    labels = np.minimum(generator.geometric(0.4, 240) - 1, classes - 1)
+    rows = generator.normal(size=(240, 6)) + 1.2 * np.eye(6)[labels]
+    folds = StratifiedKFold(probes.FOLDS, shuffle=True, random_state=5)
+    model = probes._model(probe, 5, len(labels))
+    predicted = cross_val_predict(model, rows, labels, cv=folds)
+    for measure, of_predictions in OF_PREDICTIONS.items():
+        score = probes.classify(rows, labels, 5, probe, measure=measure)
+        assert score.value == pytest.approx(of_predictions(labels, predicted))
+        assert score.outcomes.mean() == pytest.approx(score.value) and score.stderr > 0
+    method = "decision_function" if probe == "ridge" else "predict_proba"
+    scores = cross_val_predict(model, rows, labels, cv=folds, method=method)
+    known = np.eye(classes, dtype=int)[labels]
+    if classes == 2:  # of the rarer label
+        known, scores = labels == 1, scores if scores.ndim == 1 else scores[:, 1]
+        if labels.mean() > 0.5:
+            known, scores = ~known, -scores
+    wanted = metrics.average_precision_score(known, scores)
+    score = probes.classify(rows, labels, 5, probe, measure="average_precision")
+    assert score.value == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("labels", [[0] * 70 + [1] * 30, [0] * 50 + [1] * 30 + [2] * 20])
+def test_the_chance_of_each_measure_is_that_of_a_guess(labels):
+    examples = Examples(tuple(f"text {i}" for i in range(100)), tuple(labels))
+    task = StdlibTask("task", "classification", "", lambda: examples)
+    guess = DummyClassifier().fit(np.zeros((100, 1)), labels)
+    guessed, scores = (f(np.zeros((100, 1))) for f in (guess.predict, guess.predict_proba))
+    for measure, of_predictions in (*OF_PREDICTIONS.items(), ("accuracy", metrics.accuracy_score)):
+        chance = task.with_measure(measure).chance
+        assert chance == pytest.approx(of_predictions(labels, guessed))
+    known = np.eye(3)[labels] if max(labels) == 2 else np.array(labels)
+    wanted = metrics.average_precision_score(known, scores if max(labels) == 2 else scores[:, 1])
+    assert task.with_measure("average_precision").chance == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("measure", [*OF_PREDICTIONS, "average_precision"])
+def test_errors_of_measures_are_the_spread_over_data_sets(measure):
+    rows = []
+    for number in range(100):
+        generator = np.random.default_rng(number)
+        labels = (generator.random(150) < 0.3).astype(int)
+        first = generator.normal(size=(150, 6)) + 0.5 * labels[:, None]
+        second = first + 0.5 * generator.normal(size=first.shape)
+        one, other = (
+            probes.classify(x, labels, 0, "centroid", measure=measure) for x in (first, second)
+        )
+        paired = (one.outcomes - other.outcomes).std(ddof=1) / math.sqrt(len(one.outcomes))
+        rows.append((one.value, one.value - other.value, one.stderr, paired))
+    values, errors = np.split(np.array(rows), 2, axis=1)
+    ratios = np.sqrt(np.mean(np.square(errors), axis=0)) / np.std(values, axis=0, ddof=1)
+    assert (ratios > 0.8).all() and (ratios < 1.3).all(), ratios
+
+
+def test_a_probe_that_names_one_class_alone_has_an_error():
+    """A jackknife of its balanced accuracy sees none."""
+    labels = (np.arange(200) < 20).astype(int)
+    score = probes.classify(
+        np.random.default_rng(0).normal(size=(200, 2)), labels, 0, measure="balanced_accuracy"
+    )
+    assert score.value == 0.5 and 0.02 < score.stderr < 0.05
