@@ -267,32 +267,37 @@ def layers(
     label: str | None = None,
     *,
     group: str | None = None,
-    layers: str | Sequence[int] = "all",
+    layers: str | Sequence[int | str] = "all",
     columns: Mapping[str, str] | None = None,
     tokenizer: object = None,
     readouts: Mapping[str, object] | None = None,
     seed: int = 0,
     **protocol: object,
 ) -> Leaderboard:
-    """Score every layer of models on your own data; in this process, without a cluster.
+    """Score every layer of models, or of vectors that exist, on your own data.
 
-    The scores are those of a run with the same data and seed.
+    This is done in this process, without a cluster. The scores are those of a run with the same
+    data and seed.
 
     Parameters
     ----------
     model : str, Path, SentenceTransformer or PreTrainedModel, or a list of them
-        As in `embed`. Of a folder of checkpoints, all are scored.
+        As in `embed`. Of a folder of checkpoints, all are scored. Or vectors of any encoder: an
+        array of shape (n, layers, dimensions), a mapping of names to arrays of shape (n,
+        dimensions), a list of these, a DataArray as `embed` returns it, or the path of a ``.npz``,
+        a ``.npy`` or a Zarr.
     data : DataFrame, str, Path, dataset of Hugging Face, or list
         Labelled texts; as a path, of a CSV, TSV, JSON Lines or Parquet file or of a folder. Or a
         list of names of tasks, such as ``["stdlib:order", "mteb:STS12"]``. docs/tasks.md says which
-        columns make which kind of task.
+        columns make which kind of task. Of vectors: n labels, or floats as grades; or a table,
+        whose row i is of vector i, or whose pairs, queries and documents are numbers of vectors.
     text, label : str, optional
         The columns of the texts and the labels, where they have other names.
     group : str, optional
         The column of groups, such as patients or authors: rows of one are in one fold, and errors
         count groups.
     layers : "all", "blocks" or sequence of int
-        Layer 0 is the embedding output.
+        Layer 0 is the embedding output. Of vectors ``all``, or numbers or names.
     columns : mapping of str to str, optional
         Further options of a task on a file: the columns ``first``, ``second``, ``grade``,
         ``query``, ``document`` and ``relevance``, and ``kind``, ``probe`` and ``score``.
@@ -311,13 +316,14 @@ def layers(
     -------
     Leaderboard
         The layers, best first, with standard errors and those that are within the error of the
-        best; its ``save(folder)`` saves the best. A layer without a score is the subject of a
-        warning.
+        best; its ``save(folder)`` saves the best of models. A layer without a score is the subject
+        of a warning.
 
     Raises
     ------
     ConfigError
-        If there is no such model, layer, file, column or task.
+        If there is no such model, layer, file, column or task, or the vectors are no finite numbers
+        or do not fit the labels.
     DataError
         If the model cannot be read in this way, or no layer has a score.
 
@@ -326,6 +332,7 @@ def layers(
     >>> board = layers("sentence-transformers/all-MiniLM-L6-v2", "reviews.csv", "body", "stars")  # doctest: +SKIP
     >>> print(board)  # doctest: +SKIP
     >>> board.plot()  # doctest: +SKIP
+    >>> layers({"conv1": conv1, "conv2": conv2}, species)  # doctest: +SKIP
     """
     from daskmetrics import experiment
     from daskmetrics.experiment import direct as direct

@@ -16,8 +16,8 @@ these. So there is an audit: before a search is sure, and before it ends, the le
 of every other model and the default arm are scored on a few tasks that are drawn with the weights of
 the objective, whatever they cost.
 
-Nor is a search sure while tasks without scores could decide the objective: such a task may vary much
-more between arms than all others, since its spread is only assumed.
+Nor does a search end while tasks with few scores could decide the objective: such a task may vary
+much more between arms than all others, since its spread is only assumed.
 """
 
 from __future__ import annotations
@@ -171,14 +171,15 @@ def check_rivals(state: State) -> Choice | None:
 
 
 def audit(state: State) -> Choice | None:
-    """Choose the cheapest open cell that the audit lacks; None if there is none."""
-    if not state.open.any():
-        return None
+    """Choose the cheapest open cell that the audit lacks.
+
+    Else one that says how much a task varies; None if there is none.
+    """
     arms, tasks = _audited(state)
     cells = np.ix_(arms, tasks)
     cost = np.where(state.open[cells], state.cost[cells], np.inf)
     if not np.isfinite(cost).any():
-        return None
+        return _check_task(state)
     row, column = divmod(int(cost.argmin()), len(tasks))
     task = int(tasks[column])
     return Choice(int(arms[row]), task, {"because": "audit"})
@@ -209,8 +210,7 @@ def _audited(state: State) -> tuple[Ints, Ints]:
 
 
 def is_covered(state: State) -> bool:
-    """Whether the audit is done, contenders are scored on every kind, and assumed spreads decide
-    nothing.
+    """Whether the audit is done, and contenders are scored on every kind.
 
     A contender that the scores of other kinds exclude must have them, too: without that, 12 of 17
     such statements were true on a table that had been kept aside (docs/figures/search.md).
@@ -219,10 +219,12 @@ def is_covered(state: State) -> bool:
 
 
 def is_audited(state: State) -> bool:
-    """Whether each cell of the audit has an outcome."""
+    """Whether each cell of the audit has an outcome, and assumed spreads decide nothing."""
     finished = state.paid.copy()
     finished[state.pending[:, 0], state.pending[:, 1]] = False
-    return bool(finished[np.ix_(*_audited(state))].all())
+    has_spread = state.posterior.without_pending().model.has_spread
+    undecided = _could_decide(state.problem, ~has_spread)
+    return bool(finished[np.ix_(*_audited(state))].all() and not undecided.any())
 
 
 def _kinds_are_covered(state: State) -> bool:
@@ -232,8 +234,7 @@ def _kinds_are_covered(state: State) -> bool:
     posterior = state.posterior.without_pending()
     arms = _contenders(state, posterior)
     kinds = _kinds_seen(problem, seen[arms])[:, _kinds_of_objective(problem)]
-    undecided = _could_decide(problem, ~posterior.model.has_spread)
-    return bool(kinds.all() and not undecided.any())
+    return bool(kinds.all())
 
 
 def _could_decide(problem: Problem, assumed: Bools) -> Bools:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from daskmetrics.cli._common import RUN, Output, answering, end_as_by_ctrl_c, example, note
+from daskmetrics.core.text import plural
 
 if TYPE_CHECKING:
     from daskmetrics.planning.doctor import Finding
@@ -19,9 +20,16 @@ MARKS = {"ok": "OK", "warning": "WARN", "failure": "FAIL"}
 
 @click.command(epilog=example("daskmetrics doctor l40s", "daskmetrics doctor demo"))
 @click.argument("subject", default="local", shell_complete=RUN.shell_complete)
-@click.option("--worker", "with_worker", is_flag=True, help="Also start one worker and check it.")
+@click.option(
+    "--worker",
+    type=click.IntRange(1),
+    is_flag=False,
+    flag_value=1,
+    metavar="[N]",
+    help="Also start N workers (default: one), check one, and the network between several.",
+)
 @answering
-def doctor(subject: str, with_worker: bool) -> Output:
+def doctor(subject: str, worker: int | None) -> Output:
     """Check what a profile, an experiment or a run needs, with a remedy for each failure.
 
     SUBJECT is the name or YAML of a cluster profile, an experiment's YAML, or the folder or name of
@@ -29,7 +37,8 @@ def doctor(subject: str, with_worker: bool) -> Output:
     warnings do not count.
 
     What only a worker can tell (versions, GPU, transports, clock, folder, network) is checked with
-    --worker, which starts one and ends it.
+    --worker, which starts one and ends it. With --worker 2, ranks of torch on both exchange a tensor,
+    as those of a training do.
     """
     from daskmetrics.planning.doctor import collect, examine
 
@@ -37,12 +46,12 @@ def doctor(subject: str, with_worker: bool) -> Output:
     findings = examine(facts)
     # of those of this machine only what is wrong is shown
     shown = {name: found for name, found in findings.items() if found and found.severity != "ok"}
-    if with_worker:
+    if worker:
         from daskmetrics.planning.doctor.worker import start_and_examine
 
-        note(f"Waiting for one worker ({facts.profile.kind}) ...")
+        note(f"Waiting for {plural(worker)} ({facts.profile.kind}) ...")
         end_as_by_ctrl_c()
-        of_worker = start_and_examine(facts.profile, note)
+        of_worker = start_and_examine(facts.profile, note, worker)
         shown |= of_worker
         findings |= of_worker
     counts = Counter(finding.severity for finding in findings.values() if finding)

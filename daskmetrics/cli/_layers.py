@@ -44,12 +44,14 @@ PART = parsed_by(_part, "PART=VALUE,VALUE, for instance pooling=mean,last")
         "daskmetrics layers sentence-transformers/all-MiniLM-L6-v2 --data reviews.csv --text body "
         "--label stars",
         "daskmetrics layers models/mine gpt2 --data reviews.csv --save my-encoder",
+        "daskmetrics layers --vectors states.npz --data labels.csv --label species",
         "daskmetrics layers models/mine --task stdlib:order --json",
         "daskmetrics layers models/mine --task stdlib:order --readouts pooling=mean,last "
         "--readouts dimensions=all,64",
     )
 )
-@click.argument("model", nargs=-1, required=True)
+@click.argument("model", nargs=-1)
+@path_option("--vectors", "Vectors that exist, in place of models: .npz, .npy or Zarr.")
 @text_option("--data", "FILE", "Labelled texts: CSV, TSV, JSON Lines, Parquet or a folder.")
 @text_option("--text", "COLUMN", "Column of the texts.  [default: recognised by its name]")
 @text_option("--label", "COLUMN", "Column of the labels.  [default: recognised by its name]")
@@ -70,6 +72,7 @@ PART = parsed_by(_part, "PART=VALUE,VALUE, for instance pooling=mean,last")
 @answering
 def layers(
     model: tuple[str, ...],
+    vectors: Path | None,
     data: str | None,
     text: str | None,
     label: str | None,
@@ -85,11 +88,16 @@ def layers(
     """Score every layer of each MODEL on your own data, on this machine.
 
     MODEL is a folder, also one of checkpoints, or a hub id; ID@REVISION names another revision than
-    main. The scores are those of a run with the same data and seed.
+    main. The scores are those of a run with the same data and seed. With --vectors, row i of the
+    data labels vector i.
     """
     from daskmetrics.experiment.direct import score_layers
     from daskmetrics.report import Leaderboard
 
+    if (vectors is None) == (not model):
+        raise ConfigError("Give either models, or --vectors FILE with the vectors of their layers.")
+    if vectors and (task or save):
+        raise ConfigError("--vectors needs --data FILE with labels, and there is no model to save.")
     if (data is None) == (not task):
         raise ConfigError(
             "Give either --data FILE with your labelled texts, or --task NAME, such as "
@@ -105,9 +113,12 @@ def layers(
         parts[name] = [*parts.get(name, []), *values]
     with noted_warnings(), experiment.Display() as display:
         scored = list(task) or data
-        layer_scores = score_layers(model, scored, columns, layers, None, seed, {}, parts, display)
+        given = vectors or model
+        layer_scores = score_layers(given, scored, columns, layers, None, seed, {}, parts, display)
     board = Leaderboard.of_layers(layer_scores)
     hint = "To save the best for sentence-transformers, add: --save my-encoder"
+    if vectors:
+        hint = ""
     if save:
         board.save(save)
         hint = f"Saved: {save}, which sentence_transformers.SentenceTransformer opens."
@@ -116,4 +127,4 @@ def layers(
         rows = board.to_frame().to_json(orient="records", double_precision=15)
         return {"layers": json.loads(rows)}
 
-    return Output(document, [f"{board}\n{hint}"])
+    return Output(document, [f"{board}\n{hint}".rstrip()])

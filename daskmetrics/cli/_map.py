@@ -99,13 +99,13 @@ def map_(**options: Any) -> None:
         return
     # the workers end after all is written
     with exit_when_recorded() as ends, ExitStack() as cluster:
-        results = _run(spec, given, folder, profile, pins, cluster)
+        results, died = _run(spec, given, folder, profile, pins, cluster)
         try:
             written = _write(results, given.output)
             if len(results) == len(spec.items):
                 ends(0 if all(result.ok for result in results) else SOME_FAILED)
         finally:
-            say(summary_text(results))
+            say(summary_text(results, died))
         if written:
             say(f"Results: {written}")
         say(f"Journal: {folder.journal}")
@@ -178,11 +178,15 @@ def _run(
     profile: Cluster,
     pins: Pins,
     cluster: ExitStack,
-) -> list[ItemResult]:
-    """Run all items; ``cluster`` ends the workers and releases the folder."""
+) -> tuple[list[ItemResult], int]:
+    """The results of all items, and how many workers died.
+
+    ``cluster`` ends the workers and releases the folder.
+    """
     from daskmetrics.execution.journal import read
     from daskmetrics.execution.map.api import open_journal, run
     from daskmetrics.execution.map.folder import continued, earlier_state, retry_failed, set_aside
+    from daskmetrics.execution.map.result_table import deaths
     from daskmetrics.execution.map.source import ItemTracker
     from daskmetrics.experiment import Display
 
@@ -209,7 +213,8 @@ def _run(
         client = None
         if tracker.unfinished() and not given.serial:
             client = cluster.enter_context(_client(profile, pins, folder, display))
-        return run(spec, client, journal, on_result, display.message, profile.most_memory)
+        results = run(spec, client, journal, on_result, display.message, profile.most_memory)
+        return results, deaths(journal.entries)
 
 
 def _progress(display: Display, failed: int) -> Callable[[ItemResult], None]:

@@ -47,6 +47,8 @@ def status(run: Path) -> Output:
             "finished": progress.finished,
             "items": progress.items,
             "counts": progress.counts,
+            "attempts_repeated": progress.repeated,
+            "workers_died": progress.died,
             "workers": workers,
         }
         driver = _driver_lines(folder, workers, progress.finished)

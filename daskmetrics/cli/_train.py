@@ -32,6 +32,7 @@ from daskmetrics.core.text import plural
 if TYPE_CHECKING:
     from daskmetrics.config import Config
     from daskmetrics.experiment.train import TrainedSuite
+    from daskmetrics.training.ddp.ranks import Program
 
 
 @click.command(
@@ -92,9 +93,7 @@ def train(
             "{width: 64}."
         )
     if dry_run:
-        for started in programs:
-            say(f"{started.name}: {plural(started.ranks, 'rank')} of {' '.join(started.words)}")
-        _preview(suites)
+        _preview(suites, programs)
         return
     from daskmetrics import experiment
     from daskmetrics.cluster import connect
@@ -145,21 +144,35 @@ def script_config(
     return load({"name": name, "models": [{"name": name, "train": script}]}, settings)
 
 
-def _preview(suites: Mapping[str, TrainedSuite]) -> None:
+def _preview(suites: Mapping[str, TrainedSuite], programs: Sequence[Program]) -> None:
     from daskmetrics.training.data import effective
+    from daskmetrics.training.ddp.ranks import Batch
     from daskmetrics.training.suite import disk, parameters, revisions
 
+    for program in programs:
+        batch = "not in its arguments"
+        if program.batch:
+            batch = f"{program.batch.text(program.ranks)}, by its arguments"
+        rows = [
+            ("program", f"{program.name}: {' '.join(program.words)}"),
+            ("ranks", str(program.ranks)),
+            ("effective batch", batch),
+            ("steps", "as its bar or daskmetrics.progress(step, total) says"),
+            ("output", str(program.folder / "logs")),
+        ]
+        Table((), rows).show()
+        say()
     for name, suite in suites.items():
         recipe = suite.recipe
         sequences = effective(recipe)
-        batch = f"{recipe.batch} per pass x {recipe.accumulate} passes x {recipe.ranks} ranks"
+        batch = Batch(recipe.batch, recipe.accumulate).text(recipe.ranks, "sequences")
         tokens = recipe.steps * sequences * recipe.context
         size = f"{disk(recipe) / 1e6:,.1f} MB"
         checkpoints = plural(len(revisions(recipe)), "checkpoint")
         rows = [
             ("suite", f"{name}, {parameters(recipe):,} parameters"),
             ("ranks", str(recipe.ranks)),
-            ("effective batch", f"{sequences} sequences = {batch}"),
+            ("effective batch", batch),
             ("steps", f"{recipe.steps:,}, at most {tokens:,} tokens"),
             ("disk", f"{size} of {checkpoints} in '{suite.folder}'"),
         ]

@@ -134,7 +134,7 @@ class ThisMachine:
 
 @dataclass(frozen=True)
 class SlurmJobs:
-    """Slurm jobs; they are cancelled before the scheduler closes."""
+    """Slurm jobs; they end before the scheduler closes."""
 
     starts: ClassVar[str] = "slurm"
 

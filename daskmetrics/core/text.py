@@ -152,13 +152,13 @@ def score_text(value: float | None, stderr: float | None = None, sign: bool = Fa
     return text
 
 
-def plural(n: int, noun: str = "worker") -> str:
+def plural(n: int, noun: str = "worker", nouns: str = "") -> str:
     """A count with its noun.
 
-    >>> plural(1), plural(2, "GPU")
-    ('1 worker', '2 GPUs')
+    >>> plural(1), plural(2, "GPU"), plural(2, "pass", "passes")
+    ('1 worker', '2 GPUs', '2 passes')
     """
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+    return f"{n:,} {noun if n == 1 else nouns or f'{noun}s'}"
 
 
 def listed(names: Sequence[str]) -> str:

@@ -19,6 +19,7 @@ __all__ = [
     "Suite",
     "grid",
     "log_steps",
+    "natural_order",
     "select_revisions",
     "spread",
     "step_label",
@@ -188,6 +189,8 @@ class Suite:
         Number of transformer blocks of the model.
     readouts : tuple of str
         Names of the compared readouts of each layer.
+    layer_names : tuple of str
+        Names of the layers 0 to `depth`, if they have others than their numbers.
     """
 
     model: str
@@ -195,6 +198,7 @@ class Suite:
     layers: tuple[int, ...]
     depth: int
     readouts: tuple[str, ...] = ("",)
+    layer_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         missing = [layer for layer in self.layers if not 0 <= layer <= self.depth]
@@ -203,11 +207,12 @@ class Suite:
                 f"Model '{self.model}' has layers 0...{self.depth}, but not {missing}. Correct "
                 "its 'layers'."
             )
-        wrong = [name for name in (self.model, *self.revisions) if not name.isprintable()]
+        names = (self.model, *self.revisions, *self.layer_names)
+        wrong = [name for name in names if not name.isprintable()]
         if wrong:
             raise ConfigError(
-                f"{wrong[0]!r} has control characters, which no name of a model or revision may "
-                "have."
+                f"{wrong[0]!r} has control characters, which no name of a model, revision or layer"
+                " may have."
             )
         if not (self.revisions and self.layers and self.reads):  # an unknown readout is an error
             raise ConfigError(
@@ -236,6 +241,10 @@ class Suite:
     def rows(self) -> tuple[tuple[int, str], ...]:
         """Layer and readout of the arms of each checkpoint."""
         return tuple(product(self.layers, self.readouts))
+
+    def layer_name(self, layer: int) -> int | str:
+        """What a layer is called: its name, or its number."""
+        return self.layer_names[layer] if self.layer_names else layer
 
     def checkpoints(self) -> tuple[Checkpoint, ...]:
         """All checkpoints, oldest first."""
@@ -297,7 +306,7 @@ def order_problem(revisions: Iterable[str]) -> str:
     others = [name for name in order if step_of(name) is None]
     for a, b in pairwise(named):
         is_alike = _NUMERAL.sub("#", a) == _NUMERAL.sub("#", b)
-        if not (is_alike and step_of(a) != step_of(b) and _natural(a) < _natural(b)):
+        if not (is_alike and step_of(a) != step_of(b) and natural_order(a) < natural_order(b)):
             return (
                 f"'{a}' and '{b}' do not name their steps in one way, so that the order of training"
                 f" may be another: {step_of(a)} and {step_of(b)} are taken as steps. Rename them,"
@@ -398,12 +407,22 @@ def training_order(revisions: Iterable[str]) -> tuple[str, ...]:
     return tuple(
         sorted(
             revisions,
-            key=lambda name: (step_of(name) is None, step_of(name) or 0, _natural(name), name),
+            key=lambda name: (
+                step_of(name) is None,
+                step_of(name) or 0,
+                natural_order(name),
+                name,
+            ),
         )
     )
 
 
-def _natural(name: str) -> list[int | str]:
+def natural_order(name: str) -> list[int | str]:
+    """The key by which names are sorted as people do, with their numbers as numbers.
+
+    >>> sorted(["layer10", "layer9"], key=natural_order)
+    ['layer9', 'layer10']
+    """
     texts = _NUMERAL.split(name)[::3]
     numbers = starmap(_number, _NUMERAL.findall(name))
     return [texts[0], *chain.from_iterable(zip(numbers, texts[1:], strict=True))]

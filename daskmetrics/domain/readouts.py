@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from daskmetrics.core.errors import ConfigError, UndefinedError, unknown
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    Number = TypeVar("Number", bound=np.floating)
 
 POOLINGS = ("as_shipped", "mean", "last", "cls", "weighted", "max")
 
@@ -85,7 +87,7 @@ class Readout:
                 f" {width:,}: keep fewer."
             )
 
-    def of(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    def of(self, vectors: NDArray[Number]) -> NDArray[Number]:
         """What a task sees (texts, n) of vectors (texts, D).
 
         They are not normalised again: a task that compares lengths does that by itself. It is an

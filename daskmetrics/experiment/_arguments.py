@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, count
@@ -14,6 +15,7 @@ from daskmetrics.config.schema import name_of
 from daskmetrics.core.errors import ConfigError, room_for, unknown
 from daskmetrics.core.files import RunFolder, atomic_write, expanded
 from daskmetrics.core.keys import content_key
+from daskmetrics.core.rows import PlacedRow
 from daskmetrics.core.text import plural
 from daskmetrics.tasks.registry import FILE
 from daskmetrics.tasks.table import OPTIONS, ROLES
@@ -214,6 +216,28 @@ def json_lines(argument: str, data: Any, roles: Mapping[str, Any]) -> str:
             f"{argument}: the table cannot be written as JSON lines ({error})."
         ) from None
     return text
+
+
+def table_rows(data: object) -> list[PlacedRow]:
+    """The rows of a table in memory, also of a list of records.
+
+    Raises
+    ------
+    ConfigError
+        If it is no table, or has no rows.
+    """
+    import pandas
+
+    if isinstance(data, list | tuple) and all(isinstance(row, Mapping) for row in data):
+        data = pandas.DataFrame(list(data), dtype=object)
+    if not is_table(data):
+        raise ConfigError(
+            f"Data of type {type(data).__name__} cannot be read. Give a DataFrame, the path of a"
+            " CSV, TSV, JSON Lines or Parquet file, one split of a dataset of Hugging Face, or a"
+            " list of names of tasks."
+        )
+    lines = json_lines("data", data, {}).rstrip("\n").split("\n")
+    return [(f"row {number}", json.loads(line)) for number, line in enumerate(lines, start=1)]
 
 
 def is_table(value: object) -> bool:

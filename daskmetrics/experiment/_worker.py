@@ -7,6 +7,7 @@ import secrets
 import shutil
 import time
 import zlib
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -190,10 +191,25 @@ def _rows(numbers: NDArray[np.float64]) -> tuple[Row, ...]:
     return tuple(map(tuple, cells.tolist()))
 
 
-class LayerEmbeddings:
-    """Vectors (layers, texts, D) of float32 by pooling, and their encoding.
+class Embeddings(ABC):
+    """Vectors of a task's texts at some layers, and what encoding them took."""
 
-    It also has the seconds, the worker and the tokens of their encoding.
+    layers: tuple[int, ...]
+    texts = 0  # that were read
+    nbytes = 0  # of the vectors, in memory or in files
+    seconds = 0.0
+    read_seconds = 0.0  # of these, without loading the model
+    worker: str | None = None
+    tokens: float | None = None  # read per text of the task, in the mean
+    size: NetworkSize | None = None  # of the network
+
+    @abstractmethod
+    def at(self, layer: int, pooling: str = "") -> NDArray[np.floating[Any]]:
+        """The vectors of a layer (texts, D), in the order of the task's texts."""
+
+
+class LayerEmbeddings(Embeddings):
+    """Vectors (layers, texts, D) of float32 by pooling.
 
     They are in memory if they are small, otherwise in files, each of one layer and pooling, with
     rows in the order of the batches: files are only appended to, and scoring a layer reads its file
@@ -212,11 +228,7 @@ class LayerEmbeddings:
         self.layers = tuple(layers)
         self.texts = texts
         self.widths = dict(widths)
-        self.seconds = 0.0
-        self.read_seconds = 0.0  # of these, without loading the model
-        self.worker: str | None = None
-        self.tokens: float | None = None  # read per text of the task, in the mean
-        self.size: NetworkSize | None = None  # of the network
+        self.nbytes = 4 * len(self.layers) * texts * sum(widths.values())
         self.places = np.arange(texts)  # of the task's texts, some of which may share a vector
         self._rows = np.arange(texts)
         self._checksums: Counter[Path] = Counter()  # of the files
@@ -230,11 +242,6 @@ class LayerEmbeddings:
         else:
             with room_for(f"embeddings in '{self._folder}'"):
                 self._folder.mkdir(parents=True)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the vectors, in memory or in files."""
-        return 4 * len(self.layers) * self.texts * sum(self.widths.values())
 
     def put(self, texts: NDArray[np.intp], pooled: Sequence[NDArray[np.float32]]) -> None:
         """Add the vectors (layers, B, D) of B texts, by pooling.
@@ -354,7 +361,7 @@ def _distinct(
 
 
 def score(
-    embeddings: LayerEmbeddings, task: Task, layer: int, seed: int, protocol: Key, readout: str = ""
+    embeddings: Embeddings, task: Task, layer: int, seed: int, protocol: Key, readout: str = ""
 ) -> Scored:
     """Score one layer and readout on a task.
 
@@ -364,14 +371,12 @@ def score(
     reading = Readout.parse(readout)
     vectors = reading.of(embeddings.at(layer, reading.pooling))
     if not np.isfinite(vectors).all():
-        raise UndefinedError(f"The embeddings of layer {layer} are not finite.")
+        raise UndefinedError("The embeddings are not finite.")
     if len(vectors) > 1 and np.ptp(vectors, axis=0).max() <= EQUAL * np.abs(vectors).max():
-        raise UndefinedError(
-            f"The embeddings of layer {layer} are equal for all {len(vectors)} texts."
-        )
+        raise UndefinedError(f"The embeddings are equal for all {len(vectors)} texts.")
     result = task.evaluate(vectors, seed)
     if not np.isfinite(result.value):
-        raise UndefinedError(f"{task.name} gave {result.value} at layer {layer}.")
+        raise UndefinedError(f"{task.name} gave {result.value}.")
     outcomes = None
     if result.outcomes is not None:
         # outcomes with equal keys are about the same items and draws, in the same order

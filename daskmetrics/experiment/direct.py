@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from daskmetrics.config import Config
 from daskmetrics.config.schema import name_of
 from daskmetrics.core.errors import ConfigError, DataError, UndefinedError
 from daskmetrics.core.files import expanded
-from daskmetrics.core.keys import content_key, seed_of
+from daskmetrics.core.keys import Key, content_key, seed_of
 from daskmetrics.core.text import score_text
 from daskmetrics.domain.names import Arm, Checkpoint, Suite, training_order
 from daskmetrics.domain.outcomes import Difference
@@ -39,8 +39,10 @@ from daskmetrics.domain.scores import Scores
 from daskmetrics.execution.display import Display
 from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment import prefetch
-from daskmetrics.experiment._arguments import file_name, is_table, json_lines
+from daskmetrics.experiment._arguments import file_name, table_rows
+from daskmetrics.experiment._worker import Embeddings
 from daskmetrics.experiment.preparation import check_readouts
+from daskmetrics.experiment.vectors import vectors_of
 from daskmetrics.metrics import Metric
 from daskmetrics.tasks import Task
 from daskmetrics.tasks.file import table_task
@@ -56,7 +58,7 @@ if TYPE_CHECKING:
 _MODEL_KEYS = ("pooling", "max_length")
 _MAIN = "main"
 
-Layers: TypeAlias = str | Sequence[int]
+Layers: TypeAlias = str | Sequence[int | str]
 Keys: TypeAlias = Mapping[str, object]  # of a section
 
 
@@ -157,6 +159,47 @@ def measure(
         return encoder.measure(texts, chosen, seed)
 
 
+class Source(Protocol):
+    """What gives vectors of a task's items at the layers of a checkpoint."""
+
+    @property
+    def suite(self) -> Suite:
+        """The checkpoint, its layers and the readouts that are compared."""
+
+    @property
+    def key(self) -> Key:
+        """The key of how the vectors are made."""
+
+    def encode(self, task: Task) -> AbstractContextManager[Embeddings]:
+        """The vectors of a task's items at all layers, while they are needed."""
+
+
+@dataclass(frozen=True)
+class TextSource:
+    """A model that reads the texts of tasks."""
+
+    encoder: Encoder
+    suite: Suite
+
+    @property
+    def key(self) -> Key:
+        return self.encoder.protocol.key
+
+    @contextmanager
+    def encode(self, task: Task) -> Iterator[Embeddings]:
+        with TemporaryDirectory() as scratch:
+            spec = worker.EncodeSpec(
+                key=content_key("direct", task.key),
+                location=Location("", None, ""),
+                protocol=self.encoder.protocol,
+                task=task,
+                layers=self.encoder.layers,
+                scratch=scratch,
+                poolings=self.suite.poolings,
+            )
+            yield worker.encode_task(self.encoder, spec)
+
+
 @dataclass(frozen=True)
 class LayerScores:
     """What was scored here and now.
@@ -165,16 +208,23 @@ class LayerScores:
     ----------
     tasks : tuple of Task
     recorded : Scores
-    sources : dict
-        What the user called the model, by checkpoint.
+    suites : mapping
+        The layers of each checkpoint.
+    sources : mapping
+        What the user called the model, by checkpoint; empty of vectors, which have none.
     protocol : mapping
         How the models were read.
     """
 
     tasks: tuple[Task, ...]
     recorded: Scores
+    suites: Mapping[Checkpoint, Suite]
     sources: Mapping[Checkpoint, object]
     protocol: Keys
+
+    def layer_name(self, arm: Arm) -> int | str:
+        """What an arm's layer is called."""
+        return self.suites[arm.checkpoint].layer_name(arm.layer)
 
     def last_layer(self, arm: Arm) -> Arm:
         """The last scored layer of an arm's checkpoint, read in the same way."""
@@ -194,6 +244,11 @@ class LayerScores:
         """Save an arm as a sentence-transformers model that ends at its layer."""
         from daskmetrics.models import Encoder
 
+        if arm.checkpoint not in self.sources:
+            raise ConfigError(
+                "Got vectors, and a model is needed to save one that ends at the best layer. Give"
+                " daskmetrics.layers the model that made them, and their texts."
+            )
         source = self.sources[arm.checkpoint]
         with _opened(source, [arm.layer], None, self.protocol) as (encoder, _):
             readout = Readout.parse(arm.readout)
@@ -212,50 +267,57 @@ def score_layers(
     readouts: Keys,
     display: Display,
 ) -> LayerScores:
-    """Score every layer and readout of checkpoints on every task."""
-    chosen = tasks_of(data, columns)
+    """Score every layer and readout of checkpoints, or of vectors, on every task."""
+    names = _readout_names(readouts)
+    called: list[object] = []
+    sources: list[AbstractContextManager[Source]]
+    if vectors := vectors_of(models, layers, names):
+        if protocol or tokenizer is not None:
+            raise ConfigError(
+                f"Vectors are read as they are: leave out {next(iter(protocol), 'tokenizer')}."
+            )
+        chosen: tuple[Task, ...] = (vectors.task(data, columns),)
+        sources = [nullcontext(vectors)]
+    else:
+        chosen = tasks_of(data, columns)
+        called = _sources(models)
+        sources = [_text_source(model, layers, tokenizer, protocol, names) for model in called]
     for task in chosen:
         for text in task.warnings:
             warnings.warn(f"{task.name}: {text}", stacklevel=3)
     recorded: dict[Arm, dict[str, Scored]] = {}
-    source_of: dict[Checkpoint, object] = {}
-    sources = _sources(models)
+    suites: dict[Checkpoint, Suite] = {}
     display.phase("layers", 100, unit="%")
-    for number, source in enumerate(sources):
-        with (
-            _opened(source, layers, tokenizer, protocol) as (encoder, checkpoint),
-            TemporaryDirectory() as scratch,
-        ):
-            if checkpoint in source_of:
+    for number, opened in enumerate(sources):
+        with opened as source:
+            (checkpoint,) = source.suite.checkpoints()
+            if checkpoint in suites:
                 raise ConfigError(
                     f"Two models are called '{checkpoint.model}'. Rename the folder of one of them."
                 )
-            source_of[checkpoint] = source
-            suite = _suite(encoder, checkpoint, readouts)
-            arms = suite.arms()
+            suites[checkpoint] = source.suite
+            arms = source.suite.arms()
             recorded |= {arm: {} for arm in arms}
             steps = len(chosen) * (len(arms) + 1)
             # more than 0: the time left is reckoned from the first sample on, also of reading
             percents = (100 * (number + step / steps) / len(sources) for step in count(0.01))
             for task in chosen:
                 display.advance("layers", f"{checkpoint} reads {task.name}", next(percents))
-                spec = worker.EncodeSpec(
-                    key=content_key("direct", task.key),
-                    location=Location("", None, ""),
-                    protocol=encoder.protocol,
-                    task=task,
-                    layers=encoder.layers,
-                    scratch=scratch,
-                    poolings=suite.poolings,
-                )
-                for arm, value in _scores(encoder, spec, seed, arms):
+                for arm, value in _scores(source, task, seed):
                     recorded[arm][task.name] = value
                     latest = f"{arm}:{task.name}  {score_text(value.score)}"
                     display.advance("layers", latest, next(percents))
-                worker.remove(Path(scratch), spec.key)
     display.advance("layers", "", 100)
     scores = Scores(recorded, [task.name for task in chosen])
-    return LayerScores(chosen, scores, source_of, protocol)
+    return LayerScores(chosen, scores, suites, dict(zip(suites, called, strict=False)), protocol)
+
+
+def _readout_names(readouts: Keys) -> tuple[str, ...]:
+    model = {"name": "model", "source": "."}
+    settings = config.parse(
+        {"name": "direct", "models": [model], "readouts": dict(readouts)}, where="arguments"
+    )
+    return settings.readouts.names
 
 
 def _sources(models: object) -> list[object]:
@@ -273,44 +335,40 @@ def _sources(models: object) -> list[object]:
     return sources
 
 
-def _suite(encoder: Encoder, checkpoint: Checkpoint, readouts: Keys) -> Suite:
-    """The checkpoint as a suite with these readouts."""
-    model = {"name": checkpoint.model, "source": "."}
-    settings = config.parse(
-        {"name": "direct", "models": [model], "readouts": dict(readouts)}, where="arguments"
-    )
-    depth = encoder.model.depth
-    names = settings.readouts.names
-    suite = Suite(checkpoint.model, (checkpoint.revision,), encoder.layers, depth, names)
-    check_readouts(suite, encoder.protocol, encoder.model.width)
-    return suite
+@contextmanager
+def _text_source(
+    model: object, layers: Layers, tokenizer: object, protocol: Keys, readouts: tuple[str, ...]
+) -> Iterator[Source]:
+    with _opened(model, layers, tokenizer, protocol) as (encoder, checkpoint):
+        revisions, depth = (checkpoint.revision,), encoder.model.depth
+        suite = Suite(checkpoint.model, revisions, encoder.layers, depth, readouts)
+        check_readouts(suite, encoder.protocol, encoder.model.width)
+        yield TextSource(encoder, suite)
 
 
-def _scores(
-    encoder: Encoder, spec: worker.EncodeSpec, seed: int, arms: Collection[Arm]
-) -> Iterator[tuple[Arm, Scored]]:
+def _scores(source: Source, task: Task, seed: int) -> Iterator[tuple[Arm, Scored]]:
     """Score each arm, if it can be; a `DataError` if none can."""
     from threadpoolctl import threadpool_limits
 
-    embeddings = worker.encode_task(encoder, spec)
-    task = spec.task
     task_seed = seed_of("score", task.key, seed)
+    arms = source.suite.arms()
     reasons = []
-    for arm in arms:
-        try:
-            # threads of small fits wait for each other, on a busy machine for most of the time
-            with threadpool_limits(1):
-                value = worker.score(
-                    embeddings, task, arm.layer, task_seed, encoder.protocol.key, arm.readout
-                )
-        except UndefinedError as error:
-            reasons.append(str(error))
-        else:
-            yield arm, value
+    with source.encode(task) as embeddings:
+        for arm in arms:
+            try:
+                # threads of small fits wait for each other, on a busy machine for most of the time
+                with threadpool_limits(1):
+                    value = worker.score(
+                        embeddings, task, arm.layer, task_seed, source.key, arm.readout
+                    )
+            except UndefinedError as error:
+                reasons.append(f"layer {source.suite.layer_name(arm.layer)}: {error}")
+            else:
+                yield arm, value
     if len(reasons) == len(arms):
         raise DataError(f"No layer has a score on {task.name}: {reasons[0]}")
     for reason in reasons:
-        warnings.warn(f"{task.name}: {reason}", stacklevel=4)
+        warnings.warn(f"{task.name}, {reason}", stacklevel=4)
 
 
 def tasks_of(data: object, columns: Mapping[str, str]) -> tuple[Task, ...]:
@@ -318,8 +376,6 @@ def tasks_of(data: object, columns: Mapping[str, str]) -> tuple[Task, ...]:
 
     ``columns`` are the options of a file task: the columns of its roles, ``kind`` and ``probe``.
     """
-    import pandas
-
     columns = {role: str(column) for role, column in columns.items()}  # 0 in a table without names
     if isinstance(data, (str, Path)):
         prefixes = {name.partition(":")[0] for name in (*tasks.catalogue(), *RESERVED)}
@@ -335,17 +391,7 @@ def tasks_of(data: object, columns: Mapping[str, str]) -> tuple[Task, ...]:
                 " file:reviews.csv(text=body, label=stars)."
             )
         return tasks.resolve(data)
-    if isinstance(data, (list, tuple)) and all(isinstance(row, Mapping) for row in data):
-        data = pandas.DataFrame(list(data), dtype=object)
-    if not is_table(data):
-        raise ConfigError(
-            f"Data of type {type(data).__name__} cannot be read. Give a DataFrame, the path of a"
-            " CSV, TSV, JSON Lines or Parquet file, one split of a dataset of Hugging Face, or a"
-            " list of names of tasks."
-        )
-    lines = json_lines("data", data, {}).rstrip("\n").split("\n")
-    rows = [(f"row {number}", json.loads(line)) for number, line in enumerate(lines, start=1)]
-    return (table_task(Path("data"), rows, columns, "data"),)
+    return (table_task(Path("data"), table_rows(data), columns, "data"),)
 
 
 @contextmanager

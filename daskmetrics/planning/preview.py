@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from daskmetrics.checkpoints.shipped import ModelProtocol
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.table import Table
-from daskmetrics.core.text import duration, listed, plural, size_text
+from daskmetrics.core.text import duration, listed, plural, shortened, size_text
 from daskmetrics.domain.events import is_finished, records
 from daskmetrics.domain.names import Checkpoint, Suite
 from daskmetrics.domain.outcomes import FRESH_SHARE
@@ -16,7 +16,9 @@ from daskmetrics.experiment import Experiment
 from daskmetrics.experiment.prefetch import free_space
 from daskmetrics.experiment.problem import automatic_budget, build_problem, check
 from daskmetrics.planning.estimate import measurements, workload
-from daskmetrics.planning.work import Work, bounded
+from daskmetrics.planning.work import Work, bounded, stage_on
+
+MULTIPLES = (2, 4, 8)
 
 
 def preview(experiment: Experiment, folder: RunFolder) -> Table:
@@ -55,6 +57,9 @@ def preview(experiment: Experiment, folder: RunFolder) -> Table:
         ("workers", f"{cluster.workers} ({cluster.kind})"),
         ("time", time_text(work, cluster.workers, cluster.device)),
     ]
+    # more workers of one machine would share its cores
+    if work.stages and cluster.kind != "local":
+        rows.append(("more workers", more_workers_text(work, cluster.workers, cluster.device)))
     if work.download:
         missing = f"{listed(work.missing)}, not on this machine: {work.download.source}"
         rolling = [f"; {m.name} through {m.disk} of disk" for m in config.models if m.disk]
@@ -119,3 +124,22 @@ def time_text(work: Work, workers: int, device: str) -> str:
         f"about {bounded(total.seconds)}: {', '.join(phases)} of worker time, and"
         f" {duration(work.start.expected)} to start the workers; {total.source}"
     )
+
+
+def more_workers_text(work: Work, workers: int, device: str) -> str:
+    """How long the phases take, and would take on more workers.
+
+    >>> from daskmetrics.planning.work import Estimate, Phase, exactly
+    >>> work = Work(((Phase("search", 6, Estimate(exactly(60.0)), at_once=6),),))
+    >>> more_workers_text(work, 1, "cpu")
+    '2, 4, 8 times as many: search 6.0 min -> 3.0 min, 2.0 min, 60 s'
+    """
+    parts = []
+    for stage in work.stages:
+        times = [
+            duration(float(stage_on(stage, workers * multiple, device)[1]))
+            for multiple in (1, *MULTIPLES)
+        ]
+        names = shortened([phase.name for phase in stage], 3)
+        parts.append(f"{names} {times[0]} -> {', '.join(times[1:])}")
+    return f"{', '.join(map(str, MULTIPLES))} times as many: {'; '.join(parts)}"

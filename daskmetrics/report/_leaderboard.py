@@ -118,9 +118,16 @@ class Leaderboard:
         kinds = {"rank": "Int64", "tied": "boolean"}
         numbers = dict.fromkeys(["mean", "stderr", *tasks], float)
         frame = frame.astype({**numbers, **kinds})
+        frame["layer"] = self._layers
         if not frame["readout"].any():
             frame = frame.drop(columns="readout")
         return frame
+
+    @property
+    def _layers(self) -> list[int | str]:
+        if self.found is None:
+            return [row.arm.layer for row in self.arms]
+        return [self.found.layer_name(row.arm) for row in self.arms]
 
     def table(self) -> Table:
         """The best arms: layers of a checkpoint, or whole names."""
@@ -132,7 +139,7 @@ class Leaderboard:
         if len(checkpoints) == 1:
             title = f"Layers of {checkpoints.pop()}"
             header = ["layer"]
-            columns = [[str(row.arm.layer) for row in shown]]
+            columns = [[*map(str, self._layers[:MOST_ROWS])]]
             if any(row.arm.readout for row in self.arms):
                 header.append("readout")
                 columns.append([row.arm.readout or "default" for row in shown])
@@ -202,6 +209,7 @@ class Leaderboard:
 
         points = self.to_frame()[["layer", "mean", "stderr"]]
         points = points.set_axis(["layer", "value", "error"], axis=1)
+        points["layer"] = [row.arm.layer for row in self.arms]
         points["label"] = [f"{row.arm.checkpoint} {row.arm.readout}".strip() for row in self.arms]
         points = points.dropna(subset="value")
         if points.empty:
@@ -214,6 +222,9 @@ class Leaderboard:
         points.attrs["label"] = "mean score"
         ax = axes_for(ax)
         layer_lines(ax, points)
+        names = {row.arm.layer: name for row, name in zip(self.arms, self._layers, strict=True)}
+        if [*names] != [*names.values()]:
+            ax.set_xticks([*names], [*map(str, names.values())], rotation=45, ha="right")
         ax.legend(**BESIDE)
         return ax
 
@@ -233,7 +244,8 @@ class Leaderboard:
         Raises
         ------
         ConfigError
-            If the folder is not empty, or the leaderboard is of a run, which has ``best().save``.
+            If the folder is not empty, or the leaderboard is of vectors, or of a run, which has
+            ``best().save``.
         DataError
             If sentence-transformers cannot do what the candidate does, such as join layers.
 
@@ -268,10 +280,12 @@ def _measured_by(found: LayerScores, best: Arm) -> list[str]:
         notes.append(f"{text}.")
     last, gain = found.last_layer(best), found.gain(best)
     if best == last:
-        notes.append(f"The best, layer {best.layer}, is the last layer that was scored.")
+        notes.append(
+            f"The best, layer {found.layer_name(best)}, is the last layer that was scored."
+        )
     elif gain:
         notes.append(
-            f"The best gains {apart(gain)} over layer {last.layer}, the last layer of its model that"
-            f" was scored, {gain.relation}."
+            f"The best gains {apart(gain)} over layer {found.layer_name(last)}, the last layer of"
+            f" its model that was scored, {gain.relation}."
         )
     return notes

@@ -75,7 +75,7 @@ def file_task(path: str, options: Mapping[str, str]) -> FileTask:
     value, and labels of too few texts), and the column of each of `ROLES` that has another name.
     """
     file = expanded(path)
-    return replace(table_task(file, _read(file), options, f"file:{file.name}"), held=None)
+    return replace(table_task(file, read_table(file), options, f"file:{file.name}"), held=None)
 
 
 def hub_task(name: str, options: Mapping[str, str]) -> FileTask:
@@ -132,7 +132,7 @@ def table_task(
         kind=table.kind,
         path=str(path.resolve()),
         options=tuple(options.items()),
-        content=_content_key(examples),
+        content=examples_key(examples),
         description=KINDS[table.kind].question,
         held=examples,
     )
@@ -152,22 +152,24 @@ def table_task(
 @cache
 def _read_examples(path: str, options: tuple[tuple[str, str], ...], content: Key) -> Examples:
     """Read the examples of a file, once per process."""
-    examples = examples_of(table_of(Path(path), _read(Path(path)), dict(options)))
-    if _content_key(examples) != content:
+    examples = examples_of(table_of(Path(path), read_table(Path(path)), dict(options)))
+    if examples_key(examples) != content:
         raise DataError(
             f"'{path}' has changed since the run began. Restore it, or start a new run."
         )
     return examples
 
 
-def _content_key(examples: Examples) -> Key:
+def examples_key(examples: Examples) -> Key:
+    """The key of the content of examples."""
     groups = [examples.groups] if examples.groups else []
     return content_key(
         examples.texts, examples.labels, examples.judgements, examples.queries, *groups
     )
 
 
-def _read(path: Path) -> list[PlacedRow]:
+def read_table(path: Path) -> list[PlacedRow]:
+    """The rows of a file, or of a folder with a sub-folder of texts for each label."""
     rows: list[PlacedRow] = []
     if path.is_dir():
         for file in sorted(path.glob("*/*.txt")):

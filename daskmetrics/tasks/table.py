@@ -9,7 +9,7 @@ Each is an error where a score would say nothing; errors name the file, and the 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -158,7 +158,7 @@ def table_of(path: Path, placed_rows: Iterable[PlacedRow], options: Mapping[str,
     for drop in drops:
         require_known("rows to drop", drop, _DROPS)
     frame = _frame(path, placed_rows)
-    columns = _columns(path, frame, options)
+    columns = columns_of(path, list(frame.columns), options)
     kind = _kind(path, frame, columns, options)
     table = _with_roles(path, frame, columns, kind)
     if "missing" in drops:
@@ -186,15 +186,16 @@ def _frame(path: Path, placed_rows: Iterable[PlacedRow]) -> pd.DataFrame:
     return frame.where(frame.notna(), None)
 
 
-def _columns(path: Path, frame: pd.DataFrame, options: Mapping[str, str]) -> dict[str, str]:
-    by_name = {column.strip().lower(): column for column in frame.columns}
+def columns_of(path: Path, header: Sequence[str], options: Mapping[str, str]) -> dict[str, str]:
+    """The column of each role that a table has."""
+    by_name = {column.strip().lower(): column for column in header}
     columns = {}
     for role, names in ROLES.items():
         recognised = next((by_name[name] for name in names if name in by_name), None)
         column = options.get(role, recognised)
         if column is None:
             continue
-        require_known(f"column in '{path}' (as '{role}')", column, list(frame.columns))
+        require_known(f"column in '{path}' (as '{role}')", column, header)
         columns[role] = column
     return columns
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from daskmetrics.bandit import Outcome, Problem, Recommendation, arm_features
-from daskmetrics.bandit.model import fit_model
+from daskmetrics.bandit.model import LOOKS, fit_model
 from daskmetrics.bandit.problem import Floats, Observations
 from daskmetrics.domain.names import Suite
-from tests.bandit.conftest import drive, make_learner
+from tests.bandit.conftest import World, drive, make_learner
 
 KINDS = tuple(np.repeat(["sts", "clustering", "classification", "reranking"], 2).tolist())
 SEEDS = range(4)  # of each landscape
@@ -126,14 +126,20 @@ def test_the_unexpected_is_not_excluded_with_certainty(landscape, budget, stated
     assert not wrong(searches(landscape, budget), stated)
 
 
+def one_wide_task(seed):
+    """A problem whose most expensive task varies most, and its scores."""
+    problem, rng = make_problem(seed), np.random.default_rng(seed)
+    scores = smooth(rng, problem.features)
+    peak = rng.uniform(0.2, 0.8, size=2)
+    wide = 0.6 - 2 * ((problem.features[:, :2] - peak) ** 2).sum(axis=1)
+    scores[:, problem.score_cost[0].argmax()] = wide + rng.normal(scale=0.01, size=len(scores))
+    return problem, scores
+
+
 def test_a_task_that_varies_most_is_seen_before_a_sure_end():
     sure = []
     for seed in range(6):
-        problem, rng = make_problem(seed), np.random.default_rng(seed)
-        scores = smooth(rng, problem.features)
-        peak = rng.uniform(0.2, 0.8, size=2)
-        wide = 0.6 - 2 * ((problem.features[:, :2] - peak) ** 2).sum(axis=1)
-        scores[:, problem.score_cost[0].argmax()] = wide + rng.normal(scale=0.01, size=len(scores))
+        problem, scores = one_wide_task(seed)
         learner = make_learner(problem, budget=0.3, seed=seed, within=0.0)
         while picks := learner.ask(1):
             learner.tell(picks[0].index, Outcome(float(scores[problem.locate(picks[0].cell)])))
@@ -143,6 +149,16 @@ def test_a_task_that_varies_most_is_seen_before_a_sure_end():
                     sure.append(loss(problem, scores, found) <= 0.01)
     # such a task is scored late, when most of the model is no longer estimated again
     assert sure and np.mean(sure) > 0.8
+
+
+def test_no_search_ends_before_a_task_shows_how_it_varies():
+    for seed in range(6):
+        problem, scores = one_wide_task(seed)
+        learner = make_learner(problem, budget=0.5, seed=seed)
+        drive(learner, World(problem, scores, stderr=0.0).outcome)
+        assert learner.ending in ("within", "sure")
+        assert learner.state.paid.sum(axis=0).min() >= LOOKS
+        assert loss(problem, scores, learner.recommendation()) <= 0.01
 
 
 def test_equal_arms_are_within_the_margin_and_none_is_the_best():

@@ -50,7 +50,7 @@ def test_tasks_of_every_kind_are_scored(run):
 
 def test_a_map_with_every_fault_is_resumed_and_verified(run):
     text = run(FOLDER / "transcript.py", "--iterations", 60, "--workers", 2, "--port", 8860)
-    assert "60 items: 57 ok, 3 failed." in text and "(exit code 3)" in text
+    assert "60 items: 57 ok, 3 failed; " in text and "(exit code 3)" in text
     assert all(cause in text for cause in ("1 x oom", "1 x timeout", "1 x quarantined"))
     assert "Items recorded more than once: none." in text and "0 differ" in text
     assert 'daskmetrics_items{status="ok"}' in text and "telemetry.png" in text

@@ -16,7 +16,7 @@ def test_a_map_runs_writes_its_results_and_resumes(place):
     line = "map bench.py:step --iterations 30 --max-retries 1 --output out/results.parquet"
     done = start(place, line)
     assert done.returncode == 3, done.stderr
-    assert "30 items: 29 ok, 1 failed." in done.stdout
+    assert "30 items: 29 ok, 1 failed; 1 attempt repeated." in done.stdout
     assert "1 x error: ValueError: planted in 13" in done.stdout
     assert "30 of 30" in done.stderr and "1 failed" in done.stderr
     results = pd.read_parquet(place / "out" / "results.parquet")
@@ -30,7 +30,7 @@ def test_a_map_runs_writes_its_results_and_resumes(place):
     pd.testing.assert_series_equal(pd.read_csv(place / "results.csv")["loss"], results["loss"][:13])
     for status in ("status runs/step", "status --follow runs/step"):
         # of the last run that had items to compute
-        assert "30 items: 29 ok, 1 failed." in call(place, status).stdout
+        assert "30 items: 29 ok, 1 failed; 1 attempt repeated." in call(place, status).stdout
 
 
 def test_options_of_a_serial_map_reach_it(place):

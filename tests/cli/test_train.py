@@ -10,7 +10,7 @@ import yaml
 import daskmetrics as dm
 from daskmetrics import config
 from daskmetrics.answer import analysis
-from tests.cli.calling import start
+from tests.cli.calling import call, start
 
 ROOT = Path(__file__).parents[2]
 TINY = {"width": 16, "depth": 2, "heads": 2, "context": 32, "vocabulary": 300, "steps": 8}
@@ -29,6 +29,15 @@ def small(tmp_path) -> Path:
 
 def times(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.rglob("model.safetensors")}
+
+
+def test_a_dry_run_shows_the_same_of_a_program_and_a_recipe(small):
+    (small / "mine.py").touch()
+    program = call(small, "train mine.py --ranks 2 --dry-run -- --batch-size 8").stdout
+    recipe = call(small, "train small.yaml --dry-run").stdout
+    for label in ("ranks ", "effective batch ", "steps "):
+        assert f"\n{label}" in program and f"\n{label}" in recipe
+    assert "16 samples = 8 per pass x 1 pass x 2 ranks, by its arguments" in program
 
 
 def test_train_then_run_then_nothing_to_do(small):

@@ -101,7 +101,7 @@ def test_a_layer_whose_vectors_are_equal_has_no_score(tmp_path, prepared):
         return worker.score(embeddings, task, 3, 0, "protocol")
 
     assert np.isfinite(score(vectors).score)
-    with pytest.raises(UndefinedError, match=f"layer 3 are equal for all {texts} texts"):
+    with pytest.raises(UndefinedError, match=f"equal for all {texts} texts"):
         score(equal)
 
 

@@ -110,6 +110,14 @@ def test_the_time_includes_the_start_of_workers_of_an_experiment(prepared, tmp_p
     assert option.total[1] == work.on(workers, "cpu").expected > USUAL_START.expected
 
 
+def test_what_more_workers_would_save_is_shown_on_a_cluster(prepared, tmp_path):
+    folder = RunFolder(tmp_path / "run").create()
+    assert "more workers" not in shown(prepared(), folder), "they would share this machine"
+    on_slurm = shown(prepared(cluster={"kind": "slurm", "workers": 1}), folder)
+    assert on_slurm["more workers"].startswith("2, 4, 8 times as many: train a, train b ")
+    assert "; search " in on_slurm["more workers"]
+
+
 def test_a_run_whose_tasks_were_removed_is_still_estimated(prepared, tmp_path):
     small, folder = prepared(), RunFolder(tmp_path / "run").create()
     scores = finish(small, folder, cells=3)[-3:]

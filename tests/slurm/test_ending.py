@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from daskmetrics.cluster.slurm.commands import job_state
 from tests.slurm.site import comes_true, driver, jobs, needs_slurm, no_job_is_left, profile
 
 pytestmark = needs_slurm
@@ -30,3 +31,12 @@ def test_no_job_outlives_its_driver(slurm, tmp_path, number):
         os.killpg(process.pid, number)
         assert no_job_is_left(), jobs()
         print(f"\n{number.name}: no job left after {time.monotonic() - signalled:.1f} s")
+
+
+def test_the_jobs_of_a_run_that_ended_well_are_completed(slurm, tmp_path):
+    with driver(tmp_path, profile(slurm), seconds=3.0, count=6) as process:
+        assert comes_true(lambda: len(jobs("RUNNING")) == 2) is not None
+        submitted = jobs()
+        assert process.wait(timeout=120) == 0
+    assert no_job_is_left()
+    assert {job_state(job).state for job in submitted} == {"COMPLETED"}

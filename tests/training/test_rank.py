@@ -24,16 +24,23 @@ from daskmetrics.training.ddp.ranks import (
 from daskmetrics.training.progress import PIPE, progress
 
 HOSTS = [
-    RankHost(f"tcp://10.0.0.{i}:1", f"w{i}", f"node{i // 2}", range(8), 0, ("0", "1"), "L40S")
+    RankHost(
+        f"tcp://10.0.0.{i}:1",
+        f"w{i}",
+        f"node{i // 2}",
+        range(8),
+        0,
+        ("0", "1"),
+        "L40S",
+        interface="ib0",
+    )
     for i in range(4)
 ]
 
 
-def environment(
-    tmp_path: Path, hosts: Sequence[RankHost], interface: str | None = None
-) -> dict[str, str]:
+def environment(tmp_path: Path, hosts: Sequence[RankHost]) -> dict[str, str]:
     """That of the last rank, in the second attempt."""
-    program = Program("t", ("t.py",), tmp_path, 4, least=1, interface=interface)
+    program = Program("t", ("t.py",), tmp_path, 4, least=1)
     spec = RankSpec(program, place_ranks(hosts, 4), len(hosts) - 1, "t-2", 2, str(tmp_path))
     return worker._environment(spec, ("10.0.0.0", 5))
 
@@ -41,7 +48,7 @@ def environment(
 def test_a_rank_gets_the_configured_network_and_worker_variables(tmp_path, monkeypatch):
     monkeypatch.setenv("NCCL_IB_HCA", "mlx5_0")
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "ib1")
-    variables = environment(tmp_path, HOSTS, interface="ib0")
+    variables = environment(tmp_path, HOSTS)
     expected = {
         "GLOO_SOCKET_IFNAME": "ib0",
         "NCCL_SOCKET_IFNAME": "ib1",
@@ -54,9 +61,6 @@ def test_a_rank_gets_the_configured_network_and_worker_variables(tmp_path, monke
         "TORCHELASTIC_RUN_ID": "t",
     }
     assert {name: variables[name] for name in expected} == expected
-    # by default the interface is that of the worker's address
-    here = RankHost("tcp://127.0.0.1:1", "w", "node", (0,), 0)
-    assert environment(tmp_path, [here])["GLOO_SOCKET_IFNAME"] == "lo"
 
 
 @pytest.mark.parametrize(
@@ -70,6 +74,27 @@ def test_a_rank_takes_the_gpu_with_the_number_of_its_local_rank(tmp_path, gpus, 
     names = ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
     assert tuple(variables[name] for name in names) == expected
     assert place_ranks(hosts, 2)[1].gpu == gpus[-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "samples"),
+    [
+        ("--batch-size 8", 160),
+        ("--batch-size 8 --grad_accum 2", None),
+        ("--eval_batch_size 8", None),
+    ],
+    ids=["batch", "accumulated", "none"],
+)
+def test_the_samples_of_a_bar_follow_from_the_batch_of_a_rank(tmp_path, words, samples):
+    program = Program("t", ("t.py", *words.split()), tmp_path, 2, least=1)
+    spec = RankSpec(program, place_ranks(HOSTS, 2), 0, "t", 1, "")
+    events: list[tuple[str, dict[str, Any]]] = []
+    observed = SimpleNamespace(log_event=lambda *event: events.append(event))
+    printed = io.BytesIO(b"train:   0%|   | 0/40 [\rtrain:  25%|#  | 10/40 [00:01<\r")
+    rank = worker._Rank(None, printed, io.BytesIO(), spec, observed, {})
+    rank._read()
+    assert events[-2][1]["progress"]["step"] == 10
+    assert events[-2][1]["progress"]["numbers"].get("samples") == samples
 
 
 def test_the_latest_step_is_passed_on_with_its_rates(tmp_path, monkeypatch):

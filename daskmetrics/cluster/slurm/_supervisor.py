@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
@@ -47,16 +47,28 @@ URGENT = 0.1  # share of `poll_seconds` after which the queue is read if a worke
 LEAD = 600.0
 HANGS_AFTER = 10.0  # seconds without an answer of Slurm before the user gets a message
 REFUSED_FOR = 600.0  # seconds for which Slurm refuses all jobs until the run ends
+END_WITHIN = 10.0  # seconds for the job of an idle worker to end by itself before it is cancelled
 DEMAND_WINDOW = 60.0  # seconds of past demand that an adaptive pool considers
 TAIL = 20  # lines of a failed job's log that are shown
 PROLOGUE_TAIL = 5  # and of the output of its prologue before them
 
-# It reads ids until the pipe closes, which the system does even after a SIGKILL of the driver; then
-# it looks for jobs whose ids it does not know, by their name and the first word of their comment,
+# It reads ids until the pipe closes, which the system does even after a SIGKILL of the driver. After
+# the word "end", it cancels the jobs behind it at once, and the others unless they soon end by
+# themselves. Then it looks for jobs whose ids it does not know, by their name and the first word of their comment,
 # until none is left: Slurm may not answer, and sbatch may have been slow.
 CANCEL_ON_EXIT = """
 trap '' HUP INT TERM
-while read -r id; do ids="$ids $id"; done
+while read -r id others; do
+  case $id in
+    end) pauses="1 1 1 2 2 3"; [ -z "$others" ] || timeout 60 scancel $others ;;
+    *) ids="$ids $id" ;;
+  esac
+done
+for pause in $pauses; do
+  sleep $pause
+  running=$(timeout 10 squeue --noheader --user="$(id -u)" --name="$1" --states=RUNNING)
+  [ -n "$running" ] || break
+done
 state=1
 for pause in 0 1 2 4 8 15 30 60; do
   sleep $pause
@@ -178,6 +190,7 @@ class Supervisor:
         self._arrivals = WorkerArrivals()
         self._canceller = CancelOnExit(self.job_name, launch.owner, keys)
         self._calls: set[subprocess.Popen[str]] = set()  # commands of Slurm that run now
+        self._dismissed: dict[str, float] = {}  # when jobs that end by themselves are cancelled
         self._numbers = count()
         self._is_ending = False
         self._reported_reasons: set[str] = set()
@@ -254,11 +267,13 @@ class Supervisor:
                     f"{state.jobs.failed_on[job.node]} jobs were lost at their start on {job.node}:"
                     f" further {state.pool.name} jobs exclude it.{self._end_of_log(job)}"
                 )
-            if decision.cancel:
+            late = [job for job, end in self._dismissed.items() if end <= snapshot.now]
+            if ids := [*self._dismiss(decision.cancel), *late]:
                 # a job may have ended meanwhile; what remains is cancelled again at the end
                 with suppress(SlurmError):
-                    ids = [job.id for job in decision.cancel]
                     await patiently(partial(commands.cancel, ids), self._on_silence)
+                for job_id in late:
+                    del self._dismissed[job_id]
             if decision.stop:
                 log = self._end_of_log(decision.stop.job)
                 self.problem = ClusterLostError(f"{decision.stop.reason}{log}")
@@ -287,15 +302,31 @@ class Supervisor:
         return Snapshot(
             now=asked_at,
             queue={job.id: job for job in queue},
-            workers={
-                str(worker.name): len(worker.processing)
-                for worker in self.scheduler.workers.values()
-            },
+            workers=self._task_counts(),
             arrivals=frozenset(names.values()),
             draining=draining,
             killed=frozenset(name for address, name in names.items() if address in kills),
             refused=frozenset(self._arrivals.refused),
         )
+
+    def _task_counts(self) -> Mapping[str, int]:
+        workers = self.scheduler.workers.values()
+        return {str(worker.name): len(worker.processing) for worker in workers}
+
+    def _dismiss(self, jobs: Iterable[Job]) -> list[str]:
+        """End the idle workers of jobs, which completes these jobs; the ids of the other jobs."""
+        task_counts = self._task_counts()
+        others = []
+        for job in jobs:
+            counts = job.task_counts(task_counts)
+            if not counts or any(counts):
+                others.append(job.id)
+                continue
+            self._dismissed[job.id] = time.monotonic() + END_WITHIN
+            for worker in list(self.scheduler.workers.values()):
+                if job.owns(str(worker.name)):
+                    self.scheduler.loop.add_callback(self.scheduler.close_worker, worker.address)
+        return others
 
     def _on_silence(self, reason: str) -> None:
         if not self._is_silent and not self._is_ending:
@@ -383,7 +414,7 @@ class Supervisor:
         return "\n  ".join([f"\nThe end of its log '{path}':", *shown])
 
     def end(self) -> None:
-        """Cancel all jobs.
+        """End all jobs: those of idle workers by themselves, the others are cancelled.
 
         Returns when Slurm has received the request, at once if it was sent.
         """
@@ -391,8 +422,10 @@ class Supervisor:
             return
         self._is_ending = True
         commands.end_all(self._calls)
+        jobs = [job for state in self.pools.values() for job in state.jobs.jobs]
+        others = self._dismiss(jobs)
         try:
-            self._canceller.cancel_all()
+            self._canceller.cancel_all(others if self._dismissed else None)
         except SlurmError as error:
             self.on_message(
                 f"Slurm does not answer ({error}). A process in the background goes on cancelling "
@@ -424,10 +457,10 @@ class CancelOnExit:
             start_new_session=True,  # a signal to the driver's process group must not end it
         )
 
-    def _send(self, jobs: Iterable[str]) -> None:
+    def _send(self, lines: Iterable[str]) -> None:
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # it was killed: its successor gets all
-            self._process.stdin.write("".join(f"{job}\n" for job in jobs).encode())
+            self._process.stdin.write("".join(f"{line}\n" for line in lines).encode())
 
     def add(self, job: str) -> None:
         """Add a job; after `cancel_all` it is cancelled at once."""
@@ -448,19 +481,23 @@ class CancelOnExit:
                 return code
         return None
 
-    def cancel_all(self) -> None:
-        """Cancel all jobs.
+    def cancel_all(self, at_once: Iterable[str] | None = None) -> None:
+        """Cancel all jobs; given some, these at once, and others that do not end by themselves.
 
         Returns when Slurm has received it, SlurmError if it does not answer.
         """
         self.revive()
+        timeout = HANGS_AFTER
         with self._lock:
             self._is_closed = True
+            if at_once is not None:
+                timeout += END_WITHIN
+                self._send([f"end {' '.join(at_once)}"])
             assert self._process.stdin is not None
             self._process.stdin.close()
         try:
-            code = self._process.wait(timeout=HANGS_AFTER)
+            code = self._process.wait(timeout)
         except subprocess.TimeoutExpired:
-            raise SlurmError(f"no answer within {HANGS_AFTER:g} s") from None
+            raise SlurmError(f"no answer within {timeout:g} s") from None
         if code:
             raise SlurmError(f"scancel ended with code {code}")

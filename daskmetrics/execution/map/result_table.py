@@ -20,8 +20,10 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import atomic_file
 from daskmetrics.core.serialization import as_json, plain
 from daskmetrics.core.table import Table, spreadsheet_frame
-from daskmetrics.core.text import listed, shortened
+from daskmetrics.core.text import listed, plural, shortened
+from daskmetrics.domain.events import AttemptFailed, Event
 from daskmetrics.domain.failures import cause
+from daskmetrics.domain.retry import Fault
 from daskmetrics.execution.map.source import ItemResult
 
 if TYPE_CHECKING:
@@ -268,22 +270,43 @@ def _causes(results: Iterable[ItemResult]) -> list[tuple[str, str, list[str]]]:
     ]
 
 
-def summary_text(results: Sequence[ItemResult]) -> str:
-    """Aggregates, counts and causes of failure."""
+def repeats(results: Iterable[ItemResult]) -> int:
+    """How many attempts at finished items failed and were repeated."""
+    return sum(result.attempts - 1 for result in results)
+
+
+def deaths(entries: Iterable[Event]) -> int:
+    """How many workers died while they ran a batch, also those killed for their memory."""
+    faults = (Fault.DEATH.value, Fault.MEMORY.value)
+    return sum(isinstance(entry, AttemptFailed) and entry.fault in faults for entry in entries)
+
+
+def summary_text(results: Sequence[ItemResult], died: int = 0) -> str:
+    """Aggregates, counts and causes of failure; ``died`` is the number of workers that did."""
     columns = add_rows({}, (result for result in results if result.ok))
-    return text_of(columns, [result for result in results if not result.ok], len(results))
+    failed = [result for result in results if not result.ok]
+    return text_of(columns, failed, len(results), repeats(results), died)
 
 
-def text_of(columns: Columns, failed: Sequence[ItemResult], total: int) -> str:
+def text_of(
+    columns: Columns, failed: Sequence[ItemResult], total: int, repeated: int = 0, died: int = 0
+) -> str:
     """The text of a summary.
 
-    From the columns of the items that are ok, the results of the others, and how many items there
-    are.
+    From the columns of the items that are ok, the results of the others, and the numbers of items,
+    of attempts that were repeated, and of workers that died.
     """
     succeeded = len(columns.get("index", ()))
     counts = f"{total} items: {succeeded} ok, {len(failed)} failed"
     if open_items := total - succeeded - len(failed):
         counts += f", {open_items} to do"
+    troubles = []
+    if repeated:
+        troubles.append(f"{plural(repeated, 'attempt')} repeated")
+    if died:
+        troubles.append(f"{plural(died)} died")
+    if troubles:
+        counts += f"; {', '.join(troubles)}"
     lines = [f"{counts}."]
     too_large = _beyond_64_bits(columns)
     if too_large:

@@ -15,6 +15,7 @@ from daskmetrics.core.files import RunFolder, atomic_write
 from daskmetrics.core.machine import environment
 from daskmetrics.core.serialization import build
 from daskmetrics.domain.events import (
+    AttemptFailed,
     Event,
     ItemsRetried,
     MapStarted,
@@ -26,7 +27,7 @@ from daskmetrics.domain.events import (
 from daskmetrics.domain.record import Record
 from daskmetrics.execution.journal import Contents, no_collection, scan
 from daskmetrics.execution.map.folder import started
-from daskmetrics.execution.map.result_table import add_rows, text_of
+from daskmetrics.execution.map.result_table import add_rows, deaths, repeats, text_of
 from daskmetrics.execution.map.source import ItemTracker
 
 WORTH_KEEPING = 1.05  # growth of a journal since the summary of a map, before there is a new one
@@ -40,6 +41,8 @@ class MapStatus:
     items: int
     finished: bool
     counts: Mapping[str, int]
+    repeated: int  # attempts at items that failed and were repeated
+    died: int  # workers
     text: str
 
     @classmethod
@@ -53,16 +56,26 @@ class MapStatus:
         tracker = ItemTracker(items, header.retries, entries)
         add_rows(columns, (result for result in tracker.results() if result.ok))
         failed = tracker.failed()
+        repeated = summary.repeated + repeats(tracker.results())
+        died = deaths(entries)
         if contents.length > summary.length * WORTH_KEEPING:
             others = _without_successes(entries, tracker)
-            summary = _Summary(digest, contents.length, contents.checksum, columns, others)
+            summary = _Summary(
+                digest,
+                contents.length,
+                contents.checksum,
+                columns,
+                repeated - repeats(failed),
+                others,
+            )
             # it is of another user, or the disk is full
             with suppress(OSError):
                 atomic_write(folder.summary, json.dumps(vars(summary)))
         counts = Counter(ok=len(columns.get("index", ())))
         counts.update(result.status for result in failed)
-        text = text_of(columns, failed, header.items)
-        return cls(header.items, counts.total() == header.items, dict(counts), text)
+        text = text_of(columns, failed, header.items, repeated, died)
+        finished = counts.total() == header.items
+        return cls(header.items, finished, dict(counts), repeated, died, text)
 
 
 @dataclass(frozen=True)
@@ -76,7 +89,9 @@ class _Summary:
     length: int = 0
     checksum: int = 0
     succeeded: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # its columns
-    # those of all entries that say more: the start, and the batches with another item
+    repeated: int = 0  # attempts at these items
+    # those of all entries that say more: the start, the batches with another item, and the failures
+    # of whole batches
     entries: Sequence[Mapping[str, Any]] = ()
 
 
@@ -126,6 +141,6 @@ def _without_successes(entries: Sequence[Event], tracker: ItemTracker) -> list[d
     return [
         to_json(entry)
         for entry in entries
-        if isinstance(entry, STARTS_AGAIN)
+        if isinstance(entry, (*STARTS_AGAIN, AttemptFailed))
         or (isinstance(entry, UnitAsked | Record) and entry.key in batches)
     ]

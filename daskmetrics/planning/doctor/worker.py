@@ -1,13 +1,18 @@
-"""What one worker of a profile has: versions, GPU, transports, clock, shared folder, network."""
+"""What the workers of a profile have: versions, GPU, transports, clock, shared folder, network; and
+what the network between them carries.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from ctypes.util import find_library
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -19,36 +24,50 @@ from distributed import Client
 from daskmetrics.cluster import connect
 from daskmetrics.cluster.shared_folder import appears, marker
 from daskmetrics.config import Cluster
-from daskmetrics.core.errors import ConfigError, DaskmetricsError
+from daskmetrics.core.errors import DaskmetricsError
+from daskmetrics.core.files import NOTICE
 from daskmetrics.core.machine import VISIBLE, infiniband_ports, workers
-from daskmetrics.core.text import OnMessage
+from daskmetrics.core.text import OnMessage, listed, plural
 from daskmetrics.execution import handshake
 from daskmetrics.planning.doctor.checks import Finding, failure, warning
+from daskmetrics.training.ddp.driver import launch
+from daskmetrics.training.ddp.ranks import Program, Progress
 
 PAYLOAD = 8 * 2**20  # bytes sent each way
+EXCHANGED = 64 * 2**20  # bytes that ranks sum
+RANK = ("-m", "daskmetrics.planning.doctor._exchange")
+JOINED_WITHIN = 60.0  # seconds
 TOLERATED = 5.0  # seconds; certificates allow more, but times of files and logs would mislead
 
 Call = Callable[..., Any]  # calls a function with arguments on the worker
 ok = partial(Finding, "ok")
 
 
-def start_and_examine(profile: Cluster, on_message: OnMessage) -> dict[str, Finding]:
-    """The findings of a worker that is started for them and ended again.
+def start_and_examine(
+    profile: Cluster, on_message: OnMessage, count: int = 1
+) -> dict[str, Finding]:
+    """The findings of workers that are started for them and ended again.
 
-    If none arrives, that is the only finding.
+    On Slurm they are so many jobs. If they do not arrive, that is the only finding.
     """
-    alone = profile.model_copy(update={"workers": 1, "fewest": None, "scoring": None})
+    number = count
+    if profile.in_slurm:
+        number *= max(1, profile.gpus_per_job)
+    few = profile.model_copy(update={"workers": number, "fewest": None, "scoring": None})
     began = time.perf_counter()
     try:
-        with connect(alone, "doctor", on_message) as client:
+        with connect(few, "doctor", on_message, wait=number) as client:
             took = time.perf_counter() - began
-            return {"worker": ok(f"one has arrived after {took:.1f} s"), **examine(client, profile)}
+            arrived = ok(f"{plural(number)} arrived after {took:.1f} s")
+            return {"worker": arrived, **examine(client, profile, on_message)}
     except DaskmetricsError as error:
         return {"worker": failure(str(error))}
 
 
-def examine(client: Client, profile: Cluster) -> dict[str, Finding]:
-    """The findings of a client's first worker.
+def examine(
+    client: Client, profile: Cluster, on_message: OnMessage = lambda line: None
+) -> dict[str, Finding]:
+    """The findings of a client's first worker, and of the network between several.
 
     A check that fails does not hide the others.
     """
@@ -68,12 +87,14 @@ def examine(client: Client, profile: Cluster) -> dict[str, Finding]:
         "same-folder": lambda: _same_folder(call, logs),
         "network": lambda: _network(call),
     }
+    if len(workers(client)) > 1:
+        checks["exchange"] = lambda: _exchange(client, profile, logs / "doctor", on_message)
     is_new = not logs.exists()
     findings = {}
     for name, check in checks.items():
         try:
             findings[name] = check()
-        except (ConfigError, OSError, ImportError) as error:
+        except (DaskmetricsError, OSError, ImportError) as error:
             findings[name] = failure(str(error) or type(error).__name__)
     if is_new:
         with suppress(OSError):  # the log of the worker is in it
@@ -173,6 +194,56 @@ def _network(call: Call) -> Finding:
     return ok(
         f"{PAYLOAD / 2**20:.0f} MiB to the worker with {to:,.0f} MB/s, back with {back:,.0f} MB/s"
     )
+
+
+@dataclass
+class _Exchange:
+    """What the driver of the ranks says."""
+
+    on_message: OnMessage
+    notice: Path  # written when the first step is late, and removed at the end
+    latest: str = ""
+    is_late: bool = False
+    seconds: float = 0.0  # of a sum, once it is known
+
+    def message(self, text: str) -> None:
+        self.latest = text
+        self.on_message(text)
+
+    def progressed(self, program: Program, progress: Progress) -> None:
+        self.seconds = progress.numbers["seconds"]
+
+    def is_blocked(self) -> bool:
+        self.is_late = self.is_late or self.notice.exists()
+        return self.is_late
+
+
+def _exchange(client: Client, profile: Cluster, folder: Path, on_message: OnMessage) -> Finding:
+    """How fast ranks on all workers sum a tensor, as those of a training do gradients."""
+    ranks = len(workers(client))
+    program = Program(
+        "doctor",
+        RANK,
+        folder,
+        ranks,
+        least=ranks,
+        timeout=JOINED_WITHIN,
+        restarts=0,
+        interface=profile.interface,
+    )
+    seen = _Exchange(on_message, folder / NOTICE)
+    launch(client, program, seen, stopping=seen.is_blocked)
+    if not seen.seconds:
+        return failure(seen.latest)
+    shutil.rmtree(folder)
+    # what each rank sends and receives of a sum in a ring
+    rate = 2 * (ranks - 1) / ranks * EXCHANGED / seen.seconds
+    nodes = set(client.run(socket.gethostname).values())
+    message = f"{ranks} ranks sum {EXCHANGED / 2**20:.0f} MiB with {rate / 1e6:,.0f} MB/s"
+    remedy = ""
+    if len(nodes) == 1 and profile.in_slurm:
+        remedy = "to try the network between nodes, use a profile of whole nodes"
+    return Finding("ok", f"{message} on {listed(sorted(nodes))}", remedy)
 
 
 def _device() -> dict[str, object]:

@@ -37,9 +37,14 @@ TAIL = 8192  # bytes, in which they are
 _STORES: deque[Any] = deque(maxlen=4)
 
 
-def inventory(dask_worker: Worker) -> RankHost:
-    """This worker, its machine and its GPUs, read without initialising CUDA."""
+def inventory(interface: str | None, dask_worker: Worker) -> RankHost:
+    """This worker, its machine and its GPUs, read without initialising CUDA.
+
+    ``interface`` is what is configured; by default it is that of the worker's address.
+    """
     models = gpu_models()
+    host = get_address_host(dask_worker.address)
+    of_address = [name for name, addresses in interfaces().items() if host in addresses]
     return RankHost(
         address=dask_worker.address,
         name=str(dask_worker.name),
@@ -49,6 +54,7 @@ def inventory(dask_worker: Worker) -> RankHost:
         gpus=tuple(visible_gpus()) if models else (),
         model=next(iter(models), ""),
         offers_gpu=bool(dask_worker.state.total_resources.get("GPU")),
+        interface=os.environ.get(NETWORK[0]) or interface or "".join(of_address[:1]),
     )
 
 
@@ -234,6 +240,10 @@ class _Rank:
             self._progress(progress)
 
     def _progress(self, facts: dict[str, Any]) -> None:
+        size = self.spec.step_samples
+        # what was read from a bar has the samples of the line before
+        if size and not (self.reports_itself and "samples" in facts):
+            facts = {**facts, "samples": size * facts["step"]}
         before = self.latest or facts
         rates = {}
         if facts["step"] > before["step"]:
@@ -278,11 +288,7 @@ def _with_remedy(ending: RankEnding, program: Program, variables: Mapping[str, s
 
 
 def _environment(spec: RankSpec, store: tuple[str, int]) -> dict[str, str]:
-    address = get_address_host(spec.host.address)
-    interface = spec.program.interface
-    for name, addresses in interfaces().items():
-        if address in addresses:
-            interface = interface or name
+    interface = spec.host.interface
     return {
         **{name: interface for name in NETWORK if interface},
         **os.environ,

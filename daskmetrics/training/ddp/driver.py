@@ -181,7 +181,8 @@ class _Launcher:
         ]
         if not asked:
             return []
-        replies = self.client.run(worker.inventory, workers=asked, on_error="ignore")
+        network = self.program.interface
+        replies = self.client.run(worker.inventory, network, workers=asked, on_error="ignore")
         return list(replies.values())
 
     def _run_group(self) -> RankEnding | None:

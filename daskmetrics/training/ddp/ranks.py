@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,46 @@ class Program:
     interface: str | None = None  # network interface between ranks
     workers: int | None = None  # largest number; further ranks are not waited for
     telemetry: Path | None = None  # file for what the workers use meanwhile
+
+    def argument(self, part: str) -> tuple[str, str] | None:
+        """The argument whose name has a part, and is not of its evaluation, with its value.
+
+        >>> words = ("train.py", "--eval-batch=8", "--batch-size", "32")
+        >>> Program("mine", words, Path("mine"), 2, least=2).argument("batch")
+        ('--batch-size', '32')
+        """
+        line = " ".join(self.words)
+        found = re.search(rf"(--(?!\S*eval)\S*{part}[^\s=]*)[= ]([^\s-]\S*)", line)
+        return (found[1], found[2]) if found else None
+
+    @property
+    def batch(self) -> Batch | None:
+        """What its arguments say of the batch of a rank; None if they say nothing."""
+        size = self.argument("batch(?:[-_]?size)?(?=[= ])")
+        passes = self.argument("accum")
+        if size is None or not size[1].isdigit():
+            return None
+        if passes is None:
+            return Batch(int(size[1]))
+        return Batch(int(size[1]), int(passes[1])) if passes[1].isdigit() else None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a rank learns from in a step."""
+
+    size: int  # samples of a pass
+    passes: int = 1
+
+    def text(self, ranks: int, samples: str = "samples") -> str:
+        """The batch of all ranks, and of what it is the product.
+
+        >>> Batch(8, 2).text(4)
+        '64 samples = 8 per pass x 2 passes x 4 ranks'
+        """
+        total = self.size * self.passes * ranks
+        passes = plural(self.passes, "pass", "passes")
+        return f"{total:,} {samples} = {self.size} per pass x {passes} x {plural(ranks, 'rank')}"
 
 
 _RATES = {"step": "{:.3g} it/s", "samples": "{:,.0f} samples/s", "tokens": "{:,.0f} tokens/s"}
@@ -73,6 +114,7 @@ class RankHost:
     gpus: tuple[str, ...] = ()  # that it sees, as CUDA_VISIBLE_DEVICES names them
     model: str = ""  # of the GPUs
     offers_gpu: bool = False  # as a resource of Dask; workers that only score do not
+    interface: str = ""  # of the network to other ranks
     # once it has a rank
     local_rank: int = 0  # the number of the rank on its machine
     gpu: str = "none"  # that the rank takes
@@ -107,13 +149,13 @@ def rank_table(hosts: Sequence[RankHost]) -> Table:
 
     The ranks of a machine share its free memory.
 
-    >>> host = RankHost("tcp://10.0.0.1:1", "w0", "node0", (0, 1), 2**34, ("0",), "L40S")
+    >>> host = RankHost("tcp://10.0.0.1:1", "w0", "node0", (0, 1), 2**34, interface="ib0")
     >>> print(rank_table(place_ranks([host], 1)).as_text())
-    rank  node   worker  GPU     CPU cores  free memory
-    ───────────────────────────────────────────────────
-    0     node0  w0      0 L40S  2          16.0 GiB
+    rank  node   worker  GPU   CPU cores  free memory  interface
+    ────────────────────────────────────────────────────────────
+    0     node0  w0      none  2          16.0 GiB     ib0
     <BLANKLINE>
-    1 rank on 1 node: 1 GPU, 2 CPU cores, 16.0 GiB of free memory
+    1 rank on 1 node: 0 GPUs, 2 CPU cores, 16.0 GiB of free memory
     """
     memory = {}  # GiB, by node
     cpus = set()
@@ -126,13 +168,14 @@ def rank_table(hosts: Sequence[RankHost]) -> Table:
             gpus.add((host.node, host.gpu))
         free = f"{memory[host.node]:.1f} GiB"
         gpu = f"{host.gpu} {host.model}"
-        rows.append((str(rank), host.node, host.name, gpu, str(len(host.cpus)), free))
+        cores = str(len(host.cpus))
+        rows.append((str(rank), host.node, host.name, gpu.rstrip(), cores, free, host.interface))
     total = (
         f"{plural(len(hosts), 'rank')} on {plural(len(memory), 'node')}: "
         f"{plural(len(gpus), 'GPU')}, {plural(len(cpus), 'CPU core')}, "
         f"{sum(memory.values()):.1f} GiB of free memory"
     )
-    header = ("rank", "node", "worker", "GPU", "CPU cores", "free memory")
+    header = ("rank", "node", "worker", "GPU", "CPU cores", "free memory", "interface")
     return Table(header, rows, notes=(total,))
 
 
@@ -151,6 +194,17 @@ class RankSpec:
     def host(self) -> RankHost:
         """Its own worker."""
         return self.hosts[self.rank]
+
+    @property
+    def step_samples(self) -> int | None:
+        """Samples of a step that a bar counts, by the program's arguments; None if not known.
+
+        With gradient accumulation a bar may count passes or steps.
+        """
+        batch = self.program.batch
+        if batch is None or batch.passes > 1:
+            return None
+        return batch.size * len(self.hosts)
 
     @property
     def key(self) -> str:

@@ -72,8 +72,5 @@ def remedy(
 
 
 def _now(program: Program, part: str) -> str:
-    """The argument of the program whose name has this part, and is not of its evaluation."""
-    argument = re.search(
-        rf"(--(?!\S*eval)\S*{part}[^\s=]*)[= ]([^\s-]\S*)", " ".join(program.words)
-    )
-    return f" (now {argument[1]} {argument[2]})" if argument else ""
+    argument = program.argument(part)
+    return f" (now {' '.join(argument)})" if argument else ""

@@ -115,3 +115,5 @@ def test_causes_differing_only_in_numbers_are_grouped_and_listed():
     assert lines[2].split() == ["loss", "1", "0.5", "0.5", "0.5", "0.5", "0.5"]
     assert lines[4:] == ["2 items: 1 ok, 1 failed.", "  1 x oom: CUDA", "      items 1"]
     assert text_of({}, [], 3) == "3 items: 0 ok, 0 failed, 3 to do."
+    troubled = text_of({}, [], 3, repeated=1, died=2)
+    assert troubled.endswith("3 to do; 1 attempt repeated, 2 workers died.")

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from daskmetrics.cli import main
 from daskmetrics.config import Cluster
 from daskmetrics.execution import handshake
+from daskmetrics.planning.doctor import worker
 from daskmetrics.planning.doctor.worker import check_device, examine
 
 
@@ -17,7 +18,9 @@ def findings_of(client, folder):
 
 def test_a_sound_worker_passes_every_check(client, tmp_path):
     findings = findings_of(client, tmp_path / "slurm-logs")
-    assert " ".join(findings) == "versions device transports clock same-folder network"
+    names = "versions device transports clock same-folder network exchange"
+    assert " ".join(findings) == names
+    assert findings["exchange"].message.startswith("2 ranks sum 64 MiB with ")
     assert {finding.severity for finding in findings.values()} == {"ok"}
     assert "torch" in findings["versions"].message and "8 MiB" in findings["network"].message
     for name in ("MPI", "UCX", "NCCL", "InfiniBand"):
@@ -32,7 +35,23 @@ def test_a_check_that_fails_does_not_hide_the_others(client, tmp_path, monkeypat
     assert "the driver has torch 2.0" in findings["versions"].message
     assert "exists" in findings["same-folder"].message
     failed = [name for name, finding in findings.items() if finding.severity == "failure"]
-    assert failed == ["versions", "same-folder"]
+    assert failed == ["versions", "same-folder", "exchange"]
+
+
+def test_a_network_that_does_not_exist_blocks_the_exchange(client, tmp_path):
+    profile = Cluster(logs=str(tmp_path), interface="ib7")
+    finding = examine(client, profile)["exchange"]
+    assert finding.severity == "failure"
+    assert "GLOO_SOCKET_IFNAME=ib7, but this machine has " in finding.message
+
+
+def test_ranks_that_do_not_meet_are_named_and_ended(client, tmp_path, monkeypatch):
+    monkeypatch.setattr(worker, "RANK", ("sleep", "1000"))
+    monkeypatch.setattr(worker, "JOINED_WITHIN", 3.0)
+    finding = findings_of(client, tmp_path)["exchange"]
+    assert finding.severity == "failure"
+    for fact in ("0 of 2 ranks", "rank 1 (node ", "interface lo", "set cluster.interface"):
+        assert fact in finding.message
 
 
 @pytest.mark.parametrize(
@@ -58,7 +77,7 @@ def test_doctor_starts_a_worker_and_shows_what_it_has(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(main, ["doctor", "local", "--worker"], catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    assert "OK    worker               one has arrived after" in done.stdout
+    assert "OK    worker               1 worker arrived after" in done.stdout
     assert "OK    versions" in done.stdout and "0 failed" in done.stdout
 
 
@@ -67,6 +86,6 @@ def test_doctor_says_why_no_worker_arrived(tmp_path, monkeypatch):
     (tmp_path / "site.yaml").write_text("{kind: existing, address: missing.json}")
     words = ["doctor", "site.yaml", "--worker", "--json"]
     done = CliRunner().invoke(main, words, catch_exceptions=False)
-    worker = json.loads(done.stdout)["worker"]
-    assert done.exit_code == 1 and worker["severity"] == "failure"
-    assert "dask scheduler --scheduler-file" in worker["message"]
+    finding = json.loads(done.stdout)["worker"]
+    assert done.exit_code == 1 and finding["severity"] == "failure"
+    assert "dask scheduler --scheduler-file" in finding["message"]
