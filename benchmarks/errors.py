@@ -5,7 +5,8 @@ python benchmarks/errors.py                   synthetic populations; a hundred d
 python benchmarks/errors.py --draws 400       more of them
 python benchmarks/errors.py --texts           passages of Python's documentation, embedded by MiniLM
 python benchmarks/errors.py --measures rows:accuracy,groups:accuracy      scans of patients, all measures:
-                                              rows:NAME takes scans as independent
+                                              rows:NAME takes scans as independent; texts:NAME
+                                              is of the synthetic populations
 python benchmarks/errors.py --small           little of both measures, as a test of correctness
 
 Two arms are scored on each data set: their scores give the columns `single`, their differences
@@ -258,7 +259,7 @@ OTHERS: dict[str, tuple[tuple[Draw, ...], Measure]] = {
 """Measures without classes, each with its populations."""
 
 
-def of_clinic(name: str, is_grouped: bool) -> Measure:
+def classified(name: str, is_grouped: bool) -> Measure:
     """A measure of a classification by a logistic probe."""
     folds = probes.Folds(groups=CLINICS[0].groups if is_grouped else None)
     return lambda x, y: probes.classify(x, y, 0, folds=folds, measure=name)
@@ -276,11 +277,11 @@ def rows(populations: tuple[Draw, ...], names: list[str], draws: int) -> Iterato
             yield str(population), name, *measured
     for name in [name for name in names if ":" in name]:
         unit, _, measure = name.partition(":")
-        honest = of_clinic(measure, True) if unit == "rows" else None
-        for clinic in CLINICS:
-            measured = coverage(clinic, of_clinic(measure, unit == "groups"), draws, honest)
-            print(clinic, name, *measured, flush=True)
-            yield str(clinic), name, *measured
+        honest = classified(measure, True) if unit == "rows" else None
+        for population in populations if unit == "texts" else CLINICS:
+            measured = coverage(population, classified(measure, unit == "groups"), draws, honest)
+            print(population, name, *measured, flush=True)
+            yield str(population), name, *measured
     names = [name for name in names if name not in OTHERS and ":" not in name]
     for population in populations:
         for name in names:
