@@ -110,17 +110,7 @@ def classify(
     model = _model(probe, seed32, folds.fitted or len(labels))
     splits = folds.splits(plain, labels, seed)
     known, groups = labels[folds.fitted :], folds.tested_groups
-    counts = np.bincount(labels)
-    if measure == PRECISION:
-        predict = partial(_class_scores, len(counts))
-        scores = _predicted(model, splits, embeddings, labels, predict)
-        predicted = scores.argmax(axis=1)
-        # of two labels the rarer, whose precision says more
-        chosen = np.arange(len(counts)) if len(counts) > 2 else [counts.argmin()]
-        judged = scores[:, chosen], known[:, None] == chosen
-    else:
-        predicted = _predicted(model, splits, embeddings, labels, _predictions)
-        judged = predicted, known
+    predicted, judged = _judged(model, splits, embeddings, labels, known, measure)
     right = predicted == known
     score = mean(right.astype(np.float64), groups)
     accuracy = score.value
@@ -139,6 +129,26 @@ def classify(
     if groups is not None:  # measured: nothing of it cancels in a difference
         paired = single
     return _inflated(score, (single, paired))
+
+
+def _judged(
+    model: Any,
+    splits: Iterable[tuple[Labels, Labels]],
+    embeddings: EmbeddingArray,
+    labels: Labels,
+    known: Labels,
+    measure: str,
+) -> tuple[Labels, tuple[NDArray[Any], NDArray[Any]]]:
+    """The class predicted of each tested text, and what a measure compares."""
+    if measure != PRECISION:
+        predicted = _predicted(model, splits, embeddings, labels, lambda fit, x: fit.predict(x))
+        return predicted, (predicted, known)
+    counts = np.bincount(labels)
+    predict = partial(_class_scores, len(counts))
+    scores = _predicted(model, splits, embeddings, labels, predict)
+    # of two labels the rarer, whose precision says more
+    chosen = np.arange(len(counts)) if len(counts) > 2 else [counts.argmin()]
+    return scores.argmax(axis=1), (scores[:, chosen], known[:, None] == chosen)
 
 
 def _inflated(score: Score, factors: tuple[float, float]) -> Score:
@@ -207,7 +217,7 @@ def regress(embeddings: EmbeddingArray, grades: Floats, seed: int, folds: Folds 
     splits = folds.splits(plain, np.zeros(len(grades), dtype=np.int64), seed)
     # in no units: equal predictions are found by rounding
     scaled = (grades - grades.min()) / (np.ptp(grades) or 1.0)
-    predicted = _predicted(ridge, splits, embeddings, scaled, _predictions)
+    predicted = _predicted(ridge, splits, embeddings, scaled, lambda fit, x: fit.predict(x))
     score = correlation(predicted, grades[folds.fitted :], folds.tested_groups)
     if folds.fitted:
         return score
@@ -244,7 +254,9 @@ def rank_labels(
     with warnings.catch_warnings():
         # a label on none, or all, of the texts that fit a probe: its probability is 0, or 1
         warnings.filterwarnings("ignore", "Label .* is present in all training")
-        probability = _predicted(model, splits, embeddings, known, _probabilities)
+        probability = _predicted(
+            model, splits, embeddings, known, lambda fit, x: fit.predict_proba(x)
+        )
     precisions = []
     for labels, row in zip(known[folds.fitted :], probability, strict=True):
         precisions.append(precision([labels], [row]))
@@ -271,16 +283,6 @@ def _predicted(
         of_folds.append(predict(clone(model).fit(rows[train], known[train]), rows[tested]))
     predicted: NDArray[Any] = np.concatenate(of_folds)[np.argsort(np.concatenate(items))]
     return predicted
-
-
-def _predictions(model: Any, rows: Floats) -> NDArray[Any]:
-    predictions: NDArray[Any] = model.predict(rows)
-    return predictions
-
-
-def _probabilities(model: Any, rows: Floats) -> Floats:
-    probabilities: Floats = model.predict_proba(rows)
-    return probabilities
 
 
 def _class_scores(classes: int, model: Any, rows: Floats) -> Floats:
