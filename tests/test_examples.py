@@ -11,6 +11,7 @@ from pathlib import Path
 
 import bokeh.io
 import matplotlib.pyplot
+import numpy as np
 import pandas
 import pytest
 
@@ -123,6 +124,8 @@ def names(
     monkeypatch.setattr(bokeh.io, "show", lambda figure: None)  # which would start a browser
     made = {"dm": dm, "bokeh": bokeh, "run": run, "client": client, "Arm": Arm, "step": step}
     made["board"], made["texts"] = run.leaderboard(), ["one text", "another", "a third"]
+    made["conv1"], made["conv2"] = np.random.default_rng(0).normal(size=(2, 30, 4))
+    made["species"] = ["lark", "owl", "wren"] * 10
     example = request.node.callspec.params["name"]
     if example.endswith((".close", ".scale", "pin_workers")):
         cluster = request.getfixturevalue("cluster")

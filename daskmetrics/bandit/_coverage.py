@@ -222,8 +222,7 @@ def is_audited(state: State) -> bool:
     """Whether each cell of the audit has an outcome, and assumed spreads decide nothing."""
     finished = state.paid.copy()
     finished[state.pending[:, 0], state.pending[:, 1]] = False
-    has_spread = state.posterior.without_pending().model.has_spread
-    undecided = _could_decide(state.problem, ~has_spread)
+    undecided = _could_decide(state.problem, ~state.posterior.model.has_spread)
     return bool(finished[np.ix_(*_audited(state))].all() and not undecided.any())
 
 

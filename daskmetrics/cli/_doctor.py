@@ -37,8 +37,8 @@ def doctor(subject: str, worker: int | None) -> Output:
     warnings do not count.
 
     What only a worker can tell (versions, GPU, transports, clock, folder, network) is checked with
-    --worker, which starts one and ends it. With --worker 2, ranks of torch on both exchange a tensor,
-    as those of a training do.
+    --worker, which starts one and ends it. With --worker 2, ranks of torch on both exchange a
+    tensor, as those of a training do.
     """
     from daskmetrics.planning.doctor import collect, examine
 

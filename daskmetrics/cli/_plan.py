@@ -197,9 +197,8 @@ def _runner(config: Config, options: dict[str, Any]) -> tuple[str, Runner]:
         from daskmetrics.experiment.train import program_of
 
         name = config.name
-        batch = program_of(config.models[0], config, Path()).batch
-        if batch and batch.passes == 1:
-            name += f", {batch.size} samples per step of a rank by its arguments"
+        if samples := program_of(config.models[0], config, Path()).step_samples:
+            name += f", {samples} samples per step of a rank by its arguments"
         return name, bench.program_runner(config.models[0], config)
     if not options["function"]:
         runners = {"all": bench.experiment_runner, "train": bench.training_runner}

@@ -159,7 +159,7 @@ def measure(
         return encoder.measure(texts, chosen, seed)
 
 
-class Source(Protocol):
+class VectorSource(Protocol):
     """What gives vectors of a task's items at the layers of a checkpoint."""
 
     @property
@@ -270,7 +270,7 @@ def score_layers(
     """Score every layer and readout of checkpoints, or of vectors, on every task."""
     names = _readout_names(readouts)
     called: list[object] = []
-    sources: list[AbstractContextManager[Source]]
+    sources: list[AbstractContextManager[VectorSource]]
     if vectors := vectors_of(models, layers, names):
         if protocol or tokenizer is not None:
             raise ConfigError(
@@ -338,7 +338,7 @@ def _sources(models: object) -> list[object]:
 @contextmanager
 def _text_source(
     model: object, layers: Layers, tokenizer: object, protocol: Keys, readouts: tuple[str, ...]
-) -> Iterator[Source]:
+) -> Iterator[VectorSource]:
     with _opened(model, layers, tokenizer, protocol) as (encoder, checkpoint):
         revisions, depth = (checkpoint.revision,), encoder.model.depth
         suite = Suite(checkpoint.model, revisions, encoder.layers, depth, readouts)
@@ -346,7 +346,7 @@ def _text_source(
         yield TextSource(encoder, suite)
 
 
-def _scores(source: Source, task: Task, seed: int) -> Iterator[tuple[Arm, Scored]]:
+def _scores(source: VectorSource, task: Task, seed: int) -> Iterator[tuple[Arm, Scored]]:
     """Score each arm, if it can be; a `DataError` if none can."""
     from threadpoolctl import threadpool_limits
 

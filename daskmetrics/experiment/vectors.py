@@ -122,7 +122,7 @@ def _rows_of(data: Any, kind: str | None) -> tuple[Path, list[PlacedRow], str]:
     if isinstance(data, str | Path):
         path = expanded(data)
         return path, read_table(path), f"file:{path.name}"
-    if len(getattr(data, "shape", "1")) == 1:  # also a list
+    if len(getattr(data, "shape", (0,))) == 1:  # also a list
         labels = pandas.Series(data)
         if not labels.map(lambda label: isinstance(label, Mapping)).all():
             if kind is None and pandas.api.types.is_float_dtype(labels):

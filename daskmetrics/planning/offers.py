@@ -180,8 +180,8 @@ def jobs_record(lines: Sequence[str], partition: str) -> TrackRecord | None:
     """The record in lines of ``sacct``: names, states and times.
 
     Jobs that are not over do not count, nor those that the user cancelled, except our own workers:
-    they are cancelled when their run is stopped. Jobs of one hour waited in the same queue, and count as
-    the last of them.
+    they are cancelled when their run is stopped. Jobs of one hour waited in the same queue, and
+    count as the last of them.
 
     >>> begun = "2030-01-01T14:00:00|2030-01-01T14:05:00|60"
     >>> others = (f"c|RUNNING|{begun}", f"d|CANCELLED by 7|{begun}", "a remark")

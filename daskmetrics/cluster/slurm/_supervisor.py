@@ -52,10 +52,10 @@ DEMAND_WINDOW = 60.0  # seconds of past demand that an adaptive pool considers
 TAIL = 20  # lines of a failed job's log that are shown
 PROLOGUE_TAIL = 5  # and of the output of its prologue before them
 
-# It reads ids until the pipe closes, which the system does even after a SIGKILL of the driver. After
-# the word "end", it cancels the jobs behind it at once, and the others unless they soon end by
-# themselves. Then it looks for jobs whose ids it does not know, by their name and the first word of their comment,
-# until none is left: Slurm may not answer, and sbatch may have been slow.
+# It reads ids until the pipe closes, which the system does even after a SIGKILL of the driver.
+# After the word "end", it cancels the jobs behind it at once, and the others unless they soon end
+# by themselves. Then it looks for jobs whose ids it does not know, by their name and the first word
+# of their comment, until none is left: Slurm may not answer, and sbatch may have been slow.
 CANCEL_ON_EXIT = """
 trap '' HUP INT TERM
 while read -r id others; do

@@ -54,9 +54,10 @@ class MapStatus:
         columns = {name: list(column) for name, column in summary.succeeded.items()}
         header, items = started(folder.path, entries, set(columns.get("index", ())))
         tracker = ItemTracker(items, header.retries, entries)
-        add_rows(columns, (result for result in tracker.results() if result.ok))
+        results = tracker.results()
+        add_rows(columns, (result for result in results if result.ok))
         failed = tracker.failed()
-        repeated = summary.repeated + repeats(tracker.results())
+        repeated = summary.repeated + repeats(results)
         died = deaths(entries)
         if contents.length > summary.length * WORTH_KEEPING:
             others = _without_successes(entries, tracker)

@@ -240,10 +240,11 @@ class _Rank:
             self._progress(progress)
 
     def _progress(self, facts: dict[str, Any]) -> None:
-        size = self.spec.step_samples
+        ranks = len(self.spec.hosts)
+        size = self.spec.program.step_samples
         # what was read from a bar has the samples of the line before
         if size and not (self.reports_itself and "samples" in facts):
-            facts = {**facts, "samples": size * facts["step"]}
+            facts = {**facts, "samples": size * ranks * facts["step"]}
         before = self.latest or facts
         rates = {}
         if facts["step"] > before["step"]:
@@ -259,7 +260,6 @@ class _Rank:
             }
             self.send(progress=progress)
         tokens = rates.get("tokens")
-        ranks = len(self.spec.hosts)
         event = {
             "model": self.spec.program.name,
             "rank": self.spec.rank if ranks > 1 else None,

@@ -45,13 +45,20 @@ class Program:
     @property
     def batch(self) -> Batch | None:
         """What its arguments say of the batch of a rank; None if they say nothing."""
-        size = self.argument("batch(?:[-_]?size)?(?=[= ])")
-        passes = self.argument("accum")
-        if size is None or not size[1].isdigit():
-            return None
-        if passes is None:
-            return Batch(int(size[1]))
-        return Batch(int(size[1]), int(passes[1])) if passes[1].isdigit() else None
+        _, size = self.argument("batch(?:[-_]?size)?(?=[= ])") or ("", "")
+        _, passes = self.argument("accum") or ("", "1")
+        if size.isdigit() and passes.isdigit():
+            return Batch(int(size), int(passes))
+        return None
+
+    @property
+    def step_samples(self) -> int | None:
+        """Samples of a step of a rank that a bar counts, by its arguments; None if not known.
+
+        With gradient accumulation a bar may count passes or steps.
+        """
+        batch = self.batch
+        return batch.size if batch and batch.passes <= 1 else None
 
 
 @dataclass(frozen=True)
@@ -194,17 +201,6 @@ class RankSpec:
     def host(self) -> RankHost:
         """Its own worker."""
         return self.hosts[self.rank]
-
-    @property
-    def step_samples(self) -> int | None:
-        """Samples of a step that a bar counts, by the program's arguments; None if not known.
-
-        With gradient accumulation a bar may count passes or steps.
-        """
-        batch = self.program.batch
-        if batch is None or batch.passes > 1:
-            return None
-        return batch.size * len(self.hosts)
 
     @property
     def key(self) -> str:
