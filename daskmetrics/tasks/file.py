@@ -71,8 +71,9 @@ class FileTask(ExampleTask):
 def file_task(path: str, options: Mapping[str, str]) -> FileTask:
     """The task on a file or folder, read and checked.
 
-    Options are ``kind``, ``probe``, ``score`` (of a classification), ``drop`` (``missing``, ``rare`` or both with +: rows without a
-    value, and labels of too few texts), and the column of each of `ROLES` that has another name.
+    Options are ``kind``, ``probe`` and ``score`` of a classification, ``drop`` (``missing``,
+    ``rare`` or both with +: rows without a value, and labels of too few texts), and the column of
+    each of `ROLES` that has another name.
     """
     file = expanded(path)
     return replace(table_task(file, read_table(file), options, f"file:{file.name}"), held=None)

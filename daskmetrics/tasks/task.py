@@ -41,7 +41,8 @@ class Score:
         value - (g - 1) value_without_block_i`` for each of g blocks (Tukey 1958; Efron 1982, "The
         Jackknife, the Bootstrap and Other Resampling Plans", section 3.3), here shifted so that
         their mean is `value`; those of m draws of half the items are ``value + sqrt(m)
-        (value_of_draw_i - value)``. Items of one group have one outcome or block in common. None: arms are compared as if they were independent.
+        (value_of_draw_i - value)``. Items of one group have one outcome or block in common. None:
+        arms are compared as if they were independent.
     detail : mapping or None
         Further JSON values, such as the other scores of the benchmark.
     """
