@@ -38,7 +38,7 @@ from daskmetrics.domain.results import Scored
 from daskmetrics.domain.scores import Scores
 from daskmetrics.execution.display import Display
 from daskmetrics.experiment import _worker as worker
-from daskmetrics.experiment import prefetch
+from daskmetrics.experiment import encoders, prefetch
 from daskmetrics.experiment._arguments import file_name, table_rows
 from daskmetrics.experiment._worker import Embeddings
 from daskmetrics.experiment.preparation import check_readouts
@@ -190,8 +190,6 @@ class TextSource:
         with TemporaryDirectory() as scratch:
             spec = worker.EncodeSpec(
                 key=content_key("direct", task.key),
-                location=Location("", None, ""),
-                protocol=self.encoder.protocol,
                 task=task,
                 layers=self.encoder.layers,
                 scratch=scratch,
@@ -211,7 +209,7 @@ class LayerScores:
     suites : mapping
         The layers of each checkpoint.
     sources : mapping
-        What the user called the model, by checkpoint; empty of vectors, which have none.
+        What the user called the model, by checkpoint; none of vectors and encoders.
     protocol : mapping
         How the models were read.
     """
@@ -246,8 +244,8 @@ class LayerScores:
 
         if arm.checkpoint not in self.sources:
             raise ConfigError(
-                "Got vectors, and a model is needed to save one that ends at the best layer. Give"
-                " daskmetrics.layers the model that made them, and their texts."
+                "Got vectors or an encoder, and a model of texts is needed to save one that ends at"
+                " the best layer. Give daskmetrics.layers that model, and the texts."
             )
         source = self.sources[arm.checkpoint]
         with _opened(source, [arm.layer], None, self.protocol) as (encoder, _):
@@ -272,16 +270,26 @@ def score_layers(
     called: list[object] = []
     sources: list[AbstractContextManager[VectorSource]]
     if vectors := vectors_of(models, layers, names):
-        if protocol or tokenizer is not None:
-            raise ConfigError(
-                f"Vectors are read as they are: leave out {next(iter(protocol), 'tokenizer')}."
-            )
         chosen: tuple[Task, ...] = (vectors.task(data, columns),)
         sources = [nullcontext(vectors)]
     else:
-        chosen = tasks_of(data, columns)
         called = _sources(models)
-        sources = [_text_source(model, layers, tokenizer, protocol, names) for model in called]
+        kinds = [
+            model.encoder.items if isinstance(model, encoders.Revision) else encoders.TEXT
+            for model in called
+        ]
+        chosen = encoders.tasks_of_items(tasks_of(data, columns), kinds)
+        sources = [
+            model.opened(chosen[0], layers, names)
+            if isinstance(model, encoders.Revision)
+            else _text_source(model, layers, tokenizer, protocol, names)
+            for model in called
+        ]
+    is_text = any(not isinstance(model, encoders.Revision) for model in called)
+    if not is_text and (protocol or tokenizer is not None):
+        raise ConfigError(
+            f"Vectors are read as they are: leave out {next(iter(protocol), 'tokenizer')}."
+        )
     for task in chosen:
         for text in task.warnings:
             warnings.warn(f"{task.name}: {text}", stacklevel=3)
@@ -309,7 +317,12 @@ def score_layers(
                     display.advance("layers", latest, next(percents))
     display.advance("layers", "", 100)
     scores = Scores(recorded, [task.name for task in chosen])
-    return LayerScores(chosen, scores, suites, dict(zip(suites, called, strict=False)), protocol)
+    of_texts = {
+        checkpoint: model
+        for checkpoint, model in zip(suites, called, strict=False)
+        if not isinstance(model, encoders.Revision)
+    }
+    return LayerScores(chosen, scores, suites, of_texts, protocol)
 
 
 def _readout_names(readouts: Keys) -> tuple[str, ...]:
@@ -321,9 +334,12 @@ def _readout_names(readouts: Keys) -> tuple[str, ...]:
 
 
 def _sources(models: object) -> list[object]:
-    """The models of a list, with each checkpoint of a folder by itself."""
+    """The models of a list, with each checkpoint of a folder or an encoder by itself."""
     sources: list[object] = []
     for model in models if isinstance(models, (list, tuple)) else [models]:
+        if isinstance(model, encoders.Encoder):
+            sources += model.revisions()
+            continue
         revisions: Mapping[str, Path] = {}
         if isinstance(model, (str, Path)):
             folder = expanded(model)
@@ -418,7 +434,8 @@ def _opened(
     if not is_known or not hasattr(model, "modules"):
         raise ConfigError(
             f"A {type(model).__name__} is no model: give a folder, a hub id such as"
-            " EleutherAI/pythia-14m, or a model of transformers or sentence-transformers. Metrics"
+            " EleutherAI/pythia-14m, or a model of transformers or sentence-transformers; of any"
+            " other network a daskmetrics.Encoder. Metrics"
             " of states that you have are functions: see docs/metric_functions.md."
         )
     training = [module for module in model.modules() if module.training]

@@ -24,6 +24,7 @@ from daskmetrics.domain.names import Checkpoint, Suite
 from daskmetrics.domain.outcomes import FRESH_SHARE
 from daskmetrics.domain.plan import Plan, TaskInfo
 from daskmetrics.experiment import train
+from daskmetrics.experiment._worker import Reader, TextReader
 from daskmetrics.experiment.train import TrainedSuite
 from daskmetrics.metrics import Metric
 from daskmetrics.tasks import Task
@@ -38,8 +39,7 @@ class Experiment:
 
     plan: Plan
     config: Config
-    locations: Mapping[Checkpoint, Location]
-    protocols: Mapping[Checkpoint, ModelProtocol]  # how the texts of each checkpoint become vectors
+    readers: Mapping[Checkpoint, Reader]
     trainings: Mapping[str, TrainedSuite]  # the suites that this run trains, by model
     metrics: tuple[Metric, ...]
     tasks: tuple[Task, ...]
@@ -49,6 +49,11 @@ class Experiment:
     fresh: tuple[Task, ...]
     baseline: Checkpoint | None  # whose last layer candidates are compared with, as configured
     scored_on: str = "CPU"  # the resource of a worker that scoring occupies
+
+    @cached_property
+    def locations(self) -> Mapping[Checkpoint, Location]:
+        """Where each checkpoint is."""
+        return {checkpoint: reader.location for checkpoint, reader in self.readers.items()}
 
     @property
     def missing(self) -> Mapping[Checkpoint, Location]:
@@ -89,8 +94,7 @@ def prepare(
     if chosen_metrics:
         prompts = prompts_of(config.corpus, config.seed)
     suites: list[Suite] = []
-    locations: dict[Checkpoint, Location] = {}
-    protocols: dict[Checkpoint, ModelProtocol] = {}
+    readers: dict[Checkpoint, Reader] = {}
     warnings: list[str] = []
     for model in config.models:
         located_suite = located[model.name]
@@ -99,8 +103,7 @@ def prepare(
         for checkpoint, location in zip(suite.checkpoints(), located_suite.locations, strict=True):
             protocol = protocol_of(config.protocol, model, checkpoints.shipped_folder(location))
             check_readouts(suite, protocol, located_suite.width)
-            locations[checkpoint] = location
-            protocols[checkpoint] = protocol
+            readers[checkpoint] = TextReader(location, protocol)
         suites.append(suite)
         warnings += located_suite.warnings
         check_names(
@@ -117,8 +120,8 @@ def prepare(
         tasks=_with_weights(chosen_tasks, config.search),
         metrics=tuple(metric.info(config.seed) for metric in chosen_metrics),
         encodings={
-            str(checkpoint): content_key(location.identity, protocols[checkpoint].key)
-            for checkpoint, location in locations.items()
+            str(checkpoint): content_key(reader.location.identity, reader.protocol.key)
+            for checkpoint, reader in readers.items()
         },
         prompts=corpus.digest(prompts),
         search=content_key(config.search.model_dump(mode="json"), *own_code(callee_of(policy))),
@@ -127,19 +130,18 @@ def prepare(
         widths={name: suite.width for name, suite in located.items()},
         config=config.as_dict(),
         fresh=_with_weights(fresh, config.search),
-        protocols=_by_model(protocols),
+        protocols=_by_model(readers),
         aliases={
-            str(checkpoint): location.aliases
-            for checkpoint, location in locations.items()
-            if location.aliases
+            str(checkpoint): reader.location.aliases
+            for checkpoint, reader in readers.items()
+            if reader.location.aliases
         },
         warnings=tuple(warnings),
     )
     return Experiment(
         plan=plan,
         config=config,
-        locations=locations,
-        protocols=protocols,
+        readers=readers,
         trainings=trainings,
         metrics=chosen_metrics,
         tasks=chosen_tasks,
@@ -180,11 +182,12 @@ def _with_weights(chosen: Sequence[Task], search: Search) -> tuple[TaskInfo, ...
     )
 
 
-def _by_model(protocols: Mapping[Checkpoint, ModelProtocol]) -> dict[str, Any]:
+def _by_model(readers: Mapping[Checkpoint, Reader]) -> dict[str, Any]:
     """How each model is read; by revision where its revisions differ."""
     by_model: dict[str, dict[str, Any]] = {}
-    for checkpoint, protocol in protocols.items():
-        by_model.setdefault(checkpoint.model, {})[checkpoint.revision] = protocol.as_dict()
+    for checkpoint, reader in readers.items():
+        by_revision = by_model.setdefault(checkpoint.model, {})
+        by_revision[checkpoint.revision] = reader.protocol.as_dict()
     shared = {}
     for model, by_revision in by_model.items():
         first, *others = by_revision.values()
