@@ -11,11 +11,11 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from distributed import get_worker
@@ -37,9 +37,8 @@ from daskmetrics.domain.results import EQUAL, Measured, NetworkSize, Reading, Ro
 from daskmetrics.execution import Record
 
 if TYPE_CHECKING:
-    from daskmetrics.experiment.encoders import EncoderProtocol
     from daskmetrics.metrics import Metric
-    from daskmetrics.models import Encoder
+    from daskmetrics.models import TextEncoder
     from daskmetrics.tasks import Task
 
 # bytes of the vectors of a task that stay in memory; a worker holds about eight tasks at a time
@@ -58,7 +57,7 @@ class EncodeSpec:
     sized: bool = False  # whether scores record the size of the network, since no measuring does
 
 
-class Reader(Protocol):
+class ItemReader(Protocol):
     """A checkpoint that encodes items, on any worker."""
 
     @property
@@ -74,6 +73,27 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True)
+class EncoderProtocol:
+    """How a user's function makes vectors of items."""
+
+    encoder: str
+    items: str
+    version: str  # of the code
+    shipped: ClassVar[None] = None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def key(self) -> Key:
+        return content_key(self.items, self.version)
+
+    @property
+    def summary(self) -> str:
+        return f"{self.items} read by {self.encoder}, version {self.version[:12]}"
+
+
+@dataclass(frozen=True)
 class TextReader:
     """A checkpoint that reads texts as its protocol says."""
 
@@ -81,10 +101,10 @@ class TextReader:
     protocol: ModelProtocol
 
     def encode(self, spec: EncodeSpec) -> LayerEmbeddings:
-        from daskmetrics.models import Encoder, LoadedModel
+        from daskmetrics.models import LoadedModel, TextEncoder
 
         with LoadedModel(self.location, self.protocol.base) as model:
-            embeddings = encode_task(Encoder(model, self.protocol, spec.layers), spec)
+            embeddings = encode_task(TextEncoder(model, self.protocol, spec.layers), spec)
             if spec.sized and (size := model.size(spec.layers)):
                 embeddings.size = replace(size, layers=spec.layers)
         return embeddings
@@ -95,7 +115,7 @@ class MeasureSpec:
     """Everything that measuring one checkpoint needs."""
 
     checkpoint: Checkpoint
-    reader: Reader  # of texts, where there are metrics
+    reader: ItemReader  # of texts, where there are metrics
     layers: tuple[int, ...]
     metrics: Mapping[Key, Metric]  # the requested metrics, in this order
     prompts: str  # file, on a disk that all workers share
@@ -183,7 +203,7 @@ def joined_results(
 
 def _reduce(spec: MeasureSpec) -> Measured:
     from daskmetrics.metrics import engine
-    from daskmetrics.models import Encoder, LoadedModel
+    from daskmetrics.models import LoadedModel, TextEncoder
 
     with readable("The prompts of the run", spec.prompts, DamageError):
         prompts: list[str] = json.loads(Path(spec.prompts).read_text(encoding="utf-8"))
@@ -196,7 +216,7 @@ def _reduce(spec: MeasureSpec) -> Measured:
         rolling.held(location.rolling) as download,
         LoadedModel(location, protocol.base, following=spec.following) as model,
     ):
-        encoder = Encoder(model, protocol, spec.layers)
+        encoder = TextEncoder(model, protocol, spec.layers)
         texts = encoder.distinct(prompts)
         reducer = engine.Reducer(tuple(metrics.values()), spec.layers, len(texts))
         encoder.reduce(texts, reducer, spec.seed)
@@ -330,7 +350,7 @@ def remove(folder: Path, key: Key) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def encode(reader: Reader, spec: EncodeSpec) -> LayerEmbeddings:
+def encode(reader: ItemReader, spec: EncodeSpec) -> LayerEmbeddings:
     """Encode a task's items at all layers, each once."""
     with rolling.held(reader.location.rolling):
         started = time.perf_counter()  # without the wait for a download
@@ -341,7 +361,7 @@ def encode(reader: Reader, spec: EncodeSpec) -> LayerEmbeddings:
     return embeddings
 
 
-def encode_task(encoder: Encoder, spec: EncodeSpec) -> LayerEmbeddings:
+def encode_task(encoder: TextEncoder, spec: EncodeSpec) -> LayerEmbeddings:
     """Encode a task's texts at all layers, by pooling.
 
     An empty pooling is the task's or protocol's.

@@ -6,15 +6,19 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.checkpoints.digests import digests_of
+from daskmetrics.checkpoints.cache import keep, recall
+from daskmetrics.checkpoints.digests import digests_of, has_changed, stamps_of
+from daskmetrics.checkpoints.folders import revisions_of
+from daskmetrics.checkpoints.locations import LocatedSuite, Location
+from daskmetrics.config import Model
 from daskmetrics.config.prompts import NO_PROMPTS
 from daskmetrics.core.content import name_of
 from daskmetrics.core.errors import (
@@ -26,12 +30,18 @@ from daskmetrics.core.errors import (
     is_out_of_memory,
     require_known,
 )
-from daskmetrics.core.files import expanded
+from daskmetrics.core.files import cache_folder, expanded
 from daskmetrics.core.keys import Key, content_key
 from daskmetrics.core.text import listed
 from daskmetrics.core.user_code import callee_of
-from daskmetrics.domain.names import Suite, training_order
-from daskmetrics.experiment._worker import Embeddings, EncodeSpec, LayerEmbeddings, distinct
+from daskmetrics.domain.names import Suite, order_problem, training_order
+from daskmetrics.execution.map.function import load, load_function, sent
+from daskmetrics.experiment._worker import (
+    EncoderProtocol,
+    EncodeSpec,
+    LayerEmbeddings,
+    distinct,
+)
 from daskmetrics.experiment.vectors import check_pooled, suite_of
 from daskmetrics.tasks import Task
 from daskmetrics.tasks.file import FileTask
@@ -147,28 +157,6 @@ class Encoder:
             name = name_of(callee_of(self.make)).rpartition(":")[2].rpartition(".")[2]
             object.__setattr__(self, "name", name.strip("<>"))
 
-    def revisions(self) -> list[Revision]:
-        """Its checkpoints, in the order of training."""
-        if self.checkpoints is None:
-            return [Revision(self, "main", None)]
-        *folder, last = expanded(self.checkpoints).absolute().parts
-        fixed = list(takewhile(lambda part: _WILD.isdisjoint(part), folder))
-        pattern = "/".join([*folder[len(fixed) :], last])
-        root = Path(*fixed)
-        by_name = {str(path.relative_to(root)): path for path in root.glob(pattern)}
-        if not by_name:
-            raise ConfigError(
-                f"No file or folder matches '{root / pattern}', the checkpoints of '{self.name}'."
-                " Correct the pattern, such as 'out/*.pth'."
-            )
-        short = {
-            name.removesuffix(path.suffix) if path.is_file() else name: path
-            for name, path in by_name.items()
-        }
-        if len(short) == len(by_name):
-            by_name = short
-        return [Revision(self, name, by_name[name]) for name in training_order(by_name)]
-
 
 @dataclass(frozen=True)
 class Revision:
@@ -178,56 +166,164 @@ class Revision:
     name: str
     path: Path | None
 
-    @contextmanager
-    def opened(
-        self, task: Task, layers: str | Sequence[int | str], readouts: tuple[str, ...]
-    ) -> Iterator[EncoderSource]:
-        """What reads the items of tasks here; it finds out its layers with some of one task."""
-        loaded = LoadedEncoder(self.encoder, self.path)
-        loaded.check(task)
-        name = self.encoder.name
-        suite = suite_of(name, (self.name,), [*loaded.widths], layers, readouts)
-        check_pooled(suite, max(loaded.widths.values()))
-        yield EncoderSource(loaded, suite)
+    @cached_property
+    def files(self) -> Mapping[str, Path]:
+        """Its files, by their names in a folder."""
+        if self.path is None or self.path.is_file():
+            return {"": self.path} if self.path else {}
+        paths = filter(Path.is_file, self.path.rglob("*"))
+        return {str(path.relative_to(self.path)): path for path in paths}
+
+
+def encoder_revisions(encoder: Encoder) -> list[Revision]:
+    """The checkpoints of an encoder, in the order of training.
+
+    Raises
+    ------
+    ConfigError
+        If there is none.
+    """
+    if encoder.checkpoints is None:
+        return [Revision(encoder, "main", None)]
+    *folder, last = expanded(encoder.checkpoints).absolute().parts
+    fixed = list(takewhile(_WILD.isdisjoint, folder))
+    pattern = "/".join([*folder[len(fixed) :], last])
+    root = Path(*fixed)
+    paths = sorted(root.glob(pattern))
+    names = [str(path.relative_to(root)) for path in paths]
+    if not paths:
+        raise ConfigError(
+            f"No file or folder matches '{root / pattern}', the checkpoints of '{encoder.name}'."
+            " Correct the pattern, such as 'out/*.pth'."
+        )
+    # without the suffixes of files, if that leaves them different
+    short = {
+        name.removesuffix(path.suffix) if path.is_file() else name: path
+        for name, path in zip(names, paths, strict=True)
+    }
+    by_name = short if len(short) == len(paths) else dict(zip(names, paths, strict=True))
+    return [Revision(encoder, name, by_name[name]) for name in training_order(by_name)]
+
+
+_kept: dict[Key, LoadedEncoder] = {}  # of this process, at most one
 
 
 @dataclass(frozen=True)
-class EncoderProtocol:
-    """How the items of an encoder become vectors."""
+class EncoderReader:
+    """A checkpoint that a user's function reads, on any worker."""
 
-    name: str
-    items: str
-    version: str  # of the code
-    shipped: None = None
+    location: Location
+    protocol: EncoderProtocol
+    make: bytes  # pickled
+    checkpoint: Path | None
+    batch_size: int
+    layers: tuple[int | str, ...]  # what all layers are called
 
-    def as_dict(self) -> dict[str, Any]:
-        return {"encoder": self.name, "items": self.items, "version": self.version}
+    def encode(self, spec: EncodeSpec) -> LayerEmbeddings:
+        key = content_key(self.location.identity, self.protocol.key)
+        if key not in _kept:
+            _kept.clear()  # before the next one needs its memory
+            loaded = self._loaded()
+            loaded.check(spec.task)
+            if (*loaded.widths,) != self.layers:
+                raise DataError(
+                    f"'{self.location.path}' has the layers {[*loaded.widths]}, and the first"
+                    f" checkpoint {[*self.layers]}. Return the same layers of each."
+                )
+            _kept[key] = loaded
+        return _kept[key].encode(spec)
 
-    @property
-    def key(self) -> Key:
-        return content_key(self.items, self.version)
+    def _loaded(self) -> LoadedEncoder:
+        items, name = self.protocol.items, self.protocol.encoder
+        make = load_function(self.make)
+        encoder = Encoder(make, items=items, batch_size=self.batch_size, name=name)
+        loaded = LoadedEncoder(encoder, self.checkpoint)
+        if has_changed(self.location.stamps):
+            raise DataError(
+                f"'{self.location.path}' was written again since the run began. Run again, which"
+                " reads what is there."
+            )
+        return loaded
 
-    @property
-    def summary(self) -> str:
-        return f"the function {self.name} of {self.items} items"
+
+def locate(model: Model, tasks: Sequence[Task]) -> LocatedSuite:
+    """The checkpoints of a model with an encoder.
+
+    Its layers are found out here by reading an item with the first of them, once for each version.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such function, checkpoint, layer or task.
+    DataError
+        If the item cannot be read.
+    """
+    if not tasks:
+        raise ConfigError(f"Model '{model.name}' has an encoder, and there is no task. Give one.")
+    by_name = {revision.name: revision for revision in encoder_revisions(_encoder_of(model))}
+    chosen = [by_name[name] for name in revisions_of(model, by_name)]
+    locations = tuple(
+        Location(
+            path=str(revision.path or model.encoder),
+            revision=None,
+            identity=content_key("checkpoint", sorted(digests.items())),
+            stamps=stamps_of(revision.files.values()),
+        )
+        for revision, digests in zip(
+            chosen, digests_of([revision.files for revision in chosen]), strict=True
+        )
+    )
+    protocol, _ = _sent(model)
+    entry = content_key("layers", locations[0].identity, protocol.key, tasks[0].key)
+    cached = cache_folder() / "encoders" / f"{entry}.json"
+    widths = dict((recall(cached) or {}).get("widths", ()))
+    if not widths:
+        loaded = LoadedEncoder(chosen[0].encoder, chosen[0].path, device="cpu")
+        loaded.read(tasks[0], tasks[0].texts()[:1])
+        widths = loaded.widths
+        keep(cached, {"widths": [*widths.items()]})
+    names = tuple(revision.name for revision in chosen)
+    unordered = filter(None, [order_problem(names)])
+    return LocatedSuite(
+        suite=suite_of(model.name, names, [*widths], model.layers, ("",)),
+        locations=locations,
+        width=max(widths.values()),
+        warnings=tuple(f"{model.name}: {text}" for text in unordered),
+    )
 
 
-@dataclass(frozen=True)
-class EncoderSource:
-    """A checkpoint of an encoder that is loaded here."""
+def readers_of(model: Model, suite: Suite, located: LocatedSuite) -> list[EncoderReader]:
+    """What reads each checkpoint of a suite with an encoder."""
+    check_pooled(suite, located.width)
+    protocol, make = _sent(model)
+    layers = tuple(map(suite.layer_name, range(suite.depth + 1)))
+    return [
+        EncoderReader(
+            location,
+            protocol,
+            make,
+            Path(location.path) if model.checkpoints else None,
+            model.batch_size,
+            layers,
+        )
+        for location in located.locations
+    ]
 
-    loaded: LoadedEncoder
-    suite: Suite
-    key: Key = "encoder"
 
-    @contextmanager
-    def encode(self, task: Task) -> Iterator[Embeddings]:
-        with TemporaryDirectory() as scratch:
-            started = time.perf_counter()
-            spec = EncodeSpec(content_key("direct", task.key), task, self.suite.layers, scratch)
-            embeddings = self.loaded.encode(spec)
-            embeddings.seconds = time.perf_counter() - started
-            yield embeddings
+def _encoder_of(model: Model) -> Encoder:
+    return Encoder(
+        load(model.encoder or ""),
+        model.checkpoints,
+        items=model.items,
+        batch_size=model.batch_size,
+        name=model.name,
+    )
+
+
+def _sent(model: Model) -> tuple[EncoderProtocol, bytes]:
+    """How a model reads items, and its function for the workers."""
+    version, make = sent(load(model.encoder or ""), model.version)
+    return EncoderProtocol(str(model.encoder), model.items, version), make
 
 
 def tasks_of_items(tasks: tuple[Task, ...], kinds: Collection[str]) -> tuple[Task, ...]:
@@ -286,7 +382,9 @@ class LoadedEncoder:
         If the function fails, or returns none.
     """
 
-    def __init__(self, encoder: Encoder, checkpoint: Path | None) -> None:
+    def __init__(
+        self, encoder: Encoder, checkpoint: Path | None, device: str | None = None
+    ) -> None:
         import torch
 
         self._encoder = encoder
@@ -294,7 +392,7 @@ class LoadedEncoder:
         if checkpoint:
             self._where += f" of '{checkpoint}'"
         self.widths: dict[int | str, int] = {}  # of each layer
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         with _user_errors(f"The encoder {self._where} cannot be made"):
             self._encode = encoder.make(checkpoint and str(checkpoint), device)
         if not callable(self._encode):
@@ -314,9 +412,9 @@ class LoadedEncoder:
         texts = distinct(task, NO_PROMPTS)[1][: min(_FEW, self._encoder.batch_size)]
         # the shortest text has the most padding
         row = min(range(len(texts)), key=lambda i: len(texts[i]))
-        together = self._read(task, texts)
-        alone = self._read(task, [texts[row]])
-        again = self._read(task, [texts[row]])
+        together = self.read(task, texts)
+        alone = self.read(task, [texts[row]])
+        again = self.read(task, [texts[row]])
         for layer, (vector,) in alone.items():
             others = {
                 "gives other numbers the second time": again[layer][0],
@@ -334,8 +432,6 @@ class LoadedEncoder:
 
     def encode(self, spec: EncodeSpec) -> LayerEmbeddings:
         """The vectors of a task's items at all layers, in batches."""
-        if not self.widths:
-            self.check(spec.task)
         _, texts, places = distinct(spec.task, NO_PROMPTS)
         all_names = [*self.widths]
         names = [all_names[layer] for layer in spec.layers]
@@ -346,14 +442,14 @@ class LoadedEncoder:
         started = time.perf_counter()
         for start in range(0, len(texts), size):
             batch = texts[start : start + size]
-            vectors = self._read(spec.task, batch)
+            vectors = self.read(spec.task, batch)
             rows = np.arange(start, start + len(batch))
             embeddings.put(rows, [[vectors[name] for name in names]])
         embeddings.read_seconds = time.perf_counter() - started
         return embeddings
 
-    def _read(self, task: Task, texts: Sequence[str]) -> dict[int | str, NDArray[np.float32]]:
-        """The vectors of some items by layer, all of the same layers and widths."""
+    def read(self, task: Task, texts: Sequence[str]) -> dict[int | str, NDArray[np.float32]]:
+        """The vectors (n, D) of some items of a task by layer, always of the same widths."""
         import torch
 
         items = [self._item(task, text) for text in texts]

@@ -13,7 +13,7 @@ from daskmetrics.bandit.costs import useful_workers
 from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.checkpoints.locations import LocatedSuite, Location
 from daskmetrics.checkpoints.shipped import ModelProtocol, protocol_of
-from daskmetrics.config import Config, Corpus, Search
+from daskmetrics.config import Config, Corpus, Model, Protocol, Search
 from daskmetrics.config.prompts import check_names
 from daskmetrics.core import corpus
 from daskmetrics.core.errors import ConfigError, unknown
@@ -23,8 +23,8 @@ from daskmetrics.core.user_code import callee_of, own_code
 from daskmetrics.domain.names import Checkpoint, Suite
 from daskmetrics.domain.outcomes import FRESH_SHARE
 from daskmetrics.domain.plan import Plan, TaskInfo
-from daskmetrics.experiment import train
-from daskmetrics.experiment._worker import Reader, TextReader
+from daskmetrics.experiment import encoders, train
+from daskmetrics.experiment._worker import ItemReader, TextReader
 from daskmetrics.experiment.train import TrainedSuite
 from daskmetrics.metrics import Metric
 from daskmetrics.tasks import Task
@@ -39,7 +39,7 @@ class Experiment:
 
     plan: Plan
     config: Config
-    readers: Mapping[Checkpoint, Reader]
+    readers: Mapping[Checkpoint, ItemReader]
     trainings: Mapping[str, TrainedSuite]  # the suites that this run trains, by model
     metrics: tuple[Metric, ...]
     tasks: tuple[Task, ...]
@@ -81,12 +81,14 @@ def prepare(
         search = config.search.model_copy(update={"policy": policy_path(policy)})
         config = config.model_copy(update={"search": search})
     chosen_metrics = metrics.resolve(config.metrics)
-    chosen_tasks = tasks.resolve(config.tasks)
+    chosen_tasks = encoders.tasks_of_items(
+        tasks.resolve(config.tasks), {model.items for model in config.models}
+    )
     fresh: tuple[Task, ...] = ()
     if config.search.confirm == "fresh":
         chosen_tasks, fresh = divide(chosen_tasks, FRESH_SHARE)
     trainings = train.suites_to_train(config)
-    located = _located(config, trainings, on_message)
+    located = _located(config, trainings, chosen_tasks, on_message)
     trainings = {
         name: suite.up_to(located[name].suite.revisions) for name, suite in trainings.items()
     }
@@ -94,16 +96,18 @@ def prepare(
     if chosen_metrics:
         prompts = prompts_of(config.corpus, config.seed)
     suites: list[Suite] = []
-    readers: dict[Checkpoint, Reader] = {}
+    readers: dict[Checkpoint, ItemReader] = {}
     warnings: list[str] = []
     for model in config.models:
         located_suite = located[model.name]
         readouts = model.readouts or config.readouts
         suite = replace(located_suite.suite, readouts=readouts.names)
-        for checkpoint, location in zip(suite.checkpoints(), located_suite.locations, strict=True):
-            protocol = protocol_of(config.protocol, model, checkpoints.shipped_folder(location))
-            check_readouts(suite, protocol, located_suite.width)
-            readers[checkpoint] = TextReader(location, protocol)
+        made: Sequence[ItemReader]
+        if model.encoder:
+            made = encoders.readers_of(model, suite, located_suite)
+        else:
+            made = _text_readers(config.protocol, model, suite, located_suite)
+        readers |= zip(suite.checkpoints(), made, strict=True)
         suites.append(suite)
         warnings += located_suite.warnings
         check_names(
@@ -152,6 +156,17 @@ def prepare(
     )
 
 
+def _text_readers(
+    protocol: Protocol, model: Model, suite: Suite, located: LocatedSuite
+) -> list[TextReader]:
+    readers = []
+    for location in located.locations:
+        read = protocol_of(protocol, model, checkpoints.shipped_folder(location))
+        check_readouts(suite, read, located.width)
+        readers.append(TextReader(location, read))
+    return readers
+
+
 def _baseline(name: str | None, plan: Plan) -> Checkpoint | None:
     if name is None:
         return None
@@ -182,7 +197,7 @@ def _with_weights(chosen: Sequence[Task], search: Search) -> tuple[TaskInfo, ...
     )
 
 
-def _by_model(readers: Mapping[Checkpoint, Reader]) -> dict[str, Any]:
+def _by_model(readers: Mapping[Checkpoint, ItemReader]) -> dict[str, Any]:
     """How each model is read; by revision where its revisions differ."""
     by_model: dict[str, dict[str, Any]] = {}
     for checkpoint, reader in readers.items():
@@ -196,7 +211,10 @@ def _by_model(readers: Mapping[Checkpoint, Reader]) -> dict[str, Any]:
 
 
 def _located(
-    config: Config, trainings: Mapping[str, TrainedSuite], on_message: OnMessage | None
+    config: Config,
+    trainings: Mapping[str, TrainedSuite],
+    tasks: Sequence[Task],
+    on_message: OnMessage | None,
 ) -> dict[str, LocatedSuite]:
     located = {}
     errors = []  # one error says what is wrong with all models
@@ -204,6 +222,8 @@ def _located(
         try:
             if model.recipe:
                 located[model.name] = trainings[model.name].located(model)
+            elif model.encoder:
+                located[model.name] = encoders.locate(model, tasks)
             else:
                 located[model.name] = checkpoints.locate(model, on_message)
         except ConfigError as error:

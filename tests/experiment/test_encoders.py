@@ -23,6 +23,7 @@ import daskmetrics as dm
 from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.keys import seed_of
+from daskmetrics.experiment.encoders import encoder_revisions
 
 N = 120
 PIXELS, DIGITS = (values[:N] for values in load_digits(n_class=4, return_X_y=True))
@@ -116,7 +117,7 @@ def batch_of(pictures):
     return torch.tensor(np.stack(grey))
 
 
-def test_checkpoints_of_a_network_are_scored_in_order_of_training(scans, tmp_path):
+def test_checkpoints_are_scored_in_the_order_of_training(scans, tmp_path):
     states = {}
     for step in (100, 20, 3):
         torch.manual_seed(step)
@@ -141,9 +142,9 @@ def test_a_checkpoint_may_be_a_folder_or_named_by_one(tmp_path):
     for name in ("runs/step10/model.pt", "runs/step9/model.pt", "runs/v1.5/model.pt"):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).touch()
-    made = dm.Encoder(network, checkpoints=tmp_path / "runs/*/model.pt").revisions()
+    made = encoder_revisions(dm.Encoder(network, checkpoints=tmp_path / "runs/*/model.pt"))
     assert [revision.name for revision in made] == ["step9/model", "step10/model", "v1.5/model"]
-    made = dm.Encoder(network, checkpoints=tmp_path / "runs/*").revisions()
+    made = encoder_revisions(dm.Encoder(network, checkpoints=tmp_path / "runs/*"))
     assert [revision.name for revision in made] == ["step9", "step10", "v1.5"]
     assert made[0].path == tmp_path / "runs/step9"
 
