@@ -141,7 +141,7 @@ class Model(Section):
     def _check_origin(self) -> Model:
         others = bool(self.source) + bool(self.train)
         if others + bool(self.encoder) != 1 and (self.program is None or self.encoder):
-            raise ValueError(f"model '{self.name}' needs either 'source', 'train' or 'encoder'")
+            raise ValueError(f"model '{self.name}' needs one of 'source', 'train' and 'encoder'")
         if self.disk and self.recipe:
             raise ValueError(
                 f"model '{self.name}' is trained, so that it has nothing to download: leave out "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import wave
+from dataclasses import replace
 
 import numpy as np
 import pandas
@@ -20,10 +21,16 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 import daskmetrics as dm
+from daskmetrics import config, experiment
 from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.keys import seed_of
+from daskmetrics.domain.record import Record
+from daskmetrics.execution.journal import read
+from daskmetrics.execution.map.function import load
+from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment.encoders import encoder_revisions
+from tests.cli.calling import start
 
 N = 120
 PIXELS, DIGITS = (values[:N] for values in load_digits(n_class=4, return_X_y=True))
@@ -446,11 +453,13 @@ def test_an_unreadable_picture_is_named(scans):
 
 
 OWN = """
+from pathlib import Path
+
 import numpy as np
 
 
 def greys(checkpoint, device):
-    scale = float(open(checkpoint).read()) if checkpoint else 1.0
+    scale = float(Path(checkpoint).read_text()) if checkpoint else 1.0
     return lambda pictures: {
         "corner": np.stack([np.asarray(p.convert("L"))[:3, :3].ravel() * scale for p in pictures]),
         "all": np.stack([np.asarray(p.convert("L")).ravel() * scale for p in pictures]),
@@ -482,3 +491,152 @@ def test_the_command_scores_a_function_of_a_file(scans, tmp_path):
         assert any(part in " ".join(wrong.output.split()) for part in message.split("|")), message
     alone = CliRunner().invoke(main, ["layers", "m", "--data", str(scans), "--checkpoints", "x"])
     assert "--checkpoints are those of --encoder" in alone.output
+
+
+# on the workers of a run
+
+RUN = {
+    "name": "scans",
+    "models": [{"name": "greys", "encoder": "greys_of.py:greys", "checkpoints": "step*.txt"}],
+    "tasks": ["file:data/scans.csv(text=file, label=grade)"],
+    "cluster": {"workers": 2},
+}
+RUN["models"][0]["items"] = "image"
+
+
+@pytest.fixture
+def configured(scans, tmp_path):
+    """The configuration of a run with an encoder of its own, with changes of the model."""
+    number = len(list(tmp_path.parent.glob("*")))  # a module of its own for each test
+    module = f"greys_{abs(hash(str(tmp_path)))}_{number}"
+    (tmp_path / f"{module}.py").write_text(OWN)
+    for step in (2, 10):
+        (tmp_path / f"step{step}.txt").write_text(str(step))
+
+    def make(**changes):
+        model = {**RUN["models"][0], "encoder": f"{module}.py:greys", **changes}
+        return config.parse({**RUN, "models": [model]}, where="test")
+
+    return make
+
+
+def vectors_of(prepared, step, scratch, layer=1):
+    checkpoint = next(name for name in prepared.readers if name.step == step)
+    (task,) = prepared.tasks
+    layers = prepared.plan.by_model[checkpoint.model].layers
+    spec = worker.EncodeSpec("key", task, layers, str(scratch))
+    return worker.encode(prepared.readers[checkpoint], spec).at(layer)
+
+
+def test_a_worker_reads_one_checkpoint_after_the_other(configured, tmp_path):
+    prepared = experiment.prepare(configured())
+    (suite,) = prepared.plan.suites
+    assert (suite.revisions, suite.layer_names) == (("step2", "step10"), ("corner", "all"))
+    two, ten, again = (vectors_of(prepared, step, tmp_path) for step in (2, 10, 2))
+    assert two.shape == (N, 64) and np.array_equal(two * 5, ten) and np.array_equal(two, again)
+    assert vectors_of(prepared, 10, tmp_path, layer=0).shape == (N, 9)
+    (tmp_path / "step10.txt").write_text("11")
+    vectors_of(prepared, 2, tmp_path)
+    with pytest.raises(DataError, match=r"step10\.txt' was written again since the run began"):
+        vectors_of(prepared, 10, tmp_path)
+
+
+def test_keys_follow_from_code_and_content_alone(configured, tmp_path):
+    def keys(**changes):
+        return experiment.prepare(configured(**changes)).plan.encodings
+
+    before = keys()
+    assert keys(batch_size=5, layers=["all"]) == before != keys(version="2")
+    (tmp_path / "step10.txt").write_text("11")
+    after = keys()
+    assert after["greys@step2"] == before["greys@step2"]
+    assert after["greys@step10"] != before["greys@step10"]
+    (tmp_path / "step10.txt").write_text("10")
+    assert keys() == before
+
+
+def test_checkpoints_with_other_layers_are_an_error(configured, tmp_path):
+    prepared = experiment.prepare(configured())
+    readers = {
+        name: replace(reader, layers=("corner", "all", "third"))
+        for name, reader in prepared.readers.items()
+    }
+    with pytest.raises(DataError, match=r"has the layers \['corner', 'all'\], and the first"):
+        vectors_of(replace(prepared, readers=readers), 2, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"encoder": "gone.py:greys"}, "gone.py' does not exist"),
+        ({"encoder": "greys"}, "'greys' is not a reference to a function"),
+        ({"checkpoints": "gone*"}, "No file or folder matches"),
+        ({"revisions": ["step3"]}, "Revision 'step3' does not exist. Available: step2, step10"),
+        ({"layers": ["al"]}, "Unknown layer of 'greys' 'al'. Did you mean 'all'"),
+        ({"layers": "blocks"}, "Unknown layer of 'greys' 'blocks'. Valid: all, corner"),
+        ({"items": "video"}, "Input should be 'text', 'path'"),
+        ({"items": "text"}, "cannot be made|fails"),
+        ({"pooling": "mean"}, "has an encoder: leave out pooling"),
+        ({"readouts": {"pooling": "mean"}}, "'mean' pools"),
+        ({"source": "gpt2"}, "needs one of 'source', 'train' and 'encoder'"),
+        ({"encoder": None, "source": "gpt2"}, "has no encoder: leave out checkpoints, items"),
+    ],
+)
+def test_a_wrong_configuration_is_an_error_before_it_starts(configured, changes, message):
+    with pytest.raises((ConfigError, DataError), match=message):
+        experiment.prepare(configured(**changes))
+
+
+def test_encoders_have_no_metrics_and_texts_no_names_of_layers(configured):
+    assert configured().metrics == ()
+    text = {"name": "m", "source": "gpt2"}
+    assert config.parse({"name": "x", "models": [text]}, where="test").metrics
+    for model, metrics, message in (
+        (RUN["models"][0], ["curvature"], "has an encoder, which reads no prompts: leave out 'met"),
+        ({**text, "layers": ["all", 3]}, [], "has no encoder: leave out names of layers"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            config.parse({"name": "x", "models": [model], "metrics": metrics}, where="test")
+
+
+def score_records(journal):
+    entries = (entry for entry in read(journal) if isinstance(entry, Record))
+    return [record for record in entries if record.kind == "score"]
+
+
+@pytest.mark.slow
+def test_a_run_resumes_and_scores_edited_code_again(scans, tmp_path):
+    (tmp_path / "greys_of.py").write_text(OWN)
+    (tmp_path / "run.yaml").write_text(json.dumps(RUN))
+    for step in (2, 10, 30):
+        (tmp_path / f"step{step}.txt").write_text(str(step))
+    (tmp_path / "step30.txt").write_text("no number")
+    done = start(tmp_path, "run run.yaml")
+    assert done.returncode == 0, done.stderr
+    assert "of greys_of.py:greys" in done.stdout and "--save" not in done.stdout
+    journal = tmp_path / "runs/scans/journal.jsonl"
+    first = score_records(journal)
+    direct = dm.layers(
+        dm.Encoder(load("greys_of.py:greys"), "step[12]*.txt", items="image", name="greys"),
+        "data/scans.csv",
+        "file",
+        "grade",
+    )
+    run = dm.open(tmp_path / "runs/scans")
+    frame = run.leaderboard().to_frame().set_index(["checkpoint", "layer"])["mean"].dropna()
+    assert frame.to_dict() == {
+        (step, ["corner", "all"].index(layer)): mean
+        for (step, layer), mean in scores(direct).items()
+    }
+    failed = [unit for unit in first if not unit.ok]
+    assert {unit.status for unit in failed} == {"error"}
+    assert all("ValueError: could not convert string to float" in unit.reason for unit in failed)
+    with pytest.raises(ConfigError, match="your own function: call it"):
+        run.best().load()
+    assert "Nothing to do" in start(tmp_path, "run run.yaml").stdout
+    (tmp_path / "greys_of.py").write_text(OWN + "\n# a comment changes nothing\n")
+    assert "Nothing to do" in start(tmp_path, "run run.yaml").stdout
+    (tmp_path / "greys_of.py").write_text(OWN.replace(":3, :3", ":4, :4"))
+    assert start(tmp_path, "run run.yaml").returncode == 0
+    again = score_records(journal)[len(first) :]
+    assert len([unit for unit in again if unit.ok]) == 4
