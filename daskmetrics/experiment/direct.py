@@ -209,7 +209,7 @@ class LayerScores:
     suites : mapping
         The layers of each checkpoint.
     sources : mapping
-        What the user called the model, by checkpoint; none of vectors and encoders.
+        What the user called the model, by checkpoint; empty of vectors, which have none.
     protocol : mapping
         How the models were read.
     """
@@ -242,12 +242,12 @@ class LayerScores:
         """Save an arm as a sentence-transformers model that ends at its layer."""
         from daskmetrics.models import TextEncoder
 
-        if arm.checkpoint not in self.sources:
+        source = self.sources.get(arm.checkpoint)
+        if source is None or isinstance(source, Revision):
             raise ConfigError(
                 "Got vectors or an encoder, and a model of texts is needed to save one that ends at"
                 " the best layer. Give daskmetrics.layers that model, and the texts."
             )
-        source = self.sources[arm.checkpoint]
         with _opened(source, [arm.layer], None, self.protocol) as (encoder, _):
             readout = Readout.parse(arm.readout)
             read_out = TextEncoder(encoder.model, encoder.protocol, encoder.layers, readout)
@@ -282,8 +282,8 @@ def score_layers(
             else _text_source(model, layers, tokenizer, protocol, names)
             for model in called
         ]
-    is_text = any(not isinstance(model, Revision) for model in called)
-    if not is_text and (protocol or tokenizer is not None):
+    reads_texts = any(not isinstance(model, Revision) for model in called)
+    if (protocol or tokenizer is not None) and not reads_texts:
         raise ConfigError(
             f"Vectors are read as they are: leave out {next(iter(protocol), 'tokenizer')}."
         )
@@ -314,12 +314,7 @@ def score_layers(
                     display.advance("layers", latest, next(percents))
     display.advance("layers", "", 100)
     scores = Scores(recorded, [task.name for task in chosen])
-    of_texts = {
-        checkpoint: model
-        for checkpoint, model in zip(suites, called, strict=False)
-        if not isinstance(model, Revision)
-    }
-    return LayerScores(chosen, scores, suites, of_texts, protocol)
+    return LayerScores(chosen, scores, suites, dict(zip(suites, called, strict=False)), protocol)
 
 
 def _readout_names(readouts: Keys) -> tuple[str, ...]:

@@ -20,7 +20,6 @@ from daskmetrics.checkpoints.folders import revisions_of
 from daskmetrics.checkpoints.locations import LocatedSuite, Location
 from daskmetrics.config import Model
 from daskmetrics.config.prompts import NO_PROMPTS
-from daskmetrics.core.content import name_of
 from daskmetrics.core.errors import (
     NO_ROOM,
     ConfigError,
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
 #: share of a vector's length by which rounding may change it, also that of half precision
 ROUNDING = 0.01
 _WILD = set("*?[")  # in a pattern
-_FEW = 8  # items that the first look reads together
+_FEW = 8  # items that are read together to be compared
 _WANTED = (
     "Return an array of one layer, a list of layers or a dict of named layers, each of shape (n, D)"
     " or (n, T, D) for n items, or a pair of these and of a mask (n, T)."
@@ -154,8 +153,7 @@ class Encoder:
         if self.batch_size < 1:
             raise ConfigError(f"batch_size is {self.batch_size}. Give at least 1.")
         if not self.name:
-            name = name_of(callee_of(self.make)).rpartition(":")[2].rpartition(".")[2]
-            object.__setattr__(self, "name", name.strip("<>"))
+            object.__setattr__(self, "name", callee_of(self.make).__name__.strip("<>"))
 
 
 @dataclass(frozen=True)
@@ -189,19 +187,17 @@ def encoder_revisions(encoder: Encoder) -> list[Revision]:
     fixed = list(takewhile(_WILD.isdisjoint, folder))
     pattern = "/".join([*folder[len(fixed) :], last])
     root = Path(*fixed)
-    paths = sorted(root.glob(pattern))
-    names = [str(path.relative_to(root)) for path in paths]
-    if not paths:
+    suffix = Path(last).suffix
+    if not _WILD.isdisjoint(suffix):
+        suffix = ""
+    by_name = {
+        str(path.relative_to(root)).removesuffix(suffix): path for path in root.glob(pattern)
+    }
+    if not by_name:
         raise ConfigError(
             f"No file or folder matches '{root / pattern}', the checkpoints of '{encoder.name}'."
             " Correct the pattern, such as 'out/*.pth'."
         )
-    # without the suffixes of files, if that leaves them different
-    short = {
-        name.removesuffix(path.suffix) if path.is_file() else name: path
-        for name, path in zip(names, paths, strict=True)
-    }
-    by_name = short if len(short) == len(paths) else dict(zip(names, paths, strict=True))
     return [Revision(encoder, name, by_name[name]) for name in training_order(by_name)]
 
 
@@ -223,7 +219,18 @@ class EncoderReader:
         key = content_key(self.location.identity, self.protocol.key)
         if key not in _kept:
             _kept.clear()  # before the next one needs its memory
-            loaded = self._loaded()
+            encoder = Encoder(
+                load_function(self.make),
+                items=self.protocol.items,
+                batch_size=self.batch_size,
+                name=self.protocol.encoder,
+            )
+            loaded = LoadedEncoder(encoder, self.checkpoint)
+            if has_changed(self.location.stamps):
+                raise DataError(
+                    f"'{self.location.path}' was written again since the run began. Run again,"
+                    " which reads what is there."
+                )
             loaded.check(spec.task)
             if (*loaded.widths,) != self.layers:
                 raise DataError(
@@ -232,18 +239,6 @@ class EncoderReader:
                 )
             _kept[key] = loaded
         return _kept[key].encode(spec)
-
-    def _loaded(self) -> LoadedEncoder:
-        items, name = self.protocol.items, self.protocol.encoder
-        make = load_function(self.make)
-        encoder = Encoder(make, items=items, batch_size=self.batch_size, name=name)
-        loaded = LoadedEncoder(encoder, self.checkpoint)
-        if has_changed(self.location.stamps):
-            raise DataError(
-                f"'{self.location.path}' was written again since the run began. Run again, which"
-                " reads what is there."
-            )
-        return loaded
 
 
 def locate(model: Model, tasks: Sequence[Task]) -> LocatedSuite:
@@ -312,7 +307,7 @@ def readers_of(model: Model, suite: Suite, located: LocatedSuite) -> list[Encode
 
 def _encoder_of(model: Model) -> Encoder:
     return Encoder(
-        load(model.encoder or ""),
+        load(str(model.encoder)),
         model.checkpoints,
         items=model.items,
         batch_size=model.batch_size,
@@ -322,8 +317,8 @@ def _encoder_of(model: Model) -> Encoder:
 
 def _sent(model: Model) -> tuple[EncoderProtocol, bytes]:
     """How a model reads items, and its function for the workers."""
-    version, make = sent(load(model.encoder or ""), model.version)
-    return EncoderProtocol(str(model.encoder), model.items, version), make
+    code, make = sent(load(str(model.encoder)), model.version)
+    return EncoderProtocol(str(model.encoder), model.items, model.version or code), make
 
 
 def tasks_of_items(tasks: tuple[Task, ...], kinds: Collection[str]) -> tuple[Task, ...]:

@@ -546,7 +546,8 @@ def test_keys_follow_from_code_and_content_alone(configured, tmp_path):
         return experiment.prepare(configured(**changes)).plan.encodings
 
     before = keys()
-    assert keys(batch_size=5, layers=["all"]) == before != keys(version="2")
+    assert keys(batch_size=5, layers=["all"]) == before
+    assert before != keys(version="1") != keys(version="2") == keys(version="2")
     (tmp_path / "step10.txt").write_text("11")
     after = keys()
     assert after["greys@step2"] == before["greys@step2"]
