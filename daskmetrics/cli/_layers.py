@@ -45,6 +45,8 @@ PART = parsed_by(_part, "PART=VALUE,VALUE, for instance pooling=mean,last")
         "--label stars",
         "daskmetrics layers models/mine gpt2 --data reviews.csv --save my-encoder",
         "daskmetrics layers --vectors states.npz --data labels.csv --label species",
+        "daskmetrics layers --encoder own.py:vit --checkpoints 'out/*.pth' --items image --data "
+        "scans.csv --text file --label grade",
         "daskmetrics layers models/mine --task stdlib:order --json",
         "daskmetrics layers models/mine --task stdlib:order --readouts pooling=mean,last "
         "--readouts dimensions=all,64",
@@ -52,8 +54,11 @@ PART = parsed_by(_part, "PART=VALUE,VALUE, for instance pooling=mean,last")
 )
 @click.argument("model", nargs=-1)
 @path_option("--vectors", "Vectors that exist, in place of models: .npz, .npy or Zarr.")
+@text_option("--encoder", "FILE.py:NAME", "A function of your own, in place of models.")
+@text_option("--checkpoints", "PATTERN", "Of --encoder: its files or folders, such as 'out/*.pth'.")
+@text_option("--items", "KIND", "Of --encoder: text, path, image, audio, array.", default="text")
 @text_option("--data", "FILE", "Labelled texts: CSV, TSV, JSON Lines, Parquet or a folder.")
-@text_option("--text", "COLUMN", "Column of the texts.  [default: recognised by its name]")
+@text_option("--text", "COLUMN", "Column of texts or paths.  [default: recognised by its name]")
 @text_option("--label", "COLUMN", "Column of the labels.  [default: recognised by its name]")
 @text_option("--group", "COLUMN", "Column of groups, such as patients, whose rows stay together.")
 @text_option("--score", "NAME", "Of a classification, such as macro_f1.  [default: accuracy]")
@@ -73,6 +78,9 @@ PART = parsed_by(_part, "PART=VALUE,VALUE, for instance pooling=mean,last")
 def layers(
     model: tuple[str, ...],
     vectors: Path | None,
+    encoder: str | None,
+    checkpoints: str | None,
+    items: str,
     data: str | None,
     text: str | None,
     label: str | None,
@@ -89,15 +97,24 @@ def layers(
 
     MODEL is a folder, also one of checkpoints, or a hub id; ID@REVISION names another revision than
     main. The scores are those of a run with the same data and seed. With --vectors, row i of the
-    data labels vector i.
+    data labels vector i. With --encoder, the function make(checkpoint, device) returns encode(items).
     """
+    from daskmetrics.execution.map.function import load
     from daskmetrics.experiment.direct import score_layers
+    from daskmetrics.experiment.encoders import Encoder
     from daskmetrics.report import Leaderboard
 
-    if (vectors is None) == (not model):
-        raise ConfigError("Give either models, or --vectors FILE with the vectors of their layers.")
-    if vectors and (task or save):
-        raise ConfigError("--vectors needs --data FILE with labels, and there is no model to save.")
+    if [bool(model), vectors is not None, encoder is not None].count(True) != 1:
+        raise ConfigError(
+            "Give either models, or --vectors FILE with the vectors of their layers, or --encoder"
+            " FILE.py:NAME, a function that makes them."
+        )
+    if checkpoints and not encoder:
+        raise ConfigError("--checkpoints are those of --encoder FILE.py:NAME: give it, too.")
+    if vectors and task:
+        raise ConfigError("--vectors needs --data FILE with labels.")
+    if save and not model:
+        raise ConfigError("Without a MODEL of texts there is none to save: leave out --save.")
     if (data is None) == (not task):
         raise ConfigError(
             "Give either --data FILE with your labelled texts, or --task NAME, such as "
@@ -113,11 +130,13 @@ def layers(
         parts[name] = [*parts.get(name, []), *values]
     with noted_warnings(), experiment.Display() as display:
         scored = list(task) or data
-        given = vectors or model
+        given: object = vectors or model
+        if encoder:
+            given = Encoder(load(encoder), checkpoints, items=items)
         layer_scores = score_layers(given, scored, columns, layers, None, seed, {}, parts, display)
     board = Leaderboard.of_layers(layer_scores)
     hint = "To save the best for sentence-transformers, add: --save my-encoder"
-    if vectors:
+    if not model:
         hint = ""
     if save:
         board.save(save)

@@ -38,6 +38,7 @@ class FileTask(ExampleTask):
     warnings: tuple[str, ...] = field(default=(), compare=False)
     # of a table in memory, which has no file
     held: Examples | None = field(default=None, repr=False, compare=False)
+    items: Key = ""  # of the files whose paths are the texts
 
     @cached_property
     def key(self) -> Key:
@@ -49,7 +50,8 @@ class FileTask(ExampleTask):
                 *filter(None, [self.measure]),
             ]
         version = VERSIONS.get(self.kind, 1)
-        return content_key("task", "own", version, self.kind, fitted, self.content, *self._part_key)
+        parts = [*filter(None, [self.items]), *self._part_key]
+        return content_key("task", "own", version, self.kind, fitted, self.content, *parts)
 
     @property
     def files(self) -> tuple[str]:

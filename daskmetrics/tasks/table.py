@@ -26,7 +26,17 @@ from daskmetrics.tasks._measures import Judgement
 from daskmetrics.tasks.examples import Examples
 
 ROLES: Mapping[str, tuple[str, ...]] = {
-    "text": ("text", "sentence", "content", "body", "review", "comment", "message", "abstract"),
+    "text": (
+        "text",
+        "sentence",
+        "content",
+        "body",
+        "review",
+        "comment",
+        "message",
+        "abstract",
+        "item",
+    ),
     "label": ("label", "class", "category", "target", "stars", "rating", "topic", "sentiment"),
     "first": ("text1", "sentence1", "first", "question1"),
     "second": ("text2", "sentence2", "second", "question2"),

@@ -186,7 +186,7 @@ def test_names_of_layers_are_shown_and_the_last_one_is_the_last():
     assert set(ticks) == set(LAYERS)
     some = dm.layers(LAYERS, CLASSES, layers=["conv10", "raw"])
     assert set(some.to_frame()["layer"]) == {"raw", "conv10"}
-    with pytest.raises(ConfigError, match="Got vectors, and a model is needed"):
+    with pytest.raises(ConfigError, match="Got vectors or an encoder"):
         board.save("saved")
 
 

@@ -16,7 +16,7 @@ import daskmetrics as dm
 from daskmetrics.checkpoints.shipped import protocol_of
 from daskmetrics.config import Model, Protocol
 from daskmetrics.core.errors import DataError
-from daskmetrics.models import Encoder
+from daskmetrics.models import TextEncoder
 from tests import embedders
 
 from .architectures import build
@@ -29,12 +29,12 @@ TEXTS = [
 ]
 
 
-def encoder_of(folder: Path, layer: int, readout: str = "", **protocol: str) -> Encoder:
+def encoder_of(folder: Path, layer: int, readout: str = "", **protocol: str) -> TextEncoder:
     read = protocol_of(Protocol(**protocol), Model(name="m", source=str(folder)), folder)
-    return Encoder.load(layer, readout, read.as_dict(), path=str(folder), revision=None)
+    return TextEncoder.load(layer, readout, read.as_dict(), path=str(folder), revision=None)
 
 
-def saved_by(encoder: Encoder, folder: Path, card: str = "") -> SentenceTransformer:
+def saved_by(encoder: TextEncoder, folder: Path, card: str = "") -> SentenceTransformer:
     return SentenceTransformer(str(encoder.save(folder / "saved", card)), device="cpu")
 
 
@@ -116,7 +116,7 @@ def test_a_folder_that_ships_something_else_now_is_refused(tmp_path):
     config = folder / "1_Pooling" / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "pooling_mode": "cls"}))
     with pytest.raises(DataError, match="does not say any more how its states become vectors"):
-        Encoder.load(1, "", read, path=str(folder), revision=None)
+        TextEncoder.load(1, "", read, path=str(folder), revision=None)
 
 
 @pytest.mark.parametrize("kind", ["bert", "gpt_neox", "bart", "t5", "xlnet"])

@@ -58,7 +58,7 @@ def test_results_are_exported_in_mtebs_layout(prepared, tmp_path):
     assert to_mteb(Run(first.path), tmp_path / "out") == (2 * len(LAYERS), len(LAYERS))
 
     cache = mteb.ResultCache(tmp_path / "out")
-    (protocol,) = {each.key[:12] for each in whole.protocols.values()}
+    (protocol,) = {each.protocol.key[:12] for each in whole.readers.values()}
     for layer in LAYERS:
         keywords = {"layer": layer, "protocol": protocol}
         meta = ModelMeta.create_empty(
