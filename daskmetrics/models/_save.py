@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import AbstractContextManager
 from copy import deepcopy
 from inspect import signature
 from pathlib import Path
@@ -78,7 +79,7 @@ def _cut(module: Any, layer: int, depth: int) -> Any:
         if isinstance(value, list) and len(value) == depth > 1:
             setattr(config, name, value[:layer])
     config.num_hidden_layers = layer
-    with foreign_errors(f"A {config.model_type} cannot be cut after layer {layer}", DataError):
+    with _cut_errors(module, layer):
         network = type(module)(config).to(dtype=module.dtype, device=module.device).eval()
     weights = {
         name: tensor for name, tensor in module.state_dict().items() if _OF_ALL_BLOCKS not in name
@@ -90,6 +91,11 @@ def _cut(module: Any, layer: int, depth: int) -> Any:
             f"A {config.model_type} cannot be cut after layer {layer}: it would lack {missing[0]}."
         )
     return network
+
+
+def _cut_errors(module: Any, layer: int) -> AbstractContextManager[None]:
+    kind = module.config.model_type
+    return foreign_errors(f"A {kind} cannot be cut after layer {layer}", DataError)
 
 
 def _save_modules(
@@ -175,7 +181,8 @@ def _check_equal(
             for name in taken
         }
         mask = torch.ones_like(inputs[IDS])
-        states = reader(**inputs, attention_mask=mask).last_hidden_state
+        with _cut_errors(module, layer):
+            states = reader(**inputs, attention_mask=mask).last_hidden_state
         index = torch.tensor([row], device=model.device)
         vectors = pooler(index, states, mask.bool())
         saved_vector = vectors[0].cpu().numpy()
