@@ -12,7 +12,6 @@ from daskmetrics.cli._common import (
     Output,
     answering,
     example,
-    flag_option,
     noted_warnings,
     parsed_by,
     path_option,
@@ -35,7 +34,13 @@ def _part(text: str) -> tuple[str, list[int | str]]:
     return name.strip(), [int(word) if word.isdecimal() else word for word in words]
 
 
+def _column(text: str) -> tuple[str, str]:
+    role, column = text.split("=", 1)
+    return role.strip(), column.strip()
+
+
 LAYERS = parsed_by(_layers, "all, blocks, or numbers such as 0,3,6")
+COLUMN = parsed_by(_column, "ROLE=COLUMN, for instance grade=mass")
 PART = parsed_by(_part, "PART=VALUE,VALUE, for instance pooling=mean,last")
 
 
@@ -64,7 +69,13 @@ PART = parsed_by(_part, "PART=VALUE,VALUE, for instance pooling=mean,last")
     type=PART,
     multiple=True,
 )
-@flag_option("--drop-rare", "Leave out labels of too few texts, and say how many.")
+@text_option(
+    "--columns",
+    "ROLE=COLUMN",
+    "Another column or option of the data: grade=mass, kind=clustering, drop=rare; may be repeated.",
+    type=COLUMN,
+    multiple=True,
+)
 @text_option("--seed", "N", "Of folds, draws and starting points.", type=int, default=0)
 @path_option("--save", "Save the best as a model of sentence-transformers, in this new folder.")
 @answering
@@ -77,7 +88,7 @@ def layers(
     task: tuple[str, ...],
     layers: str | list[int],
     readouts: tuple[tuple[str, list[int | str]], ...],
-    drop_rare: bool,
+    columns: tuple[tuple[str, str], ...],
     seed: int,
     save: Path | None,
 ) -> Output:
@@ -101,15 +112,15 @@ def layers(
         )
     if save:
         require_new(save)  # not only after all is scored
-    options = {"text": text, "label": label, "drop": "rare" if drop_rare else None}
-    columns = {name: value for name, value in options.items() if value}
+    named = {"text": text, "label": label, **dict(columns)}
+    options = {role: column for role, column in named.items() if column}
     parts: dict[str, list[int | str]] = {}
     for name, values in readouts:
         parts[name] = [*parts.get(name, []), *values]
     with noted_warnings(), experiment.Display() as display:
         scored = list(task) or data
         given = vectors or model
-        layer_scores = score_layers(given, scored, columns, layers, None, seed, {}, parts, display)
+        layer_scores = score_layers(given, scored, options, layers, None, seed, {}, parts, display)
     board = Leaderboard.of_layers(layer_scores)
     hint = "To save the best for sentence-transformers, add: --save my-encoder"
     if vectors:
