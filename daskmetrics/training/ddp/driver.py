@@ -48,7 +48,16 @@ class TrainingObserver(Protocol):
 
 
 class ProcessGroupError(DaskmetricsError):
-    """A process group failed too often; what the program saved is kept."""
+    """A process group failed too often; what the program saved is kept.
+
+    ``cause`` says which rank failed, and why.
+    """
+
+    def __init__(self, cause: str) -> None:
+        self.cause = cause
+        super().__init__(
+            f"{cause} What was saved is kept: run the same command again to resume from it."
+        )
 
 
 class Places:
@@ -139,8 +148,7 @@ class _Launcher:
                 raise ProcessGroupError(
                     f"Training '{program.name}' failed: rank {failure.rank}: "
                     f"{hosts[failure.rank].text}: {failure.reason.rstrip('.')}. The output of the "
-                    f"ranks is in '{program.folder / 'logs'}'. What was saved is kept: run the same "
-                    "command again to resume from it."
+                    f"ranks is in '{program.folder / 'logs'}'."
                 )
 
     def _wait_for_workers(self) -> tuple[RankHost, ...]:
