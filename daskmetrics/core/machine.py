@@ -44,7 +44,7 @@ def workers(client: Any) -> Mapping[str, Any]:
     """
     try:
         return dict(client.sync(client.scheduler.identity, n_workers=-1)["workers"])
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # the latter if the thread of the client has ended
         raise ClusterLostError(f"The scheduler does not answer ({error}).") from None
 
 

@@ -242,7 +242,8 @@ class _Launcher:
         return set(range(len(self.hosts))) - self.endings.keys()
 
     def _stop(self) -> None:
-        self.client.cancel(self.futures, force=True)
+        with suppress(OSError, RuntimeError):  # a scheduler that is lost is named below
+            self.client.cancel(self.futures, force=True)
         deadline = time.monotonic() + STOP
         while (unanswered := self._running() & self.begun) and time.monotonic() < deadline:
             self._update(POLL)
