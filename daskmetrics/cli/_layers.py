@@ -27,16 +27,16 @@ def _layers(text: str) -> str | list[int]:
     return list(map(int, text.split(",")))
 
 
-def _part(text: str) -> tuple[str, list[int | str]]:
-    """A part of the readouts and its values, which are numbers or words."""
-    name, values = text.split("=", 1)
-    words = map(str.strip, values.split(","))
-    return name.strip(), [int(word) if word.isdecimal() else word for word in words]
-
-
 def _column(text: str) -> tuple[str, str]:
     role, column = text.split("=", 1)
     return role.strip(), column.strip()
+
+
+def _part(text: str) -> tuple[str, list[int | str]]:
+    """A part of the readouts and its values, which are numbers or words."""
+    name, values = _column(text)
+    words = map(str.strip, values.split(","))
+    return name, [int(word) if word.isdecimal() else word for word in words]
 
 
 LAYERS = parsed_by(_layers, "all, blocks, or numbers such as 0,3,6")

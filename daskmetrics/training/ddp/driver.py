@@ -16,7 +16,7 @@ from distributed import Client, Future
 
 from daskmetrics.core.errors import ClusterLostError, DaskmetricsError
 from daskmetrics.core.files import NOTICE, atomic_write
-from daskmetrics.core.machine import replace_worker, workers
+from daskmetrics.core.machine import THREAD_ENDED, replace_worker, workers
 from daskmetrics.core.telemetry import TelemetryFile
 from daskmetrics.training.ddp import _worker as worker
 from daskmetrics.training.ddp.ranks import (
@@ -83,7 +83,12 @@ def launch(
     so. Programs that are launched side by side share their ``places``.
     """
     run_id = f"train-{program.name}-{secrets.token_hex(4)}"
-    _Launcher(client, program, observer, stopping, places or Places(), run_id).drive()
+    try:
+        _Launcher(client, program, observer, stopping, places or Places(), run_id).drive()
+    except THREAD_ENDED as error:
+        if client.loop.asyncio_loop.is_running():
+            raise
+        raise ClusterLostError("The scheduler was lost. What was saved is kept.") from error
 
 
 @dataclass
@@ -242,8 +247,7 @@ class _Launcher:
         return set(range(len(self.hosts))) - self.endings.keys()
 
     def _stop(self) -> None:
-        with suppress(OSError, RuntimeError):  # a scheduler that is lost is named below
-            self.client.cancel(self.futures, force=True)
+        self.client.cancel(self.futures, force=True)
         deadline = time.monotonic() + STOP
         while (unanswered := self._running() & self.begun) and time.monotonic() < deadline:
             self._update(POLL)
