@@ -29,7 +29,7 @@ def _layers(text: str) -> str | list[int]:
 
 def _column(text: str) -> tuple[str, str]:
     role, column = text.split("=", 1)
-    return role.strip(), column.strip()
+    return role, column
 
 
 def _part(text: str) -> tuple[str, list[int | str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import AbstractContextManager
 from copy import deepcopy
 from inspect import signature
 from pathlib import Path
@@ -79,7 +78,7 @@ def _cut(module: Any, layer: int, depth: int) -> Any:
         if isinstance(value, list) and len(value) == depth > 1:
             setattr(config, name, value[:layer])
     config.num_hidden_layers = layer
-    with _cut_errors(module, layer):
+    with foreign_errors(f"A {config.model_type} cannot be cut after layer {layer}", DataError):
         network = type(module)(config).to(dtype=module.dtype, device=module.device).eval()
     weights = {
         name: tensor for name, tensor in module.state_dict().items() if _OF_ALL_BLOCKS not in name
@@ -91,11 +90,6 @@ def _cut(module: Any, layer: int, depth: int) -> Any:
             f"A {config.model_type} cannot be cut after layer {layer}: it would lack {missing[0]}."
         )
     return network
-
-
-def _cut_errors(module: Any, layer: int) -> AbstractContextManager[None]:
-    kind = module.config.model_type
-    return foreign_errors(f"A {kind} cannot be cut after layer {layer}", DataError)
 
 
 def _save_modules(
@@ -174,6 +168,7 @@ def _check_equal(
         reader = module.get_encoder()
     pooler = Pooler(model, protocol, PROBE, protocol.prompts.of(None), [pooling])
     tokens = Tokenizer(location).inputs(pooler.texts, model.max_length)
+    cut = f"A {module.config.model_type} cut after layer {layer}"
     taken = signature(reader.forward).parameters.keys() & tokens.keys()
     for row, vector in enumerate(pooler.vectors((layer,))[0][0]):
         inputs = {
@@ -181,7 +176,7 @@ def _check_equal(
             for name in taken
         }
         mask = torch.ones_like(inputs[IDS])
-        with _cut_errors(module, layer):
+        with foreign_errors(f"{cut} cannot be read", DataError):
             states = reader(**inputs, attention_mask=mask).last_hidden_state
         index = torch.tensor([row], device=model.device)
         vectors = pooler(index, states, mask.bool())
@@ -190,9 +185,8 @@ def _check_equal(
         allowed = max(TOLERANCE, 4 * torch.finfo(states.dtype).eps)
         if not difference <= allowed * np.abs(vector).max():
             raise DataError(
-                f"A {module.config.model_type} cut after layer {layer} gives other vectors (by up"
-                f" to {difference:.2g}), so it is not saved. Read the layer with"
-                " `run.best().load()` instead."
+                f"{cut} gives other vectors (by up to {difference:.2g}), so it is not saved. Read the"
+                " layer with `run.best().load()` instead."
             )
 
 
