@@ -270,6 +270,7 @@ def layers(
     label: str | None = None,
     *,
     group: str | None = None,
+    score: str | None = None,
     layers: str | Sequence[int | str] = "all",
     columns: Mapping[str, str] | None = None,
     tokenizer: object = None,
@@ -300,11 +301,14 @@ def layers(
     group : str, optional
         The column of groups, such as patients or authors: rows of one are in one fold, and errors
         count groups.
+    score : str, optional
+        Of a classification in place of its accuracy: ``balanced_accuracy``, ``macro_f1``,
+        ``average_precision`` or ``mcc``.
     layers : "all", "blocks" or sequence of int
         Layer 0 is the embedding output. Of vectors ``all``, or numbers or names.
     columns : mapping of str to str, optional
         Further options of a task on a file: the columns ``first``, ``second``, ``grade``,
-        ``query``, ``document`` and ``relevance``, and ``kind``, ``probe`` and ``score``.
+        ``query``, ``document`` and ``relevance``, and ``kind`` and ``probe``.
     tokenizer : optional
         Of a model in memory.
     readouts : mapping, optional
@@ -342,11 +346,8 @@ def layers(
     from daskmetrics.experiment import direct as direct
     from daskmetrics.report import Leaderboard
 
-    named = {
-        name: column
-        for name, column in (("text", text), ("label", label), ("group", group))
-        if column is not None
-    }
+    given = {"text": text, "label": label, "group": group, "score": score}
+    named = {name: value for name, value in given.items() if value is not None}
     with experiment.Display() as display:
         layer_scores = direct.score_layers(
             model,

@@ -12,7 +12,6 @@ from daskmetrics.cli._common import (
     Output,
     answering,
     example,
-    flag_option,
     noted_warnings,
     parsed_by,
     path_option,
@@ -28,14 +27,20 @@ def _layers(text: str) -> str | list[int]:
     return list(map(int, text.split(",")))
 
 
+def _column(text: str) -> tuple[str, str]:
+    role, column = text.split("=", 1)
+    return role, column
+
+
 def _part(text: str) -> tuple[str, list[int | str]]:
     """A part of the readouts and its values, which are numbers or words."""
-    name, values = text.split("=", 1)
+    name, values = _column(text)
     words = map(str.strip, values.split(","))
-    return name.strip(), [int(word) if word.isdecimal() else word for word in words]
+    return name, [int(word) if word.isdecimal() else word for word in words]
 
 
 LAYERS = parsed_by(_layers, "all, blocks, or numbers such as 0,3,6")
+COLUMN = parsed_by(_column, "ROLE=COLUMN, for instance grade=mass")
 PART = parsed_by(_part, "PART=VALUE,VALUE, for instance pooling=mean,last")
 
 
@@ -71,7 +76,13 @@ PART = parsed_by(_part, "PART=VALUE,VALUE, for instance pooling=mean,last")
     type=PART,
     multiple=True,
 )
-@flag_option("--drop-rare", "Leave out labels of too few texts, and say how many.")
+@text_option(
+    "--columns",
+    "ROLE=COLUMN",
+    "Another column or option of the data: grade=mass, kind=clustering, drop=rare; may be repeated.",
+    type=COLUMN,
+    multiple=True,
+)
 @text_option("--seed", "N", "Of folds, draws and starting points.", type=int, default=0)
 @path_option("--save", "Save the best as a model of sentence-transformers, in this new folder.")
 @answering
@@ -89,7 +100,7 @@ def layers(
     task: tuple[str, ...],
     layers: str | list[int],
     readouts: tuple[tuple[str, list[int | str]], ...],
-    drop_rare: bool,
+    columns: tuple[tuple[str, str], ...],
     seed: int,
     save: Path | None,
 ) -> Output:
@@ -122,9 +133,8 @@ def layers(
         )
     if save:
         require_new(save)  # not only after all is scored
-    named = {"text": text, "label": label, "group": group, "score": score}
-    options = {**named, "drop": "rare" if drop_rare else None}
-    columns = {name: value for name, value in options.items() if value}
+    named = {"text": text, "label": label, "group": group, "score": score, **dict(columns)}
+    options = {role: column for role, column in named.items() if column}
     parts: dict[str, list[int | str]] = {}
     for name, values in readouts:
         parts[name] = [*parts.get(name, []), *values]
@@ -133,7 +143,7 @@ def layers(
         given: object = vectors or model
         if encoder:
             given = Encoder(load(encoder), checkpoints, items=items)
-        layer_scores = score_layers(given, scored, columns, layers, None, seed, {}, parts, display)
+        layer_scores = score_layers(given, scored, options, layers, None, seed, {}, parts, display)
     board = Leaderboard.of_layers(layer_scores)
     hint = "To save the best for sentence-transformers, add: --save my-encoder"
     if not model:

@@ -223,6 +223,8 @@ def _opened(path: Path) -> object:
     import xarray
     import zarr
 
+    if not path.exists():
+        raise ConfigError(f"The vectors '{path}' do not exist.")
     with foreign_errors(f"'{path}' cannot be read", ConfigError, f" {_WANTED}"):
         if path.suffix in (".npz", ".npy"):
             arrays = np.load(path, mmap_mode="r")

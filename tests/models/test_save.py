@@ -130,10 +130,11 @@ def test_a_saved_layer_0_is_read_again(tmp_path, minilm, kind):
     np.testing.assert_array_equal(vectors[:, 0], wanted)
 
 
-def test_a_layer_that_cannot_be_the_last_is_refused(tmp_path, minilm):
-    folder = build("modernbert", tmp_path / "whole", minilm)
+@pytest.mark.parametrize("kind", ["modernbert", "deberta-v2", "led"])
+def test_a_layer_that_cannot_be_the_last_is_refused(tmp_path, minilm, kind):
+    folder = build(kind, tmp_path / "whole", minilm)
     with (
         encoder_of(folder, 0, state_norm="final_ln") as encoder,
-        pytest.raises(DataError, match="A modernbert cannot be cut after layer 0"),
+        pytest.raises(DataError, match=f"A {kind} (cannot be )?cut after layer 0"),
     ):
         encoder.save(tmp_path / "0")
