@@ -209,6 +209,17 @@ def test_layers_may_have_any_form(make_layers, expected, texts):
     assert means(board) == means(dm.layers(given, texts))
 
 
+def test_memory_that_a_function_uses_again_is_copied(texts):
+    kept = np.empty((32, 64), np.float32)
+
+    def into_kept(pixels):
+        kept[: len(pixels)] = pixels - pixels.mean(0)
+        return torch.from_numpy(kept[: len(pixels)])
+
+    with pytest.raises(DataError, match="depends on its batch"):
+        dm.layers(of_arrays(into_kept), texts)
+
+
 def test_vectors_in_files_are_those_in_memory(texts, monkeypatch):
     encoder = of_arrays(lambda x: {"wide": x, "narrow": x[:, 20:30]})
     in_memory = means(dm.layers(encoder, texts))
