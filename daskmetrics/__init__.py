@@ -269,6 +269,7 @@ def layers(
     text: str | None = None,
     label: str | None = None,
     *,
+    group: str | None = None,
     layers: str | Sequence[int | str] = "all",
     columns: Mapping[str, str] | None = None,
     tokenizer: object = None,
@@ -297,11 +298,14 @@ def layers(
     text, label : str, optional
         The columns of the texts, or of the paths of items, and of the labels, where they have other
         names.
+    group : str, optional
+        The column of groups, such as patients or authors: rows of one are in one fold, and errors
+        count groups.
     layers : "all", "blocks" or sequence of int
         Layer 0 is the embedding output. Of vectors ``all``, or numbers or names.
     columns : mapping of str to str, optional
         Further options of a task on a file: the columns ``first``, ``second``, ``grade``,
-        ``query``, ``document`` and ``relevance``, and ``kind`` and ``probe``.
+        ``query``, ``document`` and ``relevance``, and ``kind``, ``probe`` and ``score``.
     tokenizer : optional
         Of a model in memory.
     readouts : mapping, optional
@@ -340,7 +344,9 @@ def layers(
     from daskmetrics.report import Leaderboard
 
     named = {
-        name: column for name, column in (("text", text), ("label", label)) if column is not None
+        name: column
+        for name, column in (("text", text), ("label", label), ("group", group))
+        if column is not None
     }
     with experiment.Display() as display:
         layer_scores = direct.score_layers(

@@ -67,8 +67,9 @@ def missing_looks(state: State) -> tuple[Bools, Bools]:
     cells of a kind failed is given up there.
     """
     problem = state.problem
-    seen = _count(problem, state.paid & ~state.failed) > 0
-    failures = _count(problem, state.failed)
+    failed = state.finished.take(state.finished.failed)
+    failures = _count(problem, np.column_stack([failed.arm, failed.task]))
+    seen = _count(problem, state.cells) > failures
     missing = ~seen & (failures < TRIES)
     is_new_model = ~seen.any(axis=1, keepdims=True)
     return missing & is_new_model, missing
@@ -132,9 +133,13 @@ def _comparable(state: State, candidates: Bools) -> Bools:
     return comparable
 
 
-def _count(problem: Problem, cells: Bools) -> Ints:
-    of_model = np.eye(len(problem.models), dtype=np.intp)[problem.model_index]
-    return of_model.T @ cells @ _kinds_to_cover(problem)
+def _count(problem: Problem, cells: Ints) -> Ints:
+    """How many of the cells (n, 2) are of each model and kind (M, K)."""
+    arms, tasks = cells.T
+    of_kind = _kinds_to_cover(problem)
+    counts = np.zeros((len(problem.models), of_kind.shape[1]), dtype=np.intp)
+    np.add.at(counts, problem.model_index[arms], of_kind[tasks])
+    return counts
 
 
 def _kinds_to_cover(problem: Problem) -> Bools:

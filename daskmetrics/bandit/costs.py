@@ -34,6 +34,7 @@ class PaidCosts:
         self._problem = problem
         self._paid = np.zeros(problem.score_cost.shape, dtype=bool)
         self._encoded = np.zeros_like(self._paid)  # per arm, equal for all layers of a checkpoint
+        self._cost = problem.encode_cost + problem.score_cost  # of each cell, without loading
         self.spent = 0.0
 
     @property
@@ -47,13 +48,12 @@ class PaidCosts:
         Loading one of the held checkpoints, those of the free workers, costs nothing.
         """
         problem = self._problem
+        if not problem.load_costs.any():
+            return self._cost.copy()
         is_held = np.isin(problem.checkpoint_index, held)
         loading = np.where(is_held, 0.0, problem.load_costs)
-        encoding = problem.encode_cost + loading[:, None]
-        encoding[self._encoded] = 0.0
-        cost = problem.score_cost + encoding
-        cost[self._paid] = 0.0
-        return cost
+        needs_model = ~(self._encoded | self._paid)
+        return np.asarray(self._cost + loading[:, None] * needs_model)
 
     def needs_encoding(self, arm: int, task: int) -> bool:
         """Whether the embeddings of a cell do not exist yet."""
@@ -78,8 +78,10 @@ class PaidCosts:
                 cost += float(problem.load_costs[arm])
         self._paid[arm, task] = True
         # where encoding is free, there are no embeddings to share: each score needs the model
-        is_of_checkpoint = problem.checkpoint_index == checkpoint
-        self._encoded[is_of_checkpoint, task] = problem.encode_cost[arm, task] > 0
+        cells = np.flatnonzero(problem.checkpoint_index == checkpoint), task
+        self._encoded[cells] = problem.encode_cost[arm, task] > 0
+        encoding = np.where(self._encoded[cells], 0.0, problem.encode_cost[cells])
+        self._cost[cells] = np.where(self._paid[cells], 0.0, encoding + problem.score_cost[cells])
         self.spent += cost
         return cost
 

@@ -60,6 +60,8 @@ PART = parsed_by(_part, "PART=VALUE,VALUE, for instance pooling=mean,last")
 @text_option("--data", "FILE", "Labelled texts: CSV, TSV, JSON Lines, Parquet or a folder.")
 @text_option("--text", "COLUMN", "Column of texts or paths.  [default: recognised by its name]")
 @text_option("--label", "COLUMN", "Column of the labels.  [default: recognised by its name]")
+@text_option("--group", "COLUMN", "Column of groups, such as patients, whose rows stay together.")
+@text_option("--score", "NAME", "Of a classification, such as macro_f1.  [default: accuracy]")
 @text_option("--task", "NAME", "A task in place of a file; may be repeated.", multiple=True)
 @text_option("--layers", "N,N,...", "Layers to score; 0: embeddings.", type=LAYERS, default="all")
 @text_option(
@@ -82,6 +84,8 @@ def layers(
     data: str | None,
     text: str | None,
     label: str | None,
+    group: str | None,
+    score: str | None,
     task: tuple[str, ...],
     layers: str | list[int],
     readouts: tuple[tuple[str, list[int | str]], ...],
@@ -118,7 +122,8 @@ def layers(
         )
     if save:
         require_new(save)  # not only after all is scored
-    options = {"text": text, "label": label, "drop": "rare" if drop_rare else None}
+    named = {"text": text, "label": label, "group": group, "score": score}
+    options = {**named, "drop": "rare" if drop_rare else None}
     columns = {name: value for name, value in options.items() if value}
     parts: dict[str, list[int | str]] = {}
     for name, values in readouts:

@@ -275,6 +275,8 @@ def _measured_by(found: LayerScores, best: Arm) -> list[str]:
         text = f"{task.name} is measured by {task.main_score}"
         if score := found.recorded[best].get(task.name):
             text += f" of {score.n:,} items"
+        if groups := getattr(task, "groups", 0):
+            text += f" in {plural(groups, 'group')}"
         chance = getattr(task, "chance", None)
         if chance is not None:
             text += f" (chance: {chance:.3f})"
