@@ -491,7 +491,7 @@ def test_the_command_scores_a_function_of_a_file(scans, tmp_path):
     assert "greys@step10/all" in shown and "--save" not in shown
     for more, message in (
         (["model"], "Give either models, or --vectors"),
-        (["--save", "x"], "there is none to save"),
+        (["--save", "x"], "no model to save"),
         (["--items", "video"], "Did you mean|Unknown items of an encoder 'video'"),
         (["--encoder", "greyscale.py:grey"], "Did you mean 'greys'"),
         (["--encoder", "gone.py:greys"], "gone.py' does not exist"),
