@@ -50,8 +50,7 @@ PART = parsed_by(_part, "PART=VALUE,VALUE, for instance pooling=mean,last")
         "--label stars",
         "daskmetrics layers models/mine gpt2 --data reviews.csv --save my-encoder",
         "daskmetrics layers --vectors states.npz --data labels.csv --label species",
-        "daskmetrics layers --encoder own.py:vit --checkpoints 'out/*.pth' --items image --data "
-        "scans.csv --text file --label grade",
+        "daskmetrics layers --encoder own.py:vit --items image --data scans.csv --text file",
         "daskmetrics layers models/mine --task stdlib:order --json",
         "daskmetrics layers models/mine --task stdlib:order --readouts pooling=mean,last "
         "--readouts dimensions=all,64",
@@ -60,7 +59,7 @@ PART = parsed_by(_part, "PART=VALUE,VALUE, for instance pooling=mean,last")
 @click.argument("model", nargs=-1)
 @path_option("--vectors", "Vectors that exist, in place of models: .npz, .npy or Zarr.")
 @text_option("--encoder", "FILE.py:NAME", "A function of your own, in place of models.")
-@text_option("--checkpoints", "PATTERN", "Of --encoder: its files or folders, such as 'out/*.pth'.")
+@text_option("--checkpoints", "PATTERN", "Of --encoder: the pattern of its files or folders.")
 @text_option("--items", "KIND", "Of --encoder: text, path, image, audio, array.", default="text")
 @text_option("--data", "FILE", "Labelled texts: CSV, TSV, JSON Lines, Parquet or a folder.")
 @text_option("--text", "COLUMN", "Column of texts or paths.  [default: recognised by its name]")
@@ -125,7 +124,7 @@ def layers(
     if vectors and task:
         raise ConfigError("--vectors needs --data FILE with labels.")
     if save and not model:
-        raise ConfigError("Without a MODEL of texts there is none to save: leave out --save.")
+        raise ConfigError("There is no model to save: leave out --save, or give a MODEL of texts.")
     if (data is None) == (not task):
         raise ConfigError(
             "Give either --data FILE with your labelled texts, or --task NAME, such as "

@@ -298,7 +298,8 @@ def score_layers(
             (checkpoint,) = source.suite.checkpoints()
             if checkpoint in suites:
                 raise ConfigError(
-                    f"Two models are called '{checkpoint.model}'. Rename the folder of one of them."
+                    f"Two models are called '{checkpoint.model}'. Rename the folder of one of them,"
+                    " or give an Encoder a name."
                 )
             suites[checkpoint] = source.suite
             arms = source.suite.arms()

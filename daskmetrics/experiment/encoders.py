@@ -449,10 +449,9 @@ class LoadedEncoder:
 
         items = [self._item(task, text) for text in texts]
         with _user_errors(f"The encoder {self._where} fails"), torch.no_grad():
-            vectors = {
-                layer: states.cpu().numpy()
-                for layer, states in _pooled_layers(self._encode(items)).items()
-            }
+            pooled = _pooled_layers(self._encode(items))
+            # copies, since the function may use its memory again
+            vectors = {layer: states.cpu().numpy().copy() for layer, states in pooled.items()}
         widths = {}
         for layer, array in vectors.items():
             if array.ndim != 2 or len(array) != len(texts) or not array.size:
@@ -493,15 +492,14 @@ def _user_errors(what: str) -> Iterator[None]:
 
 def _pooled_layers(returned: Any) -> dict[int | str, Tensor]:
     """The layers that a user's function returned, each with its mean over T."""
-    mask = None
-    if isinstance(returned, tuple) and len(returned) == 2 and hasattr(returned[1], "shape"):
-        states, second = returned
-        shapes = {tuple(array.shape[:2]) for array in _by_layer(states).values()}
-        possible = _tensor(second)
-        is_mask = possible.ndim == 2 and not possible.is_floating_point()
-        if is_mask and tuple(possible.shape) in shapes:
-            returned, mask = states, possible
-    return {name: _pooled(_tensor(states), mask) for name, states in _by_layer(returned).items()}
+    layers, mask = returned, None
+    if isinstance(returned, tuple) and len(returned) == 2:
+        states, second = map(_by_layer, returned)
+        shapes = [_tensor(array).shape[:2] for array in states.values()]
+        possible = _tensor(second.get(0, ()))
+        if possible.shape in shapes and not possible.is_floating_point():
+            layers, mask = returned[0], possible
+    return {name: _pooled(_tensor(states), mask) for name, states in _by_layer(layers).items()}
 
 
 def _by_layer(returned: Any) -> dict[int | str, Any]:

@@ -209,6 +209,17 @@ def test_layers_may_have_any_form(make_layers, expected, texts):
     assert means(board) == means(dm.layers(given, texts))
 
 
+def test_memory_that_a_function_uses_again_is_copied(texts):
+    kept = np.empty((32, 64), np.float32)
+
+    def into_kept(pixels):
+        kept[: len(pixels)] = pixels - pixels.mean(0)
+        return torch.from_numpy(kept[: len(pixels)])
+
+    with pytest.raises(DataError, match="depends on its batch"):
+        dm.layers(of_arrays(into_kept), texts)
+
+
 def test_vectors_in_files_are_those_in_memory(texts, monkeypatch):
     encoder = of_arrays(lambda x: {"wide": x, "narrow": x[:, 20:30]})
     in_memory = means(dm.layers(encoder, texts))
@@ -480,7 +491,7 @@ def test_the_command_scores_a_function_of_a_file(scans, tmp_path):
     assert "greys@step10/all" in shown and "--save" not in shown
     for more, message in (
         (["model"], "Give either models, or --vectors"),
-        (["--save", "x"], "there is none to save"),
+        (["--save", "x"], "no model to save"),
         (["--items", "video"], "Did you mean|Unknown items of an encoder 'video'"),
         (["--encoder", "greyscale.py:grey"], "Did you mean 'greys'"),
         (["--encoder", "gone.py:greys"], "gone.py' does not exist"),
