@@ -100,8 +100,10 @@ def strike(driver: subprocess.Popen[str], what: str, folder: Path) -> None:
         (folder / "strike").write_text(what)
 
 
-@pytest.mark.parametrize("verb", BEGUN)
-@pytest.mark.parametrize("what", ["a worker", "SIGTERM", "SIGKILL", "IO loop", "MainThread"])
+@pytest.mark.parametrize(
+    ("verb", "what"),
+    [("watch", "a worker"), ("watch", "SIGKILL"), ("train", "SIGTERM"), ("train", "IO loop")],
+)
 def test_a_strike_is_survived_or_said_and_healed(tmp_path, verb, what):
     work = Work(tmp_path, verb)
     work.save(STEPS[0])
