@@ -25,7 +25,7 @@ from daskmetrics.tasks.table import doubts, examples_of, table_of
 #: of the scores of a kind, by default 1: raise it when equal texts and embeddings no longer give equal scores
 VERSIONS: Mapping[str, int] = {"pair_classification": 2, "retrieval": 2}
 
-MAJORITY = 0.5  #: share of the largest class, beyond which an accuracy says little of the others
+MAJORITY = 0.6  #: share of the largest class, beyond which an accuracy says little of the others
 
 
 @dataclass(frozen=True)

@@ -294,7 +294,7 @@ def test_the_command_scores_a_file_of_vectors(tmp_path, monkeypatch):
     )
     for more, message in (
         (["model"], "Give either models, or --vectors"),
-        (["--save", "x"], "there is none to save"),
+        (["--save", "x"], "no model to save"),
         (["--task", "stdlib:order"], "needs --data"),
         (["--vectors", "gone.npz"], "The vectors 'gone.npz' do not exist."),
     ):
