@@ -286,7 +286,7 @@ def test_a_watch_that_fails_says_why(tmp_path):
 @pytest.mark.parametrize(
     ("begin", "models", "text"),
     [
-        (dm.watch, [{"name": "a", "train": {"width": 16, "steps": 2}}], "has 'train'"),
+        (dm.watch, [{"name": "a", "train": {"width": 16, "steps": 2}}], "has no 'source'"),
         (dm.watch, ["lab/model"], "a watch follows a folder, and 'lab/model' is none here"),
         (dm.WatchCallback, ["./out"], "leave it out"),
     ],
