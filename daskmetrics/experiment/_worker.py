@@ -86,7 +86,7 @@ class EncoderProtocol:
 
     @property
     def key(self) -> Key:
-        return content_key(self.items, self.version)
+        return content_key(self.encoder, self.items, self.version)
 
     @property
     def summary(self) -> str:

@@ -1,4 +1,4 @@
-"""Layers of encoders that nobody here wrote are scored as the user's own script would score them."""
+"""Layers of foreign encoders are scored as the user's own script would score them."""
 
 from __future__ import annotations
 
@@ -559,6 +559,9 @@ def test_keys_follow_from_code_and_content_alone(configured, tmp_path):
     before = keys()
     assert keys(batch_size=5, layers=["all"]) == before
     assert before != keys(version="1") != keys(version="2") == keys(version="2")
+    stem = configured().models[0].encoder.partition(".")[0]
+    (tmp_path / f"{stem}_b.py").write_text(OWN)
+    assert keys(encoder=f"{stem}_b.py:greys", version="1") != keys(version="1")
     (tmp_path / "step10.txt").write_text("11")
     after = keys()
     assert after["greys@step2"] == before["greys@step2"]
