@@ -390,8 +390,8 @@ def protocol_of(
     if model.prompts is not None:
         prompts = configured(model.prompts)
     base = protocol.model_copy(update=changes)
-    if folder:
-        network = _json(folder / NETWORK)
+    network = _json(folder / NETWORK) if folder else {}
+    if folder and "index_topk" in network:
         limit = _max_length({}, {}, _json(folder / "tokenizer_config.json"), network)
         refuse_selection(network, min(base.max_length, limit or base.max_length))
     return ModelProtocol(base, prompts, modules)

@@ -254,7 +254,7 @@ def locate(model: Model, tasks: Sequence[Task]) -> LocatedSuite:
         If the item cannot be read.
     """
     if not tasks:
-        raise ConfigError(f"Model '{model.name}' has an encoder, and there is no task. Give one.")
+        raise ConfigError(f"Model '{model.name}' has an encoder, which needs tasks. Give one.")
     by_name = {revision.name: revision for revision in encoder_revisions(_encoder_of(model))}
     chosen = [by_name[name] for name in revisions_of(model, by_name)]
     locations = tuple(

@@ -15,8 +15,9 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
+
+from tests.cli.calling import a_worker
 
 THREE_DAYS = 3 * 86_400
 JOB = """
@@ -45,12 +46,7 @@ def test_a_clock_that_jumps_stops_no_map_and_no_new_worker(tmp_path):
         assert driver.poll() is None
         with clock.open("r+b") as file:
             file.write(struct.pack("q", jump))
-        worker = next(
-            child
-            for child in psutil.Process(driver.pid).children()
-            if "spawn_main" in " ".join(child.cmdline())
-        )
-        worker.kill()  # the next one begins with the clock as it is now
+        a_worker(driver).kill()  # the next one begins with the clock as it is now
     assert driver.wait(timeout=300) == 0
     rows = (tmp_path / "r.csv").read_text().splitlines()[1:]
     assert len(rows) == 120

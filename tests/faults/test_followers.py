@@ -10,14 +10,13 @@ from collections import Counter
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-import psutil
 import pytest
 import yaml
 
 from daskmetrics.checkpoints.arrivals import FINISHED
 from daskmetrics.domain.record import Record
 from daskmetrics.execution.journal import read
-from tests.cli.calling import process, wait_until
+from tests.cli.calling import a_worker, process, wait_until
 from tests.experiment.loop import network, save
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
@@ -91,9 +90,7 @@ class Work:
 def strike(driver: subprocess.Popen[str], what: str, folder: Path) -> None:
     """End a worker of a driver, a thread in it, or itself by a signal."""
     if what == "a worker":
-        children = psutil.Process(driver.pid).children()
-        workers = (child for child in children if "spawn_main" in " ".join(child.cmdline()))
-        next(workers).kill()
+        a_worker(driver).kill()
     elif what.startswith("SIG"):
         driver.send_signal(getattr(signal, what))
     else:
