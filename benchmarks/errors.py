@@ -4,6 +4,9 @@ populations, and the spread of their scores is compared with the errors that eac
 python benchmarks/errors.py                   synthetic populations; a hundred data sets of each
 python benchmarks/errors.py --draws 400       more of them
 python benchmarks/errors.py --texts           passages of Python's documentation, embedded by MiniLM
+python benchmarks/errors.py --measures rows:accuracy,groups:accuracy      scans of patients, all measures:
+                                              rows:NAME takes scans as independent; texts:NAME
+                                              is of the synthetic populations
 python benchmarks/errors.py --small           little of both measures, as a test of correctness
 
 Two arms are scored on each data set: their scores give the columns `single`, their differences
@@ -13,7 +16,8 @@ mean. The error of a probe is derived for two Gaussian classes, and the factor o
 `v_measure` was measured on such classes. Here a class has two components, or heavy tails, and one is
 larger. A data set has labels of its own, so that the numbers of texts or pairs of each class vary. The factor of a
 regression was fitted to five populations of linear grades in Gaussian vectors; those here have
-other sizes.
+other sizes. Of `rows:` the scores are compared with the mean of `groups:`, which is that of new
+patients.
 """
 
 from __future__ import annotations
@@ -39,6 +43,7 @@ Array = NDArray[np.floating]
 Labels = NDArray[Any]  # classes or grades
 DataSet = tuple[Array, Array, Labels]  # vectors of two arms, and labels
 Draw = Callable[[int], DataSet]  # a data set by its number
+Measure = Callable[[Array, Labels], Score]
 COLUMNS = ("population", "measure", "score", "single", "outside", "paired", "outside")
 
 
@@ -70,6 +75,37 @@ class Mixture:
         noise /= np.sqrt(generator.chisquare(self.degrees, (self.texts, 1)) / self.degrees)
         first = centres[labels, component] + noise
         return first, first + 0.5 * generator.normal(size=first.shape), labels
+
+
+@dataclass(frozen=True)
+class Clinic:
+    """Scans of patients: vectors depend on the patient, and nine of ten labels are the patient's."""
+
+    share: float  # of patients who are ill, at least three and not all but three
+    effect: float  # of the patient, in multiples of the noise of a scan
+    patients: int = 20
+    scans: int = 50  # of each
+    width: int = 16
+
+    def __str__(self) -> str:
+        return f"{self.patients} patients, {self.share:.0%} ill, effect {self.effect}"
+
+    @property
+    def groups(self) -> Labels:
+        return np.repeat(np.arange(self.patients), self.scans)
+
+    def __call__(self, number: int) -> DataSet:
+        generator = np.random.default_rng([number, self.patients, 5])
+        ill = generator.random(self.patients) < self.share
+        ill[:6] = np.arange(6) % 2
+        direction = np.random.default_rng(self.width).normal(size=self.width)
+        direction *= 1.5 / np.linalg.norm(direction)
+        other = generator.random(len(self.groups)) < 0.1
+        labels = (ill[self.groups] ^ other).astype(int)
+        of_patient, change = generator.normal(size=(2, self.patients, self.width))[:, self.groups]
+        noise, more = generator.normal(size=(2, len(self.groups), self.width))
+        first = labels[:, None] * direction + self.effect * of_patient + noise
+        return first, first + 0.5 * (change + more), labels
 
 
 @dataclass(frozen=True)
@@ -166,8 +202,8 @@ def embedded() -> tuple[Array, NDArray[np.str_]]:
     return _embedded[0]
 
 
-def coverage(draw: Draw, measure: Callable[[Array, Labels], Score], draws: int) -> list[str]:
-    """The columns after the names, for data sets drawn from a population."""
+def scored(draw: Draw, measure: Measure, draws: int) -> tuple[Array, Array]:
+    """Scores and differences (draws, 2) of data sets of a population, and the errors they state."""
     values, errors = [], []
     for number in range(draws):
         first, second, labels = draw(number)
@@ -176,9 +212,16 @@ def coverage(draw: Draw, measure: Callable[[Array, Labels], Score], draws: int) 
         by_item = one.outcomes - other.outcomes
         values.append((one.value, one.value - other.value))
         errors.append((one.stderr, by_item.std(ddof=1) / math.sqrt(len(by_item))))
+    return np.array(values), np.array(errors)
+
+
+def coverage(draw: Draw, measure: Measure, draws: int, honest: Measure | None = None) -> list[str]:
+    """The columns after the names; the mean of an honest measure is the truth of another."""
+    values, errors = scored(draw, measure, draws)
+    truth = np.mean(scored(draw, honest, draws)[0] if honest else values, axis=0)
     spread = np.std(values, axis=0, ddof=1)
     ratios = np.sqrt(np.mean(np.square(errors), axis=0)) / spread
-    outside = np.mean(np.abs(values - np.mean(values, axis=0)) > 1.96 * np.array(errors), axis=0)
+    outside = np.mean(np.abs(values - truth) > 1.96 * errors, axis=0)
     cells = [f"{np.mean(values, axis=0)[0]:.2f}"]
     for ratio, share in zip(ratios, outside, strict=True):
         cells += [f"{ratio:.2f}", f"{share:.1%}"]
@@ -203,8 +246,9 @@ GRADED = (
 )
 PAIRS = Pairs(60, 16, 1.0, 2), Pairs(200, 16, 0.5, 2), Pairs(1000, 16, 0.6, 2)
 SIMILAR = Pairs(60, 16, 1.0, 5), Pairs(200, 16, 2.0, 5), Pairs(200, 64, 0.5, 100)
+CLINICS = Clinic(0.5, 0.7), Clinic(0.3, 0.7), Clinic(0.5, 0.3)
 PROBED = ("logistic", "ridge", "knn", "centroid", "v_measure")
-OTHERS: dict[str, tuple[tuple[Draw, ...], Callable[[Array, Labels], Score]]] = {
+OTHERS: dict[str, tuple[tuple[Draw, ...], Measure]] = {
     "regression": (GRADED, lambda x, y: probes.regress(x, y, 0)),
     "average_precision": (
         PAIRS,
@@ -213,6 +257,14 @@ OTHERS: dict[str, tuple[tuple[Draw, ...], Callable[[Array, Labels], Score]]] = {
     "spearman": (SIMILAR, lambda x, y: measures.spearman(x[: len(y)], x[len(y) :], y)),
 }
 """Measures without classes, each with its populations."""
+
+
+def classified(name: str, is_grouped: bool) -> Measure:
+    """A measure of a classification by a logistic probe."""
+    folds = probes.Folds(groups=CLINICS[0].groups if is_grouped else None)
+    return lambda x, y: probes.classify(x, y, 0, folds=folds, measure=name)
+
+
 TEXTS = Passages(200, 2), Passages(200, 4), Passages(300, 10)
 
 
@@ -223,7 +275,14 @@ def rows(populations: tuple[Draw, ...], names: list[str], draws: int) -> Iterato
             measured = coverage(population, OTHERS[name][1], draws)
             print(population, name, *measured, flush=True)
             yield str(population), name, *measured
-    names = [name for name in names if name not in OTHERS]
+    for name in [name for name in names if ":" in name]:
+        unit, _, measure = name.partition(":")
+        honest = classified(measure, True) if unit == "rows" else None
+        for population in populations if unit == "texts" else CLINICS:
+            measured = coverage(population, classified(measure, unit == "groups"), draws, honest)
+            print(population, name, *measured, flush=True)
+            yield str(population), name, *measured
+    names = [name for name in names if name not in OTHERS and ":" not in name]
     for population in populations:
         for name in names:
             if name == "v_measure":

@@ -75,15 +75,14 @@ def seconds(task: Any, layers: Sequence[int], scratch: Path) -> tuple[float, flo
 
     tokens._TOKENS._values.clear()
     where = Location(str(minilm()), None, "minilm")
+    reader = worker.TextReader(where, ModelProtocol(Protocol(pooling="mean")))
     job = worker.EncodeSpec(
         "key",
-        where,
-        ModelProtocol(Protocol(pooling="mean")),
         task,
         tuple(layers),
         str(scratch),
     )
-    embeddings = worker.encode(job)
+    embeddings = worker.encode(reader, job)
     started = time.perf_counter()
     for layer in layers:
         worker.score(embeddings, task, layer, 0, "protocol")
@@ -148,14 +147,12 @@ def encode_many(folder: Path, texts: int) -> None:
     (task,) = resolve([f"file:{folder / 'many.jsonl'}"])
     where = Location(str(folder / "model"), None, "random")
     protocol = ModelProtocol(Protocol(pooling="mean", batch_tokens=16384))
-    few = worker.EncodeSpec(
-        "few", where, protocol, resolve(["stdlib:word"])[0], tuple(range(25)), str(folder)
-    )
-    worker.encode(few)  # libraries and weights
+    reader = worker.TextReader(where, protocol)
+    layers = tuple(range(25))
+    few = worker.EncodeSpec("few", resolve(["stdlib:word"])[0], layers, str(folder))
+    worker.encode(reader, few)  # libraries and weights
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    made = worker.encode(
-        worker.EncodeSpec("many", where, protocol, task, tuple(range(25)), str(folder))
-    )
+    made = worker.encode(reader, worker.EncodeSpec("many", task, layers, str(folder)))
     for layer in range(25):
         assert np.isfinite(made.at(layer)).all()
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024

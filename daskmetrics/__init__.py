@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from daskmetrics.config import Cluster, Config
     from daskmetrics.execution.map import map
     from daskmetrics.experiment.direct import embed, measure
+    from daskmetrics.experiment.encoders import Encoder
     from daskmetrics.experiment.watch_process import BackgroundWatch, WatchCallback
     from daskmetrics.report import BackgroundRun, Leaderboard, Run
     from daskmetrics.training.progress import ProgressCallback, progress
@@ -79,6 +80,7 @@ __version__ = next((package.version for package in distributions(name="daskmetri
 __all__ = [
     "ConfigError",
     "DaskmetricsError",
+    "Encoder",
     "ProfileCluster",
     "ProgressCallback",
     "Run",
@@ -96,6 +98,7 @@ __all__ = [
 ]
 
 _PLACES = {
+    "Encoder": "daskmetrics.experiment.encoders:Encoder",
     "embed": "daskmetrics.experiment.direct:embed",
     "measure": "daskmetrics.experiment.direct:measure",
     "map": "daskmetrics.execution.map:map",
@@ -266,6 +269,8 @@ def layers(
     text: str | None = None,
     label: str | None = None,
     *,
+    group: str | None = None,
+    score: str | None = None,
     layers: str | Sequence[int | str] = "all",
     columns: Mapping[str, str] | None = None,
     tokenizer: object = None,
@@ -273,7 +278,7 @@ def layers(
     seed: int = 0,
     **protocol: object,
 ) -> Leaderboard:
-    """Score every layer of models, or of vectors that exist, on your own data.
+    """Score every layer of models, of encoders or of vectors that exist, on your own data.
 
     This is done in this process, without a cluster. The scores are those of a run with the same
     data and seed.
@@ -281,17 +286,24 @@ def layers(
     Parameters
     ----------
     model : str, Path, SentenceTransformer or PreTrainedModel, or a list of them
-        As in `embed`. Of a folder of checkpoints, all are scored. Or vectors of any encoder: an
-        array of shape (n, layers, dimensions), a mapping of names to arrays of shape (n,
-        dimensions), a list of these, a DataArray as `embed` returns it, or the path of a ``.npz``,
-        a ``.npy`` or a Zarr.
+        As in `embed`. Of a folder of checkpoints, all are scored. Or an `Encoder`: any network, of
+        items of any kind. Or vectors that exist: an array of shape (n, layers, dimensions), a
+        mapping of names to arrays of shape (n, dimensions), a list of these, a DataArray as `embed`
+        returns it, or the path of a ``.npz``, a ``.npy`` or a Zarr.
     data : DataFrame, str, Path, dataset of Hugging Face, or list
         Labelled texts; as a path, of a CSV, TSV, JSON Lines or Parquet file or of a folder. Or a
         list of names of tasks, such as ``["stdlib:order", "mteb:STS12"]``. docs/tasks.md says which
         columns make which kind of task. Of vectors: n labels, or floats as grades; or a table,
         whose row i is of vector i, or whose pairs, queries and documents are numbers of vectors.
     text, label : str, optional
-        The columns of the texts and the labels, where they have other names.
+        The columns of the texts, or of the paths of items, and of the labels, where they have other
+        names.
+    group : str, optional
+        The column of groups, such as patients or authors: rows of one are in one fold, and errors
+        count groups.
+    score : str, optional
+        Of a classification in place of its accuracy: ``balanced_accuracy``, ``macro_f1``,
+        ``average_precision`` or ``mcc``.
     layers : "all", "blocks" or sequence of int
         Layer 0 is the embedding output. Of vectors ``all``, or numbers or names.
     columns : mapping of str to str, optional
@@ -334,9 +346,8 @@ def layers(
     from daskmetrics.experiment import direct as direct
     from daskmetrics.report import Leaderboard
 
-    named = {
-        name: column for name, column in (("text", text), ("label", label)) if column is not None
-    }
+    given = {"text": text, "label": label, "group": group, "score": score}
+    named = {name: value for name, value in given.items() if value is not None}
     with experiment.Display() as display:
         layer_scores = direct.score_layers(
             model,

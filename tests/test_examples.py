@@ -33,8 +33,8 @@ ELSEWHERE = {
     "daskmetrics.experiment.watch_process.WatchCallback.on_train_end": "tests/experiment/test_watch.py",
     "daskmetrics.training.progress.ProgressCallback": "tests/experiment/test_watch.py",
     "daskmetrics.training.progress.ProgressCallback.on_log": "tests/experiment/test_watch.py",
-    "daskmetrics.models._encoder.Encoder": "tests/experiment/test_direct.py",
-    "daskmetrics.models._encoder.Encoder.encode": "tests/experiment/test_direct.py",
+    "daskmetrics.models._encoder.TextEncoder": "tests/experiment/test_direct.py",
+    "daskmetrics.models._encoder.TextEncoder.encode": "tests/experiment/test_direct.py",
     "daskmetrics.report._background.BackgroundRun": "tests/report/test_background.py",
     "daskmetrics.report._run.Best.load": "tests/experiment/test_direct.py",
 }
@@ -100,7 +100,7 @@ def run(place: Path) -> Iterator[dm.Run]:
 
 
 @pytest.fixture(scope="module")
-def encoder(run: dm.Run) -> Iterator[dm.Encoder]:
+def encoder(run: dm.Run) -> Iterator[dm.TextEncoder]:
     with run.best().load() as encoder:
         yield encoder
 
@@ -130,7 +130,7 @@ def names(
     if example.endswith((".close", ".scale", "pin_workers")):
         cluster = request.getfixturevalue("cluster")
         made |= {"cluster": cluster, "client": cluster.client}
-    if "Encoder." in example:
+    if "TextEncoder." in example:
         made["encoder"] = request.getfixturevalue("encoder")
     return made
 

@@ -24,6 +24,7 @@ from daskmetrics.domain.outcomes import (
     Difference,
     mean_difference,
 )
+from daskmetrics.domain.plan import Plan
 from daskmetrics.domain.recommendation import ArmSummary, ScoreEstimate
 from daskmetrics.domain.scores import Scores
 
@@ -458,6 +459,8 @@ class Answer:
         What each choice of a readout gains.
     fresh : FreshItems or None
         The finalists on items that were kept back from the search.
+    encoded_by : str
+        The layer of the user's own encoder that makes the vectors; empty of models of texts.
     """
 
     name: str
@@ -486,6 +489,7 @@ class Answer:
     fresh: FreshItems | None
     failures: Sequence[Failure]
     warnings: Sequence[str]
+    encoded_by: str
 
 
 def answer_of(evidence: Evidence) -> Answer:
@@ -525,7 +529,13 @@ def answer_of(evidence: Evidence) -> Answer:
         fresh=fresh_items(evidence.fresh, evidence.recorded, plan.weights),
         failures=failures(evidence.records),
         warnings=plan.warnings,
+        encoded_by=_encoded_by(plan, best.arm),
     )
+
+
+def _encoded_by(plan: Plan, arm: Arm) -> str:
+    encoder = plan.protocols.get(arm.model, {}).get("encoder")
+    return f"layer {plan.by_model[arm.model].layer_name(arm.layer)} of {encoder}" if encoder else ""
 
 
 def _candidate(means: Mapping[Arm, tuple[float, float]], arm: ArmSummary) -> Candidate:

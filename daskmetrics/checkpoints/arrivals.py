@@ -48,9 +48,9 @@ class Follower:
         for model in models:
             if model.source is None:
                 raise ConfigError(
-                    f"Model '{model.name}' has 'train', and a watch follows suites that others"
-                    " train: give the folder as 'source', or use daskmetrics run, which measures"
-                    " what it trains."
+                    f"Model '{model.name}' has no 'source', and a watch follows folders of models"
+                    " that others train. Give the folder, or use daskmetrics run, which measures"
+                    " what it trains and reads encoders."
                 )
         self._models = models
         self._settle = settle

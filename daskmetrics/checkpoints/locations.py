@@ -237,7 +237,7 @@ def layers_of(model: Model, depth: int) -> tuple[int, ...]:
         return tuple(range(depth + 1))
     if model.layers == "blocks":
         return tuple(range(1, depth + 1))
-    return tuple(sorted(set(model.layers)))
+    return tuple(sorted(map(int, {*model.layers})))
 
 
 def _in_folder(model: Model, folder: Path, on_message: OnMessage | None) -> LocatedSuite:

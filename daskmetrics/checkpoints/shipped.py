@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from daskmetrics.checkpoints.layout import MODULES, modules_of, root_of
+from daskmetrics.checkpoints.layout import MODULES, NETWORK, modules_of, root_of
 from daskmetrics.config.prompts import NO_PROMPTS, Prompts, configured
 from daskmetrics.config.schema import Model, Protocol
 from daskmetrics.core.errors import ConfigError
@@ -361,7 +361,7 @@ def protocol_of(
     ------
     ConfigError
         If the model is to be read as shipped and is not a sentence-transformers folder, or is one
-        that cannot be applied here.
+        that cannot be applied here; or if it attends to fewer tokens than a text may have.
     """
     pooling = model.pooling or protocol.pooling
     modules = None
@@ -389,4 +389,23 @@ def protocol_of(
         changes["max_length"] = model.max_length
     if model.prompts is not None:
         prompts = configured(model.prompts)
-    return ModelProtocol(protocol.model_copy(update=changes), prompts, modules)
+    base = protocol.model_copy(update=changes)
+    network = _json(folder / NETWORK) if folder else {}
+    if folder and "index_topk" in network:
+        limit = _max_length({}, {}, _json(folder / "tokenizer_config.json"), network)
+        refuse_selection(network, min(base.max_length, limit or base.max_length))
+    return ModelProtocol(base, prompts, modules)
+
+
+def refuse_selection(network: Mapping[str, Any], longest: int) -> None:
+    """Raise a `ConfigError` if a network attends to fewer tokens than this.
+
+    Padding and rounding change which tokens it selects, by their scores.
+    """
+    selected = network.get("index_topk")
+    if selected and longest > selected:
+        raise ConfigError(
+            f"A {network.get('model_type')} attends to {selected} tokens of a text (index_topk), and"
+            f" texts of up to {longest} would be read: which ones depends on rounding. Use"
+            f" 'max_length: {selected}' for the model."
+        )

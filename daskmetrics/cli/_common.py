@@ -48,6 +48,7 @@ LONGEST = 1000  # characters of a sentence
 WIDTH = 100  # columns of tables
 OUTPUT = "standard output"
 INTERRUPTED = 130  # exit code of a command that was ended by Ctrl-C
+RECORDED = "Recorded results are safe: run the same command again to resume."
 UNRECORDED = "It has ended before everything was recorded. Run the same command again to resume."
 
 
@@ -311,9 +312,9 @@ def friendly(command: Callable[..., T]) -> Callable[..., T]:
         except DaskmetricsError as error:
             note(f"Error: {error}")
             sys.exit(2 if isinstance(error, (ConfigError, LockedError)) else 1)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # a further one ends what still closes
-            note("Stopped. Recorded results are safe: run the same command again to resume.")
+            note(f"Stopped. {stop}".rstrip())
             sys.exit(INTERRUPTED)
         except OSError as error:
             if isinstance(error, BrokenPipeError) and _reader_has_ended():
@@ -343,6 +344,8 @@ def exit_when_recorded() -> Iterator[Callable[[int], None]]:
         if not _reader_has_ended():
             raise
         _discard_output()
+    except KeyboardInterrupt as stop:
+        raise KeyboardInterrupt(RECORDED) from stop
     except SystemExit as end:
         if end.code:
             raise

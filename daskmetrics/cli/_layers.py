@@ -12,7 +12,6 @@ from daskmetrics.cli._common import (
     Output,
     answering,
     example,
-    flag_option,
     noted_warnings,
     parsed_by,
     path_option,
@@ -28,14 +27,20 @@ def _layers(text: str) -> str | list[int]:
     return list(map(int, text.split(",")))
 
 
+def _column(text: str) -> tuple[str, str]:
+    role, column = text.split("=", 1)
+    return role, column
+
+
 def _part(text: str) -> tuple[str, list[int | str]]:
     """A part of the readouts and its values, which are numbers or words."""
-    name, values = text.split("=", 1)
+    name, values = _column(text)
     words = map(str.strip, values.split(","))
-    return name.strip(), [int(word) if word.isdecimal() else word for word in words]
+    return name, [int(word) if word.isdecimal() else word for word in words]
 
 
 LAYERS = parsed_by(_layers, "all, blocks, or numbers such as 0,3,6")
+COLUMN = parsed_by(_column, "ROLE=COLUMN, for instance grade=mass")
 PART = parsed_by(_part, "PART=VALUE,VALUE, for instance pooling=mean,last")
 
 
@@ -45,6 +50,7 @@ PART = parsed_by(_part, "PART=VALUE,VALUE, for instance pooling=mean,last")
         "--label stars",
         "daskmetrics layers models/mine gpt2 --data reviews.csv --save my-encoder",
         "daskmetrics layers --vectors states.npz --data labels.csv --label species",
+        "daskmetrics layers --encoder own.py:vit --items image --data scans.csv --text file",
         "daskmetrics layers models/mine --task stdlib:order --json",
         "daskmetrics layers models/mine --task stdlib:order --readouts pooling=mean,last "
         "--readouts dimensions=all,64",
@@ -52,9 +58,14 @@ PART = parsed_by(_part, "PART=VALUE,VALUE, for instance pooling=mean,last")
 )
 @click.argument("model", nargs=-1)
 @path_option("--vectors", "Vectors that exist, in place of models: .npz, .npy or Zarr.")
+@text_option("--encoder", "FILE.py:NAME", "A function of your own, in place of models.")
+@text_option("--checkpoints", "PATTERN", "Of --encoder: the pattern of its files or folders.")
+@text_option("--items", "KIND", "Of --encoder: text, path, image, audio, array.", default="text")
 @text_option("--data", "FILE", "Labelled texts: CSV, TSV, JSON Lines, Parquet or a folder.")
-@text_option("--text", "COLUMN", "Column of the texts.  [default: recognised by its name]")
+@text_option("--text", "COLUMN", "Column of texts or paths.  [default: recognised by its name]")
 @text_option("--label", "COLUMN", "Column of the labels.  [default: recognised by its name]")
+@text_option("--group", "COLUMN", "Column of groups, such as patients, whose rows stay together.")
+@text_option("--score", "NAME", "Of a classification, such as macro_f1.  [default: accuracy]")
 @text_option("--task", "NAME", "A task in place of a file; may be repeated.", multiple=True)
 @text_option("--layers", "N,N,...", "Layers to score; 0: embeddings.", type=LAYERS, default="all")
 @text_option(
@@ -64,20 +75,31 @@ PART = parsed_by(_part, "PART=VALUE,VALUE, for instance pooling=mean,last")
     type=PART,
     multiple=True,
 )
-@flag_option("--drop-rare", "Leave out labels of too few texts, and say how many.")
+@text_option(
+    "--columns",
+    "ROLE=COLUMN",
+    "Another column or option of the data: grade=mass, kind=clustering, drop=rare; may be repeated.",
+    type=COLUMN,
+    multiple=True,
+)
 @text_option("--seed", "N", "Of folds, draws and starting points.", type=int, default=0)
 @path_option("--save", "Save the best as a model of sentence-transformers, in this new folder.")
 @answering
 def layers(
     model: tuple[str, ...],
     vectors: Path | None,
+    encoder: str | None,
+    checkpoints: str | None,
+    items: str,
     data: str | None,
     text: str | None,
     label: str | None,
+    group: str | None,
+    score: str | None,
     task: tuple[str, ...],
     layers: str | list[int],
     readouts: tuple[tuple[str, list[int | str]], ...],
-    drop_rare: bool,
+    columns: tuple[tuple[str, str], ...],
     seed: int,
     save: Path | None,
 ) -> Output:
@@ -85,15 +107,24 @@ def layers(
 
     MODEL is a folder, also one of checkpoints, or a hub id; ID@REVISION names another revision than
     main. The scores are those of a run with the same data and seed. With --vectors, row i of the
-    data labels vector i.
+    data labels vector i. With --encoder, the function make(checkpoint, device) returns encode(items).
     """
+    from daskmetrics.execution.map.function import load
     from daskmetrics.experiment.direct import score_layers
+    from daskmetrics.experiment.encoders import Encoder
     from daskmetrics.report import Leaderboard
 
-    if (vectors is None) == (not model):
-        raise ConfigError("Give either models, or --vectors FILE with the vectors of their layers.")
-    if vectors and (task or save):
-        raise ConfigError("--vectors needs --data FILE with labels, and there is no model to save.")
+    if [bool(model), vectors is not None, encoder is not None].count(True) != 1:
+        raise ConfigError(
+            "Give either models, or --vectors FILE with the vectors of their layers, or --encoder"
+            " FILE.py:NAME, a function that makes them."
+        )
+    if checkpoints and not encoder:
+        raise ConfigError("--checkpoints are those of --encoder FILE.py:NAME: give it, too.")
+    if vectors and task:
+        raise ConfigError("--vectors needs --data FILE with labels.")
+    if save and not model:
+        raise ConfigError("There is no model to save: leave out --save, or give a MODEL of texts.")
     if (data is None) == (not task):
         raise ConfigError(
             "Give either --data FILE with your labelled texts, or --task NAME, such as "
@@ -101,18 +132,20 @@ def layers(
         )
     if save:
         require_new(save)  # not only after all is scored
-    options = {"text": text, "label": label, "drop": "rare" if drop_rare else None}
-    columns = {name: value for name, value in options.items() if value}
+    named = {"text": text, "label": label, "group": group, "score": score, **dict(columns)}
+    options = {role: column for role, column in named.items() if column}
     parts: dict[str, list[int | str]] = {}
     for name, values in readouts:
         parts[name] = [*parts.get(name, []), *values]
     with noted_warnings(), experiment.Display() as display:
         scored = list(task) or data
-        given = vectors or model
-        layer_scores = score_layers(given, scored, columns, layers, None, seed, {}, parts, display)
+        given: object = vectors or model
+        if encoder:
+            given = Encoder(load(encoder), checkpoints, items=items)
+        layer_scores = score_layers(given, scored, options, layers, None, seed, {}, parts, display)
     board = Leaderboard.of_layers(layer_scores)
     hint = "To save the best for sentence-transformers, add: --save my-encoder"
-    if vectors:
+    if not model:
         hint = ""
     if save:
         board.save(save)

@@ -84,7 +84,7 @@ def _driver_lines(folder: RunFolder, workers: Workers | None, is_finished: bool)
     if not is_finished and (dead := holder(folder.lock, dead=True)):
         yield report.fact("driver", f"{dead} has died; run the same command again to resume")
     if workers:
-        age = duration(time.time() - workers["at"])
+        age = duration(max(0.0, time.time() - workers["at"]))  # a clock may have been set back
         text = f"{workers['known']:,} known: {workers['busy']:,} busy, {age} ago"
         yield report.fact("workers", text)
 

@@ -26,6 +26,10 @@ from daskmetrics.config.section import (
     Source,
 )
 
+# fields of models with an encoder, and of all models
+_OF_ENCODERS = {"encoder", "checkpoints", "items", "batch_size", "version"}
+_OF_ALL = {"name", "revisions", "layers", "readouts"}
+
 Pooling = Literal["as_shipped", "mean", "last", "cls"]
 
 
@@ -66,13 +70,27 @@ class Model(Section):
     """How to train the suite: see Recipe; or a program of one's own: see Script.
     Example: `{"width": 64, "depth": 4}`
     """
+    encoder: str | None = None
+    """A function of your own that reads items, `module.py:function` or `package.module:function`;
+    see `daskmetrics.Encoder`.
+    Example: `own.py:vit`
+    """
+    checkpoints: str | None = None
+    """Of an encoder: a pattern of files or folders. Example: `out/*.pth`"""
+    items: Literal["text", "path", "image", "audio", "array"] = "text"
+    """What an encoder gets of each item."""
+    batch_size: int = Field(32, ge=1, le=10**6)
+    """Items that an encoder gets at most."""
+    version: str | None = None
+    """Of an encoder, in place of a hash of its code."""
     revisions: Revision | Annotated[tuple[Revision, ...], Field(min_length=1)] = "all"
     """Revisions to compare: a list of names, or a range: `all`, `log`, `every N`, each with an
     optional `to STEP`.
     Example: `every 1000 to 143000`
     """
-    layers: Literal["all", "blocks"] | tuple[int, ...] = "all"
-    """Layers to compare. Layer 0 is the embedding output; `blocks` leaves it out.
+    layers: Literal["all", "blocks"] | tuple[int | str, ...] = "all"
+    """Layers to compare. Layer 0 is the embedding output; `blocks` leaves it out. Those of an
+    encoder may have names.
     Example: `blocks`
     """
     depth: int | None = Field(None, ge=1, le=DEEPEST)
@@ -114,18 +132,37 @@ class Model(Section):
         train = data.get("train")
         if is_script(train) and isinstance(train.get("checkpoints"), str):
             data = {"source": str(Path(train["checkpoints"]).parent), **data}
-        if isinstance(data.get("source"), str):
-            data = {"name": name_of(data["source"]), **data}
+        source = data.get("source") or str(data.get("encoder", "")).rpartition(":")[2]
+        if isinstance(source, str) and source:
+            data = {"name": name_of(source), **data}
         return data
 
     @model_validator(mode="after")
     def _check_origin(self) -> Model:
-        if self.program is None and (self.source is None) == (self.train is None):
-            raise ValueError(f"model '{self.name}' needs either 'source' or 'train'")
+        others = bool(self.source) + bool(self.train)
+        if others + bool(self.encoder) != 1 and (self.program is None or self.encoder):
+            raise ValueError(f"model '{self.name}' needs one of 'source', 'train' and 'encoder'")
         if self.disk and self.recipe:
             raise ValueError(
                 f"model '{self.name}' is trained, so that it has nothing to download: leave out "
                 "'disk'"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_encoder(self) -> Model:
+        fields = type(self).model_fields.items()
+        changed = {name for name, field in fields if getattr(self, name) != field.default}
+        wrong = changed & _OF_ENCODERS
+        kind = "no encoder"
+        if self.encoder:
+            wrong = changed - _OF_ENCODERS - _OF_ALL
+            kind = "an encoder"
+        elif not isinstance(self.layers, str) and any(isinstance(x, str) for x in self.layers):
+            wrong = {"names of layers"}
+        if wrong:
+            raise ValueError(
+                f"model '{self.name}' has {kind}: leave out {', '.join(sorted(wrong))}"
             )
         return self
 
@@ -138,6 +175,10 @@ class Model(Section):
     def program(self) -> Script | None:
         """The program of one's own that trains it, if one does."""
         return self.train if isinstance(self.train, Script) else None
+
+
+def _has_encoder(model: object) -> bool:
+    return isinstance(model, Mapping) and bool(model.get("encoder"))
 
 
 class Corpus(Section):
@@ -295,8 +336,21 @@ class Config(Section):
     Example: `["mlflow", "wandb"]`
     """
 
+    @model_validator(mode="before")
+    @classmethod
+    def _no_metrics_of_encoders(cls, data: Any) -> Any:
+        models = data.get("models") if isinstance(data, Mapping) else None
+        if isinstance(models, list | tuple) and any(map(_has_encoder, models)):
+            return {"metrics": [], **data}
+        return data
+
     @model_validator(mode="after")
     def _check_names(self) -> Config:
+        encoders = [model.name for model in self.models if model.encoder]
+        if encoders and self.metrics:
+            raise ValueError(
+                f"model '{encoders[0]}' has an encoder, which reads no prompts: leave out 'metrics'"
+            )
         names = [model.name for model in self.models]
         if len(set(names)) < len(names):
             raise ValueError(f"model names must differ, got {', '.join(names)}")

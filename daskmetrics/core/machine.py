@@ -34,6 +34,10 @@ def close_input() -> None:
         os.close(file)
 
 
+# what a call of Dask raises once the thread of its client has ended
+THREAD_ENDED = (RuntimeError, UnboundLocalError)
+
+
 def workers(client: Any) -> Mapping[str, Any]:
     """The workers that the scheduler knows now, by address.
 
@@ -44,7 +48,7 @@ def workers(client: Any) -> Mapping[str, Any]:
     """
     try:
         return dict(client.sync(client.scheduler.identity, n_workers=-1)["workers"])
-    except OSError as error:
+    except (OSError, *THREAD_ENDED) as error:
         raise ClusterLostError(f"The scheduler does not answer ({error}).") from None
 
 

@@ -9,6 +9,7 @@ the CPU and memory of the rank of a process group, which is a process of its own
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -84,7 +85,7 @@ class TelemetryFile:
         self.path = path
         self._most = most
         self._every = EVERY
-        self._due = 0.0
+        self._latest = -math.inf  # time of the last sample
         self._count = sum(len(sample.readings) for sample in read_samples(path))
 
     def add(
@@ -94,7 +95,8 @@ class TelemetryFile:
 
         ``doing`` is the kind of unit that a worker runs; one with a rank trains.
         """
-        if now < self._due or not workers:
+        # a clock that was set back is no reason to wait
+        if 0 <= now - self._latest < 0.9 * self._every or not workers:
             return
         row = {}
         for name, metrics in workers.items():
@@ -114,7 +116,7 @@ class TelemetryFile:
                 atomic_write(self.path, "".join(lines[::2]))
                 self._count = self._count // 2
                 self._every = 2 * self._every
-        self._due = now + 0.9 * self._every
+        self._latest = now
 
 
 def read_samples(path: Path) -> list[TelemetrySample]:

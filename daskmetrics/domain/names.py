@@ -246,6 +246,13 @@ class Suite:
         """What a layer is called: its name, or its number."""
         return self.layer_names[layer] if self.layer_names else layer
 
+    def arm_name(self, arm: Arm) -> str:
+        """The name of an arm, with that of its layer."""
+        if not self.layer_names:
+            return str(arm)
+        names = (str(arm.checkpoint), self.layer_names[arm.layer], arm.readout)
+        return "/".join(filter(None, names))
+
     def checkpoints(self) -> tuple[Checkpoint, ...]:
         """All checkpoints, oldest first."""
         return tuple(Checkpoint(self.model, revision) for revision in self.revisions)

@@ -18,6 +18,7 @@ recommendation.
 | `watch_process` | a watch beside a training loop, and beside a `Trainer` |
 | `train` | what is trained by process groups: suites, and programs of the user's own |
 | `direct` | one model in this process: its vectors, metrics and scores |
+| `encoders` | encoders of a user's own, and what workers need of them |
 | `vectors` | vectors that exist, and the task that their labels make |
 | `prefetch` | downloads before a run, and what those beside it took |
 | `maintenance` | verify, repair and retry a run |

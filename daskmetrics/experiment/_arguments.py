@@ -162,7 +162,10 @@ def _written(argument: str, table: dict[str, object], folder: RunFolder) -> str:
     with room_for(f"'{source}'"):
         source.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(source, lines)
-    return file_name(source, {key: table[key] for key in OPTIONS if key in table})
+    options = {key: table[key] for key in OPTIONS if key in table}
+    if "group" in roles:  # is not recognised by its name
+        options["group"] = "group"
+    return file_name(source, options)
 
 
 def file_name(source: object, options: Mapping[str, object]) -> str:
@@ -198,7 +201,7 @@ def json_lines(argument: str, data: Any, roles: Mapping[str, Any]) -> str:
             for column in frame.columns
             if str(column).strip().lower() in open_names and column not in roles.values()
         ]
-        standard_names = [ROLES[role][0] for role in roles]
+        standard_names = [(*ROLES[role], role)[0] for role in roles]
         chosen = frame[list(roles.values())].set_axis(standard_names, axis=1)
         frame = pandas.concat([chosen, frame[free]], axis=1)
     if not len(frame):

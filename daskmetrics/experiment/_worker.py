@@ -9,13 +9,13 @@ import time
 import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from distributed import get_worker
@@ -38,7 +38,7 @@ from daskmetrics.execution import Record
 
 if TYPE_CHECKING:
     from daskmetrics.metrics import Metric
-    from daskmetrics.models import Encoder
+    from daskmetrics.models import TextEncoder
     from daskmetrics.tasks import Task
 
 # bytes of the vectors of a task that stay in memory; a worker holds about eight tasks at a time
@@ -46,14 +46,78 @@ MEMORY = 2**27
 
 
 @dataclass(frozen=True)
+class EncodeSpec:
+    """What is to be encoded: a task's items, at layers."""
+
+    key: Key
+    task: Task
+    layers: tuple[int, ...]
+    scratch: str  # folder that all workers share, for embeddings that are too large for memory
+    poolings: tuple[str, ...] = ("",)
+    sized: bool = False  # whether scores record the size of the network, since no measuring does
+
+
+class ItemReader(Protocol):
+    """A checkpoint that encodes items, on any worker."""
+
+    @property
+    def location(self) -> Location:
+        """Where the checkpoint is."""
+
+    @property
+    def protocol(self) -> ModelProtocol | EncoderProtocol:
+        """How items become vectors."""
+
+    def encode(self, spec: EncodeSpec) -> LayerEmbeddings:
+        """The vectors of a task's items."""
+
+
+@dataclass(frozen=True)
+class EncoderProtocol:
+    """How a user's function makes vectors of items."""
+
+    encoder: str
+    items: str
+    version: str  # of the code
+    shipped: ClassVar[None] = None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def key(self) -> Key:
+        return content_key(self.encoder, self.items, self.version)
+
+    @property
+    def summary(self) -> str:
+        return f"{self.items} read by {self.encoder}, version {self.version[:12]}"
+
+
+@dataclass(frozen=True)
+class TextReader:
+    """A checkpoint that reads texts as its protocol says."""
+
+    location: Location
+    protocol: ModelProtocol
+
+    def encode(self, spec: EncodeSpec) -> LayerEmbeddings:
+        from daskmetrics.models import LoadedModel, TextEncoder
+
+        with LoadedModel(self.location, self.protocol.base) as model:
+            embeddings = encode_task(TextEncoder(model, self.protocol, spec.layers), spec)
+            if spec.sized and (size := model.size(spec.layers)):
+                embeddings.size = replace(size, layers=spec.layers)
+        return embeddings
+
+
+@dataclass(frozen=True)
 class MeasureSpec:
     """Everything that measuring one checkpoint needs."""
 
     checkpoint: Checkpoint
-    location: Location
+    reader: ItemReader  # of texts, where there are metrics
     layers: tuple[int, ...]
     metrics: Mapping[Key, Metric]  # the requested metrics, in this order
-    protocol: ModelProtocol
     prompts: str  # file, on a disk that all workers share
     prompts_key: Key
     store: str
@@ -71,20 +135,6 @@ class MeasureSpec:
         """
         recorded = set(chain.from_iterable(result.metrics for result in self.recorded))
         return {key: metric for key, metric in self.metrics.items() if key not in recorded}
-
-
-@dataclass(frozen=True)
-class EncodeSpec:
-    """Everything that encoding a task's texts with a checkpoint needs."""
-
-    key: Key
-    location: Location
-    protocol: ModelProtocol
-    task: Task
-    layers: tuple[int, ...]
-    scratch: str  # folder that all workers share, for embeddings that are too large for memory
-    poolings: tuple[str, ...] = ("",)
-    sized: bool = False  # whether scores record the size of the network, since no measuring does
 
 
 def measure(spec: MeasureSpec) -> Measured:
@@ -153,18 +203,20 @@ def joined_results(
 
 def _reduce(spec: MeasureSpec) -> Measured:
     from daskmetrics.metrics import engine
-    from daskmetrics.models import Encoder, LoadedModel
+    from daskmetrics.models import LoadedModel, TextEncoder
 
     with readable("The prompts of the run", spec.prompts, DamageError):
         prompts: list[str] = json.loads(Path(spec.prompts).read_text(encoding="utf-8"))
         if digest(prompts) != spec.prompts_key:
             raise ValueError("they were changed")
     metrics = spec.missing
+    assert isinstance(spec.reader, TextReader)
+    location, protocol = spec.reader.location, spec.reader.protocol
     with (
-        rolling.held(spec.location.rolling) as download,
-        LoadedModel(spec.location, spec.protocol.base, following=spec.following) as model,
+        rolling.held(location.rolling) as download,
+        LoadedModel(location, protocol.base, following=spec.following) as model,
     ):
-        encoder = Encoder(model, spec.protocol, spec.layers)
+        encoder = TextEncoder(model, protocol, spec.layers)
         texts = encoder.distinct(prompts)
         reducer = engine.Reducer(tuple(metrics.values()), spec.layers, len(texts))
         encoder.reduce(texts, reducer, spec.seed)
@@ -209,7 +261,7 @@ class Embeddings(ABC):
 
 
 class LayerEmbeddings(Embeddings):
-    """Vectors (layers, texts, D) of float32 by pooling.
+    """Vectors (texts, D) of float32 by pooling and layer.
 
     They are in memory if they are small, otherwise in files, each of one layer and pooling, with
     rows in the order of the batches: files are only appended to, and scoring a layer reads its file
@@ -221,44 +273,45 @@ class LayerEmbeddings(Embeddings):
         self,
         layers: Sequence[int],
         texts: int,
-        widths: Mapping[str, int],
+        widths: Mapping[str, Sequence[int]],  # of each layer, by pooling
         folder: Path,
         key: Key,
     ) -> None:
         self.layers = tuple(layers)
         self.texts = texts
-        self.widths = dict(widths)
-        self.nbytes = 4 * len(self.layers) * texts * sum(widths.values())
+        self.widths = {name: tuple(of_layers) for name, of_layers in widths.items()}
+        self.nbytes = 4 * texts * sum(map(sum, self.widths.values()))
         self.places = np.arange(texts)  # of the task's texts, some of which may share a vector
         self._rows = np.arange(texts)
         self._checksums: Counter[Path] = Counter()  # of the files
-        self._vectors: dict[str, NDArray[np.float32]] | None = None  # by pooling
+        # by pooling, of each layer
+        self._vectors: dict[str, list[NDArray[np.float32]]] | None = None
         self._folder = folder / f"{key}-{secrets.token_hex(4)}"
         if self.nbytes <= MEMORY:
             self._vectors = {
-                pooling: np.empty((len(self.layers), texts, width), dtype=np.float32)
-                for pooling, width in self.widths.items()
+                pooling: [np.empty((texts, width), np.float32) for width in of_layers]
+                for pooling, of_layers in self.widths.items()
             }
         else:
             with room_for(f"embeddings in '{self._folder}'"):
                 self._folder.mkdir(parents=True)
 
-    def put(self, texts: NDArray[np.intp], pooled: Sequence[NDArray[np.float32]]) -> None:
-        """Add the vectors (layers, B, D) of B texts, by pooling.
+    def put(self, texts: NDArray[np.intp], pooled: Sequence[Iterable[NDArray[np.float32]]]) -> None:
+        """Add the vectors (B, D) of B texts, of each layer by pooling.
 
         They replace earlier ones of these texts.
         """
         if self._vectors is not None:
-            for kept, vectors in zip(self._vectors.values(), pooled, strict=True):
-                kept[:, texts] = vectors
+            for vectors, block in zip(chain(*self._vectors.values()), chain(*pooled), strict=True):
+                vectors[texts] = block
             return
         with room_for(f"embeddings in '{self._folder}'"):
-            for (pooling, width), vectors in zip(self.widths.items(), pooled, strict=True):
-                for layer, block in zip(self.layers, vectors, strict=True):
+            for pooling, blocks in zip(self.widths, pooled, strict=True):
+                for layer, block in zip(self.layers, blocks, strict=True):
                     path = self._file(layer, pooling)
                     content = np.ascontiguousarray(block, dtype=np.float32).tobytes()
                     with path.open("ab") as file:
-                        start = file.tell() // (4 * width)
+                        start = file.tell() // (4 * block.shape[1])
                         file.write(content)
                     self._checksums[path] = zlib.crc32(content, self._checksums[path])
         self._rows[texts] = start + np.arange(len(texts))
@@ -271,15 +324,16 @@ class LayerEmbeddings(Embeddings):
         DamageError
             If their file cannot be read.
         """
+        number = self.layers.index(layer)
         if self._vectors is not None:
-            vectors: NDArray[np.float32] = self._vectors[pooling][self.layers.index(layer)]
+            vectors: NDArray[np.float32] = self._vectors[pooling][number]
         else:
             path = self._file(layer, pooling)
             with readable("Embeddings", path, DamageError):
                 content = path.read_bytes()
                 if zlib.crc32(content) != self._checksums[path]:
                     raise ValueError("they were changed")
-            vectors = np.frombuffer(content, np.float32).reshape(-1, self.widths[pooling])
+            vectors = np.frombuffer(content, np.float32).reshape(-1, self.widths[pooling][number])
         return vectors[self._rows[self.places]]
 
     def _file(self, layer: int, pooling: str) -> Path:
@@ -296,33 +350,31 @@ def remove(folder: Path, key: Key) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def encode(spec: EncodeSpec) -> LayerEmbeddings:
-    """Encode a task's texts at all layers, in one forward pass."""
-    from daskmetrics.models import Encoder, LoadedModel
-
-    with rolling.held(spec.location.rolling):
+def encode(reader: ItemReader, spec: EncodeSpec) -> LayerEmbeddings:
+    """Encode a task's items at all layers, each once."""
+    with rolling.held(reader.location.rolling):
         started = time.perf_counter()  # without the wait for a download
-        with LoadedModel(spec.location, spec.protocol.base) as model:
-            embeddings = encode_task(Encoder(model, spec.protocol, spec.layers), spec)
-            if spec.sized and (size := model.size(spec.layers)):
-                embeddings.size = replace(size, layers=spec.layers)
+        embeddings = reader.encode(spec)
     embeddings.seconds = time.perf_counter() - started
     with suppress(ValueError):  # outside a cluster
         embeddings.worker = str(get_worker().name)
     return embeddings
 
 
-def encode_task(encoder: Encoder, spec: EncodeSpec) -> LayerEmbeddings:
+def encode_task(encoder: TextEncoder, spec: EncodeSpec) -> LayerEmbeddings:
     """Encode a task's texts at all layers, by pooling.
 
     An empty pooling is the task's or protocol's.
     """
     from daskmetrics.models import Pooler
 
-    prompts, texts, places = _distinct(spec.task, encoder.protocol.prompts)
+    prompts, texts, places = distinct(spec.task, encoder.protocol.prompts)
     poolings = [name or spec.task.pooling or "" for name in spec.poolings]
     pooler = Pooler(encoder.model, encoder.protocol, texts, prompts, poolings)
-    widths = dict(zip(spec.poolings, pooler.widths, strict=True))
+    widths = {
+        pooling: [width] * len(encoder.layers)
+        for pooling, width in zip(spec.poolings, pooler.widths, strict=True)
+    }
     embeddings = LayerEmbeddings(encoder.layers, len(texts), widths, Path(spec.scratch), spec.key)
     embeddings.places = places
     tokens = np.zeros(len(texts))
@@ -340,9 +392,7 @@ def encode_task(encoder: Encoder, spec: EncodeSpec) -> LayerEmbeddings:
     return embeddings
 
 
-def _distinct(
-    task: Task, prompts: Prompts
-) -> tuple[Sequence[str], Sequence[str], NDArray[np.intp]]:
+def distinct(task: Task, prompts: Prompts) -> tuple[Sequence[str], Sequence[str], NDArray[np.intp]]:
     """Distinct pairs of prompt and text, and each text's place among them.
 
     A text that is both a query and a document is read twice only if its prompts differ.

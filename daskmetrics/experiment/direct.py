@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -40,9 +41,17 @@ from daskmetrics.execution.display import Display
 from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment import prefetch
 from daskmetrics.experiment._arguments import file_name, table_rows
-from daskmetrics.experiment._worker import Embeddings
+from daskmetrics.experiment._worker import Embeddings, EncodeSpec
+from daskmetrics.experiment.encoders import (
+    TEXT,
+    Encoder,
+    LoadedEncoder,
+    Revision,
+    encoder_revisions,
+    tasks_of_items,
+)
 from daskmetrics.experiment.preparation import check_readouts
-from daskmetrics.experiment.vectors import vectors_of
+from daskmetrics.experiment.vectors import check_pooled, suite_of, vectors_of
 from daskmetrics.metrics import Metric
 from daskmetrics.tasks import Task
 from daskmetrics.tasks.file import table_task
@@ -52,7 +61,7 @@ if TYPE_CHECKING:
     import xarray
     from torch import nn
 
-    from daskmetrics.models import Encoder
+    from daskmetrics.models import TextEncoder
 
 # keys that a model sets for itself, which also replace what its folder ships
 _MODEL_KEYS = ("pooling", "max_length")
@@ -175,29 +184,18 @@ class VectorSource(Protocol):
 
 
 @dataclass(frozen=True)
-class TextSource:
-    """A model that reads the texts of tasks."""
+class LoadedSource:
+    """A checkpoint that is loaded here, and reads the items of tasks."""
 
-    encoder: Encoder
     suite: Suite
-
-    @property
-    def key(self) -> Key:
-        return self.encoder.protocol.key
+    key: Key
+    read: Callable[[EncodeSpec], Embeddings]
 
     @contextmanager
     def encode(self, task: Task) -> Iterator[Embeddings]:
         with TemporaryDirectory() as scratch:
-            spec = worker.EncodeSpec(
-                key=content_key("direct", task.key),
-                location=Location("", None, ""),
-                protocol=self.encoder.protocol,
-                task=task,
-                layers=self.encoder.layers,
-                scratch=scratch,
-                poolings=self.suite.poolings,
-            )
-            yield worker.encode_task(self.encoder, spec)
+            key = content_key("direct", task.key)
+            yield self.read(EncodeSpec(key, task, self.suite.layers, scratch, self.suite.poolings))
 
 
 @dataclass(frozen=True)
@@ -242,17 +240,17 @@ class LayerScores:
 
     def save(self, arm: Arm, folder: str | Path, card: str) -> Path:
         """Save an arm as a sentence-transformers model that ends at its layer."""
-        from daskmetrics.models import Encoder
+        from daskmetrics.models import TextEncoder
 
-        if arm.checkpoint not in self.sources:
+        source = self.sources.get(arm.checkpoint)
+        if source is None or isinstance(source, Revision):
             raise ConfigError(
-                "Got vectors, and a model is needed to save one that ends at the best layer. Give"
-                " daskmetrics.layers the model that made them, and their texts."
+                "Got vectors or an encoder, and a model of texts is needed to save one that ends at"
+                " the best layer. Give daskmetrics.layers that model, and the texts."
             )
-        source = self.sources[arm.checkpoint]
         with _opened(source, [arm.layer], None, self.protocol) as (encoder, _):
             readout = Readout.parse(arm.readout)
-            read_out = Encoder(encoder.model, encoder.protocol, encoder.layers, readout)
+            read_out = TextEncoder(encoder.model, encoder.protocol, encoder.layers, readout)
             return read_out.save(folder, card)
 
 
@@ -272,16 +270,23 @@ def score_layers(
     called: list[object] = []
     sources: list[AbstractContextManager[VectorSource]]
     if vectors := vectors_of(models, layers, names):
-        if protocol or tokenizer is not None:
-            raise ConfigError(
-                f"Vectors are read as they are: leave out {next(iter(protocol), 'tokenizer')}."
-            )
         chosen: tuple[Task, ...] = (vectors.task(data, columns),)
         sources = [nullcontext(vectors)]
     else:
-        chosen = tasks_of(data, columns)
         called = _sources(models)
-        sources = [_text_source(model, layers, tokenizer, protocol, names) for model in called]
+        kinds = [model.encoder.items if isinstance(model, Revision) else TEXT for model in called]
+        chosen = tasks_of_items(tasks_of(data, columns), kinds)
+        sources = [
+            _encoder_source(model, chosen[0], layers, names)
+            if isinstance(model, Revision)
+            else _text_source(model, layers, tokenizer, protocol, names)
+            for model in called
+        ]
+    reads_texts = any(not isinstance(model, Revision) for model in called)
+    if (protocol or tokenizer is not None) and not reads_texts:
+        raise ConfigError(
+            f"Vectors are read as they are: leave out {next(iter(protocol), 'tokenizer')}."
+        )
     for task in chosen:
         for text in task.warnings:
             warnings.warn(f"{task.name}: {text}", stacklevel=3)
@@ -293,7 +298,8 @@ def score_layers(
             (checkpoint,) = source.suite.checkpoints()
             if checkpoint in suites:
                 raise ConfigError(
-                    f"Two models are called '{checkpoint.model}'. Rename the folder of one of them."
+                    f"Two models are called '{checkpoint.model}'. Rename the folder of one of them,"
+                    " or give an Encoder a name."
                 )
             suites[checkpoint] = source.suite
             arms = source.suite.arms()
@@ -321,9 +327,12 @@ def _readout_names(readouts: Keys) -> tuple[str, ...]:
 
 
 def _sources(models: object) -> list[object]:
-    """The models of a list, with each checkpoint of a folder by itself."""
+    """The models of a list, with each checkpoint of a folder or an encoder by itself."""
     sources: list[object] = []
     for model in models if isinstance(models, (list, tuple)) else [models]:
+        if isinstance(model, Encoder):
+            sources += encoder_revisions(model)
+            continue
         revisions: Mapping[str, Path] = {}
         if isinstance(model, (str, Path)):
             folder = expanded(model)
@@ -343,7 +352,19 @@ def _text_source(
         revisions, depth = (checkpoint.revision,), encoder.model.depth
         suite = Suite(checkpoint.model, revisions, encoder.layers, depth, readouts)
         check_readouts(suite, encoder.protocol, encoder.model.width)
-        yield TextSource(encoder, suite)
+        yield LoadedSource(suite, encoder.protocol.key, partial(worker.encode_task, encoder))
+
+
+@contextmanager
+def _encoder_source(
+    revision: Revision, task: Task, layers: Layers, readouts: tuple[str, ...]
+) -> Iterator[VectorSource]:
+    loaded = LoadedEncoder(revision.encoder, revision.path)
+    loaded.check(task)
+    name = revision.encoder.name
+    suite = suite_of(name, (revision.name,), [*loaded.widths], layers, readouts)
+    check_pooled(suite, max(loaded.widths.values()))
+    yield LoadedSource(suite, "encoder", loaded.encode)
 
 
 def _scores(source: VectorSource, task: Task, seed: int) -> Iterator[tuple[Arm, Scored]]:
@@ -400,7 +421,7 @@ def _opened(
     layers: Layers,
     tokenizer: object,
     protocol: Keys,
-) -> Iterator[tuple[Encoder, Checkpoint]]:
+) -> Iterator[tuple[TextEncoder, Checkpoint]]:
     """The encoder of what a user calls a model, and its checkpoint.
 
     A model in memory is in evaluation mode within the block, and each of its modules in training
@@ -418,7 +439,8 @@ def _opened(
     if not is_known or not hasattr(model, "modules"):
         raise ConfigError(
             f"A {type(model).__name__} is no model: give a folder, a hub id such as"
-            " EleutherAI/pythia-14m, or a model of transformers or sentence-transformers. Metrics"
+            " EleutherAI/pythia-14m, or a model of transformers or sentence-transformers; of any"
+            " other network a daskmetrics.Encoder. Metrics"
             " of states that you have are functions: see docs/metric_functions.md."
         )
     training = [module for module in model.modules() if module.training]
@@ -460,8 +482,8 @@ def _settings(
     )
 
 
-def _from_source(model: str, layers: Layers, protocol: Keys) -> tuple[Encoder, Checkpoint]:
-    from daskmetrics.models import Encoder, LoadedModel
+def _from_source(model: str, layers: Layers, protocol: Keys) -> tuple[TextEncoder, Checkpoint]:
+    from daskmetrics.models import LoadedModel, TextEncoder
 
     source = model
     revision = ""
@@ -486,7 +508,7 @@ def _from_source(model: str, layers: Layers, protocol: Keys) -> tuple[Encoder, C
     if location.is_missing:
         _download(source, checkpoint.revision)
     read = protocol_of(settings.protocol, section, checkpoints.shipped_folder(location))
-    return Encoder(LoadedModel(location, read.base), read, located.suite.layers), checkpoint
+    return TextEncoder(LoadedModel(location, read.base), read, located.suite.layers), checkpoint
 
 
 def _download(source: str, revision: str) -> None:
@@ -503,8 +525,8 @@ def _from_transformers(
     tokenizer: object,
     protocol: Keys,
     shipped: Shipped | None,
-) -> tuple[Encoder, Checkpoint]:
-    from daskmetrics.models import Encoder, InMemory, LoadedModel
+) -> tuple[TextEncoder, Checkpoint]:
+    from daskmetrics.models import InMemory, LoadedModel, TextEncoder
 
     name = name_of(str(getattr(model, "name_or_path", "") or type(model).__name__))
     keys = {"dtype": str(model.dtype).removeprefix("torch."), **protocol}
@@ -521,7 +543,7 @@ def _from_transformers(
     loaded = LoadedModel(network, read.base)
     chosen = checkpoints.layers_of(section, loaded.depth)
     suite = Suite(name, (_MAIN,), chosen, loaded.depth)  # checks the layers
-    return Encoder(loaded, read, suite.layers), Checkpoint(name, _MAIN)
+    return TextEncoder(loaded, read, suite.layers), Checkpoint(name, _MAIN)
 
 
 def _tokenizer_of(model: object) -> Any:

@@ -41,10 +41,9 @@ def units(experiment: Experiment, folder: RunFolder, records: Iterable[Record]) 
         states = experiment.plan.states_key(checkpoint)
         spec = worker.MeasureSpec(
             checkpoint=checkpoint,
-            location=experiment.locations[checkpoint],
+            reader=experiment.readers[checkpoint],
             layers=experiment.plan.by_model[checkpoint.model].layers,
             metrics=metrics,
-            protocol=experiment.protocols[checkpoint],
             prompts=str(folder.corpus.resolve()),
             prompts_key=experiment.plan.prompts,
             store=str(folder.store.resolve()),

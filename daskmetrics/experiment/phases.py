@@ -198,7 +198,7 @@ def _announce(
     measured = sum(unit.key in recorded for unit in shown)
     session.display.phase("measure", len(shown), measured)
     specs = (unit.args[0] for unit in units if unit.key not in recorded)
-    session.downloads.expect(spec.location.rolling for spec in specs if spec.missing)
+    session.downloads.expect(spec.reader.location.rolling for spec in specs if spec.missing)
 
 
 def search_best(session: Session, grows: bool) -> None:
@@ -291,7 +291,7 @@ def _conclusion(
     location = {
         **location_fields(experiment.locations[checkpoint]),
         "depth": experiment.plan.by_model[checkpoint.model].depth,
-        "protocol": experiment.protocols[checkpoint].as_dict(),
+        "protocol": experiment.readers[checkpoint].protocol.as_dict(),
     }
     return SearchEnded(
         key=experiment.plan.key,

@@ -13,7 +13,7 @@ from daskmetrics.bandit.costs import useful_workers
 from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.checkpoints.locations import LocatedSuite, Location
 from daskmetrics.checkpoints.shipped import ModelProtocol, protocol_of
-from daskmetrics.config import Config, Corpus, Search
+from daskmetrics.config import Config, Corpus, Model, Protocol, Search
 from daskmetrics.config.prompts import check_names
 from daskmetrics.core import corpus
 from daskmetrics.core.errors import ConfigError, unknown
@@ -23,7 +23,8 @@ from daskmetrics.core.user_code import callee_of, own_code
 from daskmetrics.domain.names import Checkpoint, Suite
 from daskmetrics.domain.outcomes import FRESH_SHARE
 from daskmetrics.domain.plan import Plan, TaskInfo
-from daskmetrics.experiment import train
+from daskmetrics.experiment import encoders, train
+from daskmetrics.experiment._worker import ItemReader, TextReader
 from daskmetrics.experiment.train import TrainedSuite
 from daskmetrics.metrics import Metric
 from daskmetrics.tasks import Task
@@ -38,8 +39,7 @@ class Experiment:
 
     plan: Plan
     config: Config
-    locations: Mapping[Checkpoint, Location]
-    protocols: Mapping[Checkpoint, ModelProtocol]  # how the texts of each checkpoint become vectors
+    readers: Mapping[Checkpoint, ItemReader]
     trainings: Mapping[str, TrainedSuite]  # the suites that this run trains, by model
     metrics: tuple[Metric, ...]
     tasks: tuple[Task, ...]
@@ -49,6 +49,11 @@ class Experiment:
     fresh: tuple[Task, ...]
     baseline: Checkpoint | None  # whose last layer candidates are compared with, as configured
     scored_on: str = "CPU"  # the resource of a worker that scoring occupies
+
+    @cached_property
+    def locations(self) -> Mapping[Checkpoint, Location]:
+        """Where each checkpoint is."""
+        return {checkpoint: reader.location for checkpoint, reader in self.readers.items()}
 
     @property
     def missing(self) -> Mapping[Checkpoint, Location]:
@@ -76,12 +81,14 @@ def prepare(
         search = config.search.model_copy(update={"policy": policy_path(policy)})
         config = config.model_copy(update={"search": search})
     chosen_metrics = metrics.resolve(config.metrics)
-    chosen_tasks = tasks.resolve(config.tasks)
+    chosen_tasks = encoders.tasks_of_items(
+        tasks.resolve(config.tasks), {model.items for model in config.models}
+    )
     fresh: tuple[Task, ...] = ()
     if config.search.confirm == "fresh":
         chosen_tasks, fresh = divide(chosen_tasks, FRESH_SHARE)
     trainings = train.suites_to_train(config)
-    located = _located(config, trainings, on_message)
+    located = _located(config, trainings, chosen_tasks, on_message)
     trainings = {
         name: suite.up_to(located[name].suite.revisions) for name, suite in trainings.items()
     }
@@ -89,18 +96,18 @@ def prepare(
     if chosen_metrics:
         prompts = prompts_of(config.corpus, config.seed)
     suites: list[Suite] = []
-    locations: dict[Checkpoint, Location] = {}
-    protocols: dict[Checkpoint, ModelProtocol] = {}
+    readers: dict[Checkpoint, ItemReader] = {}
     warnings: list[str] = []
     for model in config.models:
         located_suite = located[model.name]
         readouts = model.readouts or config.readouts
         suite = replace(located_suite.suite, readouts=readouts.names)
-        for checkpoint, location in zip(suite.checkpoints(), located_suite.locations, strict=True):
-            protocol = protocol_of(config.protocol, model, checkpoints.shipped_folder(location))
-            check_readouts(suite, protocol, located_suite.width)
-            locations[checkpoint] = location
-            protocols[checkpoint] = protocol
+        made: Sequence[ItemReader]
+        if model.encoder:
+            made = encoders.readers_of(model, suite, located_suite)
+        else:
+            made = _text_readers(config.protocol, model, suite, located_suite)
+        readers |= zip(suite.checkpoints(), made, strict=True)
         suites.append(suite)
         warnings += located_suite.warnings
         check_names(
@@ -117,8 +124,8 @@ def prepare(
         tasks=_with_weights(chosen_tasks, config.search),
         metrics=tuple(metric.info(config.seed) for metric in chosen_metrics),
         encodings={
-            str(checkpoint): content_key(location.identity, protocols[checkpoint].key)
-            for checkpoint, location in locations.items()
+            str(checkpoint): content_key(reader.location.identity, reader.protocol.key)
+            for checkpoint, reader in readers.items()
         },
         prompts=corpus.digest(prompts),
         search=content_key(config.search.model_dump(mode="json"), *own_code(callee_of(policy))),
@@ -127,19 +134,18 @@ def prepare(
         widths={name: suite.width for name, suite in located.items()},
         config=config.as_dict(),
         fresh=_with_weights(fresh, config.search),
-        protocols=_by_model(protocols),
+        protocols=_by_model(readers),
         aliases={
-            str(checkpoint): location.aliases
-            for checkpoint, location in locations.items()
-            if location.aliases
+            str(checkpoint): reader.location.aliases
+            for checkpoint, reader in readers.items()
+            if reader.location.aliases
         },
         warnings=tuple(warnings),
     )
     return Experiment(
         plan=plan,
         config=config,
-        locations=locations,
-        protocols=protocols,
+        readers=readers,
         trainings=trainings,
         metrics=chosen_metrics,
         tasks=chosen_tasks,
@@ -148,6 +154,17 @@ def prepare(
         fresh=fresh,
         baseline=_baseline(config.search.baseline, plan),
     )
+
+
+def _text_readers(
+    protocol: Protocol, model: Model, suite: Suite, located: LocatedSuite
+) -> list[TextReader]:
+    readers = []
+    for location in located.locations:
+        read = protocol_of(protocol, model, checkpoints.shipped_folder(location))
+        check_readouts(suite, read, located.width)
+        readers.append(TextReader(location, read))
+    return readers
 
 
 def _baseline(name: str | None, plan: Plan) -> Checkpoint | None:
@@ -180,11 +197,12 @@ def _with_weights(chosen: Sequence[Task], search: Search) -> tuple[TaskInfo, ...
     )
 
 
-def _by_model(protocols: Mapping[Checkpoint, ModelProtocol]) -> dict[str, Any]:
+def _by_model(readers: Mapping[Checkpoint, ItemReader]) -> dict[str, Any]:
     """How each model is read; by revision where its revisions differ."""
     by_model: dict[str, dict[str, Any]] = {}
-    for checkpoint, protocol in protocols.items():
-        by_model.setdefault(checkpoint.model, {})[checkpoint.revision] = protocol.as_dict()
+    for checkpoint, reader in readers.items():
+        by_revision = by_model.setdefault(checkpoint.model, {})
+        by_revision[checkpoint.revision] = reader.protocol.as_dict()
     shared = {}
     for model, by_revision in by_model.items():
         first, *others = by_revision.values()
@@ -193,7 +211,10 @@ def _by_model(protocols: Mapping[Checkpoint, ModelProtocol]) -> dict[str, Any]:
 
 
 def _located(
-    config: Config, trainings: Mapping[str, TrainedSuite], on_message: OnMessage | None
+    config: Config,
+    trainings: Mapping[str, TrainedSuite],
+    tasks: Sequence[Task],
+    on_message: OnMessage | None,
 ) -> dict[str, LocatedSuite]:
     located = {}
     errors = []  # one error says what is wrong with all models
@@ -201,6 +222,8 @@ def _located(
         try:
             if model.recipe:
                 located[model.name] = trainings[model.name].located(model)
+            elif model.encoder:
+                located[model.name] = encoders.locate(model, tasks)
             else:
                 located[model.name] = checkpoints.locate(model, on_message)
         except ConfigError as error:

@@ -27,10 +27,9 @@ def score_unit(
     about = plan.tasks_of[kind][task.name]
     timeout = experiment.config.cluster.timeout
     suite = experiment.plan.by_model[arm.model]
+    reader = experiment.readers[checkpoint]
     spec = worker.EncodeSpec(
         key=plan.encode_key(checkpoint, about),
-        location=experiment.locations[checkpoint],
-        protocol=experiment.protocols[checkpoint],
         task=task,
         layers=suite.layers,
         scratch=str(scratch),
@@ -42,22 +41,21 @@ def score_unit(
         name=f"{checkpoint}:{task.name}",
         kind="encode",
         function=worker.encode,
-        args=(spec,),
+        args=(reader, spec),
         resources={"GPU": 1},
         timeout=timeout,
         keeps=str(checkpoint),
     )
     # of the task and the run, so that equal vectors score equally
     seed = seed_of("score", task.key, experiment.config.seed)
-    protocol = experiment.protocols[checkpoint]
-    if isinstance(task, MtebTask) and protocol.shipped:
-        task = task.compared_by(protocol.shipped.similarity)
+    if isinstance(task, MtebTask) and reader.protocol.shipped:
+        task = task.compared_by(reader.protocol.shipped.similarity)
     return WorkUnit(
         key=plan.score_key(arm, about),
         name=str(Cell(arm, task.name)),
         kind=kind,
         function=worker.score,
-        args=(task, arm.layer, seed, protocol.key, arm.readout),
+        args=(task, arm.layer, seed, reader.protocol.key, arm.readout),
         resources={experiment.scored_on: 1},
         timeout=timeout,
         input=encode,

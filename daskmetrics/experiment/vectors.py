@@ -162,21 +162,44 @@ def vectors_of(
     arrays = _by_layer(given)
     if arrays is None:
         return None
-    names = tuple(map(str, arrays))
-    chosen = names if str(layers) == "all" else [*map(str, np.atleast_1d(layers))]
-    for layer in chosen:
-        require_known("layer of the vectors", layer, names)
-    compared = tuple(sorted({*map(names.index, chosen)}))
-    are_numbered = [*arrays] == [*range(len(names))]
-    layer_names = () if are_numbered else names
-    suite = Suite(model, ("main",), compared, len(names) - 1, readouts, layer_names)
+    suite = suite_of(model, ("main",), [*arrays], layers, readouts)
     reads = [*arrays.values()]
 
     def read(layer: int) -> NDArray[Any]:
-        return _converted(reads[layer], names[layer])
+        return _converted(reads[layer], str(suite.layer_name(layer)))
 
-    items = _items(suite, [read(layer).shape for layer in compared])
+    items = _items(suite, [read(layer).shape for layer in suite.layers])
     return Vectors(suite, {_item(number): number for number in range(items)}, read)
+
+
+def suite_of(
+    model: str,
+    revisions: tuple[str, ...],
+    called: Sequence[object],
+    layers: str | Sequence[int | str],
+    readouts: tuple[str, ...],
+) -> Suite:
+    """The suite of a model whose layers are called so, by numbers or names; the layers are checked."""
+    names = tuple(map(str, called))
+    chosen = names if str(layers) == "all" else [*map(str, np.atleast_1d(layers))]
+    for layer in chosen:
+        require_known(f"layer of '{model}'", layer, names)
+    compared = tuple(sorted({*map(names.index, chosen)}))
+    are_numbered = [*called] == [*range(len(names))]
+    return Suite(
+        model, revisions, compared, len(names) - 1, readouts, () if are_numbered else names
+    )
+
+
+def check_pooled(suite: Suite, width: int) -> None:
+    """Check that the readouts of a suite fit vectors that are pooled already."""
+    for readout in suite.reads:
+        if readout.pooling:
+            raise ConfigError(
+                f"Readout '{readout}' pools, and vectors are pooled already. Leave out 'pooling';"
+                " 'dimensions' keeps the first so many."
+            )
+        readout.check(width)
 
 
 def _items(suite: Suite, shapes: Sequence[tuple[int, ...]]) -> int:
@@ -191,13 +214,7 @@ def _items(suite: Suite, shapes: Sequence[tuple[int, ...]]) -> int:
             f"The layers have other numbers of vectors: {named}. Row i of each must be of the same"
             " item."
         )
-    for readout in suite.reads:
-        if readout.pooling:
-            raise ConfigError(
-                f"Readout '{readout}' pools, and vectors are pooled already. Leave out 'pooling';"
-                " 'dimensions' keeps the first so many."
-            )
-        readout.check(max(widths))
+    check_pooled(suite, max(widths))
     return int(counts[0])
 
 
@@ -206,6 +223,8 @@ def _opened(path: Path) -> object:
     import xarray
     import zarr
 
+    if not path.exists():
+        raise ConfigError(f"The vectors '{path}' do not exist.")
     with foreign_errors(f"'{path}' cannot be read", ConfigError, f" {_WANTED}"):
         if path.suffix in (".npz", ".npy"):
             arrays = np.load(path, mmap_mode="r")

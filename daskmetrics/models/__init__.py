@@ -17,17 +17,17 @@ All of it is internal; runs use it through `daskmetrics.run`.
 
 from __future__ import annotations
 
-from daskmetrics.models._encoder import Encoder
+from daskmetrics.models._encoder import TextEncoder
 from daskmetrics.models._model import LoadedModel, plan_batches
 from daskmetrics.models._parts import pad_batch
 from daskmetrics.models._pooler import Pooler, pool
 from daskmetrics.models._tokens import InMemory
 
 __all__ = [
-    "Encoder",
     "InMemory",
     "LoadedModel",
     "Pooler",
+    "TextEncoder",
     "pad_batch",
     "plan_batches",
     "pool",

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 DEFAULT = Readout()
 
 
-class Encoder:
+class TextEncoder:
     """Reads texts with layers of a model, as a run does.
 
     ``run.best().load()`` gives one that reads a single layer. As a context manager, it frees the
@@ -80,7 +80,7 @@ class Encoder:
         protocol: Mapping[str, Any],
         pickled: bool = False,
         **record: Any,
-    ) -> Encoder:
+    ) -> TextEncoder:
         """Load the arm that a run `recorded`.
 
         That is a layer of a folder or hub id, with the protocol as it was done then. It is a

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from daskmetrics.checkpoints.locations import Location, require_unchanged
+from daskmetrics.checkpoints.shipped import refuse_selection
 from daskmetrics.config import Protocol
 from daskmetrics.core.errors import DataError, is_out_of_memory
 from daskmetrics.domain.results import NetworkSize
@@ -129,14 +130,7 @@ class LoadedModel:
             return
         self._check_norm(layers)
         network = self.network
-        # attention to the tokens with the largest scores: padding and rounding change the choice
-        selected = getattr(network.parts.reader.config, "index_topk", None)
-        if selected and self.max_length > selected:
-            raise DataError(
-                f"A {network.parts.reader.config.model_type} attends to {selected} tokens of a text"
-                f" (index_topk), and texts of up to {self.max_length} would be read: the choice"
-                f" depends on rounding. Use 'max_length: {selected}' in the protocol."
-            )
+        refuse_selection(network.parts.reader.config.to_dict(), self.max_length)
         tokens = self.tokenizer.inputs(texts, self.max_length)
         taken = {name: rows for name, rows in tokens.items() if network.parts.takes(name)}
         self._check_known(taken)

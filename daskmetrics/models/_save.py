@@ -168,6 +168,7 @@ def _check_equal(
         reader = module.get_encoder()
     pooler = Pooler(model, protocol, PROBE, protocol.prompts.of(None), [pooling])
     tokens = Tokenizer(location).inputs(pooler.texts, model.max_length)
+    cut = f"A {module.config.model_type} cut after layer {layer}"
     taken = signature(reader.forward).parameters.keys() & tokens.keys()
     for row, vector in enumerate(pooler.vectors((layer,))[0][0]):
         inputs = {
@@ -175,7 +176,8 @@ def _check_equal(
             for name in taken
         }
         mask = torch.ones_like(inputs[IDS])
-        states = reader(**inputs, attention_mask=mask).last_hidden_state
+        with foreign_errors(f"{cut} cannot be read", DataError):
+            states = reader(**inputs, attention_mask=mask).last_hidden_state
         index = torch.tensor([row], device=model.device)
         vectors = pooler(index, states, mask.bool())
         saved_vector = vectors[0].cpu().numpy()
@@ -183,9 +185,8 @@ def _check_equal(
         allowed = max(TOLERANCE, 4 * torch.finfo(states.dtype).eps)
         if not difference <= allowed * np.abs(vector).max():
             raise DataError(
-                f"A {module.config.model_type} cut after layer {layer} gives other vectors (by up"
-                f" to {difference:.2g}), so it is not saved. Read the layer with"
-                " `run.best().load()` instead."
+                f"{cut} gives other vectors (by up to {difference:.2g}), so it is not saved. Read the"
+                " layer with `run.best().load()` instead."
             )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from daskmetrics.checkpoints.shipped import ModelProtocol
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import duration, listed, plural, shortened, size_text
@@ -49,7 +48,10 @@ def preview(experiment: Experiment, folder: RunFolder) -> Table:
     rows += [
         ("models", ", ".join(map(model_text, experiment.plan.suites))),
         ("candidates", f"{arms:,} in {plural(len(experiment.plan.checkpoints), 'checkpoint')}"),
-        ("vectors", vectors_text(experiment.protocols)),
+        (
+            "vectors",
+            vectors_text({name: r.protocol.summary for name, r in experiment.readers.items()}),
+        ),
         ("metrics", metrics),
         ("tasks", f"{tasks:,}, so {plural(arms * tasks, 'score')}"),
         ("measuring", f"{plural(units, 'unit')}, {to_do:,} to do"),
@@ -82,11 +84,11 @@ def model_text(suite: Suite) -> str:
     return f"{suite.model} ({counts})"
 
 
-def vectors_text(protocols: Mapping[Checkpoint, ModelProtocol]) -> str:
-    """How texts become vectors, with the models where that differs."""
+def vectors_text(summaries: Mapping[Checkpoint, str]) -> str:
+    """How items become vectors, with the models where that differs."""
     models: dict[str, dict[str, None]] = {}
-    for checkpoint, protocol in protocols.items():
-        models.setdefault(protocol.summary, {})[checkpoint.model] = None
+    for checkpoint, summary in summaries.items():
+        models.setdefault(summary, {})[checkpoint.model] = None
     if len(models) == 1:
         return next(iter(models))
     return "; ".join(f"{', '.join(names)}: {summary}" for summary, names in sorted(models.items()))

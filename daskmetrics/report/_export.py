@@ -112,7 +112,8 @@ def to_mteb(run: Run, folder: Path) -> tuple[int, int]:
     """Write the scores of mteb's tasks with mteb's own ``ResultCache``.
 
     Each layer is an experiment of its model and revision, with the keywords ``layer`` and
-    ``protocol``. A model without a hub id is of the organisation ``local``.
+    ``protocol``. A model without a hub id is of the organisation ``local``. Models of one hub id
+    that are read alike share a file.
 
     Returns
     -------
@@ -126,7 +127,8 @@ def to_mteb(run: Run, folder: Path) -> tuple[int, int]:
     require_regular(run.folder.export, below=True)
     sources = {model["name"]: model["source"] or "" for model in run.config["models"]}
     scores = {Cell.parse(record.name): (record, score) for record, score in scored(run.records)}
-    files: dict[tuple[object, ...], tuple[TaskResult, ModelMeta]] = {}
+    cache = mteb.ResultCache(folder)
+    files: dict[Path, tuple[TaskResult, ModelMeta]] = {}
     written = 0
     for cell, (record, score) in sorted(scores.items()):
         if not (score.detail and score.detail.get("scores")):
@@ -146,12 +148,12 @@ def to_mteb(run: Run, folder: Path) -> tuple[int, int]:
         }
         times = {"evaluation_time": record.seconds, "kg_co2_emissions": None}
         result = TaskResult.model_validate({**score.detail, **times})
-        name = arm, score.protocol, result.task_name
-        if name in files:  # a variant of the task; of a subset in both, the first counts
-            result = result.merge(files[name][0])
-        files[name] = result, ModelMeta.create_empty(model)
+        meta = ModelMeta.create_empty(model)
+        path = cache.get_task_result_path(result.task_name, meta)
+        if path in files:  # a variant of the task; of a subset in both, the first counts
+            result = result.merge(files[path][0])
+        files[path] = result, meta
         written += 1
-    cache = mteb.ResultCache(folder)
     for result, meta in files.values():
         cache.save_to_cache(result, meta)
     return written, len(scores) - written

@@ -129,13 +129,16 @@ class Leaderboard:
             return [row.arm.layer for row in self.arms]
         return [self.found.layer_name(row.arm) for row in self.arms]
 
+    def _name(self, arm: Arm) -> str:
+        return self.found.suites[arm.checkpoint].arm_name(arm) if self.found else str(arm)
+
     def table(self) -> Table:
         """The best arms: layers of a checkpoint, or whole names."""
         shown = self.arms[:MOST_ROWS]
         checkpoints = {row.arm.checkpoint for row in self.arms}
         title = "Leaderboard"
         header = ["candidate"]
-        columns = [[str(row.arm) for row in shown]]
+        columns = [[self._name(row.arm) for row in shown]]
         if len(checkpoints) == 1:
             title = f"Layers of {checkpoints.pop()}"
             header = ["layer"]
@@ -272,6 +275,8 @@ def _measured_by(found: LayerScores, best: Arm) -> list[str]:
         text = f"{task.name} is measured by {task.main_score}"
         if score := found.recorded[best].get(task.name):
             text += f" of {score.n:,} items"
+        if groups := getattr(task, "groups", 0):
+            text += f" in {plural(groups, 'group')}"
         chance = getattr(task, "chance", None)
         if chance is not None:
             text += f" (chance: {chance:.3f})"

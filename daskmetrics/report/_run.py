@@ -12,6 +12,7 @@ from daskmetrics.answer.answer import Answer, Verdict, answer_of
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.status import status_of
 from daskmetrics.answer.trade_offs import ArmCost, TradeOffs, sizes_of, trade_offs_of
+from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.text import score_text
 from daskmetrics.domain.events import scored as scored_units
 from daskmetrics.domain.names import Arm, Cell
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import pandas
 
     from daskmetrics.cluster import ProfileCluster
-    from daskmetrics.models import Encoder
+    from daskmetrics.models import TextEncoder
     from daskmetrics.report.figures import Plots
 
 
@@ -74,7 +75,7 @@ class Best:
     """
 
     answer: Answer
-    source: Mapping[str, Any] = field(repr=False)  # what `Encoder.load` needs beside the layer
+    source: Mapping[str, Any] = field(repr=False)  # what `TextEncoder.load` needs beside the layer
 
     @property
     def arm(self) -> Arm:
@@ -91,17 +92,19 @@ class Best:
         """The standard error of the score."""
         return self.answer.best.stderr
 
-    def load(self) -> Encoder:
+    def load(self) -> TextEncoder:
         """Load the arm; this imports torch.
 
         Returns
         -------
-        Encoder
+        TextEncoder
             ``encode(texts)`` gives vectors (texts, dimensions) as in the run, ``save(folder)`` a
             model that ends at the layer.
 
         Raises
         ------
+        ConfigError
+            If the arm is of an encoder of your own.
         DataError
             If the weights cannot be loaded, or the folder has other weights, or says something
             else, than when the run began.
@@ -111,9 +114,14 @@ class Best:
         >>> run.best().load().encode(["Which layer is best?"]).shape  # doctest: +SKIP
         (1, 384)
         """
-        from daskmetrics.models import Encoder
+        from daskmetrics.models import TextEncoder
 
-        return Encoder.load(layer=self.arm.layer, readout=self.arm.readout, **self.source)
+        if self.answer.encoded_by:
+            raise ConfigError(
+                f"The best is {self.answer.encoded_by}, your own function: call it, there is no"
+                " model of texts to load or save."
+            )
+        return TextEncoder.load(layer=self.arm.layer, readout=self.arm.readout, **self.source)
 
     def save(self, folder: str | Path) -> Path:
         """Save the arm as a sentence-transformers model with a model card.

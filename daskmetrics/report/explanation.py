@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from daskmetrics.answer import analysis
 from daskmetrics.answer.posterior import RunPosterior, arm_named, posterior_of
 from daskmetrics.bandit import Pick
+from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import score_text
 from daskmetrics.domain.names import Arm
@@ -26,6 +27,11 @@ def explain_tables(run: Run, name: str) -> list[Table]:
     """Rank, decisions, scores and metrics of an arm such as ``tiny@step8/3``."""
     posterior = posterior_of(run)
     checkpoint = name.rpartition("/")[0]
+    if checkpoint in run.plan.deleted:
+        raise ConfigError(
+            f"'{checkpoint}' is no checkpoint of this run any more: it was deleted, or left out of"
+            " 'revisions'. Its scores stay recorded, but it cannot be chosen."
+        )
     name = run.plan.measured_as.get(checkpoint, checkpoint) + name.removeprefix(checkpoint)
     arms = posterior.problem.arms
     arm = arm_named(name, arms, "candidate")

@@ -33,7 +33,10 @@ def answer_lines(answer: Answer) -> list[Line]:
         "Fresh": fresh(answer),
         "Check": check(answer),
         "Cost": cost(answer),
-        "Save": f"daskmetrics best {_folder(answer)} --save my-encoder",
+        "Vectors": answer.encoded_by,
+        "Save": ""
+        if answer.encoded_by
+        else f"daskmetrics best {_folder(answer)} --save my-encoder",
         "Decide": decide(answer),
     }
     return [Line(label, text) for label, text in texts.items() if text]

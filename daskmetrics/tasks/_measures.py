@@ -8,7 +8,7 @@ that resolving a task is fast.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
@@ -22,6 +22,8 @@ from daskmetrics.tasks.task import EmbeddingArray, Floats, Labels, Score
 Judgement = tuple[int, int, float]
 """A query, a document, and the relevance of the document; 0 is not relevant."""
 Judgements = Sequence[Judgement]
+Groups = Labels | None
+"""The group (n,) of each item, or None if each item is independent of the others."""
 
 CUT = 10  # ranks that count in `ndcg`
 _DRAWS = 8  # of `v_measure`
@@ -32,10 +34,12 @@ _DECIMALS = 9  # equal vectors must tie in any order of summation
 _TOLERANCE = 10.0**-_DECIMALS
 
 
-def v_measure(embeddings: EmbeddingArray, labels: Labels, seed: int) -> Score:
+def v_measure(
+    embeddings: EmbeddingArray, labels: Labels, seed: int, groups: Groups = None
+) -> Score:
     """V-measure (Rosenberg and Hirschberg 2007) of k-means with as many clusters as labels.
 
-    The mean over eight draws of half the texts, which depend on the seed alone.
+    The mean over eight draws of half the texts, or groups, which depend on the seed alone.
 
     Its error is that of scores of halves without a common text: see `_error_of_halves`. It is at
     least what the score would lose if one text had a cluster of its own. The outcomes are the
@@ -54,13 +58,15 @@ def v_measure(embeddings: EmbeddingArray, labels: Labels, seed: int) -> Score:
     generator = np.random.default_rng(seed)
     rows = np.asarray(embeddings, dtype=np.float64)
     n = len(rows)
-    half = max(2, n // 2)
+    unit = _units(n, groups)
+    members = np.split(np.argsort(unit, kind="stable"), np.cumsum(np.bincount(unit))[:-1])
+    half = max(2, len(members) // 2)
     scores = np.empty((_SPLITS, 2))
     draws = []
     for split in range(_SPLITS):
-        order = generator.permutation(n)
+        order = generator.permutation(len(members))
         start = int(generator.integers(2**32))
-        halves = order[:half], order[-half:]
+        halves = [np.concatenate([members[i] for i in of]) for of in (order[:half], order[-half:])]
         clusters = [_clusters(rows[drawn], labels[drawn], start) for drawn in halves]
         scores[split] = [
             v_measure_score(labels[drawn], assigned)
@@ -71,7 +77,7 @@ def v_measure(embeddings: EmbeddingArray, labels: Labels, seed: int) -> Score:
     value = float(of_draws.mean())
     apart = np.append(labels[:-1], labels.max() + 1)
     lost = 1 - v_measure_score(labels, apart)
-    influences = math.sqrt(_SHARED) * _shared_influence(labels, draws[:_DRAWS])
+    influences = math.sqrt(_SHARED) * _shared_influence(labels, unit, draws[:_DRAWS])
     error = max(_error_of_halves(scores, (influences**2).sum()), value * lost)
     deviations = (of_draws - value) / math.sqrt(_DRAWS * (_DRAWS - 1))
     samples = np.concatenate([influences, deviations])
@@ -108,26 +114,30 @@ def _error_of_halves(scores: Floats, least: float) -> float:
     return math.sqrt(common + among_draws / _DRAWS)
 
 
-def _shared_influence(labels: Labels, draws: Sequence[tuple[Labels, Labels]]) -> Floats:
-    """Influence (n,) of each text on the mean over draws.
+def _shared_influence(
+    labels: Labels, unit: Labels, draws: Sequence[tuple[Labels, Labels]]
+) -> Floats:
+    """Influence of the texts of each unit on the mean over draws.
 
     Draws are texts and their clusters. The share that each draw has by itself is left out.
 
     That is all of it if the clusters have nothing to do with the labels.
     """
     n = len(labels)
-    influence, squares, times_drawn = np.zeros((3, n))
+    units = unit.max() + 1
+    influence, squares, times_drawn = np.zeros((3, units))
     for drawn, assigned in draws:
-        in_draw = _influence(labels[drawn], assigned)
-        influence[drawn] += in_draw
-        squares[drawn] += in_draw**2
-        times_drawn[drawn] += 1
+        in_draw = np.bincount(unit[drawn], _influence(labels[drawn], assigned), units)
+        influence += in_draw
+        squares += in_draw**2
+        times_drawn[np.unique(unit[drawn])] += 1
     scale = n * np.maximum(times_drawn, 1)
     influence /= scale
     influence -= influence.mean()
     of_single_draws = (squares / scale**2).sum()
     shared = 1 - of_single_draws / max(_TOLERANCE, (influence**2).sum())
-    return influence * math.sqrt(max(0.0, shared))
+    shared_influence: Floats = influence * math.sqrt(max(0.0, shared))
+    return shared_influence
 
 
 def _influence(labels: Labels, clusters: Labels) -> Floats:
@@ -154,7 +164,9 @@ def _surprises(groups: Labels) -> Floats:
     return -np.log(shares)
 
 
-def average_precision(first: EmbeddingArray, second: EmbeddingArray, labels: Labels) -> Score:
+def average_precision(
+    first: EmbeddingArray, second: EmbeddingArray, labels: Labels, groups: Groups = None
+) -> Score:
     """Average precision of the cosine as a predictor of pairs (label 1 or 0).
 
     The error is a jackknife over a hundred blocks of pairs, and the outcomes are its pseudo-values.
@@ -169,31 +181,36 @@ def average_precision(first: EmbeddingArray, second: EmbeddingArray, labels: Lab
     """
     similarity = _tied(_cosines(first, second))
     value = _precision(similarity, labels)
-    outcomes = precision_outcomes(similarity, labels)
-    together = int(labels.sum())
+    outcomes = precision_outcomes(similarity, labels, groups)
+    unit = _units(len(labels), groups)
+    together = len(np.unique(unit[labels == 1]))  # pairs, or groups with one
     share = (together * value + 0.5) / (together + 1)
     widening = share * (1 - share) / max(_TOLERANCE, value * (1 - value))
     error = math.sqrt(widening) * mean(outcomes).stderr
     score = Score(value, error, len(labels), outcomes=outcomes)
-    return with_error(score, min(score.n, together * (together + 1)))
+    return with_error(score, min(len(np.unique(unit)), together * (together + 1)))
 
 
-def spearman(first: EmbeddingArray, second: EmbeddingArray, grades: Floats) -> Score:
+def spearman(
+    first: EmbeddingArray, second: EmbeddingArray, grades: Floats, groups: Groups = None
+) -> Score:
     """Spearman's correlation of the cosine with grades; 0 for equal cosines.
 
-    The error is that of Bonett and Wright (2000); the outcomes are pseudo-values of a jackknife
-    over a hundred blocks.
+    The error is that of Bonett and Wright (2000), or of groups that of the outcomes, which are
+    pseudo-values of a jackknife over a hundred blocks.
 
     >>> angles = np.linspace(0, 1, 9)
     >>> turned = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     >>> spearman(np.ones((9, 1)) * [1.0, 0.0], turned, -angles).value
     1.0
     """
-    return correlation(_cosines(first, second), grades)
+    return correlation(_cosines(first, second), grades, groups)
 
 
-def correlation(values: Floats, grades: Floats) -> Score:
+def correlation(values: Floats, grades: Floats, groups: Groups = None) -> Score:
     """Spearman's correlation of values (n,) with grades; see `spearman`."""
+    if groups is not None:
+        return jackknife(_correlation, values, grades, groups)
     n = len(grades)
     rho = _correlation(values, grades)
     outcomes = correlation_outcomes(values, grades)
@@ -221,7 +238,12 @@ def mean_reciprocal_rank(queries: EmbeddingArray, documents: EmbeddingArray) -> 
     return mean(1.0 / ranks)
 
 
-def ndcg(queries: EmbeddingArray, documents: EmbeddingArray, judgements: Judgements) -> Score:
+def ndcg(
+    queries: EmbeddingArray,
+    documents: EmbeddingArray,
+    judgements: Judgements,
+    groups: Groups = None,
+) -> Score:
     """Normalised discounted cumulative gain of the first ten documents.
 
     Every document is a candidate.
@@ -244,11 +266,14 @@ def ndcg(queries: EmbeddingArray, documents: EmbeddingArray, judgements: Judgeme
             discounted = gain / np.log2(ranks + 1)
             reached = discounted[ranks <= CUT].sum()
             gains.append(float(reached / ideal))
-    return mean(np.array(gains))
+    return mean(np.array(gains), groups)
 
 
 def mean_average_precision(
-    queries: EmbeddingArray, documents: EmbeddingArray, judgements: Judgements
+    queries: EmbeddingArray,
+    documents: EmbeddingArray,
+    judgements: Judgements,
+    groups: Groups = None,
 ) -> Score:
     """Mean average precision over each query's own candidates.
 
@@ -266,7 +291,7 @@ def mean_average_precision(
         if len(ranks):
             relevant_so_far = np.arange(len(ranks)) + 1
             precisions.append(float(np.mean(relevant_so_far / ranks)))
-    return mean(np.array(precisions))
+    return mean(np.array(precisions), groups)
 
 
 def _by_query(judgements: Judgements) -> Iterator[tuple[int, Labels, Floats]]:
@@ -338,9 +363,9 @@ def _correlation(similarity: Floats, grades: Floats) -> float:
     return float(rho.clip(-1, 1))
 
 
-def precision_outcomes(similarity: Floats, labels: Labels) -> Floats:
+def precision_outcomes(similarity: Floats, labels: Labels, groups: Groups = None) -> Floats:
     """Pseudo-values of the average precision of a similarity."""
-    return _pseudo_values(_precision, similarity, labels)
+    return _pseudo_values(_precision, similarity, labels, groups)
 
 
 def correlation_outcomes(similarity: Floats, grades: Floats) -> Floats:
@@ -359,26 +384,66 @@ def draw_outcomes(values: ArrayLike) -> Floats:
 
 
 def _pseudo_values(
-    statistic: Callable[..., float], similarity: Floats, labels: NDArray[Any]
+    statistic: Callable[..., float],
+    values: Floats,
+    known: NDArray[Any],
+    groups: Groups = None,
 ) -> Floats:
-    """Pseudo-values of a jackknife over blocks of random items.
+    """Pseudo-values of a jackknife over blocks of random items, or of random groups.
 
     They are shifted, so that their mean is the statistic.
 
     Other items have other labels, so blocks of equal shares of each label would give an error that
-    is too small. The blocks depend on the number of items alone, so that those of two arms belong
-    together.
+    is too small. The blocks depend on the items' number and groups alone, so that those of two arms
+    belong together.
     """
-    n = len(labels)
-    blocks = min(_BLOCKS, n)
-    block = np.random.default_rng(0).permutation(n) % blocks
-    values = []
+    unit = _units(len(known), groups)
+    units = unit.max() + 1
+    blocks = min(_BLOCKS, units)
+    block = (np.random.default_rng(0).permutation(units) % blocks)[unit]
+    of_rest = []
     for i in range(blocks):
         kept = block != i
-        values.append(statistic(similarity[kept], labels[kept]))
-    without = np.array(values)
+        of_rest.append(statistic(values[kept], known[kept]))
+    without = np.array(of_rest)
     deviations: Floats = (blocks - 1) * (without.mean() - without)
-    return statistic(similarity, labels) + deviations
+    return statistic(values, known) + deviations
+
+
+def jackknife(
+    statistic: Callable[..., float], values: Floats, known: NDArray[Any], groups: Groups = None
+) -> Score:
+    """A statistic of values and what is known of each item, with the error of its pseudo-values."""
+    outcomes = _pseudo_values(statistic, values, known, groups)
+    value = statistic(values, known)
+    return Score(value, mean(outcomes).stderr, len(known), outcomes=outcomes)
+
+
+def unseen_error(right: NDArray[np.bool_], labels: Labels, groups: Groups) -> float:
+    """Error of a balanced accuracy by the classes whose items are all right, or all wrong.
+
+    A jackknife sees no error there. Like that of `with_error`, it is of a share after one more item,
+    or group, of each outcome.
+
+    >>> labels = np.repeat([0, 1], 20)
+    >>> round(unseen_error(labels == 0, labels, None), 3), unseen_error(labels < np.arange(40) % 3, labels, None)
+    (0.033, 0.0)
+    """
+    labels = _units(len(labels), labels)
+    recall = np.bincount(labels, right) / np.bincount(labels)
+    units = np.unique(np.stack([labels, _units(len(labels), groups)]), axis=1)[0]
+    counts = np.bincount(units)
+    shares = (recall * counts + 1) / (counts + 2)
+    variances = shares * (1 - shares) / counts
+    return math.sqrt(variances[(recall == 0) | (recall == 1)].sum()) / len(recall)
+
+
+def _units(n: int, groups: Groups) -> Labels:
+    """The number of the group of each item; by default each is its own."""
+    if groups is None:
+        return np.arange(n)
+    unit: Labels = np.unique(groups, return_inverse=True)[1]
+    return unit
 
 
 def with_error(score: Score, items: int | None = None) -> Score:
@@ -403,10 +468,68 @@ def with_error(score: Score, items: int | None = None) -> Score:
     return replace(score, stderr=math.sqrt(share * (1 - share) / n))
 
 
-def mean(values: Floats) -> Score:
-    """The mean of values (n,) as a score, with its standard error."""
+def mean(values: Floats, groups: Groups = None) -> Score:
+    """The mean of values (n,) as a score, with its standard error.
+
+    Items of one group are not independent: then the outcomes are those of groups, the mean plus the
+    sum of a group's deviations from it times groups / items, so that errors are clustered by group
+    (Cameron and Miller 2015, "A Practitioner's Guide to Cluster-Robust Inference", section II).
+
+    >>> mean(np.array([0.0, 0.0, 1.0, 1.0]), np.array([7, 7, 8, 8])).stderr
+    0.5
+    """
+    value = float(values.mean())
     n = len(values)
+    if groups is not None:
+        deviations = np.bincount(_units(n, groups), values - value)
+        values = value + deviations * len(deviations) / n
     error = 0.0
-    if n > 1:
-        error = float(values.std(ddof=1) / math.sqrt(n))
-    return Score(float(values.mean()), error, n, outcomes=values)
+    if len(values) > 1:
+        error = float(values.std(ddof=1) / math.sqrt(len(values)))
+    return Score(value, error, n, outcomes=values)
+
+
+def _balanced_accuracy(predicted: Labels, labels: Labels) -> float:
+    right, of_label, _ = _counts(predicted, labels)
+    return float(np.mean(right[of_label > 0] / of_label[of_label > 0]))
+
+
+def _macro_f1(predicted: Labels, labels: Labels) -> float:
+    right, of_label, of_prediction = _counts(predicted, labels)
+    total = of_label + of_prediction
+    return float(np.mean(2 * right[total > 0] / total[total > 0]))
+
+
+def _mcc(predicted: Labels, labels: Labels) -> float:
+    """Matthews' correlation of K classes (Gorodkin 2004)."""
+    right, of_label, of_prediction = _counts(predicted, labels)
+    square = len(labels) ** 2
+    variances = (square - of_label @ of_label) * (square - of_prediction @ of_prediction)
+    if not variances:
+        return 0.0
+    return float((right.sum() * len(labels) - of_label @ of_prediction) / math.sqrt(variances))
+
+
+def _counts(predicted: Labels, labels: Labels) -> tuple[Labels, Labels, Labels]:
+    """How often each class is predicted rightly, known, and predicted."""
+    classes = 1 + max(predicted.max(), labels.max())
+    right = labels[predicted == labels]
+    of_each = [np.bincount(items, minlength=classes) for items in (right, labels, predicted)]
+    return of_each[0], of_each[1], of_each[2]
+
+
+def _mean_precision(scores: Floats, known: Labels) -> float:
+    """Mean of the average precisions of the labels (n, K) that occur."""
+    columns = np.flatnonzero(known.any(axis=0))
+    return float(np.mean([_precision(scores[:, label], known[:, label]) for label in columns]))
+
+
+ACCURACY = "accuracy"
+PRECISION = "average_precision"
+MEASURES: Mapping[str, Callable[..., float]] = {
+    "balanced_accuracy": _balanced_accuracy,
+    "macro_f1": _macro_f1,
+    "mcc": _mcc,
+    PRECISION: _mean_precision,
+}
+"""Of the predictions of a classification, beside accuracy; a precision is of scores (n, K)."""

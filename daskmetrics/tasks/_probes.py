@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from statistics import NormalDist
 from typing import Any
@@ -19,7 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmetrics.core.errors import ConfigError, require_known
-from daskmetrics.tasks._measures import correlation, mean
+from daskmetrics.tasks._measures import (
+    ACCURACY,
+    MEASURES,
+    PRECISION,
+    Groups,
+    correlation,
+    jackknife,
+    mean,
+    unseen_error,
+)
 from daskmetrics.tasks.task import EmbeddingArray, Floats, Labels, Score
 
 FOLDS = 3
@@ -37,17 +47,51 @@ _TREES = 100
 _DEPTH = 4
 
 
+@dataclass(frozen=True, eq=False)
+class Folds:
+    """Which items fit the probes that are tested on others."""
+
+    fitted: int = 0
+    """With it only the items after the first so many are tested, by the probes of the folds of the
+    first ones: these have as many items to learn from as in a cross-validation of them alone."""
+    groups: Groups = None
+    """Items of one group are in one fold."""
+
+    @property
+    def tested_groups(self) -> Groups:
+        """The groups of the tested items."""
+        return None if self.groups is None else self.groups[self.fitted :]
+
+    def splits(self, plain: Any, strata: Labels, seed: int) -> Iterator[tuple[Labels, Labels]]:
+        """Items that fit and those of the fold, by a plain splitter where there are no groups."""
+        from sklearn.model_selection import StratifiedGroupKFold
+
+        n = self.fitted or len(strata)
+        splitter, groups = plain, None
+        if self.groups is not None:
+            splitter = StratifiedGroupKFold(FOLDS, shuffle=True, random_state=seed % 2**32)
+            groups = self.groups[:n]
+        for fold, (train, tested) in enumerate(splitter.split(strata[:n], strata[:n], groups)):
+            if self.fitted:
+                tested = np.arange(n + fold, len(strata), FOLDS)
+            yield train, tested
+
+
+ALL = Folds()  #: items test the probes of each other
+
+
 def classify(
-    embeddings: EmbeddingArray, labels: Labels, seed: int, probe: str = DEFAULT, fitted: int = 0
+    embeddings: EmbeddingArray,
+    labels: Labels,
+    seed: int,
+    probe: str = DEFAULT,
+    folds: Folds = ALL,
+    measure: str = ACCURACY,
 ) -> Score:
-    """Accuracy of a cross-validated probe, one of `PROBES`.
+    """Accuracy, or one of `MEASURES`, of a cross-validated probe, one of `PROBES`.
 
     Each text is predicted once, by a probe that has not seen it. There are at least `FOLDS` texts
     of each class, 0 to K - 1. The seed decides the folds and the random choices of the probe.
-
-    With ``fitted`` only the texts after the first so many are predicted, by the probes of the folds
-    of the first ones: these have as many texts to learn from as in a cross-validation of the first
-    texts alone.
 
     The error counts the texts that a probe learns from, too: see `_inflation`. Outcomes are right
     or wrong (1, 0), spread about the score so that the errors of differences count them as well.
@@ -62,16 +106,49 @@ def classify(
 
     require(probe)
     seed32 = seed % 2**32  # the largest seed of scikit-learn
-    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed32)
-    model = _model(probe, seed32, fitted or len(labels))
-    predicted = _predicted(model, folds, embeddings, labels, fitted)
-    right = predicted == labels[fitted:]
-    value = float(right.mean())
-    n = len(right)
-    score = Score(value, math.sqrt(value * (1 - value) / n), n, outcomes=right.astype(np.float64))
-    if fitted:
+    plain = StratifiedKFold(FOLDS, shuffle=True, random_state=seed32)
+    model = _model(probe, seed32, folds.fitted or len(labels))
+    splits = folds.splits(plain, labels, seed)
+    known, groups = labels[folds.fitted :], folds.tested_groups
+    predicted, judged = _judged(model, splits, embeddings, labels, known, measure)
+    right = predicted == known
+    score = mean(right.astype(np.float64), groups)
+    accuracy = score.value
+    variance = accuracy * (1 - accuracy)
+    texts = float(len(known))
+    if groups is None:
+        score = replace(score, stderr=math.sqrt(variance / texts))
+    elif score.stderr:
+        texts = variance / score.stderr**2  # so many independent ones would have this error
+    if measure != ACCURACY:
+        score = jackknife(MEASURES[measure], *judged, groups)
+        score = replace(score, stderr=max(score.stderr, unseen_error(right, known, groups)))
+    if folds.fitted:
         return score
-    return _inflated(score, _inflation(value, len(np.unique(labels)), n, embeddings.shape[1]))
+    single, paired = _inflation(accuracy, len(np.unique(labels)), texts, embeddings.shape[1])
+    if groups is not None:  # measured: nothing of it cancels in a difference
+        paired = single
+    return _inflated(score, (single, paired))
+
+
+def _judged(
+    model: Any,
+    splits: Iterable[tuple[Labels, Labels]],
+    embeddings: EmbeddingArray,
+    labels: Labels,
+    known: Labels,
+    measure: str,
+) -> tuple[Labels, tuple[NDArray[Any], NDArray[Any]]]:
+    """The class predicted of each tested text, and what a measure compares."""
+    if measure != PRECISION:
+        predicted = _predicted(model, splits, embeddings, labels, lambda fit, x: fit.predict(x))
+        return predicted, (predicted, known)
+    counts = np.bincount(labels)
+    predict = partial(_class_scores, len(counts))
+    scores = _predicted(model, splits, embeddings, labels, predict)
+    # of two labels the rarer, whose precision says more
+    chosen = np.arange(len(counts)) if len(counts) > 2 else [counts.argmin()]
+    return scores.argmax(axis=1), (scores[:, chosen], known[:, None] == chosen)
 
 
 def _inflated(score: Score, factors: tuple[float, float]) -> Score:
@@ -81,7 +158,7 @@ def _inflated(score: Score, factors: tuple[float, float]) -> Score:
     return replace(score, stderr=math.sqrt(single) * score.stderr, outcomes=outcomes)
 
 
-def _inflation(accuracy: float, classes: int, texts: int, width: int) -> tuple[float, float]:
+def _inflation(accuracy: float, classes: int, texts: float, width: int) -> tuple[float, float]:
     """Factors of the variances of a cross-validated accuracy and of a paired difference.
 
     Texts of different folds train each other's probes, so that their outcomes are correlated: the
@@ -119,7 +196,7 @@ def _inflation(accuracy: float, classes: int, texts: int, width: int) -> tuple[f
     return 1 + excess, 1 + excess / 2
 
 
-def regress(embeddings: EmbeddingArray, grades: Floats, seed: int, fitted: int = 0) -> Score:
+def regress(embeddings: EmbeddingArray, grades: Floats, seed: int, folds: Folds = ALL) -> Score:
     """Spearman's correlation of grades (n,) with a cross-validated ridge regression.
 
     Folds are those of `classify`.
@@ -136,19 +213,20 @@ def regress(embeddings: EmbeddingArray, grades: Floats, seed: int, fitted: int =
     from sklearn.model_selection import KFold
 
     ridge = _scaled(Ridge(alpha=1 / _SHRINKAGE))
-    folds = KFold(FOLDS, shuffle=True, random_state=seed % 2**32)
+    plain = KFold(FOLDS, shuffle=True, random_state=seed % 2**32)
+    splits = folds.splits(plain, np.zeros(len(grades), dtype=np.int64), seed)
     # in no units: equal predictions are found by rounding
     scaled = (grades - grades.min()) / (np.ptp(grades) or 1.0)
-    predicted = _predicted(ridge, folds, embeddings, scaled, fitted)
-    score = correlation(predicted, grades[fitted:])
-    if fitted or score.outcomes is None:
+    predicted = _predicted(ridge, splits, embeddings, scaled, lambda fit, x: fit.predict(x))
+    score = correlation(predicted, grades[folds.fitted :], folds.tested_groups)
+    if folds.fitted:
         return score
     factor = 2 - score.value**2
     return _inflated(score, (factor, factor))
 
 
 def rank_labels(
-    embeddings: EmbeddingArray, known: Labels, rarest: Labels, seed: int, fitted: int = 0
+    embeddings: EmbeddingArray, known: Labels, rarest: Labels, seed: int, folds: Folds = ALL
 ) -> Score:
     """Label ranking average precision of a logistic probe for each label.
 
@@ -166,56 +244,65 @@ def rank_labels(
     from sklearn.model_selection import PredefinedSplit
     from sklearn.multiclass import OneVsRestClassifier
 
-    fitting = rarest[: fitted or len(rarest)]
+    fitting = rarest[: folds.fitted or len(rarest)]
     n = len(fitting)
     draws = np.random.default_rng(seed).random(n)
     fold = np.empty(n, dtype=np.int64)
     fold[np.lexsort((draws, fitting))] = np.arange(n) % FOLDS
     model = OneVsRestClassifier(_model(DEFAULT, 0, n))
-    folds = PredefinedSplit(fold)
+    splits = folds.splits(PredefinedSplit(fold), rarest, seed)
     with warnings.catch_warnings():
         # a label on none, or all, of the texts that fit a probe: its probability is 0, or 1
         warnings.filterwarnings("ignore", "Label .* is present in all training")
-        probability = _predicted(model, folds, embeddings, known, fitted, "predict_proba")
+        probability = _predicted(
+            model, splits, embeddings, known, lambda fit, x: fit.predict_proba(x)
+        )
     precisions = []
-    for labels, row in zip(known[fitted:], probability, strict=True):
+    for labels, row in zip(known[folds.fitted :], probability, strict=True):
         precisions.append(precision([labels], [row]))
-    score = mean(np.array(precisions))
-    if fitted:
+    score = mean(np.array(precisions), folds.tested_groups)
+    if folds.fitted:
         return score
     return _inflated(score, _inflation(score.value, 2, n, embeddings.shape[1]))
 
 
 def _predicted(
     model: Any,
-    folds: Any,
+    splits: Iterable[tuple[Labels, Labels]],
     embeddings: EmbeddingArray,
     known: NDArray[Any],
-    fitted: int,
-    method: str = "predict",
+    predict: Callable[[Any, Floats], NDArray[Any]],
 ) -> NDArray[Any]:
-    """Predictions of each item by the model of a fold that has not seen it.
-
-    With ``fitted`` only of the items after the first so many.
-    """
+    """Predictions of each tested item, in their order, by the model of a fold that has not seen it."""
     from sklearn.base import clone
 
     rows = np.asarray(embeddings, dtype=np.float64)
-    n = fitted or len(rows)
-    predicted = np.empty(known.shape)
-    for fold, (train, tested) in enumerate(folds.split(rows[:n], known[:n])):
-        if fitted:
-            tested = np.arange(fitted + fold, len(rows), FOLDS)
-        fold_model = clone(model).fit(rows[train], known[train])
-        predicted[tested] = getattr(fold_model, method)(rows[tested])
-    return predicted[fitted:]
+    items, of_folds = [], []
+    for train, tested in splits:
+        items.append(tested)
+        of_folds.append(predict(clone(model).fit(rows[train], known[train]), rows[tested]))
+    predicted: NDArray[Any] = np.concatenate(of_folds)[np.argsort(np.concatenate(items))]
+    return predicted
 
 
-def order(first: EmbeddingArray, second: EmbeddingArray, seed: int, fitted: int = 0) -> Score:
+def _class_scores(classes: int, model: Any, rows: Floats) -> Floats:
+    """Scores (n, K) of all classes; a class that the model has not seen has the least."""
+    if hasattr(model, "predict_proba"):
+        of_seen = model.predict_proba(rows)
+    else:
+        of_seen = model.decision_function(rows)
+        if of_seen.ndim == 1:
+            of_seen = np.stack([-of_seen, of_seen], axis=1)
+    scores = np.full((len(rows), classes), of_seen.min())
+    scores[:, model.classes_] = of_seen
+    return scores
+
+
+def order(first: EmbeddingArray, second: EmbeddingArray, seed: int, folds: Folds = ALL) -> Score:
     """Accuracy of telling (first, second) from (second, first), by their difference.
 
     The seed decides which half of the pairs is swapped, and the folds. Chance is 1/2. Errors and
-    ``fitted`` are those of `classify`, in pairs.
+    folds are those of `classify`, in pairs.
 
     >>> noise = np.random.default_rng(0).normal(size=(40, 4))
     >>> order(noise, noise + [9, 0, 0, 0], seed=0).value
@@ -224,7 +311,7 @@ def order(first: EmbeddingArray, second: EmbeddingArray, seed: int, fitted: int 
     swapped = np.random.default_rng(seed).permutation(len(first)) % 2
     signs = 1 - 2 * swapped
     differences = np.asarray(second, dtype=np.float64) - first
-    return classify(signs[:, None] * differences, swapped, seed, fitted=fitted)
+    return classify(signs[:, None] * differences, swapped, seed, folds=folds)
 
 
 def require(probe: str) -> None:

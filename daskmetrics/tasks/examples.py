@@ -9,7 +9,7 @@ the search and tested on the items kept back, which fitted nothing that the sear
 Which items are kept back depends on their content and on the task's name alone. So the parts are
 the same for all arms and runs, whatever the order of the rows, and copies of an item stay together.
 Each label keeps back the same share, except that three items of it remain, which a probe with three
-folds needs.
+folds needs. Items that come in groups are kept back by groups, each under its most frequent label.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from typing import Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.errors import ConfigError, require_known
 from daskmetrics.core.keys import content_key
 from daskmetrics.core.text import plural, shortened
 from daskmetrics.tasks import _measures as measures
 from daskmetrics.tasks import _probes as probes
-from daskmetrics.tasks._measures import Judgement
+from daskmetrics.tasks._measures import Groups, Judgement
 from daskmetrics.tasks.task import (
     EmbeddingArray,
     Floats,
@@ -61,6 +61,8 @@ class Examples:
     queries: int = 0  # among the texts
     fitted: int = 0
     """The first so many texts or pairs only fit the probe; the others are tested. 0: cross-validation over all."""
+    groups: tuple[int, ...] = ()
+    """The group of each item, whose items are not independent; none: all items are."""
 
     @property
     def classes(self) -> Labels:
@@ -69,6 +71,14 @@ class Examples:
     @property
     def grades(self) -> Floats:
         return np.array(self.labels, dtype=np.float64)
+
+    @property
+    def group_array(self) -> Groups:
+        return np.array(self.groups) if self.groups else None
+
+    @property
+    def folds(self) -> probes.Folds:
+        return probes.Folds(self.fitted, self.group_array)
 
     @property
     def label_matrix(self) -> Labels:
@@ -103,6 +113,7 @@ class Examples:
         Of a retrieval they have all documents, or those that the queries are judged with.
         """
         position = {row: i for i, row in enumerate(rows)}
+        groups = self.groups and _at(self.groups, rows)
         judged = tuple(
             (position[item], other, value)
             for item, other, value in self.judgements
@@ -112,7 +123,7 @@ class Examples:
             labels = self.labels and _at(self.labels, rows)
             if len(self.labels) < len(self.texts):
                 rows = [*rows, *(row + self.first for row in rows)]
-            return Examples(_at(self.texts, rows), labels, judged)
+            return Examples(_at(self.texts, rows), labels, judged, groups=groups)
         documents = self.texts[self.first :]
         if not self.judgements:
             others = set(range(len(documents))).difference(rows)
@@ -126,6 +137,7 @@ class Examples:
             _at(self.texts, rows) + _at(documents, kept),
             judgements=tuple((query, moved[item], value) for query, item, value in judged),
             queries=len(rows),
+            groups=groups,
         )
 
 
@@ -137,12 +149,12 @@ def _at(values: Sequence[T], rows: Sequence[int]) -> tuple[T, ...]:
 class TaskKind:
     """How tasks of one kind are scored.
 
-    `measure` takes embeddings, examples, a seed and the name of a probe.
+    `measure` takes embeddings, examples, a seed and the task, which names a probe and a score.
     """
 
     main_score: str
     question: str  # that a task on own texts asks
-    measure: Callable[[EmbeddingArray, Examples, int, str], Score]
+    measure: Callable[[EmbeddingArray, Examples, int, ExampleTask], Score]
     fits: bool = False  # a probe to its items
 
 
@@ -150,47 +162,49 @@ KINDS: Mapping[str, TaskKind] = {
     "classification": TaskKind(
         "accuracy",
         "which label has this text?",
-        lambda rows, x, seed, probe: probes.classify(rows, x.classes, seed, probe, x.fitted),
+        lambda rows, x, seed, task: probes.classify(
+            rows, x.classes, seed, task.probe, x.folds, task.main_score
+        ),
         fits=True,
     ),
     "regression": TaskKind(
         "spearman",
         "which grade has this text?",
-        lambda rows, x, seed, _: probes.regress(rows, x.grades, seed, x.fitted),
+        lambda rows, x, seed, _: probes.regress(rows, x.grades, seed, x.folds),
         fits=True,
     ),
     "multilabel_classification": TaskKind(
         "lrap",
         "which labels has this text?",
-        lambda rows, x, seed, _: probes.rank_labels(
-            rows, x.label_matrix, x.classes, seed, x.fitted
-        ),
+        lambda rows, x, seed, _: probes.rank_labels(rows, x.label_matrix, x.classes, seed, x.folds),
         fits=True,
     ),
     "clustering": TaskKind(
         "v_measure",
         "are texts of one label close together?",
-        lambda rows, x, seed, _: measures.v_measure(rows, x.classes, seed),
+        lambda rows, x, seed, _: measures.v_measure(rows, x.classes, seed, x.group_array),
     ),
     "pair_classification": TaskKind(
         "average_precision",
         "do these two texts belong together?",
-        lambda rows, x, _, __: measures.average_precision(*x.split(rows), x.classes),
+        lambda rows, x, _, __: measures.average_precision(*x.split(rows), x.classes, x.group_array),
     ),
     "sts": TaskKind(
         "spearman",
         "how similar are these two texts?",
-        lambda rows, x, _, __: measures.spearman(*x.split(rows), x.grades),
+        lambda rows, x, _, __: measures.spearman(*x.split(rows), x.grades, x.group_array),
     ),
     "retrieval": TaskKind(
         "ndcg_at_10",
         "which of all documents answer this query?",
-        lambda rows, x, _, __: measures.ndcg(*x.split(rows), x.judgements),
+        lambda rows, x, _, __: measures.ndcg(*x.split(rows), x.judgements, x.group_array),
     ),
     "reranking": TaskKind(
         "map",
         "which candidates answer this query?",
-        lambda rows, x, _, __: measures.mean_average_precision(*x.split(rows), x.judgements),
+        lambda rows, x, _, __: measures.mean_average_precision(
+            *x.split(rows), x.judgements, x.group_array
+        ),
     ),
 }
 """Kinds of tasks by name."""
@@ -200,7 +214,7 @@ _SCORINGS: Mapping[str, TaskKind] = {
     "order": TaskKind(
         "accuracy",
         "which text came first?",
-        lambda rows, x, seed, _: probes.order(*x.split(rows), seed, x.fitted),
+        lambda rows, x, seed, _: probes.order(*x.split(rows), seed, x.folds),
         fits=True,
     ),
     "successors": TaskKind(
@@ -221,6 +235,7 @@ class ExampleTask(Task):
     pooling: Pooling | None = field(default=None, kw_only=True)
     scoring: str = field(default="", kw_only=True)  # by default, as all tasks of its kind
     probe: str = field(default=probes.DEFAULT, kw_only=True)
+    measure: str = field(default="", kw_only=True)  # of the predictions; by default, as its kind
     portion: Portion | None = field(default=None, kw_only=True)  # None: all items
 
     @property
@@ -230,7 +245,7 @@ class ExampleTask(Task):
 
     @property
     def main_score(self) -> str:
-        return self.how.main_score
+        return self.measure or self.how.main_score
 
     @abstractmethod
     def whole(self) -> Examples:
@@ -248,26 +263,50 @@ class ExampleTask(Task):
 
     def with_probe(self, probe: str) -> Self:
         """The same classification with another of `daskmetrics.tasks._probes.PROBES`."""
-        if self.kind != "classification":
-            raise ConfigError(
-                f"'{self.name}' is a {self.kind} task, which has no probe; leave out the option."
-            )
+        self._require_classification("probe")
         probes.require(probe)
         return replace(self, probe=probe)
+
+    def with_measure(self, measure: str) -> Self:
+        """The same classification with another of `daskmetrics.tasks._measures.MEASURES`."""
+        self._require_classification("score")
+        require_known("score", measure, (measures.ACCURACY, *measures.MEASURES))
+        return replace(self, measure="" if measure == measures.ACCURACY else measure)
+
+    def _require_classification(self, option: str) -> None:
+        if self.kind != "classification":
+            raise ConfigError(
+                f"'{self.name}' is a {self.kind} task, which has no {option}; leave out the option."
+            )
+
+    @property
+    def groups(self) -> int:
+        """The number of groups that are scored; 0: items are independent."""
+        examples = self.examples()
+        return len(set(examples.groups[examples.fitted :]))
 
     @property
     def chance(self) -> float | None:
         """The score of a guess; None for kinds without one.
 
-        It is the share of the most frequent label, or of pairs that belong together.
+        The guess of a classification is the most frequent label; of pairs it is the share that
+        belong together.
         """
         labels = self.examples().labels or (0, 1)  # each pair is shown in both orders
-        match self.kind:
-            case "classification":
-                return max(Counter(labels).values()) / len(labels)
-            case "pair_classification":
-                return sum(labels) / len(labels)
-        return None
+        if self.kind == "pair_classification":
+            return sum(labels) / len(labels)
+        if self.kind != "classification":
+            return None
+        shares = np.array(list(Counter(labels).values())) / len(labels)
+        largest = float(shares.max())
+        chances = {
+            "accuracy": largest,
+            "balanced_accuracy": 1 / len(shares),
+            "macro_f1": 2 * largest / (1 + largest) / len(shares),
+            "mcc": 0.0,
+            "average_precision": 1 / len(shares) if len(shares) > 2 else 1 - largest,
+        }
+        return chances[self.main_score]
 
     def texts(self) -> Sequence[str]:
         return self.examples().texts
@@ -285,7 +324,8 @@ class ExampleTask(Task):
     def evaluate(self, embeddings: EmbeddingArray, seed: int) -> Score:
         examples = self.examples()
         check_embeddings(self.name, embeddings, len(examples.texts))
-        return measures.with_error(self.how.measure(embeddings, examples, seed, self.probe))
+        score = self.how.measure(embeddings, examples, seed, self)
+        return measures.with_error(score, self.groups or None)
 
     @property
     def _part_key(self) -> list[object]:
@@ -333,9 +373,12 @@ def _part_of(task: ExampleTask, portion: Portion) -> Examples:
     if examples.labels and task.kind not in _GRADED:
         labels = examples.grades
     names = [content_key("portion", task.name, item) for item in items]
-    in_part = kept_back(names, labels, portion.share) == portion.fresh
+    in_part = _fresh(names, labels, portion.share, examples.groups) == portion.fresh
     chosen = np.flatnonzero(in_part)
     problem = ""
+    groups = {examples.groups[row] for row in chosen} if examples.groups else ()
+    if 0 < len(groups) < probes.FOLDS:
+        problem = f"only {plural(len(groups), 'group')} would be {where}, at least {probes.FOLDS} are needed"
     if len(chosen) < FEWEST:
         few = plural(len(chosen), "item")
         problem = f"only {few} of {len(labels):,} would be {where}, at least {FEWEST} are needed"
@@ -351,6 +394,21 @@ def _part_of(task: ExampleTask, portion: Portion) -> Examples:
         fitted = np.flatnonzero(~in_part)
     portion_items = examples.take([*fitted, *chosen], all_documents=task.kind == "retrieval")
     return replace(portion_items, fitted=len(fitted))
+
+
+def _fresh(
+    names: Sequence[str], labels: Floats, share: float, groups: Sequence[int]
+) -> NDArray[np.bool_]:
+    """Which items (n,) are kept back, each group as a whole: under the first of its names."""
+    if not groups:
+        return kept_back(names, labels, share)
+    all_names, group_of = np.array(names), np.array(groups)
+    members = {group: np.flatnonzero(group_of == group) for group in np.unique(group_of)}
+    firsts = [min(all_names[rows]) for rows in members.values()]
+    # the lesser of equally frequent labels
+    frequent = [np.bincount(labels[rows].astype(int)).argmax() for rows in members.values()]
+    fresh = kept_back(firsts, np.array(frequent), share)
+    return np.isin(group_of, np.array(list(members))[fresh])
 
 
 def kept_back(names: Sequence[str], labels: NDArray[np.generic], share: float) -> NDArray[np.bool_]:

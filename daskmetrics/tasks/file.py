@@ -18,11 +18,14 @@ from daskmetrics.core.keys import Key, content_key
 from daskmetrics.core.rows import PlacedRow, read_rows, read_text
 from daskmetrics.core.text import plural
 from daskmetrics.tasks import _probes as probes
+from daskmetrics.tasks._measures import ACCURACY
 from daskmetrics.tasks.examples import FEWEST, KINDS, Examples, ExampleTask
 from daskmetrics.tasks.table import doubts, examples_of, table_of
 
 #: of the scores of a kind, by default 1: raise it when equal texts and embeddings no longer give equal scores
 VERSIONS: Mapping[str, int] = {"pair_classification": 2, "retrieval": 2}
+
+MAJORITY = 0.6  #: share of the largest class, beyond which an accuracy says little of the others
 
 
 @dataclass(frozen=True)
@@ -35,14 +38,20 @@ class FileTask(ExampleTask):
     warnings: tuple[str, ...] = field(default=(), compare=False)
     # of a table in memory, which has no file
     held: Examples | None = field(default=None, repr=False, compare=False)
+    items: Key = ""  # of the files whose paths are the texts
 
     @cached_property
     def key(self) -> Key:
         fitted = None
         if self.kind == "classification":
-            fitted = [self.probe, *probes.library_version(self.probe)]
+            fitted = [
+                self.probe,
+                *probes.library_version(self.probe),
+                *filter(None, [self.measure]),
+            ]
         version = VERSIONS.get(self.kind, 1)
-        return content_key("task", "own", version, self.kind, fitted, self.content, *self._part_key)
+        parts = [*filter(None, [self.items]), *self._part_key]
+        return content_key("task", "own", version, self.kind, fitted, self.content, *parts)
 
     @property
     def files(self) -> tuple[str]:
@@ -64,8 +73,9 @@ class FileTask(ExampleTask):
 def file_task(path: str, options: Mapping[str, str]) -> FileTask:
     """The task on a file or folder, read and checked.
 
-    Options are ``kind``, ``probe``, ``drop`` (``missing``, ``rare`` or both with +: rows without a
-    value, and labels of too few texts), and the column of each of `ROLES` that has another name.
+    Options are ``kind``, ``probe`` and ``score`` of a classification, ``drop`` (``missing``,
+    ``rare`` or both with +: rows without a value, and labels of too few texts), and the column of
+    each of `ROLES` that has another name.
     """
     file = expanded(path)
     return replace(table_task(file, read_table(file), options, f"file:{file.name}"), held=None)
@@ -109,10 +119,13 @@ def table_task(
     table = table_of(path, rows, options)
     examples = examples_of(table)
     warnings = [*table.warnings, *doubts(table)]
+    item = "item"
     count = len(examples.items)
+    if examples.groups:
+        item, count = "group", len(set(examples.groups))
     if count < FEWEST:
         warnings.append(
-            f"Only {plural(count, 'item')} can be scored (a text, pair or query each): the error of"
+            f"Only {plural(count, item)} can be scored (a text, pair or query each): the error of"
             " the score is a guess, and differences say nothing."
         )
     if options:
@@ -124,12 +137,19 @@ def table_task(
         options=tuple(options.items()),
         content=examples_key(examples),
         description=KINDS[table.kind].question,
-        warnings=tuple(warnings),
         held=examples,
     )
     if "probe" in options:
-        return task.with_probe(options["probe"])
-    return task
+        task = task.with_probe(options["probe"])
+    if "score" in options:
+        task = task.with_measure(options["score"])
+    largest = task.chance
+    if task.main_score == ACCURACY and largest and largest > MAJORITY:
+        warnings.append(
+            f"The largest class alone gives an accuracy of {largest:.2f}:"
+            " score=balanced_accuracy or score=macro_f1 say more."
+        )
+    return replace(task, warnings=tuple(warnings))
 
 
 @cache
@@ -145,7 +165,10 @@ def _read_examples(path: str, options: tuple[tuple[str, str], ...], content: Key
 
 def examples_key(examples: Examples) -> Key:
     """The key of the content of examples."""
-    return content_key(examples.texts, examples.labels, examples.judgements, examples.queries)
+    groups = [examples.groups] if examples.groups else []
+    return content_key(
+        examples.texts, examples.labels, examples.judgements, examples.queries, *groups
+    )
 
 
 def read_table(path: Path) -> list[PlacedRow]:

@@ -9,7 +9,6 @@ Each is an error where a score would say nothing; errors name the file, and the 
 from __future__ import annotations
 
 import unicodedata
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -27,7 +26,17 @@ from daskmetrics.tasks._measures import Judgement
 from daskmetrics.tasks.examples import Examples
 
 ROLES: Mapping[str, tuple[str, ...]] = {
-    "text": ("text", "sentence", "content", "body", "review", "comment", "message", "abstract"),
+    "text": (
+        "text",
+        "sentence",
+        "content",
+        "body",
+        "review",
+        "comment",
+        "message",
+        "abstract",
+        "item",
+    ),
     "label": ("label", "class", "category", "target", "stars", "rating", "topic", "sentiment"),
     "first": ("text1", "sentence1", "first", "question1"),
     "second": ("text2", "sentence2", "second", "question2"),
@@ -35,8 +44,10 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     "query": ("query", "question"),
     "document": ("document", "passage", "answer"),
     "relevance": ("relevance", "relevant"),
+    "group": (),
 }
-"""The roles of columns, and the column names that have each role, in any case; the first name that exists is used."""
+"""The roles of columns, and the column names that have each role, in any case; the first name that exists is used.
+A group is never recognised by its name."""
 
 REQUIRED: Mapping[str, tuple[str, ...]] = {
     "reranking": ("query", "document", "relevance"),
@@ -50,7 +61,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
 }
 """The roles that each kind of task requires; if columns fit several kinds, the first of them is meant."""
 
-OPTIONS = ("kind", "probe", "drop")
+OPTIONS = ("kind", "probe", "score", "drop")
 """The options of a task on a table, beside the columns of its roles."""
 
 SEPARATOR = ";"  #: of the labels of one text
@@ -84,6 +95,25 @@ class UserTable:
     def labels(self) -> pd.Series[str]:
         """The labels of all texts, by row; one row may have several."""
         return self.rows["label"].explode()
+
+    @property
+    def unit(self) -> str:
+        """What is counted as independent."""
+        return "group" if "group" in self.rows else "text"
+
+    @property
+    def label_counts(self) -> dict[str, int]:
+        """The number of texts, or groups, of each label."""
+        labels = self.labels
+        if "group" not in self.rows:
+            return dict(labels.value_counts())
+        groups = self.rows.loc[labels.index, "group"]
+        return dict(groups.groupby(labels.array).nunique())
+
+    @property
+    def judged(self) -> UserTable:
+        """The rows with a query; one without is a document without a judgement."""
+        return self.where(~self.rows["query"].isin([None, ""]))
 
     def relabelled(self, change: Callable[[Any], tuple[str, ...]]) -> UserTable:
         """The table with a change of the label of each row."""
@@ -147,6 +177,8 @@ def table_of(path: Path, placed_rows: Iterable[PlacedRow], options: Mapping[str,
         table = _with_labels(table)
         if "rare" in drops:
             table = _without_rare(table)
+    if "group" in table.rows:
+        _check_groups(table)
     return table
 
 
@@ -190,7 +222,7 @@ def _kind(
     if not fitting:
         raise _unfit(path, frame, kinds)
     # the first that has all the roles that were named, if there is one
-    named = options.keys() & ROLES
+    named = options.keys() & set(ROLES) - {"group"}
     kind = max(fitting, key=lambda kind: named <= set(REQUIRED[kind]))
     if kind == "reranking" and not requested and not _has_candidates(frame, columns):
         return "retrieval"
@@ -231,7 +263,7 @@ def _with_roles(
         roles = REQUIRED["reranking"]  # a relevance is optional
         if "relevance" not in columns:
             check_names(path, frame.columns, ROLES["relevance"])
-    used = {role: column for role, column in columns.items() if role in roles}
+    used = {role: column for role, column in columns.items() if role in (*roles, "group")}
     rows = frame[list(used.values())].set_axis(list(used), axis=1)
     for role in rows.columns.difference([*_TEXTS]):
         rows[role] = pd.Series(list(map(_reading, rows[role])), rows.index, dtype=object)
@@ -239,8 +271,9 @@ def _with_roles(
 
 
 def _without_missing(table: UserTable) -> UserTable:
-    # a row of a retrieval without a query is a document without a judgement
-    needed = table.rows.drop(columns="query", errors="ignore").map(_reading)
+    # a row of a retrieval without a query is a document without a judgement, of no group
+    of_queries = ["query", "group"] if "query" in table.rows else []
+    needed = table.rows.drop(columns=of_queries, errors="ignore").map(_reading)
     is_missing = needed.isna().any(axis=1)
     if table.kind == "multilabel_classification":
         cells = table.rows["label"]
@@ -261,23 +294,45 @@ def _with_labels(table: UserTable) -> UserTable:
 
 def _without_rare(table: UserTable) -> UserTable:
     fewest = _FEWEST[table.kind]
-    counts = table.labels.value_counts()
-    rare = set(counts.index[counts < fewest])
+    rare = {label for label, count in table.label_counts.items() if count < fewest}
     if not rare:
         return table
+    left_out = table.labels.isin(rare).sum()
     table = table.relabelled(lambda cell: tuple(label for label in cell if label not in rare))
     is_empty = table.rows["label"].map(len) == 0
-    reason = f"{plural(len(rare), 'label')} of fewer than {fewest} texts"
-    if counts[list(rare)].sum() > is_empty.sum():  # some texts have other labels, too
+    reason = f"{plural(len(rare), 'label')} of fewer than {fewest} {table.unit}s"
+    if left_out > is_empty.sum():  # some texts have other labels, too
         table = replace(table, warnings=(*table.warnings, f"Left out: {reason}."))
     return table.without(is_empty, f"with {reason}")
+
+
+def _check_groups(table: UserTable) -> None:
+    items = table.judged if "query" in table.rows else table
+    items.check(
+        "group", lambda value: isinstance(value, str), "not a group. Fill it in or remove the row."
+    )
+    column = table.columns["group"]
+    groups = items.rows["group"].nunique()
+    if groups < probes.FOLDS:
+        raise table.error(
+            f" has {plural(groups, 'group')} in the column '{column}'; a task needs at least"
+            f" {probes.FOLDS}. Add rows of other groups, or leave out 'group'."
+        )
+    if items is table:
+        return
+    groups_of_query = items.rows.groupby("query")["group"].nunique()
+    if groups_of_query.max() > 1:
+        raise table.error(
+            f" has the query '{groups_of_query.idxmax():.60}' in several groups of the column"
+            f" '{column}'. Give all its rows one group."
+        )
 
 
 # values
 
 
 def _reading(value: object) -> Any:
-    """The text of a label, grade or relevance, the same in every format.
+    """The text of a label, grade, relevance or group, the same in every format.
 
     None if it is missing; an object of JSON stays one, and is not valid.
     """
@@ -327,22 +382,29 @@ def _looks_several(labels: pd.Series[str]) -> bool:
 
 def examples_of(table: UserTable) -> Examples:
     """The examples of a table's kind of task."""
-    return _EXAMPLES[table.kind](table)
+    examples = _EXAMPLES[table.kind](table)
+    if "group" not in table.rows:
+        return examples
+    rows = table.rows
+    if examples.queries:
+        rows = table.judged.rows.drop_duplicates("query")
+    numbers = _numbered(rows["group"])
+    return replace(examples, groups=tuple(map(numbers.__getitem__, rows["group"])))
 
 
 def _by_label(table: UserTable) -> Examples:
     texts = table.texts("text")
     labels = table.labels
     fewest = _FEWEST[table.kind]
-    counts = Counter(labels)
+    counts = table.label_counts
     if len(counts) < 2:
         raise table.error(f" has only one label, '{labels.iloc[0]}'; a task needs at least two.")
     by_count = sorted(counts, key=lambda label: (counts[label], label))
     rarest = by_count[0]
     if counts[rarest] < fewest:
         raise table.error(
-            f" has {plural(counts[rarest], 'text')} with the label '{rarest}', and"
-            f" {len(counts)} labels in all; each label needs at least {fewest} texts."
+            f" has {plural(counts[rarest], table.unit)} with the label '{rarest}', and"
+            f" {len(counts)} labels in all; each label needs at least {fewest} {table.unit}s."
             f" {_remedy_of_rare_labels(table)}"
         )
     if table.kind == "multilabel_classification":
@@ -362,7 +424,6 @@ def _remedy_of_rare_labels(table: UserTable) -> str:
 
 def _with_several(table: UserTable, texts: tuple[str, ...], by_count: list[str]) -> Examples:
     """Examples whose texts have several labels, numbered from the rarest on."""
-    labels = table.labels
     several = (table.rows["label"].map(len) > 1).sum()
     if several < 2:
         raise table.error(
@@ -370,11 +431,12 @@ def _with_several(table: UserTable, texts: tuple[str, ...], by_count: list[str])
             " out the kind: with one label each, they are a classification."
         )
     frequent = by_count[-1]
-    without = len(texts) - (labels == frequent).sum()
+    others = table.rows[[frequent not in cell for cell in table.rows["label"]]]
+    without = others["group"].nunique() if table.unit == "group" else len(others)
     if without < probes.FOLDS:
         raise table.error(
-            f" has {plural(without, 'text')} without the label '{frequent}'; each label needs at "
-            f"least {probes.FOLDS} texts without it, too. Remove it."
+            f" has {plural(without, table.unit)} without the label '{frequent}'; each label needs "
+            f"at least {probes.FOLDS} {table.unit}s without it, too. Remove it."
         )
     numbers = _numbered(by_count)
     judgements: list[Judgement] = []
@@ -410,15 +472,14 @@ def _graded(table: UserTable) -> Examples:
             f" needs at least {fewest} rows and two grades."
         )
     texts: tuple[str, ...] = ()
-    for role in table.rows.drop(columns="grade"):
+    for role in table.rows.columns.intersection([*_TEXTS]):
         texts += table.texts(str(role))
     return Examples(texts, grades)
 
 
 def _judged(table: UserTable) -> Examples:
     documents = _numbered(table.texts("document"))
-    # a row without a query is a document without a judgement
-    judged = table.where(~table.rows["query"].isin([None, ""]))
+    judged = table.judged
     if judged.rows.empty:
         raise table.error(" has no query; each row needs a query and a document.")
     if table.kind == "retrieval" and len(documents) < 2:
@@ -499,6 +560,8 @@ def doubts(table: UserTable) -> Iterator[str]:
     _require_different_columns(table, rows)
     for role in rows.columns.intersection([*_TEXTS]):
         yield from _without_content(table, role)
+    if "group" in rows:
+        rows["group"] = shown["group"]
     for role in rows.columns.intersection(["label", "grade"]):
         yield from _almost_constant(table.columns[role], shown[role])
     if "text" in rows and "label" in rows:
@@ -519,7 +582,7 @@ def _shown(value: object) -> str:
 
 
 def _require_different_columns(table: UserTable, rows: pd.DataFrame) -> None:
-    for role, other in combinations(table.columns, 2):
+    for role, other in combinations(rows.columns.drop("group", errors="ignore"), 2):
         if rows[role].equals(rows[other]):
             raise table.error(
                 f": the columns '{table.columns[role]}' ({role}) and '{table.columns[other]}'"
@@ -577,7 +640,8 @@ def _doubtful_labels(table: UserTable, rows: pd.DataFrame) -> Iterator[str]:
             f"'{column}' has {len(texts_of_label):,} labels for {plural(len(rows), 'text')}, "
             f"fewer than {_FEW} texts each on average. Is it the right column?"
         )
-    yield from _copies(rows[(by_text.transform("size") > 1) & (labels_of_text == 1)])
+    if table.unit == "text":  # copies in one group are in one fold
+        yield from _copies(rows[(by_text.transform("size") > 1) & (labels_of_text == 1)])
     yield from _alike(column, labels)
 
 
@@ -627,8 +691,11 @@ def _contradictions(table: UserTable, rows: pd.DataFrame) -> Iterator[str]:
         equal_texts = contradictory[(contradictory[texts] == example[texts]).all(axis=1)]
         other = equal_texts.drop_duplicates(role).iloc[1]
         unit = {1: "text", 2: "pair"}[len(texts)]
+        remedy = ""
+        if role == "group":
+            remedy = " Remove the copies, or give them one group: they raise the score."
         yield (
             f"{plural(contradictory.groupby(texts).ngroups, unit)} with different values of "
             f"'{table.columns[role]}' in several rows ({example.name} has {example[role]}, "
-            f"{other.name} has {other[role]}: {example[texts[0]][:_SHOWN]!r})."
+            f"{other.name} has {other[role]}: {example[texts[0]][:_SHOWN]!r}).{remedy}"
         )

@@ -31,7 +31,7 @@ class Score:
     stderr : float
         Standard error of `value` over the `n` units, for a given probe.
     n : int
-        Units that were scored: texts, pairs or queries.
+        Units that were scored: texts, pairs or queries, also where these come in groups.
     outcomes : array (m,) or None
         What the task says of each of its items, in an order that is the same for all arms: bool for
         right or wrong, otherwise any number, such as the reciprocal rank of a query. Their mean is
@@ -41,7 +41,8 @@ class Score:
         value - (g - 1) value_without_block_i`` for each of g blocks (Tukey 1958; Efron 1982, "The
         Jackknife, the Bootstrap and Other Resampling Plans", section 3.3), here shifted so that
         their mean is `value`; those of m draws of half the items are ``value + sqrt(m)
-        (value_of_draw_i - value)``. None: arms are compared as if they were independent.
+        (value_of_draw_i - value)``. Items of one group have one outcome or block in common. None:
+        arms are compared as if they were independent.
     detail : mapping or None
         Further JSON values, such as the other scores of the benchmark.
     """
@@ -157,17 +158,12 @@ class Task(ABC):
 
         The seed decides folds, draws and starting points. It belongs to the task and the run and is
         the same for all arms, so that equal embeddings score equally.
-
-        The seed belongs to the task and the run: it is the same for all arms, so that equal
-        embeddings score equally.
         """
 
     def roles(self) -> Sequence[Role | None]:
         """The role of each text; a text may occur once in each.
 
         Models with prompts read queries and documents differently.
-
-        A text may occur once in each role.
         """
         return [None] * len(self.texts())
 

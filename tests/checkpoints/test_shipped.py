@@ -171,3 +171,24 @@ def test_a_network_in_a_sub_folder_is_one_revision(tmp_path: Path) -> None:
     assert shipped.read(Path(located.locations[0].path)) is not None
     write(root, **{"1_x__config": {"word_embedding_dimension": 8, "pooling_mode_cls_token": True}})
     assert checkpoints.locate(model(root)).locations[0].identity != located.locations[0].identity
+
+
+@pytest.mark.parametrize(
+    ("limits", "is_refused"),
+    [
+        ({}, True),
+        ({"max_length": 128}, False),
+        ({"tokenizer": {"model_max_length": 128}}, False),
+        ({"max_position_embeddings": 128}, False),
+    ],
+)
+def test_texts_longer_than_a_network_attends_to_are_refused(tmp_path, limits, is_refused):
+    read = model(max_length=limits.pop("max_length", None))
+    tokenizer = limits.pop("tokenizer", {})
+    config = {**CONFIG, "model_type": "deepseek_v32", "index_topk": 128, **limits}
+    folder = write(tmp_path, config=config, tokenizer_config=tokenizer)
+    if is_refused:
+        with pytest.raises(ConfigError, match=r"128 tokens .* up to 256 .*'max_length: 128'"):
+            protocol_of(Protocol(), read, folder)
+    else:
+        assert protocol_of(Protocol(), read, folder).base.max_length >= 128

@@ -11,7 +11,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 from click.testing import CliRunner, Result
 
@@ -76,6 +78,12 @@ def wait_until(condition: Callable[[], object], child: subprocess.Popen[str]) ->
         assert child.poll() is None, child.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def a_worker(driver: subprocess.Popen[Any]) -> psutil.Process:
+    """A worker of a driver on this machine."""
+    children = psutil.Process(driver.pid).children()
+    return next(child for child in children if "spawn_main" in " ".join(child.cmdline()))
 
 
 def fails(done: Result, message: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import click
 import pytest
@@ -57,6 +58,17 @@ def test_after_it_the_code_is_that_of_what_is_recorded(code):
     assert ended(None, code) == ended(SystemExit(0), code) == code
     assert ended(KeyboardInterrupt(), code) == 130
     assert ended(BrokenPipeError(), code) == 1, "standard output has a reader"
+
+
+@pytest.mark.parametrize("records", [True, False])
+def test_only_what_is_recorded_is_said_to_be_resumed(records):
+    @click.command("work")
+    def work() -> None:
+        with exit_when_recorded() if records else nullcontext():
+            raise KeyboardInterrupt
+
+    output = CliRunner().invoke(Sections("tool", sections={"All": [work]}), ["work"]).output
+    assert output.startswith("Stopped.") and ("to resume" in output) == records
 
 
 PRINTS = """

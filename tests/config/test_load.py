@@ -40,7 +40,7 @@ def test_ready_made_configurations_and_profiles_are_valid():
         (with_(seed=reduce(lambda inner, _: [inner], range(100_000), [])), "cannot be written"),
         (with_(search={"buget": 0.1}), "Unknown key 'buget'. Did you mean 'budget'?"),
         (with_(models=[{"name": "a", "train": {"wdth": 8}}]), "'wdth'. Did you mean 'width'?"),
-        (with_(models=[{"name": "a"}]), "needs either 'source' or 'train'"),
+        (with_(models=[{"name": "a"}]), "needs one of 'source', 'train' and 'enc"),
         (with_(models=[]), "at least 1 item"),
         (with_(models=[SMALL["models"][0]] * 2), "names must differ"),
         (with_(name="a\nrm -rf ~"), "letters, digits"),

@@ -60,3 +60,10 @@ def test_a_file_stays_within_its_bound_and_spans_the_whole_run(tmp_path):
     with file.path.open("a") as half:
         half.write("[50000,{")
     assert len(read_samples(file.path)) == len(times)
+
+
+def test_a_clock_that_was_set_back_stops_no_samples(tmp_path):
+    file = TelemetryFile(tmp_path / "telemetry.jsonl")
+    for now in (300_000.0, 300_001.0, 40_800.0):
+        file.add(now, {"w": {"cpu": 90.0}}, {})
+    assert [sample.at for sample in read_samples(file.path)] == [300_000.0, 40_800.0]

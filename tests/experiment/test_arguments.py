@@ -71,6 +71,14 @@ def test_a_table_becomes_a_task_whose_key_is_its_content(tmp_path):
     assert Path(first.path).is_relative_to(tmp_path / "one")
 
 
+def test_a_group_of_a_table_is_named_in_its_file(tmp_path):
+    frame = FRAME.assign(author=[i // 4 for i in range(len(FRAME))])
+    named = {**REVIEWS, "data": frame, "group": "author"}
+    [task] = tasks.resolve(parsed(folder=tmp_path, models=["a"], tasks=[named]).tasks)
+    assert task.name == "file:texts.jsonl(group=group)"
+    assert task.groups == frame["author"].nunique()
+
+
 def test_tables_have_names_and_further_options(tmp_path):
     clustering = {**REVIEWS, "name": "mine", "kind": "clustering"}
     given = [REVIEWS, REVIEWS, clustering, "stdlib:order", Path("a.csv")]

@@ -70,7 +70,7 @@ def test_trees_run_on_cpu_workers_beside_encoding(two_kinds, minilm, tmp_path):
     assert {record.value.encoded_on for record in records} == {"GPU"}
     assert all(record.value.score > 1 / 12 for record in records)
     value = records[0].value
-    assert value.protocol == prepared.protocols[prepared.plan.checkpoints[0]].key
+    assert value.protocol == prepared.readers[prepared.plan.checkpoints[0]].protocol.key
     width = SMALL["hidden_size"]
     assert value.bytes == 2 * 480 * width * 4 and value.dimensions == width
     assert 3 < value.tokens <= prepared.config.protocol.max_length

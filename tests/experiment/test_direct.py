@@ -220,6 +220,11 @@ def test_the_command_prints_the_layers_and_gives_json(small, minilm):
     assert str(same) in shown and "last,64d" in shown and "Layers of model@main" in shown
     shallow = next(row.arm for row in same.arms if (row.arm.layer, row.arm.readout) == (0, "last"))
     assert same.found.last_layer(shallow) == replace(shallow, layer=6)
+    grouped = dm.layers(
+        minilm, data, "body", "stars", group="body", layers=[0, 6], columns={"score": "macro_f1"}
+    )
+    shown = CliRunner().invoke(main, [*words, "--group", "body", "--score", "macro_f1"]).output
+    assert str(grouped) in shown and "macro_f1 of" in shown and "groups (chance:" in shown
     wrong = CliRunner().invoke(main, [*words, "--readouts", "poolling=mean"])
     assert wrong.exit_code == 2 and "pooling" in wrong.output
     nothing = CliRunner().invoke(main, ["layers", str(minilm)])

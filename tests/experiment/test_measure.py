@@ -62,9 +62,9 @@ def test_each_unit_names_the_checkpoint_to_read_ahead(prepared, tmp_path):
     assert {unit.timeout for unit in units} == {120.0}
     specs = [unit.args[0] for unit in units]
     following = [spec.following for spec in specs]
-    assert following == [*(spec.location for spec in specs[2:]), None, None]
+    assert following == [*(spec.reader.location for spec in specs[2:]), None, None]
     again = units_of(experiment, tmp_path, [done(units[2])])
-    assert again[0].args[0].following == specs[3].location
+    assert again[0].args[0].following == specs[3].reader.location
     assert [unit.key for unit in again] == [unit.key for unit in units]
 
 

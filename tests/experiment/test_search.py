@@ -136,7 +136,7 @@ def test_arms_with_equal_vectors_score_equally(prepared, tmp_path):
         values = []
         for unit in [unit for unit in units if unit.args[0] == task][:3]:
             layer = unit.args[1]
-            embeddings = LayerEmbeddings((layer,), texts, {"": 4}, tmp_path, "key")
+            embeddings = LayerEmbeddings((layer,), texts, {"": [4]}, tmp_path, "key")
             embeddings.put(np.arange(texts), [vectors])
             value = unit.function(embeddings, *unit.args)
             assert value.reading.layer == layer

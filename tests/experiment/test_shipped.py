@@ -113,11 +113,10 @@ class Twice(Task):
 def test_a_text_is_read_once_for_each_prompt(embedder, tmp_path, prompts, vectors, monkeypatch):
     whole = prepared(embedder, "stdlib:candidates", prompts=prompts)
     (checkpoint,) = whole.plan.checkpoints
-    location, protocol = whole.locations[checkpoint], whole.protocols[checkpoint]
-    spec = worker.EncodeSpec("key", location, protocol, Twice(), (DEPTH,), str(tmp_path))
-    embeddings = worker.encode(spec)
+    spec = worker.EncodeSpec("key", Twice(), (DEPTH,), str(tmp_path))
+    embeddings = worker.encode(whole.readers[checkpoint], spec)
     monkeypatch.setattr(worker, "MEMORY", 0)
-    in_files = worker.encode(spec)
+    in_files = worker.encode(whole.readers[checkpoint], spec)
     assert embeddings.texts == vectors
     for read in (embeddings.at(DEPTH), in_files.at(DEPTH)):
         assert read.shape[0] == 3 and len(np.unique(read, axis=0)) == vectors

@@ -186,7 +186,7 @@ def test_names_of_layers_are_shown_and_the_last_one_is_the_last():
     assert set(ticks) == set(LAYERS)
     some = dm.layers(LAYERS, CLASSES, layers=["conv10", "raw"])
     assert set(some.to_frame()["layer"]) == {"raw", "conv10"}
-    with pytest.raises(ConfigError, match="Got vectors, and a model is needed"):
+    with pytest.raises(ConfigError, match="Got vectors or an encoder"):
         board.save("saved")
 
 
@@ -260,8 +260,8 @@ PAIRS = pandas.DataFrame({"first": range(20), "second": range(1, 21), "score": r
         (lambda: dm.layers(STACK, CLASSES, layers="blocks"), "'blocks'. Valid: 0, 1, 2"),
         (lambda: dm.layers(STACK, CLASSES, layers=7), "'7'. Valid: 0, 1, 2"),
         (lambda: dm.layers(STACK, "labels.csv"), "'labels.csv' does not exist"),
-        (lambda: dm.layers("gone.npz", CLASSES), "'gone.npz' cannot be read: FileNotFound"),
-        (lambda: dm.layers("gone.zarr", CLASSES), "'gone.zarr' cannot be read"),
+        (lambda: dm.layers("gone.npz", CLASSES), "The vectors 'gone.npz' do not exist"),
+        (lambda: dm.layers("gone.zarr", CLASSES), "The vectors 'gone.zarr' do not exist"),
         (lambda: dm.layers([STACK], CLASSES), r"Layer '0' has the shape \(60, 3, 4\)"),
         (lambda: dm.layers(STACK, 3), "Got 1 labels for 60 vectors"),
         (lambda: dm.layers(STACK, np.eye(60)), "Data of type ndarray cannot be read"),
@@ -296,6 +296,18 @@ def test_the_command_scores_a_file_of_vectors(tmp_path, monkeypatch):
         (["model"], "Give either models, or --vectors"),
         (["--save", "x"], "no model to save"),
         (["--task", "stdlib:order"], "needs --data"),
+        (["--vectors", "gone.npz"], "The vectors 'gone.npz' do not exist."),
     ):
         wrong = CliRunner().invoke(main, [*words, *more])
         assert wrong.exit_code == 2 and message in " ".join(wrong.output.split())
+
+
+def test_the_remedy_for_labels_that_are_numbers_is_an_option(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("states.npy", STACK)
+    pandas.DataFrame({"mass": np.linspace(0, 1, len(NAMES))}).to_csv("labels.csv", index=False)
+    words = ["layers", "--vectors", "states.npy", "--data", "labels.csv"]
+    refused = CliRunner().invoke(main, [*words, "--label", "mass"])
+    assert "For a regression, they are grades: grade=mass" in refused.output
+    scored = CliRunner().invoke(main, [*words, "--columns", "grade=mass"])
+    assert scored.exit_code == 0 and "is measured by spearman" in scored.output

@@ -29,6 +29,7 @@ from daskmetrics.core.errors import ConfigError, DaskmetricsError, DataError, Lo
 from daskmetrics.domain.record import Record
 from daskmetrics.execution.journal import read
 from daskmetrics.experiment import watch as watching
+from daskmetrics.report.explanation import explain_tables
 from daskmetrics.training.progress import PIPE
 from tests.experiment import loop
 
@@ -165,6 +166,8 @@ def test_a_stopped_watch_goes_on_without_a_deleted_checkpoint(
     assert [event["checkpoints"] for event in events(run, "updated")] == [3, 2]
     assert [event["checkpoint"] for event in events(run, "gone")] == ["out@step0"]
     assert dm.open(run).best().arm.revision != "step0"
+    with pytest.raises(ConfigError, match="'out@step0' is no checkpoint of this run any more"):
+        explain_tables(dm.open(run), "out@step0/1")
     # the forecast still has the scores of the deleted one: two would be too few for any
     assert all(event["rise"] for event in events(run, "updated"))
 
@@ -283,7 +286,7 @@ def test_a_watch_that_fails_says_why(tmp_path):
 @pytest.mark.parametrize(
     ("begin", "models", "text"),
     [
-        (dm.watch, [{"name": "a", "train": {"width": 16, "steps": 2}}], "has 'train'"),
+        (dm.watch, [{"name": "a", "train": {"width": 16, "steps": 2}}], "has no 'source'"),
         (dm.watch, ["lab/model"], "a watch follows a folder, and 'lab/model' is none here"),
         (dm.WatchCallback, ["./out"], "leave it out"),
     ],

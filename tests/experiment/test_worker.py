@@ -47,7 +47,8 @@ def measured(prepared, tmp_path):
             shutil.rmtree(folder.store)
         store.create(folder.store, experiment.plan, {})
         spec = replace(first.args[0], prompts_key=digest(prompts))
-        spec = replace(spec, location=location or spec.location)
+        reader = replace(spec.reader, location=location or spec.reader.location)
+        spec = replace(spec, reader=reader)
         record = Record(first.key, first.name, "measure", "ok", value=first.function(spec))
         return record, read_block(folder.store, "metrics", spec.checkpoint)
 
@@ -96,7 +97,7 @@ def test_a_layer_whose_vectors_are_equal_has_no_score(tmp_path, prepared):
     equal = vectors[:, :1] * (1 + 1e-7 * vectors)  # up to rounding
 
     def score(values):
-        embeddings = LayerEmbeddings((3,), texts, {"": 8}, tmp_path, "key")
+        embeddings = LayerEmbeddings((3,), texts, {"": [8]}, tmp_path, "key")
         embeddings.put(np.arange(texts), [values])
         return worker.score(embeddings, task, 3, 0, "protocol")
 
@@ -114,7 +115,7 @@ VECTORS = np.random.default_rng(0).normal(size=(len(LAYERS), TEXTS, WIDTH)).asty
 
 def filled(folder):
     """Filled in batches of scattered texts, one of which is added twice."""
-    made = LayerEmbeddings(LAYERS, TEXTS, {"": WIDTH}, folder, "key")
+    made = LayerEmbeddings(LAYERS, TEXTS, {"": [WIDTH] * len(LAYERS)}, folder, "key")
     order = np.random.default_rng(1).permutation(TEXTS)
     made.put(order[:7], [np.zeros((len(LAYERS), 7, WIDTH), np.float32)])
     for start in range(0, TEXTS, 7):

@@ -1,4 +1,4 @@
-"""A map on real workers under a wall clock that jumps by a day either way.
+"""A map on real workers under a wall clock that jumps by three days either way.
 
 libfaketime cannot do this: it also moves the sleeps of Python, which wait for the monotonic clock,
 so that they fail after a step ahead of more than the uptime and last a day after a step back.
@@ -17,7 +17,9 @@ from pathlib import Path
 
 import pytest
 
-DAY = 86_400
+from tests.cli.calling import a_worker
+
+THREE_DAYS = 3 * 86_400
 JOB = """
 import time
 def item(index):
@@ -27,7 +29,7 @@ def item(index):
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
-def test_a_clock_that_jumps_by_a_day_stops_no_map(tmp_path):
+def test_a_clock_that_jumps_stops_no_map_and_no_new_worker(tmp_path):
     clock, preload = tmp_path / "clock", tmp_path / "jump.so"
     journal = tmp_path / "run" / "journal.jsonl"
     source = Path(__file__).with_name("jump.c")
@@ -38,12 +40,13 @@ def test_a_clock_that_jumps_by_a_day_stops_no_map(tmp_path):
     command = [sys.executable, "-m", "daskmetrics", *words.split()]
     environment = {**os.environ, "LD_PRELOAD": str(preload), "JUMP": str(clock)}
     driver = subprocess.Popen(command, cwd=tmp_path, env=environment)
-    for length, jump in ((3000, DAY), (6000, -DAY), (9000, 0)):
+    for length, jump in ((3000, THREE_DAYS), (6000, -THREE_DAYS), (9000, 0)):
         while driver.poll() is None and not (journal.exists() and journal.stat().st_size > length):
             time.sleep(0.05)
         assert driver.poll() is None
         with clock.open("r+b") as file:
             file.write(struct.pack("q", jump))
+        a_worker(driver).kill()  # the next one begins with the clock as it is now
     assert driver.wait(timeout=300) == 0
     rows = (tmp_path / "r.csv").read_text().splitlines()[1:]
     assert len(rows) == 120

@@ -108,7 +108,7 @@ def test_damaged_prompts_end_a_run_that_the_same_command_heals(client, prepared,
 
 def test_embeddings_with_a_flipped_byte_are_no_numbers(tmp_path, monkeypatch):
     monkeypatch.setattr("daskmetrics.experiment._worker.MEMORY", 0)
-    vectors = LayerEmbeddings((0, 1), 4, {"": 3}, tmp_path, "key")
+    vectors = LayerEmbeddings((0, 1), 4, {"": [3, 3]}, tmp_path, "key")
     vectors.put(np.arange(4), [np.ones((2, 4, 3), np.float32)])
     assert vectors.at(1).shape == (4, 3)
     flip(next(tmp_path.glob("*/1.f32")))

@@ -123,6 +123,9 @@ KINDS = {
     "bert-generation": Kind({}),
     **dict.fromkeys(("mbart", "pegasus", "blenderbot"), Kind(MARIAN, "layer_norm")),
     "pegasus_x": Kind({**MARIAN, "block_size": 8, "num_global_tokens": 4}, "layer_norm"),
+    "led": Kind(
+        {**MARIAN, "attention_window": 16, "max_encoder_position_embeddings": 64}, stops=False
+    ),
     **dict.fromkeys(("marian", "plbart", "mvp"), Kind(MARIAN)),
     **dict.fromkeys(
         (

@@ -17,7 +17,7 @@ from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.checkpoints.shipped import protocol_of
 from daskmetrics.config import Model, Protocol
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.models import Encoder
+from daskmetrics.models import TextEncoder
 from daskmetrics.models import _networks as networks
 
 from .architectures import build
@@ -49,7 +49,7 @@ def encoder_of(location, layer):
     """As from the record of a run."""
     folder = checkpoints.shipped_folder(location)
     read = protocol_of(Protocol(), Model(name="m", source="x"), folder)
-    return Encoder.load(layer, "", read.as_dict(), **checkpoints.recorded(location))
+    return TextEncoder.load(layer, "", read.as_dict(), **checkpoints.recorded(location))
 
 
 def assert_equal(network, wanted):

@@ -23,7 +23,7 @@ from daskmetrics.checkpoints.shipped import protocol_of
 from daskmetrics.config import Model, Protocol
 from daskmetrics.core import corpus as corpus
 from daskmetrics.core.errors import DataError
-from daskmetrics.models import Encoder, InMemory, LoadedModel
+from daskmetrics.models import InMemory, LoadedModel, TextEncoder
 from daskmetrics.models._tokens import Tokenizer
 from daskmetrics.training import data as training_data
 
@@ -189,7 +189,7 @@ def test_a_saved_model_reads_the_types_of_its_tokens(tmp_path):
     network = AutoModel.from_config(AutoConfig.for_model("bert", **{**SMALL, "vocab_size": 32}))
     read = protocol_of(Protocol(), Model(name="m", source="."), None)
     loaded = LoadedModel(InMemory(network.eval(), tokenizer, "m"), read.base)
-    encoder = Encoder(loaded, read, [2])
+    encoder = TextEncoder(loaded, read, [2])
     saved = SentenceTransformer(str(encoder.save(tmp_path / "saved")), device="cpu")
     np.testing.assert_allclose(saved.encode(TEXTS), encoder.encode(TEXTS), atol=1e-5)
     assert "token_type_ids" in saved.tokenizer(TEXTS[0])

@@ -14,7 +14,7 @@ from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.checkpoints.locations import Location
 from daskmetrics.checkpoints.shipped import protocol_of
 from daskmetrics.config import Model, Protocol
-from daskmetrics.models import Encoder, LoadedModel
+from daskmetrics.models import LoadedModel, TextEncoder
 from tests.models.architectures import SMALL
 
 TEXTS = ["one text", "another text, a longer one", "the third"]
@@ -53,7 +53,7 @@ def test_checkpoints_without_tokenizer_have_that_of_their_suite(tmp_path, minilm
                 reference(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0)
                 for text in TEXTS
             ]
-        with Encoder(LoadedModel(location, read.base, "cpu"), read, [2]) as encoder:
+        with TextEncoder(LoadedModel(location, read.base, "cpu"), read, [2]) as encoder:
             vectors.append(encoder.encode(TEXTS))
         np.testing.assert_allclose(vectors[-1], torch.stack(states), atol=1e-5)
         assert checkpoints.recorded(Location(path, None, ""))["tokenizer"] == str(out)

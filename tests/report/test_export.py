@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -58,7 +60,7 @@ def test_results_are_exported_in_mtebs_layout(prepared, tmp_path):
     assert to_mteb(Run(first.path), tmp_path / "out") == (2 * len(LAYERS), len(LAYERS))
 
     cache = mteb.ResultCache(tmp_path / "out")
-    (protocol,) = {each.key[:12] for each in whole.protocols.values()}
+    (protocol,) = {each.protocol.key[:12] for each in whole.readers.values()}
     for layer in LAYERS:
         keywords = {"layer": layer, "protocol": protocol}
         meta = ModelMeta.create_empty(
@@ -81,3 +83,16 @@ def test_variants_of_a_task_share_a_file(prepared, local_mteb, tmp_path):
     assert to_mteb(Run(run.path), tmp_path / "out") == (2 * len(LAYERS), 0)
     files = list((tmp_path / "out").glob("results/*/*/experiments/*/LocalLanguages.json"))
     assert len(files) == len(LAYERS)
+
+    # two models of one hub id, each with one of the variants
+    records = [
+        replace(record, name=record.name.replace("minilm", "b" if "deu" in record.name else "a"))
+        for record in Run(run.path).records
+    ]
+    models = [{"name": name, "source": "org/minilm"} for name in "ab"]
+    shared = SimpleNamespace(folder=run, config={"models": models}, records=records)
+    assert to_mteb(shared, tmp_path / "shared") == (2 * len(LAYERS), 0)
+    files = list((tmp_path / "shared").glob("results/*/*/experiments/*/LocalLanguages.json"))
+    assert len(files) == len(LAYERS)
+    for file in files:
+        assert file.read_text().count("hf_subset") > 1, "the second has replaced the first"

@@ -237,6 +237,60 @@ def test_a_data_set_of_hugging_face(written):
         one("hf:./no-such-set")
 
 
+def grouped(rows: int = 60, more: str = "", group: str = "p") -> str:
+    """Five texts of each group, and groups of each of two labels in turn."""
+    body = (f"text number {i},{'ab'[i // 5 % 2]},{group}{i // 5}\n" for i in range(rows))
+    return "text,label,patient\n" + "".join(body) + more
+
+
+GROUPED = "(group=patient)"
+
+
+def test_a_group_counts_only_when_named_and_is_part_of_the_key(own):
+    plain, task = own(grouped()), own(grouped(), GROUPED)
+    assert (plain.groups, task.groups, task.warnings) == (0, 12, ())
+    assert own(grouped().replace("patient", "group")).key == plain.key != task.key
+    assert own(grouped(group="patient "), GROUPED).key == task.key  # renamed
+    assert own(grouped().replace("p3\n", "p4\n"), GROUPED).key != task.key
+    score = task.evaluate(np.random.default_rng(0).normal(size=(60, 4)), seed=0)
+    assert (score.n, len(score.outcomes)) == (60, 12)
+    assert own(grouped(more="!x,a,\n"), "(group=patient, drop=missing)").groups == 12
+    rare = grouped(more="one,c,p1\ntwo,c,p1\nthree,c,p2\n")
+    dropped = own(rare, "(group=patient, drop=rare)")
+    assert dropped.key == task.key and "of fewer than 3 groups" in dropped.warnings[0]
+
+
+@pytest.mark.parametrize("kind", ["pair_classification", "sts", "retrieval", "reranking"])
+def test_every_kind_counts_groups(own, kind):
+    content, _, texts, _ = KINDS[kind]
+    head, *rows = content.splitlines()
+    of_row = {row: row.split(",")[0].split()[-1] for row in rows}
+    content = "\n".join([f"{head},who", *(f"{row},w{int(of_row[row]) // 2}" for row in rows), ""])
+    task = own(content, "(group=who)")
+    score = task.evaluate(np.random.default_rng(0).normal(size=(texts, 4)), seed=0)
+    assert task.kind == kind and task.groups == len(score.outcomes) == score.n / 2
+
+
+def test_copies_are_warned_of_where_they_are_in_several_groups(own):
+    within = own(grouped(more="text number 0,a,p0\n"), GROUPED)
+    assert not within.warnings
+    across = own(grouped(more="text number 0,a,p2\n"), GROUPED).warnings[0]
+    assert across.startswith(
+        "1 text with different values of 'patient' in several rows (line 2 has"
+    )
+    assert "give them one group" in across
+
+
+def test_a_classification_may_have_another_score(own):
+    uneven = lines("text,label", 40, "text number {0},{abc}").replace(",b", ",a")
+    task = own(uneven, "(score=macro_f1)")
+    assert (task.main_score, task.warnings) == ("macro_f1", ())
+    plain = own(uneven)
+    assert "alone gives an accuracy of 0.68: score=balanced_accuracy or" in plain.warnings[0]
+    assert plain.key == own(uneven, "(score=accuracy)").key != task.key
+    assert task.evaluate(np.eye(40), seed=0).value != plain.evaluate(np.eye(40), seed=0).value
+
+
 REFUSED = [
     ("text,label\n", "", "has no rows"),
     ("text,label\ncaf\xe9,a\n".encode("latin1"), "", "is not UTF-8 text"),
@@ -277,6 +331,24 @@ REFUSED = [
     (tagged([("a",), ("b",)]), SEVERAL, "has 0 texts with several labels, separated by ';'"),
     (tagged([("a", "b")] * 39 + [("d", "a")]), SEVERAL, "has 1 text with the label 'd'"),
     (tagged([("a",), ("b",), ("",)]), SEVERAL, "line 4, column 'label': got a missing value"),
+    (
+        grouped(more="x,a,\n"),
+        GROUPED,
+        "line 62, column 'patient': got a missing value, not a group",
+    ),
+    (grouped(10), GROUPED, "has 2 groups in the column 'patient'; a task needs at least 3"),
+    (grouped(more="x,c,p1\ny,c,p1\nz,c,p2\n"), GROUPED, "has 2 groups with the label 'c', and 3"),
+    (
+        RANKED.replace("relevance\n", "relevance,who\n")
+        .replace(",0\n", ",0,a\n")
+        .replace(",1\n", ",1,b\n")
+        + "q,d,1,c\nq,e,0,c\n",
+        "(group=who)",
+        "has the query 'query 0' in several groups",
+    ),
+    (LABELLED, "(group=txt)", "Unknown column in '"),
+    (LABELLED, "(score=f1)", "Unknown score 'f1'. Valid: accuracy, average_precision"),
+    (PAIRS, "(score=mcc)", "is a pair_classification task, which has no score; leave out"),
     (tagged([("a", "NA"), ("b",)]), SEVERAL, "line 2, column 'label': got 'a; NA', not a label"),
 ]
 

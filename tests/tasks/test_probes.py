@@ -4,10 +4,21 @@ import math
 
 import numpy as np
 import pytest
+from sklearn import metrics
+from sklearn.dummy import DummyClassifier
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.tasks import _probes as probes
 from daskmetrics.tasks._probes import PROBES
+from daskmetrics.tasks._stdlib import StdlibTask
+from daskmetrics.tasks.examples import Examples
+
+OF_PREDICTIONS = {
+    "balanced_accuracy": metrics.balanced_accuracy_score,
+    "macro_f1": lambda known, predicted: metrics.f1_score(known, predicted, average="macro"),
+    "mcc": metrics.matthews_corrcoef,
+}
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression"])
@@ -34,7 +45,7 @@ def test_errors_of_probes_are_the_spread_over_data_sets(kind):
 def test_items_that_fit_nothing_have_a_binomial_error():
     generator, labels = np.random.default_rng(0), np.arange(300) % 2
     rows = generator.normal(size=(300, 4)) + labels[:, None]
-    score = probes.classify(rows, labels, seed=0, fitted=150)
+    score = probes.classify(rows, labels, seed=0, folds=probes.Folds(150))
     assert score.stderr == math.sqrt(score.value * (1 - score.value) / 150)
 
 
@@ -46,7 +57,7 @@ def test_a_regression_learns_grades_and_no_noise():
     assert score.outcomes.mean() == pytest.approx(score.value)
     noise = probes.regress(rows, generator.normal(size=200), seed=0)
     assert abs(noise.value) < 4 * noise.stderr
-    assert probes.regress(rows, rows[:, 0], seed=0, fitted=100).n == 100
+    assert probes.regress(rows, rows[:, 0], seed=0, folds=probes.Folds(100)).n == 100
     assert probes.regress(rows, np.ones(200), seed=0).value == 0
 
 
@@ -64,13 +75,17 @@ def test_several_labels_are_ranked_from_what_was_fitted(fitted):
     known[known.sum(axis=1) == 0, 0] = 1
     rarest = np.where(known, known.sum(axis=0), 999).argmin(axis=1)
     rows = 3 * known + generator.normal(size=known.shape)
-    score, again = (probes.rank_labels(rows, known, rarest, 0, fitted) for _ in range(2))
+    score, again = (
+        probes.rank_labels(rows, known, rarest, 0, probes.Folds(fitted)) for _ in range(2)
+    )
     assert len(score.outcomes) == score.n == 180 - fitted
     of_outcomes = score.outcomes.std(ddof=1) / math.sqrt(score.n)
     # what the probes learn from counts more in a score than in a difference of two
     assert score.stderr / of_outcomes == pytest.approx(1.0 if fitted else 1.0025, abs=1e-4)
     assert np.array_equal(again.outcomes, score.outcomes)
-    noise = probes.rank_labels(generator.normal(size=rows.shape), known, rarest, 0, fitted)
+    noise = probes.rank_labels(
+        generator.normal(size=rows.shape), known, rarest, 0, probes.Folds(fitted)
+    )
     assert noise.value + 4 * noise.stderr < score.value
 
 
@@ -78,7 +93,7 @@ def test_a_label_that_no_probe_has_seen_is_the_least_probable():
     known = np.eye(2, dtype=np.int64)[np.arange(60) % 2]
     known = np.hstack([known, np.zeros((60, 1), dtype=np.int64), np.ones((60, 1), dtype=np.int64)])
     known[40, 2] = 1  # among those that fit nothing
-    score = probes.rank_labels(9.0 * known, known, known[:, 0], seed=0, fitted=30)
+    score = probes.rank_labels(9.0 * known, known, known[:, 0], seed=0, folds=probes.Folds(30))
     assert score.outcomes.min() == score.outcomes[10] < 1
 
 
@@ -123,3 +138,69 @@ def test_order_does_not_depend_on_the_text_alone():
     # a first half that differs from pair to pair, but by nothing that the second half has not too
     same = np.random.default_rng(0).normal(size=(200, 16))
     assert abs(probes.order(same, same[::-1], seed=0).value - 0.5) < 0.15
+
+
+@pytest.mark.parametrize("probe", ["logistic", "ridge", "knn", "centroid"])
+@pytest.mark.parametrize("classes", [2, 4])
+def test_measures_equal_those_of_scikit_learn_on_the_same_folds(probe, classes):
+    generator = np.random.default_rng(classes)
+    labels = np.minimum(generator.geometric(0.4, 240) - 1, classes - 1)
+    rows = generator.normal(size=(240, 6)) + 1.2 * np.eye(6)[labels]
+    folds = StratifiedKFold(probes.FOLDS, shuffle=True, random_state=5)
+    model = probes._model(probe, 5, len(labels))
+    predicted = cross_val_predict(model, rows, labels, cv=folds)
+    for measure, of_predictions in OF_PREDICTIONS.items():
+        score = probes.classify(rows, labels, 5, probe, measure=measure)
+        assert score.value == pytest.approx(of_predictions(labels, predicted))
+        assert score.outcomes.mean() == pytest.approx(score.value) and score.stderr > 0
+    method = "decision_function" if probe == "ridge" else "predict_proba"
+    scores = cross_val_predict(model, rows, labels, cv=folds, method=method)
+    known = np.eye(classes, dtype=int)[labels]
+    if classes == 2:  # of the rarer label
+        known, scores = labels == 1, scores if scores.ndim == 1 else scores[:, 1]
+        if labels.mean() > 0.5:
+            known, scores = ~known, -scores
+    wanted = metrics.average_precision_score(known, scores)
+    score = probes.classify(rows, labels, 5, probe, measure="average_precision")
+    assert score.value == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("labels", [[0] * 70 + [1] * 30, [0] * 50 + [1] * 30 + [2] * 20])
+def test_the_chance_of_each_measure_is_that_of_a_guess(labels):
+    examples = Examples(tuple(f"text {i}" for i in range(100)), tuple(labels))
+    task = StdlibTask("task", "classification", "", lambda: examples)
+    guess = DummyClassifier().fit(np.zeros((100, 1)), labels)
+    guessed, scores = (f(np.zeros((100, 1))) for f in (guess.predict, guess.predict_proba))
+    for measure, of_predictions in (*OF_PREDICTIONS.items(), ("accuracy", metrics.accuracy_score)):
+        chance = task.with_measure(measure).chance
+        assert chance == pytest.approx(of_predictions(labels, guessed))
+    known = np.eye(3)[labels] if max(labels) == 2 else np.array(labels)
+    wanted = metrics.average_precision_score(known, scores if max(labels) == 2 else scores[:, 1])
+    assert task.with_measure("average_precision").chance == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("measure", [*OF_PREDICTIONS, "average_precision"])
+def test_errors_of_measures_are_the_spread_over_data_sets(measure):
+    rows = []
+    for number in range(100):
+        generator = np.random.default_rng(number)
+        labels = (generator.random(150) < 0.3).astype(int)
+        first = generator.normal(size=(150, 6)) + 0.5 * labels[:, None]
+        second = first + 0.5 * generator.normal(size=first.shape)
+        one, other = (
+            probes.classify(x, labels, 0, "centroid", measure=measure) for x in (first, second)
+        )
+        paired = (one.outcomes - other.outcomes).std(ddof=1) / math.sqrt(len(one.outcomes))
+        rows.append((one.value, one.value - other.value, one.stderr, paired))
+    values, errors = np.split(np.array(rows), 2, axis=1)
+    ratios = np.sqrt(np.mean(np.square(errors), axis=0)) / np.std(values, axis=0, ddof=1)
+    assert (ratios > 0.8).all() and (ratios < 1.3).all(), ratios
+
+
+def test_a_probe_that_names_one_class_alone_has_an_error():
+    """A jackknife of its balanced accuracy sees none."""
+    labels = (np.arange(200) < 20).astype(int)
+    score = probes.classify(
+        np.random.default_rng(0).normal(size=(200, 2)), labels, 0, measure="balanced_accuracy"
+    )
+    assert score.value == 0.5 and 0.02 < score.stderr < 0.05

@@ -192,6 +192,41 @@ def prepare(
     if not callable(function):
         raise ConfigError(f"map needs a function to call with each item, but got {function!r}.")
     name = name_of(callee_of(function))
+    code, payload = sent(function, version, items)
+    signature = inspect.Signature([_ITEM])
+    with suppress(TypeError, ValueError):  # some built-in functions have no signature
+        signature = inspect.signature(function)
+    # the first positional one receives the item
+    parameters = list(signature.parameters.values())
+    accepted = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    accepted += [p.name for p in parameters[1:] if p.kind is p.POSITIONAL_OR_KEYWORD]
+    prepared = PreparedFunction(
+        name,
+        version or code[:SHOWN],
+        frozenset(accepted),
+        payload,
+        stated=bool(version),
+        code=code[:SHOWN],
+    )
+    try:
+        signature.bind(None, **prepared.keywords(seed=0, batch_size=1))
+    except TypeError as error:
+        raise ConfigError(
+            f"{name}{signature} cannot be called with an item: {error}. Take the item as the first"
+            " argument, and give the others a default or bind them with functools.partial; only"
+            " `seed` and `batch_size` are passed by name."
+        ) from None
+    return prepared
+
+
+def sent(
+    function: Callable[..., object], version: str | None = None, items: Iterable[object] = ()
+) -> tuple[str, bytes]:
+    """The version of a function's code, and what workers `load_function` from.
+
+    Raises ConfigError if it cannot be pickled. A given version is not looked for in the code.
+    """
+    name = name_of(callee_of(function))
     code = Code({}, None)
     if not version:
         code = code_of(function, items)
@@ -208,30 +243,7 @@ def prepare(
         raise ConfigError(
             f"{name} carries {len(payload) / 2**20:.0f} MiB to every batch: read a file instead."
         )
-    signature = inspect.Signature([_ITEM])
-    with suppress(TypeError, ValueError):  # some built-in functions have no signature
-        signature = inspect.signature(function)
-    # the first positional one receives the item
-    parameters = list(signature.parameters.values())
-    accepted = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
-    accepted += [p.name for p in parameters[1:] if p.kind is p.POSITIONAL_OR_KEYWORD]
-    prepared = PreparedFunction(
-        name,
-        version or code.version[:SHOWN],
-        frozenset(accepted),
-        payload,
-        stated=bool(version),
-        code=code.version[:SHOWN],
-    )
-    try:
-        signature.bind(None, **prepared.keywords(seed=0, batch_size=1))
-    except TypeError as error:
-        raise ConfigError(
-            f"{name}{signature} cannot be called with an item: {error}. Take the item as the first"
-            " argument, and give the others a default or bind them with functools.partial; only"
-            " `seed` and `batch_size` are passed by name."
-        ) from None
-    return prepared
+    return code.version, payload
 
 
 def load(reference: str) -> Callable[..., object]:

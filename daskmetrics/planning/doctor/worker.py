@@ -30,7 +30,7 @@ from daskmetrics.core.machine import VISIBLE, infiniband_ports, workers
 from daskmetrics.core.text import OnMessage, listed, plural
 from daskmetrics.execution import handshake
 from daskmetrics.planning.doctor.checks import Finding, failure, warning
-from daskmetrics.training.ddp.driver import launch
+from daskmetrics.training.ddp.driver import ProcessGroupError, launch
 from daskmetrics.training.ddp.ranks import Program, Progress
 
 PAYLOAD = 8 * 2**20  # bytes sent each way
@@ -232,7 +232,10 @@ def _exchange(client: Client, profile: Cluster, folder: Path, on_message: OnMess
         interface=profile.interface,
     )
     seen = _Exchange(on_message, folder / NOTICE)
-    launch(client, program, seen, stopping=seen.is_blocked)
+    try:
+        launch(client, program, seen, stopping=seen.is_blocked)
+    except ProcessGroupError as error:  # there is nothing to resume
+        return failure(error.cause)
     if not seen.seconds:
         return failure(seen.latest)
     shutil.rmtree(folder)

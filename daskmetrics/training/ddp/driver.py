@@ -16,7 +16,7 @@ from distributed import Client, Future
 
 from daskmetrics.core.errors import ClusterLostError, DaskmetricsError
 from daskmetrics.core.files import NOTICE, atomic_write
-from daskmetrics.core.machine import replace_worker, workers
+from daskmetrics.core.machine import THREAD_ENDED, replace_worker, workers
 from daskmetrics.core.telemetry import TelemetryFile
 from daskmetrics.training.ddp import _worker as worker
 from daskmetrics.training.ddp.ranks import (
@@ -48,7 +48,16 @@ class TrainingObserver(Protocol):
 
 
 class ProcessGroupError(DaskmetricsError):
-    """A process group failed too often; what the program saved is kept."""
+    """A process group failed too often; what the program saved is kept.
+
+    ``cause`` says which rank failed, and why.
+    """
+
+    def __init__(self, cause: str) -> None:
+        self.cause = cause
+        super().__init__(
+            f"{cause} What was saved is kept: run the same command again to resume from it."
+        )
 
 
 class Places:
@@ -74,7 +83,12 @@ def launch(
     so. Programs that are launched side by side share their ``places``.
     """
     run_id = f"train-{program.name}-{secrets.token_hex(4)}"
-    _Launcher(client, program, observer, stopping, places or Places(), run_id).drive()
+    try:
+        _Launcher(client, program, observer, stopping, places or Places(), run_id).drive()
+    except THREAD_ENDED as error:
+        if client.loop.asyncio_loop.is_running():
+            raise
+        raise ClusterLostError("The scheduler was lost. What was saved is kept.") from error
 
 
 @dataclass
@@ -139,8 +153,7 @@ class _Launcher:
                 raise ProcessGroupError(
                     f"Training '{program.name}' failed: rank {failure.rank}: "
                     f"{hosts[failure.rank].text}: {failure.reason.rstrip('.')}. The output of the "
-                    f"ranks is in '{program.folder / 'logs'}'. What was saved is kept: run the same "
-                    "command again to resume from it."
+                    f"ranks is in '{program.folder / 'logs'}'."
                 )
 
     def _wait_for_workers(self) -> tuple[RankHost, ...]:

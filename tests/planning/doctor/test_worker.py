@@ -43,6 +43,7 @@ def test_a_network_that_does_not_exist_blocks_the_exchange(client, tmp_path):
     finding = examine(client, profile)["exchange"]
     assert finding.severity == "failure"
     assert "GLOO_SOCKET_IFNAME=ib7, but this machine has " in finding.message
+    assert finding.message.endswith("logs'."), "there is nothing to resume"
 
 
 def test_ranks_that_do_not_meet_are_named_and_ended(client, tmp_path, monkeypatch):
