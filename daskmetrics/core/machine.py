@@ -52,6 +52,17 @@ def workers(client: Any) -> Mapping[str, Any]:
         raise ClusterLostError(f"The scheduler does not answer ({error}).") from None
 
 
+@contextmanager
+def thread_of(client: Any) -> Iterator[None]:
+    """Raise a ClusterLostError for what fails once the client's thread has ended."""
+    try:
+        yield
+    except THREAD_ENDED as error:
+        if client.loop.asyncio_loop.is_running():
+            raise
+        raise ClusterLostError("The scheduler was lost. What was recorded is kept.") from error
+
+
 async def replace_worker(client: Any, address: str) -> None:
     """Kill the process of a worker, even a stopped one; its nanny starts another.
 

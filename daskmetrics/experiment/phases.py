@@ -21,7 +21,7 @@ from daskmetrics.checkpoints.locations import recorded as location_fields
 from daskmetrics.checkpoints.rolling import Downloads
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.keys import Key, content_key
-from daskmetrics.core.machine import workers
+from daskmetrics.core.machine import thread_of, workers
 from daskmetrics.core.telemetry import TelemetryFile
 from daskmetrics.dashboard import Publisher
 from daskmetrics.domain.events import (
@@ -108,6 +108,7 @@ def session(
     profile = experiment.config.cluster
     limited = (location.rolling for location in experiment.locations.values())
     with (
+        thread_of(client),
         Publisher(client, journal.entries) as publisher,
         Downloads(limited, display.say) as downloads,
     ):

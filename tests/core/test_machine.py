@@ -1,8 +1,34 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from daskmetrics.core.machine import oom_kills
+
+LOST = """
+import os, time
+from distributed import Client
+from daskmetrics.core.machine import thread_of
+from daskmetrics.dashboard import Publisher
+
+client = Client(processes=False, n_workers=1, dashboard_address=None)
+try:
+    with thread_of(client):
+        raise RuntimeError("a fault of the program")
+except RuntimeError as error:
+    print(error)
+client.loop.add_callback(client.loop.stop)
+while not client.loop.asyncio_loop.is_closed():
+    time.sleep(0.01)
+try:
+    with thread_of(client), Publisher(client, []):
+        print("published")
+except Exception as error:
+    print(type(error).__name__, error, flush=True)
+os._exit(0)
+"""
 
 
 @pytest.mark.parametrize(
@@ -20,3 +46,11 @@ def test_the_kernel_counts_what_it_has_killed_for_memory(tmp_path, line, file, t
     counter.parent.mkdir(parents=True)
     counter.write_text(text)
     assert oom_kills(tmp_path) == (0 if "other" in file else 2)
+
+
+def test_a_client_whose_thread_has_ended_has_lost_its_scheduler():
+    said = subprocess.run([sys.executable, "-c", LOST], capture_output=True, text=True, timeout=60)
+    assert said.stdout.splitlines() == [
+        "a fault of the program",
+        "ClusterLostError The scheduler was lost. What was recorded is kept.",
+    ]

@@ -16,7 +16,7 @@ from distributed import Client, Future
 
 from daskmetrics.core.errors import ClusterLostError, DaskmetricsError
 from daskmetrics.core.files import NOTICE, atomic_write
-from daskmetrics.core.machine import THREAD_ENDED, replace_worker, workers
+from daskmetrics.core.machine import replace_worker, thread_of, workers
 from daskmetrics.core.telemetry import TelemetryFile
 from daskmetrics.training.ddp import _worker as worker
 from daskmetrics.training.ddp.ranks import (
@@ -83,12 +83,8 @@ def launch(
     so. Programs that are launched side by side share their ``places``.
     """
     run_id = f"train-{program.name}-{secrets.token_hex(4)}"
-    try:
+    with thread_of(client):
         _Launcher(client, program, observer, stopping, places or Places(), run_id).drive()
-    except THREAD_ENDED as error:
-        if client.loop.asyncio_loop.is_running():
-            raise
-        raise ClusterLostError("The scheduler was lost. What was saved is kept.") from error
 
 
 @dataclass
