@@ -75,7 +75,7 @@ def test_pending_cells_end_no_search():
     """They count as observed where the next cell is chosen, so that none is paid for twice."""
     problem, scores = better_where_it_is_expensive(0)
     learner = make_learner(problem, budget=0.3, seed=0)
-    for _ in range(30):
+    for _ in range(25):
         (pick,) = learner.ask(1)
         learner.tell(pick.index, Outcome(float(scores[problem.locate(pick.cell)])))
     state = learner.state
