@@ -9,15 +9,17 @@ made-up tables and two seeds.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, pairwise, product
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from joblib import Parallel, delayed
 from replay import (
     ReplayPlan,
     ReplayTrial,
@@ -28,15 +30,17 @@ from replay import (
     read,
     run_trials,
     score_table,
+    true_objectives,
 )
 from replay_statistics import CONFIDENCE_AT, confidence_table, ending_table, success_table
 from rivals import sixty_percent_depth
 
-from daskmetrics.bandit import recommend
+from daskmetrics.bandit import Learner, Outcome, policy_named, recommend
 from daskmetrics.bandit.problem import Floats
 from daskmetrics.core.errors import ConfigError, UndefinedError
 from daskmetrics.core.table import Table
 from daskmetrics.domain.names import Arm
+from daskmetrics.domain.recommendation import NORMAL_95
 
 FILES = ("published", "other_families")
 DEPTH = 0.6  # the rule of thumb, as a share of the layers
@@ -343,6 +347,84 @@ def endings(
     yield replace(ending_table(every), title="All tables. Where searches end")
 
 
+@dataclass(frozen=True)
+class Statement:
+    """A number that the posterior stated at a moment of a search, and how wrong it was."""
+
+    costs: str
+    share: float  # of the exhaustive cost
+    what: str
+    error: float
+    sd: float
+
+    @property
+    def holds(self) -> bool:
+        return bool(abs(self.error) <= NORMAL_95 * self.sd)
+
+
+def intervals(
+    known: Mapping[str, ScoreTable], subset: int, seeds: range, chosen: argparse.Namespace
+) -> Table:
+    """How often intervals of 95 % hold, by costs and the share of the cost at which they are stated."""
+    searches = [
+        delayed(_statements)(table, label, subset, seed)
+        for table in joined(known, chosen.reverse).values()
+        for label in COSTS
+        for seed in seeds
+    ]
+    every = list(chain.from_iterable(Parallel(chosen.jobs)(searches)))
+    rows = []
+    for costs, what in product(COSTS, ("score of the winner", "nearest rival", "another arm")):
+        cells = []
+        for low, high in pairwise((0.0, 0.02, 0.1, 1.0)):
+            held = [
+                stated.holds
+                for stated in every
+                if (stated.costs, stated.what) == (costs, what) and low <= stated.share < high
+            ]
+            cells.append(f"{np.mean(held):.2f} of {len(held)}" if held else "")
+        rows.append((costs, what, *cells))
+    header = ("costs", "of", "below 2 %", "2 to 10 %", "above")
+    return Table(header, tuple(rows), "Intervals of 95 % that hold, by share of the cost")
+
+
+def _statements(table: ScoreTable, label: str, subset: int, seed: int) -> list[Statement]:
+    """What one search states at each doubling of its cost.
+
+    It is the recommended arm's score, and its difference to the arm with the next mean and to one
+    that is drawn. Nothing is stated of a last layer before it has the leader's scores.
+    """
+    scenario = replace(COSTS[label], subset=subset)
+    drawn = scenario.draw_tasks(table, seed)
+    problem, cells = scenario.build_problem(drawn), drawn.cells()
+    truth = true_objectives(problem, cells)
+    learner = Learner(problem, policy_named("race"), budget=ENDINGS, window=1, seed=seed)
+    rng = np.random.default_rng(seed)
+    stated: list[Statement] = []
+    moments = iter(CONFIDENCE_AT)
+    moment = next(moments)
+    while picks := learner.ask(1):
+        learner.tell(picks[0].index, Outcome(cells.get(picks[0].cell)))
+        share = learner.spent / problem.exhaustive_cost
+        if share < moment:
+            continue
+        moment = next((limit for limit in moments if limit > share), math.inf)
+        posterior, leader = learner.state.posterior, learner.state.recommended
+        mean = posterior.mean
+        error = float(truth[leader] - mean[leader])
+        sd = float(posterior.value_sd[leader])
+        stated.append(Statement(label, share, "score of the winner", error, sd))
+        scored = learner.state.paid
+        unknown = {arm for arm in problem.default_arms if (scored[leader] & ~scored[arm]).any()}
+        others = [arm for arm in np.argsort(-mean) if arm not in unknown | {leader}]
+        for what, arm in (("nearest rival", others[0]), ("another arm", rng.choice(others))):
+            gap = mean[leader] - mean[arm]
+            (variance,) = posterior.difference_variance(np.array([arm]), leader)
+            error = float(truth[leader] - truth[arm] - gap)
+            stated.append(Statement(label, share, what, error, math.sqrt(max(variance, 0.0))))
+    return stated
+
+
 def _rival(plan: ReplayPlan, policy: str, seeds: range, jobs: int) -> list[ReplayTrial]:
     """Searches by another policy; none if it scores whole arms and the budget does not always pay
     for one.
@@ -356,7 +438,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    sections = ("transfer", "policies", "endings")
+    sections = ("transfer", "policies", "endings", "intervals")
     parser.add_argument("section", nargs="*", choices=[*sections, []], default=[])
     parser.add_argument("--models", default="", help="of the searches; separated by commas")
     parser.add_argument("--seeds", type=int, default=10)
@@ -396,6 +478,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         printed.append(policies(searched, subset, seeds, budget, chosen))
     if "endings" in sections:
         printed.append(endings(searched, subset, seeds, chosen))
+    if "intervals" in sections:
+        printed.append(iter([intervals(searched, subset, seeds, chosen)]))
     for table in chain.from_iterable(printed):
         print(table.as_text(), "\n", flush=True)
 

@@ -75,7 +75,7 @@ UNSEEN = 0.1  #: greatest noise variance that is assumed of a task without a sco
 ROUNDS = 6  #: estimates of the spreads where errors are stated; each uses the one before
 STEP = 2.0  #: factor by which a hyperparameter changes at a time ...
 #: ... and the prior sd of the logarithm of each, in such steps
-PRIOR_SD = (1.0, 1.0, 1.0, 1.0, 2.0, 1.0, 3.0, 2.0)
+PRIOR_SD = (1.0, 1.0, 1.0, 1.0, 2.0, 1.0, 2.0, 3.0, 2.0)
 HALVING = 0.1  #: distance of readouts of which one keeps half the dimensions of the other
 POOLED_OTHERWISE = 0.5  #: ... and of those that differ in their pooling
 TRIALS = 6  #: hyperparameters tried at a time
@@ -95,24 +95,26 @@ class Hyperparameters:
     arm_variance: float = 0.01  # that all tasks share in one arm alone
     task_variance: float = 0.5  # of one task's deviation, smooth over arms
     kind_variance: float = 1.0  # of one kind's deviation, relative to that of one task
+    cost_variance: float = 0.1  # of what changes with the cost of tasks, smooth over arms
     cell_variance: float = 0.01  # of the deviations of kinds and tasks in one arm alone
     readout_scale: float = 1.0  # distance at which readouts of an arm have the correlation 1/e
 
-    def parts(self, near: Floats, same: Bools) -> tuple[Floats, Floats, Floats]:
-        """Prior covariances that all tasks, a kind and a task have.
+    def parts(self, near: Floats, same: Bools) -> tuple[Floats, Floats, Floats, Floats]:
+        """Prior covariances that all tasks, tasks of like cost, a kind and a task have.
 
         They follow from the covariance ``near`` of the arms by position, and from their identity.
         """
         cell_variance = self.cell_variance / (1 + self.kind_variance)
         common = near + self.arm_variance * same
+        of_cost = self.cost_variance * near
         deviation = self.task_variance * near + cell_variance * same
         of_kind = self.kind_variance * deviation
         of_task = deviation + LEVEL
-        return common, of_kind, of_task
+        return common, of_cost, of_kind, of_task
 
-    def within_task(self, near: Floats, same: Bools) -> Floats:
+    def within_task(self, near: Floats, same: Bools, trend: Floats) -> Floats:
         """Prior covariances of cells of one task, without its level."""
-        smooth = 1 + (1 + self.kind_variance) * self.task_variance
+        smooth = 1 + (1 + self.kind_variance) * self.task_variance + self.cost_variance * trend
         alone = self.arm_variance + self.cell_variance
         return smooth * near + alone * same
 
@@ -227,14 +229,14 @@ class CovarianceModel:
         deviations = seen.score - self.level[seen.task]
         return deviations / self.spread[seen.task]
 
-    def parts(self, left: Ints, right: Ints) -> tuple[Floats, Floats, Floats]:
-        """Prior covariances of cells (L, R) that all tasks, a kind and a task have."""
+    def parts(self, left: Ints, right: Ints) -> tuple[Floats, Floats, Floats, Floats]:
+        """Prior covariances of cells (L, R); see `Hyperparameters.parts`."""
         kernel = arm_covariance(self.problem, self.hyperparameters, left, right)
         return self.hyperparameters.parts(kernel, left[:, None] == right)
 
     @property
     def _variances(self) -> Floats:
-        """The three parts of the prior variance of a cell (3,)."""
+        """The parts of the prior variance of a cell (4,)."""
         variance = np.array(ARM_VARIANCE)
         return np.array(self.hyperparameters.parts(variance, np.array(True)))
 
@@ -253,9 +255,10 @@ class CovarianceModel:
         return mixed
 
     @property
-    def cell_variance(self) -> float:
-        """Prior variance of a standardised score."""
-        return float(self._variances.sum())
+    def cell_variance(self) -> Floats:
+        """Prior variance of a standardised score of each task (T,)."""
+        squares = [(group**2).sum(axis=1) for group in self.problem.task_groups]
+        return np.asarray(self._variances @ squares)
 
     @property
     def objective_variance(self) -> float:
@@ -274,6 +277,8 @@ class _TrainingScores:
         self.same_arm = seen.arm[:, None] == seen.arm  # (n, n)
         self.same_task = seen.task[:, None] == seen.task
         self.same_kind = kind[:, None] == kind
+        trend = problem.cost_trend[seen.task]
+        self.cost_trend = np.outer(trend, trend)
         self.count = problem.cells_per_task(seen)
         self.freedom = np.maximum(self.count - 1, 0)  # left by the level of each task (T,)
         # variance of a task's scores about the true values of their cells (T,); NaN without a score
@@ -301,8 +306,9 @@ class _TrainingScores:
 
     def covariance(self, h: Hyperparameters) -> Floats:
         """Prior covariance of the observed cells (n, n)."""
-        common, of_kind, of_task = h.parts(self.kernel(h), self.same_arm)
-        return np.asarray(common + of_kind * self.same_kind + of_task * self.same_task)
+        common, of_cost, of_kind, of_task = h.parts(self.kernel(h), self.same_arm)
+        over_tasks = common + of_cost * self.cost_trend
+        return np.asarray(over_tasks + of_kind * self.same_kind + of_task * self.same_task)
 
     def kernel(self, h: Hyperparameters) -> Floats:
         """Covariance of the observed arms (n, n)."""
@@ -381,7 +387,9 @@ def _standardised(
     diagonal = np.arange(len(task))
     noise = np.zeros((len(options), len(count)))
     # block diagonal: each task has a scale of its own
-    of_cells = [h.within_task(scores.kernel(h), scores.same_arm) for h in options]
+    of_cells = [
+        h.within_task(scores.kernel(h), scores.same_arm, scores.cost_trend) for h in options
+    ]
     covariance = np.stack(of_cells) * scores.same_task
     deviation = np.array([[h.cell_variance] for h in options])
     rounds = 1
@@ -628,23 +636,22 @@ class Posterior:
         return np.asarray(variances - 2 * covariance)
 
     def whitened(self, arms: Ints) -> Iterator[tuple[Ints, Floats]]:
-        """Tasks, and whitened covariances of the arms' cells with the rows (a, n).
+        """A task, and whitened covariances of the arms' cells with the rows (a, n).
 
-        Tasks of a kind without a row share one. They come one by one, since all together they do
-        not fit in a processor's cache.
+        They come one by one, since all together they do not fit in a processor's cache.
         """
         mix = self.rows.mix
         membership = self.problem.kind_membership
-        common, of_kind, of_task = self.model.parts(arms, self.rows.arm)
+        trend = self.problem.cost_trend
+        common, of_cost, of_kind, of_task = self.model.parts(arms, self.rows.arm)
         shared = common @ self.inverse.T
+        with_cost = (of_cost * (mix @ trend)) @ self.inverse.T
         # the part of a kind or of a task is correlated with rows of it alone
         for kind, share in enumerate((mix @ membership).T):
             of_its_kind = shared + self._whitened_part(of_kind, share)
-            tasks = np.flatnonzero(membership[:, kind])
-            has_row = mix[:, tasks].any(axis=0)
-            yield tasks[~has_row], of_its_kind
-            for task in tasks[has_row]:
-                yield np.array([task]), of_its_kind + self._whitened_part(of_task, mix[:, task])
+            for task in np.flatnonzero(membership[:, kind]):
+                of_its_task = self._whitened_part(of_task, mix[:, task])
+                yield np.array([task]), of_its_kind + trend[task] * with_cost + of_its_task
 
     def _whitened_part(self, part: Floats, share: Floats) -> Floats:
         """Whitened covariances (a, n) of a part with its tasks' rows.
@@ -904,7 +911,7 @@ class IncrementalPosterior:
         scores = self._problem.cells_per_task(seen)
         needed = np.where(model.has_spread, 2 * model.count, LOOKS)
         is_outdated = (early_scores < LOOKS) & (scores >= needed)
-        is_far = np.abs(model.values(seen)) > FAR * np.sqrt(model.cell_variance)
+        is_far = np.abs(model.values(seen)) > FAR * np.sqrt(model.cell_variance[seen.task])
         has_far = self._problem.cells_per_task(seen.take(is_far)) > 0
         is_outdated |= has_far & (scores > model.count)
         if not (is_outdated & has_few).any():

@@ -257,6 +257,7 @@ def _posterior_of_cells(posterior: Posterior, arms: Ints) -> tuple[Floats, Float
     cross = posterior.cross[:, arms]
     tasks = len(posterior.problem.tasks)
     with_objectives = np.empty((len(arms), tasks, len(arms)))
+    prior_with_leader = np.zeros((len(arms), tasks))
     variance_explained, leader_explained = np.empty((2, len(arms), tasks))
     for these, white in posterior.whitened(arms):
         with_objectives.T[:, these] = -_product(white, cross).T[:, None]
@@ -266,8 +267,8 @@ def _posterior_of_cells(posterior: Posterior, arms: Ints) -> tuple[Floats, Float
     for prior, group in zip(priors, posterior.problem.task_groups, strict=True):
         of_task = group @ (model.weights @ group)
         with_objectives += prior[:, None, :] * of_task[None, :, None]
+        prior_with_leader += prior[:, -1:] * (group**2).sum(axis=1)
     variance = np.maximum(model.cell_variance - variance_explained, 0.0)
-    prior_with_leader = np.sum(priors, axis=0)[:, -1:]
     return with_objectives, variance, prior_with_leader - leader_explained
 
 

@@ -129,10 +129,22 @@ class Problem:
         return np.eye(self.kind_index.max() + 1)[self.kind_index]
 
     @cached_property
-    def task_groups(self) -> tuple[Floats, Floats, Floats]:
-        """Membership in all tasks (T, 1), kinds (T, K), single tasks (T, T)."""
+    def cost_trend(self) -> Floats:
+        """Logarithm of every task's cost less the mean of the objective; its sd is at most 1 (T,)."""
+        cost = (self.encode_cost + self.score_cost).sum(axis=0)
+        if not cost.all():
+            return np.zeros(len(cost))
+        weights = self.objective_weights
+        trend = np.log(cost) - weights @ np.log(cost)
+        return np.asarray(trend / max(1.0, math.sqrt(weights @ trend**2)))
+
+    @cached_property
+    def task_groups(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """Membership in all tasks (T, 1), cheap or expensive ones (T, 1), kinds (T, K), single
+        tasks (T, T).
+        """
         tasks = len(self.tasks)
-        return np.ones((tasks, 1)), self.kind_membership, np.eye(tasks)
+        return np.ones((tasks, 1)), self.cost_trend[:, None], self.kind_membership, np.eye(tasks)
 
     @property
     def in_objective(self) -> Bools:

@@ -71,6 +71,8 @@ def dense(model, seen, pending):
     common, kind = kernel + h.arm_variance * same, model.problem.kind_index
     prior = np.kron(common, np.ones((tasks, tasks))) + np.kron(own + gp.LEVEL, np.eye(tasks))
     prior += np.kron(h.kind_variance * own, kind[:, None] == kind)
+    trend = model.problem.cost_trend
+    prior += np.kron(h.cost_variance * kernel, np.outer(trend, trend))
     objective = np.kron(np.eye(arms), model.weights)
 
     def condition(rows, values):
@@ -100,7 +102,7 @@ def of_cells(posterior, arms, tasks, targets):
     of_task = {task: white for these, white in posterior.whitened(distinct) for task in these}
     white = np.stack([of_task[task][arm] for task, arm in zip(tasks, where, strict=True)])
     prior = model.cells(targets, model.weights, arms, cells.mix).T
-    variance = model.cell_variance - (white**2).sum(axis=1) + cells.noise
+    variance = model.cell_variance[tasks] - (white**2).sum(axis=1) + cells.noise
     return prior - white @ posterior.cross[:, targets], variance
 
 

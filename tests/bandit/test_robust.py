@@ -137,28 +137,30 @@ def one_wide_task(seed):
 
 
 def test_a_task_that_varies_most_is_seen_before_a_sure_end():
-    sure = []
     for seed in range(6):
         problem, scores = one_wide_task(seed)
-        learner = make_learner(problem, budget=0.3, seed=seed, within=0.0)
+        learner = make_learner(problem, budget=0.5, seed=seed, within=0.0)
         while picks := learner.ask(1):
             learner.tell(picks[0].index, Outcome(float(scores[problem.locate(picks[0].cell)])))
             if len(learner.picks) % 6 == 0:
                 found = learner.recommendation()
-                if found.probability_best >= 0.9:
-                    sure.append(loss(problem, scores, found) <= 0.01)
-    # such a task is scored late, when most of the model is no longer estimated again
-    assert sure and np.mean(sure) > 0.8
+                is_right = loss(problem, scores, found) <= 0.01
+                assert is_right or found.probability_best < 0.9
+        # such a task is scored late, when most of the model is no longer estimated again
+        assert learner.ending == "sure"
+        assert loss(problem, scores, learner.recommendation()) <= 0.01
 
 
 def test_no_search_ends_before_a_task_shows_how_it_varies():
+    wrong_ends = 0
     for seed in range(6):
         problem, scores = one_wide_task(seed)
         learner = make_learner(problem, budget=0.5, seed=seed)
         drive(learner, World(problem, scores, stderr=0.0).outcome)
         assert learner.ending in ("within", "sure")
         assert learner.state.paid.sum(axis=0).min() >= LOOKS
-        assert loss(problem, scores, learner.recommendation()) <= 0.01
+        wrong_ends += loss(problem, scores, learner.recommendation()) > 0.01
+    assert wrong_ends <= 1
 
 
 def test_equal_arms_are_within_the_margin_and_none_is_the_best():
