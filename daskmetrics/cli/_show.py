@@ -14,11 +14,11 @@ from daskmetrics.cli._common import (
     fitted,
     flag_option,
     note,
-    parsed_by,
     path_option,
     run_argument,
     run_folder,
     say,
+    within_option,
 )
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder
@@ -127,15 +127,6 @@ def _open(page: Path) -> None:
         note("No browser could be started here: open the link above yourself.")
 
 
-def _share(text: str) -> float:
-    share = float(text.removesuffix("%"))
-    if text.endswith("%"):
-        share /= 100
-    if not 0 < share < 1:
-        raise ValueError
-    return share
-
-
 @click.command(
     epilog=example(
         "daskmetrics best demo",
@@ -144,15 +135,7 @@ def _share(text: str) -> float:
     )
 )
 @run_folder
-@click.option(
-    "--within",
-    type=parsed_by(_share, "a share between 0 and 1: write 1% or 0.01"),
-    metavar="SHARE",
-    help=(
-        "Show the cheapest candidate that loses at most this share of the score in the worst case, "
-        "such as 1%."
-    ),
-)
+@within_option
 @flag_option("--pareto", "Show the candidates that no other beats in both score and cost.")
 @click.option(
     "--arm",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from daskmetrics.answer import analysis
 from daskmetrics.answer.posterior import RunPosterior
 from daskmetrics.answer.recorded import RecordedRun
-from daskmetrics.answer.trade_offs import ArmCost, sizes_of
+from daskmetrics.answer.sizes import ArmCost
 from daskmetrics.core.errors import DataError, unknown
 from daskmetrics.domain.names import Arm, Suite
 
@@ -138,7 +138,7 @@ def metric_fields(run: RecordedRun, arms: Sequence[Arm]) -> list[Field]:
 
 def cost_fields(run: RecordedRun, arms: Sequence[Arm]) -> list[Field]:
     """Costs that differ between arms of models of known size."""
-    sizes = sizes_of(run)
+    sizes = run.sizes
     costs = {arm: sizes[arm.model].cost(arm) for arm in arms if arm.model in sizes}
     shown = []
     for name, label in differing_costs(costs.values()).items():

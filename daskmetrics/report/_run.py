@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from daskmetrics.answer.answer import Answer, Verdict, answer_of
 from daskmetrics.answer.recorded import RecordedRun
+from daskmetrics.answer.sizes import ArmCost
 from daskmetrics.answer.status import status_of
-from daskmetrics.answer.trade_offs import ArmCost, TradeOffs, sizes_of, trade_offs_of
+from daskmetrics.answer.trade_offs import TradeOffs, trade_offs_of
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.text import score_text
 from daskmetrics.domain.events import scored as scored_units
@@ -326,7 +327,7 @@ class Run(RecordedRun):
         --------
         >>> run.cost_of(run.best().arm).parameters  # doctest: +SKIP
         """
-        return sizes_of(self)[arm.model].cost(arm)
+        return self.sizes[arm.model].cost(arm)
 
     def leaderboard(self) -> Leaderboard:
         """All arms with a score, ordered by their mean.
