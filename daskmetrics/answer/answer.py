@@ -550,6 +550,13 @@ class Answer:
         """Whether others may as well be taken."""
         return self.sureness == "a tie"
 
+    def marked(self, quantity: str) -> dict[str, list[Arm]]:
+        """The arms that a picture of a task, or of another quantity, marks: by kind of mark."""
+        parts = (part for part in self.verdict.parts if part.what == quantity)
+        standing = next(parts, self.verdict.overall)
+        tied = [arm for arm in standing.tied if arm != standing.arm]
+        return {"tied": tied, "best": [standing.arm], "default": [self.default.arm]}
+
     @property
     def more_search_is_idle(self) -> bool:
         """Whether what more search may find is less than these items can tell apart."""
@@ -559,6 +566,16 @@ class Answer:
         return self.most_lost <= overall.critical * overall.lead.stderr
 
 
+def floor_of(tasks: Iterable[MeasuredTask], weights: Mapping[str, float]) -> float | None:
+    """The mean of what guessing scores, over the tasks with a weight; None if one is not known."""
+    floors = {task.name: task.floor for task in tasks if weights.get(task.name)}
+    known = {name: floor.value for name, floor in floors.items() if floor}
+    if not known or len(known) < len(floors):
+        return None
+    total = math.fsum(weights[name] for name in known)
+    return math.fsum(value * weights[name] for name, value in known.items()) / total
+
+
 def over_floor(
     tasks: Iterable[MeasuredTask],
     weights: Mapping[str, float],
@@ -566,12 +583,10 @@ def over_floor(
     stderr: float | None,
 ) -> Difference | None:
     """How far a mean score is above what guessing scores on the tasks with a weight."""
-    floors = {task.name: task.floor for task in tasks if weights.get(task.name)}
-    values = [floor.value * weights[name] for name, floor in floors.items() if floor]
-    if score is None or stderr is None or len(values) < len(floors):
+    floor = floor_of(tasks, weights)
+    if floor is None or score is None or stderr is None:
         return None
-    guessed = math.fsum(values) / math.fsum(weights[name] for name in floors)
-    return Difference(score - guessed, stderr, paired=False)
+    return Difference(score - floor, stderr, paired=False)
 
 
 def is_guess(over: Difference | None) -> bool:

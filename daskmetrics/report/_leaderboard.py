@@ -299,8 +299,9 @@ class Leaderboard:
         need_matplotlib()
         from daskmetrics.report.figures import BESIDE, axes_for, layer_lines
 
-        points = self.to_frame()[["layer", "mean", "stderr"]]
-        points = points.set_axis(["layer", "value", "error"], axis=1)
+        points = self.to_frame()[["layer", "mean", "stderr", "tied"]]
+        points = points.set_axis(["layer", "value", "error", "tied"], axis=1)
+        points["tied"] = points["tied"].fillna(False).astype(bool)
         points["layer"] = [row.arm.layer for row in self.arms]
         points["label"] = [f"{row.arm.checkpoint} {row.arm.readout}".strip() for row in self.arms]
         points = points.dropna(subset="value")
@@ -311,7 +312,7 @@ class Leaderboard:
             )
         first_labels = points["label"].unique()[:MOST_LINES]
         points = points[points["label"].isin(first_labels)]
-        points.attrs["label"] = "mean score"
+        points.attrs.update(label=self._measure, are_scores=True)
         ax = axes_for(ax)
         layer_lines(ax, points)
         names = {row.arm.layer: name for row, name in zip(self.arms, self._layers, strict=True)}

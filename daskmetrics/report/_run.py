@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.text import score_text
 from daskmetrics.domain.events import scored as scored_units
 from daskmetrics.domain.names import Arm, Cell
-from daskmetrics.report._format import Line, need_matplotlib, percent
+from daskmetrics.report._format import Line, fact, need_matplotlib, percent
 from daskmetrics.report._leaderboard import Leaderboard
 from daskmetrics.report.lines import answer_lines, gain, use
 from daskmetrics.report.markup import card
@@ -156,7 +156,7 @@ class Best:
             return encoder.save(folder, model_card)
 
     def __repr__(self) -> str:
-        return f"Use   {use(self.answer)}\nGain  {gain(self.answer)}"
+        return "\n".join(fact(*line) for line in answer_lines(self.answer))
 
     def _repr_html_(self) -> str:
         _, *others = answer_lines(self.answer)
@@ -255,6 +255,10 @@ class Run(RecordedRun):
         """
         return answer_of(self.evidence)
 
+    def marked(self, quantity: str) -> Mapping[str, Sequence[Arm]]:
+        """As `Answer.marked`; empty while there is no answer."""
+        return self.answer.marked(quantity) if self.result else {}
+
     def best(self) -> Best:
         """The recommended arm.
 
@@ -298,7 +302,7 @@ class Run(RecordedRun):
         need_matplotlib()
         from daskmetrics.report.figures import Plots
 
-        return Plots(self)
+        return Plots(self, self.marked)
 
     def trade_offs(self) -> TradeOffs:
         """Scores against costs: layers, parameters, operations, and vector sizes.

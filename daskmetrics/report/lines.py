@@ -130,6 +130,8 @@ def cheaper(answer: Answer) -> str:
     simpler = answer.cheapest
     if not simpler:
         return ""
+    if answer.is_tie:  # the first line has its name
+        return saving(simpler)
     return f"{candidate(simpler.arm)}: {saving(simpler)}"
 
 
@@ -184,7 +186,7 @@ def cost(answer: Answer) -> str:
     if answer.scored >= answer.planned:
         return f"all {planned}"
     share = percent(answer.cost.share or 0)
-    return f"{answer.scored:,} of {planned}, about {share} of the time that all would take"
+    return f"{answer.scored:,} of {planned}, about {share} of the time of all"
 
 
 def decide(answer: Answer) -> str:

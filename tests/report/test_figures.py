@@ -39,12 +39,17 @@ DEMO = Suite("tiny-64", STEPS[:11], (0, 1, 2, 3, 4), 4)
 
 
 def test_pictures_do_not_depend_on_when_they_are_made(finished, a_run):
-    first, second = pictures(finished), pictures(finished)
+    first, second = (pictures(finished, finished.marked) for _ in range(2))
     for name in ("layers", "path"):
         drawn = image(first[name], "svg")
         assert drawn == image(second[name], "svg") and ET.fromstring(drawn).tag.endswith("svg")
     assert image(first["scores"]) == image(second["scores"])
-    assert {"layers", "path", "training"} <= pictures(a_run(decisions=1)).keys()
+    begun = a_run(decisions=1)
+    assert {"layers", "path", "training"} <= pictures(begun, begun.marked).keys()
+
+
+def unmarked(name):
+    return {}
 
 
 def overlapping(figure, monkeypatch):
@@ -75,10 +80,11 @@ def test_labels_do_not_overlap(suite, monkeypatch):
         Field("y", METRICS, "", values, errors),
         Field("z", METRICS, "tasks", np.full(len(arms), np.nan), errors),
     ]
-    maps = heat_maps(fields, suite, {"best": arms[0], "default": arms[-1]})
+    marks = {"best": arms[:1], "default": arms[-1:], "tied": arms[1:2]}
+    maps = heat_maps(fields, suite, lambda name: marks)
     assert not overlapping(maps, monkeypatch)
     figure = Figure(layout="constrained")
-    layer_lines(figure.subplots(), layer_points(fields, arms))
+    layer_lines(figure.subplots(), layer_points(fields, arms, lambda name: marks))
     figure.legend(loc="outside right upper")
     assert not overlapping(figure, monkeypatch)
 
@@ -88,7 +94,7 @@ def test_what_has_no_value_is_named_and_noise_is_not_stretched():
     values = np.array([0.5, np.nan, 0.501, np.nan])
     ax = Figure().subplots()
     field = Field("t", SCORES, "", values, np.full(4, 0.01))
-    layer_lines(ax, layer_points([field], suite.arms()))
+    layer_lines(ax, layer_points([field], suite.arms(), unmarked))
     assert ax.get_legend_handles_labels()[1] == ["t (no layer 1, 3)"]
     low, high = ax.get_ylim()
     assert high - low == pytest.approx(LEAST_ERRORS * 0.01)
@@ -100,7 +106,7 @@ def test_many_tasks_have_lines_that_differ():
     arms = Suite("m", ("main",), (0, 1), 1).arms()
     fields = [Field(f"t{i}", SCORES, "", np.ones(2), np.ones(2)) for i in range(12)]
     ax = Figure().subplots()
-    layer_lines(ax, layer_points(fields, arms))
+    layer_lines(ax, layer_points(fields, arms, unmarked))
     looks = {(line.get_color(), line.get_linestyle()) for line in ax.lines}
     assert len(looks) == len(ax.containers) == 9
     assert ax.get_xlabel().endswith("9 of 12 are shown")
