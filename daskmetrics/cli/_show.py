@@ -22,6 +22,7 @@ from daskmetrics.cli._common import (
 )
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder
+from daskmetrics.core.table import text_width
 
 TABLE_WIDTH = 132  # columns; a row of trade-offs has nine cells
 FORMATS = ("html", "csv", "parquet")
@@ -169,7 +170,7 @@ def best(
         return Output(None, [fitted(explanation.explain_tables(loaded, arm))])
     if pareto:
         compared = loaded.trade_offs()
-        front = tables.trade_offs_table(compared).as_text(TABLE_WIDTH)
+        front = tables.trade_offs_table(compared).as_text(text_width(TABLE_WIDTH))
         return Output(lambda: compared, [front])
     if within:
         document = {"within": within, "cheaper": loaded.verdict.cheaper(within)}

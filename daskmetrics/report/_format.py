@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Collection, Iterable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.table import printable, text_width
+from daskmetrics.core.table import filled, printable, text_width
 from daskmetrics.core.text import plural, score_text
 from daskmetrics.domain.names import Arm
 
@@ -41,14 +40,7 @@ def fact(label: str, text: str) -> str:
     indent = f"{label:<{LABEL}}"
     if len(label) >= LABEL:
         indent = f"{label}: "
-    return textwrap.fill(
-        printable(text),
-        text_width(WIDTH),
-        initial_indent=indent,
-        subsequent_indent=" " * LABEL,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return filled(printable(text), text_width(WIDTH), indent, " " * LABEL)
 
 
 def candidate(arm: Arm) -> str:

@@ -20,13 +20,14 @@ from daskmetrics.answer.answer import (
 )
 from daskmetrics.answer.sizes import ArmCost, model_size
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.core.table import Table
+from daskmetrics.core.table import Table, text_width
 from daskmetrics.core.text import listed, plural, score_text
 from daskmetrics.domain.names import Arm
 from daskmetrics.domain.outcomes import Difference
 from daskmetrics.domain.results import Scored
 from daskmetrics.domain.scores import Scores
 from daskmetrics.report._format import (
+    WIDTH,
     apart,
     headline,
     mean_over,
@@ -358,7 +359,7 @@ class Leaderboard:
         return self.found.save(row.arm, folder, card)
 
     def __repr__(self) -> str:
-        return self.table().as_text()
+        return self.table().as_text(text_width(WIDTH))
 
     def _repr_html_(self) -> str:
         return self.table().as_html()

@@ -52,12 +52,12 @@ def best_text(run: Run, in_short: bool = False) -> str:
 
 
 def files_text(folder: RunFolder) -> str:
-    """The page as a link, the folder, and where more is."""
+    """The page as a link, or the folder, and where more is."""
     page = folder.report / "index.html"
-    lines = []
+    lines = [f"files       {folder.path}"]
     if page.exists():
-        lines.append(f"page        {page.resolve().as_uri()}")
-    lines += [f"files       {folder.path}", f"more        daskmetrics best {folder.path}"]
+        lines = [f"page        {page.resolve().as_uri()}"]
+    lines += [f"more        daskmetrics best {folder.path}"]
     return "\n".join(lines)
 
 
