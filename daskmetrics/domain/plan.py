@@ -20,14 +20,16 @@ VERSION = 1  #: of the computation: increase it when equal inputs no longer give
 class Floor:
     """The score of a guess, and what is guessed.
 
-    >>> str(Floor(0.693, "largest class alone"))
+    >>> Floor(0.693, "largest class alone").text
     'largest class alone 0.693'
     """
 
     value: float
     guess: str = "chance"
 
-    def __str__(self) -> str:
+    @property
+    def text(self) -> str:
+        """Both in words."""
         return f"{self.guess} {score_text(self.value)}"
 
 

@@ -114,7 +114,7 @@ def measured(
     if len(counted) != 1:
         return f"score {text} ({mean_over(weights.values())})"
     task = counted[0]
-    floor = f" ({task.floor})" if task.floor else ""
+    floor = f" ({task.floor.text})" if task.floor else ""
     return f"{task.main_score} {text}{floor}"
 
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from daskmetrics.experiment.direct import LayerScores
+    from daskmetrics.tasks import Task
 
 COLUMNS = ("rank", "model", "checkpoint", "layer", "readout", "mean", "stderr", "tied")
 MOST_LINES = 8  # of the figure
@@ -212,12 +213,19 @@ class Leaderboard:
         meaning = next(iter(self.weights), "no task")
         if len(self.weights) > 1:
             meaning = mean_over(counted)
-        notes = []
-        if self.found:
-            notes += [*self._answer(self.found), *_measured_by(self.found, self.arms[0].arm)]
+        notes: list[str] = []
+        by_task: list[str] = []
+        if found := self.found:
+            best = self.arms[0].arm
+            notes = [*self._answer(found), *_gain_note(found, best)]
+            if len(found.tasks) == 1:
+                meaning += f", {_items_of(found, found.tasks[0], best)},"
+            else:
+                by_task = [f"{task.name}: {_items_of(found, task, best)}." for task in found.tasks]
         notes.append(
             f"Score: {meaning} ± standard error. Tied: within the error of the best (95 %)."
         )
+        notes += by_task[:MOST_TASKS]
         if missing := sum(row.rank is None for row in self.arms):
             notes.append(
                 f"{plural(missing, 'candidate')} not scored on every task: without a mean."
@@ -365,25 +373,26 @@ class Leaderboard:
         return self.table().as_html()
 
 
-def _measured_by(found: LayerScores, best: Arm) -> list[str]:
-    notes = []
-    for task in found.tasks[:MOST_TASKS]:
-        text = f"{task.name}: {task.main_score}"
-        if score := found.recorded[best].get(task.name):
-            text += f" of {score.n:,} items"
-        if groups := getattr(task, "groups", 0):
-            text += f" in {plural(groups, 'group')}"
-        if task.floor and len(found.tasks) > 1:  # that of one task stands beside its score
-            text += f" ({task.floor})"
-        notes.append(f"{text}.")
+def _gain_note(found: LayerScores, best: Arm) -> list[str]:
     last, gain = found.last_layer(best), found.gain(best)
+    name = found.layer_name(last)
     if best == last:
-        notes.append(
-            f"The best, layer {found.layer_name(best)}, is the last layer that was scored."
-        )
-    elif gain:
-        notes.append(
-            f"The best gains {apart(gain)} over layer {found.layer_name(last)}, the last layer of"
-            f" its model that was scored, {gain.relation}."
-        )
-    return notes
+        return [f"The best, layer {name}, is the last layer that was scored."]
+    if gain is None:
+        return []
+    return [
+        f"The best gains {apart(gain)} over layer {name}, the last layer of its model that was"
+        f" scored, {gain.relation}."
+    ]
+
+
+def _items_of(found: LayerScores, task: Task, best: Arm) -> str:
+    """The measure of a task, over what it is a mean and, of several tasks, what guessing scores."""
+    text = task.main_score
+    if score := found.recorded[best].get(task.name):
+        text += f" of {score.n:,} items"
+    if groups := getattr(task, "groups", 0):
+        text += f" in {plural(groups, 'group')}"
+    if task.floor and len(found.tasks) > 1:
+        text += f" ({task.floor.text})"
+    return text

@@ -202,22 +202,26 @@ class Plots:
         ax.legend(loc="best")
         return ax
 
-    def tradeoff(self, cost: str = "seconds", ax: Axes | None = None) -> Axes:
+    def tradeoff(self, cost: str | None = None, ax: Axes | None = None) -> Axes:
         """Mean score against costs, with the best at each cost.
 
         Parameters, result and errors are those of `layers`, beside
 
-        cost : {"seconds", "layers", "parameters", "bytes"}
-            Seconds are of 1,000 texts, bytes of a vector.
+        cost : {"seconds", "layers", "parameters", "bytes"}, optional
+            Seconds are of 1,000 texts, bytes of a vector. By default seconds or, of a run that
+            recorded no times, layers.
 
         Examples
         --------
         >>> run.plot.tradeoff("bytes")  # doctest: +SKIP
         """
-        if cost not in COST_NAMES:
-            raise unknown("cost", cost, COST_NAMES)
+        if cost not in (None, *COST_NAMES):
+            raise unknown("cost", str(cost), COST_NAMES)
         compared = trade_offs_of(self._run)
-        if all(math.isnan(cost_value(arm.cost, cost)) for arm in compared.arms):
+        has_times = all(arm.cost.seconds is not None for arm in compared.arms)
+        if cost is None:
+            cost = "seconds" if has_times else "layers"
+        if cost == "seconds" and not has_times:
             raise nothing_to_draw(self._run, COST_NAMES[cost])
         ax = axes_for(ax)
         trade_off(ax, compared, cost)
@@ -545,7 +549,9 @@ def heat_maps(fields: Sequence[Field], suite: Suite, marked: MarkedBy) -> Figure
 def trade_offs(compared: TradeOffs) -> Figure:
     """Score against time and bytes, as far as these differ between arms."""
     differing = differing_costs([arm.cost for arm in compared.arms])
-    names = [name for name in MEASURED if name in differing] or ["layers"]
+    names = [name for name in MEASURED if name in differing]
+    if "seconds" not in names:
+        names.insert(0, "layers")
     figure = blank(3.1)
     axes = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
     for ax, name in zip(axes, names, strict=True):

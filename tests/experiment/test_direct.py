@@ -224,7 +224,7 @@ def test_the_command_prints_the_layers_and_gives_json(small, minilm):
         minilm, data, "body", "stars", group="body", layers=[0, 6], columns={"score": "macro_f1"}
     )
     shown = CliRunner().invoke(main, [*words, "--group", "body", "--score", "macro_f1"]).output
-    assert str(grouped) in shown and "macro_f1 of" in shown and "groups." in shown
+    assert str(grouped) in shown and "macro_f1 of" in shown and "groups, ±" in shown
     wrong = CliRunner().invoke(main, [*words, "--readouts", "poolling=mean"])
     assert wrong.exit_code == 2 and "pooling" in wrong.output
     nothing = CliRunner().invoke(main, ["layers", str(minilm)])
