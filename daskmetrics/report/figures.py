@@ -301,8 +301,7 @@ def heat_map(ax: Axes, field: Field, suite: Suite, marks: Marks) -> None:
     title = f"{field.name}, {suite.model}"
     if np.isfinite(field.errors).any():
         title += f" (standard error {np.nanmedian(field.errors):.2g})"
-    ax.set(xlabel="training step", ylabel="layer")
-    ax.set_title(title, loc="left")
+    ax.set(xlabel="training step", ylabel="layer", title=title)
     checkpoints = set(suite.checkpoints())
     for name, arms in marks.items():
         shown = [arm for arm in arms if arm.checkpoint in checkpoints and arm.layer in suite.layers]
@@ -541,8 +540,9 @@ def heat_maps(fields: Sequence[Field], suite: Suite, marked: MarkedBy) -> Figure
     panels = figure.subplots(len(fields), 1, squeeze=False)[:, 0]
     for ax, field in zip(panels, fields, strict=True):
         heat_map(ax, field, suite, marked(field.name))
-    if panels[0].get_legend_handles_labels()[0]:
-        panels[0].legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3)
+    named, names = panels[0].get_legend_handles_labels()
+    if names:
+        figure.legend(named, names, loc="outside upper right", ncols=len(names))
     return figure
 
 
