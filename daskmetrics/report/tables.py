@@ -89,8 +89,10 @@ def tasks_table(answer: Answer) -> Table:
     notes = [
         f"Gain: over {candidate(default.arm)}; on average too high, since the same scores chose the"
         " best.",
-        "Tied: how many others are within the error of the best. Guess: what guessing scores.",
+        "Tied: how many others are within the error of the best.",
     ]
+    if any(row["guess"] for row in rows):
+        notes.append("Guess: what guessing scores.")
     if any(_is_partial(standing, default) for standing in standings):
         notes.append(PARTIAL)
     notes += unpaired_note(standing.gain for standing in standings if standing.arm != default.arm)

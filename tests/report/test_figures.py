@@ -22,6 +22,7 @@ from matplotlib.text import Text
 
 from daskmetrics.report import figures
 from daskmetrics.report.figures import (
+    heat_map,
     heat_maps,
     image,
     layer_lines,
@@ -100,6 +101,34 @@ def test_what_has_no_value_is_named_and_noise_is_not_stretched():
     assert high - low == pytest.approx(LEAST_ERRORS * 0.01)
     (bars,) = ax.containers[0][2]
     np.testing.assert_allclose(bars.get_segments()[0][:, 1], [0.49, 0.51])
+
+
+def test_colours_span_some_errors_so_that_noise_is_not_stretched():
+    suite = Suite("m", ("step0", "step1"), (0, 1), 1)
+    ax = Figure().subplots()
+    field = Field("t", SCORES, "", np.array([0.740, 0.753, 0.741, 0.742]), np.full(4, 0.04))
+    heat_map(ax, field, suite, {})
+    low, high = ax.images[0].get_clim()
+    assert high - low == pytest.approx(LEAST_ERRORS * 0.04)
+
+
+@pytest.mark.parametrize(("group", "end"), [(SCORES, 1.0), (METRICS, 1.12)])
+def test_an_axis_of_scores_ends_at_one(group, end):
+    ax = Figure().subplots()
+    field = Field("t", group, "", np.array([0.0, 1.0]), np.full(2, np.nan))
+    layer_lines(ax, layer_points([field], Suite("m", ("main",), (0, 1), 1).arms(), unmarked))
+    assert ax.get_ylim()[1] == pytest.approx(end)
+
+
+def test_the_best_and_those_within_its_error_have_large_points():
+    arms = Suite("m", ("main",), (0, 1, 2), 2).arms()
+    field = Field("t", SCORES, "", np.array([0.5, 0.8, 0.9]), np.full(3, 0.1))
+    marks = {"best": arms[2:], "tied": arms[1:2], "default": arms[2:]}
+    ax = Figure().subplots()
+    layer_lines(ax, layer_points([field], arms, lambda name: marks))
+    (large,) = (points for points in ax.collections if len(points.get_offsets()) == 2)
+    np.testing.assert_allclose(large.get_offsets(), [[1, 0.8], [2, 0.9]])
+    assert "large points" in ax.get_xlabel()
 
 
 def test_many_tasks_have_lines_that_differ():
