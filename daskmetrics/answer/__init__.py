@@ -20,8 +20,9 @@ Nothing here measures anything, imports torch, needs a scheduler, or phrases a s
 
 from daskmetrics.answer.answer import Answer, RankedArm, Standing, Verdict, answer_of
 from daskmetrics.answer.recorded import RecordedRun
+from daskmetrics.answer.sizes import ArmCost
 from daskmetrics.answer.status import RunStatus, status_of
-from daskmetrics.answer.trade_offs import ArmCost, TradeOff, TradeOffs
+from daskmetrics.answer.trade_offs import TradeOff, TradeOffs
 from daskmetrics.answer.worth import Worth
 from daskmetrics.domain.outcomes import Difference
 

@@ -16,6 +16,7 @@ from daskmetrics.cli._common import (
     parsed_by,
     path_option,
     text_option,
+    within_option,
 )
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import require_new
@@ -49,6 +50,7 @@ PART = parsed_by(_part, "PART=VALUE,VALUE, for instance pooling=mean,last")
         "daskmetrics layers sentence-transformers/all-MiniLM-L6-v2 --data reviews.csv --text body "
         "--label stars",
         "daskmetrics layers models/mine gpt2 --data reviews.csv --save my-encoder",
+        "daskmetrics layers models/mine --data reviews.csv --within 1% --save small",
         "daskmetrics layers --vectors states.npz --data labels.csv --label species",
         "daskmetrics layers --encoder own.py:vit --items image --data scans.csv --text file",
         "daskmetrics layers models/mine --task stdlib:order --json",
@@ -83,7 +85,11 @@ PART = parsed_by(_part, "PART=VALUE,VALUE, for instance pooling=mean,last")
     multiple=True,
 )
 @text_option("--seed", "N", "Of folds, draws and starting points.", type=int, default=0)
-@path_option("--save", "Save the best as a model of sentence-transformers, in this new folder.")
+@within_option
+@path_option(
+    "--save",
+    "Save the best, or with --within the cheapest, as a model of sentence-transformers, in this new folder.",
+)
 @answering
 def layers(
     model: tuple[str, ...],
@@ -101,6 +107,7 @@ def layers(
     readouts: tuple[tuple[str, list[int | str]], ...],
     columns: tuple[tuple[str, str], ...],
     seed: int,
+    within: float | None,
     save: Path | None,
 ) -> Output:
     """Score every layer of each MODEL on your own data, on this machine.
@@ -109,6 +116,7 @@ def layers(
     main. The scores are those of a run with the same data and seed. With --vectors, row i of the
     data labels vector i. With --encoder, the function make(checkpoint, device) returns encode(items).
     """
+    from daskmetrics.answer.answer import WORTH
     from daskmetrics.execution.map.function import load
     from daskmetrics.experiment.direct import score_layers
     from daskmetrics.experiment.encoders import Encoder
@@ -148,11 +156,21 @@ def layers(
     if not model:
         hint = ""
     if save:
-        board.save(save)
+        board.save(save, within)
         hint = f"Saved: {save}, which sentence_transformers.SentenceTransformer opens."
 
     def document() -> dict[str, object]:
         rows = board.to_frame().to_json(orient="records", double_precision=15)
-        return {"layers": json.loads(rows)}
+        tasks = [
+            {"name": task.name, "main_score": task.main_score, "floor": task.floor}
+            for task in layer_scores.tasks
+        ]
+        return {
+            "layers": json.loads(rows),
+            "tasks": tasks,
+            "over_floor": board.over_floor,
+            "cheaper": board.cheaper(within or WORTH),
+        }
 
-    return Output(document, [f"{board}\n{hint}".rstrip()])
+    notes = [board.within(within), hint] if within else [hint]
+    return Output(document, ["\n".join(filter(None, [str(board), *notes]))])

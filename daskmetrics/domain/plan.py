@@ -9,10 +9,28 @@ from itertools import chain
 from typing import Any
 
 from daskmetrics.core.keys import Key, content_key
+from daskmetrics.core.text import score_text
 from daskmetrics.domain.names import Arm, Cell, Checkpoint, Suite, grid
 from daskmetrics.domain.record import Record
 
 VERSION = 1  #: of the computation: increase it when equal inputs no longer give equal numbers
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The score of a guess, and what is guessed.
+
+    >>> Floor(0.693, "largest class alone").text
+    'largest class alone 0.693'
+    """
+
+    value: float
+    guess: str = "chance"
+
+    @property
+    def text(self) -> str:
+        """Both in words."""
+        return f"{self.guess} {score_text(self.value)}"
 
 
 @dataclass(frozen=True)
@@ -26,6 +44,8 @@ class TaskInfo:
         Of its items, and of how they are scored.
     weight : float
         In the objective of the search, as configured; 0 for a task outside of it.
+    floor : Floor or None
+        What guessing scores, where that is known.
     """
 
     name: str
@@ -34,6 +54,7 @@ class TaskInfo:
     description: str
     key: Key
     weight: float = 0.0
+    floor: Floor | None = None
 
 
 @dataclass(frozen=True)

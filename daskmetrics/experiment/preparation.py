@@ -192,7 +192,15 @@ def _with_weights(chosen: Sequence[Task], search: Search) -> tuple[TaskInfo, ...
     kinds = {task.name: task.kind for task in chosen}
     weights = task_weights(kinds, search.objective, search.weights)
     return tuple(
-        TaskInfo(task.name, task.kind, task.main_score, task.description, task_key(task), weight)
+        TaskInfo(
+            name=task.name,
+            kind=task.kind,
+            main_score=task.main_score,
+            description=task.description,
+            key=task_key(task),
+            weight=weight,
+            floor=task.floor,
+        )
         for task, weight in zip(chosen, weights, strict=True)
     )
 

@@ -143,10 +143,10 @@ def table_task(
         task = task.with_probe(options["probe"])
     if "score" in options:
         task = task.with_measure(options["score"])
-    largest = task.chance
-    if task.main_score == ACCURACY and largest and largest > MAJORITY:
+    floor = task.floor
+    if task.main_score == ACCURACY and floor and floor.value > MAJORITY:
         warnings.append(
-            f"The largest class alone gives an accuracy of {largest:.2f}:"
+            f"The largest class alone gives an accuracy of {floor.value:.2f}:"
             " score=balanced_accuracy or score=macro_f1 say more."
         )
     return replace(task, warnings=tuple(warnings))
