@@ -271,6 +271,7 @@ def layers(
     *,
     group: str | None = None,
     score: str | None = None,
+    name: str | None = None,
     layers: str | Sequence[int | str] = "all",
     columns: Mapping[str, str] | None = None,
     tokenizer: object = None,
@@ -304,6 +305,8 @@ def layers(
     score : str, optional
         Of a classification in place of its accuracy: ``balanced_accuracy``, ``macro_f1``,
         ``average_precision`` or ``mcc``.
+    name : str, optional
+        Of the task; by default that of the file without its ending, or ``data``.
     layers : "all", "blocks" or sequence of int
         Layer 0 is the embedding output. Of vectors ``all``, or numbers or names.
     columns : mapping of str to str, optional
@@ -346,8 +349,8 @@ def layers(
     from daskmetrics.experiment import direct as direct
     from daskmetrics.report import Leaderboard
 
-    given = {"text": text, "label": label, "group": group, "score": score}
-    named = {name: value for name, value in given.items() if value is not None}
+    given = {"text": text, "label": label, "group": group, "score": score, "name": name}
+    named = {option: value for option, value in given.items() if value is not None}
     with experiment.Display() as display:
         layer_scores = direct.score_layers(
             model,

@@ -141,7 +141,7 @@ def _written(argument: str, table: dict[str, object], folder: RunFolder) -> str:
 
     Its columns get the names of their roles.
     """
-    keys = ("data", "name", *ROLES, *OPTIONS)
+    keys = ("data", *ROLES, *OPTIONS)
     for key in table:
         if key not in keys:
             raise unknown(f"key of {argument}", key, keys)
@@ -162,7 +162,8 @@ def _written(argument: str, table: dict[str, object], folder: RunFolder) -> str:
     with room_for(f"'{source}'"):
         source.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(source, lines)
-    options = {key: table[key] for key in OPTIONS if key in table}
+    # the file has the name
+    options = {key: table[key] for key in OPTIONS if key in table and key != "name"}
     if "group" in roles:  # is not recognised by its name
         options["group"] = "group"
     return file_name(source, options)

@@ -273,7 +273,7 @@ def _score_fresh(session: Session, learner: Learner, best: Recommendation) -> Se
     experiment = session.experiment
     plan = experiment.plan
     picked = {pick.cell for pick in learner.picks}
-    wanted = filter(plan.wants, session.journal.records())
+    wanted = plan.records(session.journal.records())
     scores = Scores.of(wanted, plan.kinds).where(picked.__contains__)
     arms = fresh.finalists(plan.weights, best, scores)
     units = list(fresh.units(experiment, arms, session.folder.embeddings.resolve()))
@@ -320,9 +320,9 @@ def _scores_written(
     def write() -> None:
         changed = set()
         while not waiting.empty():
-            record = waiting.get()
-            store.add_score(blocks, plan, record)
-            changed.add(Cell.parse(record.name).arm.checkpoint)
+            for record in plan.records([waiting.get()]):
+                store.add_score(blocks, plan, record)
+                changed.add(Cell.parse(record.name).arm.checkpoint)
         for checkpoint in changed:
             store.write(path, "scores", checkpoint, blocks[checkpoint])
 

@@ -146,8 +146,8 @@ def carried_on(
     decided_cells = {pick.cell for pick in decided}
     recorded = (
         Cell.parse(record.name)
-        for record in records
-        if record.kind == "score" and plan.wants(record)
+        for record in plan.records(records)
+        if record.kind == "score"
     )
     earlier = [cell for cell in recorded if cell in problem and cell not in decided_cells]
     why = {"because": "earlier"}
@@ -185,10 +185,8 @@ def cells_left(experiment: Experiment, entries: Sequence[Event]) -> int:
     arms = set(plan.arms)
     recorded = [
         record
-        for record in events.records(entries)
-        if record.kind in plan.tasks_of
-        and plan.wants(record)
-        and Cell.parse(record.name).arm in arms
+        for record in plan.records(events.records(entries))
+        if record.kind in plan.tasks_of and Cell.parse(record.name).arm in arms
     ]
     picked = {
         entry.key: entry

@@ -121,7 +121,7 @@ def _rows_of(data: Any, kind: str | None) -> tuple[Path, list[PlacedRow], str]:
 
     if isinstance(data, str | Path):
         path = expanded(data)
-        return path, read_table(path), f"file:{path.name}"
+        return path, read_table(path), path.stem
     if len(getattr(data, "shape", (0,))) == 1:  # also a list
         labels = pandas.Series(data)
         if not labels.map(lambda label: isinstance(label, Mapping)).all():

@@ -61,7 +61,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
 }
 """The roles that each kind of task requires; if columns fit several kinds, the first of them is meant."""
 
-OPTIONS = ("kind", "probe", "score", "drop")
+OPTIONS = ("name", "kind", "probe", "score", "drop")
 """The options of a task on a table, beside the columns of its roles."""
 
 SEPARATOR = ";"  #: of the labels of one text

@@ -62,7 +62,7 @@ def test_a_table_becomes_a_task_whose_key_is_its_content(tmp_path):
 
     renamed = FRAME.rename(columns={"body": "text", "stars": "label"})
     first = task(REVIEWS, "one")
-    assert (first.name, first.kind) == ("file:texts.jsonl", "classification")
+    assert (first.name, first.kind) == ("texts", "classification")
     assert first.key == task(REVIEWS, "two").key == task(renamed, "three").key
     assert first.key != task({**REVIEWS, "data": FRAME.assign(body=FRAME["body"] + "!")}, "one").key
     assert first.key == task(REVIEWS, "one").key  # the other content has a file of its own
@@ -75,7 +75,7 @@ def test_a_group_of_a_table_is_named_in_its_file(tmp_path):
     frame = FRAME.assign(author=[i // 4 for i in range(len(FRAME))])
     named = {**REVIEWS, "data": frame, "group": "author"}
     [task] = tasks.resolve(parsed(folder=tmp_path, models=["a"], tasks=[named]).tasks)
-    assert task.name == "file:texts.jsonl(group=group)"
+    assert (task.name, dict(task.options)) == ("texts", {"group": "group"})
     assert task.groups == frame["author"].nunique()
 
 
