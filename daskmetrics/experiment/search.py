@@ -145,9 +145,7 @@ def carried_on(
     """
     decided_cells = {pick.cell for pick in decided}
     recorded = (
-        Cell.parse(record.name)
-        for record in plan.records(records)
-        if record.kind == "score"
+        Cell.parse(record.name) for record in plan.records(records) if record.kind == "score"
     )
     earlier = [cell for cell in recorded if cell in problem and cell not in decided_cells]
     why = {"because": "earlier"}
