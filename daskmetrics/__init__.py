@@ -69,9 +69,9 @@ if TYPE_CHECKING:
     from daskmetrics.bandit import Policy
     from daskmetrics.cluster import ProfileCluster
     from daskmetrics.config import Cluster, Config
-    from daskmetrics.execution.map import map
     from daskmetrics.experiment.direct import embed, measure
     from daskmetrics.experiment.encoders import Encoder
+    from daskmetrics.experiment.mapping import map
     from daskmetrics.experiment.watch_process import BackgroundWatch, WatchCallback
     from daskmetrics.report import BackgroundRun, Leaderboard, Run
     from daskmetrics.training.progress import ProgressCallback, progress
@@ -101,7 +101,7 @@ _PLACES = {
     "Encoder": "daskmetrics.experiment.encoders:Encoder",
     "embed": "daskmetrics.experiment.direct:embed",
     "measure": "daskmetrics.experiment.direct:measure",
-    "map": "daskmetrics.execution.map:map",
+    "map": "daskmetrics.experiment.mapping:map",
     "ProfileCluster": "daskmetrics.cluster:ProfileCluster",
     "ProgressCallback": "daskmetrics.training.progress:ProgressCallback",
     "Run": "daskmetrics.report:Run",
