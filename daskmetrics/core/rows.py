@@ -44,7 +44,8 @@ def read_rows(path: Path, columns: Sequence[str] = ()) -> Iterator[PlacedRow]:
     """
     require_regular(path)
     if not path.is_file():
-        raise ConfigError(f"File '{path}' does not exist.")
+        hint = did_you_mean(path.name, (file.name for file in path.parent.glob("*")))
+        raise ConfigError(f"File '{path}' does not exist.{hint}")
     format = format_of(path)
     if format not in READERS:
         raise ConfigError(f"'{path}' has an unknown format ('{format}'). Use {', '.join(READERS)}.")

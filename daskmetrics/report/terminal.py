@@ -13,7 +13,7 @@ from daskmetrics.core.table import Table, text_width
 from daskmetrics.report._format import WIDTH, Line, fact, percent, si
 from daskmetrics.report.lines import answer_lines, cheaper, use
 from daskmetrics.report.status import problem_lines, status_lines
-from daskmetrics.report.tables import MOST_ROWS, tables, tasks_table
+from daskmetrics.report.tables import MOST_ROWS, models_table, tables, tasks_table
 
 if TYPE_CHECKING:
     from daskmetrics.report._run import Run
@@ -36,7 +36,11 @@ def best_text(run: Run, in_short: bool = False) -> str:
     if in_short and not run.result:
         return status_text(run)
     lines = Table((), answer_lines(run.answer))
-    beside = [tasks_table(run.answer, MOST_ROWS)] if in_short else tables(run.answer)
+    beside = tables(run.answer)
+    if in_short:
+        models = run.answer.verdict.models
+        others = [models_table(models[:MOST_ROWS])] if len(models) > 1 else []
+        beside = [tasks_table(run.answer, MOST_ROWS), *others]
     blocks = [table.as_text(text_width(WIDTH)) for table in (lines, *beside)]
     if run.watched:
         blocks.append(fact("watch", run.watched))
