@@ -56,7 +56,7 @@ Modules with a leading underscore are internal.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from importlib import import_module
 from importlib.metadata import distributions
 from pathlib import Path
@@ -239,16 +239,18 @@ def run(
     if client is not None and cluster is not None:
         raise ConfigError("client and cluster: pass one of them.")
     arguments = {"models": models, "tasks": tasks, "budget": budget, "cluster": cluster, **sections}
-    parsed, run_folder = experiment.configured(config, arguments, settings, folder)
-    # a run that trains by programs finds its checkpoints when they appear
-    prepared = None
-    if not training.programs(parsed):
-        prepared = experiment.prepare(parsed, policy)
-    if client is None:
-        import_module("daskmetrics.cluster.places").import_early(parsed.cluster)
+    with ExitStack() as start:
+        parsed, run_folder = experiment.configured(config, arguments, settings, folder, start)
+        # a run that trains by programs finds its checkpoints when they appear
+        prepared = None
+        if not training.programs(parsed):
+            prepared = experiment.prepare(parsed, policy)
+        if client is None:
+            import_module("daskmetrics.cluster.places").import_early(parsed.cluster)
+        started = start.pop_all()
 
     def drive(display: experiment.Display) -> Run:
-        with nullcontext() if client is None else client_of(client) as run_client:
+        with started, nullcontext() if client is None else client_of(client) as run_client:
             if prepared is None:
                 follow(parsed, run_folder, display, run_client, trains=True)
             else:

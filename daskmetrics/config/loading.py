@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from daskmetrics.config._cluster import Cluster
 from daskmetrics.config.schema import PRESETS, Config
 from daskmetrics.config.section import shorten
-from daskmetrics.core.errors import ConfigError, did_you_mean, require_known, unknown
+from daskmetrics.core.errors import ConfigError, require_known, unknown
 from daskmetrics.core.files import RUNS, RunFolder
 from daskmetrics.core.main_module import import_from
 from daskmetrics.core.rows import read_text
@@ -263,7 +263,8 @@ def _read(path: Path) -> dict[str, Any]:
             )
     if not path.exists():
         available = ", ".join(map(str, sorted(folder().glob("*.yaml"))))
-        hint = did_you_mean(str(path), map(str, path.parent.glob("*.y*ml")))
+        others = filter(Path.exists, (path.with_suffix(".yaml"), path.with_suffix(".yml")))
+        hint = "".join(f" Did you mean '{other}'?" for other in others)
         raise ConfigError(f"No configuration file '{path}'.{hint} Ready-made ones: {available}.")
     try:
         data = _parse_yaml(read_text(path))

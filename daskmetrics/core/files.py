@@ -90,6 +90,19 @@ class RunFolder:
         require_regular(self.path)
         return self
 
+    @contextmanager
+    def unless_begun(self) -> Iterator[None]:
+        """Remove a new folder again if the block fails before a run has begun in it."""
+        is_new = not self.path.exists() or not any(self.path.iterdir())
+        try:
+            yield
+        except BaseException:
+            if is_new and not self.journal.exists():
+                shutil.rmtree(self.path, ignore_errors=True)
+                with suppress(OSError):  # other runs
+                    self.path.parent.rmdir()
+            raise
+
     def must_exist(self) -> RunFolder:
         """The folder itself, if it holds a run.
 

@@ -44,8 +44,7 @@ def read_rows(path: Path, columns: Sequence[str] = ()) -> Iterator[PlacedRow]:
     """
     require_regular(path)
     if not path.is_file():
-        hint = did_you_mean(path.name, (file.name for file in path.parent.glob("*")))
-        raise ConfigError(f"File '{path}' does not exist.{hint}")
+        raise ConfigError(f"File '{path}' does not exist.")
     format = format_of(path)
     if format not in READERS:
         raise ConfigError(f"'{path}' has an unknown format ('{format}'). Use {', '.join(READERS)}.")

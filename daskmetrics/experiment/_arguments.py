@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -28,11 +29,13 @@ def configured(
     arguments: Mapping[str, Any],
     settings: Sequence[str],
     folder: str | Path | None,
+    start: ExitStack | None = None,
 ) -> tuple[Config, RunFolder]:
     """The configuration of the arguments of `daskmetrics.run`, and its folder.
 
     A table among the tasks is written into the folder: as its key is its content, equal tables are
-    the same task. An argument that is unknown or not valid is a `ConfigError` that names it.
+    the same task; the folder goes again if ``start`` fails before a run has begun in it. An
+    argument that is unknown or not valid is a `ConfigError` that names it.
     """
     changes = {name: value for name, value in arguments.items() if value is not None}
     valid = {*Config.model_fields, "budget"}
@@ -77,6 +80,8 @@ def configured(
     if run_folder.path.is_file():
         raise ConfigError(f"folder: '{run_folder.path}' is a file. Name a folder for the run.")
     if tasks is not None:
+        if start is not None:
+            start.enter_context(run_folder.unless_begun())
         changes["tasks"] = list(_tasks(tasks, run_folder))
         parsed = configuration.load(source, settings, changes)
     return parsed, run_folder
