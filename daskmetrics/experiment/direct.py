@@ -24,7 +24,7 @@ from daskmetrics.checkpoints.folders import is_model, suite_folders
 from daskmetrics.checkpoints.hub import known_refs, require_answer
 from daskmetrics.checkpoints.layout import MODULES
 from daskmetrics.checkpoints.locations import Location
-from daskmetrics.checkpoints.shipped import Shipped, protocol_of
+from daskmetrics.checkpoints.shipped import ModelProtocol, Shipped, protocol_of
 from daskmetrics.checkpoints.shipped import read as read_shipped
 from daskmetrics.config import Config
 from daskmetrics.config.schema import name_of
@@ -279,7 +279,7 @@ def score_layers(
         sources = [
             _encoder_source(model, chosen[0], layers, names)
             if isinstance(model, Revision)
-            else _text_source(model, layers, tokenizer, protocol, names)
+            else _text_source(_opened(model, layers, tokenizer, protocol), names)
             for model in called
         ]
     reads_texts = any(not isinstance(model, Revision) for model in called)
@@ -346,9 +346,9 @@ def _sources(models: object) -> list[object]:
 
 @contextmanager
 def _text_source(
-    model: object, layers: Layers, tokenizer: object, protocol: Keys, readouts: tuple[str, ...]
+    opened: AbstractContextManager[tuple[TextEncoder, Checkpoint]], readouts: tuple[str, ...]
 ) -> Iterator[VectorSource]:
-    with _opened(model, layers, tokenizer, protocol) as (encoder, checkpoint):
+    with opened as (encoder, checkpoint):
         revisions, depth = (checkpoint.revision,), encoder.model.depth
         suite = Suite(checkpoint.model, revisions, encoder.layers, depth, readouts)
         check_readouts(suite, encoder.protocol, encoder.model.width)
@@ -415,25 +415,42 @@ def tasks_of(data: object, columns: Mapping[str, str]) -> tuple[Task, ...]:
     return (table_task(Path("data"), table_rows(data), columns, "data"),)
 
 
-@contextmanager
 def _opened(
     model: Any,
     layers: Layers,
     tokenizer: object,
     protocol: Keys,
-) -> Iterator[tuple[TextEncoder, Checkpoint]]:
-    """The encoder of what a user calls a model, and its checkpoint.
+) -> AbstractContextManager[tuple[TextEncoder, Checkpoint]]:
+    """The encoder of what a user calls a model, and its checkpoint, within a block.
 
-    A model in memory is in evaluation mode within the block, and each of its modules in training
-    again after it.
+    A folder or hub id is checked before, and read by the block.
     """
-    if isinstance(model, (str, Path)):
-        if tokenizer is not None:
-            raise ConfigError("A folder or a hub id has its own tokenizer; leave out 'tokenizer'.")
-        encoder, checkpoint = _from_source(str(model), layers, protocol)
-        with encoder:
-            yield encoder, checkpoint
-        return
+    if not isinstance(model, (str, Path)):
+        return _in_memory(model, layers, tokenizer, protocol)
+    if tokenizer is not None:
+        raise ConfigError("A folder or a hub id has its own tokenizer; leave out 'tokenizer'.")
+    return _loaded(*_located(str(model), layers, protocol))
+
+
+@contextmanager
+def _loaded(
+    location: Location, read: ModelProtocol, suite: Suite
+) -> Iterator[tuple[TextEncoder, Checkpoint]]:
+    from daskmetrics.models import LoadedModel, TextEncoder
+
+    (checkpoint,) = suite.checkpoints()
+    with TextEncoder(LoadedModel(location, read.base), read, suite.layers) as encoder:
+        yield encoder, checkpoint
+
+
+@contextmanager
+def _in_memory(
+    model: Any, layers: Layers, tokenizer: object, protocol: Keys
+) -> Iterator[tuple[TextEncoder, Checkpoint]]:
+    """As `_opened`, of a model that is in evaluation mode within the block.
+
+    After it, each of its modules is in training again.
+    """
     libraries = {kind.__module__.partition(".")[0] for kind in type(model).__mro__}
     is_known = not libraries.isdisjoint(["transformers", "sentence_transformers"])
     if not is_known or not hasattr(model, "modules"):
@@ -482,9 +499,7 @@ def _settings(
     )
 
 
-def _from_source(model: str, layers: Layers, protocol: Keys) -> tuple[TextEncoder, Checkpoint]:
-    from daskmetrics.models import LoadedModel, TextEncoder
-
+def _located(model: str, layers: Layers, protocol: Keys) -> tuple[Location, ModelProtocol, Suite]:
     source = model
     revision = ""
     if not expanded(model).is_dir():
@@ -508,7 +523,7 @@ def _from_source(model: str, layers: Layers, protocol: Keys) -> tuple[TextEncode
     if location.is_missing:
         _download(source, checkpoint.revision)
     read = protocol_of(settings.protocol, section, checkpoints.shipped_folder(location))
-    return TextEncoder(LoadedModel(location, read.base), read, located.suite.layers), checkpoint
+    return location, read, located.suite
 
 
 def _download(source: str, revision: str) -> None:

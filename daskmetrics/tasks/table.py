@@ -249,9 +249,9 @@ def _unfit(path: Path, frame: pd.DataFrame, kinds: list[str]) -> ConfigError:
         text = lengths.mean().idxmax()
         distinct = frame.drop(columns=text).astype(str).nunique()
         label = distinct[distinct > 1].sort_values(kind="stable").index
-        label = next(iter(label), "COLUMN")
-        example = f"text={text}, label={label}"
-        typed = f"--text {quote(str(text))} --label {quote(str(label))}"
+        column = str(next(iter(label), "COLUMN"))
+        example = f"text={text}, label={column}"
+        typed = f"--text {quote(str(text))} --label {quote(column)}"
     required = "; ".join(f"{kind}: {', '.join(REQUIRED[kind])}" for kind in kinds)
     return ConfigError(
         f"'{path}' has the columns {', '.join(frame.columns)}, which fit no kind of task. Required"
