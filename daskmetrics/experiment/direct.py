@@ -7,10 +7,9 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -31,7 +30,9 @@ from daskmetrics.config.schema import name_of
 from daskmetrics.core.errors import ConfigError, DataError, UndefinedError
 from daskmetrics.core.files import expanded
 from daskmetrics.core.keys import Key, content_key, seed_of
+from daskmetrics.core.progress import Pace, heard
 from daskmetrics.core.text import score_text
+from daskmetrics.domain.costs import CostModel, TextSize
 from daskmetrics.domain.names import Arm, Checkpoint, Suite, training_order
 from daskmetrics.domain.outcomes import Difference
 from daskmetrics.domain.readouts import Readout
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
 # keys that a model sets for itself, which also replace what its folder ships
 _MODEL_KEYS = ("pooling", "max_length")
 _MAIN = "main"
+_WIDTH, _LENGTH = 384, 256  # assumed of models, until their pace is known
 
 Layers: TypeAlias = str | Sequence[int | str]
 Keys: TypeAlias = Mapping[str, object]  # of a section
@@ -304,18 +306,43 @@ def score_layers(
             suites[checkpoint] = source.suite
             arms = source.suite.arms()
             recorded |= {arm: {} for arm in arms}
-            steps = len(chosen) * (len(arms) + 1)
-            # more than 0: the time left is reckoned from the first sample on, also of reading
-            percents = (100 * (number + step / steps) / len(sources) for step in count(0.01))
-            for task in chosen:
-                display.advance("layers", f"{checkpoint} reads {task.name}", next(percents))
-                for arm, value in _scores(source, task, seed):
+            costs = [_costs(source, task) for task in chosen]
+            reading = sum(read for read, _ in costs)
+            scoring = len(arms) * sum(score for _, score in costs)
+            pace = Pace({"read": reading, "score": scoring})
+            shown = _Progress(display, pace, number, len(sources))
+            for task, cost in zip(chosen, costs, strict=True):
+                display.advance("layers", f"{checkpoint} reads {task.name}", 0.01)
+                for arm, value in _scores(source, task, seed, cost, shown):
                     recorded[arm][task.name] = value
-                    latest = f"{arm}:{task.name}  {score_text(value.score)}"
-                    display.advance("layers", latest, next(percents))
     display.advance("layers", "", 100)
     scores = Scores(recorded, [task.name for task in chosen])
     return LayerScores(chosen, scores, suites, dict(zip(suites, called, strict=False)), protocol)
+
+
+@dataclass(frozen=True)
+class _Progress:
+    """Shows how far one of several sources is, and the time that all still take."""
+
+    display: Display
+    pace: Pace
+    number: int
+    sources: int
+
+    def did(self, kind: str, cost: float, latest: str) -> None:
+        self.pace.did(kind, cost)
+        whole = self.pace.elapsed + self.pace.left
+        share = (self.number + self.pace.elapsed / whole) / self.sources
+        left = self.pace.left + (self.sources - self.number - 1) * whole
+        self.display.advance("layers", latest, 100 * share, left)
+
+
+def _costs(source: VectorSource, task: Task) -> tuple[float, float]:
+    """Assumed seconds of reading a task's items, and of scoring a layer."""
+    costs = CostModel("cpu")
+    size = TextSize.of(map(len, task.texts()), _LENGTH)
+    reading = costs.forward_seconds(_WIDTH, source.suite.depth, size)
+    return reading, costs.score_seconds(_WIDTH, size)
 
 
 def _readout_names(readouts: Keys) -> tuple[str, ...]:
@@ -367,14 +394,20 @@ def _encoder_source(
     yield LoadedSource(suite, "encoder", loaded.encode)
 
 
-def _scores(source: VectorSource, task: Task, seed: int) -> Iterator[tuple[Arm, Scored]]:
+def _scores(
+    source: VectorSource, task: Task, seed: int, cost: tuple[float, float], shown: _Progress
+) -> Iterator[tuple[Arm, Scored]]:
     """Score each arm, if it can be; a `DataError` if none can."""
     from threadpoolctl import threadpool_limits
 
     task_seed = seed_of("score", task.key, seed)
     arms = source.suite.arms()
     reasons = []
-    with source.encode(task) as embeddings:
+    reading, scoring = cost
+    reads = f"{source.suite.model} reads {task.name}"
+    with ExitStack() as stack:
+        with heard(lambda part: shown.did("read", part * reading, reads)):
+            embeddings = stack.enter_context(source.encode(task))
         for arm in arms:
             try:
                 # threads of small fits wait for each other, on a busy machine for most of the time
@@ -385,6 +418,7 @@ def _scores(source: VectorSource, task: Task, seed: int) -> Iterator[tuple[Arm, 
             except UndefinedError as error:
                 reasons.append(f"layer {source.suite.layer_name(arm.layer)}: {error}")
             else:
+                shown.did("score", scoring, f"{arm}:{task.name}  {score_text(value.score)}")
                 yield arm, value
     if len(reasons) == len(arms):
         raise DataError(f"No layer has a score on {task.name}: {reasons[0]}")
