@@ -49,7 +49,8 @@ class Pace:
 
     Examples
     --------
-    >>> pace = Pace({"read": 10.0, "score": 2.0}, clock=iter([0.0, 5.0, 20.0, 24.0]).__next__)
+    >>> pace = Pace({"read": 11.0, "score": 2.0}, clock=iter([9.0, 14.0, 29.0, 33.0]).__next__)
+    >>> pace.did("read", 1.0)  # the clock begins with the first work
     >>> pace.did("read", 2.5)
     >>> pace.left  # twice as long as assumed
     19.0
@@ -62,23 +63,29 @@ class Pace:
     def __init__(
         self, costs: Mapping[str, float], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._costs = costs
+        self._costs = dict(costs)
         self._clock = clock
-        self._began = self._latest = clock()
+        self._latest: float | None = None
         self._done: defaultdict[str, float] = defaultdict(float)
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
     def did(self, kind: str, cost: float) -> None:
-        """Count work of an assumed cost, which took the time since the latest."""
+        """Count work of an assumed cost, which took the time since the latest.
+
+        The time before the first is that of starting and loading, and does not count.
+        """
         now = self._clock()
-        self._done[kind] += cost
-        self._seconds[kind] += now - self._latest
+        if self._latest is None:
+            self._costs[kind] -= cost
+        else:
+            self._done[kind] += cost
+            self._seconds[kind] += now - self._latest
         self._latest = now
 
     @property
     def left(self) -> float:
         """Seconds that the rest will take."""
-        slowness = sum(self._seconds.values()) / (sum(self._done.values()) or 1.0)
+        slowness = self.elapsed / (sum(self._done.values()) or 1.0)
         left = 0.0
         for kind, cost in self._costs.items():
             done = self._done[kind]
@@ -88,5 +95,5 @@ class Pace:
 
     @property
     def elapsed(self) -> float:
-        """Seconds until the latest work."""
-        return self._latest - self._began
+        """Seconds that the counted work took."""
+        return sum(self._seconds.values())

@@ -47,6 +47,7 @@ from daskmetrics.execution._units import TaskId
 SHORT = 10_000  # characters of a result that its worker sends along with the report of the end
 SMALL_FILE = 1 << 16  # bytes that the disk of a run takes unless it is full
 REPORT_EVERY = 5.0  # seconds between two reports of how far a call is
+WHOLE = 0.999  # a sum of parts that were rounded
 _PDEATHSIG = 1  # of prctl: the signal that a process gets when its parent ends
 LONGEST_TRACE = 8000  # characters of a traceback that are kept
 
@@ -120,13 +121,13 @@ def perform(
 
 
 def _reporter(report: Callable[[float], object]) -> Callable[[float], None]:
-    """Reports now and then how far a long call is."""
+    """Reports now and then how far a long call is, and its end."""
     done, latest = 0.0, time.monotonic()
 
     def on_part(part: float) -> None:
         nonlocal done, latest
         done += part
-        if time.monotonic() - latest > REPORT_EVERY:
+        if time.monotonic() - latest > REPORT_EVERY or done > WHOLE:
             latest = time.monotonic()
             report(done)
 

@@ -162,7 +162,7 @@ class Display:
 def seconds_left(task: progress.Task) -> float | None:
     """How long a phase still takes, None before that can be said."""
     left: float | None = task.fields["left"]
-    return task.time_remaining if left is None else left
+    return left or task.time_remaining
 
 
 class _TimeLeft(progress.ProgressColumn):

@@ -332,7 +332,7 @@ class _Progress:
     def did(self, kind: str, cost: float, latest: str) -> None:
         self.pace.did(kind, cost)
         whole = self.pace.elapsed + self.pace.left
-        share = (self.number + self.pace.elapsed / whole) / self.sources
+        share = (self.number + self.pace.elapsed / (whole or 1.0)) / self.sources
         left = self.pace.left + (self.sources - self.number - 1) * whole
         self.display.advance("layers", latest, 100 * share, left)
 

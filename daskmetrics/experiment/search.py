@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import count, product, takewhile
 from pathlib import Path
 
@@ -67,6 +67,7 @@ class SearchSource:
         self._recorded = recorded
         self._decided = list(learner.open)  # before an interruption
         self._running: dict[Key, tuple[Pick, Key]] = {}  # with the key of the encoding
+        self._done = {"read": 0.0, "score": 0.0}  # of new outcomes
         self._kept: dict[Key, int] = {}  # bytes of each encoding that is kept, the latest last
         free = shutil.disk_usage(scratch.parent).free
         self._room_in_files = min(KEPT_IN_FILES, free // 4)
@@ -100,9 +101,24 @@ class SearchSource:
         self.learner.tell(pick.index, outcome)
         if record.key in self._recorded:
             return []
+        scoring = self._scoring(pick)
+        self._done["score"] += scoring
+        self._done["read"] += pick.cost - scoring
         self._kept.pop(used, None)  # the latest comes last
         self._kept[used] = size
         return self._release()
+
+    def done(self, shares: Mapping[Key, float]) -> dict[str, float]:
+        """Costs of what was read and scored; ``shares`` are read of the running encodings."""
+        done = dict(self._done)
+        for pick, encoding in self._running.values():
+            reading = pick.cost - self._scoring(pick)
+            done["read"] += shares.get(encoding, 0.0) * reading
+        return done
+
+    def _scoring(self, pick: Pick) -> float:
+        problem = self.learner.problem
+        return float(problem.score_cost[problem.locate(pick.cell)])
 
     def _release(self) -> list[Key]:
         """Remove encodings that no running unit needs; return their keys.

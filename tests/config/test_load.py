@@ -41,7 +41,7 @@ def test_ready_made_configurations_and_profiles_are_valid():
         (with_(search={"buget": 0.1}), "Unknown key 'buget'. Did you mean 'budget'?"),
         (with_(models=[{"name": "a", "train": {"wdth": 8}}]), "'wdth'. Did you mean 'width'?"),
         (with_(models=[{"name": "a"}]), "needs one of 'source', 'train' and 'enc"),
-        (with_(models=[]), "at least 1 item"),
+        (with_(models=[]), "write at least one value"),
         (with_(models=[SMALL["models"][0]] * 2), "names must differ"),
         (with_(name="a\nrm -rf ~"), "letters, digits"),
         (with_(protocol="corected"), "Did you mean 'corrected'?"),
@@ -112,7 +112,7 @@ def test_the_experiment_overrides_the_site_and_that_the_profile():
         ({"directives": ["exclusive"]}, "an option of sbatch such as '--exclusive'"),
         ({"exports": {"A B": "1"}}, "the name of a variable"),
         ({"logs": "my logs"}, "without spaces"),
-        ({"workers": 0}, "greater than or equal to 1"),
+        ({"workers": 0}, "write a number from 1 on"),
     ],
 )
 def test_an_impossible_profile_is_an_error(keys, message):
