@@ -74,6 +74,8 @@ class Pace:
 
         The time before the first is that of starting and loading, and does not count.
         """
+        if not cost:
+            return
         now = self._clock()
         if self._latest is None:
             self._costs[kind] -= cost

@@ -137,7 +137,7 @@ class _DaskBackend:
         scratch: Path,
         settings: Settings,
         say: Callable[[str], None],
-        on_share: Callable[[WorkUnit, float], None],
+        on_share: Callable[[WorkUnit, float], None] = lambda unit, share: None,
     ) -> None:
         self.client = client
         self.scratch = scratch

@@ -26,6 +26,35 @@ def path(tmp_path):
     return path
 
 
+WRONG = [5, 1.5, "word", [1], ["w"], [["w"]], {"k": 1}, None, ""]
+
+
+@pytest.mark.parametrize("key", list(config.Config.model_fields))
+def test_a_value_of_a_wrong_type_is_told_what_to_write(key):
+    nested = {key: "k"}  # a section says the same of its keys
+    section = config.Config.model_fields[key].annotation
+    for inner in getattr(section, "model_fields", {}):
+        nested[inner] = "section"
+    for value in WRONG:
+        for data in [with_(**{key: value}), *(with_(**{key: {k: value}}) for k in nested)]:
+            try:
+                config.parse(data)
+            except ConfigError as error:
+                assert not re.search(r"Input should|valid (tuple|string|dict)", str(error))
+
+
+def test_a_single_value_is_shown_as_a_list():
+    with pytest.raises(ConfigError, match=re.escape("write models: [./minilm].")):
+        config.parse(with_(models="./minilm"))
+    with pytest.raises(ConfigError, match="write 'all' or 'blocks', or write layers: \\[5\\]"):
+        config.parse(with_(models=[{"source": "./a", "layers": 5}]))
+
+
+def test_a_missing_file_names_the_one_of_the_other_ending(path):
+    with pytest.raises(ConfigError, match=r"x.yml'. Did you mean '.*x.yaml'\?"):
+        config.load(path.with_suffix(".yml"))
+
+
 def test_ready_made_configurations_and_profiles_are_valid():
     for path in config.folder().glob("*.yaml"):
         assert config.load(path).name == path.stem

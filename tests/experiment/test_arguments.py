@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 
 import pandas
@@ -91,6 +92,19 @@ def test_tables_have_names_and_further_options(tmp_path):
         "file:a.csv",
     ]
     assert tasks.resolve([names[2]])[0].kind == "clustering"
+
+
+def test_a_new_folder_goes_if_no_run_begins_in_it(tmp_path):
+    for folder, kept in ((tmp_path / "runs" / "new", False), (tmp_path, True)):
+        with pytest.raises(KeyError), ExitStack() as start:
+            arguments = {"models": ["a"], "tasks": [REVIEWS]}
+            configured(None, arguments, (), folder, start)
+            assert (folder / "data").exists()
+            (folder / "journal.jsonl").write_text("begun" if kept else "")
+            if not kept:
+                (folder / "journal.jsonl").unlink()
+            raise KeyError
+        assert folder.exists() == kept
 
 
 MISSPELT = {**REVIEWS, "text": "bodi"}

@@ -302,7 +302,7 @@ REFUSED = [
     (
         lines("one,two", 9, "long text {0},{abc}"),
         "",
-        "for instance: file:own.csv(text=one, label=two)",
+        "On the command line: --text one --label two; in a configuration: file:",
     ),
     (LABELLED + "one, two,a\n", "", "line 32 has 3 fields, but the header has 2"),
     (LABELLED + '"open,a\n', "", "Is a closing double quote missing?"),
