@@ -92,16 +92,17 @@ class RunFolder:
 
     @contextmanager
     def unless_begun(self) -> Iterator[None]:
-        """Remove a new folder again if the block fails before a run has begun in it."""
+        """Remove a new folder again if the block ends before a run has begun in it."""
         is_new = not self.path.exists() or not any(self.path.iterdir())
+        has_parent = self.path.parent.exists()
         try:
             yield
-        except BaseException:
+        finally:
             if is_new and not self.journal.exists():
                 shutil.rmtree(self.path, ignore_errors=True)
-                with suppress(OSError):  # other runs
-                    self.path.parent.rmdir()
-            raise
+                if not has_parent:
+                    with suppress(OSError):  # another run is there meanwhile
+                        self.path.parent.rmdir()
 
     def must_exist(self) -> RunFolder:
         """The folder itself, if it holds a run.
