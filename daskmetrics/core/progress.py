@@ -39,7 +39,7 @@ def share(of_call: float) -> Iterator[None]:
         yield
 
 
-class Pace:
+class TimeLeft:
     """The time that is left, from assumed costs of several kinds of work and what they took.
 
     Parameters
@@ -49,7 +49,7 @@ class Pace:
 
     Examples
     --------
-    >>> pace = Pace({"read": 11.0, "score": 2.0}, clock=iter([9.0, 14.0, 29.0, 33.0]).__next__)
+    >>> pace = TimeLeft({"read": 11.0, "score": 2.0}, clock=iter([9.0, 14.0, 29.0, 33.0]).__next__)
     >>> pace.did("read", 1.0)  # the clock begins with the first work
     >>> pace.did("read", 2.5)
     >>> pace.left  # twice as long as assumed

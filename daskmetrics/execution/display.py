@@ -56,7 +56,7 @@ class Display:
             ),
             progress.TimeElapsedColumn(table_column=unwrapped),
             progress.TextColumn("eta"),
-            _TimeLeft(table_column=unwrapped),
+            _TimeLeftColumn(table_column=unwrapped),
             _LatestColumn("[dim]{task.fields[latest]}", table_column=Column()),
             console=self.console,
             speed_estimate_period=3600,  # half a minute would miss the slow units
@@ -165,7 +165,7 @@ def seconds_left(task: progress.Task) -> float | None:
     return left or task.time_remaining
 
 
-class _TimeLeft(progress.ProgressColumn):
+class _TimeLeftColumn(progress.ProgressColumn):
     max_refresh = 0.5
 
     def render(self, task: progress.Task) -> Text:

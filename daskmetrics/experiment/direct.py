@@ -30,7 +30,7 @@ from daskmetrics.config.schema import name_of
 from daskmetrics.core.errors import ConfigError, DataError, UndefinedError
 from daskmetrics.core.files import expanded
 from daskmetrics.core.keys import Key, content_key, seed_of
-from daskmetrics.core.progress import Pace, heard
+from daskmetrics.core.progress import TimeLeft, heard
 from daskmetrics.core.text import score_text
 from daskmetrics.domain.costs import CostModel, TextSize
 from daskmetrics.domain.names import Arm, Checkpoint, Suite, training_order
@@ -309,7 +309,7 @@ def score_layers(
             costs = [_costs(source, task) for task in chosen]
             reading = sum(read for read, _ in costs)
             scoring = len(arms) * sum(score for _, score in costs)
-            pace = Pace({"read": reading, "score": scoring})
+            pace = TimeLeft({"read": reading, "score": scoring})
             shown = _Progress(display, pace, number, len(sources))
             for task, cost in zip(chosen, costs, strict=True):
                 display.advance("layers", f"{checkpoint} reads {task.name}", 0.01)
@@ -325,7 +325,7 @@ class _Progress:
     """Shows how far one of several sources is, and the time that all still take."""
 
     display: Display
-    pace: Pace
+    pace: TimeLeft
     number: int
     sources: int
 

@@ -22,7 +22,7 @@ from daskmetrics.checkpoints.rolling import Downloads
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.keys import Key, content_key
 from daskmetrics.core.machine import workers
-from daskmetrics.core.progress import Pace
+from daskmetrics.core.progress import TimeLeft
 from daskmetrics.core.telemetry import TelemetryFile
 from daskmetrics.dashboard import Publisher
 from daskmetrics.domain.events import (
@@ -300,7 +300,7 @@ class _SearchProgress:
         whole = learner.problem.exhaustive_cost
         ahead = max(0.0, min(self._budget, whole) - self._before)
         scoring = ahead * float(learner.problem.score_cost.sum()) / whole
-        self._pace = Pace({"read": ahead - scoring, "score": scoring})
+        self._pace = TimeLeft({"read": ahead - scoring, "score": scoring})
 
     @property
     def percent(self) -> float:
