@@ -84,12 +84,9 @@ class RecordedRun:
 
     @cached_property
     def records(self) -> tuple[Record, ...]:
-        """The records that count (`Plan.wants`), of each unit the latest."""
-        latest_of = {
-            (entry.kind, entry.name): entry
-            for entry in standing(self.entries)
-            if isinstance(entry, Record) and self.plan.wants(entry)
-        }
+        """The records that count (`Plan.records`), of each unit the latest."""
+        recorded = (entry for entry in standing(self.entries) if isinstance(entry, Record))
+        latest_of = {(record.kind, record.name): record for record in self.plan.records(recorded)}
         return tuple(latest_of.values())
 
     @property

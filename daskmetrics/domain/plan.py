@@ -234,6 +234,25 @@ class Plan:
         windows = [plan.window for plan in earlier if plan.key == self.key]
         return replace(self, deleted=deleted, window=next(iter(windows), self.window))
 
+    def records(self, records: Iterable[Record]) -> list[Record]:
+        """The records that units of this plan would give, too.
+
+        A score has the present name of its task, which is no part of its key.
+        """
+        return [record for record in map(self._named, records) if self.wants(record)]
+
+    def _named(self, record: Record) -> Record:
+        tasks = self.tasks_of.get(record.kind)
+        if tasks is None:
+            return record
+        cell = Cell.parse(record.name)
+        if cell.task in tasks or not self._has(cell.arm.checkpoint):
+            return record
+        for name, task in tasks.items():
+            if self.score_key(cell.arm, task) == record.key:
+                return replace(record, name=str(replace(cell, task=name)))
+        return record
+
     def wants(self, record: Record) -> bool:
         """Whether a unit of this plan would give the same record."""
         match record.kind:

@@ -17,6 +17,7 @@ recommendation.
 | `_trackers` | scores in MLflow and W&B |
 | `watch_process` | a watch beside a training loop, and beside a `Trainer` |
 | `train` | what is trained by process groups: suites, and programs of the user's own |
+| `mapping` | any function over any items, on given workers or on this machine |
 | `direct` | one model in this process: its vectors, metrics and scores |
 | `encoders` | encoders of a user's own, and what workers need of them |
 | `vectors` | vectors that exist, and the task that their labels make |

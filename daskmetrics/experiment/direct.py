@@ -7,10 +7,9 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -24,14 +23,16 @@ from daskmetrics.checkpoints.folders import is_model, suite_folders
 from daskmetrics.checkpoints.hub import known_refs, require_answer
 from daskmetrics.checkpoints.layout import MODULES
 from daskmetrics.checkpoints.locations import Location
-from daskmetrics.checkpoints.shipped import Shipped, protocol_of
+from daskmetrics.checkpoints.shipped import ModelProtocol, Shipped, protocol_of
 from daskmetrics.checkpoints.shipped import read as read_shipped
 from daskmetrics.config import Config
 from daskmetrics.config.schema import name_of
 from daskmetrics.core.errors import ConfigError, DataError, UndefinedError
 from daskmetrics.core.files import expanded
 from daskmetrics.core.keys import Key, content_key, seed_of
+from daskmetrics.core.progress import TimeLeft, heard
 from daskmetrics.core.text import score_text
+from daskmetrics.domain.costs import CostModel, TextSize
 from daskmetrics.domain.names import Arm, Checkpoint, Suite, training_order
 from daskmetrics.domain.outcomes import Difference
 from daskmetrics.domain.readouts import Readout
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
 # keys that a model sets for itself, which also replace what its folder ships
 _MODEL_KEYS = ("pooling", "max_length")
 _MAIN = "main"
+_WIDTH, _LENGTH = 384, 256  # assumed of models, until their pace is known
 
 Layers: TypeAlias = str | Sequence[int | str]
 Keys: TypeAlias = Mapping[str, object]  # of a section
@@ -279,7 +281,7 @@ def score_layers(
         sources = [
             _encoder_source(model, chosen[0], layers, names)
             if isinstance(model, Revision)
-            else _text_source(model, layers, tokenizer, protocol, names)
+            else _text_source(_opened(model, layers, tokenizer, protocol), names)
             for model in called
         ]
     reads_texts = any(not isinstance(model, Revision) for model in called)
@@ -304,18 +306,43 @@ def score_layers(
             suites[checkpoint] = source.suite
             arms = source.suite.arms()
             recorded |= {arm: {} for arm in arms}
-            steps = len(chosen) * (len(arms) + 1)
-            # more than 0: the time left is reckoned from the first sample on, also of reading
-            percents = (100 * (number + step / steps) / len(sources) for step in count(0.01))
-            for task in chosen:
-                display.advance("layers", f"{checkpoint} reads {task.name}", next(percents))
-                for arm, value in _scores(source, task, seed):
+            costs = [_costs(source, task) for task in chosen]
+            reading = sum(read for read, _ in costs)
+            scoring = len(arms) * sum(score for _, score in costs)
+            pace = TimeLeft({"read": reading, "score": scoring})
+            shown = _Progress(display, pace, number, len(sources))
+            for task, cost in zip(chosen, costs, strict=True):
+                display.advance("layers", f"{checkpoint} reads {task.name}", 0.01)
+                for arm, value in _scores(source, task, seed, cost, shown):
                     recorded[arm][task.name] = value
-                    latest = f"{arm}:{task.name}  {score_text(value.score)}"
-                    display.advance("layers", latest, next(percents))
     display.advance("layers", "", 100)
     scores = Scores(recorded, [task.name for task in chosen])
     return LayerScores(chosen, scores, suites, dict(zip(suites, called, strict=False)), protocol)
+
+
+@dataclass(frozen=True)
+class _Progress:
+    """Shows how far one of several sources is, and the time that all still take."""
+
+    display: Display
+    pace: TimeLeft
+    number: int
+    sources: int
+
+    def did(self, kind: str, cost: float, latest: str) -> None:
+        self.pace.did(kind, cost)
+        whole = self.pace.elapsed + self.pace.left
+        share = (self.number + self.pace.elapsed / (whole or 1.0)) / self.sources
+        left = self.pace.left + (self.sources - self.number - 1) * whole
+        self.display.advance("layers", latest, 100 * share, left)
+
+
+def _costs(source: VectorSource, task: Task) -> tuple[float, float]:
+    """Assumed seconds of reading a task's items, and of scoring a layer."""
+    costs = CostModel("cpu")
+    size = TextSize.of(map(len, task.texts()), _LENGTH)
+    reading = costs.forward_seconds(_WIDTH, source.suite.depth, size)
+    return reading, costs.score_seconds(_WIDTH, size)
 
 
 def _readout_names(readouts: Keys) -> tuple[str, ...]:
@@ -346,9 +373,9 @@ def _sources(models: object) -> list[object]:
 
 @contextmanager
 def _text_source(
-    model: object, layers: Layers, tokenizer: object, protocol: Keys, readouts: tuple[str, ...]
+    opened: AbstractContextManager[tuple[TextEncoder, Checkpoint]], readouts: tuple[str, ...]
 ) -> Iterator[VectorSource]:
-    with _opened(model, layers, tokenizer, protocol) as (encoder, checkpoint):
+    with opened as (encoder, checkpoint):
         revisions, depth = (checkpoint.revision,), encoder.model.depth
         suite = Suite(checkpoint.model, revisions, encoder.layers, depth, readouts)
         check_readouts(suite, encoder.protocol, encoder.model.width)
@@ -367,14 +394,20 @@ def _encoder_source(
     yield LoadedSource(suite, "encoder", loaded.encode)
 
 
-def _scores(source: VectorSource, task: Task, seed: int) -> Iterator[tuple[Arm, Scored]]:
+def _scores(
+    source: VectorSource, task: Task, seed: int, cost: tuple[float, float], shown: _Progress
+) -> Iterator[tuple[Arm, Scored]]:
     """Score each arm, if it can be; a `DataError` if none can."""
     from threadpoolctl import threadpool_limits
 
     task_seed = seed_of("score", task.key, seed)
     arms = source.suite.arms()
     reasons = []
-    with source.encode(task) as embeddings:
+    reading, scoring = cost
+    reads = f"{source.suite.model} reads {task.name}"
+    with ExitStack() as stack:
+        with heard(lambda part: shown.did("read", part * reading, reads)):
+            embeddings = stack.enter_context(source.encode(task))
         for arm in arms:
             try:
                 # threads of small fits wait for each other, on a busy machine for most of the time
@@ -385,6 +418,7 @@ def _scores(source: VectorSource, task: Task, seed: int) -> Iterator[tuple[Arm, 
             except UndefinedError as error:
                 reasons.append(f"layer {source.suite.layer_name(arm.layer)}: {error}")
             else:
+                shown.did("score", scoring, f"{arm}:{task.name}  {score_text(value.score)}")
                 yield arm, value
     if len(reasons) == len(arms):
         raise DataError(f"No layer has a score on {task.name}: {reasons[0]}")
@@ -415,25 +449,42 @@ def tasks_of(data: object, columns: Mapping[str, str]) -> tuple[Task, ...]:
     return (table_task(Path("data"), table_rows(data), columns, "data"),)
 
 
-@contextmanager
 def _opened(
     model: Any,
     layers: Layers,
     tokenizer: object,
     protocol: Keys,
-) -> Iterator[tuple[TextEncoder, Checkpoint]]:
-    """The encoder of what a user calls a model, and its checkpoint.
+) -> AbstractContextManager[tuple[TextEncoder, Checkpoint]]:
+    """The encoder of what a user calls a model, and its checkpoint, within a block.
 
-    A model in memory is in evaluation mode within the block, and each of its modules in training
-    again after it.
+    A folder or hub id is checked before, and read by the block.
     """
-    if isinstance(model, (str, Path)):
-        if tokenizer is not None:
-            raise ConfigError("A folder or a hub id has its own tokenizer; leave out 'tokenizer'.")
-        encoder, checkpoint = _from_source(str(model), layers, protocol)
-        with encoder:
-            yield encoder, checkpoint
-        return
+    if not isinstance(model, (str, Path)):
+        return _in_memory(model, layers, tokenizer, protocol)
+    if tokenizer is not None:
+        raise ConfigError("A folder or a hub id has its own tokenizer; leave out 'tokenizer'.")
+    return _loaded(*_located(str(model), layers, protocol))
+
+
+@contextmanager
+def _loaded(
+    location: Location, read: ModelProtocol, suite: Suite
+) -> Iterator[tuple[TextEncoder, Checkpoint]]:
+    from daskmetrics.models import LoadedModel, TextEncoder
+
+    (checkpoint,) = suite.checkpoints()
+    with TextEncoder(LoadedModel(location, read.base), read, suite.layers) as encoder:
+        yield encoder, checkpoint
+
+
+@contextmanager
+def _in_memory(
+    model: Any, layers: Layers, tokenizer: object, protocol: Keys
+) -> Iterator[tuple[TextEncoder, Checkpoint]]:
+    """As `_opened`, of a model that is in evaluation mode within the block.
+
+    After it, each of its modules is in training again.
+    """
     libraries = {kind.__module__.partition(".")[0] for kind in type(model).__mro__}
     is_known = not libraries.isdisjoint(["transformers", "sentence_transformers"])
     if not is_known or not hasattr(model, "modules"):
@@ -482,9 +533,7 @@ def _settings(
     )
 
 
-def _from_source(model: str, layers: Layers, protocol: Keys) -> tuple[TextEncoder, Checkpoint]:
-    from daskmetrics.models import LoadedModel, TextEncoder
-
+def _located(model: str, layers: Layers, protocol: Keys) -> tuple[Location, ModelProtocol, Suite]:
     source = model
     revision = ""
     if not expanded(model).is_dir():
@@ -508,7 +557,7 @@ def _from_source(model: str, layers: Layers, protocol: Keys) -> tuple[TextEncode
     if location.is_missing:
         _download(source, checkpoint.revision)
     read = protocol_of(settings.protocol, section, checkpoints.shipped_folder(location))
-    return TextEncoder(LoadedModel(location, read.base), read, located.suite.layers), checkpoint
+    return location, read, located.suite
 
 
 def _download(source: str, revision: str) -> None:

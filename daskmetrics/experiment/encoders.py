@@ -31,6 +31,7 @@ from daskmetrics.core.errors import (
 )
 from daskmetrics.core.files import cache_folder, expanded
 from daskmetrics.core.keys import Key, content_key
+from daskmetrics.core.progress import tell
 from daskmetrics.core.text import listed
 from daskmetrics.core.user_code import callee_of
 from daskmetrics.domain.names import Suite, order_problem, training_order
@@ -440,6 +441,7 @@ class LoadedEncoder:
             vectors = self.read(spec.task, batch)
             rows = np.arange(start, start + len(batch))
             embeddings.put(rows, [[vectors[name] for name in names]])
+            tell(len(batch) / len(texts))
         embeddings.read_seconds = time.perf_counter() - started
         return embeddings
 

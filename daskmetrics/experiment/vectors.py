@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from daskmetrics.core.errors import ConfigError, foreign_errors, require_known
 from daskmetrics.core.files import expanded
 from daskmetrics.core.keys import Key
+from daskmetrics.core.progress import tell
 from daskmetrics.core.rows import PlacedRow
 from daskmetrics.domain.names import Suite, natural_order
 from daskmetrics.experiment._arguments import table_rows
@@ -57,6 +58,7 @@ class Vectors:
 
     def encode(self, task: Task) -> AbstractContextManager[Embeddings]:
         rows = np.array([self.numbers[text] for text in task.texts()])
+        tell(1.0)
         return nullcontext(_Rows(self.suite.layers, rows, self.read))
 
     def task(self, data: object, columns: Mapping[str, str]) -> Task:
@@ -121,7 +123,7 @@ def _rows_of(data: Any, kind: str | None) -> tuple[Path, list[PlacedRow], str]:
 
     if isinstance(data, str | Path):
         path = expanded(data)
-        return path, read_table(path), f"file:{path.name}"
+        return path, read_table(path), path.stem
     if len(getattr(data, "shape", (0,))) == 1:  # also a list
         labels = pandas.Series(data)
         if not labels.map(lambda label: isinstance(label, Mapping)).all():

@@ -34,7 +34,6 @@ from daskmetrics.tasks.task import EmbeddingArray, Floats, Labels, Score
 
 FOLDS = 3
 DEFAULT = "logistic"
-PROBES = ("logistic", "ridge", "knn", "centroid", "xgboost", "lightgbm")
 _LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "xgboost": ("xgboost-cpu", "xgboost"),
     "lightgbm": ("lightgbm",),
@@ -45,6 +44,15 @@ _SHRINKAGE = 0.03
 _NEIGHBOURS = 5
 _TREES = 100
 _DEPTH = 4
+SETTINGS: Mapping[str, str] = {
+    "logistic": f"standardised; logistic regression, L2 with C = {_SHRINKAGE}",
+    "ridge": f"standardised; ridge classifier, alpha = {1 / _SHRINKAGE:.1f}",
+    "knn": f"centred, of length one; the majority of the {_NEIGHBOURS} nearest by cosine",
+    "centroid": "standardised; the nearest mean of a class",
+    "xgboost": f"{_TREES} trees of depth {_DEPTH}",
+    "lightgbm": f"{_TREES} trees of depth {_DEPTH}",
+}  #: of each probe
+PROBES = tuple(SETTINGS)
 
 
 @dataclass(frozen=True, eq=False)

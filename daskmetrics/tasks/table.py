@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
 }
 """The roles that each kind of task requires; if columns fit several kinds, the first of them is meant."""
 
-OPTIONS = ("kind", "probe", "score", "drop")
+OPTIONS = ("name", "kind", "probe", "score", "drop")
 """The options of a task on a table, beside the columns of its roles."""
 
 SEPARATOR = ";"  #: of the labels of one text
@@ -241,17 +242,21 @@ def _has_candidates(frame: pd.DataFrame, columns: Mapping[str, str]) -> bool:
 
 def _unfit(path: Path, frame: pd.DataFrame, kinds: list[str]) -> ConfigError:
     example = f"{REQUIRED[kinds[-1]][-1]}=COLUMN"
+    typed = f"--columns {example}"
     if "classification" in kinds and not frame.columns.empty:
         # texts are the longest values, labels have the fewest different ones
         lengths = frame.map(lambda value: 0 if value is None else len(str(value)))
         text = lengths.mean().idxmax()
         distinct = frame.drop(columns=text).astype(str).nunique()
         label = distinct[distinct > 1].sort_values(kind="stable").index
-        example = f"text={text}, label={next(iter(label), 'COLUMN')}"
+        column = str(next(iter(label), "COLUMN"))
+        example = f"text={text}, label={column}"
+        typed = f"--text {quote(str(text))} --label {quote(column)}"
     required = "; ".join(f"{kind}: {', '.join(REQUIRED[kind])}" for kind in kinds)
     return ConfigError(
         f"'{path}' has the columns {', '.join(frame.columns)}, which fit no kind of task. Required"
-        f" columns: {required}. Name the columns, for instance: file:{path.name}({example})"
+        f" columns: {required}. Name the columns, for instance {example}. On the command line: {typed};"
+        f" in a configuration: file:{path}({example})"
     )
 
 

@@ -589,7 +589,7 @@ def test_checkpoints_with_other_layers_are_an_error(configured, tmp_path):
         ({"revisions": ["step3"]}, "Revision 'step3' does not exist. Available: step2, step10"),
         ({"layers": ["al"]}, "Unknown layer of 'greys' 'al'. Did you mean 'all'"),
         ({"layers": "blocks"}, "Unknown layer of 'greys' 'blocks'. Valid: all, corner"),
-        ({"items": "video"}, "Input should be 'text', 'path'"),
+        ({"items": "video"}, "write 'text', 'path'"),
         ({"items": "text"}, "cannot be made|fails"),
         ({"pooling": "mean"}, "has an encoder: leave out pooling"),
         ({"readouts": {"pooling": "mean"}}, "'mean' pools"),
