@@ -43,13 +43,12 @@ from daskmetrics.experiment import prefetch
 from daskmetrics.experiment._arguments import file_name, table_rows
 from daskmetrics.experiment._worker import Embeddings, EncodeSpec
 from daskmetrics.experiment.encoders import (
-    TEXT,
     Encoder,
     LoadedEncoder,
     Revision,
     encoder_revisions,
-    tasks_of_items,
 )
+from daskmetrics.experiment.items import TEXT, tasks_of_items
 from daskmetrics.experiment.preparation import check_readouts
 from daskmetrics.experiment.vectors import check_pooled, suite_of, vectors_of
 from daskmetrics.metrics import Metric
@@ -359,7 +358,7 @@ def _text_source(
 def _encoder_source(
     revision: Revision, task: Task, layers: Layers, readouts: tuple[str, ...]
 ) -> Iterator[VectorSource]:
-    loaded = LoadedEncoder(revision.encoder, revision.path)
+    loaded = LoadedEncoder(revision)
     loaded.check(task)
     name = revision.encoder.name
     suite = suite_of(name, (revision.name,), [*loaded.widths], layers, readouts)
