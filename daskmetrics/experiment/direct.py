@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -50,7 +50,7 @@ from daskmetrics.experiment.encoders import (
 )
 from daskmetrics.experiment.items import TEXT, tasks_of_items
 from daskmetrics.experiment.preparation import check_readouts
-from daskmetrics.experiment.vectors import check_pooled, suite_of, vectors_of
+from daskmetrics.experiment.vectors import Vectors, check_pooled, suite_of, vectors_of
 from daskmetrics.metrics import Metric
 from daskmetrics.tasks import Task
 from daskmetrics.tasks.file import table_task
@@ -116,7 +116,7 @@ def embed(
     >>> vectors.sel(layer=3).values.shape  # doctest: +SKIP
     (2, 384)
     """
-    with _opened(model, layers, tokenizer, protocol) as (encoder, _):
+    with TextModel(model, tokenizer, protocol).opened(layers) as (encoder, _):
         return encoder.embed(texts)
 
 
@@ -163,38 +163,72 @@ def measure(
     >>> measured.effective_rank.plot()  # doctest: +SKIP
     """
     chosen = catalogue.resolve([metrics] if isinstance(metrics, (str, Metric)) else list(metrics))
-    with _opened(model, layers, tokenizer, protocol) as (encoder, _):
+    with TextModel(model, tokenizer, protocol).opened(layers) as (encoder, _):
         return encoder.measure(texts, chosen, seed)
 
 
-class VectorSource(Protocol):
-    """What gives vectors of a task's items at the layers of a checkpoint."""
+@dataclass(frozen=True)
+class TextModel:
+    """What a user calls a model of texts, and how it is to be read."""
 
-    @property
-    def suite(self) -> Suite:
-        """The checkpoint, its layers and the readouts that are compared."""
+    called: Any
+    tokenizer: object
+    protocol: Keys
+    items: ClassVar[str] = TEXT
 
-    @property
-    def key(self) -> Key:
-        """The key of how the vectors are made."""
+    @contextmanager
+    def opened(self, layers: Layers) -> Iterator[tuple[TextEncoder, Checkpoint]]:
+        """Its encoder and its checkpoint.
 
-    def encode(self, task: Task) -> AbstractContextManager[Embeddings]:
-        """The vectors of a task's items at all layers, while they are needed."""
+        A model in memory is in evaluation mode within the block, and each of its modules in
+        training again after it.
+        """
+        if isinstance(self.called, (str, Path)):
+            if self.tokenizer is not None:
+                raise ConfigError(
+                    "A folder or a hub id has its own tokenizer; leave out 'tokenizer'."
+                )
+            encoder, checkpoint = _from_source(str(self.called), layers, self.protocol)
+            with encoder:
+                yield encoder, checkpoint
+            return
+        libraries = {kind.__module__.partition(".")[0] for kind in type(self.called).__mro__}
+        is_known = not libraries.isdisjoint(["transformers", "sentence_transformers"])
+        if not is_known or not hasattr(self.called, "modules"):
+            raise ConfigError(
+                f"A {type(self.called).__name__} is no model: give a folder, a hub id such as"
+                " EleutherAI/pythia-14m, or a model of transformers or sentence-transformers; of any"
+                " other network a daskmetrics.Encoder. Metrics"
+                " of states that you have are functions: see docs/metric_functions.md."
+            )
+        training = [module for module in self.called.modules() if module.training]
+        for module in training:
+            module.training = False
+        try:
+            with TemporaryDirectory() as folder:  # of what a SentenceTransformer would save
+                network: nn.Module = self.called
+                tokenizer = self.tokenizer
+                shipped = None
+                if "sentence_transformers" in libraries:
+                    network, shipped = _shipped_by(network, Path(folder))
+                    tokenizer = tokenizer or self.called.tokenizer
+                encoder, checkpoint = _from_transformers(
+                    network, layers, tokenizer, self.protocol, shipped
+                )
+                with encoder:
+                    yield encoder, checkpoint
+        finally:
+            for module in training:
+                module.training = True
 
 
 @dataclass(frozen=True)
-class LoadedSource:
-    """A checkpoint that is loaded here, and reads the items of tasks."""
+class Source:
+    """What gives vectors of a task's items at the layers of a checkpoint."""
 
-    suite: Suite
-    key: Key
-    read: Callable[[EncodeSpec], Embeddings]
-
-    @contextmanager
-    def encode(self, task: Task) -> Iterator[Embeddings]:
-        with TemporaryDirectory() as scratch:
-            key = content_key("direct", task.key)
-            yield self.read(EncodeSpec(key, task, self.suite.layers, scratch, self.suite.poolings))
+    suite: Suite  # the checkpoint, its layers and the readouts that are compared
+    key: Key  # of how the vectors are made
+    encode: Callable[[EncodeSpec], Embeddings]
 
 
 @dataclass(frozen=True)
@@ -207,17 +241,14 @@ class LayerScores:
     recorded : Scores
     suites : mapping
         The layers of each checkpoint.
-    sources : mapping
-        What the user called the model, by checkpoint; empty of vectors, which have none.
-    protocol : mapping
-        How the models were read.
+    models : mapping
+        The model or encoder of each checkpoint; empty of vectors, which have none.
     """
 
     tasks: tuple[Task, ...]
     recorded: Scores
     suites: Mapping[Checkpoint, Suite]
-    sources: Mapping[Checkpoint, object]
-    protocol: Keys
+    models: Mapping[Checkpoint, TextModel | Revision]
 
     def layer_name(self, arm: Arm) -> int | str:
         """What an arm's layer is called."""
@@ -241,20 +272,20 @@ class LayerScores:
         """Save an arm as a sentence-transformers model that ends at its layer."""
         from daskmetrics.models import TextEncoder
 
-        source = self.sources.get(arm.checkpoint)
-        if source is None or isinstance(source, Revision):
+        model = self.models.get(arm.checkpoint)
+        if not isinstance(model, TextModel):
             raise ConfigError(
                 "Got vectors or an encoder, and a model of texts is needed to save one that ends at"
                 " the best layer. Give daskmetrics.layers that model, and the texts."
             )
-        with _opened(source, [arm.layer], None, self.protocol) as (encoder, _):
+        with model.opened([arm.layer]) as (encoder, _):
             readout = Readout.parse(arm.readout)
             read_out = TextEncoder(encoder.model, encoder.protocol, encoder.layers, readout)
             return read_out.save(folder, card)
 
 
 def score_layers(
-    models: object,
+    called: object,
     data: object,
     columns: Mapping[str, str],
     layers: Layers,
@@ -266,23 +297,15 @@ def score_layers(
 ) -> LayerScores:
     """Score every layer and readout of checkpoints, or of vectors, on every task."""
     names = _readout_names(readouts)
-    called: list[object] = []
-    sources: list[AbstractContextManager[VectorSource]]
-    if vectors := vectors_of(models, layers, names):
+    models: list[TextModel | Revision] = []
+    if vectors := vectors_of(called, layers, names):
         chosen: tuple[Task, ...] = (vectors.task(data, columns),)
-        sources = [nullcontext(vectors)]
+        sources = _source_of(vectors)
     else:
-        called = _sources(models)
-        kinds = [model.encoder.items if isinstance(model, Revision) else TEXT for model in called]
-        chosen = tasks_of_items(tasks_of(data, columns), kinds)
-        sources = [
-            _encoder_source(model, chosen[0], layers, names)
-            if isinstance(model, Revision)
-            else _text_source(model, layers, tokenizer, protocol, names)
-            for model in called
-        ]
-    reads_texts = any(not isinstance(model, Revision) for model in called)
-    if (protocol or tokenizer is not None) and not reads_texts:
+        models = _models(called, tokenizer, protocol)
+        chosen = tasks_of_items(tasks_of(data, columns), {model.items for model in models})
+        sources = _sources(models, chosen[0], layers, names)
+    if (protocol or tokenizer is not None) and all(isinstance(model, Revision) for model in models):
         raise ConfigError(
             f"Vectors are read as they are: leave out {next(iter(protocol), 'tokenizer')}."
         )
@@ -292,8 +315,8 @@ def score_layers(
     recorded: dict[Arm, dict[str, Scored]] = {}
     suites: dict[Checkpoint, Suite] = {}
     display.phase("layers", 100, unit="%")
-    for number, opened in enumerate(sources):
-        with opened as source:
+    with closing(sources):
+        for number, source in enumerate(sources):
             (checkpoint,) = source.suite.checkpoints()
             if checkpoint in suites:
                 raise ConfigError(
@@ -305,7 +328,7 @@ def score_layers(
             recorded |= {arm: {} for arm in arms}
             steps = len(chosen) * (len(arms) + 1)
             # more than 0: the time left is reckoned from the first sample on, also of reading
-            percents = (100 * (number + step / steps) / len(sources) for step in count(0.01))
+            percents = (100 * (number + step / steps) / len(models or [1]) for step in count(0.01))
             for task in chosen:
                 display.advance("layers", f"{checkpoint} reads {task.name}", next(percents))
                 for arm, value in _scores(source, task, seed):
@@ -314,7 +337,7 @@ def score_layers(
                     display.advance("layers", latest, next(percents))
     display.advance("layers", "", 100)
     scores = Scores(recorded, [task.name for task in chosen])
-    return LayerScores(chosen, scores, suites, dict(zip(suites, called, strict=False)), protocol)
+    return LayerScores(chosen, scores, suites, dict(zip(suites, models, strict=False)))
 
 
 def _readout_names(readouts: Keys) -> tuple[str, ...]:
@@ -325,55 +348,60 @@ def _readout_names(readouts: Keys) -> tuple[str, ...]:
     return settings.readouts.names
 
 
-def _sources(models: object) -> list[object]:
+def _models(called: object, tokenizer: object, protocol: Keys) -> list[TextModel | Revision]:
     """The models of a list, with each checkpoint of a folder or an encoder by itself."""
-    sources: list[object] = []
-    for model in models if isinstance(models, (list, tuple)) else [models]:
+    models: list[TextModel | Revision] = []
+    for model in called if isinstance(called, (list, tuple)) else [called]:
         if isinstance(model, Encoder):
-            sources += encoder_revisions(model)
+            models += encoder_revisions(model)
             continue
         revisions: Mapping[str, Path] = {}
         if isinstance(model, (str, Path)):
             folder = expanded(model)
             if folder.is_dir() and not is_model(folder):
                 revisions = suite_folders(folder).complete
-        sources += [f"{model}@{revision}" for revision in training_order(revisions)] or [model]
-    if not sources:
+        names: list[object] = [f"{model}@{revision}" for revision in training_order(revisions)]
+        models += [TextModel(name, tokenizer, protocol) for name in names or [model]]
+    if not models:
         raise ConfigError("The list of models is empty: give at least one model.")
-    return sources
+    return models
 
 
-@contextmanager
-def _text_source(
-    model: object, layers: Layers, tokenizer: object, protocol: Keys, readouts: tuple[str, ...]
-) -> Iterator[VectorSource]:
-    with _opened(model, layers, tokenizer, protocol) as (encoder, checkpoint):
-        revisions, depth = (checkpoint.revision,), encoder.model.depth
-        suite = Suite(checkpoint.model, revisions, encoder.layers, depth, readouts)
-        check_readouts(suite, encoder.protocol, encoder.model.width)
-        yield LoadedSource(suite, encoder.protocol.key, partial(worker.encode_task, encoder))
+def _source_of(vectors: Vectors) -> Generator[Source]:
+    yield Source(vectors.suite, "vectors", vectors.encode)
 
 
-@contextmanager
-def _encoder_source(
-    revision: Revision, task: Task, layers: Layers, readouts: tuple[str, ...]
-) -> Iterator[VectorSource]:
-    loaded = LoadedEncoder(revision)
-    loaded.check(task)
-    name = revision.encoder.name
-    suite = suite_of(name, (revision.name,), [*loaded.widths], layers, readouts)
-    check_pooled(suite, max(loaded.widths.values()))
-    yield LoadedSource(suite, "encoder", loaded.encode)
+def _sources(
+    models: Sequence[TextModel | Revision], task: Task, layers: Layers, readouts: tuple[str, ...]
+) -> Generator[Source]:
+    """What reads each model, of which one at a time is loaded."""
+    for model in models:
+        if isinstance(model, Revision):
+            loaded = LoadedEncoder(model)
+            loaded.check(task)
+            names = (model.name,)
+            suite = suite_of(model.encoder.name, names, [*loaded.widths], layers, readouts)
+            check_pooled(suite, max(loaded.widths.values()))
+            yield Source(suite, "encoder", loaded.encode)
+            continue
+        with model.opened(layers) as (encoder, checkpoint):
+            revisions, depth = (checkpoint.revision,), encoder.model.depth
+            suite = Suite(checkpoint.model, revisions, encoder.layers, depth, readouts)
+            check_readouts(suite, encoder.protocol, encoder.model.width)
+            yield Source(suite, encoder.protocol.key, partial(worker.encode_task, encoder))
 
 
-def _scores(source: VectorSource, task: Task, seed: int) -> Iterator[tuple[Arm, Scored]]:
+def _scores(source: Source, task: Task, seed: int) -> Iterator[tuple[Arm, Scored]]:
     """Score each arm, if it can be; a `DataError` if none can."""
     from threadpoolctl import threadpool_limits
 
     task_seed = seed_of("score", task.key, seed)
     arms = source.suite.arms()
     reasons = []
-    with source.encode(task) as embeddings:
+    with TemporaryDirectory() as scratch:
+        key = content_key("direct", task.key)
+        spec = EncodeSpec(key, task, source.suite.layers, scratch, source.suite.poolings)
+        embeddings = source.encode(spec)
         for arm in arms:
             try:
                 # threads of small fits wait for each other, on a busy machine for most of the time
@@ -412,52 +440,6 @@ def tasks_of(data: object, columns: Mapping[str, str]) -> tuple[Task, ...]:
             )
         return tasks.resolve(data)
     return (table_task(Path("data"), table_rows(data), columns, "data"),)
-
-
-@contextmanager
-def _opened(
-    model: Any,
-    layers: Layers,
-    tokenizer: object,
-    protocol: Keys,
-) -> Iterator[tuple[TextEncoder, Checkpoint]]:
-    """The encoder of what a user calls a model, and its checkpoint.
-
-    A model in memory is in evaluation mode within the block, and each of its modules in training
-    again after it.
-    """
-    if isinstance(model, (str, Path)):
-        if tokenizer is not None:
-            raise ConfigError("A folder or a hub id has its own tokenizer; leave out 'tokenizer'.")
-        encoder, checkpoint = _from_source(str(model), layers, protocol)
-        with encoder:
-            yield encoder, checkpoint
-        return
-    libraries = {kind.__module__.partition(".")[0] for kind in type(model).__mro__}
-    is_known = not libraries.isdisjoint(["transformers", "sentence_transformers"])
-    if not is_known or not hasattr(model, "modules"):
-        raise ConfigError(
-            f"A {type(model).__name__} is no model: give a folder, a hub id such as"
-            " EleutherAI/pythia-14m, or a model of transformers or sentence-transformers; of any"
-            " other network a daskmetrics.Encoder. Metrics"
-            " of states that you have are functions: see docs/metric_functions.md."
-        )
-    training = [module for module in model.modules() if module.training]
-    for module in training:
-        module.training = False
-    try:
-        with TemporaryDirectory() as folder:  # of what a SentenceTransformer would save
-            network: nn.Module = model
-            shipped = None
-            if "sentence_transformers" in libraries:
-                network, shipped = _shipped_by(model, Path(folder))
-                tokenizer = tokenizer or model.tokenizer
-            encoder, checkpoint = _from_transformers(network, layers, tokenizer, protocol, shipped)
-            with encoder:
-                yield encoder, checkpoint
-    finally:
-        for module in training:
-            module.training = True
 
 
 def _settings(

@@ -125,6 +125,11 @@ class Revision:
     name: str
     path: Path | None
 
+    @property
+    def items(self) -> str:
+        """What the encoder gets of each item."""
+        return self.encoder.items
+
 
 def encoder_revisions(encoder: Encoder) -> list[Revision]:
     """The checkpoints of an encoder, in the order of training.

@@ -6,7 +6,6 @@ The text of an item is the number of its vector, so that a task scores vectors a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,11 +16,10 @@ from numpy.typing import NDArray
 
 from daskmetrics.core.errors import ConfigError, foreign_errors, require_known
 from daskmetrics.core.files import expanded
-from daskmetrics.core.keys import Key
 from daskmetrics.core.rows import PlacedRow
 from daskmetrics.domain.names import Suite, natural_order
 from daskmetrics.experiment._arguments import table_rows
-from daskmetrics.experiment._worker import Embeddings
+from daskmetrics.experiment._worker import Embeddings, EncodeSpec
 from daskmetrics.tasks import Task
 from daskmetrics.tasks.file import examples_key, read_table, table_task
 from daskmetrics.tasks.table import columns_of
@@ -53,11 +51,10 @@ class Vectors:
     suite: Suite
     numbers: Mapping[str, int]
     read: Callable[[int], NDArray[Any]]
-    key: Key = "vectors"
 
-    def encode(self, task: Task) -> AbstractContextManager[Embeddings]:
-        rows = np.array([self.numbers[text] for text in task.texts()])
-        return nullcontext(_Rows(self.suite.layers, rows, self.read))
+    def encode(self, spec: EncodeSpec) -> Embeddings:
+        rows = np.array([self.numbers[text] for text in spec.task.texts()])
+        return _Rows(self.suite.layers, rows, self.read)
 
     def task(self, data: object, columns: Mapping[str, str]) -> Task:
         """The task of labels or grades, or of a table, in which row i is of vector i.
