@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from daskmetrics import experiment
+import daskmetrics
 from daskmetrics.cli._common import (
     Output,
     answering,
@@ -110,9 +110,6 @@ def layers(
     data labels vector i. With --encoder, the function make(checkpoint, device) returns encode(items).
     """
     from daskmetrics.execution.map.function import load
-    from daskmetrics.experiment.direct import score_layers
-    from daskmetrics.experiment.encoders import Encoder
-    from daskmetrics.report import Leaderboard
 
     if [bool(model), vectors is not None, encoder is not None].count(True) != 1:
         raise ConfigError(
@@ -132,18 +129,25 @@ def layers(
         )
     if save:
         require_new(save)  # not only after all is scored
-    named = {"text": text, "label": label, "group": group, "score": score, **dict(columns)}
-    options = {role: column for role, column in named.items() if column}
     parts: dict[str, list[int | str]] = {}
     for name, values in readouts:
         parts[name] = [*parts.get(name, []), *values]
-    with noted_warnings(), experiment.Display() as display:
-        scored = list(task) or data
-        given: object = vectors or model
-        if encoder:
-            given = Encoder(load(encoder), checkpoints, items=items)
-        layer_scores = score_layers(given, scored, options, layers, None, seed, {}, parts, display)
-    board = Leaderboard.of_layers(layer_scores)
+    given: object = vectors or model
+    if encoder:
+        given = daskmetrics.Encoder(load(encoder), checkpoints, items=items)
+    with noted_warnings():
+        board = daskmetrics.layers(
+            given,
+            list(task) or data,
+            text,
+            label,
+            group=group,
+            score=score,
+            layers=layers,
+            columns=dict(columns),
+            readouts=parts,
+            seed=seed,
+        )
     hint = "To save the best for sentence-transformers, add: --save my-encoder"
     if not model:
         hint = ""

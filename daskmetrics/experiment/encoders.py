@@ -304,7 +304,7 @@ class LoadedEncoder:
         DataError
             If they have other vectors then.
         """
-        texts = distinct(task, NO_PROMPTS)[1][: min(_FEW, self._encoder.batch_size)]
+        texts = [*dict.fromkeys(task.texts())][: min(_FEW, self._encoder.batch_size)]
         # the shortest text has the most padding
         row = min(range(len(texts)), key=lambda i: len(texts[i]))
         together = self.read(task, texts)

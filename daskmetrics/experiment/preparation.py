@@ -89,20 +89,16 @@ def prepare(
     if config.search.confirm == "fresh":
         chosen_tasks, fresh = divide(chosen_tasks, FRESH_SHARE)
     trainings = train.suites_to_train(config)
-    located = _located(config, trainings, chosen_tasks, on_message)
-    suites = {name: suite for name, (suite, _) in located.items()}
+    located, readers = _located(config, trainings, chosen_tasks, on_message)
     trainings = {
-        name: suite.up_to(suites[name].suite.revisions) for name, suite in trainings.items()
+        name: suite.up_to(located[name].suite.revisions) for name, suite in trainings.items()
     }
     prompts: tuple[str, ...] = ()
     if chosen_metrics:
         prompts = prompts_of(config.corpus, config.seed)
-    readers: dict[Checkpoint, ItemReader] = {}
     warnings: list[str] = []
     for model in config.models:
-        located_suite, of_checkpoints = located[model.name]
-        readers |= zip(located_suite.suite.checkpoints(), of_checkpoints, strict=True)
-        warnings += located_suite.warnings
+        warnings += located[model.name].warnings
         check_names(
             model.prompts or {},
             [task.benchmark_name for task in chosen_tasks],
@@ -113,7 +109,7 @@ def prepare(
     # enough for the workers that the policy can use
     used = min(config.cluster.workers, useful_workers(config.search.policy))
     plan = Plan(
-        suites=tuple(located_suite.suite for located_suite in suites.values()),
+        suites=tuple(located_suite.suite for located_suite in located.values()),
         tasks=_with_weights(chosen_tasks, config.search),
         metrics=tuple(metric.info(config.seed) for metric in chosen_metrics),
         encodings={
@@ -124,7 +120,7 @@ def prepare(
         search=content_key(config.search.model_dump(mode="json"), *own_code(callee_of(policy))),
         seed=config.seed,
         window=config.search.window or max(MIN_OPEN, int(used)),
-        widths={name: located_suite.width for name, located_suite in suites.items()},
+        widths={name: located_suite.width for name, located_suite in located.items()},
         config=config.as_dict(),
         fresh=_with_weights(fresh, config.search),
         protocols=_by_model(readers),
@@ -197,26 +193,31 @@ def _located(
     trainings: Mapping[str, TrainedSuite],
     tasks: Sequence[Task],
     on_message: OnMessage | None,
-) -> dict[str, tuple[LocatedSuite, Sequence[ItemReader]]]:
-    """The suite of each model, and what reads each of its checkpoints."""
-    located: dict[str, tuple[LocatedSuite, Sequence[ItemReader]]] = {}
+) -> tuple[dict[str, LocatedSuite], dict[Checkpoint, ItemReader]]:
+    """The suite of each model, and what reads each checkpoint."""
+    suites: dict[str, LocatedSuite] = {}
+    readers: dict[Checkpoint, ItemReader] = {}
     errors = []  # one error says what is wrong with all models
     for model in config.models:
         readouts = (model.readouts or config.readouts).names
+        of_checkpoints: Sequence[ItemReader]
         try:
             if model.encoder:
-                located[model.name] = encoders.located(model, readouts, tasks)
-            elif model.recipe:
-                suite = trainings[model.name].located(model)
-                located[model.name] = _read_as_texts(suite, config.protocol, model, readouts)
+                suite, of_checkpoints = encoders.located(model, readouts, tasks)
             else:
-                suite = checkpoints.locate(model, on_message)
-                located[model.name] = _read_as_texts(suite, config.protocol, model, readouts)
+                if model.recipe:
+                    suite = trainings[model.name].located(model)
+                else:
+                    suite = checkpoints.locate(model, on_message)
+                suite, of_checkpoints = _read_as_texts(suite, config.protocol, model, readouts)
         except ConfigError as error:
             errors.append(str(error))
+        else:
+            suites[model.name] = suite
+            readers |= zip(suite.suite.checkpoints(), of_checkpoints, strict=True)
     if errors:
         raise ConfigError("\n".join(errors))
-    return located
+    return suites, readers
 
 
 def _read_as_texts(
