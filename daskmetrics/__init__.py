@@ -269,6 +269,7 @@ def layers(
     text: str | None = None,
     label: str | None = None,
     *,
+    item: str | None = None,
     group: str | None = None,
     score: str | None = None,
     layers: str | Sequence[int | str] = "all",
@@ -296,8 +297,9 @@ def layers(
         columns make which kind of task. Of vectors: n labels, or floats as grades; or a table,
         whose row i is of vector i, or whose pairs, queries and documents are numbers of vectors.
     text, label : str, optional
-        The columns of the texts, or of the paths of items, and of the labels, where they have other
-        names.
+        The columns of the texts and of the labels, where they have other names.
+    item : str, optional
+        The column of the paths of items, of an encoder that reads files.
     group : str, optional
         The column of groups, such as patients or authors: rows of one are in one fold, and errors
         count groups.
@@ -346,7 +348,9 @@ def layers(
     from daskmetrics.experiment import direct as direct
     from daskmetrics.report import Leaderboard
 
-    given = {"text": text, "label": label, "group": group, "score": score}
+    if text and item:
+        raise ConfigError(f"text={text} and item={item} are both the column of items: give one.")
+    given = {"text": text or item, "label": label, "group": group, "score": score}
     named = {name: value for name, value in given.items() if value is not None}
     with experiment.Display() as display:
         layer_scores = direct.score_layers(

@@ -50,7 +50,7 @@ PART = parsed_by(_part, "PART=VALUE,VALUE, for instance pooling=mean,last")
         "--label stars",
         "daskmetrics layers models/mine gpt2 --data reviews.csv --save my-encoder",
         "daskmetrics layers --vectors states.npz --data labels.csv --label species",
-        "daskmetrics layers --encoder own.py:vit --items image --data scans.csv --text file",
+        "daskmetrics layers --encoder own.py:vit --items image --data scans.csv --item file",
         "daskmetrics layers models/mine --task stdlib:order --json",
         "daskmetrics layers models/mine --task stdlib:order --readouts pooling=mean,last "
         "--readouts dimensions=all,64",
@@ -62,7 +62,8 @@ PART = parsed_by(_part, "PART=VALUE,VALUE, for instance pooling=mean,last")
 @text_option("--checkpoints", "PATTERN", "Of --encoder: the pattern of its files or folders.")
 @text_option("--items", "KIND", "Of --encoder: text, path, image, audio, array.", default="text")
 @text_option("--data", "FILE", "Labelled texts: CSV, TSV, JSON Lines, Parquet or a folder.")
-@text_option("--text", "COLUMN", "Column of texts or paths.  [default: recognised by its name]")
+@text_option("--text", "COLUMN", "Column of the texts.  [default: recognised by its name]")
+@text_option("--item", "COLUMN", "Of --encoder: column of the paths of items, in place of --text.")
 @text_option("--label", "COLUMN", "Column of the labels.  [default: recognised by its name]")
 @text_option("--group", "COLUMN", "Column of groups, such as patients, whose rows stay together.")
 @text_option("--score", "NAME", "Of a classification, such as macro_f1.  [default: accuracy]")
@@ -93,6 +94,7 @@ def layers(
     items: str,
     data: str | None,
     text: str | None,
+    item: str | None,
     label: str | None,
     group: str | None,
     score: str | None,
@@ -110,6 +112,7 @@ def layers(
     data labels vector i. With --encoder, the function make(checkpoint, device) returns encode(items).
     """
     from daskmetrics.execution.map.function import load
+    from daskmetrics.experiment.vectors import is_of_vectors
 
     if [bool(model), vectors is not None, encoder is not None].count(True) != 1:
         raise ConfigError(
@@ -118,6 +121,8 @@ def layers(
         )
     if checkpoints and not encoder:
         raise ConfigError("--checkpoints are those of --encoder FILE.py:NAME: give it, too.")
+    if vectors and not is_of_vectors(vectors):
+        raise ConfigError(f"--vectors reads .npz, .npy or Zarr, and '{vectors}' is none of these.")
     if vectors and task:
         raise ConfigError("--vectors needs --data FILE with labels.")
     if save and not model:
@@ -141,6 +146,7 @@ def layers(
             list(task) or data,
             text,
             label,
+            item=item,
             group=group,
             score=score,
             layers=layers,

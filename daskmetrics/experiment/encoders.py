@@ -40,7 +40,7 @@ from daskmetrics.experiment._worker import (
     LayerEmbeddings,
     distinct,
 )
-from daskmetrics.experiment.items import READERS, TEXT, path_of
+from daskmetrics.experiment.items import READERS, TEXT, path_of, require_unchanged
 from daskmetrics.experiment.vectors import check_pooled, suite_of
 from daskmetrics.tasks import Task
 
@@ -340,6 +340,7 @@ class LoadedEncoder:
             vectors = self.read(spec.task, batch)
             rows = np.arange(start, start + len(batch))
             embeddings.put(rows, [[vectors[name] for name in names]])
+        require_unchanged(spec.task)
         embeddings.read_seconds = time.perf_counter() - started
         return embeddings
 

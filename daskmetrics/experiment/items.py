@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmetrics.checkpoints.digests import digests_of
-from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.files import expanded
-from daskmetrics.core.keys import content_key
+from daskmetrics.core.keys import Key, content_key
 from daskmetrics.core.text import listed
 from daskmetrics.tasks import Task
 from daskmetrics.tasks.file import FileTask
@@ -85,14 +85,28 @@ def _of_files(task: Task) -> FileTask:
     if not isinstance(task, FileTask):
         raise ConfigError(
             f"The encoder reads files, and '{task.name}' has texts. Give a table with the paths of"
-            " the files, such as file:scans.csv(text=file, label=grade)."
+            " the files, such as file:scans.csv(item=file, label=grade)."
         )
-    files = {text: path_of(task, text) for text in task.texts()}
-    for text, path in files.items():
+    for text in task.texts():
+        path = path_of(task, text)
         if not path.is_file():
             raise ConfigError(
                 f"'{task.name}' names '{text}', and there is no file '{path}'. Write paths that are"
                 " absolute, or relative to the folder of the table."
             )
+    return replace(task, items=_content_of(task))
+
+
+def require_unchanged(task: Task) -> None:
+    """Raise a `DataError` if a file of the items has another content than when the run began."""
+    if isinstance(task, FileTask) and task.items and task.items != _content_of(task):
+        raise DataError(
+            f"A file that '{task.name}' names was written again since the run began. Run again,"
+            " which reads what is there."
+        )
+
+
+def _content_of(task: FileTask) -> Key:
+    files = {text: path_of(task, text) for text in task.whole().texts}  # also those of other parts
     (digests,) = digests_of([files])
-    return replace(task, items=content_key(sorted(digests.items())))
+    return content_key(sorted(digests.items()))

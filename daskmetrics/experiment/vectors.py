@@ -128,6 +128,11 @@ def _rows_of(data: Any, kind: str | None) -> tuple[Path, list[PlacedRow], str]:
     return Path("data"), table_rows(data), "data"
 
 
+def is_of_vectors(path: Path) -> bool:
+    """Whether a file is named as one of vectors, or a folder holds a Zarr."""
+    return path.suffix in _FILES or any((path / file).is_file() for file in _OF_ZARR)
+
+
 def vectors_of(
     given: object, layers: str | Sequence[int | str], readouts: tuple[str, ...]
 ) -> Vectors | None:
@@ -152,7 +157,7 @@ def vectors_of(
     model = "vectors"
     if isinstance(given, str | Path):
         path = expanded(given)
-        if path.suffix not in _FILES and not any((path / file).is_file() for file in _OF_ZARR):
+        if not is_of_vectors(path):
             return None
         model = path.stem
         given = _opened(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -49,8 +49,8 @@ def fact(label: str, text: str) -> str:
     )
 
 
-def candidate(arm: Arm) -> str:
-    """A candidate in words.
+def candidate(arm: Arm, layer_names: Mapping[str, Sequence[str]] | None = None) -> str:
+    """A candidate in words, with the name of its layer in a model that has names.
 
     >>> candidate(Arm("tiny", "step8", 3)), candidate(Arm("minilm", "main", 6, "last,64d"))
     ('tiny, step 8, layer 3', 'minilm, layer 6, last,64d')
@@ -59,7 +59,10 @@ def candidate(arm: Arm) -> str:
     step = arm.checkpoint.step
     if revision in (f"step{step}", f"checkpoint-{step}"):  # other numbers may be epochs
         revision = f"step {step:,}"
-    words = [arm.model, revision, f"layer {arm.layer}", arm.readout]
+    layer: int | str = arm.layer
+    if layer_names and arm.model in layer_names:
+        layer = layer_names[arm.model][arm.layer]
+    words = [arm.model, revision, f"layer {layer}", arm.readout]
     return ", ".join(word for word in words if word and word != "main")
 
 

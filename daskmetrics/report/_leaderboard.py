@@ -11,7 +11,7 @@ from daskmetrics.answer.answer import RankedArm, ranked_arms
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import listed, plural, score_text
-from daskmetrics.domain.names import Arm
+from daskmetrics.domain.names import Arm, Checkpoint, Suite
 from daskmetrics.domain.results import Scored
 from daskmetrics.domain.scores import Scores
 from daskmetrics.report._format import apart, mean_over, need_matplotlib
@@ -44,6 +44,8 @@ class Leaderboard:
         count.
     found : LayerScores, optional
         What was scored here and now, if the arms are not those of a run.
+    suites : mapping
+        The layers of each checkpoint, by whose names they are shown.
 
     Examples
     --------
@@ -60,6 +62,7 @@ class Leaderboard:
     arms: tuple[RankedArm, ...]
     weights: Mapping[str, float]
     found: LayerScores | None = field(default=None, repr=False, compare=False)
+    suites: Mapping[Checkpoint, Suite] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(
@@ -90,7 +93,7 @@ class Leaderboard:
     def of_layers(cls, found: LayerScores) -> Leaderboard:
         """The leaderboard of what was scored here and now."""
         board = cls.of(found.recorded, {task.name: 1.0 for task in found.tasks})
-        return replace(board, found=found)
+        return replace(board, found=found, suites=found.suites)
 
     def to_frame(self) -> pandas.DataFrame:
         """One row per arm, best first.
@@ -125,12 +128,15 @@ class Leaderboard:
 
     @property
     def _layers(self) -> list[int | str]:
-        if self.found is None:
-            return [row.arm.layer for row in self.arms]
-        return [self.found.layer_name(row.arm) for row in self.arms]
+        layers: list[int | str] = []
+        for row in self.arms:
+            suite = self.suites.get(row.arm.checkpoint)
+            layers.append(suite.layer_name(row.arm.layer) if suite else row.arm.layer)
+        return layers
 
     def _name(self, arm: Arm) -> str:
-        return self.found.suites[arm.checkpoint].arm_name(arm) if self.found else str(arm)
+        suite = self.suites.get(arm.checkpoint)
+        return suite.arm_name(arm) if suite else str(arm)
 
     def table(self) -> Table:
         """The best arms: layers of a checkpoint, or whole names."""

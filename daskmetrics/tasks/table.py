@@ -64,6 +64,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
 OPTIONS = ("kind", "probe", "score", "drop")
 """The options of a task on a table, beside the columns of its roles."""
 
+_SYNONYMS = {"item": "text"}  # of options: the text of an item may be the path of its file
 SEPARATOR = ";"  #: of the labels of one text
 _HELD = "\x1f"  # stands for a separator within a label of a list
 _PROPOSED = (
@@ -75,7 +76,7 @@ _FALSE = ("0", "0.0", "false", "no")
 _MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "<NA>", "NaT")  # in every format
 _DROPS = ("missing", "rare")  # rows that are left out on request
 _MOST = 0.95  # share of equal labels or grades, from which on a score says little
-_TEXTS = ("text", "first", "second", "query", "document")  # roles of columns that are embedded
+TEXTS = ("text", "first", "second", "query", "document")  # roles of columns that are embedded
 _SHOWN = 40  # characters of a text in a message
 #: texts per label on average, below which the labels may be another column's
 _FEW = 2 * probes.FOLDS
@@ -143,7 +144,7 @@ class UserTable:
             if is_valid(value):
                 continue
             got = f"{value!r:.80}"
-            if role not in _TEXTS and not isinstance(value, str | Mapping):
+            if role not in TEXTS and not isinstance(value, str | Mapping):
                 got = "a missing value"
             raise self.error(f", {place}, column '{self.columns[role]}': got {got}, {problem}")
 
@@ -162,6 +163,7 @@ class UserTable:
 
 def table_of(path: Path, placed_rows: Iterable[PlacedRow], options: Mapping[str, str]) -> UserTable:
     """The table of these rows, without those that ``drop`` leaves out."""
+    options = {_SYNONYMS.get(option, option): column for option, column in options.items()}
     for option in options:
         require_known("option of a file task", option, (*ROLES, *OPTIONS))
     drops = list(filter(None, options.get("drop", "").split("+")))
@@ -265,7 +267,7 @@ def _with_roles(
             check_names(path, frame.columns, ROLES["relevance"])
     used = {role: column for role, column in columns.items() if role in (*roles, "group")}
     rows = frame[list(used.values())].set_axis(list(used), axis=1)
-    for role in rows.columns.difference([*_TEXTS]):
+    for role in rows.columns.difference([*TEXTS]):
         rows[role] = pd.Series(list(map(_reading, rows[role])), rows.index, dtype=object)
     return UserTable(path, kind, used, rows)
 
@@ -472,7 +474,7 @@ def _graded(table: UserTable) -> Examples:
             f" needs at least {fewest} rows and two grades."
         )
     texts: tuple[str, ...] = ()
-    for role in table.rows.columns.intersection([*_TEXTS]):
+    for role in table.rows.columns.intersection([*TEXTS]):
         texts += table.texts(str(role))
     return Examples(texts, grades)
 
@@ -558,7 +560,7 @@ def doubts(table: UserTable) -> Iterator[str]:
     # without differences in case and white space
     rows = shown.map(lambda text: " ".join(text.split()).casefold())
     _require_different_columns(table, rows)
-    for role in rows.columns.intersection([*_TEXTS]):
+    for role in rows.columns.intersection([*TEXTS]):
         yield from _without_content(table, role)
     if "group" in rows:
         rows["group"] = shown["group"]
@@ -682,7 +684,7 @@ def _writing(label: str) -> str:
 
 
 def _contradictions(table: UserTable, rows: pd.DataFrame) -> Iterator[str]:
-    texts = list(rows.columns.intersection([*_TEXTS]))
+    texts = list(rows.columns.intersection([*TEXTS]))
     for role in rows.columns.difference(texts):
         contradictory = rows[rows.groupby(texts)[role].transform("nunique") > 1]
         if contradictory.empty:
