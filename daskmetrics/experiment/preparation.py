@@ -66,6 +66,11 @@ class Experiment:
         """The tasks by name."""
         return {task.name: task for task in self.tasks}
 
+    @property
+    def finals(self) -> list[Task]:
+        """The tasks of the objective, with the items that are kept back."""
+        return [task for task in self.fresh if task.name in self.plan.weights]
+
 
 def prepare(
     config: Config, policy: Policy | None = None, on_message: OnMessage | None = None
