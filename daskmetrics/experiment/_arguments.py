@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from daskmetrics import config as configuration
 from daskmetrics.config import Cluster, Config
@@ -18,10 +18,7 @@ from daskmetrics.core.keys import content_key
 from daskmetrics.core.rows import PlacedRow
 from daskmetrics.core.text import plural
 from daskmetrics.tasks.registry import FILE
-from daskmetrics.tasks.table import OPTIONS, ROLES, TEXTS
-
-if TYPE_CHECKING:
-    import pandas as pd
+from daskmetrics.tasks.table import OPTIONS, ROLES
 
 UNSUITABLE = re.compile(r"[^A-Za-z0-9._-]+")  # in a name
 
@@ -80,8 +77,7 @@ def configured(
     if run_folder.path.is_file():
         raise ConfigError(f"folder: '{run_folder.path}' is a file. Name a folder for the run.")
     if tasks is not None:
-        of_files = any(model.items != "text" for model in parsed.models)
-        changes["tasks"] = list(_tasks(tasks, run_folder, of_files))
+        changes["tasks"] = list(_tasks(tasks, run_folder))
         parsed = configuration.load(source, settings, changes)
     return parsed, run_folder
 
@@ -121,7 +117,7 @@ def _model(number: int, given: object) -> str | Mapping[str, object]:
     return given
 
 
-def _tasks(given: Sequence[object], folder: RunFolder, of_files: bool) -> Iterator[str]:
+def _tasks(given: Sequence[object], folder: RunFolder) -> Iterator[str]:
     defaults = chain(["texts"], (f"texts{number}" for number in count(2)))
     for number, task in enumerate(given):
         argument = f"tasks[{number}]"
@@ -131,7 +127,7 @@ def _tasks(given: Sequence[object], folder: RunFolder, of_files: bool) -> Iterat
             yield f"{FILE}{task}"
         elif isinstance(task, Mapping) or is_table(task):
             table = dict(task) if isinstance(task, Mapping) else {"data": task}
-            yield _written(argument, {"name": next(defaults), **table}, folder, of_files)
+            yield _written(argument, {"name": next(defaults), **table}, folder)
         else:
             raise ConfigError(
                 f"{argument}: got a {type(task).__name__}; pass a name such as 'stdlib:order' or"
@@ -140,10 +136,10 @@ def _tasks(given: Sequence[object], folder: RunFolder, of_files: bool) -> Iterat
             )
 
 
-def _written(argument: str, table: dict[str, object], folder: RunFolder, of_files: bool) -> str:
+def _written(argument: str, table: dict[str, object], folder: RunFolder) -> str:
     """Write a table into the run's folder; return the task's name.
 
-    Its columns get the names of their roles. Paths of files become absolute.
+    Its columns get the names of their roles.
     """
     keys = ("data", "name", "item", *ROLES, *OPTIONS)
     for key in table:
@@ -154,7 +150,7 @@ def _written(argument: str, table: dict[str, object], folder: RunFolder, of_file
         raise ConfigError(
             f"{argument}: the name {name!r} is not valid; use letters, digits, '.', '_' and '-'."
         )
-    data: Any = table.get("data")
+    data = table.get("data")
     if not is_table(data):
         raise ConfigError(
             f"{argument}: 'data' is a {type(data).__name__}; pass a DataFrame. A file is a task by"
@@ -163,8 +159,6 @@ def _written(argument: str, table: dict[str, object], folder: RunFolder, of_file
     roles = {role: column for role, column in table.items() if role in ROLES}
     if "item" in table:
         roles["text"] = table["item"]
-    if of_files:
-        data = _with_absolute_paths(data, roles)
     lines = json_lines(argument, data, roles)
     source = folder.create().path / "data" / content_key(lines)[:12] / f"{name}.jsonl"
     with room_for(f"'{source}'"):
@@ -174,18 +168,6 @@ def _written(argument: str, table: dict[str, object], folder: RunFolder, of_file
     if "group" in roles:  # is not recognised by its name
         options["group"] = "group"
     return file_name(source, options)
-
-
-def _with_absolute_paths(data: Any, roles: Mapping[str, Any]) -> pd.DataFrame:
-    frame: pd.DataFrame = data if hasattr(data, "assign") else data.to_pandas()
-    named = {str(column).strip().lower(): column for column in frame.columns}
-    for role in TEXTS:
-        recognised = (named[name] for name in ROLES[role] if name in named)
-        column = roles.get(role, next(recognised, None))
-        if column in frame:
-            paths = frame[column].map(lambda path: str(expanded(path).absolute()), "ignore")
-            frame = frame.assign(**{column: paths})
-    return frame
 
 
 def file_name(source: object, options: Mapping[str, object]) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -141,19 +140,17 @@ def encoder_revisions(encoder: Encoder) -> list[Revision]:
     """
     if encoder.checkpoints is None:
         return [Revision(encoder, "main", None)]
-    *folder, last = expanded(encoder.checkpoints).absolute().parts
-    fixed = list(takewhile(_WILD.isdisjoint, folder))
-    pattern = "/".join([*folder[len(fixed) :], last])
-    root = Path(*fixed)
-    suffix = Path(last).suffix
+    pattern = expanded(encoder.checkpoints).absolute()
+    # the deepest folder before a wildcard
+    root = next(folder for folder in pattern.parents if _WILD.isdisjoint(str(folder)))
+    suffix = pattern.suffix
     if not _WILD.isdisjoint(suffix):
         suffix = ""
-    by_name = {
-        str(path.relative_to(root)).removesuffix(suffix): path for path in root.glob(pattern)
-    }
+    paths = root.glob(str(pattern.relative_to(root)))
+    by_name = {str(path.relative_to(root)).removesuffix(suffix): path for path in paths}
     if not by_name:
         raise ConfigError(
-            f"No file or folder matches '{root / pattern}', the checkpoints of '{encoder.name}'."
+            f"No file or folder matches '{pattern}', the checkpoints of '{encoder.name}'."
             " Correct the pattern, such as 'out/*.pth'."
         )
     return [Revision(encoder, name, by_name[name]) for name in training_order(by_name)]

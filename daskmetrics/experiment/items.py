@@ -57,9 +57,9 @@ READERS: Mapping[str, Callable[[Path], object]] = {
 
 
 def path_of(task: Task, text: str) -> Path:
-    """The file that a text of a task names, relative to the folder of the table."""
-    folder = Path(task.path).parent if isinstance(task, FileTask) else Path()
-    return folder / expanded(text)
+    """The file that a text of one of `tasks_of_items` names."""
+    assert isinstance(task, FileTask)
+    return task.root / expanded(text)
 
 
 def tasks_of_items(tasks: tuple[Task, ...], kinds: Collection[str]) -> tuple[Task, ...]:
@@ -87,12 +87,19 @@ def _of_files(task: Task) -> FileTask:
             f"The encoder reads files, and '{task.name}' has texts. Give a table with the paths of"
             " the files, such as file:scans.csv(item=file, label=grade)."
         )
+    # a table in memory, which a run writes into its own folder, names files of the current one
+    first = expanded(task.texts()[0])
+    table, current = Path(task.path).parent, Path.cwd()
+    root = table
+    if not (table / first).is_file() and (current / first).is_file():
+        root = current
+    task = replace(task, root=str(root))
     for text in task.texts():
         path = path_of(task, text)
         if not path.is_file():
             raise ConfigError(
                 f"'{task.name}' names '{text}', and there is no file '{path}'. Write paths that are"
-                " absolute, or relative to the folder of the table."
+                " absolute, or relative to the folder of the table or to the current folder."
             )
     return replace(task, items=_content_of(task))
 

@@ -76,7 +76,7 @@ _FALSE = ("0", "0.0", "false", "no")
 _MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "<NA>", "NaT")  # in every format
 _DROPS = ("missing", "rare")  # rows that are left out on request
 _MOST = 0.95  # share of equal labels or grades, from which on a score says little
-TEXTS = ("text", "first", "second", "query", "document")  # roles of columns that are embedded
+_TEXTS = ("text", "first", "second", "query", "document")  # roles of columns that are embedded
 _SHOWN = 40  # characters of a text in a message
 #: texts per label on average, below which the labels may be another column's
 _FEW = 2 * probes.FOLDS
@@ -144,7 +144,7 @@ class UserTable:
             if is_valid(value):
                 continue
             got = f"{value!r:.80}"
-            if role not in TEXTS and not isinstance(value, str | Mapping):
+            if role not in _TEXTS and not isinstance(value, str | Mapping):
                 got = "a missing value"
             raise self.error(f", {place}, column '{self.columns[role]}': got {got}, {problem}")
 
@@ -267,7 +267,7 @@ def _with_roles(
             check_names(path, frame.columns, ROLES["relevance"])
     used = {role: column for role, column in columns.items() if role in (*roles, "group")}
     rows = frame[list(used.values())].set_axis(list(used), axis=1)
-    for role in rows.columns.difference([*TEXTS]):
+    for role in rows.columns.difference([*_TEXTS]):
         rows[role] = pd.Series(list(map(_reading, rows[role])), rows.index, dtype=object)
     return UserTable(path, kind, used, rows)
 
@@ -474,7 +474,7 @@ def _graded(table: UserTable) -> Examples:
             f" needs at least {fewest} rows and two grades."
         )
     texts: tuple[str, ...] = ()
-    for role in table.rows.columns.intersection([*TEXTS]):
+    for role in table.rows.columns.intersection([*_TEXTS]):
         texts += table.texts(str(role))
     return Examples(texts, grades)
 
@@ -560,7 +560,7 @@ def doubts(table: UserTable) -> Iterator[str]:
     # without differences in case and white space
     rows = shown.map(lambda text: " ".join(text.split()).casefold())
     _require_different_columns(table, rows)
-    for role in rows.columns.intersection([*TEXTS]):
+    for role in rows.columns.intersection([*_TEXTS]):
         yield from _without_content(table, role)
     if "group" in rows:
         rows["group"] = shown["group"]
@@ -684,7 +684,7 @@ def _writing(label: str) -> str:
 
 
 def _contradictions(table: UserTable, rows: pd.DataFrame) -> Iterator[str]:
-    texts = list(rows.columns.intersection([*TEXTS]))
+    texts = list(rows.columns.intersection([*_TEXTS]))
     for role in rows.columns.difference(texts):
         contradictory = rows[rows.groupby(texts)[role].transform("nunique") > 1]
         if contradictory.empty:
