@@ -348,9 +348,11 @@ def layers(
     from daskmetrics.experiment import direct as direct
     from daskmetrics.report import Leaderboard
 
-    if text and item:
-        raise ConfigError(f"text={text} and item={item} are both the column of items: give one.")
-    given = {"text": text or item, "label": label, "group": group, "score": score}
+    given = {"text": text, "label": label, "group": group, "score": score}
+    if item is not None:
+        if text is not None:
+            raise ConfigError(f"text={text} and item={item} both name the items: give one.")
+        given["text"] = item
     named = {name: value for name, value in given.items() if value is not None}
     with experiment.Display() as display:
         layer_scores = direct.score_layers(

@@ -305,7 +305,8 @@ def score_layers(
         models = _models(called, tokenizer, protocol)
         chosen = tasks_of_items(tasks_of(data, columns), {model.items for model in models})
         sources = _sources(models, chosen[0], layers, names)
-    if (protocol or tokenizer is not None) and all(isinstance(model, Revision) for model in models):
+    reads_texts = any(isinstance(model, TextModel) for model in models)
+    if (protocol or tokenizer is not None) and not reads_texts:
         raise ConfigError(
             f"Vectors are read as they are: leave out {next(iter(protocol), 'tokenizer')}."
         )

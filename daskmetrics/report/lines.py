@@ -133,7 +133,8 @@ def cheaper(answer: Answer) -> str:
         return ""
     loss = score_text(simpler.loss.value, simpler.loss.stderr)
     most = score_text(simpler.most_lost)
-    return f"{candidate(simpler.arm, answer.layer_names)} loses {loss}, at most {most} below the true best (95 %)"
+    name = candidate(simpler.arm, answer.layer_names)
+    return f"{name} loses {loss}, at most {most} below the true best (95 %)"
 
 
 def per_task(answer: Answer) -> str:

@@ -64,8 +64,8 @@ def tasks_table(answer: Answer, most: int | None = None) -> Table:
         score = score_text(standing.score, standing.stderr)
         rows.append((what, str(standing.arm), score, gain, tied))
     notes = [
-        f"Gain: over {candidate(default.arm, answer.layer_names)}; on average too high, since the same scores chose the"
-        " best.",
+        f"Gain: over {candidate(default.arm, answer.layer_names)}; on average too high, since the"
+        " same scores chose the best.",
         "Tied: how many others are within the error of the best.",
     ]
     if hidden := len(standings) - len(shown):

@@ -448,7 +448,7 @@ def raising(checkpoint, device):
         ),
         (
             lambda t, s: dm.layers(dm.Encoder(raising), t, "text", item="text"),
-            "text=text and item=text are both the column of items: give one",
+            "text=text and item=text both name the items: give one",
         ),
         (
             lambda t, s: dm.layers(dm.Encoder(raising, items="image"), ["stdlib:order"]),
