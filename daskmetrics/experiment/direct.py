@@ -242,13 +242,13 @@ class LayerScores:
     suites : mapping
         The layers of each checkpoint.
     models : mapping
-        The model or encoder of each checkpoint; empty of vectors, which have none.
+        What was read of each checkpoint.
     """
 
     tasks: tuple[Task, ...]
     recorded: Scores
     suites: Mapping[Checkpoint, Suite]
-    models: Mapping[Checkpoint, TextModel | Revision]
+    models: Mapping[Checkpoint, TextModel | Revision | Vectors]
 
     def layer_name(self, arm: Arm) -> int | str:
         """What an arm's layer is called."""
@@ -297,14 +297,13 @@ def score_layers(
 ) -> LayerScores:
     """Score every layer and readout of checkpoints, or of vectors, on every task."""
     names = _readout_names(readouts)
-    models: list[TextModel | Revision] = []
+    models: Sequence[TextModel | Revision | Vectors]
     if vectors := vectors_of(called, layers, names):
+        models = [vectors]
         chosen: tuple[Task, ...] = (vectors.task(data, columns),)
-        sources = _source_of(vectors)
     else:
         models = _models(called, tokenizer, protocol)
         chosen = tasks_of_items(tasks_of(data, columns), {model.items for model in models})
-        sources = _sources(models, chosen[0], layers, names)
     reads_texts = any(isinstance(model, TextModel) for model in models)
     if (protocol or tokenizer is not None) and not reads_texts:
         raise ConfigError(
@@ -316,7 +315,7 @@ def score_layers(
     recorded: dict[Arm, dict[str, Scored]] = {}
     suites: dict[Checkpoint, Suite] = {}
     display.phase("layers", 100, unit="%")
-    with closing(sources):
+    with closing(_sources(models, chosen[0], layers, names)) as sources:
         for number, source in enumerate(sources):
             (checkpoint,) = source.suite.checkpoints()
             if checkpoint in suites:
@@ -329,7 +328,7 @@ def score_layers(
             recorded |= {arm: {} for arm in arms}
             steps = len(chosen) * (len(arms) + 1)
             # more than 0: the time left is reckoned from the first sample on, also of reading
-            percents = (100 * (number + step / steps) / len(models or [1]) for step in count(0.01))
+            percents = (100 * (number + step / steps) / len(models) for step in count(0.01))
             for task in chosen:
                 display.advance("layers", f"{checkpoint} reads {task.name}", next(percents))
                 for arm, value in _scores(source, task, seed):
@@ -338,7 +337,7 @@ def score_layers(
                     display.advance("layers", latest, next(percents))
     display.advance("layers", "", 100)
     scores = Scores(recorded, [task.name for task in chosen])
-    return LayerScores(chosen, scores, suites, dict(zip(suites, models, strict=False)))
+    return LayerScores(chosen, scores, suites, dict(zip(suites, models, strict=True)))
 
 
 def _readout_names(readouts: Keys) -> tuple[str, ...]:
@@ -368,28 +367,30 @@ def _models(called: object, tokenizer: object, protocol: Keys) -> list[TextModel
     return models
 
 
-def _source_of(vectors: Vectors) -> Generator[Source]:
-    yield Source(vectors.suite, "vectors", vectors.encode)
-
-
 def _sources(
-    models: Sequence[TextModel | Revision], task: Task, layers: Layers, readouts: tuple[str, ...]
+    models: Sequence[TextModel | Revision | Vectors],
+    task: Task,
+    layers: Layers,
+    readouts: tuple[str, ...],
 ) -> Generator[Source]:
     """What reads each model, of which one at a time is loaded."""
     for model in models:
-        if isinstance(model, Revision):
-            loaded = LoadedEncoder(model)
-            loaded.check(task)
-            names = (model.name,)
-            suite = suite_of(model.encoder.name, names, [*loaded.widths], layers, readouts)
-            check_pooled(suite, max(loaded.widths.values()))
-            yield Source(suite, "encoder", loaded.encode)
-            continue
-        with model.opened(layers) as (encoder, checkpoint):
-            revisions, depth = (checkpoint.revision,), encoder.model.depth
-            suite = Suite(checkpoint.model, revisions, encoder.layers, depth, readouts)
-            check_readouts(suite, encoder.protocol, encoder.model.width)
-            yield Source(suite, encoder.protocol.key, partial(worker.encode_task, encoder))
+        match model:
+            case Vectors():
+                yield Source(model.suite, "vectors", model.encode)
+            case Revision():
+                loaded = LoadedEncoder(model)
+                loaded.check(task)
+                names = (model.name,)
+                suite = suite_of(model.encoder.name, names, [*loaded.widths], layers, readouts)
+                check_pooled(suite, max(loaded.widths.values()))
+                yield Source(suite, "encoder", loaded.encode)
+            case TextModel():
+                with model.opened(layers) as (encoder, checkpoint):
+                    revisions, depth = (checkpoint.revision,), encoder.model.depth
+                    suite = Suite(checkpoint.model, revisions, encoder.layers, depth, readouts)
+                    check_readouts(suite, encoder.protocol, encoder.model.width)
+                    yield Source(suite, encoder.protocol.key, partial(worker.encode_task, encoder))
 
 
 def _scores(source: Source, task: Task, seed: int) -> Iterator[tuple[Arm, Scored]]:
