@@ -19,6 +19,7 @@ recommendation.
 | `train` | what is trained by process groups: suites, and programs of the user's own |
 | `direct` | one model in this process: its vectors, metrics and scores |
 | `encoders` | encoders of a user's own, and what workers need of them |
+| `items` | what encoders read of an item: its text, or what is in its file |
 | `vectors` | vectors that exist, and the task that their labels make |
 | `prefetch` | downloads before a run, and what those beside it took |
 | `maintenance` | verify, repair and retry a run |

@@ -223,7 +223,7 @@ class TextModel:
 
 
 @dataclass(frozen=True)
-class Source:
+class LayerSource:
     """What gives vectors of a task's items at the layers of a checkpoint."""
 
     suite: Suite  # the checkpoint, its layers and the readouts that are compared
@@ -372,28 +372,30 @@ def _sources(
     task: Task,
     layers: Layers,
     readouts: tuple[str, ...],
-) -> Generator[Source]:
+) -> Generator[LayerSource]:
     """What reads each model, of which one at a time is loaded."""
     for model in models:
         match model:
             case Vectors():
-                yield Source(model.suite, "vectors", model.encode)
+                yield LayerSource(model.suite, "vectors", model.encode)
             case Revision():
                 loaded = LoadedEncoder(model)
                 loaded.check(task)
                 names = (model.name,)
                 suite = suite_of(model.encoder.name, names, [*loaded.widths], layers, readouts)
                 check_pooled(suite, max(loaded.widths.values()))
-                yield Source(suite, "encoder", loaded.encode)
+                yield LayerSource(suite, "encoder", loaded.encode)
             case TextModel():
                 with model.opened(layers) as (encoder, checkpoint):
                     revisions, depth = (checkpoint.revision,), encoder.model.depth
                     suite = Suite(checkpoint.model, revisions, encoder.layers, depth, readouts)
                     check_readouts(suite, encoder.protocol, encoder.model.width)
-                    yield Source(suite, encoder.protocol.key, partial(worker.encode_task, encoder))
+                    yield LayerSource(
+                        suite, encoder.protocol.key, partial(worker.encode_task, encoder)
+                    )
 
 
-def _scores(source: Source, task: Task, seed: int) -> Iterator[tuple[Arm, Scored]]:
+def _scores(source: LayerSource, task: Task, seed: int) -> Iterator[tuple[Arm, Scored]]:
     """Score each arm, if it can be; a `DataError` if none can."""
     from threadpoolctl import threadpool_limits
 

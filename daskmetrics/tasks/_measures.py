@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -514,8 +515,8 @@ def _counts(predicted: Labels, labels: Labels) -> tuple[Labels, Labels, Labels]:
     """How often each class is predicted rightly, known, and predicted."""
     classes = 1 + max(predicted.max(), labels.max())
     right = labels[predicted == labels]
-    of_each = [np.bincount(items, minlength=classes) for items in (right, labels, predicted)]
-    return of_each[0], of_each[1], of_each[2]
+    count = partial(np.bincount, minlength=classes)
+    return count(right), count(labels), count(predicted)
 
 
 def _mean_precision(scores: Floats, known: Labels) -> float:
