@@ -371,7 +371,7 @@ def test_a_picture_that_changes_meanwhile_is_noticed(scans):
         dm.layers(dm.Encoder(make, items="image"), scans, item="file", label="grade")
 
 
-def test_paths_of_a_table_in_memory_are_those_of_the_current_folder(configured, scans, tmp_path):
+def test_a_table_in_memory_names_files_of_the_current_folder(configured, scans, tmp_path):
     frame = pandas.DataFrame(
         {"file": [f"data/pictures/{i}.png" for i in range(N)], "label": LABELS}
     )
