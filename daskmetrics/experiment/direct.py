@@ -242,13 +242,13 @@ class LayerScores:
     suites : mapping
         The layers of each checkpoint.
     models : mapping
-        What was read of each checkpoint.
+        The model of each checkpoint; vectors and encoders have none.
     """
 
     tasks: tuple[Task, ...]
     recorded: Scores
     suites: Mapping[Checkpoint, Suite]
-    models: Mapping[Checkpoint, TextModel | Revision | Vectors]
+    models: Mapping[Checkpoint, TextModel]
 
     def layer_name(self, arm: Arm) -> int | str:
         """What an arm's layer is called."""
@@ -273,7 +273,7 @@ class LayerScores:
         from daskmetrics.models import TextEncoder
 
         model = self.models.get(arm.checkpoint)
-        if not isinstance(model, TextModel):
+        if model is None:
             raise ConfigError(
                 "Got vectors or an encoder, and a model of texts is needed to save one that ends at"
                 " the best layer. Give daskmetrics.layers that model, and the texts."
@@ -337,7 +337,13 @@ def score_layers(
                     display.advance("layers", latest, next(percents))
     display.advance("layers", "", 100)
     scores = Scores(recorded, [task.name for task in chosen])
-    return LayerScores(chosen, scores, suites, dict(zip(suites, models, strict=True)))
+    # no vectors, which would stay in memory, or their file open
+    of_texts = {
+        checkpoint: model
+        for checkpoint, model in zip(suites, models, strict=True)
+        if isinstance(model, TextModel)
+    }
+    return LayerScores(chosen, scores, suites, of_texts)
 
 
 def _readout_names(readouts: Keys) -> tuple[str, ...]:
