@@ -271,6 +271,7 @@ def layers(
     text: str | None = None,
     label: str | None = None,
     *,
+    item: str | None = None,
     group: str | None = None,
     score: str | None = None,
     name: str | None = None,
@@ -299,8 +300,9 @@ def layers(
         columns make which kind of task. Of vectors: n labels, or floats as grades; or a table,
         whose row i is of vector i, or whose pairs, queries and documents are numbers of vectors.
     text, label : str, optional
-        The columns of the texts, or of the paths of items, and of the labels, where they have other
-        names.
+        The columns of the texts and of the labels, where they have other names.
+    item : str, optional
+        The column of the paths of items, of an encoder that reads files.
     group : str, optional
         The column of groups, such as patients or authors: rows of one are in one fold, and errors
         count groups.
@@ -352,6 +354,10 @@ def layers(
     from daskmetrics.report import Leaderboard
 
     given = {"text": text, "label": label, "group": group, "score": score, "name": name}
+    if item is not None:
+        if text is not None:
+            raise ConfigError(f"text={text} and item={item} both name the items: give one.")
+        given["text"] = item
     named = {option: value for option, value in given.items() if value is not None}
     with experiment.Display() as display:
         layer_scores = direct.score_layers(

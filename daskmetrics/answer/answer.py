@@ -506,6 +506,8 @@ class Answer:
         What each choice of a readout gains.
     fresh : FreshItems or None
         The finalists on items that were kept back from the search.
+    layer_names : mapping
+        The names of the layers of models that do not number them.
     encoded_by : str
         The layer of the user's own encoder that makes the vectors; empty of models of texts.
     """
@@ -538,6 +540,7 @@ class Answer:
     fresh: FreshItems | None
     failures: Sequence[Failure]
     warnings: Sequence[str]
+    layer_names: Mapping[str, Sequence[str]]
     encoded_by: str
 
     @property
@@ -633,13 +636,16 @@ def answer_of(evidence: Evidence) -> Answer:
         fresh=fresh_items(evidence.fresh, evidence.recorded, plan.weights),
         failures=failures(evidence.records),
         warnings=plan.warnings,
+        layer_names=plan.layer_names,
         encoded_by=_encoded_by(plan, best.arm),
     )
 
 
 def _encoded_by(plan: Plan, arm: Arm) -> str:
     encoder = plan.protocols.get(arm.model, {}).get("encoder")
-    return f"layer {plan.by_model[arm.model].layer_name(arm.layer)} of {encoder}" if encoder else ""
+    if encoder is None:
+        return ""
+    return f"layer {plan.by_model[arm.model].layer_name(arm.layer)} of {encoder}"
 
 
 def _candidate(means: Mapping[Arm, tuple[float, float]], arm: ArmSummary) -> Candidate:

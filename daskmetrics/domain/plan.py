@@ -136,6 +136,11 @@ class Plan:
     def by_model(self) -> Mapping[str, Suite]:
         return {suite.model: suite for suite in self.suites}
 
+    @property
+    def layer_names(self) -> Mapping[str, Sequence[str]]:
+        """Names of the layers of models that do not number them."""
+        return {suite.model: suite.layer_names for suite in self.suites if suite.layer_names}
+
     @cached_property
     def kinds(self) -> Mapping[str, str]:
         """Kind of each task, by name."""

@@ -146,7 +146,7 @@ def _written(argument: str, table: dict[str, object], folder: RunFolder) -> str:
 
     Its columns get the names of their roles.
     """
-    keys = ("data", *ROLES, *OPTIONS)
+    keys = ("data", "item", *ROLES, *OPTIONS)
     for key in table:
         if key not in keys:
             raise unknown(f"key of {argument}", key, keys)
@@ -162,6 +162,8 @@ def _written(argument: str, table: dict[str, object], folder: RunFolder) -> str:
             " its name, such as 'file:reviews.csv(text=body, label=stars)'."
         )
     roles = {role: column for role, column in table.items() if role in ROLES}
+    if "item" in table:
+        roles["text"] = table["item"]
     lines = json_lines(argument, data, roles)
     source = folder.create().path / "data" / content_key(lines)[:12] / f"{name}.jsonl"
     with room_for(f"'{source}'"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,6 +17,7 @@ from rich.markup import escape
 
 from daskmetrics import store
 from daskmetrics.bandit import Learner, Recommendation, champions
+from daskmetrics.checkpoints.locations import Location
 from daskmetrics.checkpoints.locations import recorded as location_fields
 from daskmetrics.checkpoints.rolling import Downloads
 from daskmetrics.core.files import RunFolder
@@ -43,6 +44,7 @@ from daskmetrics.experiment import fresh, measure, problem, search, train
 from daskmetrics.experiment._worker import record_text
 from daskmetrics.experiment.given_workers import require_workers
 from daskmetrics.experiment.preparation import Experiment
+from daskmetrics.tasks import Task
 from daskmetrics.training.suite import steps_to
 
 # one running and one waiting, so that no worker is idle while the driver decides
@@ -127,7 +129,7 @@ def session(
         Downloads(limited, display.say) as downloads,
     ):
         if is_given or not profile.is_ours:
-            files = _files(experiment, folder)
+            files = _files(folder, experiment.locations.values(), experiment.tasks)
             scoring = require_workers(client, folder.path, files, profile.patience)
             if scoring != experiment.scored_on:
                 display.say(
@@ -141,15 +143,15 @@ def session(
         )
 
 
-def _files(experiment: Experiment, folder: RunFolder) -> list[str]:
+def _files(folder: RunFolder, locations: Iterable[Location], tasks: Iterable[Task]) -> list[str]:
     paths = {folder.path}
-    for location in experiment.locations.values():
+    for location in locations:
         for source in filter(None, (location, location.base)):
             if source.rolling:
                 paths.add(Path(source.rolling.folder).parent)
             else:
                 paths.add(Path(source.path))
-    for task in experiment.tasks:
+    for task in tasks:
         paths |= {Path(file) for file in task.files}
     return sorted({str(path.absolute()) for path in paths if path.exists()})
 

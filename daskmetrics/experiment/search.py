@@ -30,7 +30,7 @@ from daskmetrics.domain.plan import Plan
 from daskmetrics.domain.results import Scored
 from daskmetrics.execution import Record, WorkUnit
 from daskmetrics.experiment import _worker as worker
-from daskmetrics.experiment.fresh import FINALISTS, tasks_kept_back
+from daskmetrics.experiment.fresh import FINALISTS
 from daskmetrics.experiment.preparation import Experiment
 from daskmetrics.experiment.problem import budget, build_problem
 from daskmetrics.experiment.score import score_unit
@@ -226,5 +226,5 @@ def cells_left(experiment: Experiment, entries: Sequence[Event]) -> int:
             paid += costs.get(record.key, mean_cost)
     left = (limits.within(exhaustive) - paid) / mean_cost
     left = min(left, (limits.cells or math.inf) - counts["score"])
-    fresh = min(FINALISTS, len(plan.arms)) * len(tasks_kept_back(experiment)) - counts["fresh"]
+    fresh = min(FINALISTS, len(plan.arms)) * len(experiment.finals) - counts["fresh"]
     return round(max(0.0, left) + max(0, fresh))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -43,8 +43,8 @@ def fact(label: str, text: str) -> str:
     return filled(printable(text), text_width(WIDTH), indent, " " * LABEL)
 
 
-def candidate(arm: Arm) -> str:
-    """A candidate in words.
+def candidate(arm: Arm, layer_names: Mapping[str, Sequence[str]] | None = None) -> str:
+    """A candidate in words, with the name of its layer in a model that has names.
 
     >>> candidate(Arm("tiny", "step8", 3)), candidate(Arm("minilm", "main", 6, "last,64d"))
     ('tiny, step 8, layer 3', 'minilm, layer 6, last,64d')
@@ -53,7 +53,10 @@ def candidate(arm: Arm) -> str:
     step = arm.checkpoint.step
     if revision in (f"step{step}", f"checkpoint-{step}"):  # other numbers may be epochs
         revision = f"step {step:,}"
-    words = [arm.model, revision, f"layer {arm.layer}", arm.readout]
+    layer: int | str = arm.layer
+    if layer_names and arm.model in layer_names:
+        layer = layer_names[arm.model][arm.layer]
+    words = [arm.model, revision, f"layer {layer}", arm.readout]
     return ", ".join(word for word in words if word and word != "main")
 
 

@@ -22,7 +22,7 @@ from daskmetrics.answer.sizes import ArmCost, model_size
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.table import Table, text_width
 from daskmetrics.core.text import listed, plural, score_text
-from daskmetrics.domain.names import Arm
+from daskmetrics.domain.names import Arm, Checkpoint, Suite
 from daskmetrics.domain.outcomes import Difference
 from daskmetrics.domain.results import Scored
 from daskmetrics.domain.scores import Scores
@@ -68,6 +68,8 @@ class Leaderboard:
         What was scored here and now, if the arms are not those of a run.
     simpler : tuple of CheaperArm
         The layers found within the error of the best that are cheaper than it, cheapest first.
+    suites : mapping
+        The layers of each checkpoint, by whose names they are shown.
 
     Examples
     --------
@@ -85,6 +87,7 @@ class Leaderboard:
     weights: Mapping[str, float]
     found: LayerScores | None = field(default=None, compare=False)
     simpler: tuple[CheaperArm, ...] = field(default=(), compare=False)
+    suites: Mapping[Checkpoint, Suite] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(
@@ -129,9 +132,10 @@ class Leaderboard:
 
         tested = ties.tested(found.recorded, weights)
         if tested is None:
-            return replace(cls.of(found.recorded, weights), found=found)
+            return replace(cls.of(found.recorded, weights), found=found, suites=found.suites)
         board = cls.of(found.recorded, weights, tested.tied, tested.arms[tested.best])
-        return replace(board, found=found, simpler=simpler_arms(tested, simplicity, cost))
+        simpler = simpler_arms(tested, simplicity, cost)
+        return replace(board, found=found, simpler=simpler, suites=found.suites)
 
     def cheaper(self, within: float = WORTH) -> CheaperArm | None:
         """The cheapest layer that loses at most a share of the score, in the worst case (95 %).
@@ -173,12 +177,15 @@ class Leaderboard:
 
     @property
     def _layers(self) -> list[int | str]:
-        if self.found is None:
-            return [row.arm.layer for row in self.arms]
-        return [self.found.layer_name(row.arm) for row in self.arms]
+        layers: list[int | str] = []
+        for row in self.arms:
+            suite = self.suites.get(row.arm.checkpoint)
+            layers.append(suite.layer_name(row.arm.layer) if suite else row.arm.layer)
+        return layers
 
     def _name(self, arm: Arm) -> str:
-        return self.found.suites[arm.checkpoint].arm_name(arm) if self.found else str(arm)
+        suite = self.suites.get(arm.checkpoint)
+        return suite.arm_name(arm) if suite else str(arm)
 
     def table(self) -> Table:
         """The best arms: layers of a checkpoint, or whole names."""

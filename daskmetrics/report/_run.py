@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -352,10 +352,13 @@ class Run(RecordedRun):
         """
         weights = {task: self.weights.get(task, 0.0) for task in self.kinds}
         if self.result is None:
-            return Leaderboard.of(self.compared, weights)
-        verdict = self.verdict
-        tied = set(verdict.overall.tied)
-        return Leaderboard.of(self.compared, weights, tied, verdict.overall.arm)
+            board = Leaderboard.of(self.compared, weights)
+        else:
+            overall = self.verdict.overall
+            board = Leaderboard.of(self.compared, weights, {*overall.tied}, overall.arm)
+        by_model = self.plan.by_model
+        suites = {name: by_model[name.model] for name in self.plan.checkpoints}
+        return replace(board, suites=suites)
 
     def to_frame(self) -> pandas.DataFrame:
         """One row per scored cell.

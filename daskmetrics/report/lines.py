@@ -24,6 +24,9 @@ LONGEST = 38  # characters shown of a reason or a warning
 
 def answer_lines(answer: Answer) -> list[Line]:
     """What to use, why, and what to do next."""
+    save = f"daskmetrics best {_folder(answer)} --save my-encoder"
+    if answer.encoded_by:
+        save = ""
     texts = {
         "Use": use(answer),
         "Best of": best_of(answer),
@@ -35,9 +38,7 @@ def answer_lines(answer: Answer) -> list[Line]:
         "Check": check(answer),
         "Cost": cost(answer),
         "Vectors": answer.encoded_by,
-        "Save": ""
-        if answer.encoded_by
-        else f"daskmetrics best {_folder(answer)} --save my-encoder",
+        "Save": save,
         "Decide": decide(answer),
     }
     return [Line(label, text) for label, text in texts.items() if text]
@@ -45,7 +46,7 @@ def answer_lines(answer: Answer) -> list[Line]:
 
 def use(answer: Answer) -> str:
     """The best candidate and its score."""
-    best = candidate(answer.best.arm)
+    best = candidate(answer.best.arm, answer.layer_names)
     weights = answer.weights
     if not answer.confirmed:
         scored = len(weights.keys() & answer.best.scores)
@@ -83,7 +84,7 @@ def gain(answer: Answer) -> str:
         return "none: it is what one would take without a search"
     own = next(standing for standing in answer.verdict.models if standing.model == best.model)
     is_last = default == own.last and own.is_last
-    default_name = candidate(default)
+    default_name = candidate(default, answer.layer_names)
     if is_last:
         default_name = "its last layer"
         if default.revision != best.revision:
@@ -98,7 +99,7 @@ def gain(answer: Answer) -> str:
     models = answer.verdict.models
     others = [(other, other.behind) for other in models if other != own and other.behind]
     for other, behind in others[:MOST_MODELS]:
-        name = candidate(other.last)
+        name = candidate(other.last, answer.layer_names)
         if is_last and other.is_last:
             name = f"that of {other.model}"
         text += f"; {apart(behind)} over {name}"
@@ -132,7 +133,7 @@ def cheaper(answer: Answer) -> str:
         return ""
     if answer.is_tie:  # the first line has its name
         return saving(simpler)
-    return f"{candidate(simpler.arm)}: {saving(simpler)}"
+    return f"{candidate(simpler.arm, answer.layer_names)}: {saving(simpler)}"
 
 
 def per_task(answer: Answer) -> str:
@@ -155,7 +156,7 @@ def fresh(answer: Answer) -> str:
     if answer.fresh.best == chosen.arm:
         return "it is the best on the items that were kept back, too"
     relation = "within" if answer.fresh.holds else "beyond"
-    higher = candidate(answer.fresh.best)
+    higher = candidate(answer.fresh.best, answer.layer_names)
     return f"on the items that were kept back {higher} is higher, {relation} the error"
 
 

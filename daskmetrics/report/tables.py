@@ -87,8 +87,8 @@ def tasks_table(answer: Answer) -> Table:
             }
         )
     notes = [
-        f"Gain: over {candidate(default.arm)}; on average too high, since the same scores chose the"
-        " best.",
+        f"Gain: over {candidate(default.arm, answer.layer_names)}; on average too high, since the"
+        " same scores chose the best.",
         "Tied: how many others are within the error of the best.",
     ]
     if any(row["guess"] for row in rows):

@@ -149,7 +149,7 @@ def _judged(
 ) -> tuple[Labels, tuple[NDArray[Any], NDArray[Any]]]:
     """The class predicted of each tested text, and what a measure compares."""
     if measure != PRECISION:
-        predicted = _predicted(model, splits, embeddings, labels, lambda fit, x: fit.predict(x))
+        predicted = _predicted(model, splits, embeddings, labels)
         return predicted, (predicted, known)
     counts = np.bincount(labels)
     predict = partial(_class_scores, len(counts))
@@ -225,7 +225,7 @@ def regress(embeddings: EmbeddingArray, grades: Floats, seed: int, folds: Folds 
     splits = folds.splits(plain, np.zeros(len(grades), dtype=np.int64), seed)
     # in no units: equal predictions are found by rounding
     scaled = (grades - grades.min()) / (np.ptp(grades) or 1.0)
-    predicted = _predicted(ridge, splits, embeddings, scaled, lambda fit, x: fit.predict(x))
+    predicted = _predicted(ridge, splits, embeddings, scaled)
     score = correlation(predicted, grades[folds.fitted :], folds.tested_groups)
     if folds.fitted:
         return score
@@ -279,7 +279,7 @@ def _predicted(
     splits: Iterable[tuple[Labels, Labels]],
     embeddings: EmbeddingArray,
     known: NDArray[Any],
-    predict: Callable[[Any, Floats], NDArray[Any]],
+    predict: Callable[[Any, Floats], NDArray[Any]] = lambda fit, rows: fit.predict(rows),
 ) -> NDArray[Any]:
     """Predictions of each tested item, in their order, by the model of a fold that has not seen it."""
     from sklearn.base import clone

@@ -39,6 +39,7 @@ class FileTask(ExampleTask):
     # of a table in memory, which has no file
     held: Examples | None = field(default=None, repr=False, compare=False)
     items: Key = ""  # of the files whose paths are the texts
+    root: str = field(default="", compare=False)  # the folder to which these are relative
 
     @cached_property
     def key(self) -> Key:

@@ -65,6 +65,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
 OPTIONS = ("name", "kind", "probe", "score", "drop")
 """The options of a task on a table, beside the columns of its roles."""
 
+_SYNONYMS = {"item": "text"}  # of options: the text of an item may be the path of its file
 SEPARATOR = ";"  #: of the labels of one text
 _HELD = "\x1f"  # stands for a separator within a label of a list
 _PROPOSED = (
@@ -163,6 +164,7 @@ class UserTable:
 
 def table_of(path: Path, placed_rows: Iterable[PlacedRow], options: Mapping[str, str]) -> UserTable:
     """The table of these rows, without those that ``drop`` leaves out."""
+    options = {_SYNONYMS.get(option, option): column for option, column in options.items()}
     for option in options:
         require_known("option of a file task", option, (*ROLES, *OPTIONS))
     drops = list(filter(None, options.get("drop", "").split("+")))

@@ -297,6 +297,7 @@ def test_the_command_scores_a_file_of_vectors(tmp_path, monkeypatch):
         (["--save", "x"], "no model to save"),
         (["--task", "stdlib:order"], "needs --data"),
         (["--vectors", "gone.npz"], "The vectors 'gone.npz' do not exist."),
+        (["--vectors", "labels.csv"], "--vectors reads .npz, .npy or Zarr, and 'labels.csv'"),
     ):
         wrong = CliRunner().invoke(main, [*words, *more])
         assert wrong.exit_code == 2 and message in " ".join(wrong.output.split())
