@@ -311,4 +311,4 @@ def test_the_remedy_for_labels_that_are_numbers_is_an_option(tmp_path, monkeypat
     refused = CliRunner().invoke(main, [*words, "--label", "mass"])
     assert "For a regression, they are grades: grade=mass" in refused.output
     scored = CliRunner().invoke(main, [*words, "--columns", "grade=mass"])
-    assert scored.exit_code == 0 and "is measured by spearman" in scored.output
+    assert scored.exit_code == 0 and "spearman of 60 items" in scored.output
