@@ -8,6 +8,7 @@
               order of their means
 `worth`       the gain of each choice of a readout; finalists on items that were kept back
 `ties`        which candidates are within the error of the best: the test
+`sizes`       `ArmCost`: what a text costs with a candidate: operations, time, bytes of a vector
 `trade_offs`  `TradeOffs`: scores against what candidates take
 `comparison`  two candidates, and two runs
 `status`      `Status`: how far a run is, and how busy its workers were

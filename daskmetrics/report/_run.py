@@ -256,7 +256,12 @@ class Run(RecordedRun):
         return answer_of(self.evidence)
 
     def marked(self, quantity: str) -> Mapping[str, Sequence[Arm]]:
-        """As `Answer.marked`; empty while there is no answer."""
+        """The arms that a picture of a quantity marks, by kind of mark; none without an answer.
+
+        Examples
+        --------
+        >>> run.marked("reviews")["tied"]  # doctest: +SKIP
+        """
         return self.answer.marked(quantity) if self.result else {}
 
     def best(self) -> Best:
