@@ -23,6 +23,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters that make a spre
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
 GAP = 2  # columns between two of a table
 JOINT = "\ue000"  # in place of a space at which no line ends
+_JOINTS = re.compile(r" (?=[±%])|(?<=±) |(?<=layer|.step) (?=\d)")
 _UNBOUNDED = 10_000  # columns in a file or a pipe: each row stays on one line
 
 
@@ -212,4 +213,4 @@ def joined(text: str) -> str:
     >>> joined("0.5 ± 0.1, 95 %").split()
     ['0.5\ue000±\ue0000.1,', '95\ue000%']
     """
-    return text.replace(" ± ", f"{JOINT}±{JOINT}").replace(" %", f"{JOINT}%")
+    return _JOINTS.sub(JOINT, text)

@@ -18,7 +18,7 @@ from daskmetrics.report._format import (
     saving,
 )
 
-MOST_MODELS = 2  # of other models, over whose last layers a gain is stated
+MOST_MODELS = 2  # of other models that a line names
 LONGEST = 38  # characters shown of a reason or a warning
 
 
@@ -33,6 +33,7 @@ def answer_lines(answer: Answer) -> list[Line]:
         "Gain": gain(answer),
         "Sure": sure(answer),
         "Cheaper": cheaper(answer),
+        "Others": others(answer),
         "Per task": per_task(answer),
         "Fresh": fresh(answer),
         "Check": check(answer),
@@ -53,7 +54,9 @@ def use(answer: Answer) -> str:
         return f"{best}: the best so far, scored on {scored} of {plural(len(weights), 'task')}"
     score = measured(answer.tasks, weights, answer.best.score, answer.best.stderr)
     tied = len(answer.verdict.overall.tied) if answer.is_tie else 1
-    cheapest = candidate(answer.cheapest.arm) if answer.cheapest else ""
+    cheapest = ""
+    if answer.cheapest:
+        cheapest = candidate(answer.cheapest.arm, answer.layer_names)
     return headline(best, score, tied, cheapest, is_guess(answer.over_floor))
 
 
@@ -134,6 +137,18 @@ def cheaper(answer: Answer) -> str:
     if answer.is_tie:  # the first line has its name
         return saving(simpler)
     return f"{candidate(simpler.arm, answer.layer_names)}: {saving(simpler)}"
+
+
+def others(answer: Answer) -> str:
+    """The best candidates of a few other models."""
+    shown = [
+        f"{candidate(model.best, answer.layer_names)}: {score_text(*model.score)}"
+        for model in answer.verdict.models
+        if model.best and model.score and model.model != answer.best.arm.model
+    ]
+    if hidden := shown[MOST_MODELS:]:
+        shown[MOST_MODELS:] = [f"{len(hidden)} more"]
+    return "; ".join(shown)
 
 
 def per_task(answer: Answer) -> str:

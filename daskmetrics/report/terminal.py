@@ -13,7 +13,7 @@ from daskmetrics.core.table import Table, text_width
 from daskmetrics.report._format import WIDTH, Line, candidate, fact, percent, saving
 from daskmetrics.report.lines import answer_lines, use
 from daskmetrics.report.status import problem_lines, status_lines
-from daskmetrics.report.tables import MOST_ROWS, models_table, short_tasks_table, tables
+from daskmetrics.report.tables import short_tasks_table, tables
 
 if TYPE_CHECKING:
     from daskmetrics.report._run import Run
@@ -44,10 +44,7 @@ def best_text(run: Run, in_short: bool = False) -> str:
     beside = tables(run.answer)
     if in_short:
         lines = replace(lines, rows=[line for line in lines.rows if line[0] not in OMITTED])
-        models = run.answer.verdict.models
         beside = [short_tasks_table(run.answer)]
-        if len(models) > 1:
-            beside.append(models_table(models[:MOST_ROWS]))
     shown = [lines, *(table for table in beside if table.rows)]
     blocks = [table.as_text(text_width(WIDTH)) for table in shown]
     if run.watched:
