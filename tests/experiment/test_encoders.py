@@ -670,7 +670,7 @@ def test_a_run_resumes_and_scores_edited_code_again(scans, tmp_path):
     run = dm.open(tmp_path / "runs/scans")
     frame = run.leaderboard().to_frame().set_index(["checkpoint", "layer"])["mean"].dropna()
     assert frame.to_dict() == scores(direct)
-    assert "Use      greys, step 2, layer all: score" in done.stdout
+    assert "Use      greys, step 2, layer all: accuracy" in done.stdout
     failed = [unit for unit in first if not unit.ok]
     assert {unit.status for unit in failed} == {"error"}
     assert all("ValueError: could not convert string to float" in unit.reason for unit in failed)

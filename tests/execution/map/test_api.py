@@ -322,7 +322,7 @@ def test_a_wrong_journal_or_option_is_refused_before_any_start(client, tmp_path)
     assert not (tmp_path / "run").exists()
     with open_journal(tmp_path) as journal:
         journal.append(started())
-        for wrong in (journal, None, 3):
+        for wrong in (journal, 3):
             with pytest.raises(ConfigError, match=r"journal: got a .*; pass the folder"):
                 list(dm.map(twice, range(3), client=client, journal=wrong))
     with pytest.raises(ConfigError, match="holds an experiment"):
