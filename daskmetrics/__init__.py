@@ -56,7 +56,7 @@ Modules with a leading underscore are internal.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from importlib import import_module
 from importlib.metadata import distributions
 from pathlib import Path
@@ -69,9 +69,9 @@ if TYPE_CHECKING:
     from daskmetrics.bandit import Policy
     from daskmetrics.cluster import ProfileCluster
     from daskmetrics.config import Cluster, Config
-    from daskmetrics.execution.map import map
     from daskmetrics.experiment.direct import embed, measure
     from daskmetrics.experiment.encoders import Encoder
+    from daskmetrics.experiment.mapping import map
     from daskmetrics.experiment.watch_process import BackgroundWatch, WatchCallback
     from daskmetrics.report import BackgroundRun, Leaderboard, Run
     from daskmetrics.training.progress import ProgressCallback, progress
@@ -101,7 +101,7 @@ _PLACES = {
     "Encoder": "daskmetrics.experiment.encoders:Encoder",
     "embed": "daskmetrics.experiment.direct:embed",
     "measure": "daskmetrics.experiment.direct:measure",
-    "map": "daskmetrics.execution.map:map",
+    "map": "daskmetrics.experiment.mapping:map",
     "ProfileCluster": "daskmetrics.cluster:ProfileCluster",
     "ProgressCallback": "daskmetrics.training.progress:ProgressCallback",
     "Run": "daskmetrics.report:Run",
@@ -239,16 +239,18 @@ def run(
     if client is not None and cluster is not None:
         raise ConfigError("client and cluster: pass one of them.")
     arguments = {"models": models, "tasks": tasks, "budget": budget, "cluster": cluster, **sections}
-    parsed, run_folder = experiment.configured(config, arguments, settings, folder)
-    # a run that trains by programs finds its checkpoints when they appear
-    prepared = None
-    if not training.programs(parsed):
-        prepared = experiment.prepare(parsed, policy)
-    if client is None:
-        import_module("daskmetrics.cluster.places").import_early(parsed.cluster)
+    with ExitStack() as start:
+        parsed, run_folder = experiment.configured(config, arguments, settings, folder, start)
+        # a run that trains by programs finds its checkpoints when they appear
+        prepared = None
+        if not training.programs(parsed):
+            prepared = experiment.prepare(parsed, policy)
+        if client is None:
+            import_module("daskmetrics.cluster.places").import_early(parsed.cluster)
+        started = start.pop_all()
 
     def drive(display: experiment.Display) -> Run:
-        with nullcontext() if client is None else client_of(client) as run_client:
+        with started, nullcontext() if client is None else client_of(client) as run_client:
             if prepared is None:
                 follow(parsed, run_folder, display, run_client, trains=True)
             else:
@@ -269,8 +271,10 @@ def layers(
     text: str | None = None,
     label: str | None = None,
     *,
+    item: str | None = None,
     group: str | None = None,
     score: str | None = None,
+    name: str | None = None,
     layers: str | Sequence[int | str] = "all",
     columns: Mapping[str, str] | None = None,
     tokenizer: object = None,
@@ -296,14 +300,17 @@ def layers(
         columns make which kind of task. Of vectors: n labels, or floats as grades; or a table,
         whose row i is of vector i, or whose pairs, queries and documents are numbers of vectors.
     text, label : str, optional
-        The columns of the texts, or of the paths of items, and of the labels, where they have other
-        names.
+        The columns of the texts and of the labels, where they have other names.
+    item : str, optional
+        The column of the paths of items, of an encoder that reads files.
     group : str, optional
         The column of groups, such as patients or authors: rows of one are in one fold, and errors
         count groups.
     score : str, optional
         Of a classification in place of its accuracy: ``balanced_accuracy``, ``macro_f1``,
         ``average_precision`` or ``mcc``.
+    name : str, optional
+        Of the task; by default that of the file without its ending, or ``data``.
     layers : "all", "blocks" or sequence of int
         Layer 0 is the embedding output. Of vectors ``all``, or numbers or names.
     columns : mapping of str to str, optional
@@ -346,8 +353,12 @@ def layers(
     from daskmetrics.experiment import direct as direct
     from daskmetrics.report import Leaderboard
 
-    given = {"text": text, "label": label, "group": group, "score": score}
-    named = {name: value for name, value in given.items() if value is not None}
+    given = {"text": text, "label": label, "group": group, "score": score, "name": name}
+    if item is not None:
+        if text is not None:
+            raise ConfigError(f"text={text} and item={item} both name the items: give one.")
+        given["text"] = item
+    named = {option: value for option, value in given.items() if value is not None}
     with experiment.Display() as display:
         layer_scores = direct.score_layers(
             model,

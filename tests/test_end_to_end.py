@@ -110,7 +110,7 @@ def test_a_finished_run_is_unchanged_and_names_its_best_arm(undisturbed):
     assert "Nothing to do" in out and undisturbed.journal.read_bytes() == before
     best = dm.open(undisturbed.run_folder).best()
     assert str(best.arm) in out
-    assert "report/index.html" in out and "files  " in out
+    assert "report/index.html" in out
     for path in ("report/index.html", "store.zarr", "journal.jsonl"):
         assert (undisturbed.run_folder / path).exists()
 
@@ -223,4 +223,4 @@ def test_a_real_encoder_has_all_its_seven_layers_measured(tmp_path, minilm):
     run = dm.open(place.run_folder)
     assert run.metrics.layer.values.tolist() == list(range(7))
     assert all(np.isfinite(run.metrics[name]).all() for name in names)
-    assert str(run.best().arm) in out
+    assert f"Use      minilm, layer {run.best().arm.layer}: accuracy" in out

@@ -8,6 +8,7 @@
               order of their means
 `worth`       the gain of each choice of a readout; finalists on items that were kept back
 `ties`        which candidates are within the error of the best: the test
+`sizes`       `ArmCost`: what a text costs with a candidate: operations, time, bytes of a vector
 `trade_offs`  `TradeOffs`: scores against what candidates take
 `comparison`  two candidates, and two runs
 `status`      `Status`: how far a run is, and how busy its workers were
@@ -20,8 +21,9 @@ Nothing here measures anything, imports torch, needs a scheduler, or phrases a s
 
 from daskmetrics.answer.answer import Answer, RankedArm, Standing, Verdict, answer_of
 from daskmetrics.answer.recorded import RecordedRun
+from daskmetrics.answer.sizes import ArmCost
 from daskmetrics.answer.status import RunStatus, status_of
-from daskmetrics.answer.trade_offs import ArmCost, TradeOff, TradeOffs
+from daskmetrics.answer.trade_offs import TradeOff, TradeOffs
 from daskmetrics.answer.worth import Worth
 from daskmetrics.domain.outcomes import Difference
 

@@ -52,13 +52,6 @@ def cost_of(recommended: Recommendation) -> Cost:
     return Cost(spent, exhaustive, min(1.0, spent / exhaustive))  # sums are rounded
 
 
-def marks(recommended: Recommendation | None) -> dict[str, Arm]:
-    """The best and the default arm; empty while the search goes on."""
-    if recommended is None:
-        return {}
-    return {"best": recommended.arm, "default": recommended.default.arm}
-
-
 def layer_of(arm: Arm) -> Arm:
     """The layer of an arm by the default readout, which metrics belong to."""
     return Arm(arm.model, arm.revision, arm.layer)

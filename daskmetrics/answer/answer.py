@@ -5,43 +5,93 @@ task.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 from daskmetrics.answer import ties
 from daskmetrics.answer.analysis import Cost, cost_of, failures
 from daskmetrics.answer.evidence import Evidence
+from daskmetrics.answer.sizes import ArmCost
 from daskmetrics.answer.ties import EQUAL, LEVEL
 from daskmetrics.answer.worth import FreshItems, Worth, fresh_items, worths_of
 from daskmetrics.domain.failures import Failure
 from daskmetrics.domain.names import Arm
 from daskmetrics.domain.outcomes import (
     BEYOND_ERROR,
+    PAIR,
     WITHIN_ERROR,
     Difference,
     mean_difference,
 )
-from daskmetrics.domain.plan import Plan
+from daskmetrics.domain.plan import Floor, Plan, TaskInfo
 from daskmetrics.domain.recommendation import ArmSummary, ScoreEstimate
 from daskmetrics.domain.scores import Scores
 
 OVERALL = "all tasks"
+
+
 Sureness = Literal["clear", "probable", "a tie"]
 WORTH = 0.01  #: share of the score that a simpler arm may lose at most to be offered
 #: probability that no other arm is better, from which on a best arm is clear or probable
 CLEAR, PROBABLE = 0.9, 0.5
 
 
+class MeasuredTask(Protocol):
+    """A task as an answer names it, with or without its data."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def main_score(self) -> str: ...
+    @property
+    def floor(self) -> Floor | None: ...
+
+
 @dataclass(frozen=True)
 class CheaperArm:
-    """A simpler arm than the best one, and its loss."""
+    """A simpler arm than the best one, its loss, and what both cost."""
 
     arm: Arm
     loss: Difference  # how far the best arm is above it
     most_lost: float  # by how much the best arm, whichever it is, is above it at most (95 %)
+    cost: ArmCost
+    best_cost: ArmCost
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times as fast it is; None if no time is known, or nothing is computed."""
+        if not self.cost.seconds or not self.best_cost.seconds:
+            return None
+        return self.best_cost.seconds / self.cost.seconds
+
+
+def simpler_arms(
+    tested: ties.TestedArms,
+    simplicity: Callable[[Arm], Any],
+    cost: Callable[[Arm], ArmCost],
+) -> tuple[CheaperArm, ...]:
+    """The arms within the error of the best that are simpler than it, simplest first."""
+    best = tested.arms[tested.best]
+    equal = sorted((tested.arms[i] for i in tested.equal), key=simplicity)
+    simpler = []
+    for arm in takewhile(lambda arm: arm != best, equal):
+        i = tested.arms.index(arm)
+        loss = tested.means.difference(tested.best, i)
+        most_lost = tested.means.most_lost(i, tested.equal, tested.critical)
+        simpler.append(CheaperArm(arm, loss, most_lost, cost(arm), cost(best)))
+    return tuple(simpler)
+
+
+def simplest_within(
+    simpler: Iterable[CheaperArm], score: float | None, within: float
+) -> CheaperArm | None:
+    """The first arm that loses at most a share of the score, in the worst case (95 %)."""
+    limit = within * abs(score or 0.0)
+    return next((arm for arm in simpler if arm.most_lost <= limit), None)
 
 
 @dataclass(frozen=True)
@@ -179,9 +229,7 @@ class Verdict:
         there is no such arm. Simpler is the smaller model, then the shallower layer, then the
         earlier checkpoint, then fewer bytes for a vector.
         """
-        limit = within * abs(self.overall.score or 0.0)
-        acceptable = (arm for arm in self.overall.simpler if arm.most_lost <= limit)
-        return next(acceptable, None)
+        return simplest_within(self.overall.simpler, self.overall.score, within)
 
     @property
     def disagreeing(self) -> tuple[Standing, ...]:
@@ -272,12 +320,6 @@ def _standing(
         return standing
     means = tested.means
     equal = sorted((tested.arms[i] for i in tested.equal), key=evidence.simplicity)
-    simpler = []
-    for arm in takewhile(lambda arm: arm != best, equal):
-        i = tested.arms.index(arm)
-        loss = means.difference(tested.best, i)
-        most_lost = means.most_lost(i, tested.equal, tested.critical)
-        simpler.append(CheaperArm(arm, loss, most_lost))
     next_best = lead = None
     others = [i for i in range(len(tested.arms)) if i != tested.best]
     if others:
@@ -294,7 +336,7 @@ def _standing(
         worse=tuple(sorted(worse, key=evidence.simplicity)),
         next=next_best,
         lead=lead,
-        simpler=tuple(simpler),
+        simpler=simpler_arms(tested, evidence.simplicity, evidence.cost),
         critical=tested.critical,
     )
 
@@ -453,12 +495,19 @@ class Answer:
         Why the search ended, as `daskmetrics.bandit.Learner.ending` names it.
     weights : mapping
         Of the tasks of the objective.
+    tasks : sequence of TaskInfo
+        With the measure of each and what guessing scores.
+    over_floor : Difference or None
+        How far the best arm is above what guessing scores, over the objective; None if that is not
+        known of each task.
     verdict : Verdict
         How the arms compare over all tasks, by kind, by task and by model.
     readouts : tuple of Worth
         What each choice of a readout gains.
     fresh : FreshItems or None
         The finalists on items that were kept back from the search.
+    layer_names : mapping
+        The names of the layers of models that do not number them.
     encoded_by : str
         The layer of the user's own encoder that makes the vectors; empty of models of texts.
     """
@@ -484,12 +533,68 @@ class Answer:
     cost: Cost
     ending: str
     weights: Mapping[str, float]
+    tasks: Sequence[TaskInfo]
+    over_floor: Difference | None
     verdict: Verdict
     readouts: tuple[Worth, ...]
     fresh: FreshItems | None
     failures: Sequence[Failure]
     warnings: Sequence[str]
+    layer_names: Mapping[str, Sequence[str]]
     encoded_by: str
+
+    @property
+    def cheapest(self) -> CheaperArm | None:
+        """The arm that `cheaper` names or, without one, the simplest of the tied."""
+        return self.cheaper or next(iter(self.verdict.overall.simpler), None)
+
+    @property
+    def is_tie(self) -> bool:
+        """Whether others may as well be taken."""
+        return self.sureness == "a tie"
+
+    def marked(self, quantity: str) -> dict[str, list[Arm]]:
+        """The arms that a picture of a task, or of another quantity, marks: by kind of mark."""
+        parts = (part for part in self.verdict.parts if part.what == quantity)
+        standing = next(parts, self.verdict.overall)
+        tied = [arm for arm in standing.tied if arm != standing.arm]
+        return {"tied": tied, "best": [standing.arm], "default": [self.default.arm]}
+
+    @property
+    def more_search_is_idle(self) -> bool:
+        """Whether what more search may find is less than these items can tell apart."""
+        overall = self.verdict.overall
+        if self.most_lost is None or overall.lead is None:
+            return False
+        return self.most_lost <= overall.critical * overall.lead.stderr
+
+
+def floor_of(tasks: Iterable[MeasuredTask], weights: Mapping[str, float]) -> float | None:
+    """The mean of what guessing scores, over the tasks with a weight; None if one is not known."""
+    floors = {task.name: task.floor for task in tasks if weights.get(task.name)}
+    known = {name: floor.value for name, floor in floors.items() if floor}
+    if not known or len(known) < len(floors):
+        return None
+    total = math.fsum(weights[name] for name in known)
+    return math.fsum(value * weights[name] for name, value in known.items()) / total
+
+
+def over_floor(
+    tasks: Iterable[MeasuredTask],
+    weights: Mapping[str, float],
+    score: float | None,
+    stderr: float | None,
+) -> Difference | None:
+    """How far a mean score is above what guessing scores on the tasks with a weight."""
+    floor = floor_of(tasks, weights)
+    if floor is None or score is None or stderr is None:
+        return None
+    return Difference(score - floor, stderr, paired=False)
+
+
+def is_guess(over: Difference | None) -> bool:
+    """Whether a score is not beyond its error above what guessing scores."""
+    return over is not None and over.value <= PAIR * over.stderr
 
 
 def answer_of(evidence: Evidence) -> Answer:
@@ -524,18 +629,23 @@ def answer_of(evidence: Evidence) -> Answer:
         cost=cost_of(recommendation),
         ending=evidence.ended.ending,
         weights=plan.weights,
+        tasks=plan.tasks,
+        over_floor=over_floor(plan.tasks, plan.weights, overall.score, overall.stderr),
         verdict=verdict,
         readouts=worths_of(evidence.compared, plan.weights),
         fresh=fresh_items(evidence.fresh, evidence.recorded, plan.weights),
         failures=failures(evidence.records),
         warnings=plan.warnings,
+        layer_names=plan.layer_names,
         encoded_by=_encoded_by(plan, best.arm),
     )
 
 
 def _encoded_by(plan: Plan, arm: Arm) -> str:
     encoder = plan.protocols.get(arm.model, {}).get("encoder")
-    return f"layer {plan.by_model[arm.model].layer_name(arm.layer)} of {encoder}" if encoder else ""
+    if encoder is None:
+        return ""
+    return f"layer {plan.by_model[arm.model].layer_name(arm.layer)} of {encoder}"
 
 
 def _candidate(means: Mapping[Arm, tuple[float, float]], arm: ArmSummary) -> Candidate:

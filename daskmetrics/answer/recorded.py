@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskmetrics.answer.evidence import Evidence
+from daskmetrics.answer.sizes import ModelSize, sizes_of
 from daskmetrics.bandit import Pick
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.files import NOTICE, RunFolder
@@ -83,12 +84,9 @@ class RecordedRun:
 
     @cached_property
     def records(self) -> tuple[Record, ...]:
-        """The records that count (`Plan.wants`), of each unit the latest."""
-        latest_of = {
-            (entry.kind, entry.name): entry
-            for entry in standing(self.entries)
-            if isinstance(entry, Record) and self.plan.wants(entry)
-        }
+        """The records that count (`Plan.records`), of each unit the latest."""
+        recorded = (entry for entry in standing(self.entries) if isinstance(entry, Record))
+        latest_of = {(record.kind, record.name): record for record in self.plan.records(recorded)}
         return tuple(latest_of.values())
 
     @property
@@ -259,6 +257,11 @@ class RecordedRun:
         answered = {record.name for record in self.records if record.kind == "score"}
         return sum(str(pick.cell) not in answered for pick in self.picks)
 
+    @cached_property
+    def sizes(self) -> Mapping[str, ModelSize]:
+        """What is known of the size and speed of every model, by name."""
+        return sizes_of(self.plan, self.recorded, self.entries)
+
     @property
     def evidence(self) -> Evidence:
         """What an answer rests on, of a `finished_search`."""
@@ -270,6 +273,7 @@ class RecordedRun:
             recorded=self.recorded,
             compared=self.compared,
             fresh=self.fresh,
+            sizes=self.sizes,
         )
 
     def finished_search(self) -> SearchEnded:

@@ -482,6 +482,8 @@ def task_weights(
     --------
     >>> task_weights({"order": "pairs", "package": "classes", "module": "classes"}, "classes", {"module": 2})
     [0.0, 1.0, 2.0]
+    >>> task_weights({"order": "pairs", "pairs": "classes"}, "pairs")
+    [0.0, 1.0]
     """
     weights = weights or {}
     for name in weights:
@@ -493,7 +495,9 @@ def task_weights(
     result = []
     for name, kind in kinds.items():
         weight = 0.0
-        if objective in (ALL, name, kind):
+        # a task may have the name of a kind
+        group = name if objective in kinds else kind
+        if objective in (ALL, group):
             weight = float(weights.get(name, 1.0))
         result.append(weight)
     if not sum(result) > 0:

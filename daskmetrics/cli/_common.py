@@ -189,6 +189,26 @@ def flag_option(name: str, help: str) -> Decorator:
     return click.option(name, is_flag=True, help=help)
 
 
+def _share(text: str) -> float:
+    share = float(text.removesuffix("%"))
+    if text.endswith("%"):
+        share /= 100
+    if not 0 < share < 1:
+        raise ValueError
+    return share
+
+
+#: The option --within.
+within_option = click.option(
+    "--within",
+    type=parsed_by(_share, "a share between 0 and 1: write 1% or 0.01"),
+    metavar="SHARE",
+    help=(
+        "Show the cheapest candidate that loses at most this share of the score in the worst case, "
+        "such as 1%."
+    ),
+)
+
 #: The option --set, which changes CONFIG.
 settings_option = click.option(
     "--set",

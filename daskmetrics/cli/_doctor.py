@@ -55,9 +55,10 @@ def doctor(subject: str, worker: int | None) -> Output:
         shown |= of_worker
         findings |= of_worker
     counts = Counter(finding.severity for finding in findings.values() if finding)
+    passed = [name for name, found in findings.items() if found and found.severity == "ok"]
     summary = (
         f"{len(findings)} checks: {counts['failure']} failed, {counts['warning']} warned,"
-        f" {counts['ok']} passed, {len(findings) - counts.total()} do not apply."
+        f" {len(findings) - counts.total()} do not apply, {len(passed)} passed: {', '.join(passed)}."
     )
     return Output(
         lambda: {name: finding or {"severity": "skipped"} for name, finding in findings.items()},

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from daskmetrics import experiment
+import daskmetrics
 from daskmetrics.cli._common import (
     Output,
     answering,
@@ -16,6 +16,7 @@ from daskmetrics.cli._common import (
     parsed_by,
     path_option,
     text_option,
+    within_option,
 )
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import require_new
@@ -49,8 +50,9 @@ PART = parsed_by(_part, "PART=VALUE,VALUE, for instance pooling=mean,last")
         "daskmetrics layers sentence-transformers/all-MiniLM-L6-v2 --data reviews.csv --text body "
         "--label stars",
         "daskmetrics layers models/mine gpt2 --data reviews.csv --save my-encoder",
+        "daskmetrics layers models/mine --data reviews.csv --within 1% --save small",
         "daskmetrics layers --vectors states.npz --data labels.csv --label species",
-        "daskmetrics layers --encoder own.py:vit --items image --data scans.csv --text file",
+        "daskmetrics layers --encoder own.py:vit --items image --data scans.csv --item file",
         "daskmetrics layers models/mine --task stdlib:order --json",
         "daskmetrics layers models/mine --task stdlib:order --readouts pooling=mean,last "
         "--readouts dimensions=all,64",
@@ -62,7 +64,8 @@ PART = parsed_by(_part, "PART=VALUE,VALUE, for instance pooling=mean,last")
 @text_option("--checkpoints", "PATTERN", "Of --encoder: the pattern of its files or folders.")
 @text_option("--items", "KIND", "Of --encoder: text, path, image, audio, array.", default="text")
 @text_option("--data", "FILE", "Labelled texts: CSV, TSV, JSON Lines, Parquet or a folder.")
-@text_option("--text", "COLUMN", "Column of texts or paths.  [default: recognised by its name]")
+@text_option("--text", "COLUMN", "Column of the texts.  [default: recognised by its name]")
+@text_option("--item", "COLUMN", "Of --encoder: column of the paths of items, in place of --text.")
 @text_option("--label", "COLUMN", "Column of the labels.  [default: recognised by its name]")
 @text_option("--group", "COLUMN", "Column of groups, such as patients, whose rows stay together.")
 @text_option("--score", "NAME", "Of a classification, such as macro_f1.  [default: accuracy]")
@@ -83,7 +86,11 @@ PART = parsed_by(_part, "PART=VALUE,VALUE, for instance pooling=mean,last")
     multiple=True,
 )
 @text_option("--seed", "N", "Of folds, draws and starting points.", type=int, default=0)
-@path_option("--save", "Save the best as a model of sentence-transformers, in this new folder.")
+@within_option
+@path_option(
+    "--save",
+    "Save the best, or with --within the cheapest, as a model of sentence-transformers, in this new folder.",
+)
 @answering
 def layers(
     model: tuple[str, ...],
@@ -93,6 +100,7 @@ def layers(
     items: str,
     data: str | None,
     text: str | None,
+    item: str | None,
     label: str | None,
     group: str | None,
     score: str | None,
@@ -101,6 +109,7 @@ def layers(
     readouts: tuple[tuple[str, list[int | str]], ...],
     columns: tuple[tuple[str, str], ...],
     seed: int,
+    within: float | None,
     save: Path | None,
 ) -> Output:
     """Score every layer of each MODEL on your own data, on this machine.
@@ -109,10 +118,9 @@ def layers(
     main. The scores are those of a run with the same data and seed. With --vectors, row i of the
     data labels vector i. With --encoder, the function make(checkpoint, device) returns encode(items).
     """
+    from daskmetrics.answer.answer import WORTH
     from daskmetrics.execution.map.function import load
-    from daskmetrics.experiment.direct import score_layers
-    from daskmetrics.experiment.encoders import Encoder
-    from daskmetrics.report import Leaderboard
+    from daskmetrics.experiment.vectors import is_of_vectors
 
     if [bool(model), vectors is not None, encoder is not None].count(True) != 1:
         raise ConfigError(
@@ -121,6 +129,8 @@ def layers(
         )
     if checkpoints and not encoder:
         raise ConfigError("--checkpoints are those of --encoder FILE.py:NAME: give it, too.")
+    if vectors and not is_of_vectors(vectors):
+        raise ConfigError(f"--vectors reads .npz, .npy or Zarr, and '{vectors}' is none of these.")
     if vectors and task:
         raise ConfigError("--vectors needs --data FILE with labels.")
     if save and not model:
@@ -132,27 +142,47 @@ def layers(
         )
     if save:
         require_new(save)  # not only after all is scored
-    named = {"text": text, "label": label, "group": group, "score": score, **dict(columns)}
-    options = {role: column for role, column in named.items() if column}
     parts: dict[str, list[int | str]] = {}
     for name, values in readouts:
         parts[name] = [*parts.get(name, []), *values]
-    with noted_warnings(), experiment.Display() as display:
-        scored = list(task) or data
-        given: object = vectors or model
-        if encoder:
-            given = Encoder(load(encoder), checkpoints, items=items)
-        layer_scores = score_layers(given, scored, options, layers, None, seed, {}, parts, display)
-    board = Leaderboard.of_layers(layer_scores)
+    given: object = vectors or model
+    if encoder:
+        given = daskmetrics.Encoder(load(encoder), checkpoints, items=items)
+    with noted_warnings():
+        board = daskmetrics.layers(
+            given,
+            list(task) or data,
+            text,
+            label,
+            item=item,
+            group=group,
+            score=score,
+            layers=layers,
+            columns=dict(columns),
+            readouts=parts,
+            seed=seed,
+        )
+    scored = board.found
+    assert scored
     hint = "To save the best for sentence-transformers, add: --save my-encoder"
     if not model:
         hint = ""
     if save:
-        board.save(save)
+        board.save(save, within)
         hint = f"Saved: {save}, which sentence_transformers.SentenceTransformer opens."
 
     def document() -> dict[str, object]:
         rows = board.to_frame().to_json(orient="records", double_precision=15)
-        return {"layers": json.loads(rows)}
+        tasks = [
+            {"name": task.name, "main_score": task.main_score, "floor": task.floor}
+            for task in scored.tasks
+        ]
+        return {
+            "layers": json.loads(rows),
+            "tasks": tasks,
+            "over_floor": board.over_floor,
+            "cheaper": board.cheaper(within or WORTH),
+        }
 
-    return Output(document, [f"{board}\n{hint}".rstrip()])
+    notes = [board.within(within), hint] if within else [hint]
+    return Output(document, ["\n".join(filter(None, [str(board), *notes]))])

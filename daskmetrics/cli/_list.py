@@ -28,7 +28,7 @@ MOST_SUBSETS = 6  # of a task that are listed in full
 
 @click.group("list", cls=Sections, epilog=example("daskmetrics list tasks"))
 def list_() -> None:
-    """List the tasks, metrics, policies or cluster profiles that a configuration can name."""
+    """List the tasks, probes, metrics, policies or cluster profiles that a configuration can name."""
 
 
 @list_.command(epilog=example("daskmetrics list metrics"))
@@ -120,6 +120,18 @@ def _listed(task: Task) -> dict[str, Any]:
         "is_local": task.is_local,
         "description": task.description,
     }
+
+
+@list_.command(epilog=example("daskmetrics list probes"))
+def probes() -> None:
+    """List the probes of classifications, with their settings."""
+    from daskmetrics.tasks import FOLDS, PROBE_SETTINGS
+
+    notes = [
+        f"Each is fitted in {FOLDS} stratified folds. The first is the default; to choose another:",
+        "file:reviews.csv(probe=ridge).",
+    ]
+    Table(("probe", "settings"), list(PROBE_SETTINGS.items()), notes=notes).show()
 
 
 @list_.command(epilog=example("daskmetrics list policies"))

@@ -27,7 +27,7 @@ from daskmetrics.cli._common import (
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RUNS, RunFolder
 from daskmetrics.core.table import Table
-from daskmetrics.core.text import parse_duration
+from daskmetrics.core.text import duration, parse_duration
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -54,7 +54,7 @@ SHOWN_FAILURES = 10
 @number_option("--workers", "Number of workers.  [default: 2, or the profile's]")
 @number_option("--batch-size", "Items per Dask task.", default=10)
 @number_option("--max-retries", "How often a failed item is tried again.", least=0, default=3)
-@text_option("--timeout", "TIME", "For one item: 90s, 5m, 2h, none.", default="5m")
+@text_option("--timeout", "TIME", "For one item: 90 (seconds), 5m, 2h, none.", default="5m")
 @text_option(
     "--seed",
     "N",
@@ -275,6 +275,7 @@ def _preview(spec: MapSpec, given: SimpleNamespace, folder: RunFolder, profile: 
     seeded = ", seeded per item" if "seed" in function.accepted else ""
     recorded = len(spec.items) - unfinished
     batches = math.ceil(unfinished / options.batch_size)
+    limit = f"at most {duration(options.timeout)}" if options.timeout else "no time limit"
     workers = f"{profile.workers} ({profile.kind})"
     if given.serial:
         workers = "none: in this process"
@@ -282,7 +283,7 @@ def _preview(spec: MapSpec, given: SimpleNamespace, folder: RunFolder, profile: 
         ("function", f"{function.name}, version {function.version}{seeded}"),
         ("items", f"{len(spec.items)}, of which {recorded} are recorded already"),
         ("batches", f"{batches} of up to {options.batch_size} items"),
-        ("each item", f"at most {given.timeout}; {options.retries} retries"),
+        ("each item", f"{limit}; {options.retries} retries"),
         ("workers", workers),
         ("journal", str(folder.journal)),
         ("results", str(given.output or "not written; add --output results.csv")),

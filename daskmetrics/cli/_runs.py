@@ -34,7 +34,7 @@ from daskmetrics.cli._common import (
     text_option,
 )
 from daskmetrics.core.errors import ConfigError, unknown
-from daskmetrics.core.files import RunFolder
+from daskmetrics.core.files import RunFolder, require_regular
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import listed, size_text
 from daskmetrics.domain.events import to_json
@@ -319,7 +319,8 @@ def export(run: Path, output: Path | None) -> None:
 
     loaded = report.Run(run)
     path = output or loaded.folder.export
-    written, others = report.to_mteb(loaded, path)
+    require_regular(loaded.folder.export, below=True)
+    written, others = report.to_mteb(loaded.records, loaded.config["models"], path)
     say(f"{written} scores: {path}")
     if others:
         say(f"{others} scores are of tasks that mteb does not have; report --format csv has them.")

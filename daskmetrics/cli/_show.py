@@ -14,14 +14,15 @@ from daskmetrics.cli._common import (
     fitted,
     flag_option,
     note,
-    parsed_by,
     path_option,
     run_argument,
     run_folder,
     say,
+    within_option,
 )
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder
+from daskmetrics.core.table import text_width
 
 TABLE_WIDTH = 132  # columns; a row of trade-offs has nine cells
 FORMATS = ("html", "csv", "parquet")
@@ -127,15 +128,6 @@ def _open(page: Path) -> None:
         note("No browser could be started here: open the link above yourself.")
 
 
-def _share(text: str) -> float:
-    share = float(text.removesuffix("%"))
-    if text.endswith("%"):
-        share /= 100
-    if not 0 < share < 1:
-        raise ValueError
-    return share
-
-
 @click.command(
     epilog=example(
         "daskmetrics best demo",
@@ -144,15 +136,7 @@ def _share(text: str) -> float:
     )
 )
 @run_folder
-@click.option(
-    "--within",
-    type=parsed_by(_share, "a share between 0 and 1: write 1% or 0.01"),
-    metavar="SHARE",
-    help=(
-        "Show the cheapest candidate that loses at most this share of the score in the worst case, "
-        "such as 1%."
-    ),
-)
+@within_option
 @flag_option("--pareto", "Show the candidates that no other beats in both score and cost.")
 @click.option(
     "--arm",
@@ -186,7 +170,7 @@ def best(
         return Output(None, [fitted(explanation.explain_tables(loaded, arm))])
     if pareto:
         compared = loaded.trade_offs()
-        front = tables.trade_offs_table(compared).as_text(TABLE_WIDTH)
+        front = tables.trade_offs_table(compared).as_text(text_width(TABLE_WIDTH))
         return Output(lambda: compared, [front])
     if within:
         document = {"within": within, "cheaper": loaded.verdict.cheaper(within)}

@@ -23,11 +23,27 @@ from daskmetrics.core.rows import read_text
 
 # as YAML gives them: they may have any type until they are validated
 Keys: TypeAlias = Mapping[Any, Any]
+KeyPath: TypeAlias = tuple[str, ...]  # of a value in the configuration
 _DEEPEST = 100  # brackets in brackets
 # the key of a section for which a name stands
 _NAMED = {
     "protocol": "preset",
     "cluster": "profile",
+}
+# what to write in place of a value, by pydantic's name of the error
+_WRITE = {
+    "string_type": "a text",
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    **dict.fromkeys(("dict_type", "model_type"), "'key: value' lines"),
+    "tuple_type": "a list, such as [a, b]",
+    "literal_error": "{expected}",
+    "greater_than": "a number above {gt}",
+    "greater_than_equal": "a number from {ge} on",
+    "less_than": "a number below {lt}",
+    "less_than_equal": "a number up to {le}",
+    "finite_number": "a finite number",
 }
 _MOST = 100_000  # values of a YAML file; nested aliases can stand for any number
 
@@ -143,7 +159,7 @@ def parse(data: Mapping[str, object], where: str = "configuration") -> Config:
     try:
         return Config.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(f"{where}: " + "\n".join(map(_message, _causes(error)))) from None
+        raise ConfigError(f"{where}: {_messages(error, data)}") from None
     except UnicodeEncodeError as error:  # half of a surrogate pair where a choice is expected
         raise ConfigError(f"{where}: {error}") from None
 
@@ -171,11 +187,11 @@ def cluster(base: str | Mapping[str, object] | None, **keys: object) -> Cluster:
     >>> cluster("local", workers=3).workers
     3
     """
+    section = _cluster_keys({**_as_mapping("cluster", base), **keys})
     try:
-        return Cluster.model_validate(_cluster_keys({**_as_mapping("cluster", base), **keys}))
+        return Cluster.model_validate(section)
     except ValidationError as error:
-        places = ({**item, "loc": ("cluster", *item["loc"])} for item in _causes(error))
-        raise ConfigError("\n".join(map(_message, places))) from None
+        raise ConfigError(_messages(error, section, "cluster")) from None
 
 
 def cluster_origins(base: str) -> tuple[Cluster, dict[str, str]]:
@@ -247,7 +263,9 @@ def _read(path: Path) -> dict[str, Any]:
             )
     if not path.exists():
         available = ", ".join(map(str, sorted(folder().glob("*.yaml"))))
-        raise ConfigError(f"No configuration file '{path}'. Ready-made ones: {available}.")
+        others = filter(Path.exists, (path.with_suffix(".yaml"), path.with_suffix(".yml")))
+        hint = "".join(f" Did you mean '{other}'?" for other in others)
+        raise ConfigError(f"No configuration file '{path}'.{hint} Ready-made ones: {available}.")
     try:
         data = _parse_yaml(read_text(path))
     except ValueError as error:
@@ -318,27 +336,53 @@ def _place(node: dict[str, object] | list[object], name: str, setting: str) -> A
     return int(name)
 
 
-def _causes(error: ValidationError) -> list[Any]:
-    """The errors without those that only follow from others."""
-    items = error.errors()
-    parents: set[tuple[int | str, ...]] = set()
-    for item in items:
-        path = item["loc"]
-        parents.update(path[:length] for length in range(len(path)))
-    return [item for item in items if item["loc"] not in parents]
+def _messages(error: ValidationError, data: object, *section: str) -> str:
+    """What was got and what to write, a line for each value."""
+    by_path: dict[KeyPath, list[Any]] = {}
+    for item in error.errors():
+        by_path.setdefault((*section, *_path(item, data)), []).append(item)
+    # the error of a section may only follow from that of a value
+    parents = {path[:length] for path in by_path for length in range(len(path))}
+    return "\n".join(_message(path, by_path[path]) for path in by_path if path not in parents)
 
 
-def _message(item: Mapping[str, Any]) -> str:
-    # pydantic names the member of a union that was tried, such as tuple[str, ...], in the path
-    keys = map(str, item["loc"])
-    path = ".".join(key for key in keys if not set("[(") & set(key))
-    message: str = item["msg"].removeprefix("Value error, ")
-    if item["type"] == "missing":
-        return f"'{path}' is missing."
-    if item["type"] != "keys":
+def _path(item: Mapping[str, Any], data: Any) -> KeyPath:
+    """The keys of a value, without the members of unions that pydantic names between them."""
+    path = []
+    for key in item["loc"]:
+        is_index = isinstance(data, list | tuple) and isinstance(key, int)
+        if is_index or (isinstance(data, Mapping) and key in data):
+            data = data[key]
+        elif item["type"] != "missing" or key != item["loc"][-1]:
+            continue
+        path.append(str(key))
+    return tuple(path)
+
+
+def _message(path: KeyPath, items: Sequence[Mapping[str, Any]]) -> str:
+    place = ".".join(path)
+    error = items[0]
+    if error["type"] == "missing":
+        return f"'{place}' is missing."
+    # a value that may be of several kinds has an error for each
+    wanted = dict.fromkeys(_wanted(path, item) for item in items if item["type"] != "too_short")
+    message = ", or ".join(wanted) or "write at least one value"
+    if error["type"] != "keys":
         message = f"{message.rstrip('.')}."
-        if path:
-            message = f"got {shorten(item['input'])}; {message}"
-    if path:
-        message = f"'{path}': {message}"
+        if place:
+            message = f"got {shorten(error['input'])}; {message}"
+    if place:
+        message = f"'{place}': {message}"
     return message
+
+
+def _wanted(path: KeyPath, item: Mapping[str, Any]) -> str:
+    kind, value = item["type"], item["input"]
+    is_number = isinstance(value, int | float)
+    if kind == "string_type" and is_number:
+        return f'write it in quotes: "{value}"'
+    if kind == "tuple_type" and (is_number or (isinstance(value, str) and value)):
+        return f"write {path[-1]}: [{value}]"
+    if kind in _WRITE:
+        return f"write {_WRITE[kind].format(**item.get('ctx', {}))}"
+    return str(item["msg"]).removeprefix("Value error, ")

@@ -158,8 +158,8 @@ class Section(BaseModel):
             elif isinstance(value, bool) and fields[key].annotation is not bool:
                 # YAML 1.1 reads some words as true or false, which would then count as 1 and 0
                 problems.append(
-                    f"'{key}' is {value}, because YAML reads on, off, yes and no as true or false."
-                    " Write a number, or put the word in quotes."
+                    f"'{key}' is {value}: YAML reads on, off, yes and no as true or false. Put the"
+                    " word in quotes, or write another value."
                 )
         if problems:
             raise PydanticCustomError("keys", "{problems}", {"problems": "\n".join(problems)})

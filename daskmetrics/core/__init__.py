@@ -13,6 +13,7 @@
 `main_module`   child processes that do not import the caller's main module
 `content`       values in a form that is the same in every process
 `user_code`     the version of a user's own code, from its syntax
+`progress`      how far a long call is, and the time that is left
 `telemetry`     what workers use over time: CPU, memory, network, disk, GPU
 =============== =============================================================================
 

@@ -90,6 +90,20 @@ class RunFolder:
         require_regular(self.path)
         return self
 
+    @contextmanager
+    def unless_begun(self) -> Iterator[None]:
+        """Remove a new folder again if the block ends before a run has begun in it."""
+        is_new = not self.path.exists() or not any(self.path.iterdir())
+        has_parent = self.path.parent.exists()
+        try:
+            yield
+        finally:
+            if is_new and not self.journal.exists():
+                shutil.rmtree(self.path, ignore_errors=True)
+                if not has_parent:
+                    with suppress(OSError):  # another run is there meanwhile
+                        self.path.parent.rmdir()
+
     def must_exist(self) -> RunFolder:
         """The folder itself, if it holds a run.
 

@@ -7,22 +7,23 @@ import io
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import pandas
-    from rich.console import Console, ConsoleOptions
-    from rich.table import Table as RichTable
 
 T = TypeVar("T")
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters that make a spreadsheet compute
 # a lone return ends a row where a writer leaves it without quotes
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
-WORD = 9  # characters that a column needs, which is not broken into letters
+GAP = 2  # columns between two of a table
+JOINT = "\ue000"  # in place of a space at which no line ends
+_JOINTS = re.compile(r" (?=[±%])|(?<=±) |(?<=layer|.step) (?=\d)")
 _UNBOUNDED = 10_000  # columns in a file or a pipe: each row stays on one line
 
 
@@ -58,15 +59,25 @@ class Table:
         header = [name for name in names if any(row[name] for row in rows)]
         return cls(header, [[row[name] for name in header] for row in rows], title, notes)
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RichTable]:
+    def as_text(self, width: int = _UNBOUNDED) -> str:
+        """Title, aligned columns and notes, in which no word or number is broken.
+
+        Longer cells continue below. Where the longest words of a row are too many for a line, each
+        row is a block of lines.
+        """
+        blocks = [self]
+        if self.header and sum(self._widths(width)) - GAP > width:
+            blocks = [Table((), list(zip(self.header, row, strict=True))) for row in self.rows]
+        body = "\n\n".join(block._drawn(width) for block in blocks)
+        notes = "\n".join(filled(note, width) for note in self.notes)
+        return "\n\n".join(filter(None, (filled(self.title, width), body, notes)))
+
+    def _drawn(self, width: int) -> str:
         from rich.box import SIMPLE
-        from rich.cells import cell_len
+        from rich.console import Console
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        header, *rows = [list(map(printable, row)) for row in (self.header, *self.rows)]
-        columns = list(zip_longest(header, *rows, fillvalue=""))
-        widths = [max(map(cell_len, column)) for column in columns]
         drawn = RichTable(
             box=SIMPLE,
             show_header=bool(self.header),
@@ -74,31 +85,39 @@ class Table:
             pad_edge=False,
             padding=(0, 1, 0, 0),
         )
-        # the narrowest columns stay whole, as long as each of the others has room for a word, and
-        # for half as much
-        room = options.max_width - 2 * len(columns)
-        unbroken: set[int] = set()
-        for i in sorted(range(len(columns)), key=widths.__getitem__):
-            room -= widths[i]
-            others = len(columns) - len(unbroken) - 1
-            if room < others * max(WORD, widths[i] // 2):
-                break
-            unbroken.add(i)
-        for i, (name, *_) in enumerate(columns):
-            drawn.add_column(Text(name), overflow="fold", no_wrap=i in unbroken)
+        widths = self._widths(width)
+        header, *rows = self._cells
+        for name, column_width in zip_longest(header, widths, fillvalue=""):
+            drawn.add_column(Text(str(name)), overflow="fold", width=int(column_width) - GAP)
         for row in rows:
             drawn.add_row(*map(Text, row))
-        yield drawn
-
-    def as_text(self, width: int = _UNBOUNDED) -> str:
-        """Title, aligned columns and notes; longer rows continue below."""
-        from rich.console import Console
-
         text = io.StringIO()
-        Console(file=text, width=width, color_system=None).print(self)
-        body = "\n".join(line.rstrip() for line in text.getvalue().splitlines() if line.strip())
-        notes = printable("\n".join(self.notes), "\n")
-        return "\n\n".join(filter(None, (printable(self.title), body, notes)))
+        Console(file=text, width=max(width, sum(widths)), color_system=None).print(drawn)
+        lines = text.getvalue().replace(JOINT, " ").splitlines()
+        return "\n".join(line.rstrip() for line in lines if line.strip())
+
+    @property
+    def _cells(self) -> list[list[str]]:
+        """The header and the rows, whose numbers stay whole."""
+        return [[joined(printable(cell)) for cell in row] for row in (self.header, *self.rows)]
+
+    def _widths(self, width: int) -> list[int]:
+        """Of the columns with their gaps: the widest give way, as far as their words allow."""
+        from rich.cells import cell_len
+
+        columns = list(zip_longest(*self._cells, fillvalue=""))
+        widths = [max(map(cell_len, column)) + GAP for column in columns]
+        least = [
+            max(cell_len(word) for cell in column for word in [*cell.split(), ""]) + GAP
+            for column in columns
+        ]
+        while (over := sum(widths) - GAP - width) > 0:
+            shrinkable = [i for i in range(len(widths)) if widths[i] > least[i]]
+            if not shrinkable:
+                break
+            widest = max(shrinkable, key=widths.__getitem__)
+            widths[widest] = max(least[widest], widths[widest] - max(1, over // len(widths)))
+        return widths
 
     def show(self) -> None:
         """Print, as wide as the terminal, or a line for each row."""
@@ -167,3 +186,31 @@ def printable(text: str, kept: str = "") -> str:
     ('a?[2J?b', 'a?[2J\nb')
     """
     return "".join(sign if sign.isprintable() or sign in kept else "?" for sign in text)
+
+
+def filled(text: str, width: int, first: str = "", others: str = "") -> str:
+    """Lines of at most so many columns, in which no word or number is broken.
+
+    ``first`` is the indent of the first line, ``others`` of the following.
+    """
+    lines = [
+        textwrap.fill(
+            line,
+            width,
+            initial_indent=first,
+            subsequent_indent=others,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for line in joined(printable(text, "\n")).splitlines()
+    ]
+    return "\n".join(lines).replace(JOINT, " ")
+
+
+def joined(text: str) -> str:
+    """The text with a `JOINT` where a number would be parted from its error or unit.
+
+    >>> joined("0.5 ± 0.1, 95 %").split()
+    ['0.5\ue000±\ue0000.1,', '95\ue000%']
+    """
+    return _JOINTS.sub(JOINT, text)

@@ -220,7 +220,7 @@ class Page:
         legend = Div(text=LEGEND, **BESIDE)
         self.choices = row(self.model, self.quantity, legend, **WRAPPED, **HIDDEN)
         no_arms = drawing.arms_source(UNKNOWN.arms(), [UNKNOWN])
-        self.map = drawing.heat_map(no_arms, {})
+        self.map = drawing.heat_map(no_arms)
         self.map.visible = False
         self.mapper = self.map.select_one({"name": "colours"})
         self.source = self.map.select_one({"name": "arms"})
@@ -308,7 +308,8 @@ class Page:
                 names = live.tasks[: drawing.LINES]
                 title = f"{suite.model}: scores by task"
             points = layer_points(live, names, of_model)
-            drawing.draw_curves(self.lines, points)
+            are_scores = set(names) <= set(live.tasks)
+            drawing.draw_curves(self.lines, points, are_scores=are_scores)
             self.lines.title.text = title
         self.choices.visible = True
         self._show_cost(live)
@@ -323,7 +324,8 @@ class Page:
         values = live.values[name]
         self.source.data.update({"value": values, "error": live.errors[name]})
         greatest = float(np.abs(values[np.isfinite(values)]).max())
-        low, high = drawing.span(values, LEAST_SHARE * greatest, margin=0.0)
+        least = max(LEAST_SHARE * greatest, drawing.least_span(live.errors[name]))
+        low, high = drawing.span(values, least, margin=0.0)
         self.mapper.update(low=low, high=high)
         marks = self.map.select_one({"name": "marks"})
         marks.data = drawing.marked(self.source, {"paid": live.paid, "best": [live.leader]})
@@ -340,7 +342,7 @@ class Page:
         points = pandas.DataFrame(
             {"x": np.repeat(cost / unit, 2)[1:], "y": np.repeat(best, 2)[:-1]}
         )
-        drawing.draw_curves(self.best, points.assign(label="best"), LEAST_SCORE)
+        drawing.draw_curves(self.best, points.assign(label="best"), LEAST_SCORE, are_scores=True)
         drawing.draw_losses(self.lost, losses["spent"] / unit, losses["loss"])
         greatest = float(np.fmax(live.budget, live.spent))
         for fig in (self.best, self.lost):

@@ -27,7 +27,12 @@ DASHES = ("solid", "dashed", "dotted")  # of curves of one colour
 MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "plus", "x")
 STAGES: Mapping[object, str] = {"cover": "#7f7f7f", "search": COLOURS[0], "confirm": COLOURS[4]}
 #: Marker and size of the arms that a map marks.
-MARKS = {"best": ("star", 19), "default": ("circle", 11), "paid": ("circle", 4.5)}
+MARKS = {
+    "best": ("star", 19),
+    "default": ("circle", 11),
+    "tied": ("circle", 4.5),
+    "paid": ("circle", 4.5),
+}
 NO_VALUE = "#e9ecef"
 LINES = 8  # checkpoints of a model that have a line
 LEAST_ERRORS = 8  # standard errors that an axis spans at least, so that noise looks like noise
@@ -84,15 +89,17 @@ def legend_above(fig: figure, visible: bool = True) -> None:
     fig.add_layout(legend, "above")
 
 
-def span(values: NDArray[np.floating], least: float, margin: float = 0.12) -> tuple[float, float]:
-    """A range of all values with a margin.
+def span(
+    values: NDArray[np.floating], least: float, margin: float = 0.12, most: float = math.inf
+) -> tuple[float, float]:
+    """A range of all values with a margin, which ends at the most that a value can be.
 
     It spans at least this much.
 
     >>> span(np.array([0.5, 0.5001, np.nan]), least=0.1, margin=0.0)
     (0.45005, 0.55005)
-    >>> span(np.array([1.0, 1.0]), least=0.0)
-    (0.5, 1.5)
+    >>> span(np.array([1.0, 1.0]), least=0.0), span(np.array([1.0, 1.0]), least=0.0, most=1.0)
+    ((0.5, 1.5), (0.0, 1.0))
     """
     finite = values[np.isfinite(values)]
     if not len(finite):
@@ -101,7 +108,27 @@ def span(values: NDArray[np.floating], least: float, margin: float = 0.12) -> tu
     high = float(finite.max())
     centre = (low + high) / 2
     half = max((0.5 + margin) * (high - low), least / 2) or 0.5  # equal values without an error
-    return centre - half, centre + half
+    above = max(0.0, centre + half - most)
+    return centre - half - above, centre + half - above
+
+
+def most_of(scores: NDArray[np.floating]) -> float:
+    """The most that a score can be: 1, unless one is greater.
+
+    >>> most_of(np.array([0.5, np.nan])), most_of(np.array([2.0]))
+    (1.0, inf)
+    """
+    return math.inf if (scores > 1).any() else 1.0
+
+
+def least_span(errors: NDArray[np.floating]) -> float:
+    """What an axis or the colours span at least: some errors, so that noise is not stretched.
+
+    >>> least_span(np.array([0.01, np.nan]))
+    0.08
+    """
+    known = errors[np.isfinite(errors)]
+    return LEAST_ERRORS * float(np.median(known)) if len(known) else 0.0
 
 
 # figures of arms
@@ -161,8 +188,8 @@ def labels(names: Sequence[object], most: int) -> list[tuple[int, str]]:
     return list(enumerate(map(str, names)))[::every]
 
 
-def heat_map(source: models.ColumnDataSource, marks: Mapping[str, Arm]) -> figure:
-    """Layers by checkpoints of one model, with marked arms.
+def heat_map(source: models.ColumnDataSource) -> figure:
+    """Layers by checkpoints of one model; `marked` has its marks.
 
     At first it is of none; `show_model` and the script of the page change it.
     """
@@ -196,13 +223,12 @@ def heat_map(source: models.ColumnDataSource, marks: Mapping[str, Arm]) -> figur
     fig.grid.visible = False
     for axis in fig.axis:
         axis.ticker = models.FixedTicker()  # its labels are those of a model
-    named = {name: [str(arm)] for name, arm in marks.items()}
     fig.scatter(
         "x",
         "y",
         marker="marker",
         size="size",
-        source=models.ColumnDataSource(marked(source, named), name="marks"),
+        source=models.ColumnDataSource(marked(source, {}), name="marks"),
         view=models.CDSView(filter=of_model),
         fill_color="white",  # seen on dark and on light colours
         line_color="#1c2128",
@@ -218,10 +244,10 @@ def marked(
     rows = []
     for kind, names in arms.items():
         marker, size = MARKS[kind]
-        rows += [(name, marker, size) for name in names]
-    marks = pandas.DataFrame(rows, columns=["name", "marker", "size"])
+        rows += [(name, kind, marker, size) for name in names]
+    marks = pandas.DataFrame(rows, columns=["name", "kind", "marker", "size"])
     marks = marks.merge(pandas.DataFrame(source.data), on="name")
-    return marks[["x", "y", "model", "marker", "size"]].to_dict("list")
+    return marks[["name", "kind", "x", "y", "model", "marker", "size"]].to_dict("list")
 
 
 def show_model(fig: figure, suite: Suite) -> None:
@@ -314,11 +340,13 @@ def curves(x_label: str, y_label: str, height: int, **options: Any) -> figure:
     return fig
 
 
-def draw_curves(fig: figure, points: pandas.DataFrame, least: float = 0.0) -> None:
+def draw_curves(
+    fig: figure, points: pandas.DataFrame, least: float = 0.0, are_scores: bool = False
+) -> None:
     """Let `curves` show these points in their colours.
 
     A point has label, x, y, and perhaps ``error`` and ``at``; the axis spans at least this much, and
-    some errors.
+    some errors. That of scores ends at the most that they can be.
     """
     columns = ["label", "x", "y", "at", "error"]
     points = points.reindex(columns=columns).dropna(subset=["y"])
@@ -337,11 +365,12 @@ def draw_curves(fig: figure, points: pandas.DataFrame, least: float = 0.0) -> No
     )
     fig.select_one({"name": "points"}).data = points.to_dict("list")
     fig.select_one({"name": "curves"}).data = joined.to_dict("list")
-    error_span = np.nan_to_num(LEAST_ERRORS * points["error"].median())
-    heights = points[["y", "low", "high"]].to_numpy(float)
+    most = most_of(points["y"].to_numpy(float)) if are_scores else math.inf
+    heights = points[["y", "low", "high"]].to_numpy(float).clip(max=most)
     widths = points["x"].to_numpy(float)
+    least = max(least, least_span(points["error"].to_numpy(float)))
     show_range(fig.x_range, *span(widths, 1.0, margin=0.03))
-    show_range(fig.y_range, *span(heights, max(least, error_span)))
+    show_range(fig.y_range, *span(heights, least, most=most))
 
 
 def layer_lines(**options: Any) -> figure:
@@ -378,7 +407,9 @@ def search_path(decisions: pandas.DataFrame) -> figure:
     """
     unit = decisions.attrs["unit"]
     default = decisions.attrs["default"]
-    fig = blank(f"cost spent, {unit}", "mean score", 300, name="search")
+    fig = blank(f"cost spent, {unit}", "mean score", 300, name="search", y_range=(0, 1))
+    scores = decisions[["expected", "best"]].to_numpy(float)
+    show_range(fig.y_range, *span(scores, 0.0, margin=0.05, most=most_of(scores)))
     source = models.ColumnDataSource(decisions.to_dict("list"))
     dots = fig.scatter(
         "spent",

@@ -9,10 +9,28 @@ from itertools import chain
 from typing import Any
 
 from daskmetrics.core.keys import Key, content_key
+from daskmetrics.core.text import score_text
 from daskmetrics.domain.names import Arm, Cell, Checkpoint, Suite, grid
 from daskmetrics.domain.record import Record
 
 VERSION = 1  #: of the computation: increase it when equal inputs no longer give equal numbers
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The score of a guess, and what is guessed.
+
+    >>> Floor(0.693, "largest class alone").text
+    'largest class alone 0.693'
+    """
+
+    value: float
+    guess: str = "chance"
+
+    @property
+    def text(self) -> str:
+        """Both in words."""
+        return f"{self.guess} {score_text(self.value)}"
 
 
 @dataclass(frozen=True)
@@ -26,6 +44,8 @@ class TaskInfo:
         Of its items, and of how they are scored.
     weight : float
         In the objective of the search, as configured; 0 for a task outside of it.
+    floor : Floor or None
+        What guessing scores, where that is known.
     """
 
     name: str
@@ -34,6 +54,7 @@ class TaskInfo:
     description: str
     key: Key
     weight: float = 0.0
+    floor: Floor | None = None
 
 
 @dataclass(frozen=True)
@@ -114,6 +135,11 @@ class Plan:
     @cached_property
     def by_model(self) -> Mapping[str, Suite]:
         return {suite.model: suite for suite in self.suites}
+
+    @property
+    def layer_names(self) -> Mapping[str, Sequence[str]]:
+        """Names of the layers of models that do not number them."""
+        return {suite.model: suite.layer_names for suite in self.suites if suite.layer_names}
 
     @cached_property
     def kinds(self) -> Mapping[str, str]:
@@ -212,6 +238,25 @@ class Plan:
                     deleted |= {name: plan.encodings[name] for name in sorted(names)}
         windows = [plan.window for plan in earlier if plan.key == self.key]
         return replace(self, deleted=deleted, window=next(iter(windows), self.window))
+
+    def records(self, records: Iterable[Record]) -> list[Record]:
+        """The records that units of this plan would give, too.
+
+        A score has the present name of its task, which is no part of its key.
+        """
+        return [record for record in map(self._named, records) if self.wants(record)]
+
+    def _named(self, record: Record) -> Record:
+        tasks = self.tasks_of.get(record.kind)
+        if tasks is None:
+            return record
+        cell = Cell.parse(record.name)
+        if cell.task in tasks or not self._has(cell.arm.checkpoint):
+            return record
+        for name, task in tasks.items():
+            if self.score_key(cell.arm, task) == record.key:
+                return replace(record, name=str(replace(cell, task=name)))
+        return record
 
     def wants(self, record: Record) -> bool:
         """Whether a unit of this plan would give the same record."""

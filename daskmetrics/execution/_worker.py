@@ -39,12 +39,15 @@ from daskmetrics.core.errors import (
 from daskmetrics.core.files import opened
 from daskmetrics.core.keys import content_key
 from daskmetrics.core.machine import close_input
+from daskmetrics.core.progress import heard
 from daskmetrics.domain.results import result_as_json
 from daskmetrics.domain.retry import Fault
 from daskmetrics.execution._units import TaskId
 
 SHORT = 10_000  # characters of a result that its worker sends along with the report of the end
 SMALL_FILE = 1 << 16  # bytes that the disk of a run takes unless it is full
+REPORT_EVERY = 5.0  # seconds between two reports of how far a call is
+WHOLE = 0.999  # a sum of parts that were rounded
 _PDEATHSIG = 1  # of prctl: the signal that a process gets when its parent ends
 LONGEST_TRACE = 8000  # characters of a traceback that are kept
 
@@ -96,7 +99,8 @@ def perform(
         started = time.perf_counter()
         try:
             function, args = _loaded(packed)
-            result = function(*given, *args)
+            with heard(_reporter(lambda share: worker.log_event(topic, ["doing", task, share]))):
+                result = function(*given, *args)
             seconds = time.perf_counter() - started
             if not shared:
                 value = _as_json(result)
@@ -114,6 +118,20 @@ def perform(
         worker.log_event(topic, ["stored", task])
         return value, seconds
     return worker.log_event(topic, ["finished", task, value, seconds])
+
+
+def _reporter(report: Callable[[float], object]) -> Callable[[float], None]:
+    """Reports now and then how far a long call is, and its end."""
+    done, latest = 0.0, time.monotonic()
+
+    def on_part(part: float) -> None:
+        nonlocal done, latest
+        done += part
+        if time.monotonic() - latest > REPORT_EVERY or done > WHOLE:
+            latest = time.monotonic()
+            report(done)
+
+    return on_part
 
 
 @functools.cache

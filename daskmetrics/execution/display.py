@@ -6,6 +6,7 @@ import io
 import time
 from collections import deque
 from collections.abc import Callable
+from datetime import timedelta
 from importlib import import_module
 from typing import Any
 
@@ -55,7 +56,7 @@ class Display:
             ),
             progress.TimeElapsedColumn(table_column=unwrapped),
             progress.TextColumn("eta"),
-            progress.TimeRemainingColumn(table_column=unwrapped),
+            _TimeLeftColumn(table_column=unwrapped),
             _LatestColumn("[dim]{task.fields[latest]}", table_column=Column()),
             console=self.console,
             speed_estimate_period=3600,  # half a minute would miss the slow units
@@ -97,7 +98,7 @@ class Display:
             self._bars.reset(self._tasks[name], total=total, completed=done, latest="", unit=unit)
         elif total:
             self._tasks[name] = self._bars.add_task(
-                name, total=total, completed=done, latest="", unit=unit
+                name, total=total, completed=done, latest="", unit=unit, left=None
             )
         self._on_change()
 
@@ -111,10 +112,13 @@ class Display:
             self._bars.update(task_id, total=self._bars.tasks[task_id].completed)
             self._on_change()
 
-    def advance(self, name: str, latest: str, to: float | None = None) -> None:
+    def advance(
+        self, name: str, latest: str, to: float | None = None, left: float | None = None
+    ) -> None:
         """Advance a phase by one unit, or to ``to`` of its total.
 
-        ``latest`` describes the result.
+        ``latest`` describes the result. ``left`` are the seconds that the rest takes, where that is
+        known better than from the units until now.
         """
         if name not in self._tasks:
             return
@@ -122,7 +126,7 @@ class Display:
         begins = not any(task.completed for task in self._bars.tasks)
         step = 1 if to is None else None
         number = self._tasks[name]
-        self._bars.update(number, latest=latest, advance=step, completed=to)
+        self._bars.update(number, latest=latest, advance=step, completed=to, left=left)
         task = self._bars.tasks[number]
         clock = time.monotonic()
         # without bars: a plain line for the first and the last unit of a phase, and now and then
@@ -130,8 +134,9 @@ class Display:
         if is_due and not self.console.is_terminal and self._cell is None:
             self._printed = clock
             line = f"{clock - self._started:5.0f} s  {name}: {self.phases[name]}"
-            if task.time_remaining is not None and not task.finished:
-                line += f"  eta {task.time_remaining:.0f} s"
+            seconds = seconds_left(task)
+            if seconds is not None and not task.finished:
+                line += f"  eta {seconds:.0f} s"
             self.console.print(f"{line}  {latest}", highlight=False, soft_wrap=True)
         self._on_change()
 
@@ -152,6 +157,21 @@ class Display:
             console.print(Text(text))
         console.print(self._bars.get_renderable())
         return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
+
+
+def seconds_left(task: progress.Task) -> float | None:
+    """How long a phase still takes, None before that can be said."""
+    left: float | None = task.fields["left"]
+    return left or task.time_remaining
+
+
+class _TimeLeftColumn(progress.ProgressColumn):
+    max_refresh = 0.5
+
+    def render(self, task: progress.Task) -> Text:
+        seconds = seconds_left(task)
+        text = "-:--:--" if seconds is None else str(timedelta(seconds=round(seconds)))
+        return Text(text, style="progress.remaining")
 
 
 class _LatestColumn(progress.TextColumn):

@@ -35,7 +35,7 @@ from daskmetrics.domain.record import Record
 from daskmetrics.domain.retry import Fault
 from daskmetrics.execution import _worker as worker
 from daskmetrics.execution import handshake
-from daskmetrics.execution._units import Settings, Source, TaskId, pickled
+from daskmetrics.execution._units import Settings, Source, TaskId, WorkUnit, pickled
 from daskmetrics.execution.journal import Journal
 from daskmetrics.execution.loop import (
     Asked,
@@ -79,6 +79,7 @@ def run(
     settings: Settings,
     on_record: Callable[[Record], None] = lambda record: None,
     say: Callable[[str], None] = log.warning,
+    on_share: Callable[[WorkUnit, float], None] = lambda unit, share: None,
 ) -> None:
     """Run all units of a source.
 
@@ -98,6 +99,8 @@ def run(
         Called with each new record, after it was journaled.
     say : callable
         Called with messages for the user, such as a pause or a missing worker.
+    on_share : callable
+        Called now and then with a unit that takes long, and the share of it that is done.
 
     Raises
     ------
@@ -112,7 +115,7 @@ def run(
     # driver and workers share it, for tracebacks of stopped units; its name is new, since the user
     # may keep files of the same folder in "scratch"
     scratch = (journal.path.parent / "scratch" / secrets.token_hex(4)).absolute()
-    backend = _DaskBackend(client, scratch, settings, say)
+    backend = _DaskBackend(client, scratch, settings, say, on_share)
     try:
         with stop_signals(backend.on_signal), backend.listening():
             loop = Loop(source, journal, settings, on_record, time.time)
@@ -129,12 +132,19 @@ class _DaskBackend:
     """The only code that calls Dask. Other threads only put events into the queue."""
 
     def __init__(
-        self, client: Client, scratch: Path, settings: Settings, say: Callable[[str], None]
+        self,
+        client: Client,
+        scratch: Path,
+        settings: Settings,
+        say: Callable[[str], None],
+        on_share: Callable[[WorkUnit, float], None] = lambda unit, share: None,
     ) -> None:
         self.client = client
         self.scratch = scratch
         self.settings = settings
         self.say = say
+        self.on_share = on_share
+        self.units: dict[TaskId, WorkUnit] = {}  # of the futures
         # on a shared scheduler, an old future with the same key would return the result of another
         # function
         self.nonce = secrets.token_hex(4)
@@ -195,6 +205,7 @@ class _DaskBackend:
             for action in actions:
                 match action:
                     case Release(task):
+                        self.units.pop(task, None)
                         if future := self.futures.pop(task, None):
                             future.release()
                     case Kill(address):
@@ -272,6 +283,7 @@ class _DaskBackend:
             )
             for submit, future in zip(submitted, futures, strict=True):
                 self.futures[submit.task] = future
+                self.units[submit.task] = submit.unit
 
     # events of Dask
 
@@ -279,6 +291,8 @@ class _DaskBackend:
         match report:
             case ["started", task]:
                 yield Started(task)
+            case ["doing", task, share] if task in self.units:
+                self.on_share(self.units[task], share)
             case ["finished", task]:
                 yield Finished(task)
             case ["finished", task, value, seconds]:

@@ -17,8 +17,10 @@ recommendation.
 | `_trackers` | scores in MLflow and W&B |
 | `watch_process` | a watch beside a training loop, and beside a `Trainer` |
 | `train` | what is trained by process groups: suites, and programs of the user's own |
+| `mapping` | any function over any items, on given workers or on this machine |
 | `direct` | one model in this process: its vectors, metrics and scores |
 | `encoders` | encoders of a user's own, and what workers need of them |
+| `items` | what encoders read of an item: its text, or what is in its file |
 | `vectors` | vectors that exist, and the task that their labels make |
 | `prefetch` | downloads before a run, and what those beside it took |
 | `maintenance` | verify, repair and retry a run |

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -28,11 +29,13 @@ def configured(
     arguments: Mapping[str, Any],
     settings: Sequence[str],
     folder: str | Path | None,
+    start: ExitStack | None = None,
 ) -> tuple[Config, RunFolder]:
     """The configuration of the arguments of `daskmetrics.run`, and its folder.
 
     A table among the tasks is written into the folder: as its key is its content, equal tables are
-    the same task. An argument that is unknown or not valid is a `ConfigError` that names it.
+    the same task; the folder goes again if ``start`` fails before a run has begun in it. An
+    argument that is unknown or not valid is a `ConfigError` that names it.
     """
     changes = {name: value for name, value in arguments.items() if value is not None}
     valid = {*Config.model_fields, "budget"}
@@ -77,6 +80,8 @@ def configured(
     if run_folder.path.is_file():
         raise ConfigError(f"folder: '{run_folder.path}' is a file. Name a folder for the run.")
     if tasks is not None:
+        if start is not None:
+            start.enter_context(run_folder.unless_begun())
         changes["tasks"] = list(_tasks(tasks, run_folder))
         parsed = configuration.load(source, settings, changes)
     return parsed, run_folder
@@ -141,7 +146,7 @@ def _written(argument: str, table: dict[str, object], folder: RunFolder) -> str:
 
     Its columns get the names of their roles.
     """
-    keys = ("data", "name", *ROLES, *OPTIONS)
+    keys = ("data", "item", *ROLES, *OPTIONS)
     for key in table:
         if key not in keys:
             raise unknown(f"key of {argument}", key, keys)
@@ -157,12 +162,15 @@ def _written(argument: str, table: dict[str, object], folder: RunFolder) -> str:
             " its name, such as 'file:reviews.csv(text=body, label=stars)'."
         )
     roles = {role: column for role, column in table.items() if role in ROLES}
+    if "item" in table:
+        roles["text"] = table["item"]
     lines = json_lines(argument, data, roles)
     source = folder.create().path / "data" / content_key(lines)[:12] / f"{name}.jsonl"
     with room_for(f"'{source}'"):
         source.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(source, lines)
-    options = {key: table[key] for key in OPTIONS if key in table}
+    # the file has the name
+    options = {key: table[key] for key in OPTIONS if key in table and key != "name"}
     if "group" in roles:  # is not recognised by its name
         options["group"] = "group"
     return file_name(source, options)

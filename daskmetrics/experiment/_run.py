@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 
@@ -77,9 +78,22 @@ def run(
         journal = cluster.enter_context(Journal(folder.journal, folder.lock))
         for notice in journal.notices:
             display.say(notice)
+        for encoder in _edited(latest(entries, Plan), experiment.plan):
+            display.say(f"{encoder}: Its code has changed. What it gave is computed again.")
         for warning in experiment.plan.warnings:
             display.message(f"[yellow]{escape(warning)}[/]")
         return continue_run(experiment, folder, journal, display, client, cluster)
+
+
+def _edited(earlier: Plan | None, plan: Plan) -> Iterator[str]:
+    """The encoders that have another version of their code than in an earlier plan."""
+    if earlier is None:
+        return
+    for model, protocol in plan.protocols.items():
+        before = earlier.protocols.get(model, {})
+        is_one = "encoder" in protocol and protocol["encoder"] == before.get("encoder")
+        if is_one and protocol["version"] != before["version"]:
+            yield protocol["encoder"]
 
 
 def continue_run(

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -24,14 +23,16 @@ from daskmetrics.checkpoints.folders import is_model, suite_folders
 from daskmetrics.checkpoints.hub import known_refs, require_answer
 from daskmetrics.checkpoints.layout import MODULES
 from daskmetrics.checkpoints.locations import Location
-from daskmetrics.checkpoints.shipped import Shipped, protocol_of
+from daskmetrics.checkpoints.shipped import ModelProtocol, Shipped, protocol_of
 from daskmetrics.checkpoints.shipped import read as read_shipped
 from daskmetrics.config import Config
 from daskmetrics.config.schema import name_of
 from daskmetrics.core.errors import ConfigError, DataError, UndefinedError
 from daskmetrics.core.files import expanded
 from daskmetrics.core.keys import Key, content_key, seed_of
+from daskmetrics.core.progress import TimeLeft, heard
 from daskmetrics.core.text import score_text
+from daskmetrics.domain.costs import CostModel, TextSize
 from daskmetrics.domain.names import Arm, Checkpoint, Suite, training_order
 from daskmetrics.domain.outcomes import Difference
 from daskmetrics.domain.readouts import Readout
@@ -43,15 +44,14 @@ from daskmetrics.experiment import prefetch
 from daskmetrics.experiment._arguments import file_name, table_rows
 from daskmetrics.experiment._worker import Embeddings, EncodeSpec
 from daskmetrics.experiment.encoders import (
-    TEXT,
     Encoder,
     LoadedEncoder,
     Revision,
     encoder_revisions,
-    tasks_of_items,
 )
+from daskmetrics.experiment.items import TEXT, tasks_of_items
 from daskmetrics.experiment.preparation import check_readouts
-from daskmetrics.experiment.vectors import check_pooled, suite_of, vectors_of
+from daskmetrics.experiment.vectors import Vectors, check_pooled, suite_of, vectors_of
 from daskmetrics.metrics import Metric
 from daskmetrics.tasks import Task
 from daskmetrics.tasks.file import table_task
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
 # keys that a model sets for itself, which also replace what its folder ships
 _MODEL_KEYS = ("pooling", "max_length")
 _MAIN = "main"
+_WIDTH, _LENGTH = 384, 256  # assumed of models, until their pace is known
 
 Layers: TypeAlias = str | Sequence[int | str]
 Keys: TypeAlias = Mapping[str, object]  # of a section
@@ -117,7 +118,7 @@ def embed(
     >>> vectors.sel(layer=3).values.shape  # doctest: +SKIP
     (2, 384)
     """
-    with _opened(model, layers, tokenizer, protocol) as (encoder, _):
+    with TextModel(model, tokenizer, protocol).opened(layers) as (encoder, _):
         return encoder.embed(texts)
 
 
@@ -164,38 +165,38 @@ def measure(
     >>> measured.effective_rank.plot()  # doctest: +SKIP
     """
     chosen = catalogue.resolve([metrics] if isinstance(metrics, (str, Metric)) else list(metrics))
-    with _opened(model, layers, tokenizer, protocol) as (encoder, _):
+    with TextModel(model, tokenizer, protocol).opened(layers) as (encoder, _):
         return encoder.measure(texts, chosen, seed)
 
 
-class VectorSource(Protocol):
-    """What gives vectors of a task's items at the layers of a checkpoint."""
+@dataclass(frozen=True)
+class TextModel:
+    """What a user calls a model of texts, and how it is to be read."""
 
-    @property
-    def suite(self) -> Suite:
-        """The checkpoint, its layers and the readouts that are compared."""
+    called: Any
+    tokenizer: object
+    protocol: Keys
+    items: ClassVar[str] = TEXT
 
-    @property
-    def key(self) -> Key:
-        """The key of how the vectors are made."""
+    def opened(self, layers: Layers) -> AbstractContextManager[tuple[TextEncoder, Checkpoint]]:
+        """Its encoder and its checkpoint, within a block.
 
-    def encode(self, task: Task) -> AbstractContextManager[Embeddings]:
-        """The vectors of a task's items at all layers, while they are needed."""
+        A folder or hub id is checked before, and read by the block.
+        """
+        if not isinstance(self.called, (str, Path)):
+            return _in_memory(self.called, layers, self.tokenizer, self.protocol)
+        if self.tokenizer is not None:
+            raise ConfigError("A folder or a hub id has its own tokenizer; leave out 'tokenizer'.")
+        return _loaded(*_located(str(self.called), layers, self.protocol))
 
 
 @dataclass(frozen=True)
-class LoadedSource:
-    """A checkpoint that is loaded here, and reads the items of tasks."""
+class LayerSource:
+    """What gives vectors of a task's items at the layers of a checkpoint."""
 
-    suite: Suite
-    key: Key
-    read: Callable[[EncodeSpec], Embeddings]
-
-    @contextmanager
-    def encode(self, task: Task) -> Iterator[Embeddings]:
-        with TemporaryDirectory() as scratch:
-            key = content_key("direct", task.key)
-            yield self.read(EncodeSpec(key, task, self.suite.layers, scratch, self.suite.poolings))
+    suite: Suite  # the checkpoint, its layers and the readouts that are compared
+    key: Key  # of how the vectors are made
+    encode: Callable[[EncodeSpec], Embeddings]
 
 
 @dataclass(frozen=True)
@@ -208,17 +209,14 @@ class LayerScores:
     recorded : Scores
     suites : mapping
         The layers of each checkpoint.
-    sources : mapping
-        What the user called the model, by checkpoint; empty of vectors, which have none.
-    protocol : mapping
-        How the models were read.
+    models : mapping
+        The model of each checkpoint; vectors and encoders have none.
     """
 
     tasks: tuple[Task, ...]
     recorded: Scores
     suites: Mapping[Checkpoint, Suite]
-    sources: Mapping[Checkpoint, object]
-    protocol: Keys
+    models: Mapping[Checkpoint, TextModel]
 
     def layer_name(self, arm: Arm) -> int | str:
         """What an arm's layer is called."""
@@ -242,20 +240,20 @@ class LayerScores:
         """Save an arm as a sentence-transformers model that ends at its layer."""
         from daskmetrics.models import TextEncoder
 
-        source = self.sources.get(arm.checkpoint)
-        if source is None or isinstance(source, Revision):
+        model = self.models.get(arm.checkpoint)
+        if model is None:
             raise ConfigError(
                 "Got vectors or an encoder, and a model of texts is needed to save one that ends at"
                 " the best layer. Give daskmetrics.layers that model, and the texts."
             )
-        with _opened(source, [arm.layer], None, self.protocol) as (encoder, _):
+        with model.opened([arm.layer]) as (encoder, _):
             readout = Readout.parse(arm.readout)
             read_out = TextEncoder(encoder.model, encoder.protocol, encoder.layers, readout)
             return read_out.save(folder, card)
 
 
 def score_layers(
-    models: object,
+    called: object,
     data: object,
     columns: Mapping[str, str],
     layers: Layers,
@@ -267,22 +265,14 @@ def score_layers(
 ) -> LayerScores:
     """Score every layer and readout of checkpoints, or of vectors, on every task."""
     names = _readout_names(readouts)
-    called: list[object] = []
-    sources: list[AbstractContextManager[VectorSource]]
-    if vectors := vectors_of(models, layers, names):
+    models: Sequence[TextModel | Revision | Vectors]
+    if vectors := vectors_of(called, layers, names):
+        models = [vectors]
         chosen: tuple[Task, ...] = (vectors.task(data, columns),)
-        sources = [nullcontext(vectors)]
     else:
-        called = _sources(models)
-        kinds = [model.encoder.items if isinstance(model, Revision) else TEXT for model in called]
-        chosen = tasks_of_items(tasks_of(data, columns), kinds)
-        sources = [
-            _encoder_source(model, chosen[0], layers, names)
-            if isinstance(model, Revision)
-            else _text_source(model, layers, tokenizer, protocol, names)
-            for model in called
-        ]
-    reads_texts = any(not isinstance(model, Revision) for model in called)
+        models = _models(called, tokenizer, protocol)
+        chosen = tasks_of_items(tasks_of(data, columns), {model.items for model in models})
+    reads_texts = any(isinstance(model, TextModel) for model in models)
     if (protocol or tokenizer is not None) and not reads_texts:
         raise ConfigError(
             f"Vectors are read as they are: leave out {next(iter(protocol), 'tokenizer')}."
@@ -293,8 +283,8 @@ def score_layers(
     recorded: dict[Arm, dict[str, Scored]] = {}
     suites: dict[Checkpoint, Suite] = {}
     display.phase("layers", 100, unit="%")
-    for number, opened in enumerate(sources):
-        with opened as source:
+    with closing(_sources(models, chosen[0], layers, names)) as sources:
+        for number, source in enumerate(sources):
             (checkpoint,) = source.suite.checkpoints()
             if checkpoint in suites:
                 raise ConfigError(
@@ -304,18 +294,49 @@ def score_layers(
             suites[checkpoint] = source.suite
             arms = source.suite.arms()
             recorded |= {arm: {} for arm in arms}
-            steps = len(chosen) * (len(arms) + 1)
-            # more than 0: the time left is reckoned from the first sample on, also of reading
-            percents = (100 * (number + step / steps) / len(sources) for step in count(0.01))
-            for task in chosen:
-                display.advance("layers", f"{checkpoint} reads {task.name}", next(percents))
-                for arm, value in _scores(source, task, seed):
+            costs = [_costs(source, task) for task in chosen]
+            reading = sum(read for read, _ in costs)
+            scoring = len(arms) * sum(score for _, score in costs)
+            pace = TimeLeft({"read": reading, "score": scoring})
+            shown = _Progress(display, pace, number, len(models))
+            for task, cost in zip(chosen, costs, strict=True):
+                display.advance("layers", f"{checkpoint} reads {task.name}", 0.01)
+                for arm, value in _scores(source, task, seed, cost, shown):
                     recorded[arm][task.name] = value
-                    latest = f"{arm}:{task.name}  {score_text(value.score)}"
-                    display.advance("layers", latest, next(percents))
     display.advance("layers", "", 100)
     scores = Scores(recorded, [task.name for task in chosen])
-    return LayerScores(chosen, scores, suites, dict(zip(suites, called, strict=False)), protocol)
+    # no vectors, which would stay in memory, or their file open
+    of_texts = {
+        checkpoint: model
+        for checkpoint, model in zip(suites, models, strict=True)
+        if isinstance(model, TextModel)
+    }
+    return LayerScores(chosen, scores, suites, of_texts)
+
+
+@dataclass(frozen=True)
+class _Progress:
+    """Shows how far one of several sources is, and the time that all still take."""
+
+    display: Display
+    pace: TimeLeft
+    number: int
+    sources: int
+
+    def did(self, kind: str, cost: float, latest: str) -> None:
+        self.pace.did(kind, cost)
+        whole = self.pace.elapsed + self.pace.left
+        share = (self.number + self.pace.elapsed / (whole or 1.0)) / self.sources
+        left = self.pace.left + (self.sources - self.number - 1) * whole
+        self.display.advance("layers", latest, 100 * share, left)
+
+
+def _costs(source: LayerSource, task: Task) -> tuple[float, float]:
+    """Assumed seconds of reading a task's items, and of scoring a layer."""
+    costs = CostModel("cpu")
+    size = TextSize.of(map(len, task.texts()), _LENGTH)
+    reading = costs.forward_seconds(_WIDTH, source.suite.depth, size)
+    return reading, costs.score_seconds(_WIDTH, size)
 
 
 def _readout_names(readouts: Keys) -> tuple[str, ...]:
@@ -326,55 +347,70 @@ def _readout_names(readouts: Keys) -> tuple[str, ...]:
     return settings.readouts.names
 
 
-def _sources(models: object) -> list[object]:
+def _models(called: object, tokenizer: object, protocol: Keys) -> list[TextModel | Revision]:
     """The models of a list, with each checkpoint of a folder or an encoder by itself."""
-    sources: list[object] = []
-    for model in models if isinstance(models, (list, tuple)) else [models]:
+    models: list[TextModel | Revision] = []
+    for model in called if isinstance(called, (list, tuple)) else [called]:
         if isinstance(model, Encoder):
-            sources += encoder_revisions(model)
+            models += encoder_revisions(model)
             continue
         revisions: Mapping[str, Path] = {}
         if isinstance(model, (str, Path)):
             folder = expanded(model)
             if folder.is_dir() and not is_model(folder):
                 revisions = suite_folders(folder).complete
-        sources += [f"{model}@{revision}" for revision in training_order(revisions)] or [model]
-    if not sources:
+        names: list[object] = [f"{model}@{revision}" for revision in training_order(revisions)]
+        models += [TextModel(name, tokenizer, protocol) for name in names or [model]]
+    if not models:
         raise ConfigError("The list of models is empty: give at least one model.")
-    return sources
+    return models
 
 
-@contextmanager
-def _text_source(
-    model: object, layers: Layers, tokenizer: object, protocol: Keys, readouts: tuple[str, ...]
-) -> Iterator[VectorSource]:
-    with _opened(model, layers, tokenizer, protocol) as (encoder, checkpoint):
-        revisions, depth = (checkpoint.revision,), encoder.model.depth
-        suite = Suite(checkpoint.model, revisions, encoder.layers, depth, readouts)
-        check_readouts(suite, encoder.protocol, encoder.model.width)
-        yield LoadedSource(suite, encoder.protocol.key, partial(worker.encode_task, encoder))
+def _sources(
+    models: Sequence[TextModel | Revision | Vectors],
+    task: Task,
+    layers: Layers,
+    readouts: tuple[str, ...],
+) -> Generator[LayerSource]:
+    """What reads each model, of which one at a time is loaded, after all have been checked."""
+    opened = iter([model.opened(layers) for model in models if isinstance(model, TextModel)])
+    for model in models:
+        match model:
+            case Vectors():
+                yield LayerSource(model.suite, "vectors", model.encode)
+            case Revision():
+                loaded = LoadedEncoder(model)
+                loaded.check(task)
+                names = (model.name,)
+                suite = suite_of(model.encoder.name, names, [*loaded.widths], layers, readouts)
+                check_pooled(suite, max(loaded.widths.values()))
+                yield LayerSource(suite, "encoder", loaded.encode)
+            case TextModel():
+                with next(opened) as (encoder, checkpoint):
+                    revisions, depth = (checkpoint.revision,), encoder.model.depth
+                    suite = Suite(checkpoint.model, revisions, encoder.layers, depth, readouts)
+                    check_readouts(suite, encoder.protocol, encoder.model.width)
+                    yield LayerSource(
+                        suite, encoder.protocol.key, partial(worker.encode_task, encoder)
+                    )
 
 
-@contextmanager
-def _encoder_source(
-    revision: Revision, task: Task, layers: Layers, readouts: tuple[str, ...]
-) -> Iterator[VectorSource]:
-    loaded = LoadedEncoder(revision.encoder, revision.path)
-    loaded.check(task)
-    name = revision.encoder.name
-    suite = suite_of(name, (revision.name,), [*loaded.widths], layers, readouts)
-    check_pooled(suite, max(loaded.widths.values()))
-    yield LoadedSource(suite, "encoder", loaded.encode)
-
-
-def _scores(source: VectorSource, task: Task, seed: int) -> Iterator[tuple[Arm, Scored]]:
+def _scores(
+    source: LayerSource, task: Task, seed: int, cost: tuple[float, float], shown: _Progress
+) -> Iterator[tuple[Arm, Scored]]:
     """Score each arm, if it can be; a `DataError` if none can."""
     from threadpoolctl import threadpool_limits
 
     task_seed = seed_of("score", task.key, seed)
     arms = source.suite.arms()
     reasons = []
-    with source.encode(task) as embeddings:
+    reading, scoring = cost
+    reads = f"{source.suite.model} reads {task.name}"
+    with TemporaryDirectory() as scratch:
+        key = content_key("direct", task.key)
+        spec = EncodeSpec(key, task, source.suite.layers, scratch, source.suite.poolings)
+        with heard(lambda part: shown.did("read", part * reading, reads)):
+            embeddings = source.encode(spec)
         for arm in arms:
             try:
                 # threads of small fits wait for each other, on a busy machine for most of the time
@@ -385,6 +421,7 @@ def _scores(source: VectorSource, task: Task, seed: int) -> Iterator[tuple[Arm, 
             except UndefinedError as error:
                 reasons.append(f"layer {source.suite.layer_name(arm.layer)}: {error}")
             else:
+                shown.did("score", scoring, f"{arm}:{task.name}  {score_text(value.score)}")
                 yield arm, value
     if len(reasons) == len(arms):
         raise DataError(f"No layer has a score on {task.name}: {reasons[0]}")
@@ -416,24 +453,24 @@ def tasks_of(data: object, columns: Mapping[str, str]) -> tuple[Task, ...]:
 
 
 @contextmanager
-def _opened(
-    model: Any,
-    layers: Layers,
-    tokenizer: object,
-    protocol: Keys,
+def _loaded(
+    location: Location, read: ModelProtocol, suite: Suite
 ) -> Iterator[tuple[TextEncoder, Checkpoint]]:
-    """The encoder of what a user calls a model, and its checkpoint.
+    from daskmetrics.models import LoadedModel, TextEncoder
 
-    A model in memory is in evaluation mode within the block, and each of its modules in training
-    again after it.
+    (checkpoint,) = suite.checkpoints()
+    with TextEncoder(LoadedModel(location, read.base), read, suite.layers) as encoder:
+        yield encoder, checkpoint
+
+
+@contextmanager
+def _in_memory(
+    model: Any, layers: Layers, tokenizer: object, protocol: Keys
+) -> Iterator[tuple[TextEncoder, Checkpoint]]:
+    """As `TextModel.opened`, of a model that is in evaluation mode within the block.
+
+    After it, each of its modules is in training again.
     """
-    if isinstance(model, (str, Path)):
-        if tokenizer is not None:
-            raise ConfigError("A folder or a hub id has its own tokenizer; leave out 'tokenizer'.")
-        encoder, checkpoint = _from_source(str(model), layers, protocol)
-        with encoder:
-            yield encoder, checkpoint
-        return
     libraries = {kind.__module__.partition(".")[0] for kind in type(model).__mro__}
     is_known = not libraries.isdisjoint(["transformers", "sentence_transformers"])
     if not is_known or not hasattr(model, "modules"):
@@ -451,7 +488,7 @@ def _opened(
             network: nn.Module = model
             shipped = None
             if "sentence_transformers" in libraries:
-                network, shipped = _shipped_by(model, Path(folder))
+                network, shipped = _shipped_by(network, Path(folder))
                 tokenizer = tokenizer or model.tokenizer
             encoder, checkpoint = _from_transformers(network, layers, tokenizer, protocol, shipped)
             with encoder:
@@ -482,9 +519,7 @@ def _settings(
     )
 
 
-def _from_source(model: str, layers: Layers, protocol: Keys) -> tuple[TextEncoder, Checkpoint]:
-    from daskmetrics.models import LoadedModel, TextEncoder
-
+def _located(model: str, layers: Layers, protocol: Keys) -> tuple[Location, ModelProtocol, Suite]:
     source = model
     revision = ""
     if not expanded(model).is_dir():
@@ -508,7 +543,7 @@ def _from_source(model: str, layers: Layers, protocol: Keys) -> tuple[TextEncode
     if location.is_missing:
         _download(source, checkpoint.revision)
     read = protocol_of(settings.protocol, section, checkpoints.shipped_folder(location))
-    return TextEncoder(LoadedModel(location, read.base), read, located.suite.layers), checkpoint
+    return location, read, located.suite
 
 
 def _download(source: str, revision: str) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass, replace
-from functools import cached_property
-from itertools import takewhile
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +30,9 @@ from daskmetrics.core.errors import (
 )
 from daskmetrics.core.files import cache_folder, expanded
 from daskmetrics.core.keys import Key, content_key
-from daskmetrics.core.text import listed
+from daskmetrics.core.progress import tell
 from daskmetrics.core.user_code import callee_of
-from daskmetrics.domain.names import Suite, order_problem, training_order
+from daskmetrics.domain.names import order_problem, training_order
 from daskmetrics.execution.map.function import load, load_function, sent
 from daskmetrics.experiment._worker import (
     EncoderProtocol,
@@ -41,9 +40,9 @@ from daskmetrics.experiment._worker import (
     LayerEmbeddings,
     distinct,
 )
+from daskmetrics.experiment.items import READERS, TEXT, path_of, require_unchanged
 from daskmetrics.experiment.vectors import check_pooled, suite_of
 from daskmetrics.tasks import Task
-from daskmetrics.tasks.file import FileTask
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,44 +55,6 @@ _WANTED = (
     "Return an array of one layer, a list of layers or a dict of named layers, each of shape (n, D)"
     " or (n, T, D) for n items, or a pair of these and of a mask (n, T)."
 )
-
-
-def _image(path: Path) -> object:
-    from PIL import Image
-
-    with Image.open(path) as image:
-        return image.convert("RGB")
-
-
-def _audio(path: Path) -> tuple[NDArray[np.float32], int]:
-    try:
-        import soundfile
-    except ImportError:
-        return _wave(path)
-    samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
-    return samples.mean(1), rate
-
-
-def _wave(path: Path) -> tuple[NDArray[np.float32], int]:
-    import wave
-
-    with wave.open(str(path)) as file:
-        frames = file.readframes(file.getnframes())
-        width, channels, rate = file.getsampwidth(), file.getnchannels(), file.getframerate()
-    if width not in (2, 4):
-        raise ValueError(f"it has {8 * width} bits for each sample: pip install soundfile")
-    samples = np.frombuffer(frames, f"<i{width}").astype(np.float32) / 2 ** (8 * width - 1)
-    return samples.reshape(-1, channels).mean(1), rate
-
-
-#: how the file of an item is read, by what an encoder reads
-READERS: Mapping[str, Callable[[Path], object]] = {
-    "path": lambda path: path,
-    "image": _image,
-    "audio": _audio,
-    "array": lambda path: np.load(path, allow_pickle=False),
-}
-TEXT = "text"  # an item that is no file
 
 
 @dataclass(frozen=True)
@@ -164,13 +125,10 @@ class Revision:
     name: str
     path: Path | None
 
-    @cached_property
-    def files(self) -> Mapping[str, Path]:
-        """Its files, by their names in a folder."""
-        if self.path is None or self.path.is_file():
-            return {"": self.path} if self.path else {}
-        paths = filter(Path.is_file, self.path.rglob("*"))
-        return {str(path.relative_to(self.path)): path for path in paths}
+    @property
+    def items(self) -> str:
+        """What the encoder gets of each item."""
+        return self.encoder.items
 
 
 def encoder_revisions(encoder: Encoder) -> list[Revision]:
@@ -183,19 +141,17 @@ def encoder_revisions(encoder: Encoder) -> list[Revision]:
     """
     if encoder.checkpoints is None:
         return [Revision(encoder, "main", None)]
-    *folder, last = expanded(encoder.checkpoints).absolute().parts
-    fixed = list(takewhile(_WILD.isdisjoint, folder))
-    pattern = "/".join([*folder[len(fixed) :], last])
-    root = Path(*fixed)
-    suffix = Path(last).suffix
+    pattern = expanded(encoder.checkpoints).absolute()
+    # the deepest folder before a wildcard
+    root = next(folder for folder in pattern.parents if _WILD.isdisjoint(str(folder)))
+    suffix = pattern.suffix
     if not _WILD.isdisjoint(suffix):
         suffix = ""
-    by_name = {
-        str(path.relative_to(root)).removesuffix(suffix): path for path in root.glob(pattern)
-    }
+    paths = root.glob(str(pattern.relative_to(root)))
+    by_name = {str(path.relative_to(root)).removesuffix(suffix): path for path in paths}
     if not by_name:
         raise ConfigError(
-            f"No file or folder matches '{root / pattern}', the checkpoints of '{encoder.name}'."
+            f"No file or folder matches '{pattern}', the checkpoints of '{encoder.name}'."
             " Correct the pattern, such as 'out/*.pth'."
         )
     return [Revision(encoder, name, by_name[name]) for name in training_order(by_name)]
@@ -210,22 +166,14 @@ class EncoderReader:
 
     location: Location
     protocol: EncoderProtocol
-    make: bytes  # pickled
-    checkpoint: Path | None
-    batch_size: int
+    revision: Revision
     layers: tuple[int | str, ...]  # what all layers are called
 
     def encode(self, spec: EncodeSpec) -> LayerEmbeddings:
         key = content_key(self.location.identity, self.protocol.key)
         if key not in _kept:
             _kept.clear()  # before the next one needs its memory
-            encoder = Encoder(
-                load_function(self.make),
-                items=self.protocol.items,
-                batch_size=self.batch_size,
-                name=self.protocol.encoder,
-            )
-            loaded = LoadedEncoder(encoder, self.checkpoint)
+            loaded = LoadedEncoder(self.revision)
             if has_changed(self.location.stamps):
                 raise DataError(
                     f"'{self.location.path}' was written again since the run began. Run again,"
@@ -241,131 +189,82 @@ class EncoderReader:
         return _kept[key].encode(spec)
 
 
-def locate(model: Model, tasks: Sequence[Task]) -> LocatedSuite:
-    """The checkpoints of a model with an encoder.
+def located(
+    model: Model, readouts: tuple[str, ...], tasks: Sequence[Task]
+) -> tuple[LocatedSuite, list[EncoderReader]]:
+    """The checkpoints of a model with an encoder, and what reads each.
 
     Its layers are found out here by reading an item with the first of them, once for each version.
 
     Raises
     ------
     ConfigError
-        If there is no such function, checkpoint, layer or task.
+        If there is no such function, checkpoint, layer or task, or a readout does not fit.
     DataError
         If the item cannot be read.
     """
     if not tasks:
         raise ConfigError(f"Model '{model.name}' has an encoder, which needs tasks. Give one.")
-    by_name = {revision.name: revision for revision in encoder_revisions(_encoder_of(model))}
-    chosen = [by_name[name] for name in revisions_of(model, by_name)]
-    locations = tuple(
-        Location(
-            path=str(revision.path or model.encoder),
-            revision=None,
-            identity=content_key("checkpoint", sorted(digests.items())),
-            stamps=stamps_of(revision.files.values()),
-        )
-        for revision, digests in zip(
-            chosen, digests_of([revision.files for revision in chosen]), strict=True
-        )
-    )
-    protocol, _ = _sent(model)
-    entry = content_key("layers", locations[0].identity, protocol.key, tasks[0].key)
-    cached = cache_folder() / "encoders" / f"{entry}.json"
-    widths = dict((recall(cached) or {}).get("widths", ()))
-    if not widths:
-        loaded = LoadedEncoder(chosen[0].encoder, chosen[0].path, device="cpu")
-        loaded.read(tasks[0], tasks[0].texts()[:1])
-        widths = loaded.widths
-        keep(cached, {"widths": [*widths.items()]})
-    names = tuple(revision.name for revision in chosen)
-    unordered = filter(None, [order_problem(names)])
-    return LocatedSuite(
-        suite=suite_of(model.name, names, [*widths], model.layers, ("",)),
-        locations=locations,
-        width=max(widths.values()),
-        warnings=tuple(f"{model.name}: {text}" for text in unordered),
-    )
-
-
-def readers_of(model: Model, suite: Suite, located: LocatedSuite) -> list[EncoderReader]:
-    """What reads each checkpoint of a suite with an encoder."""
-    check_pooled(suite, located.width)
-    protocol, make = _sent(model)
-    layers = tuple(map(suite.layer_name, range(suite.depth + 1)))
-    return [
-        EncoderReader(
-            location,
-            protocol,
-            make,
-            Path(location.path) if model.checkpoints else None,
-            model.batch_size,
-            layers,
-        )
-        for location in located.locations
-    ]
-
-
-def _encoder_of(model: Model) -> Encoder:
-    return Encoder(
-        load(str(model.encoder)),
+    name = str(model.encoder)
+    code, payload = sent(load(name), model.version)
+    protocol = EncoderProtocol(name, model.items, model.version or code)
+    encoder = Encoder(
+        partial(_call, payload),
         model.checkpoints,
         items=model.items,
         batch_size=model.batch_size,
-        name=model.name,
+        name=name,
     )
-
-
-def _sent(model: Model) -> tuple[EncoderProtocol, bytes]:
-    """How a model reads items, and its function for the workers."""
-    code, make = sent(load(str(model.encoder)), model.version)
-    return EncoderProtocol(str(model.encoder), model.items, model.version or code), make
-
-
-def tasks_of_items(tasks: tuple[Task, ...], kinds: Collection[str]) -> tuple[Task, ...]:
-    """The tasks as models read them, by the kinds of items of these.
-
-    Raises
-    ------
-    ConfigError
-        If the kinds differ, or a task does not have such items.
-    """
-    if len({*kinds}) > 1:
-        raise ConfigError(
-            f"The models read items of several kinds: {listed(sorted({*kinds}))}. Compare those of"
-            " one kind."
+    by_name = {revision.name: revision for revision in encoder_revisions(encoder)}
+    names = revisions_of(model, by_name)
+    chosen = [by_name[name] for name in names]
+    files = [_files(revision.path) for revision in chosen]
+    locations = tuple(
+        Location(
+            path=str(revision.path or name),
+            revision=None,
+            identity=content_key("checkpoint", sorted(digests.items())),
+            stamps=stamps_of(paths.values()),
         )
-    if TEXT in kinds:
-        return tasks
-    return tuple(map(_of_files, tasks))
+        for revision, paths, digests in zip(chosen, files, digests_of(files), strict=True)
+    )
+    entry = content_key("layers", locations[0].identity, protocol.key, tasks[0].key)
+    widths = _widths(chosen[0], tasks[0], cache_folder() / "encoders" / f"{entry}.json")
+    suite = suite_of(model.name, names, [*widths], model.layers, readouts)
+    width = max(widths.values())
+    check_pooled(suite, width)
+    unordered = filter(None, [order_problem(names)])
+    warnings = tuple(f"{model.name}: {text}" for text in unordered)
+    readers = [
+        EncoderReader(location, protocol, revision, (*widths,))
+        for location, revision in zip(locations, chosen, strict=True)
+    ]
+    return LocatedSuite(suite, locations, width, warnings), readers
 
 
-def _of_files(task: Task) -> Task:
-    """A task whose texts are paths of files: their content is part of its key.
-
-    Raises
-    ------
-    ConfigError
-        If the texts are not those of a table, or a file is missing.
-    """
-    if not isinstance(task, FileTask):
-        raise ConfigError(
-            f"The encoder reads files, and '{task.name}' has texts. Give a table with the paths of"
-            " the files, such as file:scans.csv(text=file, label=grade)."
-        )
-    files = {text: _path(task, text) for text in task.texts()}
-    for text, path in files.items():
-        if not path.is_file():
-            raise ConfigError(
-                f"'{task.name}' names '{text}', and there is no file '{path}'. Write paths that are"
-                " absolute, or relative to the folder of the table."
-            )
-    (digests,) = digests_of([files])
-    return replace(task, items=content_key(sorted(digests.items())))
+def _widths(revision: Revision, task: Task, cached: Path) -> dict[int | str, int]:
+    """The width of each layer, from a file or by reading an item."""
+    kept = recall(cached)
+    if kept:
+        return dict(kept["widths"])
+    loaded = LoadedEncoder(revision, device="cpu")
+    loaded.read(task, task.texts()[:1])
+    keep(cached, {"widths": [*loaded.widths.items()]})
+    return loaded.widths
 
 
-def _path(task: Task, text: str) -> Path:
-    folder = Path(task.path).parent if isinstance(task, FileTask) else Path()
-    return folder / expanded(text)
+def _call(payload: bytes, checkpoint: str | None, device: str) -> object:
+    return load_function(payload)(checkpoint, device)
+
+
+def _files(checkpoint: Path | None) -> dict[str, Path]:
+    """The files of a checkpoint, by their names in its folder."""
+    if checkpoint is None:
+        return {}
+    if checkpoint.is_file():
+        return {"": checkpoint}
+    paths = filter(Path.is_file, checkpoint.rglob("*"))
+    return {str(path.relative_to(checkpoint)): path for path in paths}
 
 
 class LoadedEncoder:
@@ -377,19 +276,18 @@ class LoadedEncoder:
         If the function fails, or returns none.
     """
 
-    def __init__(
-        self, encoder: Encoder, checkpoint: Path | None, device: str | None = None
-    ) -> None:
+    def __init__(self, revision: Revision, device: str | None = None) -> None:
         import torch
 
-        self._encoder = encoder
-        self._where = f"'{encoder.name}'"
+        self._encoder = revision.encoder
+        checkpoint = revision.path and str(revision.path)
+        self._where = f"'{self._encoder.name}'"
         if checkpoint:
             self._where += f" of '{checkpoint}'"
         self.widths: dict[int | str, int] = {}  # of each layer
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         with _user_errors(f"The encoder {self._where} cannot be made"):
-            self._encode = encoder.make(checkpoint and str(checkpoint), device)
+            self._encode = self._encoder.make(checkpoint, device)
         if not callable(self._encode):
             raise DataError(
                 f"The encoder {self._where} returned a {type(self._encode).__name__}. Return a"
@@ -404,7 +302,7 @@ class LoadedEncoder:
         DataError
             If they have other vectors then.
         """
-        texts = distinct(task, NO_PROMPTS)[1][: min(_FEW, self._encoder.batch_size)]
+        texts = [*dict.fromkeys(task.texts())][: min(_FEW, self._encoder.batch_size)]
         # the shortest text has the most padding
         row = min(range(len(texts)), key=lambda i: len(texts[i]))
         together = self.read(task, texts)
@@ -440,6 +338,8 @@ class LoadedEncoder:
             vectors = self.read(spec.task, batch)
             rows = np.arange(start, start + len(batch))
             embeddings.put(rows, [[vectors[name] for name in names]])
+            tell(len(batch) / len(texts))
+        require_unchanged(spec.task)
         embeddings.read_seconds = time.perf_counter() - started
         return embeddings
 
@@ -472,7 +372,7 @@ class LoadedEncoder:
         kind = self._encoder.items
         if kind == TEXT:
             return text
-        path = _path(task, text)
+        path = path_of(task, text)
         with _user_errors(f"'{path}' cannot be read as {kind}"):
             return READERS[kind](path)
 

@@ -21,7 +21,6 @@ from daskmetrics.execution import WorkUnit
 from daskmetrics.experiment.preparation import Experiment
 from daskmetrics.experiment.problem import build_problem
 from daskmetrics.experiment.score import score_unit
-from daskmetrics.tasks import Task
 
 #: arms that are scored at most: the leader, arms that are within its error, and the default arm
 FINALISTS = 5
@@ -53,17 +52,12 @@ def finalists(
     return tuple(ranked)[:FINALISTS]
 
 
-def tasks_kept_back(experiment: Experiment) -> list[Task]:
-    """The tasks of the objective, with the items that are kept back."""
-    return [task for task in experiment.fresh if task.name in experiment.plan.weights]
-
-
 def units(experiment: Experiment, arms: Sequence[Arm], scratch: Path) -> Iterator[WorkUnit]:
     """The units that score the finalists.
 
     Arms of one checkpoint follow each other, since they share encodings.
     """
-    for task, arm in product(tasks_kept_back(experiment), sorted(arms)):
+    for task, arm in product(experiment.finals, sorted(arms)):
         yield score_unit(experiment, arm, task, scratch, "fresh", {"fresh": str(arm)})
 
 

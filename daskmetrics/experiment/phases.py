@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,11 +17,13 @@ from rich.markup import escape
 
 from daskmetrics import store
 from daskmetrics.bandit import Learner, Recommendation, champions
+from daskmetrics.checkpoints.locations import Location
 from daskmetrics.checkpoints.locations import recorded as location_fields
 from daskmetrics.checkpoints.rolling import Downloads
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.keys import Key, content_key
 from daskmetrics.core.machine import thread_of, workers
+from daskmetrics.core.progress import TimeLeft
 from daskmetrics.core.telemetry import TelemetryFile
 from daskmetrics.dashboard import Publisher
 from daskmetrics.domain.events import (
@@ -42,6 +44,7 @@ from daskmetrics.experiment import fresh, measure, problem, search, train
 from daskmetrics.experiment._worker import record_text
 from daskmetrics.experiment.given_workers import require_workers
 from daskmetrics.experiment.preparation import Experiment
+from daskmetrics.tasks import Task
 from daskmetrics.training.suite import steps_to
 
 # one running and one waiting, so that no worker is idle while the driver decides
@@ -67,7 +70,12 @@ class Session:
     def recorded(self) -> set[Key]:
         return {record.key for record in self.journal.records()}
 
-    def compute(self, source: Source, on_record: Callable[[Record], None]) -> None:
+    def compute(
+        self,
+        source: Source,
+        on_record: Callable[[Record], None],
+        on_share: Callable[[WorkUnit, float], None] = lambda unit, share: None,
+    ) -> None:
         """Run the units of a source until it has none left."""
         profile = self.experiment.config.cluster
         settings = Settings(
@@ -76,12 +84,20 @@ class Session:
             alone=True,  # two threads that import transformers at once get half of it
             most_memory=self.most_memory,
         )
-        run_source(source, self.client, self.journal, settings, on_record, self.display.message)
+        say = self.display.message
+        run_source(source, self.client, self.journal, settings, on_record, say, on_share)
 
-    def show(self, record: Record, phase: str = "", done: float | None = None) -> None:
+    def show(
+        self,
+        record: Record,
+        phase: str = "",
+        done: float | None = None,
+        left: float | None = None,
+    ) -> None:
         """Show what a unit gave.
 
-        ``done`` is how far the phase is, by default a unit further.
+        ``done`` is how far the phase is, by default a unit further, and ``left`` the seconds that
+        it still takes.
         """
         self.ran.append(record.key)
         if not record.ok:
@@ -89,7 +105,7 @@ class Session:
             self.display.message(
                 f"[yellow]{record.kind} {record.name}: {record.status}, {reason}[/]"
             )
-        self.display.advance(phase or record.kind, record_text(record), done)
+        self.display.advance(phase or record.kind, record_text(record), done, left)
 
 
 @contextmanager
@@ -113,7 +129,7 @@ def session(
         Downloads(limited, display.say) as downloads,
     ):
         if is_given or not profile.is_ours:
-            files = _files(experiment, folder)
+            files = _files(folder, experiment.locations.values(), experiment.tasks)
             scoring = require_workers(client, folder.path, files, profile.patience)
             if scoring != experiment.scored_on:
                 display.say(
@@ -127,15 +143,15 @@ def session(
         )
 
 
-def _files(experiment: Experiment, folder: RunFolder) -> list[str]:
+def _files(folder: RunFolder, locations: Iterable[Location], tasks: Iterable[Task]) -> list[str]:
     paths = {folder.path}
-    for location in experiment.locations.values():
+    for location in locations:
         for source in filter(None, (location, location.base)):
             if source.rolling:
                 paths.add(Path(source.rolling.folder).parent)
             else:
                 paths.add(Path(source.path))
-    for task in experiment.tasks:
+    for task in tasks:
         paths |= {Path(file) for file in task.files}
     return sorted({str(path.absolute()) for path in paths if path.exists()})
 
@@ -148,6 +164,7 @@ def train_and_measure(session: Session) -> None:
     revisions = train.own_revisions(experiment.trainings, session.recorded, began)
     _announce(session, units, revisions)
     waiting = {unit.name: unit for unit in units}
+    show, on_share = _measuring(session, units)
     telemetry = TelemetryFile(session.folder.telemetry)
     programs = train.recipe_programs(experiment.trainings, experiment.config, session.display)
     with train.trainings(session.client, programs, session.display) as running:
@@ -162,7 +179,7 @@ def train_and_measure(session: Session) -> None:
                 if measure.is_ready(experiment.trainings, unit)
             ]
             if ready and (ended or running.leave_workers()):
-                session.compute(Sweep([waiting.pop(name) for name in ready]), session.show)
+                session.compute(Sweep([waiting.pop(name) for name in ready]), show, on_share)
             elif ended:
                 break
             else:
@@ -172,6 +189,27 @@ def train_and_measure(session: Session) -> None:
                 )
                 _pause(POLL)
         running.wait()
+
+
+def _measuring(
+    session: Session, units: Sequence[WorkUnit]
+) -> tuple[Callable[[Record], None], Callable[[WorkUnit, float], None]]:
+    """What shows a measured checkpoint, and how far one is read."""
+    done = sum(unit.key in session.recorded for unit in units)
+    shares: dict[Key, float] = {}
+
+    def show(record: Record) -> None:
+        nonlocal done
+        done += 1
+        shares.pop(record.key, None)
+        session.show(record, done=done + sum(shares.values()))
+
+    def on_share(unit: WorkUnit, share: float) -> None:
+        shares[unit.key] = share
+        latest = f"{unit.name}  {share:.0%} read"
+        session.display.advance("measure", latest, done + sum(shares.values()))
+
+    return show, on_share
 
 
 def _pause(seconds: float) -> None:
@@ -215,22 +253,26 @@ def search_best(session: Session, grows: bool) -> None:
         experiment, learner, key, scratch, session.downloads, session.recorded
     )
 
-    def percent() -> float:
-        return min(100.0, 100 * learner.spent / learner.budget)
-
-    session.display.phase("search", 100, int(percent()), unit="% of budget")
+    progress = _SearchProgress(source, session.recorded)
+    session.display.phase("search", 100, int(progress.percent), unit="% of budget")
     session.publisher.send(
         SearchStarted(learner.budget, learner.problem.exhaustive_cost, learner.spent)
     )
 
+    def on_share(unit: WorkUnit, share: float) -> None:
+        progress.read(unit.key, share)
+        latest = f"{unit.name}  {share:.0%} read"
+        session.display.advance("search", latest, progress.percent, progress.left)
+
     def show(record: Record) -> None:
-        session.show(record, "search", percent())
+        progress.count("score")
+        session.show(record, "search", progress.percent, progress.left)
         session.publisher.send_computed(partial(search.posterior, experiment.plan, learner))
         if record.kind == "score":
             write_score(record)
 
     with _scores_written(session.folder.store, experiment.plan, records) as write_score:
-        session.compute(source, show)
+        session.compute(source, show, on_share)
     session.display.finish("search")
     learner.rebuild_posterior()  # the live posterior depends on the clock
     best = learner.recommendation()
@@ -240,6 +282,48 @@ def search_best(session: Session, grows: bool) -> None:
         cost = fresh.cost(experiment, finalists)
         best = replace(best, spent=best.spent + cost, exhaustive=best.exhaustive + cost)
     session.journal.append(_conclusion(experiment, learner, best, finalists))
+
+
+class _SearchProgress:
+    """How far a search is, by the costs of its decisions and what is read of their texts."""
+
+    def __init__(self, source: search.SearchSource, recorded: Collection[Key]) -> None:
+        learner = source.learner
+        plan = source.experiment.plan
+        tasks = plan.tasks_of["score"]
+        self._source = source
+        self._budget = learner.budget
+        self._before = sum(
+            pick.cost
+            for pick in learner.open
+            if plan.score_key(pick.cell.arm, tasks[pick.cell.task]) in recorded
+        )
+        self._shares: dict[Key, float] = {}  # of each encoding that is read
+        self._done = source.done(self._shares)
+        whole = learner.problem.exhaustive_cost
+        ahead = max(0.0, min(self._budget, whole) - self._before)
+        scoring = ahead * float(learner.problem.score_cost.sum()) / whole
+        self._pace = TimeLeft({"read": ahead - scoring, "score": scoring})
+
+    @property
+    def percent(self) -> float:
+        return min(100.0, 100 * (self._before + sum(self._done.values())) / self._budget)
+
+    @property
+    def left(self) -> float:
+        """Seconds that the search still takes, at most."""
+        return self._pace.left
+
+    def read(self, encoding: Key, share: float) -> None:
+        """Count the share of an encoding that is done."""
+        self._shares[encoding] = share
+        self.count("read")
+
+    def count(self, kind: str) -> None:
+        """Count what is done since the latest look, whose time was that of one kind of work."""
+        before, self._done = self._done, self._source.done(self._shares)
+        for name in sorted(before, key=lambda name: name != kind):
+            self._pace.did(name, self._done[name] - before[name])
 
 
 def _learner(session: Session, records: Sequence[Record], grows: bool) -> tuple[Learner, Key]:
@@ -274,7 +358,7 @@ def _score_fresh(session: Session, learner: Learner, best: Recommendation) -> Se
     experiment = session.experiment
     plan = experiment.plan
     picked = {pick.cell for pick in learner.picks}
-    wanted = filter(plan.wants, session.journal.records())
+    wanted = plan.records(session.journal.records())
     scores = Scores.of(wanted, plan.kinds).where(picked.__contains__)
     arms = fresh.finalists(plan.weights, best, scores)
     units = list(fresh.units(experiment, arms, session.folder.embeddings.resolve()))
@@ -321,9 +405,9 @@ def _scores_written(
     def write() -> None:
         changed = set()
         while not waiting.empty():
-            record = waiting.get()
-            store.add_score(blocks, plan, record)
-            changed.add(Cell.parse(record.name).arm.checkpoint)
+            for record in plan.records([waiting.get()]):
+                store.add_score(blocks, plan, record)
+                changed.add(Cell.parse(record.name).arm.checkpoint)
         for checkpoint in changed:
             store.write(path, "scores", checkpoint, blocks[checkpoint])
 

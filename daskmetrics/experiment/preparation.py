@@ -25,6 +25,7 @@ from daskmetrics.domain.outcomes import FRESH_SHARE
 from daskmetrics.domain.plan import Plan, TaskInfo
 from daskmetrics.experiment import encoders, train
 from daskmetrics.experiment._worker import ItemReader, TextReader
+from daskmetrics.experiment.items import tasks_of_items
 from daskmetrics.experiment.train import TrainedSuite
 from daskmetrics.metrics import Metric
 from daskmetrics.tasks import Task
@@ -65,6 +66,11 @@ class Experiment:
         """The tasks by name."""
         return {task.name: task for task in self.tasks}
 
+    @property
+    def finals(self) -> list[Task]:
+        """The tasks of the objective, with the items that are kept back."""
+        return [task for task in self.fresh if task.name in self.plan.weights]
+
 
 def prepare(
     config: Config, policy: Policy | None = None, on_message: OnMessage | None = None
@@ -81,35 +87,23 @@ def prepare(
         search = config.search.model_copy(update={"policy": policy_path(policy)})
         config = config.model_copy(update={"search": search})
     chosen_metrics = metrics.resolve(config.metrics)
-    chosen_tasks = encoders.tasks_of_items(
+    chosen_tasks = tasks_of_items(
         tasks.resolve(config.tasks), {model.items for model in config.models}
     )
     fresh: tuple[Task, ...] = ()
     if config.search.confirm == "fresh":
         chosen_tasks, fresh = divide(chosen_tasks, FRESH_SHARE)
     trainings = train.suites_to_train(config)
-    located = _located(config, trainings, chosen_tasks, on_message)
+    located, readers = _located(config, trainings, chosen_tasks, on_message)
     trainings = {
         name: suite.up_to(located[name].suite.revisions) for name, suite in trainings.items()
     }
     prompts: tuple[str, ...] = ()
     if chosen_metrics:
         prompts = prompts_of(config.corpus, config.seed)
-    suites: list[Suite] = []
-    readers: dict[Checkpoint, ItemReader] = {}
     warnings: list[str] = []
     for model in config.models:
-        located_suite = located[model.name]
-        readouts = model.readouts or config.readouts
-        suite = replace(located_suite.suite, readouts=readouts.names)
-        made: Sequence[ItemReader]
-        if model.encoder:
-            made = encoders.readers_of(model, suite, located_suite)
-        else:
-            made = _text_readers(config.protocol, model, suite, located_suite)
-        readers |= zip(suite.checkpoints(), made, strict=True)
-        suites.append(suite)
-        warnings += located_suite.warnings
+        warnings += located[model.name].warnings
         check_names(
             model.prompts or {},
             [task.benchmark_name for task in chosen_tasks],
@@ -120,7 +114,7 @@ def prepare(
     # enough for the workers that the policy can use
     used = min(config.cluster.workers, useful_workers(config.search.policy))
     plan = Plan(
-        suites=tuple(suites),
+        suites=tuple(located_suite.suite for located_suite in located.values()),
         tasks=_with_weights(chosen_tasks, config.search),
         metrics=tuple(metric.info(config.seed) for metric in chosen_metrics),
         encodings={
@@ -131,7 +125,7 @@ def prepare(
         search=content_key(config.search.model_dump(mode="json"), *own_code(callee_of(policy))),
         seed=config.seed,
         window=config.search.window or max(MIN_OPEN, int(used)),
-        widths={name: suite.width for name, suite in located.items()},
+        widths={name: located_suite.width for name, located_suite in located.items()},
         config=config.as_dict(),
         fresh=_with_weights(fresh, config.search),
         protocols=_by_model(readers),
@@ -154,17 +148,6 @@ def prepare(
         fresh=fresh,
         baseline=_baseline(config.search.baseline, plan),
     )
-
-
-def _text_readers(
-    protocol: Protocol, model: Model, suite: Suite, located: LocatedSuite
-) -> list[TextReader]:
-    readers = []
-    for location in located.locations:
-        read = protocol_of(protocol, model, checkpoints.shipped_folder(location))
-        check_readouts(suite, read, located.width)
-        readers.append(TextReader(location, read))
-    return readers
 
 
 def _baseline(name: str | None, plan: Plan) -> Checkpoint | None:
@@ -192,7 +175,15 @@ def _with_weights(chosen: Sequence[Task], search: Search) -> tuple[TaskInfo, ...
     kinds = {task.name: task.kind for task in chosen}
     weights = task_weights(kinds, search.objective, search.weights)
     return tuple(
-        TaskInfo(task.name, task.kind, task.main_score, task.description, task_key(task), weight)
+        TaskInfo(
+            name=task.name,
+            kind=task.kind,
+            main_score=task.main_score,
+            description=task.description,
+            key=task_key(task),
+            weight=weight,
+            floor=task.floor,
+        )
         for task, weight in zip(chosen, weights, strict=True)
     )
 
@@ -215,22 +206,43 @@ def _located(
     trainings: Mapping[str, TrainedSuite],
     tasks: Sequence[Task],
     on_message: OnMessage | None,
-) -> dict[str, LocatedSuite]:
-    located = {}
+) -> tuple[dict[str, LocatedSuite], dict[Checkpoint, ItemReader]]:
+    """The suite of each model, and what reads each checkpoint."""
+    suites: dict[str, LocatedSuite] = {}
+    readers: dict[Checkpoint, ItemReader] = {}
     errors = []  # one error says what is wrong with all models
     for model in config.models:
+        readouts = (model.readouts or config.readouts).names
+        of_checkpoints: Sequence[ItemReader]
         try:
-            if model.recipe:
-                located[model.name] = trainings[model.name].located(model)
-            elif model.encoder:
-                located[model.name] = encoders.locate(model, tasks)
+            if model.encoder:
+                suite, of_checkpoints = encoders.located(model, readouts, tasks)
             else:
-                located[model.name] = checkpoints.locate(model, on_message)
+                if model.recipe:
+                    suite = trainings[model.name].located(model)
+                else:
+                    suite = checkpoints.locate(model, on_message)
+                suite, of_checkpoints = _read_as_texts(suite, config.protocol, model, readouts)
         except ConfigError as error:
             errors.append(str(error))
+        else:
+            suites[model.name] = suite
+            readers |= zip(suite.suite.checkpoints(), of_checkpoints, strict=True)
     if errors:
         raise ConfigError("\n".join(errors))
-    return located
+    return suites, readers
+
+
+def _read_as_texts(
+    located: LocatedSuite, protocol: Protocol, model: Model, readouts: tuple[str, ...]
+) -> tuple[LocatedSuite, list[TextReader]]:
+    suite = replace(located.suite, readouts=readouts)
+    readers = []
+    for location in located.locations:
+        read = protocol_of(protocol, model, checkpoints.shipped_folder(location))
+        check_readouts(suite, read, located.width)
+        readers.append(TextReader(location, read))
+    return replace(located, suite=suite), readers
 
 
 def check_readouts(suite: Suite, protocol: ModelProtocol, hidden: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import count, product, takewhile
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from daskmetrics.domain.plan import Plan
 from daskmetrics.domain.results import Scored
 from daskmetrics.execution import Record, WorkUnit
 from daskmetrics.experiment import _worker as worker
-from daskmetrics.experiment.fresh import FINALISTS, tasks_kept_back
+from daskmetrics.experiment.fresh import FINALISTS
 from daskmetrics.experiment.preparation import Experiment
 from daskmetrics.experiment.problem import budget, build_problem
 from daskmetrics.experiment.score import score_unit
@@ -67,6 +67,7 @@ class SearchSource:
         self._recorded = recorded
         self._decided = list(learner.open)  # before an interruption
         self._running: dict[Key, tuple[Pick, Key]] = {}  # with the key of the encoding
+        self._done = {"read": 0.0, "score": 0.0}  # of new outcomes
         self._kept: dict[Key, int] = {}  # bytes of each encoding that is kept, the latest last
         free = shutil.disk_usage(scratch.parent).free
         self._room_in_files = min(KEPT_IN_FILES, free // 4)
@@ -100,9 +101,24 @@ class SearchSource:
         self.learner.tell(pick.index, outcome)
         if record.key in self._recorded:
             return []
+        scoring = self._scoring(pick)
+        self._done["score"] += scoring
+        self._done["read"] += pick.cost - scoring
         self._kept.pop(used, None)  # the latest comes last
         self._kept[used] = size
         return self._release()
+
+    def done(self, shares: Mapping[Key, float]) -> dict[str, float]:
+        """Costs of what was read and scored; ``shares`` are read of the running encodings."""
+        done = dict(self._done)
+        for pick, encoding in self._running.values():
+            reading = pick.cost - self._scoring(pick)
+            done["read"] += shares.get(encoding, 0.0) * reading
+        return done
+
+    def _scoring(self, pick: Pick) -> float:
+        problem = self.learner.problem
+        return float(problem.score_cost[problem.locate(pick.cell)])
 
     def _release(self) -> list[Key]:
         """Remove encodings that no running unit needs; return their keys.
@@ -145,9 +161,7 @@ def carried_on(
     """
     decided_cells = {pick.cell for pick in decided}
     recorded = (
-        Cell.parse(record.name)
-        for record in records
-        if record.kind == "score" and plan.wants(record)
+        Cell.parse(record.name) for record in plan.records(records) if record.kind == "score"
     )
     earlier = [cell for cell in recorded if cell in problem and cell not in decided_cells]
     why = {"because": "earlier"}
@@ -185,10 +199,8 @@ def cells_left(experiment: Experiment, entries: Sequence[Event]) -> int:
     arms = set(plan.arms)
     recorded = [
         record
-        for record in events.records(entries)
-        if record.kind in plan.tasks_of
-        and plan.wants(record)
-        and Cell.parse(record.name).arm in arms
+        for record in plan.records(events.records(entries))
+        if record.kind in plan.tasks_of and Cell.parse(record.name).arm in arms
     ]
     picked = {
         entry.key: entry
@@ -214,5 +226,5 @@ def cells_left(experiment: Experiment, entries: Sequence[Event]) -> int:
             paid += costs.get(record.key, mean_cost)
     left = (limits.within(exhaustive) - paid) / mean_cost
     left = min(left, (limits.cells or math.inf) - counts["score"])
-    fresh = min(FINALISTS, len(plan.arms)) * len(tasks_kept_back(experiment)) - counts["fresh"]
+    fresh = min(FINALISTS, len(plan.arms)) * len(experiment.finals) - counts["fresh"]
     return round(max(0.0, left) + max(0, fresh))

@@ -6,22 +6,22 @@ The text of an item is the number of its vector, so that a task scores vectors a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daskmetrics.core.errors import ConfigError, foreign_errors, require_known
 from daskmetrics.core.files import expanded
-from daskmetrics.core.keys import Key
+from daskmetrics.core.progress import tell
 from daskmetrics.core.rows import PlacedRow
 from daskmetrics.domain.names import Suite, natural_order
 from daskmetrics.experiment._arguments import table_rows
-from daskmetrics.experiment._worker import Embeddings
+from daskmetrics.experiment._worker import Embeddings, EncodeSpec
+from daskmetrics.experiment.items import TEXT
 from daskmetrics.tasks import Task
 from daskmetrics.tasks.file import examples_key, read_table, table_task
 from daskmetrics.tasks.table import columns_of
@@ -53,11 +53,12 @@ class Vectors:
     suite: Suite
     numbers: Mapping[str, int]
     read: Callable[[int], NDArray[Any]]
-    key: Key = "vectors"
+    items: ClassVar[str] = TEXT
 
-    def encode(self, task: Task) -> AbstractContextManager[Embeddings]:
-        rows = np.array([self.numbers[text] for text in task.texts()])
-        return nullcontext(_Rows(self.suite.layers, rows, self.read))
+    def encode(self, spec: EncodeSpec) -> Embeddings:
+        rows = np.array([self.numbers[text] for text in spec.task.texts()])
+        tell(1.0)
+        return _Rows(self.suite.layers, rows, self.read)
 
     def task(self, data: object, columns: Mapping[str, str]) -> Task:
         """The task of labels or grades, or of a table, in which row i is of vector i.
@@ -121,7 +122,7 @@ def _rows_of(data: Any, kind: str | None) -> tuple[Path, list[PlacedRow], str]:
 
     if isinstance(data, str | Path):
         path = expanded(data)
-        return path, read_table(path), f"file:{path.name}"
+        return path, read_table(path), path.stem
     if len(getattr(data, "shape", (0,))) == 1:  # also a list
         labels = pandas.Series(data)
         if not labels.map(lambda label: isinstance(label, Mapping)).all():
@@ -129,6 +130,11 @@ def _rows_of(data: Any, kind: str | None) -> tuple[Path, list[PlacedRow], str]:
                 kind = "regression"
             data = pandas.DataFrame({"grade" if kind == "regression" else "label": labels})
     return Path("data"), table_rows(data), "data"
+
+
+def is_of_vectors(path: Path) -> bool:
+    """Whether a file is named as one of vectors, or a folder holds a Zarr."""
+    return path.suffix in _FILES or any((path / file).is_file() for file in _OF_ZARR)
 
 
 def vectors_of(
@@ -155,7 +161,7 @@ def vectors_of(
     model = "vectors"
     if isinstance(given, str | Path):
         path = expanded(given)
-        if path.suffix not in _FILES and not any((path / file).is_file() for file in _OF_ZARR):
+        if not is_of_vectors(path):
             return None
         model = path.stem
         given = _opened(path)

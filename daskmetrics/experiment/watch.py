@@ -317,7 +317,7 @@ class _Watcher:
 def rise_fields(plan: Plan, records: Sequence[Record], best: Arm) -> dict[str, Any] | None:
     """Whether the best layer's score still rises, as an event's field."""
     # also with the checkpoints that were measured and deleted since
-    wanted = [record for record in records if plan.wants(record)]
+    wanted = plan.records(records)
     revisions = {suite.model: set(suite.revisions) for suite in plan.suites}
     for record, _ in measured(wanted):
         checkpoint = Checkpoint.parse(record.name)

@@ -23,6 +23,7 @@ from daskmetrics.config import Protocol
 from daskmetrics.config.prompts import NO_PROMPTS, Prompts
 from daskmetrics.core.errors import DataError, require_known
 from daskmetrics.core.keys import seed_of
+from daskmetrics.core.progress import share
 from daskmetrics.core.text import is_encodable, plural
 from daskmetrics.domain.readouts import Readout
 from daskmetrics.metrics import Metric, views
@@ -230,7 +231,8 @@ class TextEncoder:
                     # views of a single word, such as a protein, are the word: the reducer reports
                     # what it lacks
                     break
-            self._reduce_view(seen, reducer, number)
+            with share(1 / reducer.views):
+                self._reduce_view(seen, reducer, number)
 
     def _reduce_view(self, texts: Sequence[str], reducer: Reducer, number: int) -> None:
         pooler = Pooler(self.model, self.protocol, texts, self.protocol.prompts.of(None))

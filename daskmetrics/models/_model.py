@@ -15,6 +15,7 @@ from daskmetrics.checkpoints.locations import Location, require_unchanged
 from daskmetrics.checkpoints.shipped import refuse_selection
 from daskmetrics.config import Protocol
 from daskmetrics.core.errors import DataError, is_out_of_memory
+from daskmetrics.core.progress import tell
 from daskmetrics.domain.results import NetworkSize
 from daskmetrics.models._networks import NETWORKS, Network, pinned
 from daskmetrics.models._parts import pad_batch
@@ -162,11 +163,13 @@ class LoadedModel:
             )
 
         waiting = deque(plan_batches(lengths, budget, equal=equal))
+        total = sum(lengths)
         while waiting:
             batch = waiting[0]
             try:
                 read_batch(batch)
                 waiting.popleft()
+                tell(sum(lengths[row] for row in batch) / total)
             except (MemoryError, RuntimeError) as error:
                 if len(batch) == 1 or not is_out_of_memory(error):
                     raise

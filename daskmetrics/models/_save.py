@@ -194,10 +194,10 @@ def _card(
     model: LoadedModel, protocol: ModelProtocol, layer: int, text: str, readout: Readout
 ) -> str:
     source = model.network.location
-    origin = source.path if isinstance(source, Location) else source.name
+    origin = source.path
     read = str(readout) or "the layer"
     revision = ""
-    if isinstance(source, Location) and source.revision:
+    if source.revision:
         revision = f" (revision {source.revision})"
     return f"""---
 library_name: sentence-transformers

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,7 +72,8 @@ class InMemory:
 
     module: Any
     tokenizer: Any
-    name: str  # in messages
+    path: str  # its name, in messages
+    revision: ClassVar[None] = None
 
 
 _TOKENIZERS = LRUCache(4)
@@ -89,7 +90,7 @@ class Tokenizer:
         if isinstance(location, InMemory):
             self._key: Hashable = object()  # not the location, which the cache would keep in memory
             self.of_transformers = location.tokenizer
-            _check_vocabulary(self.of_transformers, f"of {location.name}")
+            _check_vocabulary(self.of_transformers, f"of {location.path}")
         else:
             self._key = _content_key(location)
             self.of_transformers = _TOKENIZERS.get(self._key, lambda: _load(location))

@@ -70,17 +70,15 @@ SCORE_BYTES = 1500  # of a score there without its outcomes, and of the decision
 ASSUMED_LINK = 1e9  # bytes of gradients that ranks are assumed to exchange in a second
 
 
-def checkpoints_left(
-    experiment: Experiment, entries: Sequence[Event]
-) -> dict[str, list[Checkpoint]]:
+def checkpoints_left(plan: Plan, entries: Sequence[Event]) -> dict[str, list[Checkpoint]]:
     """The checkpoints that are to be measured, by model.
 
     A recorded failure counts as done until `retry`.
     """
     done = {record.key for record in records(entries)}
-    left = {model: list[Checkpoint]() for model in experiment.plan.by_model}
-    if experiment.metrics:
-        for checkpoint, key in experiment.plan.measure_keys.items():
+    left = {model: list[Checkpoint]() for model in plan.by_model}
+    if plan.metrics:
+        for checkpoint, key in plan.measure_keys.items():
             if key not in done:
                 left[checkpoint.model].append(checkpoint)
     return left
@@ -112,7 +110,7 @@ def workload(
         for model, suite in experiment.trainings.items()
         if (revisions := suite.missing)
     ]
-    checkpoints = checkpoints_left(experiment, entries)
+    checkpoints = checkpoints_left(experiment.plan, entries)
     measuring = []
     for model, names in checkpoints.items():
         if names:
@@ -146,7 +144,7 @@ def workload(
         nothing,
         stages=tuple(tuple(stage) for stage in stages if stage),
         start=_start_of([measured for measured in known if measured.is_of_experiment]),
-        disk_bytes=store_bytes(experiment, counts, scores, sizes),
+        disk_bytes=store_bytes(experiment.plan, counts, scores, sizes),
         missing=missing,
         download=download,
     )
@@ -243,20 +241,20 @@ def downloads(
 
 
 def store_bytes(
-    experiment: Experiment, measured: Mapping[str, int], scores: int, sizes: Sequence[TextSize]
+    plan: Plan, measured: Mapping[str, int], scores: int, sizes: Sequence[TextSize]
 ) -> int:
     """Assumed size of the arrays and the journal.
 
     Of so many measured checkpoints of each model and so many scores; weights and the report are not
     counted.
     """
-    chunks = min(scores, len(experiment.plan.checkpoints))
+    chunks = min(scores, len(plan.checkpoints))
     values = 0
-    if experiment.metrics:
+    if plan.metrics:
         chunks += sum(measured.values())
         for model, count in measured.items():
-            values += count * len(experiment.plan.by_model[model].layers) * len(experiment.metrics)
-    blocks = MODEL_BLOCKS * len(experiment.plan.suites) + CHUNK_BLOCKS * chunks
+            values += count * len(plan.by_model[model].layers) * len(plan.metrics)
+    blocks = MODEL_BLOCKS * len(plan.suites) + CHUNK_BLOCKS * chunks
     size = float(BLOCK * blocks + VALUE_BYTES * values)
     if scores:
         outcomes = fmean(min(MOST_BYTES, 2 * task.texts) for task in sizes)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from daskmetrics.checkpoints.locations import is_hub_id
 from daskmetrics.core.errors import ConfigError, DataError, room_for
-from daskmetrics.core.files import atomic_file, require_regular
+from daskmetrics.core.files import atomic_file
 from daskmetrics.core.table import spreadsheet_frame
 from daskmetrics.domain.events import scored
 from daskmetrics.domain.names import Cell
+from daskmetrics.domain.record import Record
 from daskmetrics.domain.results import Status
 from daskmetrics.report._run import Run
 from daskmetrics.tasks.mteb_run import import_mteb
@@ -108,8 +110,10 @@ def export(run: Run, kind: Format, path: Path | None = None) -> Path:
     return path or file_path
 
 
-def to_mteb(run: Run, folder: Path) -> tuple[int, int]:
-    """Write the scores of mteb's tasks with mteb's own ``ResultCache``.
+def to_mteb(
+    records: Sequence[Record], models: Sequence[Mapping[str, Any]], folder: Path
+) -> tuple[int, int]:
+    """Write the recorded scores of mteb's tasks with mteb's own ``ResultCache``.
 
     Each layer is an experiment of its model and revision, with the keywords ``layer`` and
     ``protocol``. A model without a hub id is of the organisation ``local``. Models of one hub id
@@ -124,9 +128,8 @@ def to_mteb(run: Run, folder: Path) -> tuple[int, int]:
     from mteb.models import ModelMeta
     from mteb.results import TaskResult
 
-    require_regular(run.folder.export, below=True)
-    sources = {model["name"]: model["source"] or "" for model in run.config["models"]}
-    scores = {Cell.parse(record.name): (record, score) for record, score in scored(run.records)}
+    sources = {model["name"]: model["source"] or "" for model in models}
+    scores = {Cell.parse(record.name): (record, score) for record, score in scored(records)}
     cache = mteb.ResultCache(folder)
     files: dict[Path, tuple[TaskResult, ModelMeta]] = {}
     written = 0

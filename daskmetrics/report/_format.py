@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-import textwrap
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.table import printable, text_width
+from daskmetrics.core.table import filled, printable, text_width
 from daskmetrics.core.text import plural, score_text
 from daskmetrics.domain.names import Arm
 
 if TYPE_CHECKING:
+    from daskmetrics.answer.answer import CheaperArm, MeasuredTask
     from daskmetrics.domain.outcomes import Difference  # imports numpy, which `status` need not
 
 WIDTH = 100  #: most columns of a text for a terminal
 LABEL = 12  #: columns of the labels on the left
+NOTABLE = 1.05  #: times as fast, below which two candidates are equally fast
 #: a note below a table in which gains over some of the tasks alone have a dagger
 PARTIAL = "† only of the tasks that both were scored on"
 
@@ -39,18 +40,11 @@ def fact(label: str, text: str) -> str:
     indent = f"{label:<{LABEL}}"
     if len(label) >= LABEL:
         indent = f"{label}: "
-    return textwrap.fill(
-        printable(text),
-        text_width(WIDTH),
-        initial_indent=indent,
-        subsequent_indent=" " * LABEL,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return filled(printable(text), text_width(WIDTH), indent, " " * LABEL)
 
 
-def candidate(arm: Arm) -> str:
-    """A candidate in words.
+def candidate(arm: Arm, layer_names: Mapping[str, Sequence[str]] | None = None) -> str:
+    """A candidate in words, with the name of its layer in a model that has names.
 
     >>> candidate(Arm("tiny", "step8", 3)), candidate(Arm("minilm", "main", 6, "last,64d"))
     ('tiny, step 8, layer 3', 'minilm, layer 6, last,64d')
@@ -59,7 +53,10 @@ def candidate(arm: Arm) -> str:
     step = arm.checkpoint.step
     if revision in (f"step{step}", f"checkpoint-{step}"):  # other numbers may be epochs
         revision = f"step {step:,}"
-    words = [arm.model, revision, f"layer {arm.layer}", arm.readout]
+    layer: int | str = arm.layer
+    if layer_names and arm.model in layer_names:
+        layer = layer_names[arm.model][arm.layer]
+    words = [arm.model, revision, f"layer {layer}", arm.readout]
     return ", ".join(word for word in words if word and word != "main")
 
 
@@ -99,6 +96,63 @@ def mean_over(weights: Collection[float]) -> str:
     """
     weighted = "weighted " if len(set(weights)) > 1 else ""
     return f"{weighted}mean of {plural(len(weights), 'task')}"
+
+
+def measured(
+    tasks: Iterable[MeasuredTask],
+    weights: Mapping[str, float],
+    score: float | None,
+    stderr: float | None,
+) -> str:
+    """A score by its measure, beside what guessing scores; or a mean of several tasks.
+
+    >>> from daskmetrics.domain.plan import Floor, TaskInfo
+    >>> floor = Floor(0.693, "largest class alone")
+    >>> topics = TaskInfo("topics", "", "accuracy", "", "", floor=floor)
+    >>> measured([topics], {"topics": 1.0}, 0.753, 0.04)
+    'accuracy 0.753 ± 0.040 (largest class alone 0.693)'
+    """
+    text = score_text(score, stderr)
+    counted = [task for task in tasks if weights.get(task.name)]
+    if len(counted) != 1:
+        return f"score {text} ({mean_over(weights.values())})"
+    task = counted[0]
+    floor = f" ({task.floor.text})" if task.floor else ""
+    return f"{task.main_score} {text}{floor}"
+
+
+def headline(best: str, score: str, tied: int, cheapest: str, is_guess: bool) -> str:
+    """What to use: the best, any of a tie, or nothing.
+
+    >>> headline("layer 4", "accuracy 0.753 ± 0.040", 1, "", False)
+    'layer 4: accuracy 0.753 ± 0.040'
+    >>> headline("layer 4", "accuracy 0.753 ± 0.040", 8, "layer 0", False)
+    'any of 8; the cheapest is layer 0, the highest layer 4: accuracy 0.753 ± 0.040'
+    """
+    if is_guess:
+        return f"none: no candidate is better than guessing; the highest is {best}: {score}"
+    if tied < 2:
+        return f"{best}: {score}"
+    if cheapest:
+        return f"any of {tied:,}; the cheapest is {cheapest}, the highest {best}: {score}"
+    return f"any of {tied:,}; the cheapest and the highest is {best}: {score}"
+
+
+def saving(cheaper: CheaperArm) -> str:
+    """What a simpler candidate saves in measured terms, and what it loses."""
+    cost, best = cheaper.cost, cheaper.best_cost
+    saved = []
+    if not cost.layers:
+        saved.append("no layer to compute")
+    elif cheaper.speedup and cheaper.speedup > NOTABLE:
+        saved.append(f"{cheaper.speedup:.1f} times as fast")
+    elif cost.layers < best.layers:
+        saved.append(f"{cost.layers} layers in place of {best.layers}")
+    if cost.bytes != best.bytes:
+        saved.append(f"{cost.bytes:,} bytes a vector in place of {best.bytes:,}")
+    loss = score_text(cheaper.loss.value, cheaper.loss.stderr)
+    saved.append(f"loses {loss}, at most {score_text(cheaper.most_lost)} (95 %)")
+    return ", ".join(saved)
 
 
 def partly(tasks: Collection[str], shared: Collection[str]) -> str:

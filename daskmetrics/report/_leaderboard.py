@@ -7,20 +7,42 @@ from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daskmetrics.answer.answer import RankedArm, ranked_arms
+from daskmetrics.answer import ties
+from daskmetrics.answer.answer import (
+    WORTH,
+    CheaperArm,
+    RankedArm,
+    is_guess,
+    over_floor,
+    ranked_arms,
+    simpler_arms,
+    simplest_within,
+)
+from daskmetrics.answer.sizes import ArmCost, model_size
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.core.table import Table
+from daskmetrics.core.table import Table, text_width
 from daskmetrics.core.text import listed, plural, score_text
-from daskmetrics.domain.names import Arm
+from daskmetrics.domain.names import Arm, Checkpoint, Suite
+from daskmetrics.domain.outcomes import Difference
 from daskmetrics.domain.results import Scored
 from daskmetrics.domain.scores import Scores
-from daskmetrics.report._format import apart, mean_over, need_matplotlib
+from daskmetrics.report._format import (
+    WIDTH,
+    apart,
+    headline,
+    mean_over,
+    measured,
+    need_matplotlib,
+    percent,
+    saving,
+)
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
 
     from daskmetrics.experiment.direct import LayerScores
+    from daskmetrics.tasks import Task
 
 COLUMNS = ("rank", "model", "checkpoint", "layer", "readout", "mean", "stderr", "tied")
 MOST_LINES = 8  # of the figure
@@ -44,6 +66,10 @@ class Leaderboard:
         count.
     found : LayerScores, optional
         What was scored here and now, if the arms are not those of a run.
+    simpler : tuple of CheaperArm
+        The layers found within the error of the best that are cheaper than it, cheapest first.
+    suites : mapping
+        The layers of each checkpoint, by whose names they are shown.
 
     Examples
     --------
@@ -59,7 +85,9 @@ class Leaderboard:
 
     arms: tuple[RankedArm, ...]
     weights: Mapping[str, float]
-    found: LayerScores | None = field(default=None, repr=False, compare=False)
+    found: LayerScores | None = field(default=None, compare=False)
+    simpler: tuple[CheaperArm, ...] = field(default=(), compare=False)
+    suites: Mapping[Checkpoint, Suite] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(
@@ -89,8 +117,32 @@ class Leaderboard:
     @classmethod
     def of_layers(cls, found: LayerScores) -> Leaderboard:
         """The leaderboard of what was scored here and now."""
-        board = cls.of(found.recorded, {task.name: 1.0 for task in found.tasks})
-        return replace(board, found=found)
+        weights = {task.name: 1.0 for task in found.tasks}
+        sizes = {}
+        for model in {arm.model for arm in found.recorded}:
+            scores = {arm: row for arm, row in found.recorded.items() if arm.model == model}
+            widths = [score.dimensions or 0 for row in scores.values() for score in row.values()]
+            sizes[model] = model_size(scores, weights, max(widths, default=0))
+
+        def cost(arm: Arm) -> ArmCost:
+            return sizes[arm.model].cost(arm)
+
+        def simplicity(arm: Arm) -> tuple[float, float, Arm]:
+            return cost(arm).flops, cost(arm).bytes, arm
+
+        tested = ties.tested(found.recorded, weights)
+        if tested is None:
+            return replace(cls.of(found.recorded, weights), found=found, suites=found.suites)
+        board = cls.of(found.recorded, weights, tested.tied, tested.arms[tested.best])
+        simpler = simpler_arms(tested, simplicity, cost)
+        return replace(board, found=found, simpler=simpler, suites=found.suites)
+
+    def cheaper(self, within: float = WORTH) -> CheaperArm | None:
+        """The cheapest layer that loses at most a share of the score, in the worst case (95 %).
+
+        Of those that `daskmetrics.layers` scored; None if only the best loses so little.
+        """
+        return simplest_within(self.simpler, self.arms[0].mean, within)
 
     def to_frame(self) -> pandas.DataFrame:
         """One row per arm, best first.
@@ -125,12 +177,15 @@ class Leaderboard:
 
     @property
     def _layers(self) -> list[int | str]:
-        if self.found is None:
-            return [row.arm.layer for row in self.arms]
-        return [self.found.layer_name(row.arm) for row in self.arms]
+        layers: list[int | str] = []
+        for row in self.arms:
+            suite = self.suites.get(row.arm.checkpoint)
+            layers.append(suite.layer_name(row.arm.layer) if suite else row.arm.layer)
+        return layers
 
     def _name(self, arm: Arm) -> str:
-        return self.found.suites[arm.checkpoint].arm_name(arm) if self.found else str(arm)
+        suite = self.suites.get(arm.checkpoint)
+        return suite.arm_name(arm) if suite else str(arm)
 
     def table(self) -> Table:
         """The best arms: layers of a checkpoint, or whole names."""
@@ -146,7 +201,7 @@ class Leaderboard:
             if any(row.arm.readout for row in self.arms):
                 header.append("readout")
                 columns.append([row.arm.readout or "default" for row in shown])
-        header += ["score", "best"]
+        header += [self._measure, "best"]
         # a best one without others within its error is no tie
         tie = "tied" if sum(bool(row.tied) for row in self.arms) > 1 else "best"
         columns.append([score_text(row.mean, row.stderr) if row.rank else "" for row in shown])
@@ -165,11 +220,19 @@ class Leaderboard:
         meaning = next(iter(self.weights), "no task")
         if len(self.weights) > 1:
             meaning = mean_over(counted)
-        notes = [
-            f"Score: {meaning} ± standard error. Tied: within the error of the best (95 %).",
-        ]
-        if self.found:
-            notes += _measured_by(self.found, self.arms[0].arm)
+        notes: list[str] = []
+        by_task: list[str] = []
+        if found := self.found:
+            best = self.arms[0].arm
+            notes = [*self._answer(found), *_gain_note(found, best)]
+            if len(found.tasks) == 1:
+                meaning += f", {_items_of(found, found.tasks[0], best)},"
+            else:
+                by_task = [f"{task.name}: {_items_of(found, task, best)}." for task in found.tasks]
+        notes.append(
+            f"Score: {meaning} ± standard error. Tied: within the error of the best (95 %)."
+        )
+        notes += by_task[:MOST_TASKS]
         if missing := sum(row.rank is None for row in self.arms):
             notes.append(
                 f"{plural(missing, 'candidate')} not scored on every task: without a mean."
@@ -181,6 +244,48 @@ class Leaderboard:
         if hidden_tasks > 0:
             notes.append(f"{plural(hidden_tasks, 'task')} not shown; to_frame() has all.")
         return notes
+
+    @property
+    def over_floor(self) -> Difference | None:
+        """How far the best is above what guessing scores; None where that is not known."""
+        if self.found is None:
+            return None
+        best = self.arms[0]
+        return over_floor(self.found.tasks, self.weights, best.mean, best.stderr)
+
+    def within(self, share: float) -> str:
+        """The cheapest layer that loses at most a share of the score, in a sentence."""
+        if cheaper := self.cheaper(share):
+            name = self._short_name(cheaper.arm)
+            return f"Within {percent(share)} (95 %): {name}: {saving(cheaper)}."
+        best = self._short_name(self.arms[0].arm)
+        return f"Within {percent(share)} (95 %): nothing is cheaper than the best, {best}."
+
+    @property
+    def _measure(self) -> str:
+        """The column of scores: of one task, its measure."""
+        if self.found and len(self.found.tasks) == 1:
+            return self.found.tasks[0].main_score
+        return "score"
+
+    def _answer(self, found: LayerScores) -> list[str]:
+        """What to use, and what is cheaper."""
+        best = self.arms[0]
+        score = measured(found.tasks, self.weights, best.mean, best.stderr)
+        simpler = self.cheaper() or next(iter(self.simpler), None)
+        cheapest = self._short_name(simpler.arm) if simpler else ""
+        tied = sum(bool(row.tied) for row in self.arms)
+        guess = is_guess(self.over_floor)
+        notes = [f"Use {headline(self._short_name(best.arm), score, tied, cheapest, guess)}."]
+        if simpler and not guess:
+            notes.append(f"Cheaper: {cheapest}: {saving(simpler)}.")
+        return notes
+
+    def _short_name(self, arm: Arm) -> str:
+        """A layer of the only checkpoint, or the whole name."""
+        if self.found and len(self.found.suites) == 1 and not arm.readout:
+            return f"layer {self.found.layer_name(arm)}"
+        return self._name(arm)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw mean scores with standard errors along the layers.
@@ -210,8 +315,9 @@ class Leaderboard:
         need_matplotlib()
         from daskmetrics.report.figures import BESIDE, axes_for, layer_lines
 
-        points = self.to_frame()[["layer", "mean", "stderr"]]
-        points = points.set_axis(["layer", "value", "error"], axis=1)
+        points = self.to_frame()[["layer", "mean", "stderr", "tied"]]
+        points = points.set_axis(["layer", "value", "error", "tied"], axis=1)
+        points["tied"] = points["tied"].fillna(False).astype(bool)
         points["layer"] = [row.arm.layer for row in self.arms]
         points["label"] = [f"{row.arm.checkpoint} {row.arm.readout}".strip() for row in self.arms]
         points = points.dropna(subset="value")
@@ -222,7 +328,7 @@ class Leaderboard:
             )
         first_labels = points["label"].unique()[:MOST_LINES]
         points = points[points["label"].isin(first_labels)]
-        points.attrs["label"] = "mean score"
+        points.attrs.update(label=self._measure, are_scores=True)
         ax = axes_for(ax)
         layer_lines(ax, points)
         names = {row.arm.layer: name for row, name in zip(self.arms, self._layers, strict=True)}
@@ -231,13 +337,16 @@ class Leaderboard:
         ax.legend(**BESIDE)
         return ax
 
-    def save(self, folder: str | Path) -> Path:
+    def save(self, folder: str | Path, within: float | None = None) -> Path:
         """Save the best candidate of `daskmetrics.layers` as a model of sentence-transformers.
 
         Parameters
         ----------
         folder : str or Path
             A new or an empty folder.
+        within : float, optional
+            Save the cheapest candidate that loses at most this share of the score, as `cheaper`
+            names it; by default the best.
 
         Returns
         -------
@@ -258,37 +367,39 @@ class Leaderboard:
         """
         if self.found is None:
             raise ConfigError("Save the best candidate of a run with run.best().save(folder).")
-        best = self.arms[0]
-        card = f"{best.arm}: {score_text(best.mean, best.stderr)} on {listed(list(self.weights))}."
-        return self.found.save(best.arm, folder, card)
+        row = self.arms[0]
+        if within and (cheaper := self.cheaper(within)):
+            (row,) = (row for row in self.arms if row.arm == cheaper.arm)
+        card = f"{row.arm}: {score_text(row.mean, row.stderr)} on {listed(list(self.weights))}."
+        return self.found.save(row.arm, folder, card)
 
-    def __str__(self) -> str:
-        return self.table().as_text()
+    def __repr__(self) -> str:
+        return self.table().as_text(text_width(WIDTH))
 
     def _repr_html_(self) -> str:
         return self.table().as_html()
 
 
-def _measured_by(found: LayerScores, best: Arm) -> list[str]:
-    notes = []
-    for task in found.tasks[:MOST_TASKS]:
-        text = f"{task.name} is measured by {task.main_score}"
-        if score := found.recorded[best].get(task.name):
-            text += f" of {score.n:,} items"
-        if groups := getattr(task, "groups", 0):
-            text += f" in {plural(groups, 'group')}"
-        chance = getattr(task, "chance", None)
-        if chance is not None:
-            text += f" (chance: {chance:.3f})"
-        notes.append(f"{text}.")
+def _gain_note(found: LayerScores, best: Arm) -> list[str]:
     last, gain = found.last_layer(best), found.gain(best)
+    name = found.layer_name(last)
     if best == last:
-        notes.append(
-            f"The best, layer {found.layer_name(best)}, is the last layer that was scored."
-        )
-    elif gain:
-        notes.append(
-            f"The best gains {apart(gain)} over layer {found.layer_name(last)}, the last layer of"
-            f" its model that was scored, {gain.relation}."
-        )
-    return notes
+        return [f"The best, layer {name}, is the last layer that was scored."]
+    if gain is None:
+        return []
+    return [
+        f"The best gains {apart(gain)} over layer {name}, the last layer of its model that was"
+        f" scored, {gain.relation}."
+    ]
+
+
+def _items_of(found: LayerScores, task: Task, best: Arm) -> str:
+    """The measure of a task, over what it is a mean and, of several tasks, what guessing scores."""
+    text = task.main_score
+    if score := found.recorded[best].get(task.name):
+        text += f" of {score.n:,} items"
+    if groups := getattr(task, "groups", 0):
+        text += f" in {plural(groups, 'group')}"
+    if task.floor and len(found.tasks) > 1:
+        text += f" ({task.floor.text})"
+    return text

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from daskmetrics.answer import analysis
 from daskmetrics.answer.posterior import RunPosterior
 from daskmetrics.answer.recorded import RecordedRun
-from daskmetrics.answer.trade_offs import ArmCost, sizes_of
+from daskmetrics.answer.sizes import ArmCost
 from daskmetrics.core.errors import DataError, unknown
 from daskmetrics.domain.names import Arm, Suite
 
@@ -21,11 +21,12 @@ METRICS = "Label-free metrics"
 COSTS = "Costs"
 #: The costs that figures show, by the attribute of `ArmCost`.
 COST_NAMES = {
+    "seconds": "seconds for 1,000 texts",
     "layers": "layers computed",
     "parameters": "parameters up to the layer",
-    "flops": "operations for a text",
-    "dimensions": "dimensions of a vector",
+    "bytes": "bytes of a vector",
 }
+MEASURED = ("seconds", "bytes")  # what a user pays, in the picture of trade-offs
 SPARSE = 0.5  # of the arms: what fewer have is not shown first
 LINES = 8  # along the layers: checkpoints of a model, or tasks of a single checkpoint
 
@@ -138,11 +139,11 @@ def metric_fields(run: RecordedRun, arms: Sequence[Arm]) -> list[Field]:
 
 def cost_fields(run: RecordedRun, arms: Sequence[Arm]) -> list[Field]:
     """Costs that differ between arms of models of known size."""
-    sizes = sizes_of(run)
+    sizes = run.sizes
     costs = {arm: sizes[arm.model].cost(arm) for arm in arms if arm.model in sizes}
     shown = []
     for name, label in differing_costs(costs.values()).items():
-        numbers = {arm: (getattr(cost, name), math.nan) for arm, cost in costs.items()}
+        numbers = {arm: (cost_value(cost, name), math.nan) for arm, cost in costs.items()}
         shown.append(Field.of(label, COSTS, "", arms, numbers))
     return shown
 
@@ -188,3 +189,11 @@ def differing_costs(costs: Collection[ArmCost]) -> dict[str, str]:
         for name, label in COST_NAMES.items()
         if len({getattr(cost, name) for cost in costs}) > 1
     }
+
+
+def cost_value(cost: ArmCost, name: str) -> float:
+    """A cost of `COST_NAMES`; NaN if it is not known."""
+    value = getattr(cost, name)
+    if value is None:
+        return math.nan
+    return float(1000 * value if name == "seconds" else value)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskmetrics.answer.answer import Answer, Verdict, answer_of
 from daskmetrics.answer.recorded import RecordedRun
+from daskmetrics.answer.sizes import ArmCost
 from daskmetrics.answer.status import status_of
-from daskmetrics.answer.trade_offs import ArmCost, TradeOffs, sizes_of, trade_offs_of
+from daskmetrics.answer.trade_offs import TradeOffs, trade_offs_of
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.text import score_text
 from daskmetrics.domain.events import scored as scored_units
 from daskmetrics.domain.names import Arm, Cell
-from daskmetrics.report._format import Line, need_matplotlib, percent
+from daskmetrics.report._format import Line, fact, need_matplotlib, percent
 from daskmetrics.report._leaderboard import Leaderboard
 from daskmetrics.report.lines import answer_lines, gain, use
 from daskmetrics.report.markup import card
@@ -155,7 +156,7 @@ class Best:
             return encoder.save(folder, model_card)
 
     def __repr__(self) -> str:
-        return f"Use   {use(self.answer)}\nGain  {gain(self.answer)}"
+        return "\n".join(fact(*line) for line in answer_lines(self.answer))
 
     def _repr_html_(self) -> str:
         _, *others = answer_lines(self.answer)
@@ -254,6 +255,15 @@ class Run(RecordedRun):
         """
         return answer_of(self.evidence)
 
+    def marked(self, quantity: str) -> Mapping[str, Sequence[Arm]]:
+        """The arms that a picture of a quantity marks, by kind of mark; none without an answer.
+
+        Examples
+        --------
+        >>> run.marked("reviews")["tied"]  # doctest: +SKIP
+        """
+        return self.answer.marked(quantity) if self.result else {}
+
     def best(self) -> Best:
         """The recommended arm.
 
@@ -297,7 +307,7 @@ class Run(RecordedRun):
         need_matplotlib()
         from daskmetrics.report.figures import Plots
 
-        return Plots(self)
+        return Plots(self, self.marked)
 
     def trade_offs(self) -> TradeOffs:
         """Scores against costs: layers, parameters, operations, and vector sizes.
@@ -326,7 +336,7 @@ class Run(RecordedRun):
         --------
         >>> run.cost_of(run.best().arm).parameters  # doctest: +SKIP
         """
-        return sizes_of(self)[arm.model].cost(arm)
+        return self.sizes[arm.model].cost(arm)
 
     def leaderboard(self) -> Leaderboard:
         """All arms with a score, ordered by their mean.
@@ -347,10 +357,13 @@ class Run(RecordedRun):
         """
         weights = {task: self.weights.get(task, 0.0) for task in self.kinds}
         if self.result is None:
-            return Leaderboard.of(self.compared, weights)
-        verdict = self.verdict
-        tied = set(verdict.overall.tied)
-        return Leaderboard.of(self.compared, weights, tied, verdict.overall.arm)
+            board = Leaderboard.of(self.compared, weights)
+        else:
+            overall = self.verdict.overall
+            board = Leaderboard.of(self.compared, weights, {*overall.tied}, overall.arm)
+        by_model = self.plan.by_model
+        suites = {name: by_model[name.model] for name in self.plan.checkpoints}
+        return replace(board, suites=suites)
 
     def to_frame(self) -> pandas.DataFrame:
         """One row per scored cell.

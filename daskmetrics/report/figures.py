@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle, product
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,15 @@ from daskmetrics.answer.trade_offs import TradeOffs, trade_offs_of
 from daskmetrics.core.errors import unknown
 from daskmetrics.core.files import atomic_write
 from daskmetrics.core.telemetry import TelemetrySample, read_samples
-from daskmetrics.dashboard.drawing import LAYER, LEAST_ERRORS, STAGES, labels, span
+from daskmetrics.dashboard.drawing import LAYER, STAGES, labels, least_span, most_of, span
 from daskmetrics.domain.names import Arm, Suite, spread, step_label
 from daskmetrics.report._quantities import (
     COST_NAMES,
     LINES,
+    MEASURED,
+    SCORES,
     Field,
+    cost_value,
     differing_costs,
     drawn_arms,
     metric_fields,
@@ -77,10 +80,13 @@ MARK: Look = {"linestyle": "none", "color": "white", "markeredgecolor": "black",
 MARKS: Mapping[str, tuple[str, Look]] = {
     "best": ("best candidate", {"marker": "*", "markersize": 11, **MARK}),
     "default": ("last layer", {"marker": "o", "markersize": 6, **MARK}),
+    "tied": ("within its error", {"marker": ".", "markersize": 5, **MARK}),
 }
+TIED = "large points: the best, and those within its error"
 
 Losses = Sequence[tuple[int, float]]  # training step, nats per token or label
-Marks = Mapping[str, Arm]  # arms that are marked on every map: the ``best`` and the ``default`` one
+Marks = Mapping[str, Sequence[Arm]]  # arms that are marked, by the names of `MARKS`
+MarkedBy = Callable[[str], Marks]  # by the name of the quantity that is drawn
 
 
 class Plots:
@@ -93,14 +99,17 @@ class Plots:
     Parameters
     ----------
     run : Run
+    marked : callable
+        Gives the arms that are marked where a quantity is drawn.
 
     Examples
     --------
     >>> run.plot.layers("prompt_entropy").set_title("Entropy")  # doctest: +SKIP
     """
 
-    def __init__(self, run: RecordedRun) -> None:
+    def __init__(self, run: RecordedRun, marked: MarkedBy) -> None:
         self._run = run
+        self._marked = marked
 
     def layers(
         self,
@@ -146,7 +155,7 @@ class Plots:
         shown = self._shown(what, suites, readout)
         ax = axes_for(ax)
         arms = drawn_arms(self._run, suites, readout)
-        layer_lines(ax, layer_points(shown, arms))
+        layer_lines(ax, layer_points(shown, arms, self._marked))
         named = [shown[0].name, *(suite.model for suite in suites)]
         if readout:
             named.append(readout)
@@ -172,7 +181,7 @@ class Plots:
         suite = suite_of(self._run, model, readout)
         shown, *_ = self._shown(what, [suite], readout)
         ax = axes_for(ax)
-        heat_map(ax, shown, suite, analysis.marks(self._run.recommendation))
+        heat_map(ax, shown, suite, self._marked(shown.name))
         return ax
 
     def search(self, ax: Axes | None = None) -> Axes:
@@ -193,20 +202,27 @@ class Plots:
         ax.legend(loc="best")
         return ax
 
-    def tradeoff(self, cost: str = "layers", ax: Axes | None = None) -> Axes:
+    def tradeoff(self, cost: str | None = None, ax: Axes | None = None) -> Axes:
         """Mean score against costs, with the best at each cost.
 
         Parameters, result and errors are those of `layers`, beside
 
-        cost : {"layers", "parameters", "flops", "dimensions"}
+        cost : {"seconds", "layers", "parameters", "bytes"}, optional
+            Seconds are of 1,000 texts, bytes of a vector. By default seconds or, of a run that
+            recorded no times, layers.
 
         Examples
         --------
-        >>> run.plot.tradeoff("flops")  # doctest: +SKIP
+        >>> run.plot.tradeoff("bytes")  # doctest: +SKIP
         """
-        if cost not in COST_NAMES:
-            raise unknown("cost", cost, COST_NAMES)
+        if cost not in (None, *COST_NAMES):
+            raise unknown("cost", str(cost), COST_NAMES)
         compared = trade_offs_of(self._run)
+        has_times = all(arm.cost.seconds is not None for arm in compared.arms)
+        if cost is None:
+            cost = "seconds" if has_times else "layers"
+        if cost == "seconds" and not has_times:
+            raise nothing_to_draw(self._run, COST_NAMES[cost])
         ax = axes_for(ax)
         trade_off(ax, compared, cost)
         ax.set_ylabel("mean score")
@@ -268,7 +284,9 @@ def heat_map(ax: Axes, field: Field, suite: Suite, marks: Marks) -> None:
     ax.grid(visible=False)
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    drawn = ax.imshow(values, cmap="cividis", origin="lower", aspect="auto")
+    # noise is not stretched over the colours
+    low, high = span(values, least_span(field.errors), margin=0.0)
+    drawn = ax.imshow(values, cmap="cividis", origin="lower", aspect="auto", vmin=low, vmax=high)
     units = field.units or field.name
     ax.figure.colorbar(
         drawn,
@@ -284,28 +302,43 @@ def heat_map(ax: Axes, field: Field, suite: Suite, marks: Marks) -> None:
     if np.isfinite(field.errors).any():
         title += f" (standard error {np.nanmedian(field.errors):.2g})"
     ax.set(xlabel="training step", ylabel="layer", title=title)
-    for name, arm in marks.items():
-        if arm.checkpoint in suite.checkpoints() and arm.layer in suite.layers:
+    checkpoints = set(suite.checkpoints())
+    for name, arms in marks.items():
+        shown = [arm for arm in arms if arm.checkpoint in checkpoints and arm.layer in suite.layers]
+        if shown:
             label, look = MARKS[name]
-            x = suite.revisions.index(arm.revision)
-            ax.plot(x, suite.layers.index(arm.layer), label=label, **look)
+            x = [suite.revisions.index(arm.revision) for arm in shown]
+            ax.plot(x, [suite.layers.index(arm.layer) for arm in shown], label=label, **look)
 
 
-def layer_points(fields: Sequence[Field], arms: Sequence[Arm]) -> pandas.DataFrame:
+def layer_points(
+    fields: Sequence[Field], arms: Sequence[Arm], marked: MarkedBy
+) -> pandas.DataFrame:
     """What is drawn along the layers: a row for each point.
 
     The first `LINES` + 1 fields of a single checkpoint, or the first field of several models, or of
-    a few checkpoints of one. The columns are label, layer, value and error.
+    a few checkpoints of one. The columns are label, layer, value, error, and whether it is tied: the
+    best, or within its error.
     """
     checkpoints = list(dict.fromkeys(arm.checkpoint for arm in arms))
     if len(checkpoints) > 1:
         fields = fields[:1]
     drawn = fields[: LINES + 1]
     of_arms = pandas.DataFrame([vars(arm) for arm in arms])
-    tables = [
-        of_arms.assign(label=field.name, value=field.values, error=field.errors) for field in drawn
-    ]
+    tables = []
+    for field in drawn:
+        marks = marked(field.name)
+        tied = {*marks.get("best", ()), *marks.get("tied", ())}
+        tables.append(
+            of_arms.assign(
+                label=field.name,
+                value=field.values,
+                error=field.errors,
+                tied=[arm in tied for arm in arms],
+            )
+        )
     points = pandas.concat(tables)
+    points.attrs["are_scores"] = fields[0].group == SCORES
     points.attrs["label"] = fields[0].group
     if len(fields) == 1:
         points.attrs["label"] = fields[0].label
@@ -355,17 +388,16 @@ def layer_lines(ax: Axes, points: pandas.DataFrame) -> None:
             lw=1.5,
             elinewidth=1,
         )
-    value = points["value"]
-    error = points["error"]
-    layer = points["layer"]
-    ends = pandas.concat([value, value - error, value + error])
-    smallest_span = LEAST_ERRORS * np.nan_to_num(error.median())
-    ax.set_ylim(span(ends.to_numpy(float), smallest_span))
+        tied = line[line["tied"]]
+        ax.scatter(tied["layer"], tied["value"], s=36, color=[shade], zorder=3)
+    value, error, layer = points[["value", "error", "layer"]].to_numpy(float).T
+    most = most_of(value) if points.attrs["are_scores"] else math.inf
+    ends = np.concatenate([value, value - error, value + error]).clip(max=most)
+    ax.set_ylim(span(ends, least_span(error), most=most))
     ax.set_xlim(layer.min() - 0.15, layer.max() + 0.15)
     ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    ax.set(xlabel=LAYER, ylabel=points.attrs["label"])
-    if note := points.attrs.get("note"):
-        ax.set_xlabel(f"{LAYER}\n{note}")
+    notes = [LAYER, points.attrs.get("note"), TIED if points["tied"].any() else ""]
+    ax.set(xlabel="\n".join(filter(None, notes)), ylabel=points.attrs["label"])
 
 
 @rc_context(STYLE)
@@ -402,13 +434,16 @@ def search_path(ax: Axes, run: RecordedRun) -> None:
         )
     ax.set(xlabel=f"cost spent, {path.attrs['unit']}", ylabel="mean score")
     ax.set_xlim(left=0)
+    scores = path[["expected", "best"]].to_numpy(float)
+    ax.set_ylim(span(scores, 0.0, margin=0.05, most=most_of(scores)))
 
 
 @rc_context(STYLE)
 def trade_off(ax: Axes, trade_offs: TradeOffs, name: str) -> None:
     """Score against one cost, with the best score at each."""
     rows = [
-        (arm.arm.model, getattr(arm.cost, name), arm.score, arm.stderr) for arm in trade_offs.arms
+        (arm.arm.model, cost_value(arm.cost, name), arm.score, arm.stderr)
+        for arm in trade_offs.arms
     ]
     points = pandas.DataFrame(rows, columns=["model", "cost", "score", "stderr"])
     for (model, of_model), look in zip(points.groupby("model", sort=False), cycle(LOOKS)):
@@ -438,8 +473,12 @@ def trade_off(ax: Axes, trade_offs: TradeOffs, name: str) -> None:
     if points["cost"].max() >= LOGARITHMIC * lowest_cost:
         ax.set_xscale("symlog", linthresh=lowest_cost)
     else:
-        ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        ax.xaxis.set_major_locator(MaxNLocator(4, integer=name != "seconds"))
     ax.xaxis.set_major_formatter(EngFormatter())
+    score, error = points[["score", "stderr"]].to_numpy(float).T
+    most = most_of(score)
+    ends = np.concatenate([score - error, score + error]).clip(max=most)
+    ax.set_ylim(span(ends, least_span(error), most=most))
     ax.set_xlabel(COST_NAMES[name])
 
 
@@ -464,22 +503,20 @@ def blank(height: float) -> Figure:
 
 
 @rc_context(STYLE)
-def pictures(run: RecordedRun) -> dict[str, Figure]:
+def pictures(run: RecordedRun, marked: MarkedBy) -> dict[str, Figure]:
     """All figures with data, by the names of their files.
 
-    Maps are of the model of the best arm.
+    Maps are of the model of the best arm; ``marked`` gives the arms that are marked on them.
     """
     drawn = {}
     if shown := shown_first(run):
         suite = suite_of(run)
         if len(suite.revisions) > 1:  # the map of one checkpoint is a stripe
-            drawn["scores"] = heat_maps(
-                shown[: LINES + 1], suite, analysis.marks(run.recommendation)
-            )
+            drawn["scores"] = heat_maps(shown[: LINES + 1], suite, marked)
         suites = _lined_up(run)
         drawn["layers"] = blank(3.6)
         shown = shown_first(run, suites)
-        points = layer_points(shown, drawn_arms(run, suites))
+        points = layer_points(shown, drawn_arms(run, suites), marked)
         layer_lines(drawn["layers"].subplots(), points)
         title = suite.model if len(suites) == 1 else None
         drawn["layers"].legend(loc="outside right upper", title=title)
@@ -497,20 +534,24 @@ def pictures(run: RecordedRun) -> dict[str, Figure]:
     return drawn
 
 
-def heat_maps(fields: Sequence[Field], suite: Suite, marks: Marks) -> Figure:
+def heat_maps(fields: Sequence[Field], suite: Suite, marked: MarkedBy) -> Figure:
     """Maps of some quantities of a model."""
     figure = blank(1.9 * len(fields))
     panels = figure.subplots(len(fields), 1, squeeze=False)[:, 0]
     for ax, field in zip(panels, fields, strict=True):
-        heat_map(ax, field, suite, marks)
-    if marks:
-        panels[0].legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2)
+        heat_map(ax, field, suite, marked(field.name))
+    named, names = panels[0].get_legend_handles_labels()
+    if names:
+        figure.legend(named, names, loc="outside upper right", ncols=len(names))
     return figure
 
 
 def trade_offs(compared: TradeOffs) -> Figure:
-    """Score against each cost that differs between arms."""
-    names = differing_costs([arm.cost for arm in compared.arms]) or {"layers"}
+    """Score against time and bytes, as far as these differ between arms."""
+    differing = differing_costs([arm.cost for arm in compared.arms])
+    names = [name for name in MEASURED if name in differing]
+    if "seconds" not in names:
+        names.insert(0, "layers")
     figure = blank(3.1)
     axes = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
     for ax, name in zip(axes, names, strict=True):
@@ -586,7 +627,7 @@ def used_over_time(samples: Sequence[TelemetrySample], quantity: str) -> pandas.
     return used[names]
 
 
-def write_pictures(run: RecordedRun, vectors: bool) -> dict[str, Figure]:
+def write_pictures(run: RecordedRun, vectors: bool, marked: MarkedBy) -> dict[str, Figure]:
     """Write all figures as PNG, and return them by name.
 
     With ``vectors`` they are written as SVG, too.
@@ -594,7 +635,7 @@ def write_pictures(run: RecordedRun, vectors: bool) -> dict[str, Figure]:
     # delete the files of figures that the run no longer has; other files are not ours
     for name, kind in product(NAMES, KINDS):
         (run.folder.report / f"{name}.{kind}").unlink(missing_ok=True)
-    drawn = pictures(run)
+    drawn = pictures(run, marked)
     for (name, picture), kind in product(drawn.items(), KINDS[: 1 + vectors]):
         atomic_write(run.folder.report / f"{name}.{kind}", image(picture, kind))
     return drawn

@@ -4,39 +4,42 @@ from __future__ import annotations
 
 from shlex import quote
 
-from daskmetrics.answer.answer import CLEAR, Answer
+from daskmetrics.answer.answer import Answer, is_guess
 from daskmetrics.core.table import printable
 from daskmetrics.core.text import listed, plural, score_text
 from daskmetrics.report._format import (
     Line,
     apart,
     candidate,
-    mean_over,
+    headline,
+    measured,
     partly,
     percent,
-    probability_text,
+    saving,
 )
 
-MOST_MODELS = 2  # of other models, over whose last layers a gain is stated
+MOST_MODELS = 2  # of other models that a line names
 LONGEST = 38  # characters shown of a reason or a warning
 
 
 def answer_lines(answer: Answer) -> list[Line]:
     """What to use, why, and what to do next."""
+    save = f"daskmetrics best {_folder(answer)} --save my-encoder"
+    if answer.encoded_by:
+        save = ""
     texts = {
         "Use": use(answer),
         "Best of": best_of(answer),
         "Gain": gain(answer),
         "Sure": sure(answer),
         "Cheaper": cheaper(answer),
+        "Others": others(answer),
         "Per task": per_task(answer),
         "Fresh": fresh(answer),
         "Check": check(answer),
         "Cost": cost(answer),
         "Vectors": answer.encoded_by,
-        "Save": ""
-        if answer.encoded_by
-        else f"daskmetrics best {_folder(answer)} --save my-encoder",
+        "Save": save,
         "Decide": decide(answer),
     }
     return [Line(label, text) for label, text in texts.items() if text]
@@ -44,15 +47,17 @@ def answer_lines(answer: Answer) -> list[Line]:
 
 def use(answer: Answer) -> str:
     """The best candidate and its score."""
-    best = candidate(answer.best.arm)
+    best = candidate(answer.best.arm, answer.layer_names)
     weights = answer.weights
     if not answer.confirmed:
         scored = len(weights.keys() & answer.best.scores)
         return f"{best}: the best so far, scored on {scored} of {plural(len(weights), 'task')}"
-    meaning = mean_over(weights.values())
-    if len(weights) == 1:
-        (meaning,) = weights
-    return f"{best}: score {score_text(answer.best.score, answer.best.stderr)} ({meaning})"
+    score = measured(answer.tasks, weights, answer.best.score, answer.best.stderr)
+    tied = len(answer.verdict.overall.tied) if answer.is_tie else 1
+    cheapest = ""
+    if answer.cheapest:
+        cheapest = candidate(answer.cheapest.arm, answer.layer_names)
+    return headline(best, score, tied, cheapest, is_guess(answer.over_floor))
 
 
 def best_of(answer: Answer) -> str:
@@ -82,7 +87,7 @@ def gain(answer: Answer) -> str:
         return "none: it is what one would take without a search"
     own = next(standing for standing in answer.verdict.models if standing.model == best.model)
     is_last = default == own.last and own.is_last
-    default_name = candidate(default)
+    default_name = candidate(default, answer.layer_names)
     if is_last:
         default_name = "its last layer"
         if default.revision != best.revision:
@@ -97,7 +102,7 @@ def gain(answer: Answer) -> str:
     models = answer.verdict.models
     others = [(other, other.behind) for other in models if other != own and other.behind]
     for other, behind in others[:MOST_MODELS]:
-        name = candidate(other.last)
+        name = candidate(other.last, answer.layer_names)
         if is_last and other.is_last:
             name = f"that of {other.model}"
         text += f"; {apart(behind)} over {name}"
@@ -107,16 +112,15 @@ def gain(answer: Answer) -> str:
 def sure(answer: Answer) -> str:
     """What may be lost with it, and the close others."""
     overall = answer.verdict.overall
-    text = f"{probability_text(answer.probability)} chance to be the best"
-    if answer.most_lost is not None and answer.probability < CLEAR:
-        most, expected = map(score_text, (answer.most_lost, answer.expected_loss))
-        text = (
-            f"no other of {answer.candidates:,} is more than {most} better (95 %), expected loss"
-            f" {expected}"
-        )
+    text = f"expected loss {score_text(answer.expected_loss)}"
+    if answer.most_lost is None:
+        text = f"too few scores to say what it may lose; {text}"
+    else:
+        most = score_text(answer.most_lost)
+        text = f"no other of {answer.candidates:,} is more than {most} better (95 %), {text}"
     if answer.sureness:
         text = f"{answer.sureness}: {text}"
-    if overall.tested > 1:
+    if overall.tested > 1 and not answer.is_tie:  # the first line counts those of a tie
         tied = len(overall.tied) - 1 or "none"
         others = plural(overall.tested - 1, "fully scored other")
         text += f"; {tied} of {others} within its error"
@@ -127,12 +131,24 @@ def sure(answer: Answer) -> str:
 
 def cheaper(answer: Answer) -> str:
     """A simpler candidate and what it loses; empty without one."""
-    simpler = answer.cheaper or next(iter(answer.verdict.overall.simpler), None)
+    simpler = answer.cheapest
     if not simpler:
         return ""
-    loss = score_text(simpler.loss.value, simpler.loss.stderr)
-    most = score_text(simpler.most_lost)
-    return f"{candidate(simpler.arm)} loses {loss}, at most {most} below the true best (95 %)"
+    if answer.is_tie:  # the first line has its name
+        return saving(simpler)
+    return f"{candidate(simpler.arm, answer.layer_names)}: {saving(simpler)}"
+
+
+def others(answer: Answer) -> str:
+    """The best candidates of a few other models."""
+    shown = [
+        f"{candidate(model.best, answer.layer_names)}: {score_text(*model.score)}"
+        for model in answer.verdict.models
+        if model.best and model.score and model.model != answer.best.arm.model
+    ]
+    if hidden := shown[MOST_MODELS:]:
+        shown[MOST_MODELS:] = [f"{len(hidden)} more"]
+    return "; ".join(shown)
 
 
 def per_task(answer: Answer) -> str:
@@ -155,7 +171,7 @@ def fresh(answer: Answer) -> str:
     if answer.fresh.best == chosen.arm:
         return "it is the best on the items that were kept back, too"
     relation = "within" if answer.fresh.holds else "beyond"
-    higher = candidate(answer.fresh.best)
+    higher = candidate(answer.fresh.best, answer.layer_names)
     return f"on the items that were kept back {higher} is higher, {relation} the error"
 
 
@@ -186,7 +202,7 @@ def cost(answer: Answer) -> str:
     if answer.scored >= answer.planned:
         return f"all {planned}"
     share = percent(answer.cost.share or 0)
-    return f"{answer.scored:,} of {planned}, about {share} of the time that all would take"
+    return f"{answer.scored:,} of {planned}, about {share} of the time of all"
 
 
 def decide(answer: Answer) -> str:
@@ -198,7 +214,10 @@ def decide(answer: Answer) -> str:
     if not overall.items_to_decide:
         return ""
     times = float(f"{overall.items_to_decide:.2g}")
-    return f"about {times:,.15g} times as many items, if the difference stays the same"
+    text = f"about {times:,.15g} times as many items, if the difference stays the same"
+    if answer.more_search_is_idle:
+        text += "; more search would not"
+    return text
 
 
 def _folder(answer: Answer) -> str:

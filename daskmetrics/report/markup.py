@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING
 
+from daskmetrics.core.table import JOINT, joined
 from daskmetrics.core.text import plural, score_text
 
 if TYPE_CHECKING:
     from jinja2 import Template
+    from markupsafe import Markup
 
 
 @cache
@@ -24,8 +26,23 @@ def template(name: str) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(number=score_text, plural=plural)
+    environment.filters.update(number=score_text, plural=plural, whole=whole)
     return environment.get_template(name)
+
+
+def whole(text: str) -> Markup:
+    """The text as HTML in which no number and no option of a command is broken.
+
+    >>> str(whole("best <run> --save x"))
+    'best &lt;run&gt; <span style="white-space: nowrap">--save</span> x'
+    """
+    from markupsafe import Markup, escape
+
+    words = joined(text).replace(JOINT, "\u00a0").split(" ")
+    option = Markup('<span style="white-space: nowrap">{}</span>')
+    return Markup(" ").join(
+        option.format(word) if word.startswith("--") else escape(word) for word in words
+    )
 
 
 def card(title: str, lines: Iterable[tuple[str, str]]) -> str:

@@ -33,6 +33,7 @@ class Figures {
     this.fields = new Map(data.fields.map(field => [field.name, field]));
     this.models = data.models;
     this.tasks = data.tasks;
+    this.marks = data.marks;
     this.colours = data.colours;
     this.document = documents[0];
     this.all = this.document.roots();
@@ -65,7 +66,7 @@ class Figures {
     this.label("comparison", "left", field.label);
     if (against) this.label("comparison", "below", against.label);
     const model = this.control("model")?.value ?? Object.keys(this.models)[0];
-    if (this.figure("map")) this.map(value, model);
+    if (this.figure("map")) this.map(field, model);
     this.lines(field, this.figure("map") ? this.models[model].lines : this.checkpoints);
   }
 
@@ -79,10 +80,18 @@ class Figures {
     if (axis) axis.axis_label = text;
   }
 
-  map(value, model) {
-    const known = value.filter(one => !isNaN(one));
-    const [low, high] = known.length ? [known.reduce((a, b) => Math.min(a, b)), known.reduce((a, b) => Math.max(a, b))] : [0, 1];
-    this.document.get_model_by_name("colours").setv(low < high ? { low, high } : { low: low - 0.5, high: high + 0.5 });
+  marked(field) { return this.marks[field.name] ?? this.marks[""]; }
+
+  tied(field) {  // the names of those within the error of the best, and its own
+    const { name = [], kind = [] } = this.marked(field) ?? {};
+    return new Set(name.filter((_, i) => kind[i] !== "default"));
+  }
+
+  map(field, model) {
+    const { value, error } = this.columns(field), marks = this.marked(field);
+    const [low, high] = this.span(value, this.least(error), 0, Infinity) ?? [0, 1];
+    this.document.get_model_by_name("colours").setv({ low, high });
+    if (marks) this.document.get_model_by_name("marks").data = marks;
     const axes = this.models[model], map = this.figure("map"), filter = this.document.get_model_by_name("one");
     if (filter.group === model) return;
     filter.group = model;
@@ -90,8 +99,8 @@ class Figures {
       axis.ticker.ticks = labels.map(([at]) => at);
       axis.major_label_overrides = new Map(labels);
     }
-    for (const [range, [start, end]] of [[map.x_range, axes.x], [map.y_range, axes.y]])
-      range.setv({ start, end, reset_start: start, reset_end: end });
+    this.range(map.x_range, axes.x);
+    this.range(map.y_range, axes.y);
   }
 
   lines(field, checkpoints) {  // of a few checkpoints or models; or of all tasks of a single one, if scores are shown
@@ -103,7 +112,7 @@ class Figures {
     const points = { x: [], y: [], low: [], high: [], at: [], error: [], label: [], colour: [], size: [] };
     const whole = { xs: [], ys: [], label: [], colour: [], dash: [] };
     drawn.forEach(([label, shown, prefix], i) => {
-      const { value, error } = this.columns(shown), { layer } = this.source.data;
+      const { value, error } = this.columns(shown), { layer } = this.source.data, tied = this.tied(shown);
       const own = [...this.names.keys()].filter(at => this.names[at].startsWith(prefix) && !isNaN(value[at]));
       if (!own.length) return;
       const graded = drawn.length > 1 && !together && palette;
@@ -111,7 +120,7 @@ class Figures {
       own.sort((a, b) => layer[a] - layer[b]);
       for (const at of own) {
         const row = { x: layer[at], y: value[at], low: value[at] - error[at], high: value[at] + error[at],
-                      at: layer[at], error: error[at], label, colour, size: 5 };
+                      at: layer[at], error: error[at], label, colour, size: tied.has(this.names[at]) ? 9 : 4 };
         for (const [name, one] of Object.entries(row)) points[name].push(one);
       }
       const dash = graded || i < shades.length ? "solid" : "dashed";
@@ -123,10 +132,15 @@ class Figures {
     bars.data_source.data = points;
     this.legend(figure, whole.label);
     this.label("lines", "left", together ? "score" : field.label);
-    this.span(figure.x_range, points.x, 1, 0.03);
-    const errors = points.error.filter(one => !isNaN(one)).sort((a, b) => a - b);
-    // what is smaller than the error is not stretched
-    this.span(figure.y_range, [...points.y, ...points.low, ...points.high], 8 * (errors[errors.length >> 1] ?? 0), 0.12);
+    const are_scores = field.group === "Scores" && points.y.every(one => one <= 1), most = are_scores ? 1 : Infinity;
+    const heights = [...points.y, ...points.low, ...points.high].map(one => Math.min(one, most));
+    this.range(figure.x_range, this.span(points.x, 1, 0.03, Infinity));
+    this.range(figure.y_range, this.span(heights, this.least(points.error), 0.12, most));
+  }
+
+  least(error) {  // what is smaller than some errors is not stretched
+    const known = error.filter(one => !isNaN(one)).sort((a, b) => a - b);
+    return 8 * (known[known.length >> 1] ?? 0);
   }
 
   legend(figure, labels) {  // in columns as wide as the longest label, below which the curves keep their room
@@ -136,12 +150,17 @@ class Figures {
     figure.height = 256 + 32 * Math.max(2, Math.ceil(labels.length / ncols));
   }
 
-  span(range, values, least, margin) {
+  span(values, least, margin, most) {
     const known = values.filter(one => !isNaN(one));
-    if (!known.length) return;
-    const low = Math.min(...known), high = Math.max(...known);
+    if (!known.length) return null;
+    const low = known.reduce((a, b) => Math.min(a, b)), high = known.reduce((a, b) => Math.max(a, b));
     const half = Math.max((0.5 + margin) * (high - low), least / 2) || 0.5, middle = (low + high) / 2;
-    range.setv({ start: middle - half, end: middle + half, reset_start: middle - half, reset_end: middle + half });
+    const above = Math.max(0, middle + half - most);
+    return [middle - half - above, middle + half - above];
+  }
+
+  range(side, ends) {
+    if (ends) side.setv({ start: ends[0], end: ends[1], reset_start: ends[0], reset_end: ends[1] });
   }
 
   pick(name) {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from importlib.resources import files
@@ -46,6 +46,7 @@ from daskmetrics.report.tables import (
 )
 
 if TYPE_CHECKING:
+    from bokeh.models import ColumnDataSource
     from bokeh.plotting import figure
 
 GENERATOR = f"daskmetrics {version('daskmetrics')}"
@@ -77,7 +78,7 @@ def write(run: Run, vectors: bool = False) -> Path:
         if find_spec("matplotlib") is not None:
             from daskmetrics.report.figures import write_pictures
 
-            pictures = write_pictures(run, vectors)
+            pictures = write_pictures(run, vectors, run.marked)
         answer = run.result and run.answer
         summary = {"name": run.plan.name, "finished": run.finished, "answer": answer}
         atomic_write(folder / "summary.json", as_json(summary))
@@ -168,6 +169,7 @@ def figures(run: Run) -> Mapping[str, Any]:
     posterior = known_posterior(run)
     arms = drawn_arms(run, suites)
     quantities = fields(run, arms, posterior) if suites else []
+    marks: dict[str, Any] = {}
     # a metric or, without metrics, a cost is compared with the quantity that is shown first
     others = [quantity for quantity in quantities[1:] if quantity.group != SCORES]
     drawn: list[figure] = []
@@ -179,7 +181,8 @@ def figures(run: Run) -> Mapping[str, Any]:
                 columns[f"errors of {quantity.name}"] = quantity.errors
         source = drawing.arms_source(arms, suites, **columns)
         if any(len(suite.revisions) > 1 for suite in suites):
-            drawn.append(drawing.heat_map(source, analysis.marks(run.recommendation)))
+            drawn.append(drawing.heat_map(source))
+        marks = _marks(run, source, [quantity.name for quantity in quantities])
         drawn.append(drawing.layer_lines())
         if others:
             drawn.append(drawing.comparison(source, suites))
@@ -206,7 +209,20 @@ def figures(run: Run) -> Mapping[str, Any]:
                 for quantity in quantities
             ],
             "models": {suite.model: drawing.axes_of(suite) for suite in suites},
+            "marks": marks,
             "tasks": list(run.kinds)[:LINES],
             "colours": drawing.COLOURS,
         },
+    }
+
+
+def _marks(run: Run, source: ColumnDataSource, quantities: Iterable[str]) -> dict[str, Any]:
+    """The marks of each task and, under "", of all other quantities."""
+    from daskmetrics.dashboard import drawing
+
+    shown = {"", *quantities} & {"", *run.kinds}
+    return {
+        name: drawing.marked(source, {kind: map(str, arms) for kind, arms in marked.items()})
+        for name in sorted(shown)
+        if (marked := run.marked(name))
     }

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from daskmetrics.answer.answer import Answer, Candidate, ModelStanding, Standing
+from daskmetrics.answer.answer import Answer, Candidate, ModelStanding, Standing, floor_of
 from daskmetrics.answer.trade_offs import TradeOff, TradeOffs
 from daskmetrics.answer.worth import FreshItems, Worth
 from daskmetrics.core.table import Table
@@ -43,13 +43,31 @@ def tables(answer: Answer) -> list[Table]:
     return shown
 
 
-def tasks_table(answer: Answer, most: int | None = None) -> Table:
+def short_tasks_table(answer: Answer) -> Table:
+    """The best candidate of a few tasks, as a run ends; empty where there is one task."""
+    standings = [part for part in answer.verdict.parts if len(part.tasks) == 1]
+    shown = standings[:MOST_ROWS]
+    rows = [
+        {
+            "for": standing.what,
+            "best": str(standing.arm),
+            "score": score_text(standing.score, standing.stderr),
+            "guess": _guess(answer, standing),
+        }
+        for standing in shown
+    ]
+    notes = []
+    if hidden := len(standings) - len(shown):
+        notes = [f"{plural(hidden, 'more task')}: daskmetrics best {answer.folder}"]
+    return Table.of(rows, notes=notes)
+
+
+def tasks_table(answer: Answer) -> Table:
     """The best candidate over all tasks, by kind and by task."""
     default = answer.default
     standings = [answer.verdict.overall, *answer.verdict.parts]
-    shown = standings[:most]
     rows = []
-    for standing in shown:
+    for standing in standings:
         what = standing.what
         if len(standing.tasks) > 1:
             what = what.replace("_", " ")
@@ -58,22 +76,33 @@ def tasks_table(answer: Answer, most: int | None = None) -> Table:
             gain = gap_text(standing.gain)
         if _is_partial(standing, default):
             gain += " †"
-        tied = "not tested"
-        if standing.tied:
-            tied = f"{len(standing.tied) - 1} of {standing.tested - 1}"
-        score = score_text(standing.score, standing.stderr)
-        rows.append((what, str(standing.arm), score, gain, tied))
+        rows.append(
+            {
+                "for": what,
+                "best": str(standing.arm),
+                "score": score_text(standing.score, standing.stderr),
+                "guess": _guess(answer, standing),
+                "gain": gain,
+                "tied": f"{len(standing.tied) - 1:,}" if standing.tied else "–",
+            }
+        )
     notes = [
-        f"Gain: over {candidate(default.arm)}; on average too high, since the same scores chose the"
-        " best.",
+        f"Gain: over {candidate(default.arm, answer.layer_names)}; on average too high, since the"
+        " same scores chose the best.",
         "Tied: how many others are within the error of the best.",
     ]
-    if hidden := len(standings) - len(shown):
-        notes = [f"{hidden} more rows: daskmetrics best {answer.folder}"]
-    if any(_is_partial(standing, default) for standing in shown):
+    if any(row["guess"] for row in rows):
+        notes.append("Guess: what guessing scores.")
+    if any(_is_partial(standing, default) for standing in standings):
         notes.append(PARTIAL)
-    notes += unpaired_note(standing.gain for standing in shown if standing.arm != default.arm)
-    return Table(("for", "best", "score", "gain", "tied"), rows, "By task", notes)
+    notes += unpaired_note(standing.gain for standing in standings if standing.arm != default.arm)
+    return Table.of(rows, "By task", notes)
+
+
+def _guess(answer: Answer, standing: Standing) -> str:
+    weights = dict(zip(standing.tasks, standing.weights, strict=True))
+    floor = floor_of(answer.tasks, weights)
+    return "" if floor is None else score_text(floor)
 
 
 def _is_partial(standing: Standing, default: Candidate) -> bool:

@@ -10,13 +10,18 @@ from typing import TYPE_CHECKING
 
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.table import Table, text_width
-from daskmetrics.report._format import WIDTH, Line, fact, percent, si
-from daskmetrics.report.lines import answer_lines, cheaper, use
+from daskmetrics.report._format import WIDTH, Line, candidate, fact, percent, saving
+from daskmetrics.report.lines import answer_lines, use
 from daskmetrics.report.status import problem_lines, status_lines
-from daskmetrics.report.tables import MOST_ROWS, tables, tasks_table
+from daskmetrics.report.tables import short_tasks_table, tables
 
 if TYPE_CHECKING:
     from daskmetrics.report._run import Run
+
+OMITTED = (
+    "Best of",
+    "Decide",
+)  # rows of the answer that `daskmetrics best` adds to the last screen
 
 
 def status_text(run: Run) -> str:
@@ -30,26 +35,30 @@ def status_text(run: Run) -> str:
 def best_text(run: Run, in_short: bool = False) -> str:
     """The answer with all its tables and three paths.
 
-    ``in_short``, as a run ends, with the best candidates of a few tasks; or how far the run is
-    while it has no answer.
+    ``in_short``, as a run ends, with the best candidates of a few tasks and without `OMITTED`; or how
+    far the run is while it has no answer.
     """
     if in_short and not run.result:
         return status_text(run)
     lines = Table((), answer_lines(run.answer))
-    beside = [tasks_table(run.answer, MOST_ROWS)] if in_short else tables(run.answer)
-    blocks = [table.as_text(text_width(WIDTH)) for table in (lines, *beside)]
+    beside = tables(run.answer)
+    if in_short:
+        lines = replace(lines, rows=[line for line in lines.rows if line[0] not in OMITTED])
+        beside = [short_tasks_table(run.answer)]
+    shown = [lines, *(table for table in beside if table.rows)]
+    blocks = [table.as_text(text_width(WIDTH)) for table in shown]
     if run.watched:
         blocks.append(fact("watch", run.watched))
     return "\n\n".join([*blocks, files_text(run.folder)])
 
 
 def files_text(folder: RunFolder) -> str:
-    """The page as a link, the folder, and where more is."""
+    """The page as a link, or the folder, and where more is."""
     page = folder.report / "index.html"
-    lines = []
+    lines = [f"files       {folder.path}"]
     if page.exists():
-        lines.append(f"page        {page.resolve().as_uri()}")
-    lines += [f"files       {folder.path}", "more        daskmetrics best --help"]
+        lines = [f"page        {page.resolve().as_uri()}"]
+    lines += [f"more        daskmetrics best {folder.path}"]
     return "\n".join(lines)
 
 
@@ -60,11 +69,5 @@ def within_table(run: Run, within: float) -> Table:
     if simpler is None:
         lines.append(Line("Cheaper", f"none loses at most {percent(within)} of the score (95 %)"))
         return Table((), lines)
-    less, best = run.cost_of(simpler.arm), run.cost_of(run.answer.best.arm)
-    weights = f"{si(less.parameters)} weights in place of {si(best.parameters)}"
-    operations = f"{si(less.flops)} operations for a text in place of {si(best.flops)}"
-    lines += [
-        Line("Cheaper", cheaper(replace(run.answer, cheaper=simpler))),
-        Line("Saves", f"{weights}, {operations}"),
-    ]
+    lines.append(Line("Cheaper", f"{candidate(simpler.arm)}: {saving(simpler)}"))
     return Table((), lines)

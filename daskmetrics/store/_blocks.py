@@ -77,8 +77,8 @@ def metric_blocks(plan: Plan, records: Iterable[Record]) -> dict[Checkpoint, Blo
 def score_blocks(plan: Plan, records: Iterable[Record]) -> dict[Checkpoint, Block]:
     """The scores of every checkpoint with a record of a cell."""
     blocks: dict[Checkpoint, Block] = {}
-    for record in records:
-        if record.kind == "score" and plan.wants(record):
+    for record in plan.records(records):
+        if record.kind == "score":
             add_score(blocks, plan, record)
     return blocks
 

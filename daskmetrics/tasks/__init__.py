@@ -23,10 +23,17 @@ from daskmetrics.core import on_first_use
 from daskmetrics.tasks.task import Score, Task
 
 if TYPE_CHECKING:
+    from daskmetrics.tasks._probes import FOLDS
+    from daskmetrics.tasks._probes import SETTINGS as PROBE_SETTINGS
     from daskmetrics.tasks.registry import catalogue, resolve
 
-__all__ = ["Score", "Task", "catalogue", "resolve"]
+__all__ = ["FOLDS", "PROBE_SETTINGS", "Score", "Task", "catalogue", "resolve"]
 
-_PLACES = {name: f"daskmetrics.tasks.registry:{name}" for name in ("catalogue", "resolve")}
+_PLACES = {
+    "FOLDS": "daskmetrics.tasks._probes:FOLDS",
+    "PROBE_SETTINGS": "daskmetrics.tasks._probes:SETTINGS",
+    "catalogue": "daskmetrics.tasks.registry:catalogue",
+    "resolve": "daskmetrics.tasks.registry:resolve",
+}
 # what knows the results of mteb alone, as readers of runs, needs no pandas
 __getattr__ = on_first_use(__name__, _PLACES)

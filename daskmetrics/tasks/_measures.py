@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -180,14 +181,13 @@ def average_precision(
     1.0
     """
     similarity = _tied(_cosines(first, second))
-    value = _precision(similarity, labels)
-    outcomes = precision_outcomes(similarity, labels, groups)
+    score = jackknife(_precision, similarity, labels, groups)
+    value = score.value
     unit = _units(len(labels), groups)
     together = len(np.unique(unit[labels == 1]))  # pairs, or groups with one
     share = (together * value + 0.5) / (together + 1)
     widening = share * (1 - share) / max(_TOLERANCE, value * (1 - value))
-    error = math.sqrt(widening) * mean(outcomes).stderr
-    score = Score(value, error, len(labels), outcomes=outcomes)
+    score = replace(score, stderr=math.sqrt(widening) * score.stderr)
     return with_error(score, min(len(np.unique(unit)), together * (together + 1)))
 
 
@@ -209,12 +209,10 @@ def spearman(
 
 def correlation(values: Floats, grades: Floats, groups: Groups = None) -> Score:
     """Spearman's correlation of values (n,) with grades; see `spearman`."""
-    if groups is not None:
-        return jackknife(_correlation, values, grades, groups)
-    n = len(grades)
-    rho = _correlation(values, grades)
-    outcomes = correlation_outcomes(values, grades)
-    return Score(rho, correlation_error(rho, n), n, outcomes=outcomes)
+    score = jackknife(_correlation, values, grades, groups)
+    if groups is None:
+        score = replace(score, stderr=correlation_error(score.value, score.n))
+    return score
 
 
 def correlation_error(rho: float, n: int) -> float:
@@ -363,9 +361,9 @@ def _correlation(similarity: Floats, grades: Floats) -> float:
     return float(rho.clip(-1, 1))
 
 
-def precision_outcomes(similarity: Floats, labels: Labels, groups: Groups = None) -> Floats:
+def precision_outcomes(similarity: Floats, labels: Labels) -> Floats:
     """Pseudo-values of the average precision of a similarity."""
-    return _pseudo_values(_precision, similarity, labels, groups)
+    return _pseudo_values(_precision, similarity, labels)
 
 
 def correlation_outcomes(similarity: Floats, grades: Floats) -> Floats:
@@ -514,8 +512,8 @@ def _counts(predicted: Labels, labels: Labels) -> tuple[Labels, Labels, Labels]:
     """How often each class is predicted rightly, known, and predicted."""
     classes = 1 + max(predicted.max(), labels.max())
     right = labels[predicted == labels]
-    of_each = [np.bincount(items, minlength=classes) for items in (right, labels, predicted)]
-    return of_each[0], of_each[1], of_each[2]
+    count = partial(np.bincount, minlength=classes)
+    return count(right), count(labels), count(predicted)
 
 
 def _mean_precision(scores: Floats, known: Labels) -> float:

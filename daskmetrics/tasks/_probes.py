@@ -34,7 +34,6 @@ from daskmetrics.tasks.task import EmbeddingArray, Floats, Labels, Score
 
 FOLDS = 3
 DEFAULT = "logistic"
-PROBES = ("logistic", "ridge", "knn", "centroid", "xgboost", "lightgbm")
 _LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "xgboost": ("xgboost-cpu", "xgboost"),
     "lightgbm": ("lightgbm",),
@@ -45,6 +44,15 @@ _SHRINKAGE = 0.03
 _NEIGHBOURS = 5
 _TREES = 100
 _DEPTH = 4
+SETTINGS: Mapping[str, str] = {
+    "logistic": f"standardised; logistic regression, L2 with C = {_SHRINKAGE}",
+    "ridge": f"standardised; ridge classifier, alpha = {1 / _SHRINKAGE:.1f}",
+    "knn": f"centred, of length one; the majority of the {_NEIGHBOURS} nearest by cosine",
+    "centroid": "standardised; the nearest mean of a class",
+    "xgboost": f"{_TREES} trees of depth {_DEPTH}",
+    "lightgbm": f"{_TREES} trees of depth {_DEPTH}",
+}  #: of each probe
+PROBES = tuple(SETTINGS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +149,7 @@ def _judged(
 ) -> tuple[Labels, tuple[NDArray[Any], NDArray[Any]]]:
     """The class predicted of each tested text, and what a measure compares."""
     if measure != PRECISION:
-        predicted = _predicted(model, splits, embeddings, labels, lambda fit, x: fit.predict(x))
+        predicted = _predicted(model, splits, embeddings, labels)
         return predicted, (predicted, known)
     counts = np.bincount(labels)
     predict = partial(_class_scores, len(counts))
@@ -217,7 +225,7 @@ def regress(embeddings: EmbeddingArray, grades: Floats, seed: int, folds: Folds 
     splits = folds.splits(plain, np.zeros(len(grades), dtype=np.int64), seed)
     # in no units: equal predictions are found by rounding
     scaled = (grades - grades.min()) / (np.ptp(grades) or 1.0)
-    predicted = _predicted(ridge, splits, embeddings, scaled, lambda fit, x: fit.predict(x))
+    predicted = _predicted(ridge, splits, embeddings, scaled)
     score = correlation(predicted, grades[folds.fitted :], folds.tested_groups)
     if folds.fitted:
         return score
@@ -271,7 +279,7 @@ def _predicted(
     splits: Iterable[tuple[Labels, Labels]],
     embeddings: EmbeddingArray,
     known: NDArray[Any],
-    predict: Callable[[Any, Floats], NDArray[Any]],
+    predict: Callable[[Any, Floats], NDArray[Any]] = lambda fit, rows: fit.predict(rows),
 ) -> NDArray[Any]:
     """Predictions of each tested item, in their order, by the model of a fold that has not seen it."""
     from sklearn.base import clone

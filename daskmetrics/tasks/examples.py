@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from daskmetrics.core.errors import ConfigError, require_known
 from daskmetrics.core.keys import content_key
 from daskmetrics.core.text import plural, shortened
+from daskmetrics.domain.plan import Floor
 from daskmetrics.tasks import _measures as measures
 from daskmetrics.tasks import _probes as probes
 from daskmetrics.tasks._measures import Groups, Judgement
@@ -286,17 +287,19 @@ class ExampleTask(Task):
         return len(set(examples.groups[examples.fitted :]))
 
     @property
-    def chance(self) -> float | None:
-        """The score of a guess; None for kinds without one.
+    def floor(self) -> Floor | None:
+        """What guessing scores; None for kinds without a guess.
 
         The guess of a classification is the most frequent label; of pairs it is the share that
         belong together.
         """
+        if self.main_score == "spearman":
+            return Floor(0.0)
+        if self.kind not in ("classification", "pair_classification"):
+            return None
         labels = self.examples().labels or (0, 1)  # each pair is shown in both orders
         if self.kind == "pair_classification":
-            return sum(labels) / len(labels)
-        if self.kind != "classification":
-            return None
+            return Floor(sum(labels) / len(labels))
         shares = np.array(list(Counter(labels).values())) / len(labels)
         largest = float(shares.max())
         chances = {
@@ -306,7 +309,10 @@ class ExampleTask(Task):
             "mcc": 0.0,
             "average_precision": 1 / len(shares) if len(shares) > 2 else 1 - largest,
         }
-        return chances[self.main_score]
+        floor = Floor(chances[self.main_score])
+        if self.main_score in ("accuracy", "macro_f1") and largest > 1 / len(shares):
+            return replace(floor, guess="largest class alone")
+        return floor
 
     def texts(self) -> Sequence[str]:
         return self.examples().texts

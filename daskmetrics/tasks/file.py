@@ -39,6 +39,7 @@ class FileTask(ExampleTask):
     # of a table in memory, which has no file
     held: Examples | None = field(default=None, repr=False, compare=False)
     items: Key = ""  # of the files whose paths are the texts
+    root: str = field(default="", compare=False)  # the folder to which these are relative
 
     @cached_property
     def key(self) -> Key:
@@ -57,11 +58,6 @@ class FileTask(ExampleTask):
     def files(self) -> tuple[str]:
         return (self.path,)
 
-    @property
-    def source(self) -> tuple[str, str]:
-        """The file, or the data set and its split."""
-        return self.path, self.name.partition("(")[0]
-
     def whole(self) -> Examples:
         """The content of the file.
 
@@ -73,12 +69,12 @@ class FileTask(ExampleTask):
 def file_task(path: str, options: Mapping[str, str]) -> FileTask:
     """The task on a file or folder, read and checked.
 
-    Options are ``kind``, ``probe`` and ``score`` of a classification, ``drop`` (``missing``,
-    ``rare`` or both with +: rows without a value, and labels of too few texts), and the column of
-    each of `ROLES` that has another name.
+    Options are ``name`` (by default the file's, without its ending), ``kind``, ``probe`` and
+    ``score`` of a classification, ``drop`` (``missing``, ``rare`` or both with +: rows without a
+    value, and labels of too few texts), and the column of each of `ROLES` that has another name.
     """
     file = expanded(path)
-    return replace(table_task(file, read_table(file), options, f"file:{file.name}"), held=None)
+    return replace(table_task(file, read_table(file), options, file.stem), held=None)
 
 
 def hub_task(name: str, options: Mapping[str, str]) -> FileTask:
@@ -106,7 +102,7 @@ def hub_task(name: str, options: Mapping[str, str]) -> FileTask:
             frame[column] = [labels.get(number) for number in frame[column]]
     rows = enumerate(frame.to_dict("records"), start=1)
     placed_rows = [(f"row {number}", row) for number, row in rows]
-    return table_task(Path(dataset), placed_rows, options, f"hf:{name}")
+    return table_task(Path(name), placed_rows, options, f"hf:{name}")
 
 
 def table_task(
@@ -114,7 +110,7 @@ def table_task(
 ) -> FileTask:
     """The task on a table in memory, checked.
 
-    Options are those of `file_task`, and become part of the name.
+    Options are those of `file_task`.
     """
     table = table_of(path, rows, options)
     examples = examples_of(table)
@@ -128,10 +124,8 @@ def table_task(
             f"Only {plural(count, item)} can be scored (a text, pair or query each): the error of"
             " the score is a guess, and differences say nothing."
         )
-    if options:
-        name += f"({', '.join(map('='.join, options.items()))})"
     task = FileTask(
-        name=name,
+        name=options.get("name", name),
         kind=table.kind,
         path=str(path.resolve()),
         options=tuple(options.items()),
@@ -143,10 +137,10 @@ def table_task(
         task = task.with_probe(options["probe"])
     if "score" in options:
         task = task.with_measure(options["score"])
-    largest = task.chance
-    if task.main_score == ACCURACY and largest and largest > MAJORITY:
+    floor = task.floor
+    if task.main_score == ACCURACY and floor and floor.value > MAJORITY:
         warnings.append(
-            f"The largest class alone gives an accuracy of {largest:.2f}:"
+            f"The largest class alone gives an accuracy of {floor.value:.2f}:"
             " score=balanced_accuracy or score=macro_f1 say more."
         )
     return replace(task, warnings=tuple(warnings))

@@ -89,8 +89,8 @@ def resolve(names: Sequence[str]) -> tuple[Task, ...]:
             continue
         if task.name in {other.name for other in tasks}:
             raise ConfigError(
-                f"Two tasks are named '{task.name}'. Scores are stored by name: rename one of the"
-                " files."
+                f"Two tasks are named '{task.name}', and scores are stored by name. Give one a name"
+                " of its own: name=NAME in the parentheses of its file."
             )
         if isinstance(task, FileTask):
             task = _compared(task, tasks)
@@ -101,7 +101,7 @@ def resolve(names: Sequence[str]) -> tuple[Task, ...]:
 def _compared(task: FileTask, others: Sequence[Task]) -> FileTask:
     """The task, with a warning if another one reads its file."""
     for other in others:
-        if isinstance(other, FileTask) and other.source == task.source:
+        if isinstance(other, FileTask) and other.path == task.path:
             text = (
                 f"It reads the file of {other.name}. The error of a mean takes tasks as independent:"
                 " with two tasks of one file it may be 1.4 times too small."

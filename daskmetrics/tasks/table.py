@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -61,9 +62,10 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
 }
 """The roles that each kind of task requires; if columns fit several kinds, the first of them is meant."""
 
-OPTIONS = ("kind", "probe", "score", "drop")
+OPTIONS = ("name", "kind", "probe", "score", "drop")
 """The options of a task on a table, beside the columns of its roles."""
 
+_SYNONYMS = {"item": "text"}  # of options: the text of an item may be the path of its file
 SEPARATOR = ";"  #: of the labels of one text
 _HELD = "\x1f"  # stands for a separator within a label of a list
 _PROPOSED = (
@@ -162,6 +164,7 @@ class UserTable:
 
 def table_of(path: Path, placed_rows: Iterable[PlacedRow], options: Mapping[str, str]) -> UserTable:
     """The table of these rows, without those that ``drop`` leaves out."""
+    options = {_SYNONYMS.get(option, option): column for option, column in options.items()}
     for option in options:
         require_known("option of a file task", option, (*ROLES, *OPTIONS))
     drops = list(filter(None, options.get("drop", "").split("+")))
@@ -241,17 +244,21 @@ def _has_candidates(frame: pd.DataFrame, columns: Mapping[str, str]) -> bool:
 
 def _unfit(path: Path, frame: pd.DataFrame, kinds: list[str]) -> ConfigError:
     example = f"{REQUIRED[kinds[-1]][-1]}=COLUMN"
+    typed = f"--columns {example}"
     if "classification" in kinds and not frame.columns.empty:
         # texts are the longest values, labels have the fewest different ones
         lengths = frame.map(lambda value: 0 if value is None else len(str(value)))
         text = lengths.mean().idxmax()
         distinct = frame.drop(columns=text).astype(str).nunique()
         label = distinct[distinct > 1].sort_values(kind="stable").index
-        example = f"text={text}, label={next(iter(label), 'COLUMN')}"
+        column = str(next(iter(label), "COLUMN"))
+        example = f"text={text}, label={column}"
+        typed = f"--text {quote(str(text))} --label {quote(column)}"
     required = "; ".join(f"{kind}: {', '.join(REQUIRED[kind])}" for kind in kinds)
     return ConfigError(
         f"'{path}' has the columns {', '.join(frame.columns)}, which fit no kind of task. Required"
-        f" columns: {required}. Name the columns, for instance: file:{path.name}({example})"
+        f" columns: {required}. Name the columns, for instance {example}. On the command line: {typed};"
+        f" in a configuration: file:{path}({example})"
     )
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.keys import Key
+from daskmetrics.domain.plan import Floor
 
 Pooling = Literal["mean", "last"]
 Role = Literal["query", "document"]
@@ -122,6 +123,11 @@ class Task(ABC):
 
     pooling: Pooling | None = None
     warnings: Sequence[str] = ()
+
+    @property
+    def floor(self) -> Floor | None:
+        """What guessing scores, where that is known."""
+        return None
 
     @property
     def is_local(self) -> bool:

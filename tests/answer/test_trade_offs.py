@@ -9,7 +9,8 @@ from operator import attrgetter
 
 import pytest
 
-from daskmetrics.answer.trade_offs import ArmCost, _front
+from daskmetrics.answer.sizes import ArmCost
+from daskmetrics.answer.trade_offs import _front
 from daskmetrics.core.errors import DataError
 from daskmetrics.domain.names import Arm
 from daskmetrics.report.page import folded_tables

@@ -92,5 +92,5 @@ def test_a_console_script_finds_code_here_and_beside_the_config(tmp_path):
     script = "from daskmetrics.cli import main; main()"
     words = [sys.executable, "-P", "-c", script, "run", "configs/mine.yaml"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0 and "layer 1: score" in done.stdout, done.stderr
+    assert done.returncode == 0 and "layer 1: accuracy" in done.stdout, done.stderr
     assert "norm" in done.stderr and "missing" not in done.stdout

@@ -26,6 +26,35 @@ def path(tmp_path):
     return path
 
 
+WRONG = [5, 1.5, "word", [1], ["w"], [["w"]], {"k": 1}, None, ""]
+
+
+@pytest.mark.parametrize("key", list(config.Config.model_fields))
+def test_a_value_of_a_wrong_type_is_told_what_to_write(key):
+    nested = {key: "k"}  # a section says the same of its keys
+    section = config.Config.model_fields[key].annotation
+    for inner in getattr(section, "model_fields", {}):
+        nested[inner] = "section"
+    for value in WRONG:
+        for data in [with_(**{key: value}), *(with_(**{key: {k: value}}) for k in nested)]:
+            try:
+                config.parse(data)
+            except ConfigError as error:
+                assert not re.search(r"Input should|valid (tuple|string|dict)", str(error))
+
+
+def test_a_single_value_is_shown_as_a_list():
+    with pytest.raises(ConfigError, match=re.escape("write models: [./minilm].")):
+        config.parse(with_(models="./minilm"))
+    with pytest.raises(ConfigError, match="write 'all' or 'blocks', or write layers: \\[5\\]"):
+        config.parse(with_(models=[{"source": "./a", "layers": 5}]))
+
+
+def test_a_missing_file_names_the_one_of_the_other_ending(path):
+    with pytest.raises(ConfigError, match=r"x.yml'. Did you mean '.*x.yaml'\?"):
+        config.load(path.with_suffix(".yml"))
+
+
 def test_ready_made_configurations_and_profiles_are_valid():
     for path in config.folder().glob("*.yaml"):
         assert config.load(path).name == path.stem
@@ -41,7 +70,7 @@ def test_ready_made_configurations_and_profiles_are_valid():
         (with_(search={"buget": 0.1}), "Unknown key 'buget'. Did you mean 'budget'?"),
         (with_(models=[{"name": "a", "train": {"wdth": 8}}]), "'wdth'. Did you mean 'width'?"),
         (with_(models=[{"name": "a"}]), "needs one of 'source', 'train' and 'enc"),
-        (with_(models=[]), "at least 1 item"),
+        (with_(models=[]), "write at least one value"),
         (with_(models=[SMALL["models"][0]] * 2), "names must differ"),
         (with_(name="a\nrm -rf ~"), "letters, digits"),
         (with_(protocol="corected"), "Did you mean 'corrected'?"),
@@ -112,7 +141,7 @@ def test_the_experiment_overrides_the_site_and_that_the_profile():
         ({"directives": ["exclusive"]}, "an option of sbatch such as '--exclusive'"),
         ({"exports": {"A B": "1"}}, "the name of a variable"),
         ({"logs": "my logs"}, "without spaces"),
-        ({"workers": 0}, "greater than or equal to 1"),
+        ({"workers": 0}, "write a number from 1 on"),
     ],
 )
 def test_an_impossible_profile_is_an_error(keys, message):

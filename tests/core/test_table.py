@@ -37,8 +37,18 @@ def test_the_widest_column_gives_way():
     row = ("file:reviews.csv(text=body, label=stars)", "out@checkpoint-2000/2", "0.858 ± 0.011")
     first, second = Table((), (row,)).as_text(width=70).splitlines()
     assert first.endswith("out@checkpoint-2000/2  0.858 ± 0.011") and second.strip()
-    breaks_a_word = Table((), (("order", "y" * 9),)).as_text(width=12)
-    assert breaks_a_word.splitlines() == ["order  yyyyy", "       yyyy"]
+
+
+def test_no_word_or_number_is_broken():
+    row = ("order", "y" * 9, "score 0.858 ± 0.011 of 95 %")
+    for width in range(10, 60):
+        text = Table((), (row,), notes=("Tied: 0.858 ± 0.011.",)).as_text(width)
+        assert text.count("0.858 ± 0.011") == 2 and "y" * 9 in text and "95 %" in text, width
+
+
+def test_a_row_whose_words_are_too_many_is_a_block():
+    lines = Table(("candidate", "score"), (("tiny@step512/0", "0.858 ± 0.011"),)).as_text(25)
+    assert lines.splitlines() == ["candidate  tiny@step512/0", "score      0.858 ± 0.011"]
 
 
 def test_columns_that_do_not_fit_have_equal_room():

@@ -132,6 +132,18 @@ def test_a_record_counts_if_the_present_plan_would_give_it(steps):
             assert truth == asked.truth(record.kind, record.name, content)
 
 
+def test_a_score_has_the_present_name_of_its_task():
+    asked = Asked(("step0",), (0,), (0,), (("s", 0),), (("x", 0),), 0, 0, 0)
+    plan = asked.plan()
+    records = [Record(key, name, kind, "ok") for key, kind, name in asked.units(plan)]
+    renamed = replace(plan, tasks=tuple(replace(task, name="new") for task in plan.tasks))
+    assert plan.records(records) == records
+    names = [record.name for record in renamed.records(records) if record.kind == "score"]
+    assert names == ["m@step0/0:new"]
+    other = replace(plan, tasks=tuple(replace(task, name="new", key="k") for task in plan.tasks))
+    assert not any(record.kind == "score" for record in other.records(records))
+
+
 def test_records_of_deleted_checkpoints_stay_for_equal_reading():
     whole = Asked(("step0", "step1"), (0, 1, 2, 3), (0, 1), (("s", 0),), (("x", 0),), 0, 0, 0)
     before = whole.plan()

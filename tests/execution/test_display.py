@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from daskmetrics.execution.display import Display, NotebookCell
+from daskmetrics.execution.display import Display, NotebookCell, seconds_left
 
 
 def test_a_notebook_draws_bars_again_in_one_output(monkeypatch):
@@ -42,6 +42,9 @@ def test_a_file_gets_plain_lines_and_a_repeated_phase_one_bar():
         display.advance("measure", "tiny@step1")
         display.phase("search", 100, unit="% of budget")
         display.advance("search", "tiny@step8/2:stdlib:order  0.512", to=100.0)
+        display.phase("layers", 100)
+        display.advance("layers", "reads", to=1.0, left=90.0)
+        assert seconds_left(display._bars.tasks[-1]) == 90.0
     assert "measure: 2 of 2  tiny@step1" in text.getvalue()
     assert "search: 100 % of budget" in text.getvalue()
 

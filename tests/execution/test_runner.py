@@ -14,6 +14,7 @@ import pytest
 from distributed import Client, wait
 
 from daskmetrics.core.errors import ConfigError, UndefinedError, describe, room_for
+from daskmetrics.core.progress import tell
 from daskmetrics.domain.events import AttemptFailed, WorkerJoined
 from daskmetrics.domain.record import Record
 from daskmetrics.domain.retry import Fault
@@ -55,6 +56,12 @@ def leave_politely() -> None:
     sys.exit(3)
 
 
+def halves() -> int:
+    tell(0.5)
+    tell(0.5)
+    return 2
+
+
 def add(first: int, second: int) -> int:
     return first + second
 
@@ -79,6 +86,14 @@ def test_what_the_user_has_beside_the_journal_stays(client, journal, tmp_path):
     mine.write_text("whole")
     run(Sweep([unit("u", square, 3, timeout=60.0)]), client, journal, SETTINGS)
     assert mine.read_text() == "whole" and list(mine.parent.iterdir()) == [mine]
+
+
+def test_a_call_says_how_far_it_is(client, journal):
+    heard = []
+    units = [unit("u", halves)]
+    on_share = {"on_share": lambda unit, share: heard.append((unit.name, share))}
+    run(Sweep(units), client, journal, SETTINGS, **on_share)
+    assert heard == [("u", 1.0)] and values(journal) == {"u": 2}
 
 
 def test_a_stop_signal_with_the_last_unit_stops_the_run(client, journal):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 
 import pandas
@@ -62,7 +63,7 @@ def test_a_table_becomes_a_task_whose_key_is_its_content(tmp_path):
 
     renamed = FRAME.rename(columns={"body": "text", "stars": "label"})
     first = task(REVIEWS, "one")
-    assert (first.name, first.kind) == ("file:texts.jsonl", "classification")
+    assert (first.name, first.kind) == ("texts", "classification")
     assert first.key == task(REVIEWS, "two").key == task(renamed, "three").key
     assert first.key != task({**REVIEWS, "data": FRAME.assign(body=FRAME["body"] + "!")}, "one").key
     assert first.key == task(REVIEWS, "one").key  # the other content has a file of its own
@@ -75,7 +76,7 @@ def test_a_group_of_a_table_is_named_in_its_file(tmp_path):
     frame = FRAME.assign(author=[i // 4 for i in range(len(FRAME))])
     named = {**REVIEWS, "data": frame, "group": "author"}
     [task] = tasks.resolve(parsed(folder=tmp_path, models=["a"], tasks=[named]).tasks)
-    assert task.name == "file:texts.jsonl(group=group)"
+    assert (task.name, dict(task.options)) == ("texts", {"group": "group"})
     assert task.groups == frame["author"].nunique()
 
 
@@ -91,6 +92,19 @@ def test_tables_have_names_and_further_options(tmp_path):
         "file:a.csv",
     ]
     assert tasks.resolve([names[2]])[0].kind == "clustering"
+
+
+def test_a_new_folder_goes_if_no_run_begins_in_it(tmp_path):
+    for folder, kept in ((tmp_path / "runs" / "new", False), (tmp_path, True)):
+        with pytest.raises(KeyError), ExitStack() as start:
+            arguments = {"models": ["a"], "tasks": [REVIEWS]}
+            configured(None, arguments, (), folder, start)
+            assert (folder / "data").exists()
+            (folder / "journal.jsonl").write_text("begun" if kept else "")
+            if not kept:
+                (folder / "journal.jsonl").unlink()
+            raise KeyError
+        assert folder.exists() == kept
 
 
 MISSPELT = {**REVIEWS, "text": "bodi"}

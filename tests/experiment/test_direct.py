@@ -177,13 +177,13 @@ NAMELESS = pandas.DataFrame([["a text", "a"], ["another", "b"]])
             lambda m: dm.embed(m, pandas.DataFrame({"text": ["x"]})),
             r"got a DataFrame. Give its column",
         ),
-        (lambda m: dm.embed(m, ["x"], [1.5]), "got 1.5; Input should be a valid integer"),
+        (lambda m: dm.embed(m, ["x"], [1.5]), "got 1.5; write a whole number"),
         (lambda m: dm.layers(m, NAMELESS, 7, 1), "Unknown column .* '7'. Valid: 0, 1"),
         (lambda m: dm.embed(m, []), "Got 0 texts; 1 or more are needed"),
         (lambda m: dm.embed(m, ["x"], pool="mean"), "Unknown key 'pool'.*Did you mean 'pooling'"),
         (lambda m: dm.embed(m, ["x"], [9]), r"layers 0\.\.\.6, but not \[9\]"),
         (lambda m: dm.embed(m, ["x"], layers=6), "layers': got 6"),
-        (lambda m: dm.embed(m, ["x"], layers=[1.5]), "got 1.5; Input should be a valid integer"),
+        (lambda m: dm.embed(m, ["x"], layers=[1.5]), "got 1.5; write a whole number"),
         (lambda m: dm.embed(m, ["x", 1]), "Item 1 is a int; a text is needed"),
         (lambda m: dm.embed(m, ["x", "\ud83d"]), "Item 1 has half of a surrogate pair"),
         (lambda m: dm.layers([], ["stdlib:order"]), "at least one model"),
@@ -224,7 +224,7 @@ def test_the_command_prints_the_layers_and_gives_json(small, minilm):
         minilm, data, "body", "stars", group="body", layers=[0, 6], columns={"score": "macro_f1"}
     )
     shown = CliRunner().invoke(main, [*words, "--group", "body", "--score", "macro_f1"]).output
-    assert str(grouped) in shown and "macro_f1 of" in shown and "groups (chance:" in shown
+    assert str(grouped) in shown and "macro_f1 of" in shown and "groups, ±" in shown
     wrong = CliRunner().invoke(main, [*words, "--readouts", "poolling=mean"])
     assert wrong.exit_code == 2 and "pooling" in wrong.output
     nothing = CliRunner().invoke(main, ["layers", str(minilm)])
@@ -248,6 +248,12 @@ def test_the_best_layer_is_saved(small, tmp_path, minilm):
     saved = SentenceTransformer(str(board.save(tmp_path / "saved")), device="cpu")
     vectors = dm.embed(minilm, TEXTS, [best]).values[:, 0]
     np.testing.assert_allclose(saved.encode(TEXTS), vectors, atol=1e-5)
-    assert "chance: " in str(board) and "the last layer" in str(board)
+    assert "(chance 0.500)" in repr(board) and "the last layer" in repr(board)
+    cheaper = board.cheaper(0.9)
+    assert cheaper.arm.layer == 0 and cheaper.speedup is None and not cheaper.cost.layers
+    saved = board.save(tmp_path / "small", within=0.9)
+    assert len(SentenceTransformer(str(saved), device="cpu")[0].auto_model.encoder.layer) == 0
+    assert "Within 90 % (95 %): layer 0: no layer to compute" in board.within(0.9)
+    assert "nothing is cheaper than the best" in board.within(0.0001)
     with pytest.raises(ConfigError, match=r"run\.best"):
         replace(board, found=None).save(tmp_path / "other")

@@ -131,7 +131,7 @@ def test_checkpoints_are_scored_in_the_order_of_training(scans, tmp_path):
         states[step] = Network().state_dict()
         torch.save(states[step], tmp_path / f"step{step}.pth")
     encoder = dm.Encoder(network, checkpoints="step*.pth", items="image", batch_size=50)
-    board = dm.layers(encoder, scans, text="file", label="grade")
+    board = dm.layers(encoder, scans, item="file", label="grade")
     assert [name.revision for name in board.found.suites] == ["step3", "step20", "step100"]
     for step, state in states.items():
         net = Network()
@@ -359,6 +359,32 @@ def test_a_changed_picture_is_another_item(scans):
     assert key() != before
 
 
+def test_a_picture_that_changes_meanwhile_is_noticed(scans):
+    def make(checkpoint, device):
+        def encode(pictures):
+            Image.new("L", (8, 8), 9).save(scans.parent / "pictures/3.png")
+            return batch_of(pictures).flatten(1)
+
+        return encode
+
+    with pytest.raises(DataError, match="that 'scans' names was written again since"):
+        dm.layers(dm.Encoder(make, items="image"), scans, item="file", label="grade")
+
+
+def test_a_table_in_memory_names_files_of_the_current_folder(configured, scans, tmp_path):
+    frame = pandas.DataFrame(
+        {"file": [f"data/pictures/{i}.png" for i in range(N)], "label": LABELS}
+    )
+    task = {"data": frame, "item": "file"}
+    models = [configured().models[0].model_dump(exclude_unset=True)]
+    arguments = {"models": models, "tasks": [task]}
+    prepared = experiment.prepare(experiment.configured(None, arguments, [], tmp_path / "run")[0])
+    assert vectors_of(prepared, 2, tmp_path).shape == (N, 64)
+    arguments["tasks"] = [frame.rename(columns={"file": "Text"})]
+    again = experiment.prepare(experiment.configured(None, arguments, [], tmp_path / "run")[0])
+    assert again.tasks[0].key == prepared.tasks[0].key
+
+
 def drawn(x):
     return x + np.random.default_rng().normal(size=x.shape)
 
@@ -419,6 +445,10 @@ def raising(checkpoint, device):
         (
             lambda t, s: dm.layers(dm.Encoder(raising, items="image"), t),
             r"'data' names 'digit 0', and there is no file '.*digit 0'\. Write paths",
+        ),
+        (
+            lambda t, s: dm.layers(dm.Encoder(raising), t, "text", item="text"),
+            "text=text and item=text both name the items: give one",
         ),
         (
             lambda t, s: dm.layers(dm.Encoder(raising, items="image"), ["stdlib:order"]),
@@ -483,7 +513,7 @@ def test_the_command_scores_a_function_of_a_file(scans, tmp_path):
     for step in (2, 10):
         (tmp_path / f"step{step}.txt").write_text(str(step))
     words = ["layers", "--encoder", "greyscale.py:greys", "--items", "image"]
-    words += ["--data", str(scans), "--text", "file", "--label", "grade"]
+    words += ["--data", str(scans), "--item", "file", "--label", "grade"]
     shown = CliRunner().invoke(main, [*words, "--json"])
     rows = json.loads(shown.stdout)["layers"]
     assert [row["layer"] for row in rows] == ["all", "corner"]
@@ -509,7 +539,7 @@ def test_the_command_scores_a_function_of_a_file(scans, tmp_path):
 RUN = {
     "name": "scans",
     "models": [{"name": "greys", "encoder": "greys_of.py:greys", "checkpoints": "step*.txt"}],
-    "tasks": ["file:data/scans.csv(text=file, label=grade)"],
+    "tasks": ["file:data/scans.csv(item=file, label=grade)"],
     "cluster": {"workers": 2},
 }
 RUN["models"][0]["items"] = "image"
@@ -589,7 +619,7 @@ def test_checkpoints_with_other_layers_are_an_error(configured, tmp_path):
         ({"revisions": ["step3"]}, "Revision 'step3' does not exist. Available: step2, step10"),
         ({"layers": ["al"]}, "Unknown layer of 'greys' 'al'. Did you mean 'all'"),
         ({"layers": "blocks"}, "Unknown layer of 'greys' 'blocks'. Valid: all, corner"),
-        ({"items": "video"}, "Input should be 'text', 'path'"),
+        ({"items": "video"}, "write 'text', 'path'"),
         ({"items": "text"}, "cannot be made|fails"),
         ({"pooling": "mean"}, "has an encoder: leave out pooling"),
         ({"readouts": {"pooling": "mean"}}, "'mean' pools"),
@@ -639,10 +669,8 @@ def test_a_run_resumes_and_scores_edited_code_again(scans, tmp_path):
     )
     run = dm.open(tmp_path / "runs/scans")
     frame = run.leaderboard().to_frame().set_index(["checkpoint", "layer"])["mean"].dropna()
-    assert frame.to_dict() == {
-        (step, ["corner", "all"].index(layer)): mean
-        for (step, layer), mean in scores(direct).items()
-    }
+    assert frame.to_dict() == scores(direct)
+    assert "Use      greys, step 2, layer all: accuracy" in done.stdout
     failed = [unit for unit in first if not unit.ok]
     assert {unit.status for unit in failed} == {"error"}
     assert all("ValueError: could not convert string to float" in unit.reason for unit in failed)
@@ -652,6 +680,8 @@ def test_a_run_resumes_and_scores_edited_code_again(scans, tmp_path):
     (tmp_path / "greys_of.py").write_text(OWN + "\n# a comment changes nothing\n")
     assert "Nothing to do" in start(tmp_path, "run run.yaml").stdout
     (tmp_path / "greys_of.py").write_text(OWN.replace(":3, :3", ":4, :4"))
-    assert start(tmp_path, "run run.yaml").returncode == 0
+    edited = start(tmp_path, "run run.yaml")
+    assert edited.returncode == 0
+    assert "greys_of.py:greys: Its code has changed. What it gave is computed" in edited.stderr
     again = score_records(journal)[len(first) :]
     assert len([unit for unit in again if unit.ok]) == 4

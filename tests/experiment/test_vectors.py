@@ -297,6 +297,7 @@ def test_the_command_scores_a_file_of_vectors(tmp_path, monkeypatch):
         (["--save", "x"], "no model to save"),
         (["--task", "stdlib:order"], "needs --data"),
         (["--vectors", "gone.npz"], "The vectors 'gone.npz' do not exist."),
+        (["--vectors", "labels.csv"], "--vectors reads .npz, .npy or Zarr, and 'labels.csv'"),
     ):
         wrong = CliRunner().invoke(main, [*words, *more])
         assert wrong.exit_code == 2 and message in " ".join(wrong.output.split())
@@ -310,4 +311,4 @@ def test_the_remedy_for_labels_that_are_numbers_is_an_option(tmp_path, monkeypat
     refused = CliRunner().invoke(main, [*words, "--label", "mass"])
     assert "For a regression, they are grades: grade=mass" in refused.output
     scored = CliRunner().invoke(main, [*words, "--columns", "grade=mass"])
-    assert scored.exit_code == 0 and "is measured by spearman" in scored.output
+    assert scored.exit_code == 0 and "spearman of 60 items" in scored.output

@@ -221,7 +221,7 @@ def test_the_disk_that_is_needed_is_that_of_the_files(prepared, tmp_path):
         store.write(folder.store, "metrics", checkpoint, block)
     used = sum(512 * path.stat().st_blocks for path in [folder.store, *folder.store.rglob("*")])
     counts = {suite.model: len(suite.revisions) for suite in grid.plan.suites}
-    without_scores = store_bytes(grid, counts, 0, [])
+    without_scores = store_bytes(grid.plan, counts, 0, [])
     assert 0.8 * used < without_scores < 1.25 * used
     cells = len(grid.plan.arms) * len(grid.tasks)
     assert work_left(grid, folder).disk_bytes > without_scores + 1500 * cells

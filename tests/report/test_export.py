@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -48,7 +47,7 @@ def scores(folder):
     return {record.name: record for record in records if record.kind == "score"}
 
 
-def test_results_are_exported_in_mtebs_layout(prepared, tmp_path):
+def test_results_are_exported_in_mtebs_layout(prepared, minilm, tmp_path):
     import mteb
     from mteb.models import ModelMeta
 
@@ -57,7 +56,9 @@ def test_results_are_exported_in_mtebs_layout(prepared, tmp_path):
     own = scores(first)
     assert len(own) == 3 * len(LAYERS) and all(record.ok for record in own.values())
     assert not first.embeddings.exists()
-    assert to_mteb(Run(first.path), tmp_path / "out") == (2 * len(LAYERS), len(LAYERS))
+    models = [{"name": "minilm", "source": str(minilm)}]
+    records = Run(first.path).records
+    assert to_mteb(records, models, tmp_path / "out") == (2 * len(LAYERS), len(LAYERS))
 
     cache = mteb.ResultCache(tmp_path / "out")
     (protocol,) = {each.protocol.key[:12] for each in whole.readers.values()}
@@ -80,18 +81,19 @@ def test_variants_of_a_task_share_a_file(prepared, local_mteb, tmp_path):
     place = f"mteb:{local_mteb.MULTILINGUAL}"
     run = RunFolder(tmp_path / "run")
     experiment.run(prepared(place, f"{place}(languages=deu)"), run, Display())
-    assert to_mteb(Run(run.path), tmp_path / "out") == (2 * len(LAYERS), 0)
+    recorded = Run(run.path)
+    models = recorded.config["models"]
+    assert to_mteb(recorded.records, models, tmp_path / "out") == (2 * len(LAYERS), 0)
     files = list((tmp_path / "out").glob("results/*/*/experiments/*/LocalLanguages.json"))
     assert len(files) == len(LAYERS)
 
     # two models of one hub id, each with one of the variants
     records = [
         replace(record, name=record.name.replace("minilm", "b" if "deu" in record.name else "a"))
-        for record in Run(run.path).records
+        for record in recorded.records
     ]
     models = [{"name": name, "source": "org/minilm"} for name in "ab"]
-    shared = SimpleNamespace(folder=run, config={"models": models}, records=records)
-    assert to_mteb(shared, tmp_path / "shared") == (2 * len(LAYERS), 0)
+    assert to_mteb(records, models, tmp_path / "shared") == (2 * len(LAYERS), 0)
     files = list((tmp_path / "shared").glob("results/*/*/experiments/*/LocalLanguages.json"))
     assert len(files) == len(LAYERS)
     for file in files:

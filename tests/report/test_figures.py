@@ -22,6 +22,7 @@ from matplotlib.text import Text
 
 from daskmetrics.report import figures
 from daskmetrics.report.figures import (
+    heat_map,
     heat_maps,
     image,
     layer_lines,
@@ -39,12 +40,17 @@ DEMO = Suite("tiny-64", STEPS[:11], (0, 1, 2, 3, 4), 4)
 
 
 def test_pictures_do_not_depend_on_when_they_are_made(finished, a_run):
-    first, second = pictures(finished), pictures(finished)
+    first, second = (pictures(finished, finished.marked) for _ in range(2))
     for name in ("layers", "path"):
         drawn = image(first[name], "svg")
         assert drawn == image(second[name], "svg") and ET.fromstring(drawn).tag.endswith("svg")
     assert image(first["scores"]) == image(second["scores"])
-    assert {"layers", "path", "training"} <= pictures(a_run(decisions=1)).keys()
+    begun = a_run(decisions=1)
+    assert {"layers", "path", "training"} <= pictures(begun, begun.marked).keys()
+
+
+def unmarked(name):
+    return {}
 
 
 def overlapping(figure, monkeypatch):
@@ -75,10 +81,11 @@ def test_labels_do_not_overlap(suite, monkeypatch):
         Field("y", METRICS, "", values, errors),
         Field("z", METRICS, "tasks", np.full(len(arms), np.nan), errors),
     ]
-    maps = heat_maps(fields, suite, {"best": arms[0], "default": arms[-1]})
+    marks = {"best": arms[:1], "default": arms[-1:], "tied": arms[1:2]}
+    maps = heat_maps(fields, suite, lambda name: marks)
     assert not overlapping(maps, monkeypatch)
     figure = Figure(layout="constrained")
-    layer_lines(figure.subplots(), layer_points(fields, arms))
+    layer_lines(figure.subplots(), layer_points(fields, arms, lambda name: marks))
     figure.legend(loc="outside right upper")
     assert not overlapping(figure, monkeypatch)
 
@@ -88,7 +95,7 @@ def test_what_has_no_value_is_named_and_noise_is_not_stretched():
     values = np.array([0.5, np.nan, 0.501, np.nan])
     ax = Figure().subplots()
     field = Field("t", SCORES, "", values, np.full(4, 0.01))
-    layer_lines(ax, layer_points([field], suite.arms()))
+    layer_lines(ax, layer_points([field], suite.arms(), unmarked))
     assert ax.get_legend_handles_labels()[1] == ["t (no layer 1, 3)"]
     low, high = ax.get_ylim()
     assert high - low == pytest.approx(LEAST_ERRORS * 0.01)
@@ -96,11 +103,39 @@ def test_what_has_no_value_is_named_and_noise_is_not_stretched():
     np.testing.assert_allclose(bars.get_segments()[0][:, 1], [0.49, 0.51])
 
 
+def test_colours_span_some_errors_so_that_noise_is_not_stretched():
+    suite = Suite("m", ("step0", "step1"), (0, 1), 1)
+    ax = Figure().subplots()
+    field = Field("t", SCORES, "", np.array([0.740, 0.753, 0.741, 0.742]), np.full(4, 0.04))
+    heat_map(ax, field, suite, {})
+    low, high = ax.images[0].get_clim()
+    assert high - low == pytest.approx(LEAST_ERRORS * 0.04)
+
+
+@pytest.mark.parametrize(("group", "end"), [(SCORES, 1.0), (METRICS, 1.12)])
+def test_an_axis_of_scores_ends_at_one(group, end):
+    ax = Figure().subplots()
+    field = Field("t", group, "", np.array([0.0, 1.0]), np.full(2, np.nan))
+    layer_lines(ax, layer_points([field], Suite("m", ("main",), (0, 1), 1).arms(), unmarked))
+    assert ax.get_ylim()[1] == pytest.approx(end)
+
+
+def test_the_best_and_those_within_its_error_have_large_points():
+    arms = Suite("m", ("main",), (0, 1, 2), 2).arms()
+    field = Field("t", SCORES, "", np.array([0.5, 0.8, 0.9]), np.full(3, 0.1))
+    marks = {"best": arms[2:], "tied": arms[1:2], "default": arms[2:]}
+    ax = Figure().subplots()
+    layer_lines(ax, layer_points([field], arms, lambda name: marks))
+    (large,) = (points for points in ax.collections if len(points.get_offsets()) == 2)
+    np.testing.assert_allclose(large.get_offsets(), [[1, 0.8], [2, 0.9]])
+    assert "large points" in ax.get_xlabel()
+
+
 def test_many_tasks_have_lines_that_differ():
     arms = Suite("m", ("main",), (0, 1), 1).arms()
     fields = [Field(f"t{i}", SCORES, "", np.ones(2), np.ones(2)) for i in range(12)]
     ax = Figure().subplots()
-    layer_lines(ax, layer_points(fields, arms))
+    layer_lines(ax, layer_points(fields, arms, unmarked))
     looks = {(line.get_color(), line.get_linestyle()) for line in ax.lines}
     assert len(looks) == len(ax.containers) == 9
     assert ax.get_xlabel().endswith("9 of 12 are shown")

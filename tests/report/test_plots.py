@@ -17,6 +17,7 @@ from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.dashboard import drawing
 from daskmetrics.domain.names import Arm
 from daskmetrics.report._quantities import fields
+from daskmetrics.report.page import figures
 from tests.report.conftest import SUITES, TASKS, scores_of
 
 matplotlib.use("agg")
@@ -53,6 +54,21 @@ def test_a_line_is_a_checkpoint_and_has_the_values_of_its_layers(finished, ax):
     drawn = [line.get_ydata().tolist() for line in ax.get_lines()]
     assert [values[Arm("small", "step8", layer)][0] for layer in range(4)] in drawn
     assert len(drawn) == len({arm.revision for arm in values if arm.model == "small"})
+
+
+def test_the_star_on_a_tasks_map_is_that_tasks_best(finished, ax):
+    marks = figures(finished)["data"]["marks"]
+    for part in finished.verdict.parts[1:]:
+        ax.clear()
+        finished.plot.heatmap(part.what, model=part.arm.model, ax=ax)
+        (star,) = (line for line in ax.lines if line.get_label() == "best candidate")
+        suite = next(suite for suite in SUITES if suite.model == part.arm.model)
+        assert star.get_xdata().tolist() == [suite.revisions.index(part.arm.revision)]
+        assert star.get_ydata().tolist() == [part.arm.layer]
+        shown = marks[part.what]
+        named = dict(zip(shown["kind"], shown["name"], strict=True))
+        assert named["best"] == str(part.arm)
+        assert shown["kind"].count("tied") == len(part.tied) - 1
 
 
 def test_a_map_has_the_values_of_its_model(finished, ax):

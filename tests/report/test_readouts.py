@@ -83,7 +83,8 @@ def test_a_figure_shows_the_best_or_the_chosen_readout(read_out):
         assert ax.get_title() == ", ".join(filter(None, ["mean score", "encoder", readout]))
     with pytest.raises(ConfigError, match=r"Unknown readout 'last,17d'.*last,16d"):
         read_out.plot.heatmap(readout="last,17d")
-    assert read_out.plot.tradeoff("dimensions").get_xlabel() == "dimensions of a vector"
+    assert read_out.plot.tradeoff("bytes").get_xlabel() == "bytes of a vector"
+    assert read_out.plot.tradeoff().get_xlabel() == "seconds for 1,000 texts"
 
 
 def test_speed_is_measured_for_the_deepest_layer_alone(read_out):

@@ -65,7 +65,7 @@ def own(written):
 def test_the_columns_decide_the_kind_of_task(own, kind):
     content, options, texts, main = KINDS[kind]
     task = own(content, options)
-    assert (task.kind, task.main_score, task.name) == (kind, main, f"file:own.csv{options}")
+    assert (task.kind, task.main_score, task.name) == (kind, main, "own")
     assert len(task.texts()) == texts and task.is_local
     score = task.evaluate(np.random.default_rng(0).normal(size=(texts, 4)), seed=0)
     assert -1 <= score.value <= 1 and score.stderr > 0
@@ -216,10 +216,10 @@ def test_rows_are_left_out_on_request_and_counted(own, content, options, texts, 
 
 def test_two_tasks_of_one_file_are_warned_of(written):
     first, other = written("a.csv", LABELLED), written("b.csv", LABELLED)
-    names = [f"file:{first}", f"file:{other}", f"file:{first}(kind=clustering)"]
+    names = [f"file:{first}", f"file:{other}", f"file:{first}(kind=clustering, name=topics)"]
     *alone, again = resolve(names)
     assert [task.warnings for task in alone] == [(), ()]
-    assert "reads the file of file:a.csv. The error of a mean" in again.warnings[-1]
+    assert "reads the file of a. The error of a mean" in again.warnings[-1]
     assert resolve(names[:1] * 2)[0].warnings == ()
 
 
@@ -302,7 +302,7 @@ REFUSED = [
     (
         lines("one,two", 9, "long text {0},{abc}"),
         "",
-        "for instance: file:own.csv(text=one, label=two)",
+        "On the command line: --text one --label two; in a configuration: file:",
     ),
     (LABELLED + "one, two,a\n", "", "line 32 has 3 fields, but the header has 2"),
     (LABELLED + '"open,a\n', "", "Is a closing double quote missing?"),
@@ -417,9 +417,13 @@ def test_files_that_are_no_tables_are_an_error(written, tmp_path):
             one(f"file:{path}")
 
 
-def test_two_files_with_one_name_are_an_error(written):
-    with pytest.raises(ConfigError, match=r"Two tasks are named 'file:own.csv'"):
-        resolve([f"file:{written('a/own.csv', LABELLED)}", f"file:{written('b/own.csv', PAIRS)}"])
+def test_two_files_of_one_stem_need_a_name(written):
+    first, second = written("a/own.csv", LABELLED), written("b/own.csv", PAIRS)
+    with pytest.raises(ConfigError, match=r"Two tasks are named 'own', .* name=NAME"):
+        resolve([f"file:{first}", f"file:{second}"])
+    named = resolve([f"file:{first}", f"file:{second}(name=pairs)"])
+    assert [task.name for task in named] == ["own", "pairs"]
+    assert named[1].key == one(f"file:{second}").key
 
 
 NUMBERS = lines("text,label", 24, "more {0},{four}")

@@ -172,11 +172,11 @@ def test_the_chance_of_each_measure_is_that_of_a_guess(labels):
     guess = DummyClassifier().fit(np.zeros((100, 1)), labels)
     guessed, scores = (f(np.zeros((100, 1))) for f in (guess.predict, guess.predict_proba))
     for measure, of_predictions in (*OF_PREDICTIONS.items(), ("accuracy", metrics.accuracy_score)):
-        chance = task.with_measure(measure).chance
+        chance = task.with_measure(measure).floor.value
         assert chance == pytest.approx(of_predictions(labels, guessed))
     known = np.eye(3)[labels] if max(labels) == 2 else np.array(labels)
     wanted = metrics.average_precision_score(known, scores if max(labels) == 2 else scores[:, 1])
-    assert task.with_measure("average_precision").chance == pytest.approx(wanted)
+    assert task.with_measure("average_precision").floor.value == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize("measure", [*OF_PREDICTIONS, "average_precision"])

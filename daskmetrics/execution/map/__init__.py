@@ -6,7 +6,7 @@ content (the function's source, the item, the seed), so a map may be resumed wit
 size.
 
 ============== ==============================================================================
-`api`          `map`, on a cluster or in this process
+`api`          a map, on a cluster or in this process
 `function`     what is mapped: the function, identified and called; the items, with their keys
 `source`       what is run, the state of each item, and batches for the workers
 `folder`       the run folder of a map: written, read, and compared with a new run or a file
@@ -15,9 +15,6 @@ size.
 ============== ==============================================================================
 """
 
-from typing import TYPE_CHECKING
-
-from daskmetrics.core import on_first_use
 from daskmetrics.execution.map.folder import (
     ResultDifference,
     Verification,
@@ -28,9 +25,6 @@ from daskmetrics.execution.map.folder import (
 from daskmetrics.execution.map.result_table import aggregates, causes, frame, write
 from daskmetrics.execution.map.source import ItemResult
 
-if TYPE_CHECKING:
-    from daskmetrics.execution.map.api import map
-
 __all__ = [
     "ItemResult",
     "ResultDifference",
@@ -39,11 +33,7 @@ __all__ = [
     "causes",
     "compare",
     "frame",
-    "map",
     "results",
     "verify",
     "write",
 ]
-
-# results need no Dask
-__getattr__ = on_first_use(__name__, {"map": "daskmetrics.execution.map.api:map"})

@@ -1,6 +1,4 @@
-"""`map`, which applies any function to any items durably, and its variant in the current
-process.
-"""
+"""What applies a function to items durably: on the workers of a client, or in this process."""
 
 from __future__ import annotations
 
@@ -10,9 +8,8 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, suppress
-from copy import copy
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 
 from distributed import Client
@@ -21,13 +18,12 @@ from distributed.scheduler import KilledWorker
 from daskmetrics.core.errors import ClusterLostError, ConfigError, describe, room_for
 from daskmetrics.core.files import RunFolder, expanded
 from daskmetrics.core.machine import workers
-from daskmetrics.core.text import parse_duration
 from daskmetrics.domain.events import MAP, UnitAsked
 from daskmetrics.execution import Journal, Record, RetryPolicy, Settings
 from daskmetrics.execution import run as run_source
 from daskmetrics.execution.map.folder import begin, continued
 from daskmetrics.execution.map.function import load_function, run_batch
-from daskmetrics.execution.map.source import ItemResult, MapOptions, MapSource, MapSpec, make_spec
+from daskmetrics.execution.map.source import ItemResult, MapSource, MapSpec
 from daskmetrics.execution.runner import LOST, PLAIN, client_of
 
 # The source itself halves a batch that died or was stopped, and tries failed items again. What
@@ -41,95 +37,16 @@ PROBE_SECONDS = 120.0
 log = logging.getLogger(__name__)
 
 
-def map(
-    function: Callable[..., object],
-    iterable: Iterable[object],
-    *,
-    client: object,
-    journal: str | Path,
-    batch_size: int = MapOptions.batch_size,
-    retries: int = MapOptions.retries,
-    timeout: float | str | None = MapOptions.timeout,
-    resources: Mapping[str, float] | None = None,
-    seed: int = 0,
-    version: str | None = None,
-    checkpoint_interval: int = MapOptions.checkpoint_interval,
+def stream(
+    spec: MapSpec,
+    given: object,
+    folder: str | Path,
+    start: Callable[[], AbstractContextManager[Client]],
 ) -> Iterator[ItemResult]:
-    """Apply a function to every item on the workers of a client, and yield one result per item as
-    it finishes.
-
-    Results that the journal already holds come first and are not computed again. An item that
-    raises an exception is tried again and then recorded as failed, with its traceback. An item that
-    kills its worker, hangs or runs out of memory is found by halving its batch; the other items of
-    the batch run again.
-
-    Parameters
-    ----------
-    function : callable
-        Called as ``function(item)``. A parameter named ``seed`` receives 32 bits that belong to the
-        item; a parameter named ``batch_size`` receives the number of items in the running batch.
-        The function returns values that JSON can store: numbers, text, None, lists, dicts with text
-        as keys; arrays become lists.
-    iterable : iterable
-        The items: numbers, text, lists, dicts, arrays, dataclasses. It is consumed at once.
-    client : distributed.Client or cluster of Dask
-        Of any class, also an asynchronous one; it stays open. Its workers are other processes, and
-        should have one thread each.
-    journal : str or Path
-        The folder of the journal, which is created if it does not exist.
-    batch_size : int
-        Items per Dask task; each task costs a few milliseconds.
-    retries : int
-        How often a failed item is tried again.
-    timeout : float or str, optional
-        Seconds that one item may take, or text such as ``90s``, ``5m``, ``2h``; None for no limit.
-    resources : mapping, optional
-        Worker resources that a batch occupies, for instance ``{"GPU": 1}``.
-    seed : int
-        Seed of the run. Items of another seed have other keys, so they are computed again.
-    version : str, optional
-        Replaces the hash of the function's source in the items' keys.
-    checkpoint_interval : int
-        Wait for the disk once for so many items, or for every batch if a batch has as many. A
-        killed process loses nothing; a power failure can lose fewer items than this, which then run
-        again.
-
-    Yields
-    ------
-    ItemResult
-        In the order in which items finish; `ItemResult.index` is the position in the iterable.
-
-    Raises
-    ------
-    ConfigError
-        If the function cannot be pickled or loaded on the workers, an item has no reproducible
-        content, or the workers are threads of this process.
-    LockedError
-        If another process uses the folder.
-    ClusterLostError
-        If the scheduler is lost. Call again to resume.
-
-    Notes
-    -----
-    If you leave the loop early or press Ctrl-C, the running batches finish and are recorded.
-
-    Examples
-    --------
-    >>> import daskmetrics as dm
-    >>> for result in dm.map(step, range(500), client=client, journal="runs/step", batch_size=10):  # doctest: +SKIP
-    ...     print(result.name, result.status, result.value)
-    """
-    options = MapOptions(
-        batch_size, retries, parse_duration(timeout), copy(resources or {}), checkpoint_interval
-    )
-    spec = make_spec(function, iterable, options, seed=seed, version=version)
-    return _stream(spec, client, _absolute(journal))
-
-
-def _stream(spec: MapSpec, given: object, folder: Path) -> Iterator[ItemResult]:
     """Recorded results, and then those of a thread that runs the loop.
 
-    Results wait for a slow caller, and the loop does not.
+    Results wait for a slow caller, and the loop does not. Without a given client, ``start`` gives
+    one when it is needed.
     """
     results: queue.SimpleQueue[ItemResult | BaseException | None] = queue.SimpleQueue()
 
@@ -137,13 +54,17 @@ def _stream(spec: MapSpec, given: object, folder: Path) -> Iterator[ItemResult]:
         results.put(error)  # raised again in the caller's thread
         return True
 
-    with client_of(given) as client, ExitStack() as stack:
+    with ExitStack() as clients, ExitStack() as stack:
+        client = None
+        if given is not None:
+            client = clients.enter_context(client_of(given))
         journal = stack.enter_context(open_journal(folder))
         source = MapSource(continued(spec, journal.entries), journal.entries)
         yield from source.tracker.results()
         begin(source, journal)
         if not source.tracker.unfinished():
             return
+        client = client or clients.enter_context(start())
         source.on_result = results.put
         until_the_end = stack.pop_all()
 
@@ -252,12 +173,12 @@ def _run_on(
 
 def open_journal(path: str | Path) -> Journal:
     """The journal of a folder, which is created if it does not exist."""
-    folder = RunFolder(_absolute(path)).create()
+    folder = RunFolder(journal_folder(path)).create()
     return Journal(folder.journal, folder.lock)
 
 
-def _absolute(path: str | Path) -> Path:
-    """The path of a journal's folder, also after a change of the current one."""
+def journal_folder(path: str | Path) -> Path:
+    """The absolute path of a journal's folder."""
     if not isinstance(path, str | os.PathLike):
         raise ConfigError(
             f"journal: got a {type(path).__name__}; pass the folder of the journal, such as "

@@ -49,9 +49,12 @@ def frame(results: Sequence[ItemResult]) -> pd.DataFrame:
     rows = [_row(result) for result in sorted(results, key=_INDEX)]
     table = pd.DataFrame(rows)
     for name in table.select_dtypes("float"):
-        # where items lack a field, its integers become floats, which round large ones
-        if table[name].abs().max() > EXACT:
-            table[name] = pd.Series([row.get(str(name)) for row in rows], dtype=object)
+        # where items lack a field, its integers have become floats
+        values = pd.Series([row.get(str(name)) for row in rows], dtype=object)
+        if set(map(type, values.dropna())) == {int}:
+            table[name] = values.astype("Int64")
+        elif table[name].abs().max() > EXACT:
+            table[name] = values
     return table
 
 

@@ -83,6 +83,17 @@ def test_each_item_has_one_result(client, tmp_path):
         recorded_results(tmp_path / "none")
 
 
+def test_a_map_starts_workers_and_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):  # the second time, nothing is left to do
+        values = sorted(result.value for result in dm.map(twice, range(3)))
+        assert values == [0, 2, 4]
+    assert (tmp_path / "runs" / "twice" / "journal.jsonl").exists()
+    with pytest.raises(ConfigError, match="client or cluster"):
+        list(dm.map(twice, range(3), client=3, journal="never"))
+    assert not Path("never").exists()
+
+
 def test_a_scheduler_lost_while_counts_are_published_ends_no_map(client, tmp_path, monkeypatch):
     published = []
 
@@ -311,7 +322,7 @@ def test_a_wrong_journal_or_option_is_refused_before_any_start(client, tmp_path)
     assert not (tmp_path / "run").exists()
     with open_journal(tmp_path) as journal:
         journal.append(started())
-        for wrong in (journal, None, 3):
+        for wrong in (journal, 3):
             with pytest.raises(ConfigError, match=r"journal: got a .*; pass the folder"):
                 list(dm.map(twice, range(3), client=client, journal=wrong))
     with pytest.raises(ConfigError, match="holds an experiment"):

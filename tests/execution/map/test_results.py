@@ -43,6 +43,15 @@ def test_no_field_hides_another(value, fields):
     assert frame([result(0, value)])[list(fields)].to_dict("records") == [fields]
 
 
+def test_integers_stay_whole_beside_a_failed_item(tmp_path):
+    results = [
+        ItemResult("a", 0, "0", 0, "ok", value={"n": 4}),
+        ItemResult("b", 1, "1", 1, "error", reason="no"),
+    ]
+    lines = write(results, tmp_path / "own.csv").read_text().splitlines()
+    assert [line.rpartition(",")[2] for line in lines] == ["n", "4", ""]
+
+
 def test_an_output_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
     (tmp_path / "results.csv").mkdir()
     for path in ("/proc/results.csv", "/dev/null/results.csv", "results.csv/"):
