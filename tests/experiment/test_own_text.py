@@ -35,7 +35,7 @@ def test_a_run_without_metrics_may_add_them_later(tmp_path, prepared, client):
     assert len(run.recorded) == len(bare.plan.arms) and run.answer.confirmed
     assert {record.value.n for record in run.records if record.kind == "score"} == {60}
     assert not run.metrics and len(run.scores) == 3
-    assert ": any of 9; " in repr(run) and "none: the run has no metrics" in status_text(run)
+    assert ": any of " in repr(run) and "none: the run has no metrics" in status_text(run)
     assert "no metrics" in write(run).read_text(encoding="utf-8")
     assert "metric" not in text_of(*explain_tables(run, str(run.best().arm)))
     assert all(size.weights for size in run.trade_offs().sizes.values())
