@@ -142,10 +142,12 @@ def saving(cheaper: CheaperArm) -> str:
     """What a simpler candidate saves in measured terms, and what it loses."""
     cost, best = cheaper.cost, cheaper.best_cost
     saved = []
-    if not cost.layers:
+    if cost.seconds == 0.0:
         saved.append("no layer to compute")
     elif cheaper.speedup and cheaper.speedup > NOTABLE:
         saved.append(f"{cheaper.speedup:.1f} times as fast")
+    elif cost.layers < best.layers and cost.whole is None:  # of vectors or of an encoder
+        saved.append("an earlier layer")
     elif cost.layers < best.layers:
         saved.append(f"{cost.layers} layers in place of {best.layers}")
     if cost.bytes != best.bytes:

@@ -224,7 +224,7 @@ class Leaderboard:
         by_task: list[str] = []
         if found := self.found:
             best = self.arms[0].arm
-            notes = [*self._answer(found), *_gain_note(found, best)]
+            notes = [*self._answer(found), *self._gain_note(found, best)]
             if len(found.tasks) == 1:
                 meaning += f", {_items_of(found, found.tasks[0], best)},"
             else:
@@ -259,7 +259,7 @@ class Leaderboard:
             name = self._short_name(cheaper.arm)
             return f"Within {percent(share)} (95 %): {name}: {saving(cheaper)}."
         best = self._short_name(self.arms[0].arm)
-        return f"Within {percent(share)} (95 %): nothing is cheaper than the best, {best}."
+        return f"Within {percent(share)} (95 %): only the best, {best}; cheaper ones may lose more."
 
     @property
     def _measure(self) -> str:
@@ -267,6 +267,22 @@ class Leaderboard:
         if self.found and len(self.found.tasks) == 1:
             return self.found.tasks[0].main_score
         return "score"
+
+    def _gain_note(self, found: LayerScores, best: Arm) -> list[str]:
+        last, gain = found.last_layer(best), found.gain(best)
+        name = found.layer_name(last)
+        if best == last:
+            return [f"The best, layer {name}, is the last layer that was scored."]
+        if gain is None:
+            return []
+        relation = gain.relation
+        ranked = [row for row in self.arms if row.rank]
+        if any(row.tied for row in ranked if row.arm == last):
+            relation = f"within the error of choosing among {len(ranked):,}"
+        return [
+            f"The best gains {apart(gain)} over layer {name}, the last layer of its model that was"
+            f" scored, {relation}."
+        ]
 
     def _answer(self, found: LayerScores) -> list[str]:
         """What to use, and what is cheaper."""
@@ -378,19 +394,6 @@ class Leaderboard:
 
     def _repr_html_(self) -> str:
         return self.table().as_html()
-
-
-def _gain_note(found: LayerScores, best: Arm) -> list[str]:
-    last, gain = found.last_layer(best), found.gain(best)
-    name = found.layer_name(last)
-    if best == last:
-        return [f"The best, layer {name}, is the last layer that was scored."]
-    if gain is None:
-        return []
-    return [
-        f"The best gains {apart(gain)} over layer {name}, the last layer of its model that was"
-        f" scored, {gain.relation}."
-    ]
 
 
 def _items_of(found: LayerScores, task: Task, best: Arm) -> str:

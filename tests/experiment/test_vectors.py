@@ -312,3 +312,15 @@ def test_the_remedy_for_labels_that_are_numbers_is_an_option(tmp_path, monkeypat
     assert "For a regression, they are grades: grade=mass" in refused.output
     scored = CliRunner().invoke(main, [*words, "--columns", "grade=mass"])
     assert scored.exit_code == 0 and "spearman of 60 items" in scored.output
+
+
+def test_a_gain_over_a_tied_layer_is_within_the_error():
+    labels = np.tile([0, 1], 60)
+    rng = np.random.default_rng(0)
+    common = rng.normal(size=(120, 1, 4)) + labels[:, None, None]
+    board = dm.layers(common + 0.5 * rng.normal(size=(120, 12, 4)), labels)
+    best = board.arms[0].arm
+    (last,) = (row for row in board.arms if row.arm.layer == 11)
+    assert last.tied and board.found.gain(best).relation == "beyond the error"
+    assert "within the error of choosing among 12" in repr(board).replace("\n", " ")
+    assert "Cheaper: layer 0: an earlier layer, loses" in repr(board)

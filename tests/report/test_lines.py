@@ -49,6 +49,7 @@ CHEAPER = [
     (replace(SIX, layers=3, seconds=0.03), "2.0 times as fast, "),
     (replace(SIX, layers=3, seconds=None), "3 layers in place of 6, "),
     (replace(SIX, layers=0, seconds=0.0), "no layer to compute, "),
+    (replace(SIX, layers=0, whole=None, seconds=None), "an earlier layer, "),
     (replace(SIX, bytes=256), "256 bytes a vector in place of 1,536, "),
 ]
 
