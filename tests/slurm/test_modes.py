@@ -99,7 +99,7 @@ def test_a_submitted_run_ends_with_the_same_recommendation(place, run, local):
         assert part in output
     assert f"Job {job} already drives this run" in call(place, f"{SUBMIT} --folder {run}", code=2)
     followed = call(place, f"status --follow {run}")
-    assert f"Job {job} is completed, exit code 0" in followed and "best  " in followed
+    assert f"Job {job} is completed, exit code 0" in followed and "Use   " in followed
     assert answer(run) == local
     log = Path(driver(run).log).read_text()
     assert "Dashboard: http://127.0.0.1:" in log and "ssh -N -L" in log and "/proxy/" in log
