@@ -1,4 +1,4 @@
-"""How far a long call is: told where the work is done, heard by who waits for it."""
+"""How far a long call is: reported where the work is done, heard by who waits for it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def tell(part: float) -> None:
 
 @contextmanager
 def heard(listener: Callable[[float], object]) -> Iterator[None]:
-    """Call a function with what is told within the block, in this thread."""
+    """Call a function with what is reported within the block, in this thread."""
     token = _LISTENER.set(listener)
     try:
         yield
@@ -33,7 +33,7 @@ def heard(listener: Callable[[float], object]) -> Iterator[None]:
 
 @contextmanager
 def share(of_call: float) -> Iterator[None]:
-    """Let what is told within the block be this share of the call."""
+    """Let what is reported within the block be this share of the call."""
     whole = _LISTENER.get()
     with heard(lambda part: whole(part * of_call)):
         yield

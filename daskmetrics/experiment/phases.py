@@ -195,7 +195,8 @@ def _measuring(
     session: Session, units: Sequence[WorkUnit]
 ) -> tuple[Callable[[Record], None], Callable[[WorkUnit, float], None]]:
     """What shows a measured checkpoint, and how far one is read."""
-    done = sum(unit.key in session.recorded for unit in units)
+    recorded = session.recorded
+    done = sum(unit.key in recorded for unit in units)
     shares: dict[Key, float] = {}
 
     def show(record: Record) -> None:
