@@ -18,10 +18,8 @@ from daskmetrics.report.tables import short_tasks_table, tables
 if TYPE_CHECKING:
     from daskmetrics.report._run import Run
 
-OMITTED = (
-    "Best of",
-    "Decide",
-)  # rows of the answer that `daskmetrics best` adds to the last screen
+#: rows of the answer that `daskmetrics best` adds to the last screen
+OMITTED = ("Best of", "Decide")
 
 
 def status_text(run: Run) -> str:
@@ -69,5 +67,6 @@ def within_table(run: Run, within: float) -> Table:
     if simpler is None:
         lines.append(Line("Cheaper", f"none loses at most {percent(within)} of the score (95 %)"))
         return Table((), lines)
-    lines.append(Line("Cheaper", f"{candidate(simpler.arm)}: {saving(simpler)}"))
+    name = candidate(simpler.arm, run.answer.layer_names)
+    lines.append(Line("Cheaper", f"{name}: {saving(simpler)}"))
     return Table((), lines)
