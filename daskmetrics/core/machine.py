@@ -18,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from daskmetrics.core.errors import ClusterLostError
+from daskmetrics.core.errors import ClusterLostError, describe
 
 NETWORK = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")  # variables of ranks
 
@@ -36,6 +36,7 @@ def close_input() -> None:
 
 # what a call of Dask raises once the thread of its client has ended
 THREAD_ENDED = (RuntimeError, UnboundLocalError)
+ALIVE = 1.0  # seconds between two looks whether this thread runs, while it is waited for
 
 
 def workers(client: Any) -> Mapping[str, Any]:
@@ -44,12 +45,26 @@ def workers(client: Any) -> Mapping[str, Any]:
     It is a ClusterLostError if it does not answer.
 
     The client is a `distributed.Client`; this package does not import Dask. The scheduler is asked
-    directly, because the cached ``scheduler_info`` of the client can miss some.
+    directly, because the cached ``scheduler_info`` of the client can miss some, and not by
+    ``Client.sync``, which waits for ever if the client's thread ends meanwhile.
     """
+    import asyncio
+    from concurrent.futures import CancelledError, wait
+
+    async def identity() -> Mapping[str, Any]:
+        return dict(await client.scheduler.identity(n_workers=-1))
+
+    loop = client.loop.asyncio_loop
+    asked = None
     try:
-        return dict(client.sync(client.scheduler.identity, n_workers=-1)["workers"])
-    except (OSError, *THREAD_ENDED) as error:
-        raise ClusterLostError(f"The scheduler does not answer ({error}).") from None
+        while not loop.is_closed():
+            asked = asked or asyncio.run_coroutine_threadsafe(identity(), loop)
+            if wait([asked], ALIVE).done:
+                return dict(asked.result()["workers"])
+        reason = "the client's thread has ended"
+    except (OSError, RuntimeError, CancelledError) as error:
+        reason = describe(error)
+    raise ClusterLostError(f"The scheduler does not answer ({reason}).")
 
 
 @contextmanager

@@ -30,6 +30,34 @@ except Exception as error:
 os._exit(0)
 """
 
+ENDING = """
+import asyncio, os, sys, threading
+from distributed import Client
+from daskmetrics.core.machine import workers
+
+client = Client(processes=False, n_workers=1, dashboard_address=None)
+begun, cancelled = threading.Event(), threading.Event()
+
+async def takes_long_to_end():
+    try:
+        begun.set()
+        await asyncio.sleep(600)
+    finally:
+        cancelled.set()
+        await asyncio.sleep(2)
+
+asyncio.run_coroutine_threadsafe(takes_long_to_end(), client.loop.asyncio_loop)
+begun.wait()
+print(len(workers(client)))
+client.loop.add_callback(sys.exit)
+cancelled.wait()
+try:
+    workers(client)
+except Exception as error:
+    print(type(error).__name__, error, flush=True)
+os._exit(0)
+"""
+
 
 @pytest.mark.parametrize(
     ("line", "file", "text"),
@@ -53,4 +81,14 @@ def test_a_client_whose_thread_has_ended_has_lost_its_scheduler():
     assert said.stdout.splitlines() == [
         "a fault of the program",
         "ClusterLostError The scheduler was lost. What was recorded is kept.",
+    ]
+
+
+def test_a_client_whose_thread_ends_is_not_waited_for():
+    said = subprocess.run(
+        [sys.executable, "-c", ENDING], capture_output=True, text=True, timeout=60
+    )
+    assert said.stdout.splitlines() == [
+        "1",
+        "ClusterLostError The scheduler does not answer (the client's thread has ended).",
     ]
