@@ -12,7 +12,7 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -39,32 +39,40 @@ THREAD_ENDED = (RuntimeError, UnboundLocalError)
 ALIVE = 1.0  # seconds between two looks whether this thread runs, while it is waited for
 
 
-def workers(client: Any) -> Mapping[str, Any]:
-    """The workers that the scheduler knows now, by address.
+def ask(client: Any, call: Callable[..., Awaitable[Any]], *args: Any, **kwargs: Any) -> Any:
+    """What a call in the thread of a client returns.
 
-    It is a ClusterLostError if it does not answer.
+    It is a ClusterLostError if the scheduler does not answer, or this thread ends meanwhile, for
+    which ``Client.sync`` would wait for ever.
 
-    The client is a `distributed.Client`; this package does not import Dask. The scheduler is asked
-    directly, because the cached ``scheduler_info`` of the client can miss some, and not by
-    ``Client.sync``, which waits for ever if the client's thread ends meanwhile.
+    The client is a `distributed.Client`; this package does not import Dask.
     """
     import asyncio
     from concurrent.futures import CancelledError, wait
 
-    async def identity() -> Mapping[str, Any]:
-        return dict(await client.scheduler.identity(n_workers=-1))
+    async def answer() -> Any:
+        return await call(*args, **kwargs)
 
     loop = client.loop.asyncio_loop
     asked = None
     try:
         while not loop.is_closed():
-            asked = asked or asyncio.run_coroutine_threadsafe(identity(), loop)
+            asked = asked or asyncio.run_coroutine_threadsafe(answer(), loop)
             if wait([asked], ALIVE).done:
-                return dict(asked.result()["workers"])
+                return asked.result()
         reason = "the client's thread has ended"
     except (OSError, RuntimeError, CancelledError) as error:
         reason = describe(error)
     raise ClusterLostError(f"The scheduler does not answer ({reason}).")
+
+
+def workers(client: Any) -> Mapping[str, Any]:
+    """The workers that the scheduler knows now, by address; a ClusterLostError as of `ask`.
+
+    The scheduler is asked directly, because the cached ``scheduler_info`` of the client can miss
+    some.
+    """
+    return dict(ask(client, client.scheduler.identity, n_workers=-1)["workers"])
 
 
 @contextmanager
@@ -253,5 +261,5 @@ def _resource_use() -> dict[str, float | None]:
 def usage(client: Any) -> dict[str, Any]:
     """What the workers have used so far, as far as they answer."""
     names = {address: str(worker["name"]) for address, worker in workers(client).items()}
-    reports = client.run(_resource_use, on_error="ignore")
+    reports = ask(client, client.run, _resource_use, on_error="ignore", asynchronous=True)
     return {names[address]: report for address, report in reports.items() if address in names}

@@ -16,7 +16,7 @@ from distributed import Client, Future
 
 from daskmetrics.core.errors import ClusterLostError, DaskmetricsError
 from daskmetrics.core.files import NOTICE, atomic_write
-from daskmetrics.core.machine import replace_worker, thread_of, workers
+from daskmetrics.core.machine import ask, replace_worker, thread_of, workers
 from daskmetrics.core.telemetry import TelemetryFile
 from daskmetrics.training.ddp import _worker as worker
 from daskmetrics.training.ddp.ranks import (
@@ -191,7 +191,15 @@ class _Launcher:
         if not asked:
             return []
         network = self.program.interface
-        replies = self.client.run(worker.inventory, network, workers=asked, on_error="ignore")
+        replies = ask(
+            self.client,
+            self.client.run,
+            worker.inventory,
+            network,
+            workers=asked,
+            on_error="ignore",
+            asynchronous=True,
+        )
         return list(replies.values())
 
     def _run_group(self) -> RankEnding | None:
@@ -243,7 +251,7 @@ class _Launcher:
         return set(range(len(self.hosts))) - self.endings.keys()
 
     def _stop(self) -> None:
-        self.client.cancel(self.futures, force=True)
+        ask(self.client, self.client.cancel, self.futures, force=True, asynchronous=True)
         deadline = time.monotonic() + STOP
         while (unanswered := self._running() & self.begun) and time.monotonic() < deadline:
             self._update(POLL)
