@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from distributed import Client
 
 from daskmetrics.core.errors import DaskmetricsError, foreign_errors
 from daskmetrics.core.text import OnMessage
+
+# seconds for a client, or for a cluster on this machine: Dask waits for ever for a thread that ends
+# as it is asked
+CLOSE_WITHIN = 60.0
 
 
 @contextmanager
@@ -30,7 +35,7 @@ def client_of(cluster: Any, on_message: OnMessage) -> Iterator[Client]:
         finally:
             try:
                 if start.exception() is None:
-                    close(start.result().close, on_message)
+                    close(partial(start.result().close, CLOSE_WITHIN), on_message)
             finally:
                 close(cluster.close, on_message)
 

@@ -22,7 +22,7 @@ from distributed.core import Status
 from distributed.utils import get_ip_interface
 
 from daskmetrics.cluster._certificates import cluster_security
-from daskmetrics.cluster._client import client_of, close
+from daskmetrics.cluster._client import CLOSE_WITHIN, client_of, close
 from daskmetrics.cluster._dask_config import (
     TEMPORARY,
     TIMEOUTS,
@@ -271,7 +271,7 @@ class _LocalCluster(PrivateDashboard, LocalCluster):  # type: ignore[misc]  # di
 
     problem: ConfigError | None = None
 
-    def close(self, timeout: float | None = None) -> Any:
+    def close(self, timeout: float | None = CLOSE_WITHIN) -> Any:
         """Close.
 
         A worker that does not end in time is no failure of what it did.
