@@ -36,7 +36,7 @@ SETTINGS = {
     "name": "small",
     "models": [{"name": "tiny-32", "source": "suite"}],
     "metrics": ["prompt_entropy", "curvature", "dataset_entropy", "effective_rank", "infonce"],
-    "tasks": ["stdlib:demo"],
+    "tasks": ["stdlib:demo", "stdlib:order"],
 }
 RUN = Path("runs/small")
 COMMANDS = ("list metrics", "doctor local", "status small", "best small")

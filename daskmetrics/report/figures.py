@@ -372,9 +372,11 @@ def layer_lines(ax: Axes, points: pandas.DataFrame) -> None:
     looks = product(DASHES, shades)
     for (name, line), (dash, shade) in zip(by_label, cycle(looks)):
         missing = line["layer"][line["value"].isna()].tolist()
-        if missing:
-            name = f"{name} (no layer {', '.join(map(str, missing))})"
         line = line.dropna(subset="value").sort_values("layer")
+        if len(missing) > len(line):
+            name = f"{name} (only layer {', '.join(map(str, line['layer']))})"
+        elif missing:
+            name = f"{name} (no layer {', '.join(map(str, missing))})"
         layers, values, errors = line[["layer", "value", "error"]].to_numpy(float).T
         ax.errorbar(
             layers,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -95,8 +96,9 @@ def test_what_has_no_value_is_named_and_noise_is_not_stretched():
     values = np.array([0.5, np.nan, 0.501, np.nan])
     ax = Figure().subplots()
     field = Field("t", SCORES, "", values, np.full(4, 0.01))
-    layer_lines(ax, layer_points([field], suite.arms(), unmarked))
-    assert ax.get_legend_handles_labels()[1] == ["t (no layer 1, 3)"]
+    few = replace(field, name="u", values=np.array([np.nan, np.nan, 0.501, np.nan]))
+    layer_lines(ax, layer_points([field, few], suite.arms(), unmarked))
+    assert ax.get_legend_handles_labels()[1] == ["t (no layer 1, 3)", "u (only layer 2)"]
     low, high = ax.get_ylim()
     assert high - low == pytest.approx(LEAST_ERRORS * 0.01)
     (bars,) = ax.containers[0][2]
