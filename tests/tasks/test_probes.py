@@ -128,6 +128,22 @@ def test_every_probe_learns_signal_and_not_noise(probe):
     assert probes.classify(noise[:6] + np.eye(8)[few], few, 0, probe).n == 6
 
 
+def test_a_penalty_is_chosen_by_the_texts_it_learns_from():
+    """The classes differ in the small difference of two dimensions, which needs great weights."""
+    generator, labels = np.random.default_rng(0), np.arange(240) % 2
+    common = generator.normal(size=240)
+    rows = np.stack([common + 0.1 * labels, common], axis=1)
+    rows += 0.02 * generator.normal(size=(240, 2))
+    fixed, chosen = (
+        probes.classify(rows, labels, 0, probe) for probe in ("logistic", "logistic_cv")
+    )
+    assert chosen.value > fixed.value + 3 * fixed.stderr
+    # whole groups leave a single text of a class
+    groups = np.array([0, 0, 1, 1, 1, 2, 2])
+    folds = probes.Folds(groups=groups)
+    assert probes.classify(rows[:7], np.array([0, 1, 0, 1, 0, 1, 0]), 0, "logistic_cv", folds).n
+
+
 def test_the_error_for_a_missing_library_says_how_to_install_it(monkeypatch):
     monkeypatch.setattr(probes, "library_version", lambda probe: ("", ""))
     with pytest.raises(ConfigError, match=r"pip install 'daskmetrics\[trees\]'"):
@@ -140,7 +156,7 @@ def test_order_does_not_depend_on_the_text_alone():
     assert abs(probes.order(same, same[::-1], seed=0).value - 0.5) < 0.15
 
 
-@pytest.mark.parametrize("probe", ["logistic", "ridge", "knn", "centroid"])
+@pytest.mark.parametrize("probe", ["logistic", "logistic_cv", "ridge", "knn", "centroid"])
 @pytest.mark.parametrize("classes", [2, 4])
 def test_measures_equal_those_of_scikit_learn_on_the_same_folds(probe, classes):
     generator = np.random.default_rng(classes)
