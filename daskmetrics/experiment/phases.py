@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,6 @@ from daskmetrics.checkpoints.rolling import Downloads
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.keys import Key, content_key
 from daskmetrics.core.machine import thread_of, workers
-from daskmetrics.core.progress import TimeLeft
 from daskmetrics.core.telemetry import TelemetryFile
 from daskmetrics.dashboard import Publisher
 from daskmetrics.domain.events import (
@@ -253,21 +252,18 @@ def search_best(session: Session, grows: bool) -> None:
     source = search.SearchSource(
         experiment, learner, key, scratch, session.downloads, session.recorded
     )
-
-    progress = _SearchProgress(source, session.recorded)
-    session.display.phase("search", 100, int(progress.percent), unit="% of budget")
+    session.display.phase("search", 100, int(source.percent), unit="% of budget")
     session.publisher.send(
         SearchStarted(learner.budget, learner.problem.exhaustive_cost, learner.spent)
     )
 
     def on_share(unit: WorkUnit, share: float) -> None:
-        progress.read(unit.key, share)
+        source.read(unit.key, share)
         latest = f"{unit.name}  {share:.0%} read"
-        session.display.advance("search", latest, progress.percent, progress.left)
+        session.display.advance("search", latest, source.percent, source.left)
 
     def show(record: Record) -> None:
-        progress.count("score")
-        session.show(record, "search", progress.percent, progress.left)
+        session.show(record, "search", source.percent, source.left)
         session.publisher.send_computed(partial(search.posterior, experiment.plan, learner))
         if record.kind == "score":
             write_score(record)
@@ -283,48 +279,6 @@ def search_best(session: Session, grows: bool) -> None:
         cost = fresh.cost(experiment, finalists)
         best = replace(best, spent=best.spent + cost, exhaustive=best.exhaustive + cost)
     session.journal.append(_conclusion(experiment, learner, best, finalists))
-
-
-class _SearchProgress:
-    """How far a search is, by the costs of its decisions and what is read of their texts."""
-
-    def __init__(self, source: search.SearchSource, recorded: Collection[Key]) -> None:
-        learner = source.learner
-        plan = source.experiment.plan
-        tasks = plan.tasks_of["score"]
-        self._source = source
-        self._budget = learner.budget
-        self._before = sum(
-            pick.cost
-            for pick in learner.open
-            if plan.score_key(pick.cell.arm, tasks[pick.cell.task]) in recorded
-        )
-        self._shares: dict[Key, float] = {}  # of each encoding that is read
-        self._done = source.done(self._shares)
-        whole = learner.problem.exhaustive_cost
-        ahead = max(0.0, min(self._budget, whole) - self._before)
-        scoring = ahead * float(learner.problem.score_cost.sum()) / whole
-        self._pace = TimeLeft({"read": ahead - scoring, "score": scoring})
-
-    @property
-    def percent(self) -> float:
-        return min(100.0, 100 * (self._before + sum(self._done.values())) / self._budget)
-
-    @property
-    def left(self) -> float:
-        """Seconds that the search still takes, at most."""
-        return self._pace.left
-
-    def read(self, encoding: Key, share: float) -> None:
-        """Count the share of an encoding that is done."""
-        self._shares[encoding] = share
-        self.count("read")
-
-    def count(self, kind: str) -> None:
-        """Count what is done since the latest look, whose time was that of one kind of work."""
-        before, self._done = self._done, self._source.done(self._shares)
-        for name in sorted(before, key=lambda name: name != kind):
-            self._pace.did(name, self._done[name] - before[name])
 
 
 def _learner(session: Session, records: Sequence[Record], grows: bool) -> tuple[Learner, Key]:

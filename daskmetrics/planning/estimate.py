@@ -75,12 +75,11 @@ def checkpoints_left(plan: Plan, entries: Sequence[Event]) -> dict[str, list[Che
 
     A recorded failure counts as done until `retry`.
     """
+    left = defaultdict[str, list[Checkpoint]](list)
     done = {record.key for record in records(entries)}
-    left = {model: list[Checkpoint]() for model in plan.by_model}
-    if plan.metrics:
-        for checkpoint, key in plan.measure_keys.items():
-            if key not in done:
-                left[checkpoint.model].append(checkpoint)
+    for checkpoint, key in plan.measure_keys.items():
+        if plan.metrics and key not in done:
+            left[checkpoint.model].append(checkpoint)
     return left
 
 
@@ -91,17 +90,16 @@ def workload(
     device: str,
 ) -> Work:
     """What is left of an experiment, in seconds on a device."""
+    plan = experiment.plan
     protocol = experiment.config.protocol
     sizes = [task_size(task, protocol, read=False) for task in experiment.tasks]
-    vram_gib, host_gib = memory_gib(experiment.plan.suites, experiment.plan.widths, protocol)
     nothing = Work(
         (),
         Estimate(exactly(0.0), "nothing to do"),
-        vram_gib,
-        host_gib,
+        *memory_gib(plan.suites, plan.widths, protocol),
         texts=texts_of(experiment.tasks, sizes),
     )
-    if is_finished(entries, experiment.plan.key):
+    if is_finished(entries, plan.key):
         return nothing
     known = [measured for measured in calibrations if measured.device == device]
     costs = CostModel(device)
@@ -110,23 +108,20 @@ def workload(
         for model, suite in experiment.trainings.items()
         if (revisions := suite.missing)
     ]
-    checkpoints = checkpoints_left(experiment.plan, entries)
+    checkpoints = checkpoints_left(plan, entries)
     measuring = []
     for model, names in checkpoints.items():
-        if names:
-            assumed = fmean(measure.assumed_seconds(experiment, name, costs) for name in names)
-            unit = calibrated("measure", model, assumed, known)
-            phase = Phase(f"measure {model}", len(names), unit, device)
-            measuring.append(_as_benched(phase, "measure", known))
+        assumed = fmean(measure.assumed_seconds(experiment, name, costs) for name in names)
+        unit = calibrated("measure", model, assumed, known)
+        phase = Phase(f"measure {model}", len(names), unit, device)
+        measuring.append(_as_benched(phase, "measure", known))
     searching = []
     scores = search.cells_left(experiment, entries)
     if scores:
-        begun = [
-            entry.window
-            for entry in entries
-            if isinstance(entry, Plan) and entry.key == experiment.plan.key
-        ]
-        at_once = experiment.config.search.window or next(iter(begun), None)
+        begun = (
+            entry.window for entry in entries if isinstance(entry, Plan) and entry.key == plan.key
+        )
+        at_once = experiment.config.search.window or next(begun, None)
         useful = useful_workers(experiment.config.search.policy)
         if not at_once and useful < math.inf:
             at_once = int(useful)
@@ -144,7 +139,7 @@ def workload(
         nothing,
         stages=tuple(tuple(stage) for stage in stages if stage),
         start=_start_of([measured for measured in known if measured.is_of_experiment]),
-        disk_bytes=store_bytes(experiment.plan, counts, scores, sizes),
+        disk_bytes=store_bytes(plan, counts, scores, sizes),
         missing=missing,
         download=download,
     )
@@ -222,13 +217,13 @@ def downloads(
     """What a run would download, and its assumed seconds."""
     weights = experiment.missing
     texts = [size for task, size in zip(experiment.tasks, sizes, strict=True) if not task.is_local]
+    if not weights and not texts:
+        return (), None
     missing = []
     if weights:
         missing.append(plural(len(weights), "checkpoint"))
     if texts:
         missing.append(f"the data of {plural(len(texts), 'task')}")
-    if not missing:
-        return (), None
     size = sum(measure.bytes_of(experiment, checkpoint) for checkpoint in weights)
     size += sum(CHARACTERS_PER_TOKEN * text.tokens for text in texts)
     basis = "estimated: weights from their shapes, in half precision"
@@ -321,33 +316,32 @@ def samples(
     if experiment.tasks and paid_on.device != costs.device:
         rate = _cell_seconds(experiment, costs) / _cell_seconds(experiment, paid_on)
 
-    def assumed(record: Record) -> tuple[str, float] | None:
-        """The model of a unit, which a score has not, and its seconds."""
-        if record.kind == "score" and record.key in paid and experiment.tasks:
-            return "", rate * paid[record.key]
-        if record.kind not in ("train", "measure"):
-            return None
-        name = Checkpoint.parse(record.name)
-        if record.kind == "train" and name.model in experiment.trainings:
-            recipe = experiment.trainings[name.model].recipe
-            return name.model, _train_seconds(recipe, name.revision, costs)
-        if record.kind == "measure" and name.model in experiment.plan.by_model:
-            return name.model, measure.assumed_seconds(experiment, name, costs)
-        return None
+    def assumed(record: Record) -> tuple[str, float]:
+        """The model of a unit, which a score has not, and its seconds; 0 if nothing is assumed."""
+        if record.kind == "score" and experiment.tasks:
+            return "", rate * paid.get(record.key, 0.0)
+        if record.kind in ("train", "measure"):
+            name = Checkpoint.parse(record.name)
+            if record.kind == "train" and name.model in experiment.trainings:
+                recipe = experiment.trainings[name.model].recipe
+                return name.model, _train_seconds(recipe, name.revision, costs)
+            if record.kind == "measure" and name.model in experiment.plan.by_model:
+                return name.model, measure.assumed_seconds(experiment, name, costs)
+        return "", 0.0
 
     finished = [record for record in records(entries) if record.ok and not measures_nothing(record)]
     groups = defaultdict[tuple[str, str], list[tuple[float, float]]](list)
     for record, seconds in zip(finished, unit_seconds(finished), strict=True):
-        known = assumed(record)
-        if known and known[1]:
-            groups[record.kind, known[0]].append((seconds, known[1]))
+        model, expected = assumed(record)
+        if expected:
+            groups[record.kind, model].append((seconds, expected))
     result = []
     for (kind, model), pairs in groups.items():
-        measured, expected = zip(*pairs, strict=True)
+        of_units, assumed_seconds = zip(*pairs, strict=True)
         ranks = 1
         if kind == "train":
             ranks = min(profile.workers, experiment.trainings[model].recipe.ranks)
-        result.append(Sample(kind, model, measured, fmean(expected), ranks))
+        result.append(Sample(kind, model, of_units, fmean(assumed_seconds), ranks))
     return tuple(result)
 
 

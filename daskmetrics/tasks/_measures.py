@@ -181,7 +181,7 @@ def average_precision(
     1.0
     """
     similarity = _tied(_cosines(first, second))
-    score = jackknife(_precision, similarity, labels, groups)
+    score = jackknife(precision_of, similarity, labels, groups)
     value = score.value
     unit = _units(len(labels), groups)
     together = len(np.unique(unit[labels == 1]))  # pairs, or groups with one
@@ -209,7 +209,7 @@ def spearman(
 
 def correlation(values: Floats, grades: Floats, groups: Groups = None) -> Score:
     """Spearman's correlation of values (n,) with grades; see `spearman`."""
-    score = jackknife(_correlation, values, grades, groups)
+    score = jackknife(correlation_of, values, grades, groups)
     if groups is None:
         score = replace(score, stderr=correlation_error(score.value, score.n))
     return score
@@ -337,7 +337,7 @@ def _unit(rows: EmbeddingArray) -> Floats:
     return wide / np.where(norms > 0, norms, 1.0)
 
 
-def _precision(similarity: Floats, labels: Labels) -> float:
+def precision_of(similarity: Floats, labels: Labels) -> float:
     """Average precision as in scikit-learn, without its checks, which take longer."""
     if not labels.any():
         return 0.0
@@ -350,7 +350,7 @@ def _precision(similarity: Floats, labels: Labels) -> float:
     return float((steps * precision)[::-1].copy().sum())
 
 
-def _correlation(similarity: Floats, grades: Floats) -> float:
+def correlation_of(similarity: Floats, grades: Floats) -> float:
     """Spearman's correlation; 0 if a side is constant."""
     from scipy.stats import rankdata
 
@@ -359,16 +359,6 @@ def _correlation(similarity: Floats, grades: Floats) -> float:
         return 0.0
     rho = np.corrcoef(ranks)[0, 1]
     return float(rho.clip(-1, 1))
-
-
-def precision_outcomes(similarity: Floats, labels: Labels) -> Floats:
-    """Pseudo-values of the average precision of a similarity."""
-    return _pseudo_values(_precision, similarity, labels)
-
-
-def correlation_outcomes(similarity: Floats, grades: Floats) -> Floats:
-    """Pseudo-values of Spearman's correlation of a similarity with grades."""
-    return _pseudo_values(_correlation, similarity, grades)
 
 
 def draw_outcomes(values: ArrayLike) -> Floats:
@@ -381,7 +371,7 @@ def draw_outcomes(values: ArrayLike) -> Floats:
     return mean_draw + math.sqrt(len(draws)) * (draws - mean_draw)
 
 
-def _pseudo_values(
+def pseudo_values(
     statistic: Callable[..., float],
     values: Floats,
     known: NDArray[Any],
@@ -412,7 +402,7 @@ def jackknife(
     statistic: Callable[..., float], values: Floats, known: NDArray[Any], groups: Groups = None
 ) -> Score:
     """A statistic of values and what is known of each item, with the error of its pseudo-values."""
-    outcomes = _pseudo_values(statistic, values, known, groups)
+    outcomes = pseudo_values(statistic, values, known, groups)
     value = statistic(values, known)
     return Score(value, mean(outcomes).stderr, len(known), outcomes=outcomes)
 
@@ -519,7 +509,7 @@ def _counts(predicted: Labels, labels: Labels) -> tuple[Labels, Labels, Labels]:
 def _mean_precision(scores: Floats, known: Labels) -> float:
     """Mean of the average precisions of the labels (n, K) that occur."""
     columns = np.flatnonzero(known.any(axis=0))
-    return float(np.mean([_precision(scores[:, label], known[:, label]) for label in columns]))
+    return float(np.mean([precision_of(scores[:, label], known[:, label]) for label in columns]))
 
 
 ACCURACY = "accuracy"

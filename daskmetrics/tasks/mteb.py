@@ -289,17 +289,13 @@ def _read_statistics(path: Path, target: str, selection: Selection) -> TextStati
     return TextStatistics(texts, characters)
 
 
-def _subsets(statistics: Mapping[str, Any], selection: Selection) -> Iterator[Mapping[str, Any]]:
-    by_subset = statistics.get("hf_subset_descriptive_stats") or {benchmark.ONLY: statistics}
-    for subset in selection.subsets:
-        yield by_subset.get(subset) or {}
-
-
 def _columns(
     statistics: Mapping[str, Any], selection: Selection
 ) -> Iterator[tuple[Mapping[str, Any], tuple[int, int]]]:
     """Statistics of the labels, and distinct texts and characters, of each column of texts."""
-    for columns in _subsets(statistics, selection):
+    by_subset = statistics.get("hf_subset_descriptive_stats") or {benchmark.ONLY: statistics}
+    for subset in selection.subsets:
+        columns = by_subset.get(subset) or {}
         for name, column in columns.items():
             if column and re.fullmatch(r"(.*text|text[12])_statistics", name):
                 texts = column["unique_texts"]

@@ -280,7 +280,8 @@ class Observer:
 
     def _see_grades(self, scores: Mapping[str, Sequence[float]], grades: Sequence[float]) -> None:
         cosines = np.array(scores["cosine_scores"])
-        self._add(grades, measures.correlation_outcomes(cosines, np.array(grades)))
+        outcomes = measures.pseudo_values(measures.correlation_of, cosines, np.array(grades))
+        self._add(grades, outcomes)
 
     def _see_pairs(self, scores: Mapping[str, Sequence[float]], labels: Sequence[int]) -> None:
         from sklearn.metrics import average_precision_score
@@ -291,7 +292,7 @@ class Observer:
             if scores.get(name) is not None
         ]
         best = max(similarities, key=partial(average_precision_score, labels))
-        self._add(labels, measures.precision_outcomes(best, np.array(labels)))
+        self._add(labels, measures.pseudo_values(measures.precision_of, best, np.array(labels)))
 
 
 class Columns(dict[str, list[Any]]):
