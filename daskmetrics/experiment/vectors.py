@@ -174,8 +174,18 @@ def vectors_of(
     def read(layer: int) -> NDArray[Any]:
         return _converted(reads[layer], str(suite.layer_name(layer)))
 
-    items = _items(suite, [read(layer).shape for layer in suite.layers])
-    return Vectors(suite, {_item(number): number for number in range(items)}, read)
+    counts, widths = zip(*(read(layer).shape for layer in suite.layers), strict=True)
+    if len({*counts}) > 1:
+        named = ", ".join(
+            f"'{suite.layer_name(layer)}' has {count:,}"
+            for layer, count in zip(suite.layers, counts, strict=True)
+        )
+        raise ConfigError(
+            f"The layers have other numbers of vectors: {named}. Row i of each must be of the same"
+            " item."
+        )
+    check_pooled(suite, max(widths))
+    return Vectors(suite, {_item(number): number for number in range(counts[0])}, read)
 
 
 def suite_of(
@@ -206,22 +216,6 @@ def check_pooled(suite: Suite, width: int) -> None:
                 " 'dimensions' keeps the first so many."
             )
         readout.check(width)
-
-
-def _items(suite: Suite, shapes: Sequence[tuple[int, ...]]) -> int:
-    """The number of items of layers of these shapes, which fit each other and the readouts."""
-    counts, widths = zip(*shapes, strict=True)
-    if len({*counts}) > 1:
-        named = ", ".join(
-            f"'{suite.layer_name(layer)}' has {count:,}"
-            for layer, count in zip(suite.layers, counts, strict=True)
-        )
-        raise ConfigError(
-            f"The layers have other numbers of vectors: {named}. Row i of each must be of the same"
-            " item."
-        )
-    check_pooled(suite, max(widths))
-    return int(counts[0])
 
 
 def _opened(path: Path) -> object:
