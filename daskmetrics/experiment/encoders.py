@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmetrics.checkpoints.cache import keep, recall
-from daskmetrics.checkpoints.digests import digests_of, has_changed, stamps_of
+from daskmetrics.checkpoints.digests import digests_of, files_of, has_changed, stamps_of
 from daskmetrics.checkpoints.folders import revisions_of
 from daskmetrics.checkpoints.locations import LocatedSuite, Location
 from daskmetrics.config import Model
@@ -263,8 +263,7 @@ def _files(checkpoint: Path | None) -> dict[str, Path]:
         return {}
     if checkpoint.is_file():
         return {"": checkpoint}
-    paths = filter(Path.is_file, checkpoint.rglob("*"))
-    return {str(path.relative_to(checkpoint)): path for path in paths}
+    return files_of(checkpoint)
 
 
 class LoadedEncoder:

@@ -232,8 +232,8 @@ def cells_left(experiment: Experiment, entries: Sequence[Event]) -> int:
         for record in plan.records(events.records(entries))
         if record.kind in plan.tasks_of and Cell.parse(record.name).arm in arms
     ]
-    picked = {
-        entry.key: entry
+    costs = {
+        entry.key: entry.pick["cost"]
         for entry in standing(entries)
         if isinstance(entry, UnitAsked) and entry.pick
     }
@@ -241,15 +241,12 @@ def cells_left(experiment: Experiment, entries: Sequence[Event]) -> int:
         # `retry` took results back: the search makes its decisions again
         done = {record.key for record in recorded}
         keys = {plan.score_key(arm, task) for arm, task in product(arms, plan.tasks)}
-        return len(picked.keys() & keys - done)
+        return len(costs.keys() & keys - done)
     problem = build_problem(experiment)
-    exhaustive = problem.exhaustive_cost
-    mean_cost = exhaustive / (len(plan.arms) * len(plan.tasks))
     limits = budget(experiment.config.search, problem)
-    costs = {key: entry.note["pick"]["cost"] for key, entry in picked.items()}
     scored = [record for record in recorded if record.kind == "score"]
-    paid: float = sum(costs.get(record.key, mean_cost) for record in scored)
-    left = (limits.within(exhaustive) - paid) / mean_cost
+    paid: float = sum(costs.get(record.key, problem.mean_cost) for record in scored)
+    left = (limits.within(problem.exhaustive_cost) - paid) / problem.mean_cost
     left = min(left, (limits.cells or math.inf) - len(scored))
     finalists = min(FINALISTS, len(plan.arms)) * len(experiment.finals)
     fresh = finalists - (len(recorded) - len(scored))

@@ -125,7 +125,8 @@ def workload(
         useful = useful_workers(experiment.config.search.policy)
         if not at_once and useful < math.inf:
             at_once = int(useful)
-        unit = calibrated("score", "", _cell_seconds(experiment, costs), known)
+        assumed = build_problem(experiment, costs=costs).mean_cost
+        unit = calibrated("score", "", assumed, known)
         phase = Phase("search", scores, unit, device, at_once)
         searching.append(_as_benched(phase, "score", known))
     # a process group has all workers for itself
@@ -196,12 +197,6 @@ def _train_seconds(recipe: Recipe, revision: str, costs: CostModel) -> float:
     steps = max(1, steps_to(recipe, revision))
     tokens = float(steps * effective(recipe) * recipe.context)
     return costs.train_seconds(recipe.width, recipe.depth, tokens, recipe.context)
-
-
-def _cell_seconds(experiment: Experiment, costs: CostModel) -> float:
-    """Assumed mean seconds of a score, encodings included."""
-    problem = build_problem(experiment, costs=costs)
-    return problem.exhaustive_cost / (len(experiment.plan.arms) * len(experiment.tasks))
 
 
 def _start_of(calibrations: Sequence[Calibration]) -> Estimate:
@@ -314,7 +309,10 @@ def samples(
     paid_on = CostModel(experiment.config.search.device)
     rate = 1.0
     if experiment.tasks and paid_on.device != costs.device:
-        rate = _cell_seconds(experiment, costs) / _cell_seconds(experiment, paid_on)
+        rate = (
+            build_problem(experiment, costs=costs).mean_cost
+            / build_problem(experiment, costs=paid_on).mean_cost
+        )
 
     def assumed(record: Record) -> tuple[str, float]:
         """The model of a unit, which a score has not, and its seconds; 0 if nothing is assumed."""

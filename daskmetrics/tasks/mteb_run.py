@@ -21,7 +21,6 @@ collects the texts, later it looks up their vectors. Some of mteb's behaviour ne
 from __future__ import annotations
 
 import copy
-import hashlib
 import random
 import subprocess
 import sys
@@ -40,6 +39,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import TypeAdapter
 
+from daskmetrics.checkpoints.digests import digests_of, files_of
 from daskmetrics.core.errors import ConfigError, require_known
 from daskmetrics.core.files import atomic_write, cache_folder
 from daskmetrics.core.keys import Key, content_key
@@ -363,13 +363,8 @@ def write_declarations(path: Path) -> None:
 def content_of(target: str) -> Key:
     """Key of a task's metadata and of its files in a local folder."""
     dataset = make(target).metadata.dataset
-    folder = Path(str(dataset["path"]))
-    digests = []
-    for path in sorted(filter(Path.is_file, folder.rglob("*"))):
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        digests.append((str(path.relative_to(folder)), digest))
-    return content_key(dict(dataset), digests)
+    (digests,) = digests_of([files_of(Path(str(dataset["path"])))])
+    return content_key(dict(dataset), sorted(digests.items()))
 
 
 @lru_cache(maxsize=4)
