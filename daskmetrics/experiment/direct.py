@@ -265,6 +265,7 @@ def score_layers(
 ) -> LayerScores:
     """Score every layer and readout of checkpoints, or of vectors, on every task."""
     names = _readout_names(readouts)
+    columns = {role: str(column) for role, column in columns.items()}  # 0 in a table without names
     models: Sequence[TextModel | Revision | Vectors]
     if vectors := vectors_of(called, layers, names):
         models = [vectors]
@@ -434,7 +435,6 @@ def tasks_of(data: object, columns: Mapping[str, str]) -> tuple[Task, ...]:
 
     ``columns`` are the options of a file task: the columns of its roles, ``kind`` and ``probe``.
     """
-    columns = {role: str(column) for role, column in columns.items()}  # 0 in a table without names
     if isinstance(data, (str, Path)):
         prefixes = {name.partition(":")[0] for name in (*tasks.catalogue(), *RESERVED)}
         prefix, colon, _ = str(data).partition(":")

@@ -233,8 +233,7 @@ def located(
     suite = suite_of(model.name, names, [*widths], model.layers, readouts)
     width = max(widths.values())
     check_pooled(suite, width)
-    unordered = filter(None, [order_problem(names)])
-    warnings = tuple(f"{model.name}: {text}" for text in unordered)
+    warnings = tuple(f"{model.name}: {text}" for text in filter(None, [order_problem(names)]))
     readers = [
         EncoderReader(location, protocol, revision, (*widths,))
         for location, revision in zip(locations, chosen, strict=True)

@@ -146,12 +146,12 @@ def _files(folder: RunFolder, locations: Iterable[Location], tasks: Iterable[Tas
     paths = {folder.path}
     for location in locations:
         for source in filter(None, (location, location.base)):
+            path = Path(source.path)
             if source.rolling:
-                paths.add(Path(source.rolling.folder).parent)
-            else:
-                paths.add(Path(source.path))
+                path = Path(source.rolling.folder).parent
+            paths.add(path)
     for task in tasks:
-        paths |= {Path(file) for file in task.files}
+        paths.update(map(Path, task.files))
     return sorted({str(path.absolute()) for path in paths if path.exists()})
 
 

@@ -140,8 +140,9 @@ def program_of(model: Model, config: Config, folder: Path) -> Program:
     """
     script = model.program
     assert script is not None
-    if script.script.endswith(".py"):
-        if not expanded(script.script).is_file():
+    path = expanded(script.script)
+    if path.suffix == ".py":
+        if not path.is_file():
             raise ConfigError(f"Model '{model.name}': no program '{script.script}' is here.")
     elif shutil.which(script.script) is None:
         raise ConfigError(
@@ -153,10 +154,9 @@ def program_of(model: Model, config: Config, folder: Path) -> Program:
             f"Model '{model.name}' has {script.ranks} ranks, and the cluster {cluster.workers} "
             f"workers, one for each rank: --workers {script.ranks}, or fewer ranks."
         )
-    path = str(expanded(script.script))
     return Program(
         model.name,
-        (path, *script.args),
+        (str(path), *script.args),
         folder.absolute(),
         script.ranks,
         least=script.ranks,

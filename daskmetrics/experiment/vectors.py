@@ -60,7 +60,7 @@ class Vectors:
         tell(1.0)
         return _Rows(self.suite.layers, rows, self.read)
 
-    def task(self, data: object, columns: Mapping[str, str]) -> Task:
+    def task(self, data: object, options: Mapping[str, str]) -> Task:
         """The task of labels or grades, or of a table, in which row i is of vector i.
 
         In its columns of pairs, queries and documents are numbers of vectors.
@@ -72,7 +72,6 @@ class Vectors:
         """
         import pandas
 
-        options = {role: str(column) for role, column in columns.items()}
         path, rows, name = _rows_of(data, options.get("kind"))
         frame = pandas.DataFrame.from_dict(dict(rows), orient="index", dtype=object)
         roles = columns_of(path, frame.columns.tolist(), options)

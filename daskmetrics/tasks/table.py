@@ -150,7 +150,8 @@ class UserTable:
             raise self.error(f", {place}, column '{self.columns[role]}': got {got}, {problem}")
 
     def texts(self, role: str) -> tuple[str, ...]:
-        self.check(role, _is_text, "not a text. Fill it in or remove the row.")
+        problem = "not a text. Fill it in or remove the row."
+        self.check(role, lambda value: isinstance(value, str) and bool(value.strip()), problem)
         self.check(role, is_encodable, _CUT)
         return tuple(self.rows[role])
 
@@ -356,10 +357,6 @@ def _reading(value: object) -> Any:
     if value is None or text in _MISSING:
         return None
     return value if isinstance(value, Mapping) else text
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and bool(value.strip())
 
 
 def _is_number(value: object) -> bool:
@@ -570,7 +567,12 @@ def doubts(table: UserTable) -> Iterator[str]:
     if "group" in rows:
         rows["group"] = shown["group"]
     for role in rows.columns.intersection(["label", "grade"]):
-        yield from _almost_constant(table.columns[role], shown[role])
+        counts = shown[role].value_counts()
+        if counts.iloc[0] > _MOST * len(shown):
+            yield (
+                f"{counts.iloc[0]:,} of {plural(len(shown), 'row')} have the same"
+                f" '{table.columns[role]}', {counts.index[0]}: the score says little about the others."
+            )
     if "text" in rows and "label" in rows:
         rows["label"] = shown["label"]
         yield from _doubtful_labels(table, rows)
@@ -615,15 +617,6 @@ def _without_content(table: UserTable, role: str) -> Iterator[str]:
         f"{len(empty):,} of {plural(len(texts), 'text')} of the column '{column}' are one "
         f"character or have no letter and no digit ({example}); their vectors say little."
     )
-
-
-def _almost_constant(column: str, values: pd.Series[str]) -> Iterator[str]:
-    counts = values.value_counts()
-    if counts.iloc[0] > _MOST * len(values):
-        yield (
-            f"{counts.iloc[0]:,} of {plural(len(values), 'row')} have the same '{column}',"
-            f" {counts.index[0]}: the score says little about the others."
-        )
 
 
 def _doubtful_labels(table: UserTable, rows: pd.DataFrame) -> Iterator[str]:
